@@ -1,0 +1,36 @@
+"""Errors that a user can cause; each message is one line: what, where, and what to do."""
+
+from __future__ import annotations
+
+__all__ = [
+    "ModelError",
+    "PropertyError",
+    "RanumFalsifyError",
+    "UnsupportedOperatorError",
+    "UnsupportedTypeError",
+    "UpstreamMissingError",
+]
+
+
+class RanumFalsifyError(Exception):
+    """Base of all errors that end the command with one line and exit status 2."""
+
+
+class ModelError(RanumFalsifyError):
+    """A model file that cannot be read: missing, not ONNX, truncated, with a cycle or a dangling name."""
+
+
+class UnsupportedOperatorError(ModelError):
+    """Operators without a row, all of the model's listed at once."""
+
+
+class UnsupportedTypeError(ModelError):
+    """An element type that torch cannot hold."""
+
+
+class PropertyError(RanumFalsifyError):
+    """A property that cannot be read, or that does not fit the networks it was given."""
+
+
+class UpstreamMissingError(RanumFalsifyError, ImportError):
+    """DNNV or DNNF is not installed."""
