@@ -1,0 +1,30 @@
+"""Fixtures that every test may use."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def fetched_model() -> Callable[[str, str], Path]:
+    """A function `(package, file)` to the path of a model that scripts/fetch_models fetched.
+
+    Where the cache lacks the model, calling it skips the test and says why.
+    """
+
+    def find(package: str, file: str) -> Path:
+        path = ROOT / "models" / package / file
+        if not path.is_file():
+            pytest.skip(f"models/{package}/{file} is not in the cache; run scripts/fetch_models")
+        return path
+
+    return find

@@ -1,0 +1,226 @@
+"""The package's layers, and the rules that hold for each of its files."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = "ranum_falsify"
+ROOT = Path(__file__).resolve().parent.parent
+
+# Each layer imports only itself and what stands above it here.
+LAYERS: tuple[frozenset[str], ...] = (
+    frozenset({"upstream", "errors", "config"}),
+    frozenset({"network"}),
+    frozenset({"domain"}),
+    frozenset({"validity"}),
+    frozenset({"operators"}),
+    frozenset({"properties"}),
+    frozenset({"falsify"}),
+    frozenset({"cli"}),
+)
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+# The package root offers the public names, and __main__ starts the command
+# line, so both may import everything; what the layers take from the root is its
+# version alone.
+ABOVE_ALL = frozenset({"", "__main__"})
+
+# The child process of replay starts without the package, because importing it
+# would cost seconds and a malformed model may crash it.
+STAND_ALONE = frozenset({"falsify/replay_worker.py"})
+
+MOST_LINES = 400
+# path -> why it is longer than MOST_LINES
+LONG_FILES: dict[str, str] = {}
+
+
+def package_files() -> list[str]:
+    """Every module of the package, as a path relative to the package."""
+    folder = ROOT / PACKAGE
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.py"))
+
+
+def read(relative: str) -> ast.Module:
+    return ast.parse((ROOT / PACKAGE / relative).read_text(encoding="utf-8"))
+
+
+def unit(relative: str) -> str:
+    """The name that a file has in LAYERS: its folder or module directly below the package."""
+    first = relative.split("/")[0].removesuffix(".py")
+    return "" if first == "__init__" else first
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of everything imported anywhere, `from a import b` as `a.b`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def imported_units(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and unit of every import from the package; names of the root itself count as ''."""
+    for line, name in imported(tree):
+        package, *rest = name.split(".")
+        if package == PACKAGE:
+            first = rest[0] if rest else ""
+            yield line, first if first in RANK or first == "__main__" else ""
+
+
+def layer_faults(relative: str, tree: ast.AST) -> list[str]:
+    """What a file imports although its layer may not."""
+    if relative in STAND_ALONE:
+        return [f"line {line}: stand-alone, yet imports {PACKAGE}" for line, _ in imported_units(tree)]
+    here = unit(relative)
+    if here in ABOVE_ALL:
+        return []
+    return [
+        f"line {line}: {here} must not import {there or PACKAGE}"
+        for line, there in imported_units(tree)
+        if there == "__main__" or RANK.get(there, 0) > RANK[here]
+    ]
+
+
+def import_style_faults(tree: ast.AST) -> list[str]:
+    """Relative and star imports."""
+    faults = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            if node.level:
+                faults.append(f"line {node.lineno}: relative import")
+            if any(alias.name == "*" for alias in node.names):
+                faults.append(f"line {node.lineno}: star import")
+    return faults
+
+
+def surroundings_faults(tree: ast.AST) -> list[str]:
+    """Uses of the terminal, the command line and the environment."""
+    forbidden = {"sys.argv", "sys.stdout", "sys.stderr", "os.environ", "os.getenv", "os.putenv"}
+    faults = [f"line {line}: imports {name}" for line, name in imported(tree) if name in forbidden]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in forbidden:
+            faults.append(f"line {node.lineno}: uses {ast.unparse(node)}")
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in {"print", "input"}:
+            faults.append(f"line {node.lineno}: calls {ast.unparse(node.func)}")
+    return faults
+
+
+def has_public_names(tree: ast.Module) -> bool:
+    """Whether a module says what it offers, in `__all__`."""
+    targets: list[ast.expr] = []
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            targets += node.targets
+        elif isinstance(node, ast.AnnAssign):
+            targets.append(node.target)
+    return any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets)
+
+
+FILES = package_files()
+
+
+def test_there_are_files_to_check() -> None:
+    assert FILES
+
+
+@pytest.mark.parametrize("relative", FILES)
+def test_every_file_belongs_to_a_layer(relative: str) -> None:
+    assert unit(relative) in RANK.keys() | ABOVE_ALL
+
+
+@pytest.mark.parametrize("relative", FILES)
+def test_a_file_imports_only_its_own_layer_and_those_before(relative: str) -> None:
+    assert layer_faults(relative, read(relative)) == []
+
+
+@pytest.mark.parametrize("relative", FILES)
+def test_no_relative_and_no_star_imports(relative: str) -> None:
+    assert import_style_faults(read(relative)) == []
+
+
+@pytest.mark.parametrize(
+    "relative", [f for f in FILES if unit(f) not in {"cli", "__main__"} and f not in STAND_ALONE]
+)
+def test_nothing_below_the_command_line_touches_its_surroundings(relative: str) -> None:
+    assert surroundings_faults(read(relative)) == []
+
+
+@pytest.mark.parametrize("relative", [f for f in FILES if unit(f) != "__main__" and f not in STAND_ALONE])
+def test_every_module_says_what_is_public(relative: str) -> None:
+    assert has_public_names(read(relative))
+
+
+def test_every_folder_with_modules_is_a_package() -> None:
+    folders = {(ROOT / PACKAGE / relative).parent for relative in FILES}
+    assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").is_file()] == []
+
+
+def test_no_file_is_too_long() -> None:
+    folders = (PACKAGE, "properties", "scripts", "tests")
+    paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    lines = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in paths}
+    too_long = {path for path, count in lines.items() if count > MOST_LINES}
+    assert too_long == set(LONG_FILES), "the list of long files names too few or too many"
+    assert all(LONG_FILES.values()), "every long file needs a reason"
+
+
+@pytest.mark.parametrize(
+    ("relative", "source", "faults"),
+    [
+        ("network/reader.py", "from ranum_falsify.errors import RanumFalsifyError", 0),
+        ("network/reader.py", "import ranum_falsify.network.order", 0),
+        ("network/reader.py", "from ranum_falsify import __version__", 0),
+        ("network/reader.py", "from ranum_falsify import operators", 1),
+        ("network/reader.py", "import ranum_falsify.falsify.search", 1),
+        ("network/reader.py", "def f():\n    from ranum_falsify.cli import main", 1),
+        ("network/reader.py", "import ranum_falsify.__main__", 1),
+        ("config.py", "import ranum_falsify.network", 1),
+        ("errors.py", "import ranum_falsify.upstream", 0),
+        ("cli/__init__.py", "import ranum_falsify.falsify, ranum_falsify.network", 0),
+        ("__init__.py", "from ranum_falsify.cli import main", 0),
+        ("falsify/replay_worker.py", "import ranum_falsify.errors", 1),
+        ("falsify/replay_worker.py", "import onnxruntime", 0),
+        ("falsify/search.py", "import ranum_falsify_other.cli", 0),
+    ],
+)
+def test_the_layer_check_sees_faults(relative: str, source: str, faults: int) -> None:
+    assert len(layer_faults(relative, ast.parse(source))) == faults
+
+
+@pytest.mark.parametrize(
+    ("source", "faults"),
+    [
+        ("from . import errors", 1),
+        ("from .network import reader", 1),
+        ("from torch import *", 1),
+        ("from torch import nn", 0),
+    ],
+)
+def test_the_import_style_check_sees_faults(source: str, faults: int) -> None:
+    assert len(import_style_faults(ast.parse(source))) == faults
+
+
+@pytest.mark.parametrize(
+    ("source", "faults"),
+    [
+        ("print('x')", 1),
+        ("import sys\nsys.argv[1:]", 1),
+        ("from sys import argv", 1),
+        ("import os\nos.environ.get('X')", 1),
+        ("import os\nos.getenv('X')", 1),
+        ("from os import environ", 1),
+        ("console.print('x')\nimport sys\nsys.modules", 0),
+    ],
+)
+def test_the_surroundings_check_sees_faults(source: str, faults: int) -> None:
+    assert len(surroundings_faults(ast.parse(source))) == faults
+
+
+@pytest.mark.parametrize(
+    ("source", "public"),
+    [("__all__ = ['f']", True), ("__all__: list[str] = []", True), ("x = 1", False)],
+)
+def test_the_check_for_public_names_sees_them(source: str, public: bool) -> None:
+    assert has_public_names(ast.parse(source)) is public
