@@ -4,6 +4,7 @@ Importing this package imports DNNV, made to work beside current libraries; see
 `ranum_falsify.upstream`.
 """
 
-from ranum_falsify import upstream
+__version__ = "0.1.0"
+__all__ = ["__version__", "upstream"]
 
-__all__ = ["upstream"]
+from ranum_falsify import upstream
