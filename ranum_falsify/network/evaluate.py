@@ -1,0 +1,36 @@
+"""Evaluation of one node on tensors: the single place where a row's torch function is called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.network.registry import OperatorSpec
+from ranum_falsify.network.tensors import to_numpy
+
+__all__ = ["Value", "apply"]
+
+Value = Tensor | np.ndarray | None
+"""What an operand may be: a tensor, a static value, or absent."""
+
+
+def apply(spec: OperatorSpec, op: Operation, operands: Sequence[Value]) -> tuple[Tensor, ...]:
+    """Evaluate a node.
+
+    Args:
+        spec: Its row.
+        op: The node, for its attributes.
+        operands: Values in the row's operand order; static operands may come as arrays or as tensors.
+
+    Returns:
+        One tensor per output.
+    """
+    values: list[Value] = list(operands)
+    for position, name in enumerate(spec.operands):
+        if name in spec.static and position < len(values) and isinstance(values[position], Tensor):
+            values[position] = to_numpy(values[position])  # type: ignore[arg-type]
+    result = spec.torch(op, *values)
+    return result if isinstance(result, tuple) else (result,)

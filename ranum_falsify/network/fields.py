@@ -1,0 +1,146 @@
+"""From an ONNX node to the fields of a graph node, by the operator's schema at the model's opset."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ranum_falsify.errors import ModelError
+from ranum_falsify.network.registry import OperatorSpec
+from ranum_falsify.network.trace import Traced, constant
+
+__all__ = ["attribute_values", "fields_of", "input_fields"]
+
+_OPTIONAL_MISSING = onnx.AttributeProto.UNDEFINED
+
+
+def attribute_values(attributes: Iterable[onnx.AttributeProto]) -> dict[str, Any]:
+    """Return attribute values by name: numbers, strings, tuples of them, and arrays for tensors."""
+    return {attribute.name: _attribute_value(attribute) for attribute in attributes}
+
+
+def _attribute_value(attribute: onnx.AttributeProto) -> Any:
+    value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="replace")
+    if isinstance(value, onnx.TensorProto):
+        return onnx.numpy_helper.to_array(value)
+    if isinstance(value, onnx.SparseTensorProto):
+        return _dense(value)
+    if isinstance(value, list) or attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS):
+        return tuple(item.decode() if isinstance(item, bytes) else item for item in value)
+    return value
+
+
+def _dense(sparse: onnx.SparseTensorProto) -> np.ndarray:
+    values = onnx.numpy_helper.to_array(sparse.values)
+    indices = onnx.numpy_helper.to_array(sparse.indices)
+    dense = np.zeros(tuple(sparse.dims), values.dtype)
+    if indices.ndim == 1:
+        dense.reshape(-1)[indices] = values
+    else:
+        dense[tuple(indices.T)] = values
+    return dense
+
+
+def input_fields(spec: OperatorSpec, schema: onnx.defs.OpSchema, count: int) -> list[str]:
+    """Return the field of each of a node's inputs, in order; the rest of a variadic input repeats its field.
+
+    Raises:
+        ModelError: The node has more inputs than the schema.
+    """
+    fields = []
+    for position in range(count):
+        if position >= len(schema.inputs) and not spec.variadic:
+            raise ModelError(f"{schema.name} has {count} inputs, at most {len(schema.inputs)} are allowed")
+        formal = schema.inputs[min(position, len(schema.inputs) - 1)]
+        name = spec.field_of(formal.name)
+        fields.append(name if name in spec.operands else spec.operands[min(position, len(spec.operands) - 1)])
+    return fields
+
+
+def fields_of(
+    node: onnx.NodeProto,
+    spec: OperatorSpec,
+    schema: onnx.defs.OpSchema,
+    traced: Mapping[str, Traced],
+    *,
+    skip: Container[str] = (),
+) -> tuple[dict[str, Any], list[Traced | None]]:
+    """Return a node's fields and its operands in the row's order.
+
+    Args:
+        node: The ONNX node.
+        spec: The operator's row.
+        schema: The operator's schema at the model's opset.
+        traced: The node's inputs by name.
+        skip: Attributes to leave out (subgraphs).
+
+    Raises:
+        ModelError: A required input or attribute is missing, or one is unknown.
+    """
+    by_field: dict[str, Any] = {name: None for name in spec.operands}
+    rest: list[Traced] = []
+    names = input_fields(spec, schema, len(node.input))
+    for name, tensor_name in zip(names, node.input, strict=True):
+        if spec.variadic and name == spec.operands[-1]:
+            rest.append(traced[tensor_name])
+        elif tensor_name:
+            by_field[name] = traced[tensor_name]
+    attributes = _attributes(node, spec, schema, skip)
+    for name in [name for name in attributes if name in by_field]:
+        value = attributes.pop(name)
+        if by_field[name] is None and value is not None:
+            by_field[name] = constant(_as_operand(value))
+    _check_required(node, schema, spec, by_field, rest)
+    operands: list[Traced | None] = [by_field[name] for name in spec.operands]
+    fields = {name: None if t is None else t.source for name, t in by_field.items()}
+    if spec.variadic:
+        operands = [*operands[:-1], *rest]
+        fields[spec.operands[-1]] = tuple(t.source for t in rest)
+    extra = {"version": schema.since_version, "output_names": tuple(node.output)}
+    return fields | attributes | extra, operands
+
+
+def _as_operand(value: Any) -> np.ndarray:
+    if isinstance(value, float) or (isinstance(value, tuple) and value and isinstance(value[0], float)):
+        return np.asarray(value, dtype=np.float32)
+    return np.asarray(value, dtype=np.int64)
+
+
+def _attributes(
+    node: onnx.NodeProto, spec: OperatorSpec, schema: onnx.defs.OpSchema, skip: Container[str]
+) -> dict[str, Any]:
+    given = attribute_values(a for a in node.attribute if a.name not in skip)
+    if unknown := set(given) - set(schema.attributes):
+        raise ModelError(f"node {node.name or node.op_type!r}: {node.op_type} has no attribute {sorted(unknown)[0]!r}")
+    values: dict[str, Any] = {spec.field_of(name): None for name in spec.attributes if name not in skip}
+    for name, formal in schema.attributes.items():
+        if name in skip:
+            continue
+        if name in given:
+            values[spec.field_of(name)] = given[name]
+        elif formal.default_value.type != _OPTIONAL_MISSING:
+            values[spec.field_of(name)] = _attribute_value(formal.default_value)
+        elif formal.required:
+            raise ModelError(f"node {node.name or node.op_type!r}: {node.op_type} needs attribute {name!r}")
+    return values
+
+
+def _check_required(
+    node: onnx.NodeProto,
+    schema: onnx.defs.OpSchema,
+    spec: OperatorSpec,
+    by_field: Mapping[str, Traced | None],
+    rest: list[Traced],
+) -> None:
+    single = onnx.defs.OpSchema.FormalParameterOption.Single
+    for position, formal in enumerate(schema.inputs):
+        missing = position >= len(node.input) or not node.input[position]
+        if formal.option == single and missing:
+            raise ModelError(f"node {node.name or node.op_type!r}: {node.op_type} needs input {formal.name!r}")
+    if spec.variadic and not rest and not any(v is not None for v in by_field.values()):
+        raise ModelError(f"node {node.name or node.op_type!r}: {node.op_type} has no input")

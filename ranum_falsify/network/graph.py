@@ -1,0 +1,292 @@
+"""DNNV's operation graph, extended: named inputs and outputs, known shapes, evaluation by rows, sound slicing."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from dnnv.nn import Operation, OperationGraph
+from dnnv.nn.operations import Input, OutputSelect
+from dnnv.nn.utils import TensorDetails
+from torch import Tensor
+
+from ranum_falsify.errors import ModelError
+from ranum_falsify.network.evaluate import Value, apply
+from ranum_falsify.network.model_file import freed_model
+from ranum_falsify.network.order import operands_in, topological_order
+from ranum_falsify.network.registry import spec_of
+from ranum_falsify.network.tensors import to_numpy, to_torch
+
+__all__ = ["Graph", "ReadOptions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """How a model was read: sizes of symbolic dimensions, freed initializers, fixed inputs."""
+
+    dims: Mapping[str, int] = field(default_factory=dict)
+    free: tuple[str, ...] = ()
+    fixed: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+class Graph(OperationGraph):
+    """An operation graph whose tensors have known shapes.
+
+    Attributes:
+        inputs: Input operations, in the model's order, freed initializers last.
+        output_names: Tensor names of the outputs.
+        details: Shape and dtype of each operation's output on the example input, by operation name; operations with
+            several outputs are listed by their output selections.
+        source: The ONNX model it was read from, None for slices and compositions.
+        opset: Opset of the model.
+        options: How it was read.
+        notices: What a user should know: defaulted dimensions, random operators.
+    """
+
+    def __init__(
+        self,
+        output_operations: Sequence[Operation],
+        *,
+        inputs: tuple[Input, ...],
+        output_names: tuple[str, ...],
+        details: Mapping[str, TensorDetails],
+        opset: int,
+        source: onnx.ModelProto | None = None,
+        options: ReadOptions | None = None,
+        notices: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(list(output_operations))
+        self.inputs = inputs
+        self.output_names = output_names
+        self.details = details
+        self.source = source
+        self.opset = opset
+        self.options = options or ReadOptions()
+        self.notices = notices
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs, in the model's order."""
+        return tuple(op.name for op in self.inputs)
+
+    @property
+    def input_details(self) -> tuple[TensorDetails, ...]:
+        """Shape and dtype of each input."""
+        return tuple(TensorDetails(tuple(int(d) for d in op.shape), op.dtype) for op in self.inputs)
+
+    @property
+    def output_details(self) -> tuple[TensorDetails, ...]:
+        """Shape and dtype of each output."""
+        return tuple(self.details_of(op) for op in self.output_operations)
+
+    def details_of(self, op: Operation) -> TensorDetails:
+        """Return shape and dtype of an operation's (first) output."""
+        if op.name in self.details:
+            return self.details[op.name]
+        first = next(s for s in self.order if isinstance(s, OutputSelect) and s.operation is op)
+        return self.details[first.name]
+
+    @cached_property
+    def order(self) -> tuple[Operation, ...]:
+        """All operations in topological order."""
+        return tuple(topological_order((*self.inputs, *self.output_operations)))
+
+    @cached_property
+    def nodes(self) -> tuple[Operation, ...]:
+        """The operations that have a row, in topological order: no inputs, no output selections."""
+        return tuple(op for op in self.order if not isinstance(op, Input | OutputSelect))
+
+    @cached_property
+    def model(self) -> onnx.ModelProto:
+        """The ONNX model that runs this graph: the one it was read from, with freed initializers as inputs."""
+        from ranum_falsify.network.writer import to_onnx  # noqa: PLC0415 - the writer reads graphs
+
+        if self.source is None:
+            return to_onnx(self)
+        return freed_model(self.source, self.options.free) if self.options.free else self.source
+
+    # evaluation -------------------------------------------------------------------------------------------------
+
+    def evaluate(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Evaluate on tensors of the inputs' shapes; dead tensors are freed on the way."""
+        uses = Counter(id(operand) for op in self.order for operand in operands_in(op))
+        uses.update(id(op) for op in self.output_operations)
+        values: dict[int, Any] = {id(op): x for op, x in zip(self.inputs, inputs, strict=True)}
+
+        def value(operand: Operation | np.ndarray | None) -> Value:
+            return to_torch(operand) if isinstance(operand, np.ndarray) else None if operand is None else values[id(operand)]
+
+        for op in self.order:
+            if isinstance(op, OutputSelect):
+                values[id(op)] = values[id(op.operation)][op.index]
+            elif not isinstance(op, Input):
+                spec = spec_of(op)
+                results = apply(spec, op, [value(operand) for operand in spec.operands_of(op)])
+                values[id(op)] = results if len(op.output_names) > 1 else results[0]
+            for operand in operands_in(op):
+                uses[id(operand)] -= 1
+                if not uses[id(operand)]:
+                    del values[id(operand)]
+        return tuple(values[id(op)] for op in self.output_operations)
+
+    def __call__(self, *x: Any, squeeze: bool = True, **_: Any) -> Any:
+        """Evaluate on arrays; one output is returned bare, several as a tuple.
+
+        Raises:
+            ModelError: The number of arrays or a shape does not fit.
+        """
+        if len(x) != len(self.inputs):
+            raise ModelError(f"network takes {len(self.inputs)} inputs ({', '.join(self.input_names)}), got {len(x)}")
+        tensors = []
+        for op, details, array in zip(self.inputs, self.input_details, x, strict=True):
+            array = np.asarray(array)
+            if array.shape != details.shape:
+                raise ModelError(f"network input {op.name!r} has shape {details.shape}, got {array.shape}")
+            tensors.append(to_torch(array.astype(details.dtype)))
+        with torch.no_grad():
+            outputs = tuple(to_numpy(y) for y in self.evaluate(tensors))
+        return outputs[0] if squeeze and len(outputs) == 1 else outputs
+
+    # derived graphs ---------------------------------------------------------------------------------------------
+
+    def _derived(self, outputs: Sequence[Operation], names: Sequence[str], **changes: Any) -> Graph:
+        state: dict[str, Any] = {"inputs": self.inputs, "details": self.details, "opset": self.opset}
+        return Graph(outputs, output_names=tuple(names), **(state | {"notices": self.notices} | changes))
+
+    def copy(self) -> Graph:
+        """Return a graph of the same nodes; nodes are never changed in place."""
+        return self._derived(self.output_operations, self.output_names, source=self.source, options=self.options)
+
+    def __getitem__(self, index: Any) -> Graph:
+        """Slice by position, as DNNP does: `N[2:-3]`, `N[2:-3, 1]`, `N[:, 0]`, `N[1]` (output 1).
+
+        Positions count operations along the longest path, inputs at 0; output selections do not count.
+        """
+        start, stop, selected = _parse_index(index)
+        front, back = self._positions()
+        outputs = list(self.output_operations)
+        names = list(self.output_names)
+        if stop is not None:
+            outputs = [op for op in self._sources() if stop in (front[id(op)] + 1, back[id(op)] + 1)]
+            names = [op.name for op in outputs]
+        if selected is not None:
+            if not -len(outputs) <= selected < len(outputs):
+                raise ModelError(f"slice selects output {selected}, the network has {len(outputs)}")
+            outputs, names = [outputs[selected]], [names[selected]]
+        if not outputs:
+            raise ModelError(f"slice {index} holds no operation; the network has {max(front.values()) + 1} positions")
+        if not start:
+            return self._derived(outputs, names)
+
+        def is_cut(op: Operation) -> bool:
+            return front[id(op)] < start if start > 0 else back[id(op)] < start
+
+        return self._cut(outputs, names, is_cut)
+
+    def _sources(self) -> list[Operation]:
+        """Operations that stand for a tensor, so that slices can end there."""
+        selected = {id(op.operation) for op in self.order if isinstance(op, OutputSelect)}
+        return [op for op in self.order if id(op) not in selected]
+
+    def _positions(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Return each operation's position from the front (0, 1, ...) and from the back (-1, -2, ...)."""
+        longest: dict[int, int] = dict.fromkeys((id(op) for op in self.order), 0)
+        shortest: dict[int, int] = {}
+        for op in self.output_operations:
+            longest[id(op)], shortest[id(op)] = 1, 1
+        for op in reversed(self.order):
+            step = 0 if isinstance(op, OutputSelect) else 1
+            for operand in operands_in(op):
+                longest[id(operand)] = max(longest[id(operand)], longest[id(op)] + step)
+                near = shortest.get(id(op), len(self.order)) + step
+                shortest[id(operand)] = min(shortest.get(id(operand), near), near)
+        depth = max(longest.values())
+        front = {key: depth - distance for key, distance in longest.items()}
+        return front, {id(op): -shortest.get(id(op), depth) for op in self.order}
+
+    def _cut(self, outputs: Sequence[Operation], names: Sequence[str], is_cut: Any) -> Graph:
+        """Return the graph after the cut operations, which become inputs."""
+        clones: dict[int, Operation] = {}
+        details = dict(self.details)
+        for op in topological_order(outputs):
+            if is_cut(op):
+                whole = self.details.get(op.name)
+                if whole is None:
+                    continue
+                clones[id(op)] = Input(np.array(whole.shape, dtype=np.int64), whole.dtype, name=op.name)
+            else:
+                clones[id(op)] = _clone(op, clones)
+        kept = topological_order([clones[id(op)] for op in outputs])
+        inputs = tuple(op for op in kept if isinstance(op, Input))
+        return self._derived([clones[id(op)] for op in outputs], names, inputs=inputs, details=details)
+
+    def compose(self, input_op_graph: OperationGraph) -> Graph:
+        """Return this graph applied to the outputs of another.
+
+        Raises:
+            ModelError: Number, shape or dtype of the inputs and the other's outputs differ, or their opsets do.
+        """
+        other = input_op_graph
+        assert isinstance(other, Graph)
+        given = [(d.shape, d.dtype) for d in other.output_details]
+        wanted = [(d.shape, d.dtype) for d in self.input_details]
+        if given != wanted:
+            raise ModelError(f"compose: the inner network gives {given}, the outer takes {wanted}")
+        clones: dict[int, Operation] = {}
+        taken = {op.name for op in other.order}
+        details = dict(other.details)
+        for op, inner in zip(self.inputs, other.output_operations, strict=True):
+            clones[id(op)] = inner
+        for op in self.order:
+            if id(op) not in clones:
+                name = op.name if op.name not in taken else f"{op.name}_outer"
+                clones[id(op)] = _clone(op, clones, name)
+                if op.name in self.details:
+                    details[name] = self.details[op.name]
+        outputs = [clones[id(op)] for op in self.output_operations]
+        opset = max(self.opset, other.opset)
+        return self._derived(outputs, self.output_names, inputs=other.inputs, details=details, opset=opset)
+
+    def freed(self, names: Sequence[str]) -> Graph:
+        """Return the graph with these initializers as further inputs, after the others."""
+        return self._read_again(replace(self.options, free=(*self.options.free, *names)))
+
+    def fixed(self, values: Mapping[str, np.ndarray]) -> Graph:
+        """Return the graph with these inputs as constants."""
+        return self._read_again(replace(self.options, fixed={**self.options.fixed, **values}))
+
+    def _read_again(self, options: ReadOptions) -> Graph:
+        from ranum_falsify.network.reader import read  # noqa: PLC0415 - reader builds graphs
+
+        if self.source is None:
+            raise ModelError("only a whole network can have freed weights or fixed inputs, not a slice or composition")
+        return read(self.source, dims=options.dims, free=options.free, fixed=options.fixed)
+
+
+def _clone(op: Operation, clones: Mapping[int, Operation], name: str | None = None) -> Operation:
+    twin = copy.copy(op)
+    twin.name = op.name if name is None else name
+    for key, value in op.__dict__.items():
+        if isinstance(value, Operation):
+            twin.__dict__[key] = clones[id(value)]
+        elif isinstance(value, list | tuple):
+            items = [clones[id(item)] if isinstance(item, Operation) else item for item in value]
+            twin.__dict__[key] = type(value)(items)
+    return twin
+
+
+def _parse_index(index: Any) -> tuple[int, int | None, int | None]:
+    parts = index if isinstance(index, tuple) else (index,) if isinstance(index, slice) else (slice(None), index)
+    if not 1 <= len(parts) <= 2 or not isinstance(parts[0], slice) or parts[0].step not in (None, 1):
+        raise ModelError(f"network slice {index!r} is not understood; write N[start:stop] or N[start:stop, output]")
+    selected = parts[1] if len(parts) == 2 else None
+    if selected is not None and not isinstance(selected, int | np.integer):
+        raise ModelError(f"network slice selects output {selected!r}; an integer is needed")
+    return parts[0].start or 0, parts[0].stop, None if selected is None else int(selected)

@@ -1,0 +1,160 @@
+"""ONNX files: loading and the checks that need no operator knowledge."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from ranum_falsify.errors import ModelError
+
+__all__ = ["OLDEST_OPSET", "attribute_graphs", "check_structure", "freed_model", "load_model", "names_read", "opset_of"]
+
+OLDEST_OPSET = 7
+"""ONNX Runtime runs models from this opset on (https://onnxruntime.ai/docs/reference/compatibility.html)."""
+
+
+def load_model(path: Path) -> onnx.ModelProto:
+    """Return the model of a file, local functions inlined, external data loaded.
+
+    Raises:
+        ModelError: The file is missing, is not ONNX, is truncated, or its external data is missing.
+    """
+    try:
+        model = onnx.load(str(path))
+    except FileNotFoundError as error:
+        missing = error.filename or path
+        raise ModelError(f"{path}: no such file ({missing}); give the path of an ONNX model") from error
+    except IsADirectoryError as error:
+        raise ModelError(f"{path}: is a directory; give the path of an ONNX model") from error
+    except PermissionError as error:
+        raise ModelError(f"{path}: permission denied; make the file readable") from error
+    except DecodeError as error:
+        raise ModelError(f"{path}: not an ONNX model, or truncated; export it again") from error
+    except (onnx.checker.ValidationError, ValueError, OSError) as error:
+        raise ModelError(f"{path}: cannot be loaded ({_first_line(error)}); export it again") from error
+    if not model.graph.node and not model.graph.output:
+        raise ModelError(f"{path}: holds no graph; give the path of an ONNX model")
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
+    return model
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """Return the opset of the default domain.
+
+    Raises:
+        ModelError: None is given, or it is older than ONNX Runtime runs or newer than the `onnx` package knows.
+    """
+    versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    newest = onnx.defs.onnx_opset_version()
+    if not versions:
+        raise ModelError("model has no opset of the default domain; export it again")
+    if not OLDEST_OPSET <= versions[0] <= newest:
+        raise ModelError(
+            f"model has opset {versions[0]}, supported are {OLDEST_OPSET} to {newest}; "
+            "convert it with onnx.version_converter or install a newer onnx"
+        )
+    return versions[0]
+
+
+def attribute_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Yield the subgraphs that a node holds as attributes (`If`, `Loop`, `Scan`)."""
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def names_read(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the names of the tensors that a node reads, those captured by its subgraphs included."""
+    yield from (name for name in node.input if name)
+    for graph in attribute_graphs(node):
+        inner = {item.name for item in (*graph.input, *graph.initializer)}
+        inner |= {name for child in graph.node for name in child.output}
+        reads = [name for child in graph.node for name in names_read(child)]
+        reads += [output.name for output in graph.output]
+        yield from (name for name in dict.fromkeys(reads) if name not in inner)
+
+
+def check_structure(graph: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> list[onnx.NodeProto]:
+    """Return the graph's nodes in topological order.
+
+    Args:
+        graph: The graph.
+        outer: Names that an enclosing graph offers.
+
+    Raises:
+        ModelError: Two nodes write one name, a name is read but never written, or there is a cycle.
+    """
+    given = {item.name for item in (*graph.input, *graph.initializer)}
+    given |= {sparse.values.name for sparse in graph.sparse_initializer} | outer
+    written = Counter(name for node in graph.node for name in node.output if name)
+    for name, times in written.items():
+        if times > 1 or name in given - outer:
+            raise ModelError(f"tensor {name!r} is written more than once; export the model again")
+    for reader, name in _reads(graph):
+        if name not in given and name not in written:
+            raise ModelError(f"{reader} reads {name!r}, which nothing writes; export the model again")
+    return _sorted_nodes(graph, given)
+
+
+def _reads(graph: onnx.GraphProto) -> Iterator[tuple[str, str]]:
+    for node in graph.node:
+        for name in names_read(node):
+            yield f"node {node.name or node.op_type!r}", name
+    for output in graph.output:
+        yield "the graph's output", output.name
+
+
+def _sorted_nodes(graph: onnx.GraphProto, given: set[str]) -> list[onnx.NodeProto]:
+    waiting: list[set[str]] = [set(names_read(node)) - given for node in graph.node]
+    readers: dict[str, list[int]] = {}
+    for position, names in enumerate(waiting):
+        for name in names:
+            readers.setdefault(name, []).append(position)
+    ready = [position for position, names in enumerate(waiting) if not names]
+    order: list[int] = []
+    for position in ready:
+        order.append(position)
+        for name in graph.node[position].output:
+            for reader in readers.get(name, ()):
+                waiting[reader].discard(name)
+                if not waiting[reader]:
+                    ready.append(reader)
+    if len(order) < len(graph.node):
+        stuck = next(node for position, node in enumerate(graph.node) if waiting[position])
+        raise ModelError(f"node {stuck.name or stuck.op_type!r} is part of a cycle; export the model again")
+    return [graph.node[position] for position in order]
+
+
+def freed_model(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
+    """Return a model in which initializers are inputs, after the others and in the given order.
+
+    Raises:
+        ModelError: A name is no initializer.
+    """
+    initializers = {i.name: i for i in model.graph.initializer}
+    freed = onnx.ModelProto()
+    freed.CopyFrom(model)
+    kept = [i for i in freed.graph.initializer if i.name not in names]
+    inputs = [i for i in freed.graph.input if i.name not in names]
+    for name in names:
+        if name not in initializers:
+            near = difflib.get_close_matches(name, initializers) or sorted(initializers)[:8]
+            raise ModelError(f"free: no initializer is named {name!r}; there are {', '.join(near) or 'none'}")
+        tensor = initializers[name]
+        inputs.append(onnx.helper.make_tensor_value_info(name, tensor.data_type, tuple(tensor.dims)))
+    del freed.graph.initializer[:]
+    del freed.graph.input[:]
+    freed.graph.initializer.extend(kept)
+    freed.graph.input.extend(inputs)
+    return freed

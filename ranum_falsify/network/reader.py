@@ -1,0 +1,318 @@
+"""ONNX to operation graph: generic over operators, driven by their schemas and rows.
+
+Nodes are built in topological order and evaluated once on an example input while they are built.  That gives every
+tensor's shape, folds what no input reaches (shape arithmetic included) and resolves `If` on constant conditions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from dnnv.nn import Operation
+from dnnv.nn.operations import Input, OutputSelect
+
+from ranum_falsify.errors import ModelError, UnsupportedOperatorError, UnsupportedTypeError
+from ranum_falsify.network.evaluate import apply
+from ranum_falsify.network.fields import attribute_values, fields_of
+from ranum_falsify.network.graph import Graph, ReadOptions
+from ranum_falsify.network.model_file import (
+    attribute_graphs,
+    check_structure,
+    freed_model,
+    load_model,
+    names_read,
+    opset_of,
+)
+from ranum_falsify.network.registry import OperatorSpec, find, make_node, schema_of
+from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_numpy, to_torch, torch_dtype
+from ranum_falsify.network.trace import Scope, Traced, constant
+
+__all__ = ["read"]
+
+
+def read(
+    source: Path | str | onnx.ModelProto,
+    *,
+    dims: Mapping[str, int] | None = None,
+    free: Sequence[str] = (),
+    fixed: Mapping[str, np.ndarray] | None = None,
+) -> Graph:
+    """Read an ONNX model.
+
+    Args:
+        source: A file or a loaded model.
+        dims: Sizes of symbolic dimensions, by name or as `input:axis`; 1 where not given.
+        free: Initializers that become inputs, after the others.
+        fixed: Inputs that become constants.
+
+    Raises:
+        ModelError: The model cannot be read; one line says why and what to do.
+    """
+    model = source if isinstance(source, onnx.ModelProto) else load_model(Path(source))
+    options = ReadOptions(dims=dict(dims or {}), free=tuple(free), fixed=dict(fixed or {}))
+    where = "model" if isinstance(source, onnx.ModelProto) else str(source)
+    try:
+        return _Reader(model, options).graph()
+    except RecursionError as error:
+        raise ModelError(f"{where}: subgraphs are nested too deeply; flatten them") from error
+    except ModelError as error:
+        raise type(error)(str(error) if str(error).startswith(where) else f"{where}: {error}") from error
+
+
+class _Reader:
+    def __init__(self, model: onnx.ModelProto, options: ReadOptions) -> None:
+        self.source = model
+        self.model = freed_model(model, options.free) if options.free else model
+        self.options = options
+        self.opset = opset_of(model)
+        self.opsets = {entry.domain: entry.version for entry in model.opset_import}
+        self.notices: list[str] = []
+        self.names: set[str] = set()
+        self.unused_dims = set(options.dims)
+
+    def graph(self) -> Graph:
+        order = check_structure(self.model.graph)
+        self._refuse_unsupported(self.model.graph)
+        scope = Scope({i.name: constant(_array(i)) for i in self.model.graph.initializer})
+        for sparse in self.model.graph.sparse_initializer:
+            scope[sparse.values.name] = constant(_dense(sparse))
+        inputs = self._inputs(scope)
+        if self.unused_dims:
+            known = ", ".join(sorted(self._symbolic())) or "none"
+            raise ModelError(f"--dim {sorted(self.unused_dims)[0]}: no such symbolic dimension; the model has {known}")
+        self._build(order, scope, [output.name for output in self.model.graph.output])
+        names = [output.name for output in self.model.graph.output]
+        outputs = [self._as_operation(scope, name) for name in names]
+        return Graph(
+            outputs,
+            inputs=inputs,
+            output_names=tuple(names),
+            details=scope.details,
+            source=self.source,
+            opset=self.opset,
+            options=self.options,
+            notices=tuple(self.notices),
+        )
+
+    # inputs -----------------------------------------------------------------------------------------------------
+
+    def _inputs(self, scope: Scope) -> tuple[Input, ...]:
+        inputs = []
+        for info in self.model.graph.input:
+            if info.name in scope.tensors:
+                continue
+            if info.name in self.options.fixed:
+                scope[info.name] = constant(np.asarray(self.options.fixed[info.name]))
+                continue
+            shape, dtype = self._shape(info), _element_type(info)
+            op = Input(np.array(shape, dtype=np.int64), dtype, name=self._unique(info.name))
+            scope.define(info.name, op, torch.zeros(shape, dtype=torch_dtype(dtype)), fixed_shape=True)
+            inputs.append(op)
+        return tuple(inputs)
+
+    def _shape(self, info: onnx.ValueInfoProto) -> tuple[int, ...]:
+        if not info.type.tensor_type.HasField("shape"):
+            raise ModelError(f"input {info.name!r} has no shape; export the model with input shapes")
+        shape = []
+        for axis, dim in enumerate(info.type.tensor_type.shape.dim):
+            if dim.dim_value > 0 and not dim.dim_param:
+                shape.append(dim.dim_value)
+                continue
+            place = f"{info.name}:{axis}"
+            key = place if place in self.options.dims else dim.dim_param
+            self.unused_dims -= {place, dim.dim_param}
+            size = self.options.dims.get(key, 1)
+            if size < 1:
+                raise ModelError(f"--dim {key}={size}: a dimension must be at least 1")
+            if key not in self.options.dims:
+                named = dim.dim_param if dim.dim_param not in ("", "?", "-1") else place
+                notice = f"symbolic dimension {named} of input {info.name!r} is taken as 1; set it with --dim {named}=VALUE"
+                self.notices.append(notice)
+            shape.append(size)
+        return tuple(shape)
+
+    def _symbolic(self) -> Iterable[str]:
+        for info in self.model.graph.input:
+            for axis, dim in enumerate(info.type.tensor_type.shape.dim):
+                if dim.dim_value <= 0:
+                    yield dim.dim_param or f"{info.name}:{axis}"
+
+    # nodes ------------------------------------------------------------------------------------------------------
+
+    def _refuse_unsupported(self, graph: onnx.GraphProto) -> None:
+        missing: Counter[str] = Counter()
+        pending = [graph]
+        while pending:
+            for node in pending.pop().node:
+                domain = "" if node.domain == "ai.onnx" else node.domain
+                if find(node.op_type, domain) is None or self._schema(node) is None:
+                    missing[f"{domain}::{node.op_type}" if domain else node.op_type] += 1
+                pending.extend(attribute_graphs(node))
+        if missing:
+            listed = ", ".join(f"{name} ({count})" for name, count in sorted(missing.items()))
+            raise UnsupportedOperatorError(
+                f"{len(missing)} unsupported operators at opset {self.opset} (with their number of nodes): {listed}; "
+                "`ranum-falsify operators` lists what is supported"
+            )
+
+    def _schema(self, node: onnx.NodeProto) -> onnx.defs.OpSchema | None:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        opset = self.opset if domain == "" else self.opsets.get(domain, 1)
+        schema = schema_of(node.op_type, domain, opset)
+        return None if schema is None or schema.deprecated else schema
+
+    def _build(self, order: Sequence[onnx.NodeProto], scope: Scope, keep: Sequence[str]) -> None:
+        reads = [list(names_read(node)) for node in order]
+        last = {name: position for position, names in enumerate(reads) for name in names}
+        for name in keep:
+            last.pop(name, None)
+        for position, node in enumerate(order):
+            self._add(node, scope)
+            for name in reads[position]:
+                if last.get(name) == position:
+                    scope.forget_example(name)
+
+    def _add(self, node: onnx.NodeProto, scope: Scope) -> None:
+        spec, schema = find(node.op_type, node.domain), self._schema(node)
+        assert spec is not None and schema is not None, "unsupported operators are refused before"
+        if node.op_type == "If" and (condition := scope.constant_value(node.input[0])) is not None:
+            self._inline(node, bool(condition.reshape(-1)[0]), scope)
+            return
+        subgraphs = {a.name: a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH}
+        traced = {name: scope[name] for name in node.input if name}
+        fields, operands = fields_of(node, spec, schema, traced, skip=subgraphs)
+        if subgraphs:
+            operands += self._branches(node, subgraphs, scope, fields)
+        fixed_shape = _fixed_shape(spec, operands)
+        foldable = not spec.random and all(t is None or t.is_constant for t in operands)
+        if foldable or (spec.shape_only and fixed_shape):
+            op = make_node(spec, node.output[0], fields)
+            for name, value in zip(node.output, self._run(node, spec, op, operands), strict=False):
+                scope[name] = constant(to_numpy(value))
+            return
+        op = make_node(spec, self._unique(node.name or f"{node.op_type}_{node.output[0]}"), fields)
+        values = self._run(node, spec, op, operands)
+        if spec.random:
+            self.notices.append(f"node {op.name!r} ({node.op_type}) draws random numbers: results are nondeterministic")
+        for index, (name, value) in enumerate(zip(node.output, values, strict=False)):
+            if name:
+                several = len(node.output) > 1
+                source = OutputSelect(op, index, name=self._unique(f"{op.name}:{name}")) if several else op
+                scope.define(name, source, value, fixed_shape=fixed_shape)
+
+    def _run(
+        self, node: onnx.NodeProto, spec: OperatorSpec, op: Operation, operands: Sequence[Traced | None]
+    ) -> tuple[torch.Tensor, ...]:
+        try:
+            with torch.no_grad():
+                return apply(spec, op, [None if t is None else t.value_for(spec, i) for i, t in enumerate(operands)])
+        except ModelError as error:
+            raise type(error)(f"node {node.name or node.output[0]!r} ({node.op_type}): {error}") from error
+        except (RuntimeError, ValueError, IndexError, TypeError, AssertionError, KeyError, ZeroDivisionError) as error:
+            shapes = [None if t is None else tuple(t.tensor().shape) for t in operands]
+            text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise ModelError(
+                f"node {node.name or node.output[0]!r} ({node.op_type}) cannot run on operands of shapes {shapes}: "
+                f"{text[:160]}; if an input has symbolic dimensions, set them with --dim NAME=VALUE"
+            ) from error
+
+    # subgraphs --------------------------------------------------------------------------------------------------
+
+    def _inline(self, node: onnx.NodeProto, condition: bool, scope: Scope) -> None:
+        wanted = "then_branch" if condition else "else_branch"
+        graph = next(a.g for a in node.attribute if a.name == wanted)
+        inner = scope.child({i.name: constant(_array(i)) for i in graph.initializer})
+        names = [output.name for output in graph.output]
+        self._build(check_structure(graph, outer=frozenset(scope.names())), inner, names)
+        for outer_name, name in zip(node.output, names, strict=True):
+            scope[outer_name] = inner[name]
+
+    def _branches(
+        self, node: onnx.NodeProto, graphs: Mapping[str, onnx.GraphProto], scope: Scope, fields: dict[str, Any]
+    ) -> list[Traced]:
+        """Build the branches as graphs over the tensors they capture; return those tensors as operands."""
+        captured = [name for name in names_read(node) if name not in node.input and not scope[name].is_constant]
+        fields["captured"] = tuple(scope[name].source for name in captured)
+        for attribute, graph in graphs.items():
+            inner = scope.child({i.name: constant(_array(i)) for i in graph.initializer})
+            inputs = []
+            for name in captured:
+                example = scope[name].tensor()
+                op = Input(np.array(example.shape, dtype=np.int64), to_numpy(example).dtype, name=self._unique(name))
+                inner.define(name, op, example, fixed_shape=scope[name].fixed_shape)
+                inputs.append(op)
+            names = [output.name for output in graph.output]
+            self._build(check_structure(graph, outer=frozenset(scope.names())), inner, names)
+            outputs = [self._as_operation(inner, name) for name in names]
+            fields[attribute] = Graph(
+                outputs,
+                inputs=tuple(inputs),
+                output_names=tuple(names),
+                details=inner.details,
+                opset=self.opset,
+                options=self.options,
+            )
+        return [scope[name] for name in captured]
+
+    # names ------------------------------------------------------------------------------------------------------
+
+    def _as_operation(self, scope: Scope, name: str) -> Operation:
+        traced = scope[name]
+        if isinstance(traced.source, Operation):
+            return traced.source
+        identity = find("Identity", "")
+        assert identity is not None, "the row of Identity is always there"
+        fields = {"x": traced.source, "version": 1, "output_names": (name,)}
+        op = make_node(identity, self._unique(f"Constant_{name}"), fields)
+        scope.define(name, op, traced.tensor(), fixed_shape=True)
+        return op
+
+    def _unique(self, name: str) -> str:
+        unique, count = name, 1
+        while unique in self.names:
+            count += 1
+            unique = f"{name}_{count}"
+        self.names.add(unique)
+        return unique
+
+
+def _fixed_shape(spec: OperatorSpec, operands: Sequence[Traced | None]) -> bool:
+    """Tell whether the output's shape is the same for every input of the model."""
+    for position, traced in enumerate(operands):
+        if traced is None:
+            continue
+        static = position < len(spec.operands) and spec.operands[position] in spec.static
+        if not traced.fixed_shape or (static and not traced.is_constant):
+            return False
+    return not spec.dynamic_shape
+
+
+def _element_type(info: onnx.ValueInfoProto) -> np.dtype:
+    if not info.type.HasField("tensor_type"):
+        raise UnsupportedTypeError(f"input {info.name!r} is no tensor; only tensors are supported")
+    try:
+        dtype = ONNX_TO_NUMPY[info.type.tensor_type.elem_type]
+        torch_dtype(dtype)
+    except (KeyError, UnsupportedTypeError) as error:
+        kind = info.type.tensor_type.elem_type
+        known = onnx.TensorProto.DataType.Name(kind) if kind in onnx.TensorProto.DataType.values() else kind
+        raise UnsupportedTypeError(f"input {info.name!r} has element type {known}, which is not supported") from error
+    return dtype
+
+
+def _array(tensor: onnx.TensorProto) -> np.ndarray:
+    try:
+        return onnx.numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, KeyError, RuntimeError, AssertionError) as error:
+        raise ModelError(f"initializer {tensor.name!r} is broken ({str(error)[:80]}); export the model again") from error
+
+
+def _dense(sparse: onnx.SparseTensorProto) -> np.ndarray:
+    (value,) = attribute_values([onnx.helper.make_attribute("sparse_value", sparse)]).values()
+    return np.asarray(value)

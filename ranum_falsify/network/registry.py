@@ -1,0 +1,198 @@
+"""The operator registry: one row per operator, declared with :func:`operator`.
+
+The registry knows no operator.  The families in `ranum_falsify.operators` fill it at import.  Names of operands and
+attributes, their order and their defaults come from the operator's ONNX schema (https://onnx.ai/onnx/operators/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import onnx
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.validity import Constraint
+
+__all__ = ["OperatorSpec", "TorchFunction", "find", "make_node", "operator", "schema_of", "spec_of", "supported"]
+
+TorchFunction = Callable[..., Tensor | tuple[Tensor, ...]]
+"""`fn(op, *operands)`: operands in the order of the row, None where absent; static ones as NumPy arrays."""
+
+_ROWS: dict[tuple[str, str], OperatorSpec] = {}
+_BY_NODE: dict[type[Operation], OperatorSpec] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorSpec:
+    """All that is known of one operator.
+
+    Attributes:
+        op_type: ONNX name.
+        domain: ONNX domain, "" for the default one.
+        node: Class of its nodes in the graph.
+        torch: Evaluates it on tensors.
+        operands: Field names of its inputs, in the order of the newest ONNX schema.
+        variadic: Whether the last operand takes the rest of the inputs, as a tuple.
+        static: Operands that the function reads as NumPy arrays: shapes, axes, counts.
+        renamed: Field names of inputs and attributes that differ from the lower-cased ONNX name.
+        valid: Conditions on the operands that keep the output valid.
+        gradient_valid: Further conditions that keep the derivative finite.
+        overflow: Whether finite operands can give an infinite output.
+        random: Whether two runs on equal operands differ.
+        shape_only: Whether the output depends on the operands' shapes alone (`Shape`, `Size`).
+        dynamic_shape: Whether the shape of the output depends on values of operands.
+    """
+
+    op_type: str
+    domain: str
+    node: type[Operation]
+    torch: TorchFunction
+    operands: tuple[str, ...]
+    variadic: bool
+    static: frozenset[str]
+    renamed: Mapping[str, str]
+    valid: tuple[Constraint, ...]
+    gradient_valid: tuple[Constraint, ...] = ()
+    overflow: bool = True
+    random: bool = False
+    shape_only: bool = False
+    dynamic_shape: bool = False
+    attributes: tuple[str, ...] = field(default=())
+
+    def field_of(self, onnx_name: str) -> str:
+        """Return the node's field for an ONNX input or attribute name."""
+        return self.renamed.get(onnx_name, onnx_name.lower())
+
+    def operands_of(self, op: Operation) -> tuple[Any, ...]:
+        """Return the operands of a node in order, a variadic one spread out; None where absent."""
+        values = [getattr(op, name) for name in self.operands]
+        if self.variadic and values[-1] is not None:
+            return (*values[:-1], *values[-1])
+        return tuple(values)
+
+    def named(self, values: Sequence[Any]) -> dict[str, Any]:
+        """Return values given in operand order by operand name (`x_0`, `x_1`, ... for a variadic one)."""
+        if not self.variadic:
+            return dict(zip(self.operands, values, strict=False))
+        fixed, rest = self.operands[:-1], self.operands[-1]
+        head = dict(zip(fixed, values, strict=False))
+        return head | {f"{rest}_{i}": value for i, value in enumerate(values[len(fixed) :])}
+
+
+@cache
+def schema_of(op_type: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
+    """Return the ONNX schema in force at an opset, or None where ONNX knows none."""
+    try:
+        return onnx.defs.get_schema(op_type, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+@cache
+def _history(op_type: str, domain: str) -> tuple[onnx.defs.OpSchema, ...]:
+    schemas = (s for s in onnx.defs.get_all_schemas_with_history() if (s.name, s.domain) == (op_type, domain))
+    return tuple(sorted(schemas, key=lambda schema: schema.since_version))
+
+
+def operator(
+    *,
+    torch: TorchFunction,
+    valid: Sequence[Constraint] = (),
+    gradient_valid: Sequence[Constraint] = (),
+    static: Sequence[str] = (),
+    operands: Sequence[str] | None = None,
+    renamed: Mapping[str, str] | None = None,
+    variadic: bool | None = None,
+    overflow: bool = True,
+    random: bool = False,
+    shape_only: bool = False,
+    dynamic_shape: bool = False,
+    domain: str = "",
+) -> Callable[[type[Operation]], type[Operation]]:
+    """Declare a row: decorate a new subclass of `dnnv.nn.Operation`, or call on DNNV's own class.
+
+    See :class:`OperatorSpec` for the arguments.  `operands` defaults to the lower-cased input names of the newest
+    schema, or `x` for a single input.  An attribute of an older opset whose name is an operand fills that operand.
+
+    Raises:
+        ValueError: The operator has a row already, or a static or constrained name is no operand.
+    """
+
+    def register(node: type[Operation]) -> type[Operation]:
+        op_type = node.__name__
+        if (domain, op_type) in _ROWS:
+            raise ValueError(f"operator {op_type} has a row already")
+        history = _history(op_type, domain)
+        newest = history[-1]
+        names = tuple(operands) if operands else _default_operands(newest)
+        if unknown := set(static) - set(names):
+            raise ValueError(f"operator {op_type}: static {sorted(unknown)} are no operands; they are {names}")
+        renames = dict(renamed or {})
+        if operands is None and names == ("x",):
+            renames.setdefault(newest.inputs[0].name, "x")
+        spec = OperatorSpec(
+            op_type=op_type,
+            domain=domain,
+            node=node,
+            torch=torch,
+            operands=names,
+            variadic=_is_variadic(newest) if variadic is None else variadic,
+            static=frozenset(static),
+            renamed=renames,
+            valid=tuple(valid),
+            gradient_valid=tuple(gradient_valid),
+            overflow=overflow,
+            random=random,
+            shape_only=shape_only,
+            dynamic_shape=dynamic_shape,
+            attributes=tuple(sorted({name for schema in history for name in schema.attributes})),
+        )
+        _ROWS[domain, op_type] = spec
+        _BY_NODE[node] = spec
+        return node
+
+    return register
+
+
+def _is_variadic(schema: onnx.defs.OpSchema) -> bool:
+    return bool(schema.inputs) and schema.inputs[-1].option == onnx.defs.OpSchema.FormalParameterOption.Variadic
+
+
+def _default_operands(schema: onnx.defs.OpSchema) -> tuple[str, ...]:
+    if len(schema.inputs) == 1 and not _is_variadic(schema):
+        return ("x",)
+    return tuple(parameter.name.lower() for parameter in schema.inputs)
+
+
+def make_node(spec: OperatorSpec, name: str, fields: Mapping[str, Any]) -> Operation:
+    """Return a node with the given fields.
+
+    DNNV's constructors read opset-dependent defaults and assert on constants; the reader has done both already.
+    """
+    node = object.__new__(spec.node)
+    Operation.__init__(node, name)
+    node.__dict__.update(fields)
+    return node
+
+
+def find(op_type: str, domain: str) -> OperatorSpec | None:
+    """Return the row of an ONNX operator, or None."""
+    return _ROWS.get(("" if domain == "ai.onnx" else domain, op_type))
+
+
+def spec_of(op: Operation) -> OperatorSpec:
+    """Return the row of a node.
+
+    Raises:
+        KeyError: The node's class has no row (inputs and output selections have none).
+    """
+    return _BY_NODE[type(op)]
+
+
+def supported() -> tuple[OperatorSpec, ...]:
+    """Return all rows, by name."""
+    return tuple(_ROWS[key] for key in sorted(_ROWS, key=lambda key: (key[1].lower(), key[0])))

@@ -1,0 +1,66 @@
+"""NumPy arrays to torch tensors and back, for every element type that a graph may hold."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import onnx
+import torch
+from torch import Tensor
+
+from ranum_falsify.errors import UnsupportedTypeError
+
+__all__ = ["ONNX_TO_NUMPY", "numpy_dtype", "to_numpy", "to_torch", "torch_dtype"]
+
+_TORCH_OF_NUMPY: dict[np.dtype, torch.dtype] = {
+    np.dtype(name): getattr(torch, "bool" if name == "bool" else name)
+    for name in (
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    )
+} | {np.dtype(ml_dtypes.bfloat16): torch.bfloat16}
+
+_NUMPY_OF_TORCH = {ours: theirs for theirs, ours in _TORCH_OF_NUMPY.items()}
+
+ONNX_TO_NUMPY: dict[int, np.dtype] = {
+    number: np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number))
+    for number in onnx.TensorProto.DataType.values()
+    if number not in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING)
+}
+"""Element type numbers of ONNX to NumPy dtypes, strings left out."""
+
+
+def torch_dtype(dtype: np.dtype) -> torch.dtype:
+    """Return the torch dtype of a NumPy dtype.
+
+    Raises:
+        UnsupportedTypeError: torch has no such type (strings, 4-bit and 8-bit floats).
+    """
+    try:
+        return _TORCH_OF_NUMPY[np.dtype(dtype)]
+    except KeyError as error:
+        raise UnsupportedTypeError(f"element type {dtype} is not supported; use a float, integer or bool type") from error
+
+
+def numpy_dtype(dtype: torch.dtype) -> np.dtype:
+    """Return the NumPy dtype of a torch dtype (bfloat16 as that of `ml_dtypes`)."""
+    return _NUMPY_OF_TORCH[dtype]
+
+
+def to_torch(array: np.ndarray) -> Tensor:
+    """Return a tensor with the array's values and shape; it never shares memory with a read-only array."""
+    array = np.asarray(array)
+    dtype = torch_dtype(array.dtype)
+    if dtype is torch.bfloat16:
+        return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16).reshape(array.shape)
+    if not (array.flags.writeable and array.flags.c_contiguous and array.dtype.isnative):
+        array = array.astype(array.dtype.newbyteorder("="), order="C", copy=True)
+    return torch.from_numpy(array).reshape(array.shape)
+
+
+def to_numpy(tensor: Tensor) -> np.ndarray:
+    """Return an array with the tensor's values and shape, on the CPU."""
+    tensor = tensor.detach().cpu()
+    if tensor.dtype is torch.bfloat16:
+        return tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16).reshape(tuple(tensor.shape))
+    return tensor.numpy()

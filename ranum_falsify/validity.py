@@ -1,0 +1,260 @@
+"""What makes an operand invalid, said once.
+
+A :class:`Constraint` is attached to an operator row.  It serves the search (`margin`, `crossing`), the replay and
+generated tests (`violated`), fixes (`clip_bounds`) and people (`describe`).
+
+An operator receives an invalid input when (a) no input element is NaN, yet an output element is NaN, or (b) all
+inputs it reads are finite, yet an output element is infinite.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+__all__ = [
+    "AtLeast",
+    "AtMost",
+    "Bound",
+    "Condition",
+    "Constraint",
+    "Finite",
+    "GreaterThan",
+    "LessThan",
+    "NonZero",
+    "Operands",
+    "largest",
+    "log_of_largest",
+]
+
+Operands = Mapping[str, Tensor]
+"""Tensors that an operator reads, by operand name, and those that it writes as `output`, `output_1`, ..."""
+
+Bound = float | Callable[[torch.dtype], float]
+"""A number, or a function of the operand's dtype (for limits such as the logarithm of the largest float)."""
+
+
+def largest(dtype: torch.dtype) -> float:
+    """Return the largest finite number of a floating dtype."""
+    return float(torch.finfo(dtype).max)
+
+
+def log_of_largest(dtype: torch.dtype) -> float:
+    """Return the largest float of the dtype whose exponential is finite (ln of :func:`largest`, rounded down)."""
+    exact = torch.tensor(math.log(largest(dtype)), dtype=torch.float64)
+    rounded = exact.to(dtype)
+    below = torch.nextafter(rounded, torch.zeros_like(rounded)) if rounded.double() > exact else rounded
+    return float(below)
+
+
+def _strict(distance: Tensor) -> Tensor:
+    """Make a distance of 0 or less negative, so that a strict bound is violated at equality."""
+    return torch.where(distance <= 0, distance - torch.finfo(distance.dtype).tiny, distance)
+
+
+def _floating(x: Tensor) -> Tensor:
+    return x if x.is_floating_point() else x.double()
+
+
+class Constraint(ABC):
+    """A condition on the operands of one operator that keeps its output valid."""
+
+    reason: str
+    """Why a violation is invalid, as the end of a sentence: "logarithm of a non-positive number"."""
+
+    @abstractmethod
+    def margin(self, op: Operation, operands: Operands) -> Tensor:
+        """Return the signed distance to violation, elementwise.
+
+        Args:
+            op: The operation, for its attributes.
+            operands: Tensors by operand name; outputs as `output`, `output_1`, ...
+
+        Returns:
+            A floating tensor of any shape: negative exactly where the constraint is violated.  NaN operands give
+            NaN, which callers read as "not violated here": the NaN came from upstream.
+        """
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return the condition as people write it, such as `x > 0`."""
+
+    def crossing(self, op: Operation, operands: Operands) -> Tensor | None:
+        """Return a tensor whose sign change brackets an invalid point, or None where the set is not a border."""
+        return None
+
+    def clip_bounds(self) -> tuple[str, float, float] | None:
+        """Return operand, lowest and highest valid value in float32, or None where clipping is no fix."""
+        return None
+
+    def violated(self, op: Operation, operands: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return where concrete operands violate the constraint, as booleans of the margin's shape."""
+        tensors = {name: torch.from_numpy(np.array(value)) for name, value in operands.items()}
+        return (self.margin(op, tensors) < 0).numpy()
+
+
+@dataclass(frozen=True)
+class _Bounded(Constraint):
+    operand: str
+    bound: Bound
+    reason: str
+
+    def _bound(self, dtype: torch.dtype) -> float:
+        return self.bound(dtype) if callable(self.bound) else self.bound
+
+    def _text(self) -> str:
+        return f"{self._bound(torch.float32):.7g}"
+
+
+class GreaterThan(_Bounded):
+    """The operand is above the bound (`Log`: x > 0)."""
+
+    def margin(self, op: Operation, operands: Operands) -> Tensor:
+        """See :meth:`Constraint.margin`."""
+        x = _floating(operands[self.operand])
+        return _strict(x - self._bound(x.dtype))
+
+    def crossing(self, op: Operation, operands: Operands) -> Tensor | None:
+        """See :meth:`Constraint.crossing`."""
+        return self.margin(op, operands)
+
+    def describe(self) -> str:
+        """See :meth:`Constraint.describe`."""
+        return f"{self.operand} > {self._text()}"
+
+    def clip_bounds(self) -> tuple[str, float, float]:
+        """See :meth:`Constraint.clip_bounds`."""
+        lowest = np.nextafter(np.float32(self._bound(torch.float32)), np.float32(np.inf))
+        return self.operand, float(max(lowest, np.finfo(np.float32).tiny)), math.inf
+
+
+class AtLeast(_Bounded):
+    """The operand is not below the bound (`Sqrt`: x >= 0)."""
+
+    def margin(self, op: Operation, operands: Operands) -> Tensor:
+        """See :meth:`Constraint.margin`."""
+        x = _floating(operands[self.operand])
+        return x - self._bound(x.dtype)
+
+    def describe(self) -> str:
+        """See :meth:`Constraint.describe`."""
+        return f"{self.operand} >= {self._text()}"
+
+    def clip_bounds(self) -> tuple[str, float, float]:
+        """See :meth:`Constraint.clip_bounds`."""
+        return self.operand, self._bound(torch.float32), math.inf
+
+
+class LessThan(_Bounded):
+    """The operand is below the bound (`Atanh`: x < 1)."""
+
+    def margin(self, op: Operation, operands: Operands) -> Tensor:
+        """See :meth:`Constraint.margin`."""
+        x = _floating(operands[self.operand])
+        return _strict(self._bound(x.dtype) - x)
+
+    def crossing(self, op: Operation, operands: Operands) -> Tensor | None:
+        """See :meth:`Constraint.crossing`."""
+        return self.margin(op, operands)
+
+    def describe(self) -> str:
+        """See :meth:`Constraint.describe`."""
+        return f"{self.operand} < {self._text()}"
+
+    def clip_bounds(self) -> tuple[str, float, float]:
+        """See :meth:`Constraint.clip_bounds`."""
+        highest = np.nextafter(np.float32(self._bound(torch.float32)), np.float32(-np.inf))
+        return self.operand, -math.inf, float(highest)
+
+
+class AtMost(_Bounded):
+    """The operand is not above the bound (`Exp`: x <= 88.72 in float32)."""
+
+    def margin(self, op: Operation, operands: Operands) -> Tensor:
+        """See :meth:`Constraint.margin`."""
+        x = _floating(operands[self.operand])
+        return self._bound(x.dtype) - x
+
+    def describe(self) -> str:
+        """See :meth:`Constraint.describe`."""
+        return f"{self.operand} <= {self._text()}"
+
+    def clip_bounds(self) -> tuple[str, float, float]:
+        """See :meth:`Constraint.clip_bounds`."""
+        return self.operand, -math.inf, self._bound(torch.float32)
+
+
+@dataclass(frozen=True)
+class NonZero(Constraint):
+    """The operand is not zero (`Div`: b != 0)."""
+
+    operand: str
+    reason: str
+
+    def margin(self, op: Operation, operands: Operands) -> Tensor:
+        """See :meth:`Constraint.margin`."""
+        return _strict(_floating(operands[self.operand]).abs())
+
+    def crossing(self, op: Operation, operands: Operands) -> Tensor | None:
+        """See :meth:`Constraint.crossing`."""
+        return _floating(operands[self.operand])
+
+    def describe(self) -> str:
+        """See :meth:`Constraint.describe`."""
+        return f"{self.operand} != 0"
+
+
+@dataclass(frozen=True)
+class Condition(Constraint):
+    """A condition over several operands or attributes, given by its margin (`Softmax`: no row is all -Inf)."""
+
+    text: str
+    reason: str
+    margin_of: Callable[[Operation, Operands], Tensor]
+    crossing_of: Callable[[Operation, Operands], Tensor] | None = None
+
+    def margin(self, op: Operation, operands: Operands) -> Tensor:
+        """See :meth:`Constraint.margin`."""
+        return self.margin_of(op, operands)
+
+    def crossing(self, op: Operation, operands: Operands) -> Tensor | None:
+        """See :meth:`Constraint.crossing`."""
+        return None if self.crossing_of is None else self.crossing_of(op, operands)
+
+    def describe(self) -> str:
+        """See :meth:`Constraint.describe`."""
+        return self.text
+
+
+@dataclass(frozen=True)
+class Finite(Constraint):
+    """The generic overflow condition: finite operands give a finite output.
+
+    The margin is the distance to overflow in natural logarithms, ln(largest) - ln|output|, so that descent has a
+    usable slope far from overflow.  Infinite operands give no violation.
+    """
+
+    reason: str = "result above the largest finite number"
+
+    def margin(self, op: Operation, operands: Operands) -> Tensor:
+        """See :meth:`Constraint.margin`."""
+        output = operands["output"]
+        size = output.abs()
+        tiny, top = torch.finfo(output.dtype).tiny, largest(output.dtype)
+        room = math.log(top) - size.clamp(tiny, top).log()
+        readable = torch.ones((), dtype=torch.bool, device=output.device)
+        for name, operand in operands.items():
+            if operand.is_floating_point() and not name.startswith("output"):
+                readable = readable & operand.isfinite().all()
+        return torch.where(output.isfinite(), room, torch.where(readable, -torch.ones_like(size), size))
+
+    def describe(self) -> str:
+        """See :meth:`Constraint.describe`."""
+        return "|output| is finite"
