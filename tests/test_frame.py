@@ -291,12 +291,18 @@ class TestShellScripts:
     def test_the_demo_wants_a_violation_that_replays(
         self, checkout: Path, search: int, replay: int, expected: int
     ) -> None:
-        body = f'[ "$1" = replay ] && exit {replay}; touch demo-output/cex.npy; exit {search}'
+        body = f'echo violated; [ "$1" = replay ] && exit {replay}; touch demo-output/cex.npy; exit {search}'
         self.stand_in(checkout / ".venv/bin/ranum-falsify", body)
         run = self.run(checkout / "scripts/demo")
         assert run.returncode == expected, run.stderr
 
     def test_the_demo_fails_without_a_counterexample_file(self, checkout: Path) -> None:
-        self.stand_in(checkout / ".venv/bin/ranum-falsify", "exit 1")
+        self.stand_in(checkout / ".venv/bin/ranum-falsify", "echo violated; exit 1")
         run = self.run(checkout / "scripts/demo")
         assert run.returncode == 1 and "was not written" in run.stderr
+
+    def test_the_demo_does_not_take_a_crash_for_a_violation(self, checkout: Path) -> None:
+        body = '[ "$1" = replay ] && exit 1; touch demo-output/cex.npy; echo violated; exit 1'
+        self.stand_in(checkout / ".venv/bin/ranum-falsify", body)
+        run = self.run(checkout / "scripts/demo")
+        assert run.returncode == 1 and "expected the verdict" in run.stderr
