@@ -9,18 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import onnx
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.validity import Constraint
-
 __all__ = ["OperatorSpec", "TorchFunction", "find", "make_node", "operator", "schema_of", "spec_of", "supported"]
 
 TorchFunction = Callable[..., Tensor | tuple[Tensor, ...]]
 """`fn(op, *operands)`: operands in the order of the row, None where absent; static ones as NumPy arrays."""
+
+
+class Constraint(Protocol):
+    """A condition on operands as a row holds it; `ranum_falsify.validity`, a later layer, has the real ones."""
+
+    reason: str
+
+    def describe(self) -> str:
+        """Return the condition as people write it."""
+
 
 _ROWS: dict[tuple[str, str], OperatorSpec] = {}
 _BY_NODE: dict[type[Operation], OperatorSpec] = {}

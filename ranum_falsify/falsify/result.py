@@ -1,0 +1,90 @@
+"""What a run found, as frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from ranum_falsify.config import Reach
+
+__all__ = ["Counterexample", "OperatorResult", "Result", "Verdict"]
+
+Verdict = Literal["holds", "violated", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counterexample:
+    """Inputs that violate the property, as ONNX Runtime has confirmed.
+
+    Attributes:
+        inputs: One array per quantified variable of the property, in the model's dtype and shape.
+        network: Name of the network that the violating operator belongs to; "" for a classic property.
+        feeds: The same as inputs of that network, by ONNX input name.
+    """
+
+    inputs: Mapping[str, np.ndarray]
+    network: str = ""
+    feeds: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorResult:
+    """What is known of one operator.
+
+    Attributes:
+        network: Name of its network.
+        node: Its name in the graph: the ONNX name where that is unique.
+        op_type: ONNX operator.
+        verdict: `open` says that no counterexample was found and no proof either.
+        constraint: The condition on its operands, in words.
+        reason: Why a violation is invalid.
+        kind: What came out on violation.
+        reach: Whether the violation shows at an output.
+        oracle: Who confirmed it.
+        operands: Least and greatest value of each operand at the counterexample.
+        counterexample: The confirmed inputs.
+    """
+
+    network: str
+    node: str
+    op_type: str
+    verdict: Literal["proved", "violated", "open"]
+    constraint: str
+    reason: str = ""
+    kind: Literal["nan", "inf"] | None = None
+    reach: Reach | None = None
+    oracle: Literal["onnxruntime", "reference"] | None = None
+    operands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    counterexample: Counterexample | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """The answer to one property.
+
+    Attributes:
+        verdict: `violated` only with a counterexample that replays on ONNX Runtime.
+        operators: Every operator in question, in topological order; empty for a classic property.
+        counterexample: The first one found.
+        unconfirmed: What torch saw and ONNX Runtime did not confirm, one line each.
+        notices: What a user should know of the networks: defaulted dimensions, random operators.
+        seconds: Time by stage: read, reduce, prove, search, replay.
+        seed: Seed of the search.
+        starts: Starting points tried.
+        steps: Descent steps done, over all rounds.
+        interrupted: Why the search ended early: `timeout`, `Ctrl-C`, or "".
+    """
+
+    verdict: Verdict
+    operators: tuple[OperatorResult, ...] = ()
+    counterexample: Counterexample | None = None
+    unconfirmed: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    seed: int = 0
+    starts: int = 0
+    steps: int = 0
+    interrupted: str = ""
