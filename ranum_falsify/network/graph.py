@@ -101,7 +101,7 @@ class Graph(OperationGraph):
     @cached_property
     def nodes(self) -> tuple[Operation, ...]:
         """The operations that have a row, in topological order: no inputs, no output selections."""
-        return tuple(op for op in self.order if not isinstance(op, Input | OutputSelect))
+        return tuple(op for op in self.order if not isinstance(op, (Input, OutputSelect)))
 
     @cached_property
     def model(self) -> onnx.ModelProto:
