@@ -6,6 +6,9 @@ __all__ = [
     "ModelError",
     "PropertyError",
     "RanumFalsifyError",
+    "ReplayCrashError",
+    "ReplayError",
+    "ReplayTimeoutError",
     "UnsupportedOperatorError",
     "UnsupportedTypeError",
     "UpstreamMissingError",
@@ -34,3 +37,15 @@ class PropertyError(RanumFalsifyError):
 
 class UpstreamMissingError(RanumFalsifyError, ImportError):
     """DNNV or DNNF is not installed."""
+
+
+class ReplayError(RanumFalsifyError):
+    """ONNX Runtime does not load a model, or does not run it on the inputs given."""
+
+
+class ReplayCrashError(ReplayError):
+    """The process that runs ONNX Runtime died, as a malformed model can make it."""
+
+
+class ReplayTimeoutError(ReplayError):
+    """ONNX Runtime did not answer in time."""

@@ -1,0 +1,298 @@
+"""Replay: ONNX Runtime runs the original model on a candidate, and every tensor is looked at.
+
+Nothing counts as a violation before it is seen here. ONNX Runtime runs in a child process,
+because a malformed model can crash it, with graph optimisations off and every intermediate
+tensor of the main graph exposed. A node is a `Finding` when
+
+(a) none of its operands holds NaN, yet an output holds NaN; or
+(b) all its operands are finite, yet an output holds an infinity that is not a constant.
+
+Operands are what the node reads: inputs, tensors captured by its subgraphs, and constants in
+its attributes. A subgraph (If, Loop, Scan) counts as one node. In (b) an infinity is a
+constant when no input's value can change it, such as an attention mask computed from weights.
+An integer division by zero, at which ONNX Runtime refuses to go on, is (a).
+
+LSTM and GRU with a bias clip NaN to the finite range on ONNX Runtime; `onnx.reference`
+decides there. MaxPool, GlobalMaxPool, ReduceMax, ReduceMin, ArgMax, ArgMin, QuantizeLinear
+and casts to integers swallow NaN too, but make none from operands without NaN: the finding
+is then the node before, and its reach is ``masked``. ONNX Runtime's CPU kernels keep chains of
+float16 operators in float32: a tensor that is infinite in float16 can leave what follows finite.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+import onnx
+
+from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayTimeoutError
+
+__all__ = ["Finding", "Replay", "Replayer"]
+
+_WORKER = Path(__file__).with_name("replay_worker.py")
+_LARGEST = 2**31 - 1  # bytes that protobuf can hold in one message
+_LONGEST = 400  # characters of ONNX Runtime's message that are passed on
+_VERB = {"load": "load", "run": "run", "outputs": "run"}
+_ADVICE = {
+    "load": "repair the model, or convert it to operators and an opset that ONNX Runtime supports",
+    "run": "give each input the name, type and shape that the model declares",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One node whose operands are good and whose output is not.
+
+    Attributes:
+        node_index: position of the node in ``graph.node``.
+        node: ONNX name of the node; names may be empty or shared.
+        op_type: operator.
+        output: name of its first offending output tensor, unique in a model.
+        kind: ``nan`` (rule (a) of this module) or ``inf`` (rule (b)).
+        index: position of the first offending element in ``output``.
+        operands: least and greatest element of each numeric operand, by tensor name.
+        values: of an elementwise operator, the operands' elements behind the offending one.
+        oracle: who saw it.
+        reach: ``output`` when a path of non-finite tensors leads to a graph output, or when
+            ONNX Runtime stops at the node; else ``masked``.
+    """
+
+    node_index: int
+    node: str
+    op_type: str
+    output: str
+    kind: Literal["nan", "inf"]
+    index: tuple[int, ...]
+    operands: Mapping[str, tuple[float, float]]
+    values: Mapping[str, float]
+    oracle: Literal["onnxruntime", "reference"]
+    reach: Literal["output", "masked"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """What one run showed.
+
+    Attributes:
+        outputs: the graph outputs that are numeric tensors, in the model's order (bfloat16 as
+            float32); empty when ONNX Runtime stopped at an integer division by zero.
+        findings: in topological order, so that the first is the first to go wrong.
+    """
+
+    outputs: Mapping[str, np.ndarray]
+    findings: tuple[Finding, ...]
+
+
+class Replayer:
+    """Runs one model on ONNX Runtime in a child process, which serves any number of requests.
+
+    A context manager that starts the child on entry, so that it loads the model while the
+    caller goes on. A child that crashed or ran out of time is replaced at the next request.
+    Not for use from several threads at once.
+
+    Args:
+        model: the model, or the path of its file. External data must be loaded, or lie where
+            the path's file says.
+        timeout: seconds that loading, and each request, may take.
+        threads: ONNX Runtime's intra-operator threads.
+    """
+
+    def __init__(self, model: onnx.ModelProto | Path, *, timeout: float = 60.0, threads: int = 1) -> None:
+        self._model = model
+        self._timeout = timeout
+        self._threads = threads
+        self._label = f"model {str(model)!r}" if isinstance(model, Path) else "the model"
+        self._folder: Path | None = None
+        self._child: subprocess.Popen[bytes] | None = None
+        self._loading = False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the child, unless it runs, and have it load the model; does not wait.
+
+        Raises:
+            ReplayError: the file is missing, or the model is too large or lacks its external data.
+        """
+        if self._child is not None:
+            return
+        path = self._path()
+        self._child = subprocess.Popen(
+            [sys.executable, "-P", str(_WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self._loading = True
+        argument = {"path": str(path), "folder": str(path.parent), "threads": self._threads}
+        try:
+            self._send("load", argument)
+        except OSError:
+            # The first request will find the child dead, and say so.
+            return
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Replay:
+        """Run the model with every intermediate exposed.
+
+        Args:
+            inputs: one array for each input, by name, in the model's types and shapes;
+                initializers that are also inputs may be left out.
+
+        Raises:
+            ReplayError: ONNX Runtime refuses the model or the inputs.
+            ReplayCrashError: the child died.
+            ReplayTimeoutError: the child did not answer in time.
+        """
+        result = self._request("run", inputs)
+        findings = tuple(Finding(**finding) for finding in result["findings"])
+        return Replay(outputs=result["outputs"], findings=findings)
+
+    def outputs(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Run the model as it is and return its outputs only; arguments and errors as for `run`."""
+        outputs: dict[str, np.ndarray] = self._request("outputs", inputs)
+        return outputs
+
+    def close(self) -> None:
+        """End the child and delete temporary files; a later request starts anew."""
+        self._kill()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def _path(self) -> Path:
+        """Path of the model's file, written first where the model is in memory."""
+        if isinstance(self._model, Path):
+            if not self._model.is_file():
+                raise ReplayError(f"{self._label}: there is no such file; check the path")
+            return self._model.resolve()
+        if self._folder is None:
+            data = self._serialized(self._model)
+            self._folder = Path(tempfile.mkdtemp(prefix="ranum-falsify-"))
+            (self._folder / "model.onnx").write_bytes(data)
+        return self._folder / "model.onnx"
+
+    def _serialized(self, model: onnx.ModelProto) -> bytes:
+        if any(onnx.external_data_helper.uses_external_data(t) for t in model.graph.initializer):
+            raise ReplayError(f"{self._label}: its external data is not loaded; pass the path of its file")
+        if sum(len(tensor.raw_data) for tensor in model.graph.initializer) <= _LARGEST:
+            data: bytes = model.SerializeToString()
+            if len(data) <= _LARGEST:
+                return data
+        raise ReplayError(
+            f"{self._label} has more than {_LARGEST:,} bytes, which protobuf cannot hold; "
+            "save it with external data and pass the path of its file"
+        )
+
+    def _request(self, command: str, inputs: Mapping[str, np.ndarray]) -> Any:
+        # ONNX Runtime rejects NumPy scalars and views.
+        feeds = {name: np.ascontiguousarray(array).reshape(np.shape(array)) for name, array in inputs.items()}
+        self.start()
+        if self._loading:
+            self._exchange("load", None)
+            self._loading = False
+        return self._exchange(command, feeds)
+
+    def _exchange(self, command: str, argument: Any) -> Any:
+        """Send a request (``load`` was sent at the start) and wait for the answer."""
+        assert self._child is not None
+        late = threading.Event()
+
+        def stop(child: subprocess.Popen[bytes]) -> None:
+            late.set()
+            child.kill()
+
+        timer = threading.Timer(self._timeout, stop, [self._child])
+        timer.daemon = True
+        timer.start()
+        try:
+            if command != "load":
+                self._send(command, argument)
+            kind, result = self._receive()
+        except (EOFError, OSError) as error:
+            raise self._death(command, late.is_set()) from error
+        except BaseException:
+            # An answer that nobody waits for would be taken for the next one.
+            self._kill()
+            raise
+        finally:
+            timer.cancel()
+        if kind == "ok":
+            return result
+        if command == "load":
+            self._kill()
+        verb = _VERB[command]
+        raise ReplayError(
+            f"{self._label}: ONNX Runtime cannot {verb} it: {_one_line(result)}; {_ADVICE[verb]}"
+        )
+
+    def _send(self, command: str, argument: Any) -> None:
+        assert self._child is not None and self._child.stdin is not None
+        data = pickle.dumps((command, argument), protocol=5)
+        self._child.stdin.write(struct.pack(">Q", len(data)))
+        self._child.stdin.write(data)
+        self._child.stdin.flush()
+
+    def _receive(self) -> tuple[str, Any]:
+        answer: tuple[str, Any] = pickle.loads(self._read(struct.unpack(">Q", self._read(8))[0]))
+        return answer
+
+    def _read(self, size: int) -> bytes:
+        assert self._child is not None and self._child.stdout is not None
+        data = self._child.stdout.read(size)
+        if len(data) < size:
+            raise EOFError
+        return data
+
+    def _death(self, command: str, late: bool) -> ReplayError:
+        assert self._child is not None
+        status = self._child.wait()
+        self._kill()
+        if late:
+            limit = f"within {self._timeout:g} s"
+            return ReplayTimeoutError(
+                f"{self._label}: ONNX Runtime did not {_VERB[command]} it {limit}; allow more time"
+            )
+        return ReplayCrashError(
+            f"{self._label}: ONNX Runtime crashed (exit status {status}) when asked to {_VERB[command]} it; "
+            "check the model with onnx.checker.check_model(model, full_check=True)"
+        )
+
+    def _kill(self) -> None:
+        child, self._child, self._loading = self._child, None, False
+        if child is None:
+            return
+        child.kill()
+        child.wait()
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except OSError:
+                    continue  # unsent bytes, which no longer matter
+
+
+def _one_line(message: str) -> str:
+    """ONNX Runtime's message without its error codes, source positions and line breaks."""
+    text = re.sub(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", "", " ".join(message.split()))
+    text = re.sub(r"/onnxruntime_src/\S+ ", "", text).strip().rstrip(".;")
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
