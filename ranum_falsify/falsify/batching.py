@@ -1,0 +1,61 @@
+"""Many samples through a network at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ranum_falsify.falsify.converter import TorchModel
+from ranum_falsify.falsify.targets import Target, probe_of
+
+__all__ = ["BatchedModel"]
+
+
+class BatchedModel:
+    """Runs a module that takes one sample on a batch.
+
+    `torch.func.vmap` where no value steers shapes or branches, else one sample after another.
+
+    Attributes:
+        model: The module.
+        targets: What to observe: positions in the caller's list and targets, in any order.
+        mode: How samples are batched: `vmap` or `loop`.
+    """
+
+    def __init__(self, model: TorchModel, targets: Sequence[tuple[int, Target]] = ()) -> None:
+        self.model = model
+        groups: dict[int, list[tuple[int, Target]]] = {}
+        for position, target in targets:
+            groups.setdefault(id(target.op), []).append((position, target))
+        observed = [op for op in model.graph.order if id(op) in groups]
+        self._probes = {id(op): probe_of([target for _, target in groups[id(op)]]) for op in observed}
+        self.positions = [position for op in observed for position, _ in groups[id(op)]]
+        self.mode = "vmap" if model.separable else "loop"
+
+    def run(self, inputs: Sequence[Tensor], *, outputs: bool = True) -> tuple[tuple[Tensor, ...], Tensor | None]:
+        """Evaluate a batch.
+
+        Args:
+            inputs: Tensors `(batch, *input_shape)`; those with a batch of 1 are repeated.
+            outputs: Whether the outputs are wanted.
+
+        Returns:
+            Outputs `(batch, *output_shape)`, and margins `(batch, targets)` in the order of `positions`, None where
+            nothing is observed.
+        """
+        count = max(len(x) for x in inputs)
+        inputs = [x if len(x) == count else x.expand(count, *x.shape[1:]) for x in inputs]
+
+        def sample(*values: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+            results, seen = self.model.observe(values, self._probes, outputs=outputs)
+            return results, (torch.cat(seen),) if seen else ()
+
+        if self.mode == "vmap":
+            results, seen = torch.func.vmap(sample, randomness="different")(*inputs)
+        else:
+            rows = [sample(*values) for values in zip(*inputs, strict=True)]
+            results = tuple(torch.stack(column) for column in zip(*(row[0] for row in rows), strict=True))
+            seen = tuple(torch.stack(column) for column in zip(*(row[1] for row in rows), strict=True))
+        return results, seen[0] if seen else None

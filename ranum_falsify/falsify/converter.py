@@ -1,0 +1,220 @@
+"""Operation graph to PyTorch: a DNNF converter whose knowledge of operators is their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from dnnf.pytorch import PytorchConverter
+from dnnv.nn import Operation
+from dnnv.nn.operations import Input, OutputSelect
+from torch import Tensor
+
+from ranum_falsify.network import Graph, OperatorSpec, spec_of
+from ranum_falsify.network.evaluate import apply
+from ranum_falsify.network.order import topological_order
+from ranum_falsify.network.tensors import to_torch
+
+__all__ = ["Probe", "Step", "TorchConverter", "TorchModel", "convert"]
+
+Probe = Callable[[Operation, Sequence[Any], Sequence[Tensor]], Tensor]
+"""`probe(op, operands, outputs)`: what to observe of an operation while it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation, with the slots of the tensors it reads, writes and reads last."""
+
+    op: Operation
+    call: Callable[..., Any]
+    reads: tuple[int, ...]
+    write: int
+    several: bool
+
+
+class TorchConverter(PytorchConverter):  # type: ignore[misc]
+    """Visit operations in topological order; each becomes a step.
+
+    `generic_visit` looks the row up; a subclass may override single operators with `visit_<Op>` methods that return
+    a function of the operands, as in DNNF.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: dict[int, Step] = {}
+        self.slots: dict[int, int] = {}
+        self.constants: list[Any] = []
+        self._keep: list[Any] = []
+
+    def convert(self, graph: Graph) -> TorchModel:
+        """Return the graph as a module."""
+        for op in graph.order:
+            self.slots[id(op)] = len(self.slots)
+        for op in graph.order:
+            self.visit(op)
+        return TorchModel(graph, self.steps, self.slots, self.constants)
+
+    def visit(self, operation: Operation) -> Step | None:
+        """Convert one operation whose operands are converted already; identity decides, never equality."""
+        if isinstance(operation, Input):
+            return None
+        if id(operation) not in self.steps:
+            self.steps[id(operation)] = self._step(operation)
+        return self.steps[id(operation)]
+
+    def generic_visit(self, operation: Operation) -> Callable[..., Any]:
+        """Return the row's function, bound to the operation."""
+        spec = spec_of(operation)
+        if _reads_dynamic_static(operation, spec):
+            return partial(apply, spec, operation)
+        return partial(spec.torch, operation)
+
+    def _step(self, op: Operation) -> Step:
+        slot = self.slots[id(op)]
+        if isinstance(op, OutputSelect):
+            index = op.index
+            return Step(op, lambda results: results[index], (self.slots[id(op.operation)],), slot, several=False)
+        function = self._override(op) or self.generic_visit(op)
+        spec = spec_of(op)
+        if isinstance(function, partial) and function.func is apply:
+            operands = tuple(self._slot(value, static=False) for value in spec.operands_of(op))
+            function = _listed(function)
+        else:
+            names = (*spec.operands, *([""] * len(spec.operands_of(op))))
+            operands = tuple(
+                self._slot(value, static=name in spec.static)
+                for name, value in zip(names, spec.operands_of(op), strict=False)
+            )
+        return Step(op, function, operands, slot, several=len(op.output_names) > 1)
+
+    def _override(self, op: Operation) -> Callable[..., Any] | None:
+        """Return what a subclass's `visit_<Op>` says; DNNF's own methods, which are not ONNX's semantics, are passed over."""
+        for cls in type(self).__mro__[: type(self).__mro__.index(TorchConverter)]:
+            if method := cls.__dict__.get(f"visit_{type(op).__name__}"):
+                return method(self, op)  # type: ignore[no-any-return]
+        return None
+
+    def _slot(self, value: Operation | np.ndarray | None, *, static: bool) -> int:
+        if isinstance(value, Operation):
+            return self.slots[id(value)]
+        key = -1 if value is None else id(value) * 2 + static
+        if key not in self.slots:
+            self._keep.append(value)
+            self.constants.append(value if static or value is None else to_torch(value))
+            self.slots[key] = -len(self.constants)
+        return self.slots[key]
+
+
+def _listed(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *operands: function(operands)
+
+
+def _reads_dynamic_static(op: Operation, spec: OperatorSpec) -> bool:
+    return any(isinstance(getattr(op, name), Operation) for name in spec.static)
+
+
+class TorchModel(torch.nn.Module):
+    """A network as a PyTorch module, one sample at a time; batch it with `torch.func.vmap`.
+
+    Constants are buffers; tensors that nothing reads any more are freed on the way.
+
+    Attributes:
+        graph: The graph it was made from.
+        separable: Whether no value of a tensor steers shapes or branches, so that `torch.func.vmap` applies.
+    """
+
+    def __init__(
+        self, graph: Graph, steps: dict[int, Step], slots: dict[int, int], constants: Sequence[Tensor | np.ndarray | None]
+    ) -> None:
+        super().__init__()
+        self.graph = graph
+        self._steps = steps
+        self._slots = slots
+        self._count = len(graph.order)
+        self._host: list[Tensor | np.ndarray | None] = list(constants)
+        for position, value in enumerate(constants):
+            if isinstance(value, Tensor):
+                self.register_buffer(f"constant_{position}", value, persistent=False)
+        self._tail = self._host[::-1]
+        self._plans: dict[tuple[int, ...], list[tuple[Step, tuple[int, ...]]]] = {}
+        self.separable = not any(
+            _reads_dynamic_static(op, spec_of(op)) or spec_of(op).dynamic_shape for op in graph.nodes
+        )
+
+    def _apply(self, *args: Any, **kwargs: Any) -> TorchModel:
+        super()._apply(*args, **kwargs)
+        for position, value in enumerate(self._host):
+            if isinstance(value, Tensor):
+                self._host[position] = getattr(self, f"constant_{position}")
+        self._tail = self._host[::-1]
+        return self
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Evaluate one sample; inputs and outputs have the model's shapes."""
+        return self.observe(inputs, {})[0]
+
+    def observe(
+        self, inputs: Sequence[Tensor], probes: dict[int, Probe], *, outputs: bool = True
+    ) -> tuple[tuple[Tensor, ...], list[Tensor]]:
+        """Evaluate one sample and observe operations on the way.
+
+        Args:
+            inputs: Tensors of the inputs' shapes.
+            probes: What to observe, by `id` of the operation.
+            outputs: Whether the outputs are wanted; if not, only what the probes need is evaluated.
+
+        Returns:
+            The outputs (empty if not wanted), and what the probes saw, in topological order of their operations.
+        """
+        plan = self._plan(tuple(probes), outputs)
+        values: list[Any] = [None] * self._count + self._tail
+        for op, x in zip(self.graph.inputs, inputs, strict=True):
+            values[self._slots[id(op)]] = x
+        seen = []
+        for step, dead in plan:
+            operands = [values[slot] for slot in step.reads]
+            result = step.call(*operands)
+            if probe := probes.get(id(step.op)):
+                seen.append(probe(step.op, operands, result if isinstance(result, tuple) else (result,)))
+            values[step.write] = result[0] if isinstance(result, tuple) and not step.several else result
+            for slot in dead:
+                values[slot] = None
+        if not outputs:
+            return (), seen
+        return tuple(values[self._slots[id(op)]] for op in self.graph.output_operations), seen
+
+    def _plan(self, probed: tuple[int, ...], outputs: bool) -> list[tuple[Step, tuple[int, ...]]]:
+        key = (*probed, -1 if outputs else -2)
+        if key not in self._plans:
+            wanted = set(probed)
+            goals: list[Operation] = [op for op in self.graph.order if id(op) in wanted]
+            ends = list(self.graph.output_operations) if outputs else []
+            needed = _needed([*goals, *ends])
+            steps = [self._steps[id(op)] for op in self.graph.order if id(op) in needed and not isinstance(op, Input)]
+            self._plans[key] = _with_last_reads(steps, {self._slots[id(op)] for op in ends})
+        return self._plans[key]
+
+
+def _needed(goals: Iterable[Operation]) -> set[int]:
+    return {id(op) for op in topological_order(goals)}
+
+
+def _with_last_reads(steps: Sequence[Step], keep: set[int]) -> list[tuple[Step, tuple[int, ...]]]:
+    last: dict[int, int] = {}
+    for position, step in enumerate(steps):
+        for slot in step.reads:
+            if slot >= 0 and slot not in keep:
+                last[slot] = position
+    dead: dict[int, list[int]] = {}
+    for slot, position in last.items():
+        dead.setdefault(position, []).append(slot)
+    return [(step, tuple(dead.get(position, ()))) for position, step in enumerate(steps)]
+
+
+def convert(graph: Graph) -> TorchModel:
+    """Return a graph as a PyTorch module on the CPU."""
+    return TorchConverter().convert(graph)

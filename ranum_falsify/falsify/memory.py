@@ -1,0 +1,35 @@
+"""How many samples fit into memory at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import psutil
+import torch
+
+from ranum_falsify.network import Graph
+
+__all__ = ["batch_limit", "bytes_per_sample"]
+
+_SHARE = 0.5
+"""Part of the free memory that a batch may take; the rest is for what other processes and allocators need."""
+
+_TENSORS_PER_VALUE = 3
+"""Copies of each activation that live at once in the worst case: value, saved for backward, gradient."""
+
+
+def bytes_per_sample(graphs: Iterable[Graph]) -> int:
+    """Return an upper estimate of the memory that one sample takes, forward and backward."""
+    details = (d for graph in graphs for d in graph.details.values())
+    activations = sum(int(np.prod(d.shape, dtype=np.int64)) * d.dtype.itemsize for d in details)
+    return max(1, activations * _TENSORS_PER_VALUE)
+
+
+def batch_limit(size: int, device: torch.device) -> int:
+    """Return how many samples of a size in bytes fit into the free memory of a device, at least 1."""
+    if device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+    else:
+        free = psutil.virtual_memory().available
+    return max(1, int(free * _SHARE / size))

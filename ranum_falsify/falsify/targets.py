@@ -1,0 +1,109 @@
+"""Search targets: one per vulnerable operator and condition, so that an easy one does not hide another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.errors import PropertyError
+from ranum_falsify.falsify.converter import Probe
+from ranum_falsify.network import Graph, OperatorSpec, spec_of
+from ranum_falsify.properties import ValidityGoal
+from ranum_falsify.validity import Constraint, Finite
+
+__all__ = ["Target", "probe_of", "targets_of"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One condition on the operands of one operator.
+
+    Attributes:
+        goal: Position of the validity goal in the problem.
+        op: The operator.
+        spec: Its row.
+        constraint: The condition.
+    """
+
+    goal: int
+    op: Operation
+    spec: OperatorSpec
+    constraint: Constraint
+
+    @property
+    def is_overflow(self) -> bool:
+        """Whether it is the generic overflow condition."""
+        return isinstance(self.constraint, Finite)
+
+
+def targets_of(position: int, goal: ValidityGoal) -> list[Target]:
+    """Return the targets of a validity goal, in topological order of the operators.
+
+    Raises:
+        PropertyError: `only` or `nodes` names what the network does not have.
+    """
+    graph = goal.call.graph
+    _check_names(goal, graph)
+    targets = []
+    for op in graph.nodes:
+        spec = spec_of(op)
+        if goal.only is not None and spec.op_type not in goal.only:
+            continue
+        if goal.nodes is not None and op.name not in goal.nodes:
+            continue
+        conditions: list[Constraint] = list(spec.valid)  # type: ignore[arg-type]
+        if goal.gradient:
+            conditions += list(spec.gradient_valid)  # type: ignore[arg-type]
+        if spec.overflow and _writes_floats(graph, op):
+            conditions.append(Finite())
+        targets += [Target(position, op, spec, condition) for condition in conditions]
+    return targets
+
+
+def _check_names(goal: ValidityGoal, graph: Graph) -> None:
+    names, types = {op.name for op in graph.nodes}, {spec_of(op).op_type for op in graph.nodes}
+    for wanted, known, what in ((goal.nodes, names, "node"), (goal.only, types, "operator")):
+        for name in wanted or ():
+            if name not in known:
+                some = ", ".join(sorted(known)[:12])
+                raise PropertyError(f"no_invalid_input: network {goal.call.network} has no {what} {name!r}; it has {some}")
+
+
+def _writes_floats(graph: Graph, op: Operation) -> bool:
+    dtype = graph.details_of(op).dtype
+    return bool(np.issubdtype(dtype, np.floating)) or dtype.name == "bfloat16"
+
+
+def probe_of(targets: Sequence[Target]) -> Probe:
+    """Return a probe that gives the least margin of each target of one operator, shape `(targets,)`.
+
+    A NaN margin means that an operand was broken upstream; it counts as not violated here.
+    """
+    spec = targets[0].spec
+    constraints = [target.constraint for target in targets]
+
+    def probe(op: Operation, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor:
+        named = _named(spec, operands, outputs)
+        return torch.stack([_least(constraint.margin(op, named)) for constraint in constraints])
+
+    return probe
+
+
+def _named(spec: OperatorSpec, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> dict[str, Tensor]:
+    named = {name: value for name, value in spec.named(operands).items() if value is not None}
+    device = outputs[0].device
+    for name, value in named.items():
+        if isinstance(value, np.ndarray):
+            named[name] = torch.from_numpy(np.array(value)).to(device)
+    return named | {"output" if i == 0 else f"output_{i}": y for i, y in enumerate(outputs)}
+
+
+def _least(margin: Tensor) -> Tensor:
+    if margin.numel() == 0:
+        return torch.full((), torch.inf, dtype=torch.float32, device=margin.device)
+    return torch.nan_to_num(margin, nan=torch.inf, posinf=torch.inf, neginf=-torch.inf).amin().float()
