@@ -1,0 +1,116 @@
+"""The entry point: which command runs, and how every way of failing ends.
+
+Exit statuses: 0 holds, 1 violated, 2 usage or input error, 3 unknown.  Interruption outside the search is 130 and a
+closed output 141, as shells report the signals SIGINT and SIGPIPE.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+
+from ranum_falsify.cli.options import PROGRAM, parse
+from ranum_falsify.cli.usage import ERROR_STATUS
+from ranum_falsify.errors import RanumFalsifyError
+
+__all__ = ["main"]
+
+_INTERRUPTED, _CLOSED = 130, 141
+_LONGEST = 1000  # characters of an error's line
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: Arguments without the program's name; those of the process if None.
+
+    Returns:
+        The exit status.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    try:
+        with warnings.catch_warnings():
+            if not (debug or sys.warnoptions):
+                # Libraries warn about their own future; a user can do nothing about it.
+                warnings.simplefilter("ignore")
+            status = _command(arguments)()
+            sys.stdout.flush()
+            return status
+    except SystemExit as end:  # --help and --version
+        return end.code if isinstance(end.code, int) else ERROR_STATUS
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        _discard_output()
+        return _CLOSED
+    except Exception as error:
+        return _fail(error, debug)
+
+
+def _command(arguments: list[str]) -> Callable[[], int]:
+    """Return the command that the arguments ask for, its module imported."""
+    command = parse(arguments)
+    from ranum_falsify import upstream  # says in one line what is missing
+
+    assert upstream is not None
+    if command.name == "operators":
+        from ranum_falsify.cli import operators
+
+        return lambda: operators.run(command.options)
+    if command.name == "replay":
+        from ranum_falsify.cli import replay
+
+        return lambda: replay.run(command.options)
+    from ranum_falsify.cli import falsify
+
+    return lambda: falsify.run(command.options)
+
+
+def _fail(error: Exception, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    print(f"{PROGRAM}: {_one_line(_explain(error))}", file=sys.stderr)
+    return ERROR_STATUS
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, RanumFalsifyError):
+        return str(error)
+    if _is_out_of_memory(error):
+        return "out of memory; use fewer starts (--n_starts) or a device with more memory"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = error.filename or "the output"
+        return f"{where}: no space left; free some, or write elsewhere"
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror.lower()}; check the path and its permissions"
+    detail = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return f"internal error ({detail}); please report it; --debug shows the traceback"
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    # torch.OutOfMemoryError by name, because torch may not have been imported.
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, RuntimeError) and "not enough memory" in str(error))
+    )
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
+
+
+def _discard_output() -> None:
+    """Point standard output at nothing, so that flushing it at exit does not fail again."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        return  # standard output is no file: nothing will be flushed

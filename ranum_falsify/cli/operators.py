@@ -1,0 +1,139 @@
+"""The command `operators`: the table of what is supported, generated from the registry."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import onnx
+
+import ranum_falsify.operators  # noqa: F401 - fills the registry
+from ranum_falsify.cli.options import OperatorsOptions
+from ranum_falsify.network import OperatorSpec, supported
+from ranum_falsify.network.model_file import OLDEST_OPSET
+from ranum_falsify.validity import Finite
+
+__all__ = ["OperatorRow", "markdown_table", "rows", "run"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorRow:
+    """One line of the table.
+
+    Attributes:
+        name: ONNX operator.
+        domain: ONNX domain, `ai.onnx` for the default one.
+        opsets: Oldest and newest opset of its domain that it can be used at.
+        constraints: What keeps its output valid, each with the reason.
+        gradient_constraints: What keeps its derivative finite besides.
+        random: Whether two runs on equal operands differ.
+    """
+
+    name: str
+    domain: str
+    opsets: tuple[int, int]
+    constraints: tuple[tuple[str, str], ...]
+    gradient_constraints: tuple[tuple[str, str], ...]
+    random: bool
+
+
+def run(options: OperatorsOptions) -> int:
+    """Print the table."""
+    if options.style == "json":
+        print(json.dumps([_as_object(row) for row in rows()], indent=2))
+    elif options.style == "markdown":
+        print(markdown_table())
+    else:
+        print(_text_table())
+    return 0
+
+
+def rows() -> tuple[OperatorRow, ...]:
+    """Return the operators that can be used at an opset that ONNX Runtime runs, by name."""
+    known = ((spec, _opsets(spec)) for spec in supported())
+    return tuple(_row(spec, opsets) for spec, opsets in known if opsets is not None)
+
+
+def markdown_table() -> str:
+    """Return the table in Markdown, as README.md holds it."""
+    lines = ["| operator | opsets | valid where |", "|---|---|---|"]
+    for row in rows():
+        cells = [_title(row), _span(row.opsets), "<br>".join(_escape(text) for text in _conditions(row))]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _text_table() -> str:
+    table = rows()
+    width = max(len(_title(row)) for row in table)
+    lines = [f"{'operator':{width}}  opsets  valid where"]
+    for row in table:
+        first, *others = _conditions(row) or [""]
+        lines.append(f"{_title(row):{width}}  {_span(row.opsets):6}  {first}".rstrip())
+        lines += [f"{'':{width}}  {'':6}  {text}" for text in others]
+    return "\n".join(lines)
+
+
+def _opsets(spec: OperatorSpec) -> tuple[int, int] | None:
+    """Return the oldest and newest opset with a schema in force, None where it was retired before."""
+    domain, newest = spec.domain, onnx.defs.onnx_opset_version()
+    oldest = OLDEST_OPSET
+    if domain:
+        versions = [s.since_version for s in onnx.defs.get_all_schemas_with_history() if s.domain == domain]
+        oldest, newest = min(versions), max(versions)
+    usable = [opset for opset in range(oldest, newest + 1) if _in_force(spec.op_type, domain, opset)]
+    return (usable[0], usable[-1]) if usable else None
+
+
+def _in_force(op_type: str, domain: str, opset: int) -> bool:
+    try:
+        return not onnx.defs.get_schema(op_type, opset, domain).deprecated
+    except onnx.defs.SchemaError:
+        return False
+
+
+def _row(spec: OperatorSpec, opsets: tuple[int, int]) -> OperatorRow:
+    constraints = [(constraint.describe(), constraint.reason) for constraint in spec.valid]
+    if spec.overflow:
+        constraints.append((Finite().describe(), Finite().reason))
+    return OperatorRow(
+        name=spec.op_type,
+        domain=spec.domain or "ai.onnx",
+        opsets=opsets,
+        constraints=tuple(constraints),
+        gradient_constraints=tuple((c.describe(), c.reason) for c in spec.gradient_valid),
+        random=spec.random,
+    )
+
+
+def _title(row: OperatorRow) -> str:
+    return row.name if row.domain == "ai.onnx" else f"{row.domain}::{row.name}"
+
+
+def _span(opsets: tuple[int, int]) -> str:
+    oldest, newest = opsets
+    return f"{oldest}-{newest}" if oldest < newest else str(oldest)
+
+
+def _conditions(row: OperatorRow) -> list[str]:
+    texts = [f"{condition} (else: {reason})" for condition, reason in row.constraints]
+    texts += [f"gradient: {condition} (else: {reason})" for condition, reason in row.gradient_constraints]
+    return [*texts, "random: results differ from run to run"] if row.random else texts
+
+
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _as_object(row: OperatorRow) -> dict[str, object]:
+    def objects(pairs: tuple[tuple[str, str], ...]) -> list[dict[str, str]]:
+        return [{"condition": condition, "reason": reason} for condition, reason in pairs]
+
+    return {
+        "name": row.name,
+        "domain": row.domain,
+        "opsets": list(row.opsets),
+        "constraints": objects(row.constraints),
+        "gradient_constraints": objects(row.gradient_constraints),
+        "random": row.random,
+    }
