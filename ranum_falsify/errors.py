@@ -9,6 +9,7 @@ __all__ = [
     "ReplayCrashError",
     "ReplayError",
     "ReplayTimeoutError",
+    "UnsupportedAttributeError",
     "UnsupportedOperatorError",
     "UnsupportedTypeError",
     "UpstreamMissingError",
@@ -25,6 +26,10 @@ class ModelError(RanumFalsifyError):
 
 class UnsupportedOperatorError(ModelError):
     """Operators without a row, all of the model's listed at once."""
+
+
+class UnsupportedAttributeError(ModelError):
+    """An attribute, or a combination of attributes, that a row does not implement."""
 
 
 class UnsupportedTypeError(ModelError):

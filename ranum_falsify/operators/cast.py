@@ -1,0 +1,35 @@
+"""Changes of element type."""
+
+from __future__ import annotations
+
+import torch
+from dnnv.nn import Operation
+from dnnv.nn.operations import Cast
+from torch import Tensor
+
+from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.creation import dtype_numbered
+
+__all__ = ["CastLike"]
+
+
+def _converted(x: Tensor, dtype: torch.dtype) -> Tensor:
+    if x.dtype is torch.float64 and dtype in (torch.float16, torch.bfloat16):
+        x = x.float()
+    return x.to(dtype)
+
+
+def _cast(op: Operation, x: Tensor) -> Tensor:
+    return _converted(x, dtype_numbered(op.to))
+
+
+def _cast_like(op: Operation, x: Tensor, target_type: Tensor) -> Tensor:
+    return _converted(x, target_type.dtype)
+
+
+operator(torch=_cast)(Cast)
+
+
+@operator(torch=_cast_like, operands=("x", "target_type"))
+class CastLike(Operation):
+    """https://onnx.ai/onnx/operators/onnx__CastLike.html."""

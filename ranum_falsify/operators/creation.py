@@ -1,0 +1,85 @@
+"""Tensors out of nothing: constants, ranges, identity matrices.
+
+Tensors without an operand to follow are made on torch's default device, which the caller sets with
+`torch.device(...)` as a context.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.errors import UnsupportedTypeError
+from ranum_falsify.network.registry import operator
+from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_torch, torch_dtype
+from ranum_falsify.operators.functions import ints
+
+__all__ = ["Constant", "ConstantOfShape", "EyeLike", "Range", "dtype_numbered"]
+
+
+def dtype_numbered(number: int) -> torch.dtype:
+    """Return the torch dtype of an ONNX element type number.
+
+    Raises:
+        UnsupportedTypeError: torch has no such type, or it is a string.
+    """
+    if number not in ONNX_TO_NUMPY:
+        raise UnsupportedTypeError(f"element type {number} of ONNX is not supported; use a float, integer or bool type")
+    return torch_dtype(ONNX_TO_NUMPY[number])
+
+
+def _placed(array: np.ndarray) -> Tensor:
+    return to_torch(array).to(torch.get_default_device())
+
+
+_SCALARS = {"value_float": np.float32, "value_int": np.int64, "value_floats": np.float32, "value_ints": np.int64}
+
+
+def _constant(op: Operation) -> Tensor:
+    for name in ("value", "sparse_value"):
+        if (value := getattr(op, name)) is not None:
+            return _placed(np.asarray(value))
+    for name, dtype in _SCALARS.items():
+        if (value := getattr(op, name)) is not None:
+            return _placed(np.asarray(value, dtype=dtype))
+    raise UnsupportedTypeError("Constant holds strings, which are not supported; only numbers and bools are")
+
+
+@operator(torch=_constant, overflow=False)
+class Constant(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Constant.html."""
+
+
+def _constant_of_shape(op: Operation, x: np.ndarray) -> Tensor:
+    value = np.zeros(1, dtype=np.float32) if op.value is None else np.asarray(op.value)
+    return _placed(value).reshape(()).expand(ints(x) or []).clone()
+
+
+@operator(torch=_constant_of_shape, static=("x",), overflow=False)
+class ConstantOfShape(Operation):
+    """https://onnx.ai/onnx/operators/onnx__ConstantOfShape.html."""
+
+
+def _eye_like(op: Operation, x: Tensor) -> Tensor:
+    rows = torch.arange(x.shape[0], device=x.device).unsqueeze(1)
+    columns = torch.arange(x.shape[1], device=x.device)
+    return (rows + op.k == columns).to(x.dtype if op.dtype is None else dtype_numbered(op.dtype))
+
+
+@operator(torch=_eye_like, shape_only=True, overflow=False)
+class EyeLike(Operation):
+    """https://onnx.ai/onnx/operators/onnx__EyeLike.html."""
+
+
+def _range(op: Operation, start: np.ndarray, limit: np.ndarray, delta: np.ndarray) -> Tensor:
+    first, last, step = (value.reshape(-1)[0] for value in (start, limit, delta))
+    count = max(int(np.ceil((float(last) - float(first)) / float(step))), 0)
+    dtype = np.asarray(start).dtype
+    return _placed((first + np.arange(count).astype(dtype) * step).astype(dtype))
+
+
+@operator(torch=_range, static=("start", "limit", "delta"), overflow=False)
+class Range(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Range.html."""

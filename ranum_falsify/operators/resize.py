@@ -1,0 +1,174 @@
+"""Resize and Upsample: axis by axis from taps and weights, by torch's own interpolation where that is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from dnnv.nn import Operation
+from dnnv.nn.operations import Resize
+from torch import Tensor
+
+from ranum_falsify.errors import ModelError, UnsupportedAttributeError
+from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.sampling import Axis, Sampling, Taps, taps_of
+
+__all__ = ["Upsample"]
+
+_OPSET_10 = Sampling(
+    mode="nearest", transform="asymmetric", nearest="simple", cubic_a=-0.75, exclude_outside=False, antialias=False
+)
+
+
+def _floats(values: np.ndarray | None) -> list[float]:
+    return [] if values is None else [float(v) for v in np.asarray(values).reshape(-1)]
+
+
+def _axes(
+    op: Operation, shape: Sequence[int], roi: list[float], scales: list[float], sizes: list[float]
+) -> dict[int, Axis]:
+    """Return the resized axes by number."""
+    chosen = [axis % len(shape) for axis in getattr(op, "axes", None) or range(len(shape))]
+    if len(scales) != len(chosen):
+        scales, sizes = _scales_for(op, [shape[axis] for axis in chosen], sizes)
+    else:
+        sizes = [float(np.floor(np.float32(shape[a]) * np.float32(s))) for a, s in zip(chosen, scales, strict=True)]
+    count = len(chosen)
+    starts, ends = (roi[:count], roi[count:]) if len(roi) == 2 * count else ([0.0] * count, [1.0] * count)
+    return {
+        axis: Axis(before=shape[axis], after=int(sizes[i]), scale=scales[i], start=starts[i], end=ends[i])
+        for i, axis in enumerate(chosen)
+    }
+
+
+def _scales_for(op: Operation, before: list[int], sizes: list[float]) -> tuple[list[float], list[float]]:
+    if len(sizes) != len(before):
+        raise ModelError(f"Resize needs scales or sizes for {len(before)} axes, got {len(sizes)} sizes")
+    scales = [float(np.float32(size) / np.float32(old)) for size, old in zip(sizes, before, strict=True)]
+    policy = getattr(op, "keep_aspect_ratio_policy", None) or "stretch"
+    if policy == "stretch":
+        return scales, sizes
+    if policy not in ("not_larger", "not_smaller"):
+        raise UnsupportedAttributeError(f"Resize: keep_aspect_ratio_policy {policy!r} is not supported")
+    scale = min(scales) if policy == "not_larger" else max(scales)
+    return [scale] * len(before), [float(np.floor(np.float32(scale) * np.float32(old) + 0.5)) for old in before]
+
+
+def _resize(
+    op: Operation, x: Tensor, roi: np.ndarray | None, scales: np.ndarray | None, sizes: np.ndarray | None
+) -> Tensor:
+    axes = _axes(op, x.shape, _floats(roi), _floats(scales), _floats(sizes))
+    if op.version < 11:
+        return _resampled(x, axes, Sampling(**(vars(_OPSET_10) | {"mode": op.mode})), 0.0)
+    how = Sampling(
+        mode=op.mode,
+        transform=op.coordinate_transformation_mode,
+        nearest=op.nearest_mode,
+        cubic_a=op.cubic_coeff_a,
+        exclude_outside=bool(op.exclude_outside),
+        antialias=bool(op.antialias),
+    )
+    return _resampled(x, axes, how, op.extrapolation_value)
+
+
+def _upsample(op: Operation, x: Tensor, scales: np.ndarray) -> Tensor:
+    axes = _axes(op, x.shape, [], _floats(scales), [])
+    return _resampled(x, axes, Sampling(**(vars(_OPSET_10) | {"mode": op.mode})), 0.0)
+
+
+operator(torch=_resize, operands=("x", "roi", "scales", "sizes"), static=("roi", "scales", "sizes"), overflow=True)(
+    Resize
+)
+
+
+@operator(torch=_upsample, operands=("x", "scales"), static=("scales",), overflow=False)
+class Upsample(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Upsample.html."""
+
+
+def _resampled(x: Tensor, axes: dict[int, Axis], how: Sampling, extrapolation: float) -> Tensor:
+    if how.mode == "nearest":
+        working = x
+    else:
+        # Half-precision and integer kernels interpolate in float32.
+        working = x if x.dtype in (torch.float32, torch.float64) else x.float()
+    arguments = _interpolation(tuple(x.shape), tuple(axes.items()), how)
+    if arguments is not None and working.is_floating_point():
+        mode, size, aligned = arguments
+        working = F.interpolate(working, size=size, mode=mode, align_corners=aligned)
+    else:
+        working = _by_taps(working, {number: taps_of(axis, how) for number, axis in axes.items()}, extrapolation)
+    return working.to(x.dtype)
+
+
+def _by_taps(x: Tensor, taps: dict[int, Taps], extrapolation: float) -> Tensor:
+    for number, tap in taps.items():
+        if not tap.is_identity(x.shape[number]):
+            x = _along(x, number, tap)
+    for number, tap in taps.items():
+        if tap.outside is not None:
+            mask = torch.from_numpy(tap.outside).to(x.device)
+            x = torch.where(mask.reshape([-1] + [1] * (x.ndim - number - 1)), extrapolation, x).to(x.dtype)
+    return x
+
+
+def _along(x: Tensor, number: int, taps: Taps) -> Tensor:
+    index = torch.from_numpy(taps.index).to(x.device)
+    if taps.weights is None:
+        return x.index_select(number, index[0])
+    weights = torch.from_numpy(taps.weights).to(x.device, x.dtype)
+    weights = weights.reshape([len(index), -1] + [1] * (x.ndim - number - 1))
+    result = weights[0] * x.index_select(number, index[0])
+    for position in range(1, len(index)):
+        result = result + weights[position] * x.index_select(number, index[position])
+    return result
+
+
+_TORCH_MODES = {
+    ("nearest", 3): "nearest",
+    ("nearest", 4): "nearest",
+    ("nearest", 5): "nearest",
+    ("linear", 3): "linear",
+    ("linear", 4): "bilinear",
+    ("linear", 5): "trilinear",
+    ("cubic", 4): "bicubic",
+}
+
+
+@lru_cache(maxsize=256)
+def _interpolation(
+    shape: tuple[int, ...], axes: tuple[tuple[int, Axis], ...], how: Sampling
+) -> tuple[str, list[int], bool | None] | None:
+    """Return mode, size and `align_corners` of the equal `torch.nn.functional.interpolate`, None if there is none."""
+    mode = _TORCH_MODES.get((how.mode, len(shape)))
+    plain = how.transform != "tf_crop_and_resize" and not (how.antialias or how.exclude_outside)
+    moved = {number: axis for number, axis in axes if axis.before != axis.after or axis.scale != 1}
+    if mode is None or not plain or any(number < 2 for number in moved):
+        return None
+    if how.mode == "cubic" and how.cubic_a != -0.75:
+        return None
+    size = [moved[number].after if number in moved else shape[number] for number in range(2, len(shape))]
+    aligned = how.transform == "align_corners"
+    if how.mode == "nearest":
+        same = all(np.array_equal(taps_of(axis, how).index[0], _torch_nearest(axis)) for axis in moved.values())
+        return (mode, size, None) if same else None
+    same = all(_torch_samples(axis, how.transform) for axis in moved.values())
+    return (mode, size, aligned) if same else None
+
+
+def _torch_nearest(axis: Axis) -> np.ndarray:
+    """Return what torch's `nearest` reads: floor(i * before / after) in float32."""
+    ratio = np.float32(axis.before) / np.float32(axis.after)
+    return np.floor(np.arange(axis.after, dtype=np.float32) * ratio).astype(np.int64).clip(0, axis.before - 1)
+
+
+def _torch_samples(axis: Axis, transform: str) -> bool:
+    """Tell whether torch's interpolation to the new size uses these coordinates."""
+    if transform == "align_corners":
+        return axis.after > 1
+    exact = float(np.float32(axis.after) / np.float32(axis.before)) == axis.scale
+    one = transform == "pytorch_half_pixel" and axis.after == 1
+    return exact and not one and transform in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
