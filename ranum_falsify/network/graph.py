@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network.evaluate import Value, apply
-from ranum_falsify.network.model_file import freed_model
+from ranum_falsify.network.model_file import fixed_model, freed_model
 from ranum_falsify.network.order import operands_in, topological_order
 from ranum_falsify.network.registry import spec_of
 from ranum_falsify.network.tensors import to_numpy, to_torch
@@ -90,8 +90,12 @@ class Graph(OperationGraph):
         """Return shape and dtype of an operation's (first) output."""
         if op.name in self.details:
             return self.details[op.name]
-        first = next(s for s in self.order if isinstance(s, OutputSelect) and s.operation is op)
-        return self.details[first.name]
+        return self.details[self._first_selections[id(op)].name]
+
+    @cached_property
+    def _first_selections(self) -> dict[int, OutputSelect]:
+        selections = sorted((op for op in self.order if isinstance(op, OutputSelect)), key=lambda op: -op.index)
+        return {id(op.operation): op for op in selections}
 
     @cached_property
     def order(self) -> tuple[Operation, ...]:
@@ -105,12 +109,12 @@ class Graph(OperationGraph):
 
     @cached_property
     def model(self) -> onnx.ModelProto:
-        """The ONNX model that runs this graph: the one it was read from, with freed initializers as inputs."""
-        from ranum_falsify.network.writer import to_onnx  # noqa: PLC0415 - the writer reads graphs
+        """The ONNX model that runs this graph: what it was read from, freed initializers as inputs, fixed ones not."""
+        from ranum_falsify.network.writer import to_onnx
 
         if self.source is None:
             return to_onnx(self)
-        return freed_model(self.source, self.options.free) if self.options.free else self.source
+        return fixed_model(freed_model(self.source, self.options.free), self.options.fixed)
 
     # evaluation -------------------------------------------------------------------------------------------------
 
@@ -121,7 +125,10 @@ class Graph(OperationGraph):
         values: dict[int, Any] = {id(op): x for op, x in zip(self.inputs, inputs, strict=True)}
 
         def value(operand: Operation | np.ndarray | None) -> Value:
-            return to_torch(operand) if isinstance(operand, np.ndarray) else None if operand is None else values[id(operand)]
+            if isinstance(operand, np.ndarray):
+                return to_torch(operand)
+            result: Value = None if operand is None else values[id(operand)]
+            return result
 
         for op in self.order:
             if isinstance(op, OutputSelect):
@@ -149,7 +156,10 @@ class Graph(OperationGraph):
             array = np.asarray(array)
             if array.shape != details.shape:
                 raise ModelError(f"network input {op.name!r} has shape {details.shape}, got {array.shape}")
-            tensors.append(to_torch(array.astype(details.dtype)))
+            try:
+                tensors.append(to_torch(array.astype(details.dtype)))
+            except (TypeError, ValueError) as error:
+                raise ModelError(f"network input {op.name!r} holds {details.dtype}, got {array.dtype}") from error
         with torch.no_grad():
             outputs = tuple(to_numpy(y) for y in self.evaluate(tensors))
         return outputs[0] if squeeze and len(outputs) == 1 else outputs
@@ -167,28 +177,32 @@ class Graph(OperationGraph):
     def __getitem__(self, index: Any) -> Graph:
         """Slice by position, as DNNP does: `N[2:-3]`, `N[2:-3, 1]`, `N[:, 0]`, `N[1]` (output 1).
 
-        Positions count operations along the longest path, inputs at 0; output selections do not count.
+        Positions count operations along the longest path, inputs at 0; output selections do not count.  As for
+        sequences, bounds past the end mean the end.
+
+        Raises:
+            ModelError: The slice is not understood, or holds no operation.
         """
         start, stop, selected = _parse_index(index)
         front, back = self._positions()
+        length = max(front.values()) + 1
         outputs = list(self.output_operations)
         names = list(self.output_names)
-        if stop is not None:
-            outputs = [op for op in self._sources() if stop in (front[id(op)] + 1, back[id(op)] + 1)]
+        if stop is not None and stop < length:
+            # A stop of 0 is the front, though 0 is also what follows the last position from the back, -1.
+            outputs = [op for op in self._sources() if stop and stop in (front[id(op)] + 1, back[id(op)] + 1)]
             names = [op.name for op in outputs]
-        if selected is not None:
+        if outputs and selected is not None:
             if not -len(outputs) <= selected < len(outputs):
                 raise ModelError(f"slice selects output {selected}, the network has {len(outputs)}")
             outputs, names = [outputs[selected]], [names[selected]]
-        if not outputs:
-            raise ModelError(f"slice {index} holds no operation; the network has {max(front.values()) + 1} positions")
-        if not start:
-            return self._derived(outputs, names)
 
         def is_cut(op: Operation) -> bool:
             return front[id(op)] < start if start > 0 else back[id(op)] < start
 
-        return self._cut(outputs, names, is_cut)
+        if not outputs or (start and all(is_cut(op) for op in outputs)):
+            raise ModelError(f"slice {_slice_text(index)} holds no operation; the network has {length} positions")
+        return self._cut(outputs, names, is_cut) if start else self._derived(outputs, names)
 
     def _sources(self) -> list[Operation]:
         """Operations that stand for a tensor, so that slices can end there."""
@@ -211,7 +225,7 @@ class Graph(OperationGraph):
         front = {key: depth - distance for key, distance in longest.items()}
         return front, {id(op): -shortest.get(id(op), depth) for op in self.order}
 
-    def _cut(self, outputs: Sequence[Operation], names: Sequence[str], is_cut: Any) -> Graph:
+    def _cut(self, outputs: Sequence[Operation], names: Sequence[str], is_cut: Callable[[Operation], bool]) -> Graph:
         """Return the graph after the cut operations, which become inputs."""
         clones: dict[int, Operation] = {}
         details = dict(self.details)
@@ -231,7 +245,7 @@ class Graph(OperationGraph):
         """Return this graph applied to the outputs of another.
 
         Raises:
-            ModelError: Number, shape or dtype of the inputs and the other's outputs differ, or their opsets do.
+            ModelError: Number, shape or dtype of the inputs and the other's outputs differ.
         """
         other = input_op_graph
         assert isinstance(other, Graph)
@@ -246,13 +260,13 @@ class Graph(OperationGraph):
             clones[id(op)] = inner
         for op in self.order:
             if id(op) not in clones:
-                name = op.name if op.name not in taken else f"{op.name}_outer"
+                name = _unique(op.name, taken)
                 clones[id(op)] = _clone(op, clones, name)
                 if op.name in self.details:
                     details[name] = self.details[op.name]
         outputs = [clones[id(op)] for op in self.output_operations]
-        opset = max(self.opset, other.opset)
-        return self._derived(outputs, self.output_names, inputs=other.inputs, details=details, opset=opset)
+        changes: dict[str, Any] = {"inputs": other.inputs, "details": details, "opset": max(self.opset, other.opset)}
+        return self._derived(outputs, self.output_names, notices=(*other.notices, *self.notices), **changes)
 
     def freed(self, names: Sequence[str]) -> Graph:
         """Return the graph with these initializers as further inputs, after the others."""
@@ -263,7 +277,7 @@ class Graph(OperationGraph):
         return self._read_again(replace(self.options, fixed={**self.options.fixed, **values}))
 
     def _read_again(self, options: ReadOptions) -> Graph:
-        from ranum_falsify.network.reader import read  # noqa: PLC0415 - reader builds graphs
+        from ranum_falsify.network.reader import read
 
         if self.source is None:
             raise ModelError("only a whole network can have freed weights or fixed inputs, not a slice or composition")
@@ -282,6 +296,24 @@ def _clone(op: Operation, clones: Mapping[int, Operation], name: str | None = No
     return twin
 
 
+def _unique(name: str, taken: set[str]) -> str:
+    unique, count = name, 1
+    while unique in taken:
+        count += 1
+        unique = f"{name}_outer{count}" if count > 2 else f"{name}_outer"
+    taken.add(unique)
+    return unique
+
+
+def _slice_text(index: Any) -> str:
+    """Write a slice as the user did: `[2:-3, 1]`."""
+    parts = [
+        f"{'' if p.start is None else p.start}:{'' if p.stop is None else p.stop}" if isinstance(p, slice) else str(p)
+        for p in (index if isinstance(index, tuple) else (index,))
+    ]
+    return f"[{', '.join(parts)}]"
+
+
 def _parse_index(index: Any) -> tuple[int, int | None, int | None]:
     parts = index if isinstance(index, tuple) else (index,) if isinstance(index, slice) else (slice(None), index)
     if not 1 <= len(parts) <= 2 or not isinstance(parts[0], slice) or parts[0].step not in (None, 1):
@@ -289,4 +321,6 @@ def _parse_index(index: Any) -> tuple[int, int | None, int | None]:
     selected = parts[1] if len(parts) == 2 else None
     if selected is not None and not isinstance(selected, int | np.integer):
         raise ModelError(f"network slice selects output {selected!r}; an integer is needed")
+    if not all(bound is None or isinstance(bound, int | np.integer) for bound in (parts[0].start, parts[0].stop)):
+        raise ModelError(f"network slice {_slice_text(index)} has a bound that is no integer")
     return parts[0].start or 0, parts[0].stop, None if selected is None else int(selected)

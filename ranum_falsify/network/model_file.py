@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import onnx
+import onnx.inliner
 from google.protobuf.message import DecodeError
 
 from ranum_falsify.errors import ModelError
+from ranum_falsify.network.tensors import ONNX_TO_NUMPY
 
-__all__ = ["OLDEST_OPSET", "attribute_graphs", "check_structure", "freed_model", "load_model", "names_read", "opset_of"]
+__all__ = [
+    "OLDEST_OPSET",
+    "attribute_graphs",
+    "check_structure",
+    "fixed_model",
+    "freed_model",
+    "load_model",
+    "names_captured",
+    "names_read",
+    "opset_of",
+]
 
 OLDEST_OPSET = 7
 """ONNX Runtime runs models from this opset on (https://onnxruntime.ai/docs/reference/compatibility.html)."""
@@ -63,7 +76,7 @@ def opset_of(model: onnx.ModelProto) -> int:
             f"model has opset {versions[0]}, supported are {OLDEST_OPSET} to {newest}; "
             "convert it with onnx.version_converter or install a newer onnx"
         )
-    return versions[0]
+    return int(versions[0])
 
 
 def attribute_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -77,12 +90,19 @@ def attribute_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 def names_read(node: onnx.NodeProto) -> Iterator[str]:
     """Yield the names of the tensors that a node reads, those captured by its subgraphs included."""
     yield from (name for name in node.input if name)
+    yield from names_captured(node)
+
+
+def names_captured(node: onnx.NodeProto) -> list[str]:
+    """Return the names of the outer tensors that a node's subgraphs read, each once."""
+    captured: dict[str, None] = {}
     for graph in attribute_graphs(node):
         inner = {item.name for item in (*graph.input, *graph.initializer)}
         inner |= {name for child in graph.node for name in child.output}
         reads = [name for child in graph.node for name in names_read(child)]
         reads += [output.name for output in graph.output]
-        yield from (name for name in dict.fromkeys(reads) if name not in inner)
+        captured |= dict.fromkeys(name for name in reads if name not in inner)
+    return list(captured)
 
 
 def check_structure(graph: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> list[onnx.NodeProto]:
@@ -137,17 +157,19 @@ def _sorted_nodes(graph: onnx.GraphProto, given: set[str]) -> list[onnx.NodeProt
 
 
 def freed_model(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
-    """Return a model in which initializers are inputs, after the others and in the given order.
+    """Return the model with initializers as inputs, after the others and in the given order.
 
     Raises:
         ModelError: A name is no initializer.
     """
+    if not names:
+        return model
     initializers = {i.name: i for i in model.graph.initializer}
     freed = onnx.ModelProto()
     freed.CopyFrom(model)
     kept = [i for i in freed.graph.initializer if i.name not in names]
     inputs = [i for i in freed.graph.input if i.name not in names]
-    for name in names:
+    for name in dict.fromkeys(names):
         if name not in initializers:
             near = difflib.get_close_matches(name, initializers) or sorted(initializers)[:8]
             raise ModelError(f"free: no initializer is named {name!r}; there are {', '.join(near) or 'none'}")
@@ -158,3 +180,40 @@ def freed_model(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto
     freed.graph.initializer.extend(kept)
     freed.graph.input.extend(inputs)
     return freed
+
+
+def fixed_model(model: onnx.ModelProto, values: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """Return the model with inputs as initializers of these values.
+
+    Raises:
+        ModelError: A name is no input, or a value does not fit the input's shape or element type.
+    """
+    if not values:
+        return model
+    given = {initializer.name for initializer in model.graph.initializer}
+    inputs = {info.name: info for info in model.graph.input if info.name not in given}
+    fixed = onnx.ModelProto()
+    fixed.CopyFrom(model)
+    for name, value in values.items():
+        if name not in inputs:
+            raise ModelError(f"fixed: no input is named {name!r}; there are {', '.join(inputs) or 'none'}")
+        array = _fitting(inputs[name], np.asarray(value))
+        fixed.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    free = [info for info in fixed.graph.input if info.name not in values]
+    del fixed.graph.input[:]
+    fixed.graph.input.extend(free)
+    # Older models must list their initializers as inputs.
+    fixed.ir_version = max(fixed.ir_version, 4)
+    return fixed
+
+
+def _fitting(info: onnx.ValueInfoProto, value: np.ndarray) -> np.ndarray:
+    kind = info.type.tensor_type
+    dtype = ONNX_TO_NUMPY.get(kind.elem_type, value.dtype)
+    if not np.can_cast(value.dtype, dtype, casting="same_kind"):
+        raise ModelError(f"fixed: input {info.name!r} holds {dtype}, the value given holds {value.dtype}")
+    wanted = [dim.dim_value or -1 for dim in kind.shape.dim] if kind.HasField("shape") else [-1] * value.ndim
+    if len(wanted) != value.ndim or any(w not in (-1, s) for w, s in zip(wanted, value.shape, strict=True)):
+        shape = tuple("?" if size < 0 else size for size in wanted)
+        raise ModelError(f"fixed: input {info.name!r} has shape {shape}, the value given has {value.shape}")
+    return value.astype(dtype)

@@ -24,13 +24,15 @@ from ranum_falsify.network.graph import Graph, ReadOptions
 from ranum_falsify.network.model_file import (
     attribute_graphs,
     check_structure,
+    fixed_model,
     freed_model,
     load_model,
+    names_captured,
     names_read,
     opset_of,
 )
 from ranum_falsify.network.registry import OperatorSpec, find, make_node, schema_of
-from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_numpy, to_torch, torch_dtype
+from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_numpy, torch_dtype
 from ranum_falsify.network.trace import Scope, Traced, constant
 
 __all__ = ["read"]
@@ -68,7 +70,7 @@ def read(
 class _Reader:
     def __init__(self, model: onnx.ModelProto, options: ReadOptions) -> None:
         self.source = model
-        self.model = freed_model(model, options.free) if options.free else model
+        self.model = fixed_model(freed_model(model, options.free), options.fixed)
         self.options = options
         self.opset = opset_of(model)
         self.opsets = {entry.domain: entry.version for entry in model.opset_import}
@@ -107,9 +109,6 @@ class _Reader:
         for info in self.model.graph.input:
             if info.name in scope.tensors:
                 continue
-            if info.name in self.options.fixed:
-                scope[info.name] = constant(np.asarray(self.options.fixed[info.name]))
-                continue
             shape, dtype = self._shape(info), _element_type(info)
             op = Input(np.array(shape, dtype=np.int64), dtype, name=self._unique(info.name))
             scope.define(info.name, op, torch.zeros(shape, dtype=torch_dtype(dtype)), fixed_shape=True)
@@ -132,8 +131,9 @@ class _Reader:
                 raise ModelError(f"--dim {key}={size}: a dimension must be at least 1")
             if key not in self.options.dims:
                 named = dim.dim_param if dim.dim_param not in ("", "?", "-1") else place
-                notice = f"symbolic dimension {named} of input {info.name!r} is taken as 1; set it with --dim {named}=VALUE"
-                self.notices.append(notice)
+                self.notices.append(
+                    f"symbolic dimension {named} of input {info.name!r} is taken as 1; set it with --dim {named}=VALUE"
+                )
             shape.append(size)
         return tuple(shape)
 
@@ -189,7 +189,9 @@ class _Reader:
         fields, operands = fields_of(node, spec, schema, traced, skip=subgraphs)
         if subgraphs:
             operands += self._branches(node, subgraphs, scope, fields)
-        fixed_shape = _fixed_shape(spec, operands)
+        fixed_shape = all(t is None or t.fixed_shape for t in operands) and spec.has_fixed_shape(
+            [None if t is None else t.is_constant for t in operands]
+        )
         foldable = not spec.random and all(t is None or t.is_constant for t in operands)
         if foldable or (spec.shape_only and fixed_shape):
             op = make_node(spec, node.output[0], fields)
@@ -237,7 +239,7 @@ class _Reader:
         self, node: onnx.NodeProto, graphs: Mapping[str, onnx.GraphProto], scope: Scope, fields: dict[str, Any]
     ) -> list[Traced]:
         """Build the branches as graphs over the tensors they capture; return those tensors as operands."""
-        captured = [name for name in names_read(node) if name not in node.input and not scope[name].is_constant]
+        captured = [name for name in names_captured(node) if not scope[name].is_constant]
         fields["captured"] = tuple(scope[name].source for name in captured)
         for attribute, graph in graphs.items():
             inner = scope.child({i.name: constant(_array(i)) for i in graph.initializer})
@@ -268,7 +270,9 @@ class _Reader:
             return traced.source
         identity = find("Identity", "")
         assert identity is not None, "the row of Identity is always there"
-        fields = {"x": traced.source, "version": 1, "output_names": (name,)}
+        schema = schema_of("Identity", "", self.opset)
+        assert schema is not None, "every opset has Identity"
+        fields = {"x": traced.source, "version": schema.since_version, "output_names": (name,)}
         op = make_node(identity, self._unique(f"Constant_{name}"), fields)
         scope.define(name, op, traced.tensor(), fixed_shape=True)
         return op
@@ -280,17 +284,6 @@ class _Reader:
             unique = f"{name}_{count}"
         self.names.add(unique)
         return unique
-
-
-def _fixed_shape(spec: OperatorSpec, operands: Sequence[Traced | None]) -> bool:
-    """Tell whether the output's shape is the same for every input of the model."""
-    for position, traced in enumerate(operands):
-        if traced is None:
-            continue
-        static = position < len(spec.operands) and spec.operands[position] in spec.static
-        if not traced.fixed_shape or (static and not traced.is_constant):
-            return False
-    return not spec.dynamic_shape
 
 
 def _element_type(info: onnx.ValueInfoProto) -> np.dtype:
@@ -310,7 +303,8 @@ def _array(tensor: onnx.TensorProto) -> np.ndarray:
     try:
         return onnx.numpy_helper.to_array(tensor)
     except (ValueError, TypeError, KeyError, RuntimeError, AssertionError) as error:
-        raise ModelError(f"initializer {tensor.name!r} is broken ({str(error)[:80]}); export the model again") from error
+        why = str(error)[:80]
+        raise ModelError(f"initializer {tensor.name!r} is broken ({why}); export the model again") from error
 
 
 def _dense(sparse: onnx.SparseTensorProto) -> np.ndarray:

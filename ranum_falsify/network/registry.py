@@ -82,6 +82,15 @@ class OperatorSpec:
             return (*values[:-1], *values[-1])
         return tuple(values)
 
+    def has_fixed_shape(self, constant: Sequence[bool | None]) -> bool:
+        """Tell whether operands of fixed shapes give an output whose shape is the same for every input.
+
+        Args:
+            constant: For each operand, whether no input reaches it; None where absent.
+        """
+        computed = {name for name, known in zip(self.operands, constant, strict=False) if known is False}
+        return not self.dynamic_shape and self.static.isdisjoint(computed)
+
     def named(self, values: Sequence[Any]) -> dict[str, Any]:
         """Return values given in operand order by operand name (`x_0`, `x_1`, ... for a variadic one)."""
         if not self.variadic:

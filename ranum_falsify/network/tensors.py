@@ -39,7 +39,8 @@ def torch_dtype(dtype: np.dtype) -> torch.dtype:
     try:
         return _TORCH_OF_NUMPY[np.dtype(dtype)]
     except KeyError as error:
-        raise UnsupportedTypeError(f"element type {dtype} is not supported; use a float, integer or bool type") from error
+        message = f"element type {dtype} is not supported; use a float, integer or bool type"
+        raise UnsupportedTypeError(message) from error
 
 
 def numpy_dtype(dtype: torch.dtype) -> np.dtype:
@@ -61,6 +62,9 @@ def to_torch(array: np.ndarray) -> Tensor:
 def to_numpy(tensor: Tensor) -> np.ndarray:
     """Return an array with the tensor's values and shape, on the CPU."""
     tensor = tensor.detach().cpu()
+    array: np.ndarray
     if tensor.dtype is torch.bfloat16:
-        return tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16).reshape(tuple(tensor.shape))
-    return tensor.numpy()
+        array = tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16).reshape(tuple(tensor.shape))
+    else:
+        array = tensor.numpy()
+    return array
