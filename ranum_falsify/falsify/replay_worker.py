@@ -96,21 +96,21 @@ def _reads(node: onnx.NodeProto) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _attribute_status(node: onnx.NodeProto) -> Status:
+def _attribute_status(node: onnx.NodeProto, folder: str) -> Status:
     """Whether attributes, or constants of subgraphs, hold NaN or infinity: operands in all but name."""
     found = [_GOOD]
     for attribute in node.attribute:
         found.append(_status(np.asarray([attribute.f, *attribute.floats], np.float32)))
         tensors = [attribute.t, *attribute.tensors]
-        found += [_tensor_status(t) for t in tensors if t.data_type in _FLOAT_INITIALIZERS]
+        found += [_tensor_status(t, folder) for t in tensors if t.data_type in _FLOAT_INITIALIZERS]
     for graph in _subgraphs(node):
-        found += [_tensor_status(t) for t in graph.initializer if t.data_type in _FLOAT_INITIALIZERS]
-        found += [_attribute_status(child) for child in graph.node]
+        found += [_tensor_status(t, folder) for t in graph.initializer if t.data_type in _FLOAT_INITIALIZERS]
+        found += [_attribute_status(child, folder) for child in graph.node]
     return any(nan for nan, _ in found), any(inf for _, inf in found)
 
 
-def _tensor_status(tensor: onnx.TensorProto) -> Status:
-    return _status(numpy_helper.to_array(tensor))
+def _tensor_status(tensor: onnx.TensorProto, folder: str) -> Status:
+    return _status(numpy_helper.to_array(tensor, folder))
 
 
 def _sorted_nodes(graph: onnx.GraphProto) -> list[int]:
@@ -141,6 +141,13 @@ def _clear_repeated_names(graph: onnx.GraphProto) -> None:
         if node.name in seen:
             node.name = ""
         seen.add(node.name)
+
+
+def _stored(node: onnx.NodeProto) -> list[onnx.TensorProto]:
+    """The tensor of a Constant node, which need not be computed to be known."""
+    if node.op_type != "Constant" or node.domain:
+        return []
+    return [attribute.t for attribute in node.attribute if attribute.name == "value"]
 
 
 class Session:
@@ -212,17 +219,20 @@ class Model:
         self._proto = onnx.load(path, load_external_data=False)
         self._folder, self._threads = folder, threads
         # Before anything else looks at the graph: ONNX Runtime's complaint about a bad one is the better.
-        names = [name for node in self._proto.graph.node for name in node.output]
+        names = [n for node in self._proto.graph.node if not _stored(node) for n in node.output]
         self._exposed = Session(self._proto, names, threads, folder)
         self._plain: Session | None = None
         self._cut: dict[frozenset[int], Session | None] = {}
         self._nodes = list(self._proto.graph.node)
         self._order = _sorted_nodes(self._proto.graph)
         self._reads = [_reads(node) for node in self._nodes]
-        self._attributes = [_attribute_status(node) for node in self._nodes]
+        self._producer = {name: k for k, node in enumerate(self._nodes) for name in node.output if name}
+        self._recurrent = {k for k, node in enumerate(self._nodes) if node.op_type in _RECURRENT}
+        self._attributes = [_attribute_status(node, folder) for node in self._nodes]
         self._tensors = {tensor.name: tensor for tensor in self._proto.graph.initializer}
+        self._tensors |= {node.output[0]: t for node in self._nodes for t in _stored(node)}
         self._constants = {
-            name: _status(self._constant(name))
+            name: _tensor_status(tensor, folder)
             for name, tensor in self._tensors.items()
             if tensor.data_type in _FLOAT_INITIALIZERS
         }
@@ -318,9 +328,13 @@ class Model:
         self, feeds: Mapping[str, np.ndarray], values: Mapping[str, Value], zeros: list[int]
     ) -> list[dict[str, Any]]:
         known = self._constants | {k: _status(v) for k, v in (*values.items(), *feeds.items())}
+        suspects = {self._producer[name] for name in values if name in self._producer and any(known[name])}
+        suspects |= self._recurrent | set(zeros)
+        if not suspects:
+            return []
         varying = self._varying(feeds)
         found: dict[int, dict[str, Any]] = {}
-        for k in self._order:
+        for k in (k for k in self._order if k in suspects):
             node, operands = self._nodes[k], [known.get(name, _GOOD) for name in self._reads[k]]
             operands.append(self._attributes[k])
             if k in zeros:

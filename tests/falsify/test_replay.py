@@ -260,6 +260,19 @@ def test_external_data(tmp_path: Path) -> None:
             np.testing.assert_array_equal(replayer.outputs(x)["t3"], np.full(1000, 4))
 
 
+def test_external_data_of_a_constant_node(tmp_path: Path) -> None:
+    net = chain(1, 1000)
+    value = numpy_helper.from_array(np.full(1000, -np.inf, np.float32), "v")
+    net.graph.node.insert(0, helper.make_node("Constant", [], ["c"], value=value))
+    del net.graph.initializer[:]
+    path = tmp_path / "model.onnx"
+    onnx.save_model(net, path, save_as_external_data=True, location="w.bin", convert_attribute=True)
+    assert (tmp_path / "w.bin").stat().st_size >= 4000
+    with Replayer(path) as replayer:
+        result = replayer.run({"t0": np.zeros(1000, np.float32)})
+    assert np.isneginf(result.outputs["t1"]).all() and result.findings == ()
+
+
 def test_external_data_that_is_not_there(tmp_path: Path) -> None:
     path = external(tmp_path)
     with pytest.raises(ReplayError, match="external data is not loaded") as error:
