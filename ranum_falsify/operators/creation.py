@@ -65,7 +65,8 @@ class ConstantOfShape(Operation):
 def _eye_like(op: Operation, x: Tensor) -> Tensor:
     rows = torch.arange(x.shape[0], device=x.device).unsqueeze(1)
     columns = torch.arange(x.shape[1], device=x.device)
-    return (rows + op.k == columns).to(x.dtype if op.dtype is None else dtype_numbered(op.dtype))
+    dtype = x.dtype if op.dtype is None else dtype_numbered(op.dtype)
+    return torch.eq(rows + op.k, columns).to(dtype)
 
 
 @operator(torch=_eye_like, shape_only=True, overflow=False)

@@ -39,14 +39,18 @@ def _normal(op: Operation, shape: tuple[int, ...], dtype: torch.dtype, device: t
     return torch.randn(shape, dtype=dtype, device=device, generator=_generator(op, device))
 
 
+def _affine(draws: Tensor, offset: float, scale: float) -> Tensor:
+    return draws * scale + offset
+
+
 def _random_normal(op: Operation) -> Tensor:
     draws = _normal(op, op.shape, dtype_numbered(op.dtype or _FLOAT), torch.get_default_device())
-    return op.mean + op.scale * draws
+    return _affine(draws, op.mean, op.scale)
 
 
 def _random_uniform(op: Operation) -> Tensor:
     draws = _uniform(op, op.shape, dtype_numbered(op.dtype or _FLOAT), torch.get_default_device())
-    return op.low + (op.high - op.low) * draws
+    return _affine(draws, op.low, op.high - op.low)
 
 
 def _like(op: Operation, x: Tensor) -> torch.dtype:
@@ -54,11 +58,11 @@ def _like(op: Operation, x: Tensor) -> torch.dtype:
 
 
 def _random_normal_like(op: Operation, x: Tensor) -> Tensor:
-    return op.mean + op.scale * _normal(op, tuple(x.shape), _like(op, x), x.device)
+    return _affine(_normal(op, tuple(x.shape), _like(op, x), x.device), op.mean, op.scale)
 
 
 def _random_uniform_like(op: Operation, x: Tensor) -> Tensor:
-    return op.low + (op.high - op.low) * _uniform(op, tuple(x.shape), _like(op, x), x.device)
+    return _affine(_uniform(op, tuple(x.shape), _like(op, x), x.device), op.low, op.high - op.low)
 
 
 def _bernoulli(op: Operation, x: Tensor) -> Tensor:

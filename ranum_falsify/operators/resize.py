@@ -162,7 +162,8 @@ def _interpolation(
 def _torch_nearest(axis: Axis) -> np.ndarray:
     """Return what torch's `nearest` reads: floor(i * before / after) in float32."""
     ratio = np.float32(axis.before) / np.float32(axis.after)
-    return np.floor(np.arange(axis.after, dtype=np.float32) * ratio).astype(np.int64).clip(0, axis.before - 1)
+    index: np.ndarray = np.floor(np.arange(axis.after, dtype=np.float32) * ratio).astype(np.int64)
+    return index.clip(0, axis.before - 1)
 
 
 def _torch_samples(axis: Axis, transform: str) -> bool:

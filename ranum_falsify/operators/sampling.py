@@ -127,7 +127,8 @@ def coordinates(axis: Axis, transform: str) -> np.ndarray:
 
 
 def _triangle(distance: np.ndarray) -> np.ndarray:
-    return np.maximum(1 - distance, 0)
+    weights: np.ndarray = np.maximum(1 - distance, 0)
+    return weights
 
 
 def _keys(distance: np.ndarray, a: float) -> np.ndarray:
