@@ -29,6 +29,7 @@ __all__ = [
     "GreaterThan",
     "LessThan",
     "NonZero",
+    "NotInfinite",
     "Operands",
     "largest",
     "log_of_largest",
@@ -64,10 +65,16 @@ def _floating(x: Tensor) -> Tensor:
 
 
 class Constraint(ABC):
-    """A condition on the operands of one operator that keeps its output valid."""
+    """A condition on the operands of one operator that keeps its output valid.
+
+    Attributes:
+        reason: Why a violation is invalid, as the end of a sentence: "logarithm of a non-positive number".
+        needs_infinity: Whether only an infinite operand can violate it, so that a search over finite tensors may
+            skip it.
+    """
 
     reason: str
-    """Why a violation is invalid, as the end of a sentence: "logarithm of a non-positive number"."""
+    needs_infinity: bool = False
 
     @abstractmethod
     def margin(self, op: Operation, operands: Operands) -> Tensor:
@@ -102,12 +109,21 @@ class Constraint(ABC):
 
 @dataclass(frozen=True)
 class _Bounded(Constraint):
+    """One operand and its bound.
+
+    `only_finite` says that an infinite operand is no violation: it makes an infinite output, not NaN.
+    """
+
     operand: str
     bound: Bound
     reason: str
+    only_finite: bool = False
 
     def _bound(self, dtype: torch.dtype) -> float:
         return self.bound(dtype) if callable(self.bound) else self.bound
+
+    def _readable(self, x: Tensor, distance: Tensor) -> Tensor:
+        return torch.where(x.isinf(), math.inf, distance) if self.only_finite else distance
 
     def _text(self) -> str:
         return f"{self._bound(torch.float32):.7g}"
@@ -141,7 +157,7 @@ class AtLeast(_Bounded):
     def margin(self, op: Operation, operands: Operands) -> Tensor:
         """See :meth:`Constraint.margin`."""
         x = _floating(operands[self.operand])
-        return x - self._bound(x.dtype)
+        return self._readable(x, x - self._bound(x.dtype))
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
@@ -180,7 +196,7 @@ class AtMost(_Bounded):
     def margin(self, op: Operation, operands: Operands) -> Tensor:
         """See :meth:`Constraint.margin`."""
         x = _floating(operands[self.operand])
-        return self._bound(x.dtype) - x
+        return self._readable(x, self._bound(x.dtype) - x)
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
@@ -218,7 +234,8 @@ class Condition(Constraint):
     text: str
     reason: str
     margin_of: Callable[[Operation, Operands], Tensor]
-    crossing_of: Callable[[Operation, Operands], Tensor] | None = None
+    crossing_of: Callable[[Operation, Operands], Tensor | None] | None = None
+    needs_infinity: bool = False
 
     def margin(self, op: Operation, operands: Operands) -> Tensor:
         """See :meth:`Constraint.margin`."""
@@ -234,11 +251,45 @@ class Condition(Constraint):
 
 
 @dataclass(frozen=True)
+class NotInfinite(Constraint):
+    """The operand is not infinite (`Sin`), or not -Inf (`Gelu`, which multiplies it by 0).
+
+    The margin is the distance to infinity in natural logarithms, as in :class:`Finite`.
+
+    Attributes:
+        operand: Name of the operand.
+        reason: See :class:`Constraint`.
+        only_negative: Whether +Inf is allowed.
+    """
+
+    operand: str
+    reason: str
+    only_negative: bool = False
+    needs_infinity: bool = True
+
+    def margin(self, op: Operation, operands: Operands) -> Tensor:
+        """See :meth:`Constraint.margin`."""
+        x = _floating(operands[self.operand])
+        size = -x if self.only_negative else x.abs()
+        return torch.where(size == math.inf, -1.0, _room(size))
+
+    def describe(self) -> str:
+        """See :meth:`Constraint.describe`."""
+        return f"{self.operand} > -inf" if self.only_negative else f"{self.operand} is finite"
+
+
+def _room(size: Tensor) -> Tensor:
+    """Return ln(largest) - ln(size), not negative for finite sizes whatever the rounding of the logarithm."""
+    limits = torch.finfo(size.dtype)
+    return math.log(limits.max) * (1 + 4 * limits.eps) - size.clamp(limits.tiny, limits.max).log()
+
+
+@dataclass(frozen=True)
 class Finite(Constraint):
-    """The generic overflow condition: finite operands give a finite output.
+    """The generic condition: finite operands give a finite output, and operands without NaN one without NaN.
 
     The margin is the distance to overflow in natural logarithms, ln(largest) - ln|output|, so that descent has a
-    usable slope far from overflow.  Infinite operands give no violation.
+    usable slope far from overflow.  Infinite operands may give infinity, but not NaN (Inf - Inf, 0 * Inf).
     """
 
     reason: str = "result above the largest finite number"
@@ -247,13 +298,14 @@ class Finite(Constraint):
         """See :meth:`Constraint.margin`."""
         output = operands["output"]
         size = output.abs()
-        tiny, top = torch.finfo(output.dtype).tiny, largest(output.dtype)
-        room = math.log(top) - size.clamp(tiny, top).log()
-        readable = torch.ones((), dtype=torch.bool, device=output.device)
+        no_nan = finite = torch.ones((), dtype=torch.bool, device=output.device)
         for name, operand in operands.items():
-            if operand.is_floating_point() and not name.startswith("output"):
-                readable = readable & operand.isfinite().all()
-        return torch.where(output.isfinite(), room, torch.where(readable, -torch.ones_like(size), size))
+            if operand.is_floating_point() and operand.numel() and not name.startswith("output"):
+                greatest = operand.detach().abs().amax()
+                no_nan = no_nan & ~greatest.isnan()
+                finite = finite & greatest.isfinite()
+        invalid = torch.where(output.isnan(), no_nan, finite)
+        return torch.where(output.isfinite(), _room(size), torch.where(invalid, -torch.ones_like(size), size))
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""

@@ -24,7 +24,9 @@ TorchFunction = Callable[..., Tensor | tuple[Tensor, ...]]
 class Constraint(Protocol):
     """A condition on operands as a row holds it; `ranum_falsify.validity`, a later layer, has the real ones."""
 
-    reason: str
+    @property
+    def reason(self) -> str:
+        """Why a violation is invalid."""
 
     def describe(self) -> str:
         """Return the condition as people write it."""
