@@ -1,27 +1,43 @@
 """All operator knowledge: a row per operator, a file per family.  Importing the package fills the registry."""
 
 from ranum_falsify.operators import (
+    activation,
     arithmetic,
     cast,
+    comparison,
     control,
     creation,
     einsum,
+    exponential,
     indexing,
+    logic,
     random,
+    reduction,
     resize,
+    rounding,
     shape,
     slicing,
+    softmax,
+    trigonometry,
 )
 
 __all__ = [
+    "activation",
     "arithmetic",
     "cast",
+    "comparison",
     "control",
     "creation",
     "einsum",
+    "exponential",
     "indexing",
+    "logic",
     "random",
+    "reduction",
     "resize",
+    "rounding",
     "shape",
     "slicing",
+    "softmax",
+    "trigonometry",
 ]

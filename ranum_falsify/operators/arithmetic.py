@@ -1,25 +1,121 @@
-"""Arithmetic: sums, products, quotients, powers, exponentials and logarithms."""
+"""Arithmetic: sums, products, quotients, remainders, extremes; several of them over any number of operands."""
 
 from __future__ import annotations
 
+import math
+
 import torch
 from dnnv.nn import Operation
-from dnnv.nn.operations import Add, Sub
+from dnnv.nn.operations import Add, Div, Mul, Sign, Sub
+from torch import Tensor
 
 from ranum_falsify.network.registry import operator
-from ranum_falsify.operators.functions import elementwise
-from ranum_falsify.validity import GreaterThan
+from ranum_falsify.operators.functions import elementwise, variadic, widened
+from ranum_falsify.validity import Condition, NonZero, Operands
 
-__all__ = ["Log"]
+__all__ = ["Abs", "Max", "Mean", "Min", "Mod", "Neg", "Reciprocal", "Sum"]
 
-operator(torch=elementwise(torch.add))(Add)
-operator(torch=elementwise(torch.sub))(Sub)
+operator(torch=elementwise(widened(torch.add)))(Add)
+operator(torch=elementwise(widened(torch.sub)))(Sub)
+operator(torch=elementwise(widened(torch.mul)))(Mul)
+operator(torch=elementwise(widened(torch.sign)), overflow=False)(Sign)
+
+
+def _safe(divisor: Tensor) -> Tensor:
+    """Return an integer divisor without zeros, on which torch would raise; `NonZero` reports them."""
+    return divisor.masked_fill(divisor == 0, 1)
+
+
+def _divide(a: Tensor, b: Tensor) -> Tensor:
+    if a.is_floating_point():
+        return torch.div(a, b)
+    return torch.div(a, _safe(b), rounding_mode="trunc")
+
+
+_NONZERO = NonZero("b", reason="division by zero")
+
+
+def _zero_divisor(op: Operation, operands: Operands) -> Tensor:
+    # Inf / 0 is Inf, which is no violation; Inf / Inf is NaN, which the generic condition sees.
+    a, divisor = operands["a"], _NONZERO.margin(op, operands)
+    return torch.where(a.isfinite(), divisor, math.inf)
+
+
+operator(
+    torch=elementwise(widened(_divide)),
+    valid=[
+        Condition(
+            _NONZERO.describe(),
+            reason=_NONZERO.reason,
+            margin_of=_zero_divisor,
+            crossing_of=_NONZERO.crossing,
+        )
+    ],
+)(Div)
 
 
 @operator(
-    torch=elementwise(torch.log),
-    valid=[GreaterThan("x", 0.0, reason="logarithm of a non-positive number")],
+    torch=elementwise(torch.reciprocal),
+    valid=[NonZero("x", reason="reciprocal of zero")],
+)
+class Reciprocal(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Reciprocal.html."""
+
+
+def _mod(op: Operation, a: Tensor, b: Tensor) -> Tensor:
+    function = torch.fmod if op.fmod else torch.remainder
+    if a.is_floating_point():
+        return function(a, b)
+    return widened(lambda x, y: function(x, _safe(y)))(a, b)
+
+
+def _finite_dividend(op: Operation, operands: Operands) -> Tensor:
+    a = operands["a"]
+    return torch.where(a.isinf(), -1.0, 1.0)
+
+
+@operator(
+    torch=_mod,
+    valid=[
+        NonZero("b", reason="remainder of a division by zero"),
+        Condition("a is finite", "remainder of an infinite number", _finite_dividend, needs_infinity=True),
+    ],
     overflow=False,
 )
-class Log(Operation):
-    """https://onnx.ai/onnx/operators/onnx__Log.html."""
+class Mod(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Mod.html."""
+
+
+@operator(torch=elementwise(widened(torch.abs)), overflow=False)
+class Abs(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Abs.html."""
+
+
+@operator(torch=elementwise(torch.neg), overflow=False)
+class Neg(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Neg.html."""
+
+
+@operator(torch=variadic(widened(torch.minimum)), operands=("data",), overflow=False)
+class Min(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Min.html."""
+
+
+@operator(torch=variadic(widened(torch.maximum)), operands=("data",), overflow=False)
+class Max(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Max.html."""
+
+
+@operator(torch=variadic(torch.add), operands=("data",))
+class Sum(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Sum.html."""
+
+
+def _mean(op: Operation, *data: Tensor) -> Tensor:
+    total: Tensor = sum(data[1:], data[0])
+    return total / len(data)
+
+
+@operator(torch=_mean, operands=("data",))
+class Mean(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Mean.html."""

@@ -1,0 +1,140 @@
+"""Activation functions."""
+
+from __future__ import annotations
+
+import torch
+from dnnv.nn import Operation
+from dnnv.nn.operations import Elu, LeakyRelu, Relu, Sigmoid
+from torch import Tensor
+from torch.nn import functional
+
+from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.functions import constant_scalar, elementwise, parametrised
+from ranum_falsify.validity import NotInfinite
+
+__all__ = [
+    "Celu",
+    "Clip",
+    "Gelu",
+    "HardSigmoid",
+    "HardSwish",
+    "Mish",
+    "PRelu",
+    "Selu",
+    "Shrink",
+    "Softplus",
+    "Softsign",
+    "Swish",
+    "ThresholdedRelu",
+]
+
+# Each of these multiplies its operand by a factor that is 0 at -Inf.
+_ABOVE_MINUS_INFINITY = NotInfinite("x", "minus infinity times zero", only_negative=True)
+
+operator(torch=elementwise(torch.relu), overflow=False)(Relu)
+operator(torch=elementwise(torch.sigmoid), overflow=False)(Sigmoid)
+operator(torch=parametrised(functional.leaky_relu, "alpha"))(LeakyRelu)
+operator(torch=parametrised(functional.elu, "alpha"), overflow=False)(Elu)
+
+
+@operator(torch=elementwise(lambda x, slope: torch.where(x < 0, slope * x, x)))
+class PRelu(Operation):
+    """https://onnx.ai/onnx/operators/onnx__PRelu.html."""
+
+
+@operator(torch=parametrised(functional.celu, "alpha"), overflow=False)
+class Celu(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Celu.html."""
+
+
+def _selu(x: Tensor, alpha: float, gamma: float) -> Tensor:
+    return gamma * functional.elu(x, alpha)
+
+
+@operator(torch=parametrised(_selu, "alpha", "gamma"))
+class Selu(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Selu.html."""
+
+
+def _hard_sigmoid(x: Tensor, alpha: float, beta: float) -> Tensor:
+    return torch.clamp(alpha * x + beta, 0.0, 1.0)
+
+
+@operator(torch=parametrised(_hard_sigmoid, "alpha", "beta"), overflow=False)
+class HardSigmoid(Operation):
+    """https://onnx.ai/onnx/operators/onnx__HardSigmoid.html."""
+
+
+@operator(torch=elementwise(functional.hardswish), valid=[_ABOVE_MINUS_INFINITY], overflow=False)
+class HardSwish(Operation):
+    """https://onnx.ai/onnx/operators/onnx__HardSwish.html."""
+
+
+@operator(torch=elementwise(functional.softplus), overflow=False)
+class Softplus(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Softplus.html."""
+
+
+@operator(
+    torch=elementwise(functional.softsign),
+    valid=[NotInfinite("x", "infinity divided by infinity")],
+    overflow=False,
+)
+class Softsign(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Softsign.html."""
+
+
+@operator(
+    torch=parametrised(lambda x, alpha: torch.where(x > alpha, x, torch.zeros_like(x)), "alpha"),
+    overflow=False,
+)
+class ThresholdedRelu(Operation):
+    """https://onnx.ai/onnx/operators/onnx__ThresholdedRelu.html."""
+
+
+def _gelu(op: Operation, x: Tensor) -> Tensor:
+    return functional.gelu(x, approximate=op.approximate)
+
+
+@operator(torch=_gelu, valid=[_ABOVE_MINUS_INFINITY], overflow=False)
+class Gelu(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Gelu.html."""
+
+
+@operator(torch=elementwise(functional.mish), valid=[_ABOVE_MINUS_INFINITY], overflow=False)
+class Mish(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Mish.html."""
+
+
+@operator(
+    torch=parametrised(lambda x, alpha: x * torch.sigmoid(alpha * x), "alpha"),
+    valid=[_ABOVE_MINUS_INFINITY],
+    overflow=False,
+)
+class Swish(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Swish.html."""
+
+
+def _shrink(x: Tensor, bias: float, lambd: float) -> Tensor:
+    zero = torch.zeros_like(x)
+    shrunk = torch.where(x > lambd, x - bias, zero)
+    return torch.where(x < -lambd, x + bias, shrunk).to(x.dtype)
+
+
+@operator(torch=parametrised(_shrink, "bias", "lambd"))
+class Shrink(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Shrink.html."""
+
+
+def _clip(op: Operation, x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
+    if low is None and high is None:
+        return x
+    lowest, highest = constant_scalar(op.min, rank=x.ndim), constant_scalar(op.max, rank=x.ndim)
+    if (low is None or lowest is not None) and (high is None or highest is not None):
+        return torch.clamp(x, lowest, highest)
+    return torch.clamp(x, None if low is None else low.to(x.dtype), None if high is None else high.to(x.dtype))
+
+
+@operator(torch=_clip, operands=("x", "min", "max"), renamed={"input": "x"}, overflow=False)
+class Clip(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Clip.html."""

@@ -1,0 +1,112 @@
+"""Powers, roots, exponentials and logarithms."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.functions import constant_scalar, elementwise
+from ranum_falsify.validity import (
+    AtLeast,
+    AtMost,
+    Condition,
+    GreaterThan,
+    NonZero,
+    Operands,
+    log_of_largest,
+)
+
+__all__ = ["Erf", "Exp", "Log", "Pow", "Sqrt"]
+
+
+@operator(
+    torch=elementwise(torch.log),
+    valid=[GreaterThan("x", 0.0, reason="logarithm of a non-positive number")],
+    overflow=False,
+)
+class Log(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Log.html."""
+
+
+@operator(
+    torch=elementwise(torch.exp),
+    valid=[AtMost("x", log_of_largest, reason="exponential above the largest finite number", only_finite=True)],
+    overflow=False,
+)
+class Exp(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Exp.html."""
+
+
+@operator(
+    torch=elementwise(torch.sqrt),
+    valid=[AtLeast("x", 0.0, reason="square root of a negative number")],
+    gradient_valid=[GreaterThan("x", 0.0, reason="derivative of the square root at zero")],
+    overflow=False,
+)
+class Sqrt(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Sqrt.html."""
+
+
+@operator(torch=elementwise(torch.erf), overflow=False)
+class Erf(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Erf.html."""
+
+
+def _pow(op: Operation, x: Tensor, y: Tensor) -> Tensor:
+    if not x.is_floating_point():
+        # Integers to a negative or broken power: computed in double, cut towards zero.
+        return torch.pow(x.double(), y.double()).to(x.dtype)
+    exponent = constant_scalar(op.y, rank=x.ndim)
+    if exponent is not None:
+        # torch has fast paths for numbers (squares, roots), none for tensors.
+        return torch.pow(x, exponent)
+    return torch.pow(x, y.to(x.dtype))
+
+
+def _negative_base(op: Operation, operands: Operands) -> Tensor:
+    x, y = operands["x"], operands["y"]
+    if not (x.is_floating_point() and y.is_floating_point()):
+        return _never(x, y)
+    defined = (y == y.round()) | x.isinf()
+    return torch.where(defined, math.inf, x)
+
+
+def _zero_base(op: Operation, operands: Operands) -> Tensor:
+    x, y = operands["x"], operands["y"]
+    if not x.is_floating_point():
+        return _never(x, y)
+    return torch.where((y < 0) & (y > -math.inf), NonZero("x", "").margin(op, operands), math.inf)
+
+
+def _zero_base_crossing(op: Operation, operands: Operands) -> Tensor:
+    x, y = operands["x"], operands["y"]
+    return torch.where(y < 0, x.to(torch.result_type(x, 1.0)), 1.0)
+
+
+def _steep(op: Operation, operands: Operands) -> Tensor:
+    x, y = operands["x"], operands["y"]
+    if not x.is_floating_point():
+        return _never(x, y)
+    return torch.where((y > 0) & (y < 1), NonZero("x", "").margin(op, operands), math.inf)
+
+
+def _never(x: Tensor, y: Tensor) -> Tensor:
+    shape = np.broadcast_shapes(tuple(x.shape), tuple(y.shape))
+    return torch.full(shape, math.inf, device=x.device)
+
+
+@operator(
+    torch=_pow,
+    valid=[
+        Condition("x >= 0 where y is no integer", "broken power of a negative number", _negative_base),
+        Condition("x != 0 where y < 0", "negative power of zero", _zero_base, _zero_base_crossing),
+    ],
+    gradient_valid=[Condition("x != 0 where 0 < y < 1", "derivative of a root at zero", _steep)],
+)
+class Pow(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Pow.html."""

@@ -1,0 +1,67 @@
+"""Logic on booleans, selection by booleans, and logic on the bits of integers."""
+
+from __future__ import annotations
+
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.functions import elementwise, widened
+
+__all__ = ["And", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Not", "Or", "Where", "Xor"]
+
+
+@operator(torch=elementwise(torch.logical_and), overflow=False)
+class And(Operation):
+    """https://onnx.ai/onnx/operators/onnx__And.html."""
+
+
+@operator(torch=elementwise(torch.logical_or), overflow=False)
+class Or(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Or.html."""
+
+
+@operator(torch=elementwise(torch.logical_xor), overflow=False)
+class Xor(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Xor.html."""
+
+
+@operator(torch=elementwise(torch.logical_not), overflow=False)
+class Not(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Not.html."""
+
+
+@operator(torch=elementwise(torch.where), overflow=False)
+class Where(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Where.html."""
+
+
+def _shift(op: Operation, x: Tensor, y: Tensor) -> Tensor:
+    function = torch.bitwise_left_shift if op.direction == "LEFT" else torch.bitwise_right_shift
+    return widened(function)(x, y)
+
+
+@operator(torch=_shift, overflow=False)
+class BitShift(Operation):
+    """https://onnx.ai/onnx/operators/onnx__BitShift.html."""
+
+
+@operator(torch=elementwise(widened(torch.bitwise_and)), overflow=False)
+class BitwiseAnd(Operation):
+    """https://onnx.ai/onnx/operators/onnx__BitwiseAnd.html."""
+
+
+@operator(torch=elementwise(widened(torch.bitwise_or)), overflow=False)
+class BitwiseOr(Operation):
+    """https://onnx.ai/onnx/operators/onnx__BitwiseOr.html."""
+
+
+@operator(torch=elementwise(widened(torch.bitwise_xor)), overflow=False)
+class BitwiseXor(Operation):
+    """https://onnx.ai/onnx/operators/onnx__BitwiseXor.html."""
+
+
+@operator(torch=elementwise(widened(torch.bitwise_not)), overflow=False)
+class BitwiseNot(Operation):
+    """https://onnx.ai/onnx/operators/onnx__BitwiseNot.html."""

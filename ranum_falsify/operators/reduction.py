@@ -1,0 +1,256 @@
+"""Reductions along axes, cumulative sums and products, positions of extremes, and the largest elements in order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.network.registry import TorchFunction, operator
+from ranum_falsify.operators.functions import ints
+from ranum_falsify.validity import Condition, GreaterThan, Operands
+
+__all__ = [
+    "ArgMax",
+    "ArgMin",
+    "CumProd",
+    "CumSum",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSum",
+    "ReduceSumSquare",
+    "TopK",
+]
+
+Reduction = Callable[[Tensor, list[int], bool], Tensor]
+"""`fn(x, dims, keepdim)` with at least one dimension, in ascending order and not negative."""
+
+
+def _dims(op: Operation, x: Tensor, axes: np.ndarray | None) -> list[int]:
+    """Return the axes that a node reduces; none where it leaves its operand's shape alone."""
+    given = ints(axes)
+    if given:
+        return sorted({axis % x.ndim for axis in given}) if x.ndim else []
+    return [] if op.noop_with_empty_axes else list(range(x.ndim))
+
+
+def _reduced(reduction: Reduction, *, of_one: Callable[[Tensor], Tensor] | None = None) -> TorchFunction:
+    """Return the row function of a reduction.
+
+    Args:
+        reduction: What it does along at least one dimension.
+        of_one: What it makes of a single element; nothing where not given.
+    """
+
+    def evaluate(op: Operation, x: Tensor, axes: np.ndarray | None) -> Tensor:
+        dims = _dims(op, x, axes)
+        if dims:
+            return reduction(x, dims, bool(op.keepdims)).to(x.dtype)
+        return x if of_one is None else of_one(x).to(x.dtype)
+
+    return evaluate
+
+
+def _floating(x: Tensor) -> Tensor:
+    return x if x.is_floating_point() else x.double()
+
+
+def _sum(x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
+    return torch.sum(x, dims, keepdim, dtype=x.dtype)
+
+
+def _mean(x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
+    return torch.mean(_floating(x), dims, keepdim)
+
+
+def _l1(x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
+    return _sum(x.abs(), dims, keepdim)
+
+
+def _l2(x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
+    return _root(_sum_square(_floating(x), dims, keepdim))
+
+
+def _root(x: Tensor) -> Tensor:
+    # The derivative at 0 would be 0 * inf = NaN; a zero vector has no direction of ascent, so 0 serves.
+    zero = x == 0
+    return x.masked_fill(zero, 1.0).sqrt().masked_fill(zero, 0.0)
+
+
+def _sum_square(x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
+    return _sum(x * x, dims, keepdim)
+
+
+def _log_sum(x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
+    return _sum(_floating(x), dims, keepdim).log()
+
+
+def _log_sum_exp(x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
+    return torch.logsumexp(_floating(x), dims, keepdim)
+
+
+def _product(x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
+    for dim in reversed(dims):
+        x = torch.prod(x, dim, keepdim, dtype=x.dtype)
+    return x
+
+
+def _extreme(function: Callable[..., Tensor], *, of_none: float) -> Reduction:
+    """Return the reduction by `amax` or `amin`, which gives the worst value where there is no element."""
+
+    def reduction(x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
+        if all(x.shape[dim] for dim in dims):
+            return function(x, dims, keepdim)
+        kept = [1 if i in dims else size for i, size in enumerate(x.shape) if keepdim or i not in dims]
+        return torch.full(kept, _worst(x.dtype, of_none), dtype=x.dtype, device=x.device)
+
+    return reduction
+
+
+def _worst(dtype: torch.dtype, infinity: float) -> float:
+    if dtype.is_floating_point:
+        return infinity
+    if dtype is torch.bool:
+        return infinity > 0
+    return torch.iinfo(dtype).max if infinity > 0 else torch.iinfo(dtype).min
+
+
+def _log_sum_margin(op: Operation, operands: Operands) -> Tensor:
+    x, axes = operands["data"], operands.get("axes")
+    dims = _dims(op, x, None if axes is None else np.asarray(axes))
+    total = _sum(_floating(x), dims, bool(op.keepdims)) if dims else _floating(x)
+    return torch.where(total <= 0, total - torch.finfo(total.dtype).tiny, total)
+
+
+@operator(torch=_reduced(_sum), static=("axes",))
+class ReduceSum(Operation):
+    """https://onnx.ai/onnx/operators/onnx__ReduceSum.html."""
+
+
+@operator(torch=_reduced(_mean), static=("axes",))
+class ReduceMean(Operation):
+    """https://onnx.ai/onnx/operators/onnx__ReduceMean.html."""
+
+
+@operator(torch=_reduced(_product), static=("axes",))
+class ReduceProd(Operation):
+    """https://onnx.ai/onnx/operators/onnx__ReduceProd.html."""
+
+
+@operator(torch=_reduced(_extreme(torch.amax, of_none=-math.inf)), static=("axes",), overflow=False)
+class ReduceMax(Operation):
+    """https://onnx.ai/onnx/operators/onnx__ReduceMax.html."""
+
+
+@operator(torch=_reduced(_extreme(torch.amin, of_none=math.inf)), static=("axes",), overflow=False)
+class ReduceMin(Operation):
+    """https://onnx.ai/onnx/operators/onnx__ReduceMin.html."""
+
+
+@operator(torch=_reduced(_l1, of_one=torch.abs), static=("axes",))
+class ReduceL1(Operation):
+    """https://onnx.ai/onnx/operators/onnx__ReduceL1.html."""
+
+
+@operator(
+    torch=_reduced(_l2, of_one=torch.abs),
+    gradient_valid=[GreaterThan("output", 0.0, reason="derivative of the Euclidean norm at zero")],
+    static=("axes",),
+)
+class ReduceL2(Operation):
+    """https://onnx.ai/onnx/operators/onnx__ReduceL2.html."""
+
+
+@operator(torch=_reduced(_sum_square, of_one=torch.square), static=("axes",))
+class ReduceSumSquare(Operation):
+    """https://onnx.ai/onnx/operators/onnx__ReduceSumSquare.html."""
+
+
+@operator(
+    torch=_reduced(_log_sum, of_one=torch.log),
+    valid=[
+        Condition(
+            "the sum of data is positive",
+            reason="logarithm of a non-positive sum",
+            margin_of=_log_sum_margin,
+            crossing_of=_log_sum_margin,
+        )
+    ],
+    static=("axes",),
+)
+class ReduceLogSum(Operation):
+    """https://onnx.ai/onnx/operators/onnx__ReduceLogSum.html."""
+
+
+@operator(torch=_reduced(_log_sum_exp), static=("axes",), overflow=False)
+class ReduceLogSumExp(Operation):
+    """https://onnx.ai/onnx/operators/onnx__ReduceLogSumExp.html."""
+
+
+def _position(function: Callable[[Tensor, int, bool], Tensor]) -> TorchFunction:
+    def evaluate(op: Operation, x: Tensor) -> Tensor:
+        if not op.select_last_index:
+            return function(x, op.axis, bool(op.keepdims))
+        backwards = function(x.flip(op.axis), op.axis, bool(op.keepdims))
+        return torch.sub(x.shape[op.axis] - 1, backwards)
+
+    return evaluate
+
+
+@operator(torch=_position(torch.argmax), overflow=False)
+class ArgMax(Operation):
+    """https://onnx.ai/onnx/operators/onnx__ArgMax.html."""
+
+
+@operator(torch=_position(torch.argmin), overflow=False)
+class ArgMin(Operation):
+    """https://onnx.ai/onnx/operators/onnx__ArgMin.html."""
+
+
+def _cumulated(function: Callable[..., Tensor], *, start: int) -> TorchFunction:
+    """Return the row function of a running sum or product whose empty value is `start`."""
+
+    def evaluate(op: Operation, x: Tensor, axis: np.ndarray) -> Tensor:
+        dim = int(np.asarray(axis).reshape(-1)[0])
+        if op.reverse:
+            x = x.flip(dim)
+        if op.exclusive:
+            head = torch.full_like(x.narrow(dim, 0, 1), start)
+            x = torch.cat([head, x.narrow(dim, 0, x.shape[dim] - 1)], dim)
+        result = function(x, dim, dtype=x.dtype)
+        return result.flip(dim) if op.reverse else result
+
+    return evaluate
+
+
+@operator(torch=_cumulated(torch.cumsum, start=0), static=("axis",))
+class CumSum(Operation):
+    """https://onnx.ai/onnx/operators/onnx__CumSum.html."""
+
+
+@operator(torch=_cumulated(torch.cumprod, start=1), static=("axis",))
+class CumProd(Operation):
+    """https://onnx.ai/onnx/operators/onnx__CumProd.html."""
+
+
+def _top_k(op: Operation, x: Tensor, k: np.ndarray) -> tuple[Tensor, Tensor]:
+    # A stable sort gives the lower index first among equals, as ONNX asks; `torch.topk` gives any.
+    descending = True if op.largest is None else bool(op.largest)
+    values, indices = torch.sort(x, stable=True, dim=op.axis, descending=descending)
+    count = int(np.asarray(k).reshape(-1)[0])
+    return values.narrow(op.axis, 0, count), indices.narrow(op.axis, 0, count)
+
+
+@operator(torch=_top_k, static=("k",), overflow=False)
+class TopK(Operation):
+    """https://onnx.ai/onnx/operators/onnx__TopK.html."""
