@@ -164,6 +164,12 @@ class Graph(OperationGraph):
             outputs = tuple(to_numpy(y) for y in self.evaluate(tensors))
         return outputs[0] if squeeze and len(outputs) == 1 else outputs
 
+    def as_onnx(self, *, add_missing_optional_inputs: bool = False) -> onnx.ModelProto:
+        """Return the graph as an ONNX model; `export_onnx` saves it.  Optional inputs are always written in place."""
+        from ranum_falsify.network.writer import to_onnx
+
+        return to_onnx(self)
+
     # derived graphs ---------------------------------------------------------------------------------------------
 
     def _derived(self, outputs: Sequence[Operation], names: Sequence[str], **changes: Any) -> Graph:
@@ -186,11 +192,15 @@ class Graph(OperationGraph):
         start, stop, selected = _parse_index(index)
         front, back = self._positions()
         length = max(front.values()) + 1
+        whole = not start and (stop is None or stop >= length)
+        if whole and (selected is None or (selected in (0, -1) and len(self.output_operations) == 1)):
+            return self.copy()
         outputs = list(self.output_operations)
         names = list(self.output_names)
         if stop is not None and stop < length:
             # A stop of 0 is the front, though 0 is also what follows the last position from the back, -1.
-            outputs = [op for op in self._sources() if stop and stop in (front[id(op)] + 1, back[id(op)] + 1)]
+            reached = [op for op in self._sources() if id(op) in front]
+            outputs = [op for op in reached if stop and stop in (front[id(op)] + 1, back[id(op)] + 1)]
             names = [op.name for op in outputs]
         if outputs and selected is not None:
             if not -len(outputs) <= selected < len(outputs):
@@ -210,20 +220,23 @@ class Graph(OperationGraph):
         return [op for op in self.order if id(op) not in selected]
 
     def _positions(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Return each operation's position from the front (0, 1, ...) and from the back (-1, -2, ...)."""
-        longest: dict[int, int] = dict.fromkeys((id(op) for op in self.order), 0)
-        shortest: dict[int, int] = {}
-        for op in self.output_operations:
-            longest[id(op)], shortest[id(op)] = 1, 1
+        """Return each operation's position from the front (0, 1, ...) and from the back (-1, -2, ...).
+
+        Inputs that no output depends on have none.
+        """
+        longest = {id(op): 1 for op in self.output_operations}
+        shortest = dict(longest)
         for op in reversed(self.order):
+            if id(op) not in longest:
+                continue
             step = 0 if isinstance(op, OutputSelect) else 1
+            far, near = longest[id(op)] + step, shortest[id(op)] + step
             for operand in operands_in(op):
-                longest[id(operand)] = max(longest[id(operand)], longest[id(op)] + step)
-                near = shortest.get(id(op), len(self.order)) + step
+                longest[id(operand)] = max(longest.get(id(operand), far), far)
                 shortest[id(operand)] = min(shortest.get(id(operand), near), near)
         depth = max(longest.values())
         front = {key: depth - distance for key, distance in longest.items()}
-        return front, {id(op): -shortest.get(id(op), depth) for op in self.order}
+        return front, {key: -distance for key, distance in shortest.items()}
 
     def _cut(self, outputs: Sequence[Operation], names: Sequence[str], is_cut: Callable[[Operation], bool]) -> Graph:
         """Return the graph after the cut operations, which become inputs."""
@@ -237,8 +250,9 @@ class Graph(OperationGraph):
                 clones[id(op)] = Input(np.array(whole.shape, dtype=np.int64), whole.dtype, name=op.name)
             else:
                 clones[id(op)] = _clone(op, clones)
-        kept = topological_order([clones[id(op)] for op in outputs])
-        inputs = tuple(op for op in kept if isinstance(op, Input))
+        kept = {id(op) for op in topological_order([clones[id(op)] for op in outputs])}
+        twins = (clones[id(op)] for op in self.order if id(op) in clones)
+        inputs = tuple(op for op in twins if isinstance(op, Input) and id(op) in kept)
         return self._derived([clones[id(op)] for op in outputs], names, inputs=inputs, details=details)
 
     def compose(self, input_op_graph: OperationGraph) -> Graph:
