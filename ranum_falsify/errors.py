@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 __all__ = [
+    "BackendError",
+    "DeviceError",
     "ModelError",
     "PropertyError",
     "RanumFalsifyError",
@@ -54,3 +56,11 @@ class ReplayCrashError(ReplayError):
 
 class ReplayTimeoutError(ReplayError):
     """ONNX Runtime did not answer in time."""
+
+
+class DeviceError(RanumFalsifyError):
+    """A device that torch does not have."""
+
+
+class BackendError(RanumFalsifyError):
+    """An attack back end that does not exist, is not installed, or refuses its settings."""

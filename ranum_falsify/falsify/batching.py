@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from ranum_falsify.falsify.converter import TorchModel
+from ranum_falsify.falsify.converter import Probe, TorchModel
 from ranum_falsify.falsify.targets import Target, probe_of
 
 __all__ = ["BatchedModel"]
@@ -45,11 +45,22 @@ class BatchedModel:
             Outputs `(batch, *output_shape)`, and margins `(batch, targets)` in the order of `positions`, None where
             nothing is observed.
         """
+        return self._batch(inputs, self._probes, outputs=outputs)
+
+    def observe(self, inputs: Sequence[Tensor], probes: Mapping[int, Probe]) -> Tensor:
+        """Return what probes (by `id` of the operation) see on a batch, `(batch, values)`."""
+        seen = self._batch(inputs, probes, outputs=False)[1]
+        assert seen is not None, "there is at least one probe"
+        return seen
+
+    def _batch(
+        self, inputs: Sequence[Tensor], probes: Mapping[int, Probe], *, outputs: bool
+    ) -> tuple[tuple[Tensor, ...], Tensor | None]:
         count = max(len(x) for x in inputs)
         inputs = [x if len(x) == count else x.expand(count, *x.shape[1:]) for x in inputs]
 
         def sample(*values: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-            results, seen = self.model.observe(values, self._probes, outputs=outputs)
+            results, seen = self.model.observe(values, probes, outputs=outputs)
             return results, (torch.cat(seen),) if seen else ()
 
         if self.mode == "vmap":

@@ -8,11 +8,14 @@ from typing import Self
 
 import numpy as np
 from dnnv.nn import Operation
+from torch import Tensor
 
-from ranum_falsify.falsify.replay import Replay, Replayer
+from ranum_falsify.falsify.replay import Finding, Replay, Replayer
 from ranum_falsify.network import Graph
+from ranum_falsify.network.tensors import to_numpy, to_torch
+from ranum_falsify.properties import NetworkCall, Problem, ValidityGoal
 
-__all__ = ["Confirmer"]
+__all__ = ["Confirmer", "feeds_of", "in_question"]
 
 
 class Confirmer:
@@ -53,3 +56,35 @@ class Confirmer:
 
 def _writers(graph: Graph) -> dict[str, Operation]:
     return {name: op for op in graph.nodes for name in op.output_names if name}
+
+
+def in_question(goal: ValidityGoal, finding: Finding, confirmer: Confirmer) -> bool:
+    """Tell whether a finding violates a validity goal, by the operators and nodes that the goal asks for."""
+    op = confirmer.operation(goal.call.graph, finding.output)
+    name = finding.node if op is None else op.name
+    return (goal.only is None or finding.op_type in goal.only) and (goal.nodes is None or name in goal.nodes)
+
+
+def feeds_of(
+    problem: Problem, call: NetworkCall, env: Mapping[str, np.ndarray], confirmer: Confirmer
+) -> dict[str, np.ndarray]:
+    """Return what a network call is fed with, by ONNX input name, at concrete values of the variables."""
+    tensors = {name: to_torch(array)[None] for name, array in env.items()}
+    arguments = problem.arguments(call, tensors, _OnnxEvaluator(confirmer))
+    return {name: to_numpy(x[0]) for name, x in zip(call.graph.input_names, arguments, strict=True)}
+
+
+class _OnnxEvaluator:
+    """Evaluates networks inside arguments (`N(M(x))`) on ONNX Runtime."""
+
+    def __init__(self, confirmer: Confirmer) -> None:
+        self._confirmer = confirmer
+
+    def outputs(self, call: NetworkCall, arguments: tuple[Tensor, ...]) -> list[Tensor]:
+        """See `Evaluator.outputs`."""
+        feeds = {name: to_numpy(x[0]) for name, x in zip(call.graph.input_names, arguments, strict=True)}
+        return [to_torch(y)[None] for y in self._confirmer.outputs(call.graph, feeds)]
+
+    def validity(self, goal: ValidityGoal, arguments: tuple[Tensor, ...]) -> Tensor:
+        """Never asked: an argument is no formula."""
+        raise AssertionError("a validity goal inside an argument")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -158,7 +158,7 @@ class TorchModel(torch.nn.Module):
         return self.observe(inputs, {})[0]
 
     def observe(
-        self, inputs: Sequence[Tensor], probes: dict[int, Probe], *, outputs: bool = True
+        self, inputs: Sequence[Tensor], probes: Mapping[int, Probe], *, outputs: bool = True
     ) -> tuple[tuple[Tensor, ...], list[Tensor]]:
         """Evaluate one sample and observe operations on the way.
 

@@ -37,7 +37,8 @@ class Objective:
     Args:
         problem: The reduced property.
         models: A module per network call, in the order of the problem's calls.
-        targets: Validity targets; without any, the clauses of the property are the targets.
+        targets: Validity targets to observe.
+        by_clause: Whether the clauses of the property are made negative, rather than each target on its own.
         sample_bytes: Memory that one sample takes; batches that do not fit are split.
         device: Where the modules are.
     """
@@ -48,11 +49,13 @@ class Objective:
         models: Sequence[TorchModel],
         targets: Sequence[Target],
         *,
+        by_clause: bool,
         sample_bytes: int,
         device: torch.device,
     ) -> None:
         self._problem = problem
         self._targets = list(targets)
+        self._by_clause = by_clause
         self._limit = batch_limit(sample_bytes, device)
         indexed = list(enumerate(self._targets))
         self._batched = {
@@ -65,6 +68,10 @@ class Objective:
         with torch.no_grad():
             parts = [self._margins(chunk)[0] for chunk in self._chunks(inputs)]
         return Evaluated(parts[0] if len(parts) == 1 else torch.cat(parts))
+
+    def losses(self, inputs: Sequence[Tensor]) -> Tensor:
+        """Return what descent lowers, `(batch, targets)`, differentiable in the inputs."""
+        return self._margins(inputs)[1]
 
     def differentiate(self, inputs: Sequence[Tensor], assigned: Tensor | None) -> Evaluated:
         """Return margins and gradients; `assigned` is each start's target, None for the least loss of each."""
@@ -100,8 +107,8 @@ class Objective:
     def _margins(self, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Return margins and losses, each `(batch, targets)`."""
         env = {v.name: x for v, x in zip(self._problem.inputs, inputs, strict=True)}
-        run = _Run(self._problem, self._batched, outputs=not self._targets or bool(self._problem.penalty_names))
-        if not self._targets:
+        run = _Run(self._problem, self._batched, outputs=self._by_clause or bool(self._problem.penalty_names))
+        if self._by_clause:
             found = self._problem.margins(env, run)
             return _with_penalties(found.clauses, found.loss, found.penalties)
         columns = run.target_margins(env, len(self._targets))

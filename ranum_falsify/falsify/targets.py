@@ -16,7 +16,7 @@ from ranum_falsify.network import Graph, OperatorSpec, spec_of
 from ranum_falsify.properties import ValidityGoal
 from ranum_falsify.validity import Constraint, Finite
 
-__all__ = ["Target", "probe_of", "targets_of"]
+__all__ = ["Target", "crossing_of", "probe_of", "targets_of"]
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,16 @@ def probe_of(targets: Sequence[Target]) -> Probe:
     def probe(op: Operation, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor:
         named = _named(spec, operands, outputs)
         return torch.stack([_least(constraint.margin(op, named)) for constraint in constraints])
+
+    return probe
+
+
+def crossing_of(target: Target) -> Probe:
+    """Return a probe that gives the target's crossing, flat, `(elements,)`; no elements where there is none."""
+
+    def probe(op: Operation, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor:
+        crossing = target.constraint.crossing(op, _named(target.spec, operands, outputs))
+        return outputs[0].new_zeros(0, dtype=torch.float32) if crossing is None else crossing.reshape(-1)
 
     return probe
 

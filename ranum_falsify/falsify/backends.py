@@ -1,0 +1,142 @@
+"""DNNF's attack back ends on our models: its own pgd and newton, Foolbox, CleverHans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ranum_falsify import upstream
+from ranum_falsify.errors import BackendError
+from ranum_falsify.falsify.clauses import ClauseSearch
+from ranum_falsify.falsify.objective import Objective
+from ranum_falsify.falsify.operator_search import OperatorSearch
+from ranum_falsify.falsify.search import Region, SearchContext
+from ranum_falsify.falsify.starts import Box
+
+__all__ = ["BackendSearch", "split_name"]
+
+_OWN = ("pgd", "newton")
+_PACKAGES = {"foolbox": "foolbox", "cleverhans": "cleverhans"}
+
+
+def split_name(name: str) -> tuple[str, str | None]:
+    """Return DNNF's method and variant for a back end's name: `dnnf.pgd`, `foolbox.X`, `cleverhans.X`.
+
+    Raises:
+        BackendError: There is no such back end.
+    """
+    package, _, variant = name.partition(".")
+    if package == "dnnf" and variant in _OWN:
+        return variant, None
+    if package in _PACKAGES and variant:
+        return package, variant
+    raise BackendError(f"--backend {name}: no such back end; use pgd, dnnf.pgd, dnnf.newton, foolbox.X or cleverhans.X")
+
+
+class BackendSearch:
+    """Attacks each objective of a search with a back end, one start at a time, as DNNF does.
+
+    DNNF expects a network of one input that is violated where output 0 is not above output 1; all floating inputs of
+    the problem become one vector, and the outputs are the margin and 0.
+    """
+
+    def __init__(self, context: SearchContext, name: str, search: OperatorSearch | ClauseSearch) -> None:
+        self.context = context
+        self.search = search
+        self.name = name
+        method, self._variant = split_name(name)
+        self._method = self._load(method)
+        self._parameters: Mapping[str, Any] = context.config.parameters.get(name, {})
+
+    def _load(self, method: str) -> Callable[..., Any]:
+        falsifier = upstream.load("dnnf.falsifier")
+        if method in _PACKAGES and not getattr(falsifier, f"{method}_backend"):
+            raise BackendError(f"--backend {self.name}: {method} is not installed; run: pip install {_PACKAGES[method]}")
+        function: Callable[..., Any] = getattr(falsifier, method)
+        return function
+
+    def run(self) -> None:
+        """Attack until everything is found or the starts are used up."""
+        settings = {"variant": self._variant} if self._variant else {}
+        for objective, confirm in self.search.objectives():
+            for region in self.context.regions():
+                model = _adapter(_Margins(objective, region, self.context.device), region, confirm)
+                for _ in range(max(self.context.config.n_starts, 0)):
+                    if self.context.budget.expired:
+                        return
+                    self.context.budget.starts += 1
+                    if self._attack(model, settings):
+                        break
+
+    def _attack(self, model: Any, settings: Mapping[str, Any]) -> bool:
+        try:
+            found = self._method(model, parameters=dict(self._parameters), **settings)
+        except (TypeError, ValueError, AttributeError, KeyError) as error:
+            text = (str(error).splitlines() or [type(error).__name__])[0]
+            raise BackendError(f"--backend {self.name}: {text}; check its name and --set {self.name} ...") from error
+        return found is not None
+
+
+class _Margins(torch.nn.Module):
+    """The margin and 0, from one vector of all floating inputs."""
+
+    def __init__(self, objective: Objective, region: Region, device: torch.device) -> None:
+        super().__init__()
+        self._objective = objective
+        self._boxes = region.device_boxes
+        self.device = device
+
+    def split(self, flat: Tensor) -> list[Tensor]:
+        """Return the problem's inputs; those that are no floats stay at their lower bounds."""
+        parts, begin = [], 0
+        for box in self._boxes:
+            if not box.dtype.is_floating_point:
+                parts.append(box.lower.expand(len(flat), *box.lower.shape))
+                continue
+            size = box.lower.numel()
+            parts.append(flat[:, begin : begin + size].to(box.dtype).reshape(len(flat), *box.lower.shape))
+            begin += size
+        return parts
+
+    def forward(self, flat: Tensor) -> Tensor:
+        """Return `(batch, 2)`: the least loss, and 0."""
+        losses = self._objective.losses(self.split(flat)).amin(1)
+        return torch.stack([losses, torch.zeros_like(losses)], dim=1)
+
+
+def _join(boxes: Sequence[Box], bound: str) -> Tensor:
+    parts = [getattr(box, bound).reshape(1, -1) for box in boxes if box.dtype.is_floating_point]
+    if not parts:
+        raise BackendError("this back end needs an input of floating type; use --backend pgd")
+    return torch.cat([part.float() for part in parts], dim=1)
+
+
+def _adapter(module: _Margins, region: Region, confirm: Callable[[Sequence[Tensor]], bool]) -> Any:
+    """Return DNNF's falsification model with our module inside and our replay as its validation."""
+    base = upstream.load("dnnf.model").FalsificationModel
+
+    class Adapter(base):  # type: ignore[misc, valid-type]
+        def __init__(self) -> None:
+            self.pytorch_model = module
+            self._lower, self._upper = (_join(region.device_boxes, bound) for bound in ("lower", "upper"))
+            self.input_shape = tuple(self._lower.shape)
+            self.input_torch_dtype = torch.float32
+
+        @property
+        def input_lower_bound(self) -> Tensor:
+            return self._lower
+
+        @property
+        def input_upper_bound(self) -> Tensor:
+            return self._upper
+
+        def validate(self, x: np.ndarray) -> bool:
+            flat = torch.as_tensor(x, dtype=torch.float32, device=module.device).reshape(self.input_shape)
+            inputs = [box.project(part) for box, part in zip(region.device_boxes, module.split(flat), strict=True)]
+            return confirm(inputs)
+
+    return Adapter()

@@ -1,0 +1,111 @@
+"""Search for a counterexample of a property over outputs: robustness, equivalence, VNN-LIB."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ranum_falsify.falsify.confirm import in_question
+from ranum_falsify.falsify.objective import Objective
+from ranum_falsify.falsify.result import Counterexample
+from ranum_falsify.falsify.search import Progress, Region, SearchContext, descend
+from ranum_falsify.falsify.targets import targets_of
+from ranum_falsify.properties import NetworkCall, ValidityGoal
+
+__all__ = ["ClauseSearch"]
+
+_ENDLESS_BATCH = 256
+"""Starts per round where the user asks for as many as time allows."""
+
+_PATIENCE = 5
+"""Evaluations to wait after a candidate that ONNX Runtime did not confirm."""
+
+
+class ClauseSearch:
+    """Makes one clause of the property negative; ends with the first counterexample."""
+
+    def __init__(self, context: SearchContext) -> None:
+        self.context = context
+        self.counterexample: Counterexample | None = None
+        self.unconfirmed: list[str] = []
+        self._wait = 0
+        goals = enumerate(context.problem.goals)
+        self._targets = [target for position, goal in goals for target in targets_of(position, goal)]
+
+    def run(self) -> None:
+        """Search all regions, round by round."""
+        objective = self.context.objective(self._targets, by_clause=True)
+        regions = list(self.context.regions())
+        wanted = self.context.config.n_starts
+        round_number = 0
+        while self.counterexample is None and not self.context.budget.expired:
+            for number, region in enumerate(regions):
+                self.context.report(Progress(stage="search", done=number / len(regions), text=f"round {round_number + 1}"))
+                self._round(objective, region, first=round_number == 0)
+                if self.counterexample is not None or self.context.budget.expired:
+                    return
+            round_number += 1
+            if wanted >= 0:
+                return
+
+    def objectives(self) -> Iterator[tuple[Objective, Callable[[Sequence[Tensor]], bool]]]:
+        """Yield what other back ends attack, each with a function that replays a batch of one candidate."""
+        objective = self.context.objective(self._targets, by_clause=True)
+        yield objective, lambda inputs: self._confirm(objective.evaluate(inputs).margins, inputs, near_miss=True)
+
+    def _round(self, objective: Objective, region: Region, *, first: bool) -> None:
+        count = self.context.config.n_starts if self.context.config.n_starts >= 0 else _ENDLESS_BATCH
+        if count == 0:
+            return
+        starts = self.context.starts(region, count, first=first)
+        assigned = self._assign(objective, starts)
+        margins, inputs = descend(self.context, objective, region, starts, assigned, self._visit)
+        if self.counterexample is None and not self.context.budget.expired:
+            self._confirm(margins, inputs, near_miss=True)
+
+    def _assign(self, objective: Objective, starts: Sequence[Tensor]) -> Tensor | None:
+        """Give half of the starts the clause nearest to violation and the other half one at random."""
+        clauses = len(self.context.problem.clause_names)
+        if clauses == 1:
+            return None
+        nearest = objective.evaluate(starts).margins.argmin(1)
+        other = torch.randint(clauses, nearest.shape, generator=self.context.generator).to(nearest.device)
+        return torch.where(torch.arange(len(nearest), device=nearest.device) % 2 == 0, nearest, other)
+
+    def _visit(self, margins: Tensor, inputs: Sequence[Tensor]) -> bool:
+        self._wait -= 1
+        if self._wait > 0 or not bool((margins < 0).any()):
+            return False
+        if self._confirm(margins, inputs, near_miss=False):
+            return True
+        self._wait = _PATIENCE
+        return False
+
+    def _confirm(self, margins: Tensor, inputs: Sequence[Tensor], *, near_miss: bool) -> bool:
+        """Replay the most negative sample; at the end of a round also one that only nearly violates."""
+        least, position = margins.amin(1).min(0)
+        if not near_miss and least >= 0:
+            return False
+        env = self.context.arrays(inputs, int(position))
+        began = time.monotonic()
+        violated = not self.context.problem.holds(env, self._outputs, self._valid)
+        self.context.budget.replay_seconds += time.monotonic() - began
+        if violated:
+            self.counterexample = Counterexample(inputs=env)
+        elif least < 0:
+            self.unconfirmed = [f"a margin of {float(least):.3g} in torch, which ONNX Runtime does not confirm"]
+        return violated
+
+    def _feeds(self, call: NetworkCall, arguments: Sequence[np.ndarray]) -> Mapping[str, np.ndarray]:
+        return dict(zip(call.graph.input_names, arguments, strict=True))
+
+    def _outputs(self, call: NetworkCall, arguments: tuple[np.ndarray, ...]) -> Sequence[np.ndarray]:
+        return self.context.confirmer.outputs(call.graph, self._feeds(call, arguments))
+
+    def _valid(self, goal: ValidityGoal, arguments: tuple[np.ndarray, ...]) -> bool:
+        replay = self.context.confirmer.run(goal.call.graph, self._feeds(goal.call, arguments))
+        return not any(in_question(goal, finding, self.context.confirmer) for finding in replay.findings)

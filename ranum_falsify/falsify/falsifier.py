@@ -1,0 +1,126 @@
+"""The main job: from a problem to a result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+
+from ranum_falsify.config import SearchConfig
+from ranum_falsify.errors import DeviceError
+from ranum_falsify.falsify.backends import BackendSearch
+from ranum_falsify.falsify.clauses import ClauseSearch
+from ranum_falsify.falsify.confirm import Confirmer
+from ranum_falsify.falsify.converter import convert
+from ranum_falsify.falsify.operator_search import OperatorSearch
+from ranum_falsify.falsify.result import Result
+from ranum_falsify.falsify.search import Budget, Progress, SearchContext
+from ranum_falsify.properties import Problem
+
+__all__ = ["Progress", "falsify"]
+
+_REPLAY_THREADS = 1
+"""The search uses the other cores while a child process replays."""
+
+
+def falsify(
+    problem: Problem, config: SearchConfig, *, progress: Callable[[Progress], None] | None = None
+) -> Result:
+    """Search for a counterexample of a reduced property.
+
+    The verdict is `violated` only with inputs that ONNX Runtime has confirmed on the original models, else `unknown`.
+    A timeout or Ctrl-C ends the search early with the best answer so far.
+
+    Args:
+        problem: What must hold.
+        config: How to search.
+        progress: Called now and then with how far the search is.
+
+    Raises:
+        DeviceError: The device does not exist.
+        ReplayError: ONNX Runtime cannot run a model.
+    """
+    device = _device(config.device)
+    began = time.monotonic()
+    budget = Budget(None if config.timeout is None else began + config.timeout)
+    graphs = {id(call.graph): call.graph for call in problem.calls}
+    interrupted = ""
+    with Confirmer(list(graphs.values()), threads=_REPLAY_THREADS) as confirmer, _settings(config, device):
+        modules = {key: convert(graph).to(device) for key, graph in graphs.items()}
+        models = [modules[id(call.graph)] for call in problem.calls]
+        report = progress or (lambda _: None)
+        context = SearchContext(problem, config, models, confirmer, budget, device, report)
+        operators = OperatorSearch(context) if problem.is_pure_validity else None
+        clauses = None if operators else ClauseSearch(context)
+        try:
+            for backend in config.backend:
+                if backend == "pgd":
+                    (operators or clauses).run()  # type: ignore[union-attr]
+                else:
+                    BackendSearch(context, backend, operators or clauses).run()  # type: ignore[arg-type]
+        except KeyboardInterrupt:
+            interrupted = "Ctrl-C"
+    if budget.expired and not interrupted:
+        interrupted = "timeout"
+    return _result(context, operators, clauses, interrupted, _seconds(began, budget))
+
+
+def _seconds(began: float, budget: Budget) -> Mapping[str, float]:
+    return {"search": time.monotonic() - began - budget.replay_seconds, "replay": budget.replay_seconds}
+
+
+def _result(
+    context: SearchContext,
+    operators: OperatorSearch | None,
+    clauses: ClauseSearch | None,
+    interrupted: str,
+    seconds: Mapping[str, float],
+) -> Result:
+    results = operators.results() if operators else ()
+    found = [result.counterexample for result in results if result.counterexample is not None]
+    if clauses and clauses.counterexample is not None:
+        found = [clauses.counterexample]
+    notices = [notice for call in context.problem.calls for notice in call.graph.notices]
+    return Result(
+        verdict="violated" if found else "unknown",
+        operators=results,
+        counterexample=found[0] if found else None,
+        unconfirmed=operators.unconfirmed() if operators else tuple(clauses.unconfirmed if clauses else ()),
+        notices=tuple(dict.fromkeys(notices)),
+        seconds=seconds,
+        seed=context.config.seed,
+        starts=context.budget.starts,
+        steps=context.budget.steps,
+        interrupted=interrupted,
+    )
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise DeviceError(f"--device {name}: no such device; use cpu, cuda or cuda:0") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise DeviceError(f"--device {name}: no CUDA device is available to torch; use --device cpu")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise DeviceError(f"--device {name}: there are {torch.cuda.device_count()} CUDA devices; use cuda:0")
+    if device.type not in ("cpu", "cuda"):
+        raise DeviceError(f"--device {name}: only cpu and cuda are supported")
+    return device
+
+
+@contextmanager
+def _settings(config: SearchConfig, device: torch.device) -> Iterator[None]:
+    """Seed torch's own generator, which random operators use, and set the threads; put both back afterwards."""
+    threads = torch.get_num_threads()
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(config.seed)
+        if config.processors is not None:
+            torch.set_num_threads(config.processors)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)

@@ -1,0 +1,265 @@
+"""Search for invalid inputs of operators: every vulnerable operator is a target of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ranum_falsify.falsify.bisection import bisect
+from ranum_falsify.falsify.confirm import feeds_of, in_question
+from ranum_falsify.falsify.objective import Objective
+from ranum_falsify.falsify.replay import Finding
+from ranum_falsify.falsify.result import Counterexample, OperatorResult
+from ranum_falsify.falsify.search import Progress, Region, SearchContext, descend
+from ranum_falsify.falsify.targets import Target, targets_of
+
+__all__ = ["OperatorSearch"]
+
+_WIDE = 10
+"""Starts per target in the first pass, where many targets share a batch."""
+
+_OVERFLOW_ROOM = 60.0
+"""Overflow is descended on only where the output is within this many nats of the largest float."""
+
+_OVERFLOW_TARGETS = 16
+"""Overflow targets that share the round."""
+
+_REFUSALS = 5
+"""Candidates of a target that ONNX Runtime may refuse before the search turns to others."""
+
+
+@dataclass
+class _State:
+    """What the search knows of one target."""
+
+    target: Target
+    best: float = float("inf")
+    at_start: float = float("inf")
+    points: list[Tensor] = field(default_factory=list)
+    refused: int = 0
+
+    def note(self, margins: Tensor, inputs: Sequence[Tensor]) -> bool:
+        """Remember the best point, with a batch of 1; return whether it is new."""
+        least, position = margins.min(0)
+        if float(least) >= self.best:
+            return False
+        self.best = float(least)
+        self.points = [x[int(position)][None].clone() for x in inputs]
+        return True
+
+
+class OperatorSearch:
+    """Finds, for each operator in question, a confirmed input on which it is invalid.
+
+    Passes: the portfolio of starts on all targets; a wide descent in which targets share batches; a deep one for each
+    target that moved; bisection towards exact zeros; replay of near misses; descent on overflow where it is in sight.
+    """
+
+    def __init__(self, context: SearchContext) -> None:
+        self.context = context
+        self.goals = context.problem.goals
+        pairs = [t for position, goal in enumerate(self.goals) for t in targets_of(position, goal)]
+        self.states = [_State(target) for target in pairs]
+        self.found: dict[tuple[int, str], OperatorResult] = {}
+        self._seen: set[bytes] = set()
+
+    # passes -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Search all regions."""
+        if self.context.config.n_starts == 0 or not self.states:
+            return
+        endless = self.context.config.n_starts < 0
+        first = True
+        while first or (endless and self._open() and not self.context.budget.expired):
+            for region in self.context.regions():
+                for part in (self._portfolio, self._wide, self._deep, self._bisection, self._near_misses, self._overflow):
+                    if self.context.budget.expired:
+                        return
+                    part(region, first)
+            first = False
+
+    def objectives(self) -> Iterator[tuple[Objective, Callable[[Sequence[Tensor]], bool]]]:
+        """Yield what other back ends attack, each with a function that replays a batch of one candidate."""
+        for state in self._open():
+            if self._is_open(state):
+                yield self.context.objective([state.target]), partial(self._replays, state)
+
+    def _replays(self, state: _State, inputs: Sequence[Tensor]) -> bool:
+        self._confirm(state, inputs, 0)
+        return not self._is_open(state)
+
+    @property
+    def _count(self) -> int:
+        return self.context.config.n_starts if self.context.config.n_starts > 0 else 100
+
+    def _open(self, *, overflow: bool = False) -> list[_State]:
+        """States of targets whose operator is not found yet."""
+        return [
+            state
+            for state in self.states
+            if state.target.is_overflow == overflow
+            and (state.target.goal, state.target.op.name) not in self.found
+            and state.refused < _REFUSALS
+        ]
+
+    def _portfolio(self, region: Region, first: bool) -> None:
+        states = self._open() + self._open(overflow=True)
+        self._report("starts", 0.0)
+        if states:
+            starts = self.context.starts(region, self._count, first=first)
+            margins = self.context.objective([s.target for s in states]).evaluate(starts).margins
+            self._visit(states, margins, starts)
+
+    def _wide(self, region: Region, first: bool) -> None:
+        group_size = max(1, self._count // _WIDE)
+        states = self._open()
+        for state in states:
+            state.at_start = state.best
+        for begin in range(0, len(states), group_size):
+            group = [s for s in states[begin : begin + group_size] if self._is_open(s)]
+            self._report("wide descent", 0.1 + 0.3 * begin / len(states))
+            self._descend(region, group, first=False)
+
+    def _deep(self, region: Region, first: bool) -> None:
+        states = [state for state in self._open() if state.best < state.at_start]
+        for number, state in enumerate(states):
+            self._report(f"descent on {state.target.op.name}", 0.4 + 0.3 * number / len(states))
+            if self._is_open(state) and not self.context.budget.expired:
+                self._descend(region, [state], first=False)
+
+    def _bisection(self, region: Region, first: bool) -> None:
+        states = self._open()
+        for number, state in enumerate(states):
+            self._report(f"bisection on {state.target.op.name}", 0.7 + 0.15 * number / len(states))
+            if self._is_open(state) and not self.context.budget.expired:
+                starts = self.context.starts(region, self._count, first=first)
+                if state.points:
+                    starts = [torch.cat([p, x[1:]]) for p, x in zip(state.points, starts, strict=True)]
+                bisect(self.context, state.target, region, starts, lambda m, x, s=state: self._visit([s], m, x))
+
+    def _near_misses(self, region: Region, first: bool) -> None:
+        for state in self._open():
+            if state.points and not self.context.budget.expired:
+                self._report(f"replay of {state.target.op.name}", 0.85)
+                self._confirm(state, state.points, 0)
+
+    def _overflow(self, region: Region, first: bool) -> None:
+        near = sorted(self._open(overflow=True), key=lambda s: s.best)[:_OVERFLOW_TARGETS]
+        near = [state for state in near if state.best < _OVERFLOW_ROOM]
+        self._report("overflow", 0.9)
+        self._descend(region, near, first=False)
+
+    def _descend(self, region: Region, states: Sequence[_State], *, first: bool) -> None:
+        """Descend from a batch that the states' targets share, the best known points among its starts."""
+        if not states:
+            return
+        starts = self.context.starts(region, self._count, first=first)
+        assigned = torch.arange(self._count) % len(states)
+        for position, state in enumerate(states):
+            if state.points and position < self._count:
+                starts = [_with_row(x, position, p) for x, p in zip(starts, state.points, strict=True)]
+        objective = self.context.objective([s.target for s in states])
+        assigned = assigned.to(self.context.device)
+        descend(self.context, objective, region, starts, assigned, lambda m, x: self._visit(states, m, x))
+
+    # candidates -------------------------------------------------------------------------------------------------
+
+    def _is_open(self, state: _State) -> bool:
+        return (state.target.goal, state.target.op.name) not in self.found and state.refused < _REFUSALS
+
+    def _visit(self, states: Sequence[_State], margins: Tensor, inputs: Sequence[Tensor]) -> bool:
+        """Note the best points and replay the violated ones; return whether nothing is left to find."""
+        least = margins.amin(0).tolist()
+        for column, state in enumerate(states):
+            if least[column] < state.best and self._is_open(state):
+                state.note(margins[:, column], inputs)
+                if state.best < 0:
+                    self._confirm(state, state.points, 0)
+                    state.best = min(state.best, 0.0) if self._is_open(state) else state.best
+        return not any(self._is_open(state) for state in states) or self.context.budget.expired
+
+    def _confirm(self, state: _State, inputs: Sequence[Tensor], position: int) -> None:
+        """Replay one sample; every operator that it shows invalid is found, not only the target's."""
+        env = self.context.arrays(inputs, position)
+        key = b"".join(array.tobytes() for array in env.values())
+        if key in self._seen:
+            return
+        self._seen.add(key)
+        began = time.monotonic()
+        for number, goal in enumerate(self.goals):
+            feeds = feeds_of(self.context.problem, goal.call, env, self.context.confirmer)
+            replay = self.context.confirmer.run(goal.call.graph, feeds)
+            for finding in replay.findings:
+                self._add(number, finding, Counterexample(inputs=env, network=goal.call.network, feeds=feeds))
+        self.context.budget.replay_seconds += time.monotonic() - began
+        if self._is_open(state) and state.best < 0:
+            state.refused += 1
+
+    def _add(self, number: int, finding: Finding, counterexample: Counterexample) -> None:
+        goal = self.goals[number]
+        if not in_question(goal, finding, self.context.confirmer):
+            return
+        if self.context.config.reach not in (None, finding.reach):
+            return
+        op = self.context.confirmer.operation(goal.call.graph, finding.output)
+        name = finding.node or finding.output if op is None else op.name
+        known = self.found.get((number, name))
+        if known is not None and (known.reach == "output" or finding.reach != "output"):
+            return
+        targets = [s.target for s in self.states if s.target.goal == number and s.target.op.name == name]
+        constraint = next((t.constraint for t in targets if not t.is_overflow or finding.kind == "inf"), None)
+        self.found[number, name] = OperatorResult(
+            network=goal.call.network,
+            node=name,
+            op_type=finding.op_type,
+            verdict="violated",
+            constraint="" if constraint is None else constraint.describe(),
+            reason="" if constraint is None else constraint.reason,
+            kind=finding.kind,
+            reach=finding.reach,
+            oracle=finding.oracle,
+            operands=finding.operands,
+            counterexample=counterexample,
+        )
+        self._report(f"{finding.op_type} {name} violated", 0.5)
+
+    # report -----------------------------------------------------------------------------------------------------
+
+    def results(self) -> tuple[OperatorResult, ...]:
+        """Return every operator in question: those found, in topological order, and the open ones."""
+        listed: dict[tuple[int, str], OperatorResult] = {}
+        for state in self.states:
+            target = state.target
+            key = (target.goal, target.op.name)
+            if key not in listed:
+                listed[key] = self.found.get(key) or OperatorResult(
+                    network=self.goals[target.goal].call.network,
+                    node=target.op.name,
+                    op_type=target.spec.op_type,
+                    verdict="open",
+                    constraint=target.constraint.describe(),
+                    reason=target.constraint.reason,
+                )
+        return (*listed.values(), *(result for key, result in self.found.items() if key not in listed))
+
+    def unconfirmed(self) -> tuple[str, ...]:
+        """Return what torch saw and ONNX Runtime did not confirm, one line per operator."""
+        return tuple(
+            f"{s.target.spec.op_type} {s.target.op.name}: {s.target.constraint.describe()} fails in torch, "
+            "which ONNX Runtime does not confirm"
+            for s in self.states
+            if s.refused and (s.target.goal, s.target.op.name) not in self.found
+        )
+
+    def _report(self, text: str, done: float) -> None:
+        self.context.report(Progress(stage="search", done=done, text=f"{text} ({len(self.found)} found)"))
+
+
+def _with_row(x: Tensor, position: int, row: Tensor) -> Tensor:
+    return torch.cat([x[:position], row, x[position + 1 :]])

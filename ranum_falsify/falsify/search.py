@@ -1,0 +1,164 @@
+"""What both searches share: boxes, budget, randomness, candidates in the order of their promise."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ranum_falsify.config import SearchConfig
+from ranum_falsify.falsify.confirm import Confirmer
+from ranum_falsify.falsify.converter import TorchModel
+from ranum_falsify.falsify.descent import Descent, StepSizes
+from ranum_falsify.falsify.memory import bytes_per_sample
+from ranum_falsify.falsify.objective import Objective
+from ranum_falsify.falsify.starts import Box, sample_starts
+from ranum_falsify.falsify.targets import Target
+from ranum_falsify.network.tensors import to_numpy, to_torch
+from ranum_falsify.properties import InputVariable, Problem
+
+__all__ = ["Budget", "Progress", "Region", "SearchContext", "descend"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        stage: What is going on: `search` or `replay`.
+        done: Share of the work done, 0 to 1.
+        text: What a user may want to see beside the bar.
+    """
+
+    stage: str
+    done: float
+    text: str = ""
+
+
+@dataclass
+class Budget:
+    """Time left and work done."""
+
+    deadline: float | None
+    steps: int = 0
+    starts: int = 0
+    replay_seconds: float = 0.0
+
+    @property
+    def expired(self) -> bool:
+        """Whether the timeout has passed."""
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+
+@dataclass(frozen=True)
+class Region:
+    """A box of the problem, on the CPU for sampling and on the search's device."""
+
+    variables: tuple[InputVariable, ...]
+    boxes: tuple[Box, ...]
+    device_boxes: tuple[Box, ...]
+
+    @classmethod
+    def of(cls, variables: Sequence[InputVariable], device: torch.device) -> Region:
+        """Return a region of the given variables' bounds."""
+        boxes = tuple(Box(to_torch(v.lower), to_torch(v.upper)) for v in variables)
+        moved = tuple(Box(box.lower.to(device), box.upper.to(device)) for box in boxes)
+        return cls(tuple(variables), boxes, moved)
+
+
+@dataclass
+class SearchContext:
+    """What a search works with."""
+
+    problem: Problem
+    config: SearchConfig
+    models: Sequence[TorchModel]
+    confirmer: Confirmer
+    budget: Budget
+    device: torch.device
+    report: Callable[[Progress], None]
+    generator: torch.Generator = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.generator = torch.Generator().manual_seed(self.config.seed)
+        self._bytes = bytes_per_sample([call.graph for call in self.problem.calls])
+
+    def regions(self) -> Iterator[Region]:
+        """Yield the boxes that may hold counterexamples."""
+        for variables in self.problem.regions:
+            yield Region.of(variables, self.device)
+
+    def objective(self, targets: Sequence[Target], *, by_clause: bool = False) -> Objective:
+        """Return an objective over the problem's networks."""
+        return Objective(
+            self.problem, self.models, targets, by_clause=by_clause, sample_bytes=self._bytes, device=self.device
+        )
+
+    def starts(self, region: Region, count: int, *, first: bool) -> list[Tensor]:
+        """Return starting points on the search's device."""
+        self.budget.starts += count
+        return [x.to(self.device) for x in sample_starts(region.boxes, count, self.generator, first=first)]
+
+    def arrays(self, inputs: Sequence[Tensor], position: int) -> dict[str, np.ndarray]:
+        """Return one sample of a batch as arrays by variable name."""
+        return {v.name: to_numpy(x[position]).copy() for v, x in zip(self.problem.inputs, inputs, strict=True)}
+
+
+Visit = Callable[[Tensor, Sequence[Tensor]], bool]
+"""Sees margins and inputs after each evaluation; returns whether to stop."""
+
+
+def descend(
+    context: SearchContext,
+    objective: Objective,
+    region: Region,
+    starts: Sequence[Tensor],
+    assigned: Tensor | None,
+    visit: Visit,
+    *,
+    sizes: StepSizes | None = None,
+    steps: int | None = None,
+) -> tuple[Tensor, list[Tensor]]:
+    """Descend from a batch of starts.
+
+    Args:
+        context: The search.
+        objective: What to make negative.
+        region: Where to stay.
+        starts: `(batch, *shape)` per input.
+        assigned: Each start's target, None for the least loss of each.
+        visit: Called after each evaluation.
+        sizes: Step sizes.
+        steps: Number of steps, that of the configuration by default.
+
+    Returns:
+        Margins and inputs of the last evaluation.
+    """
+    descent = Descent(region.device_boxes, starts, sizes or StepSizes(), context.generator)
+    total = context.config.n_steps if steps is None else steps
+    for done in range(total + 1):
+        found = objective.differentiate(descent.inputs, assigned)
+        if visit(found.margins, descent.inputs) or context.budget.expired or done == total:
+            break
+        descent.step(found.gradients)
+        context.budget.steps += 1
+        if done % 10 == 9:
+            _resample_stuck(context, region, descent, found.gradients)
+    return found.margins, list(descent.inputs)
+
+
+def _resample_stuck(
+    context: SearchContext, region: Region, descent: Descent, gradients: Sequence[Tensor | None]
+) -> None:
+    """Give starts without any gradient a new place."""
+    sizes = [g.abs().flatten(1).amax(1) for g in gradients if g is not None]
+    if not sizes:
+        stuck = torch.ones(len(descent.inputs[0]), dtype=torch.bool, device=context.device)
+    else:
+        stuck = ~(torch.stack(sizes).nan_to_num(nan=0.0).amax(0) > 0)
+    if bool(stuck.any()):
+        descent.replace(stuck, context.starts(region, len(stuck), first=False))
