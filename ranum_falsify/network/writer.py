@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from dnnv.nn import Operation
 from dnnv.nn.operations import Input, OutputSelect
+from dnnv.nn.utils import TensorDetails
 from onnx import helper, numpy_helper
 
 from ranum_falsify.errors import ModelError
@@ -134,7 +135,7 @@ class _Writer:
             "network",
             [_value_info(name, d) for name, d in zip(names.values(), graph.input_details, strict=True)],
             [
-                _value_info(name, graph.details_of(op), with_shape=_tensor(op) in rigid)
+                _value_info(name, graph.details_of(op), rigid=_tensor(op) in rigid)
                 for name, op in zip(outputs, graph.output_operations, strict=True)
             ],
             self.initializers,
@@ -144,7 +145,7 @@ class _Writer:
         names = {_tensor(op): outer for op, outer in zip(graph.inputs, captured, strict=True)}
         nodes, outputs = self._body(graph, names, captures=True)
         pairs = zip(outputs, graph.output_operations, strict=True)
-        infos = [_value_info(output, graph.details_of(op), with_shape=False) for output, op in pairs]
+        infos = [_value_info(output, graph.details_of(op), rigid=False) for output, op in pairs]
         return helper.make_graph(nodes, name, [], infos)
 
     def _body(
@@ -267,6 +268,7 @@ def _rigid_tensors(graph: Graph) -> set[_Tensor]:
     return {_tensor(op) for op in graph.order if id(op) in rigid}
 
 
-def _value_info(name: str, details: Any, *, with_shape: bool = True) -> onnx.ValueInfoProto:
+def _value_info(name: str, details: TensorDetails, *, rigid: bool = True) -> onnx.ValueInfoProto:
+    """Declare a tensor; the sizes of one that is not rigid stay open."""
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(details.dtype))
-    return helper.make_tensor_value_info(name, kind, tuple(details.shape) if with_shape else None)
+    return helper.make_tensor_value_info(name, kind, [size if rigid else None for size in details.shape])

@@ -1,0 +1,95 @@
+"""What the tests of graphs share: models from text, runs on ONNX Runtime, comparison of structures."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+from dnnv.nn import Operation
+from numpy.typing import NDArray
+
+import ranum_falsify.operators  # noqa: F401 - fills the registry
+from ranum_falsify.network import Graph
+
+__all__ = ["Array", "assert_same_structure", "chain", "draw", "parse", "run"]
+
+Array = NDArray[Any]
+
+
+def parse(text: str, opset: int = 17) -> onnx.ModelProto:
+    """Return the model of a graph in ONNX's text syntax: `g (float[2] x) => (float[2] y) { y = Relu(x) }`."""
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> {text}')
+    onnx.checker.check_model(model)
+    return model
+
+
+def chain(op_types: Sequence[str], opset: int = 17) -> onnx.ModelProto:
+    """Return a model that applies unary operators to `x` of shape (2, 3), one after another."""
+    names = ["x", *(f"t{i}" for i in range(1, len(op_types))), "y"]
+    nodes = [
+        onnx.helper.make_node(op_type, [names[i]], [names[i + 1]], name=f"n{i + 1}")
+        for i, op_type in enumerate(op_types)
+    ]
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (2, 3)) for name in ("x", "y")]
+    graph = onnx.helper.make_graph(nodes, "chain", ends[:1], ends[1:])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=8)
+
+
+def draw(graph: Graph, seed: int = 0) -> list[Array]:
+    """Return one array per input of a graph, floats in [-2, 2)."""
+    generator = np.random.default_rng(seed)
+    arrays: list[Array] = []
+    for details in graph.input_details:
+        if details.dtype == np.bool_:
+            arrays.append(generator.random(details.shape) < 0.5)
+        elif np.issubdtype(details.dtype, np.integer):
+            arrays.append(generator.integers(0, 2, details.shape).astype(details.dtype))
+        else:
+            arrays.append(np.asarray(generator.uniform(-2, 2, details.shape)).astype(details.dtype))
+    return arrays
+
+
+def run(model: onnx.ModelProto, inputs: Sequence[Array]) -> list[Array]:
+    """Run a model on ONNX Runtime, optimisations off; inputs in the model's order."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    names = [item.name for item in session.get_inputs()]
+    outputs: list[Array] = session.run(None, dict(zip(names, inputs, strict=True)))
+    return outputs
+
+
+def assert_same_structure(left: Graph, right: Graph) -> None:
+    """Compare two graphs node by node in topological order: types, names, constants, attributes and edges."""
+    assert left.input_names == right.input_names
+    assert left.input_details == right.input_details
+    assert left.output_names == right.output_names
+    assert left.output_details == right.output_details
+    assert len(left.order) == len(right.order)
+    place = {id(op): i for i, op in enumerate(left.order)} | {id(op): i for i, op in enumerate(right.order)}
+    for ours, theirs in zip(left.order, right.order, strict=True):
+        assert type(ours) is type(theirs)
+        assert vars(ours).keys() == vars(theirs).keys()
+        for name, value in vars(ours).items():
+            _assert_same_value(value, vars(theirs)[name], place, f"{ours.name}.{name}")
+    assert [place[id(op)] for op in left.output_operations] == [place[id(op)] for op in right.output_operations]
+
+
+def _assert_same_value(ours: Any, theirs: Any, place: dict[int, int], where: str) -> None:
+    assert type(ours) is type(theirs), where
+    if isinstance(ours, Operation):
+        assert place[id(ours)] == place[id(theirs)], where
+    elif isinstance(ours, Graph):
+        assert_same_structure(ours, theirs)
+    elif isinstance(ours, np.ndarray):
+        assert ours.dtype == theirs.dtype, where
+        np.testing.assert_array_equal(ours, theirs, where)
+    elif isinstance(ours, tuple | list):
+        assert len(ours) == len(theirs), where
+        for i, pair in enumerate(zip(ours, theirs, strict=True)):
+            _assert_same_value(*pair, place, f"{where}[{i}]")
+    else:
+        assert ours == theirs or ours != ours, where  # noqa: PLR0124 - nan
