@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
 from ranum_falsify import __version__
+from ranum_falsify.cli import words
 from ranum_falsify.cli.usage import Parser, UsageError
 from ranum_falsify.config import Reach, SearchConfig
 
@@ -18,7 +18,6 @@ __all__ = ["PROGRAM", "Command", "FalsifyOptions", "OperatorsOptions", "ReplayOp
 
 PROGRAM = "ranum-falsify"
 _DEFAULT = SearchConfig()
-_FOREIGN_BACKENDS = ("dnnf.", "foolbox.", "cleverhans.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +26,7 @@ class FalsifyOptions:
 
     Attributes:
         property_path: The property file.
-        vnnlib: Whether it is VNN-LIB, whatever its name says.
+        vnnlib: Whether it is VNN-LIB even if its suffix does not say so.
         networks: Model files by the names that the property gives the networks.
         parameters: Values of the property's parameters, as text, by name.
         dims: Sizes of symbolic dimensions, by name.
@@ -103,107 +102,6 @@ def parse(arguments: Sequence[str]) -> Command:
     return Command("falsify", _parse_falsify(arguments))
 
 
-# ------------------------------------------------------------------ argument types
-
-
-def _whole(least: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from error
-        if not least <= value < 2**63:
-            raise argparse.ArgumentTypeError(f"{text} is out of range; at least {least} is needed")
-        return value
-
-    return number
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from error
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"{text} is out of range; more than 0 seconds are needed")
-    return value
-
-
-def _starts(text: str) -> int:
-    # -1 is how DNNF spells "the default".
-    return _DEFAULT.n_starts if text == "-1" else _whole(1)(text)
-
-
-def _backend(text: str) -> str:
-    if text == "pgd" or text.startswith(_FOREIGN_BACKENDS):
-        return text
-    raise argparse.ArgumentTypeError(f"{text!r} is unknown; pgd, dnnf.pgd, foolbox.NAME and cleverhans.NAME exist")
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
-    return name, value
-
-
-def _dimension(text: str) -> tuple[str, int]:
-    name, value = _pair(text)
-    return name, _whole(1)(value)
-
-
-def _by_name(option: str, pairs: Sequence[Sequence[Any]] | None) -> dict[str, Any]:
-    """Return pairs as a mapping, refusing a name that is given twice."""
-    values: dict[str, Any] = {}
-    for name, value in pairs or ():
-        if name in values:
-            raise UsageError(f"{option} {name} is given twice; give each name once")
-        values[name] = value
-    return values
-
-
-def _networks(pairs: Sequence[Sequence[str]] | None) -> dict[str, Path]:
-    return {name: Path(path) for name, path in _by_name("--network", pairs).items()}
-
-
-def _settings(triples: Sequence[Sequence[str]] | None, backends: Sequence[str]) -> dict[str, dict[str, Any]]:
-    settings: dict[str, dict[str, Any]] = {}
-    for backend, name, text in triples or ():
-        if backend not in backends:
-            raise UsageError(f"--set {backend} {name}: {backend!r} is not among the back ends ({', '.join(backends)})")
-        if name in settings.setdefault(backend, {}):
-            raise UsageError(f"--set {backend} {name} is given twice; give each parameter once")
-        try:
-            settings[backend][name] = ast.literal_eval(text)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            settings[backend][name] = text
-    return settings
-
-
-def _split_parameters(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Take `--prop.NAME=VALUE` and `--prop.NAME VALUE` out of the arguments.
-
-    They come out before the other options are read, because a value may start with a minus sign.
-    """
-    rest: list[str] = []
-    pairs: list[tuple[str, str]] = []
-    words = iter(arguments)
-    for word in words:
-        if word == "--":
-            rest += [word, *words]
-        elif not word.startswith("--prop."):
-            rest.append(word)
-        else:
-            name, equals, value = word.removeprefix("--prop.").partition("=")
-            given = value if equals else next(words, None)
-            if not name or given is None or (not equals and given.startswith("--")):
-                raise UsageError(f"{word}: a value is missing; write --prop.NAME=VALUE")
-            pairs.append((name, given))
-    return rest, _by_name("--prop.NAME", pairs)
-
-
-# ------------------------------------------------------------------ parsers
-
 _EPILOG = """\
 other commands:
   ranum-falsify replay cex.npy -N N model.onnx   run a counterexample on ONNX Runtime again
@@ -244,7 +142,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         "-p",
         "--processors",
         "--n_proc",
-        type=_whole(1),
+        type=words.whole(1),
         metavar="N",
         help="threads of torch and ONNX Runtime (default: all cores)",
     )
@@ -264,7 +162,7 @@ def _falsify_parser() -> Parser:
     parser.add_argument(
         "--dim",
         action="append",
-        type=_dimension,
+        type=words.dimension,
         dest="dims",
         metavar="NAME=VALUE",
         help="size of a symbolic dimension of the model's inputs (default: 1)",
@@ -273,9 +171,7 @@ def _falsify_parser() -> Parser:
     output = parser.add_argument_group("output")
     output.add_argument("--save-violation", type=Path, metavar="PATH", help="write the counterexample, such as cex.npy")
     output.add_argument("--json", metavar="PATH", help="write a report as JSON; - is standard output")
-    output.add_argument(
-        "--list-operators", action="store_true", help="list the operators in question; do not search"
-    )
+    output.add_argument("--list-operators", action="store_true", help="list the operators in question; do not search")
     parser.add_argument("-V", "--version", action="version", version=f"{PROGRAM} {__version__}")
     return parser
 
@@ -283,30 +179,39 @@ def _falsify_parser() -> Parser:
 def _add_search(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--n_starts",
-        type=_starts,
+        type=words.whole(-1),
         default=_DEFAULT.n_starts,
         metavar="N",
-        help="starting points, searched from in one batch (default: %(default)s)",
+        help="starting points, searched from in one batch; -1 as many as time allows (default: %(default)s)",
     )
     group.add_argument(
         "--n_steps",
-        type=_whole(0),
+        type=words.whole(0),
         default=_DEFAULT.n_steps,
         metavar="N",
         help="steps from each start (default: %(default)s)",
     )
     group.add_argument(
-        "--seed", type=_whole(0), default=_DEFAULT.seed, metavar="N", help="of all random choices (default: %(default)s)"
+        "--seed",
+        type=words.whole(0),
+        default=_DEFAULT.seed,
+        metavar="N",
+        help="of all random choices (default: %(default)s)",
     )
-    group.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="end the search with the best answer so far")
     group.add_argument(
-        "--device", default=_DEFAULT.device, metavar="DEVICE", help="torch device, such as cuda:1 (default: %(default)s)"
+        "--timeout", type=words.seconds, metavar="SECONDS", help="end the search with the best answer so far"
+    )
+    group.add_argument(
+        "--device",
+        default=_DEFAULT.device,
+        metavar="DEVICE",
+        help="torch device, such as cuda:1 (default: %(default)s)",
     )
     group.add_argument("--cuda", action="store_true", help="the same as --device cuda")
     group.add_argument(
         "--backend",
         nargs="+",
-        type=_backend,
+        type=words.backend,
         default=list(_DEFAULT.backend),
         metavar="BACKEND",
         help="pgd (default), dnnf.pgd, foolbox.NAME, cleverhans.NAME; several are tried in order",
@@ -319,11 +224,11 @@ def _add_search(group: argparse._ArgumentGroup) -> None:
         metavar=("BACKEND", "PARAM", "VALUE"),
         help="set a parameter of a back end, such as: --set pgd n_steps 200",
     )
-    group.add_argument("--no-prove", action="store_false", dest="prove", help="search only, without trying a proof first")
+    group.add_argument("--no-prove", action="store_false", dest="prove", help="search only; try no proof first")
 
 
 def _parse_falsify(arguments: Sequence[str]) -> FalsifyOptions:
-    rest, parameters = _split_parameters(arguments)
+    rest, parameters = words.split_parameters(arguments)
     given = _falsify_parser().parse_args(rest)
     if given.property_path is None:
         raise UsageError(
@@ -338,16 +243,16 @@ def _parse_falsify(arguments: Sequence[str]) -> FalsifyOptions:
         timeout=None if given.timeout is None or math.isinf(given.timeout) else given.timeout,
         device="cuda" if given.cuda else given.device,
         backend=tuple(given.backend),
-        parameters=_settings(given.settings, given.backend),
+        parameters=words.settings(given.settings, given.backend),
         reach=given.reach,
         processors=given.processors,
     )
     return FalsifyOptions(
         property_path=given.property_path,
-        vnnlib=given.vnnlib or given.property_path.name.endswith((".vnnlib", ".vnnlib.gz")),
-        networks=_networks(given.networks),
+        vnnlib=given.vnnlib,
+        networks=words.networks(given.networks),
         parameters=parameters,
-        dims=_by_name("--dim", given.dims),
+        dims=words.by_name("--dim", given.dims),
         config=config,
         prove=given.prove,
         save_violation=given.save_violation,
@@ -366,15 +271,20 @@ def _parse_replay(arguments: Sequence[str]) -> ReplayOptions:
     parser.add_argument("counterexample", nargs="?", type=Path, help="cex.npy, or its cex.json")
     _add_common(parser)
     parser.add_argument(
-        "--input", action="append", type=_pair, dest="inputs", metavar="NAME=FILE", help="an input of the model, as .npy"
+        "--input",
+        action="append",
+        type=words.pair,
+        dest="inputs",
+        metavar="NAME=FILE",
+        help="an input of the model, as .npy",
     )
     given = parser.parse_args(arguments)
-    inputs = {name: Path(path) for name, path in _by_name("--input", given.inputs).items()}
+    inputs = {name: Path(path) for name, path in words.by_name("--input", given.inputs).items()}
     if (given.counterexample is None) == (not inputs):
-        raise UsageError("replay: give a counterexample (cex.npy or cex.json), or the model's inputs as --input NAME=FILE")
+        raise UsageError("replay: give either a counterexample (cex.npy, cex.json) or inputs as --input NAME=FILE")
     return ReplayOptions(
         counterexample=given.counterexample,
-        networks=_networks(given.networks),
+        networks=words.networks(given.networks),
         inputs=inputs,
         reach=given.reach,
         processors=given.processors,
@@ -386,5 +296,7 @@ def _parse_operators(arguments: Sequence[str]) -> OperatorsOptions:
     parser = _parser("operators", "List the supported operators with what makes their operands valid.")
     style = parser.add_mutually_exclusive_group()
     for name in ("json", "markdown"):
-        style.add_argument(f"--{name}", action="store_const", const=name, default="text", dest="style", help=f"as {name}")
+        style.add_argument(
+            f"--{name}", action="store_const", const=name, default="text", dest="style", help=f"as {name}"
+        )
     return OperatorsOptions(style=parser.parse_args(arguments).style)

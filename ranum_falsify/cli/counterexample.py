@@ -1,0 +1,258 @@
+"""Counterexamples on disk: .npy files, and a .json file beside them that says what they violate and how.
+
+One input: `cex.npy` is that array.  Several: `cex.<input>.npy` each.  Where operators are violated by different
+inputs, the first ones have these names, the others `cex.<node>.npy`.  `cex.json` lists them all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from ranum_falsify.cli.files import unique_names, write_whole
+from ranum_falsify.cli.usage import UsageError
+from ranum_falsify.cli.versions import versions
+from ranum_falsify.falsify.result import Counterexample, OperatorResult, Result
+
+if TYPE_CHECKING:
+    from ranum_falsify.cli.options import FalsifyOptions
+
+__all__ = ["Base", "Description", "Entry", "Saved", "arrays_of", "base_of", "file_hash", "number", "read", "save"]
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Base:
+    """Where counterexamples go: `<stem>.npy`, `<stem>.<name>.npy` and `<stem>.json` in one folder."""
+
+    folder: Path
+    stem: str
+
+    @property
+    def array(self) -> Path:
+        """File of the only input of the first counterexample."""
+        return self.folder / f"{self.stem}.npy"
+
+    @property
+    def description(self) -> Path:
+        """File that says what the arrays violate."""
+        return self.folder / f"{self.stem}.json"
+
+    def part(self, name: str) -> Path:
+        """Return the file of a further array."""
+        return self.folder / f"{self.stem}.{name}.npy"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What was written: the files of each counterexample by input, and the description; both empty if nothing was."""
+
+    files: Mapping[int, Mapping[str, Path]] = field(default_factory=dict)
+    description: Path | None = None
+
+    def of(self, counterexample: Counterexample | None) -> Mapping[str, Path] | None:
+        """Return the files of a counterexample by input, None where it was not written."""
+        return None if counterexample is None else self.files.get(id(counterexample))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One counterexample of a description.
+
+    Attributes:
+        network: The network as the property writes it; "" for a property that is no question of validity.
+        files: File of each input, by ONNX input name, or by variable where `network` is "".
+        violations: The operators that it violates, as objects.
+    """
+
+    network: str
+    files: Mapping[str, Path]
+    violations: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """What a `cex.json` says.
+
+    Attributes:
+        property_path: The property file.
+        vnnlib: Whether it is VNN-LIB even if its suffix does not say so.
+        parameters: Values of its parameters, as text.
+        dims: Sizes of symbolic dimensions.
+        networks: Model file and its SHA-256 hash, by network.
+        entries: The counterexamples.
+    """
+
+    property_path: Path
+    vnnlib: bool
+    parameters: Mapping[str, str]
+    dims: Mapping[str, int]
+    networks: Mapping[str, tuple[Path, str]]
+    entries: Sequence[Entry]
+
+
+def base_of(path: Path) -> Base:
+    """Return the base that a user's path names; `cex` is `cex.npy`, as `numpy.save` has it."""
+    return Base(path.parent, path.name.removesuffix(".npy") or path.name)
+
+
+def arrays_of(counterexample: Counterexample) -> Mapping[str, np.ndarray]:
+    """Return the arrays that replay a counterexample, by ONNX input, or by variable without a network."""
+    return counterexample.feeds if counterexample.network else counterexample.inputs
+
+
+def number(value: float) -> float | str:
+    """Return a number as strict JSON can hold it: infinities and NaN as text."""
+    return value if math.isfinite(value) else str(value)
+
+
+def file_hash(path: Path) -> str:
+    """Return the SHA-256 hash of a file in hexadecimal.
+
+    Raises:
+        UsageError: It cannot be read.
+    """
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise UsageError(f"{path}: cannot be read ({reason}); check the path") from error
+
+
+# ------------------------------------------------------------------ writing
+
+
+def save(result: Result, options: FalsifyOptions, base: Base) -> Saved:
+    """Write the counterexamples of a result, each distinct one once, and their description.
+
+    Raises:
+        UsageError: A file cannot be written.
+    """
+    groups = _groups(result)
+    if not groups:
+        return Saved()
+    files: dict[int, Mapping[str, Path]] = {}
+    entries = []
+    taken: set[str] = set()
+    for position, (example, twins, violated) in enumerate(groups):
+        label = "" if position == 0 else unique_names([violated[0].node if violated else "property"], taken)[0]
+        paths = _paths(base, label, list(arrays_of(example)), taken)
+        for name, path in paths.items():
+            write_whole(path, partial(_save_array, arrays_of(example)[name]))
+        files |= dict.fromkeys((id(twin) for twin in twins), paths)
+        entries.append(_entry_object(example, paths, violated))
+    text = json.dumps(_description_object(result, options, entries), indent=2, allow_nan=False) + "\n"
+    write_whole(base.description, lambda stream: stream.write(text.encode()))
+    return Saved(files, base.description)
+
+
+def _save_array(array: np.ndarray, stream: BinaryIO) -> None:
+    np.save(stream, array, allow_pickle=False)
+
+
+def _groups(result: Result) -> list[tuple[Counterexample, list[Counterexample], list[OperatorResult]]]:
+    """Return the distinct counterexamples, each with its equals and the operators that they violate."""
+    groups: dict[object, tuple[Counterexample, list[Counterexample], list[OperatorResult]]] = {}
+    pairs = [(result.counterexample, None), *((op.counterexample, op) for op in result.operators)]
+    for example, operator in pairs:
+        if example is None:
+            continue
+        group = groups.setdefault(_identity(example), (example, [], []))
+        group[1].append(example)
+        if operator is not None:
+            group[2].append(operator)
+    return list(groups.values())
+
+
+def _identity(example: Counterexample) -> object:
+    arrays = sorted(arrays_of(example).items())
+    return example.network, tuple((name, a.dtype.str, a.shape, a.tobytes()) for name, a in arrays)
+
+
+def _paths(base: Base, label: str, names: list[str], taken: set[str]) -> dict[str, Path]:
+    if len(names) == 1:
+        return {names[0]: base.part(label) if label else base.array}
+    prefixed = [f"{label}.{name}" if label else name for name in names]
+    return {name: base.part(safe) for name, safe in zip(names, unique_names(prefixed, taken), strict=True)}
+
+
+def _entry_object(example: Counterexample, paths: Mapping[str, Path], violated: Sequence[OperatorResult]) -> Any:
+    return {
+        "network": example.network,
+        "inputs": {name: path.name for name, path in paths.items()},
+        "violations": [
+            {
+                "node": op.node,
+                "op_type": op.op_type,
+                "constraint": op.constraint,
+                "reason": op.reason,
+                "kind": op.kind,
+                "reach": op.reach,
+                "oracle": op.oracle,
+                "operands": {name: [number(low), number(high)] for name, (low, high) in op.operands.items()},
+            }
+            for op in violated
+        ],
+    }
+
+
+def _description_object(result: Result, options: FalsifyOptions, entries: Sequence[Any]) -> dict[str, Any]:
+    return {
+        "format": _FORMAT,
+        "property": str(options.property_path.resolve()),
+        "vnnlib": options.vnnlib,
+        "parameters": dict(options.parameters),
+        "dims": dict(options.dims),
+        "networks": {
+            name: {"path": str(path.resolve()), "sha256": file_hash(path)} for name, path in options.networks.items()
+        },
+        "seed": result.seed,
+        "counterexamples": list(entries),
+        "versions": versions(),
+    }
+
+
+# ------------------------------------------------------------------ reading
+
+
+def read(path: Path) -> Description:
+    """Read a description; the files that it names lie beside it.
+
+    Raises:
+        UsageError: It is missing, or no description.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["format"] != _FORMAT:
+            raise UsageError(f"{path}: has format {data['format']}, not {_FORMAT}; use the version that wrote it")
+        return Description(
+            property_path=Path(data["property"]),
+            vnnlib=bool(data["vnnlib"]),
+            parameters={str(name): str(value) for name, value in data["parameters"].items()},
+            dims={str(name): int(value) for name, value in data["dims"].items()},
+            networks={name: (Path(model["path"]), str(model["sha256"])) for name, model in data["networks"].items()},
+            entries=[_entry(path, entry) for entry in data["counterexamples"]],
+        )
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise UsageError(f"{path}: cannot be read ({reason}); check the path") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UsageError(f"{path}: does not describe a counterexample; write it with --save-violation") from error
+
+
+def _entry(path: Path, data: Mapping[str, Any]) -> Entry:
+    return Entry(
+        network=str(data["network"]),
+        files={str(name): path.parent / str(file) for name, file in data["inputs"].items()},
+        violations=[dict(violation) for violation in data["violations"]],
+    )

@@ -1,0 +1,103 @@
+"""The main command: search for a violation of a property, and report."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from ranum_falsify.cli import json_report, text
+from ranum_falsify.cli.counterexample import Base, Saved, base_of, save
+from ranum_falsify.cli.files import check_writable, write_whole
+from ranum_falsify.cli.listing import listing
+from ranum_falsify.cli.loading import Loaded, check_files, load
+from ranum_falsify.cli.options import FalsifyOptions
+from ranum_falsify.cli.progress import ProgressDisplay
+from ranum_falsify.cli.usage import UsageError
+from ranum_falsify.falsify.result import Result
+
+__all__ = ["STATUS", "run"]
+
+STATUS = {"holds": 0, "violated": 1, "unknown": 3}
+"""Exit status by verdict."""
+
+
+def run(options: FalsifyOptions) -> int:
+    """Carry the command out.
+
+    Raises:
+        RanumFalsifyError: Something is wrong with what the user gave.
+    """
+    check_files(options.property_path, options.networks)
+    base = _check_outputs(options)
+    loaded = load(
+        options.property_path,
+        options.networks,
+        vnnlib=options.vnnlib,
+        parameters=options.parameters,
+        dims=options.dims,
+    )
+    if options.list_operators:
+        print("\n".join(listing(loaded.problem)))
+        return 0
+    result = _search(loaded, options)
+    saved = Saved() if base is None else save(result, options, base)
+    _report(result, saved, loaded, options)
+    return STATUS[result.verdict]
+
+
+def _check_outputs(options: FalsifyOptions) -> Base | None:
+    """Find out that the outputs can be written; return where counterexamples go, None for nowhere."""
+    report = None if options.json in (None, "-") else Path(str(options.json))
+    base = None
+    if options.save_violation is not None:
+        base = base_of(options.save_violation)
+        check_writable("--save-violation", base.array)
+        check_writable("--save-violation", base.description)
+    elif report is not None:
+        # `<name>.json` is the report, so its counterexample is described in `<name>.cex.json`.
+        base = Base(report.parent, f"{report.name.removesuffix('.json')}.cex")
+    if report is not None and not _is_stream(report):
+        check_writable("--json", report)
+        if base is not None and report.resolve() in (base.array.resolve(), base.description.resolve()):
+            raise UsageError(f"--json {report}: --save-violation writes this file too; choose another name")
+    return base
+
+
+def _is_stream(path: Path) -> bool:
+    """Tell whether a path is a pipe or a terminal, such as /dev/stdout, which renaming would replace."""
+    return path.is_fifo() or path.is_char_device()
+
+
+def _search(loaded: Loaded, options: FalsifyOptions) -> Result:
+    from ranum_falsify.falsify.falsifier import falsify  # imports torch
+
+    with ProgressDisplay(options.verbosity) as progress:
+        result = falsify(loaded.problem, options.config, progress=progress)
+    return dataclasses.replace(
+        result,
+        seconds={**loaded.seconds, **result.seconds},
+        notices=tuple(dict.fromkeys((*loaded.notices, *result.notices))),
+    )
+
+
+def _report(result: Result, saved: Saved, loaded: Loaded, options: FalsifyOptions) -> None:
+    if options.json is not None:
+        folder = Path.cwd() if options.json == "-" else Path(options.json).parent
+        _write_json(json_report.report(result, saved, folder), options.json)
+    if options.json != "-":
+        count = len({call.network for call in loaded.problem.calls})
+        for line in text.report(result, saved, verbosity=options.verbosity, network_count=count):
+            print(line)
+
+
+def _write_json(report: dict[str, Any], target: str) -> None:
+    content = json.dumps(report, indent=2, allow_nan=False) + "\n"
+    if target == "-":
+        sys.stdout.write(content)
+    elif _is_stream(Path(target)):
+        Path(target).write_text(content, encoding="utf-8")
+    else:
+        write_whole(Path(target), lambda stream: stream.write(content.encode()))

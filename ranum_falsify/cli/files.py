@@ -1,0 +1,84 @@
+"""Files that the command writes: checked before the work, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import BinaryIO
+
+from ranum_falsify.cli.usage import UsageError
+
+__all__ = ["check_writable", "safe_name", "unique_names", "write_whole"]
+
+_LONGEST_NAME = 80
+
+
+def check_writable(option: str, path: Path) -> None:
+    """Find out that a file can be written before work is spent on what goes into it.
+
+    Args:
+        option: The option that named the file, for the message.
+        path: The file, which may exist.
+
+    Raises:
+        UsageError: The folder is missing or not writable, or the path is something else than a file.
+    """
+    if path.exists() and not path.is_file():
+        what = "a folder" if path.is_dir() else "no regular file"
+        raise UsageError(f"{option} {path}: is {what}; give the path of a file")
+    if not path.parent.is_dir():
+        raise UsageError(f"{option} {path}: there is no folder {str(path.parent)!r}; make it first")
+    try:
+        probe = _beside(path.resolve())
+        with probe.open("xb"):
+            pass
+        probe.unlink()
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise UsageError(f"{option} {path}: cannot be written ({reason}); choose another path") from error
+
+
+def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write a file under a temporary name and rename it, so that no reader sees half of it.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    target = path.resolve()  # a symbolic link stays one
+    temporary = _beside(target)
+    try:
+        try:
+            with temporary.open("xb") as stream:
+                write(stream)
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise UsageError(f"{path}: cannot be written ({reason}); choose another path") from error
+
+
+def safe_name(name: str) -> str:
+    """Return a node's or an input's name as part of a file name: letters, digits, `_`, `-`, `.`."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("._")[:_LONGEST_NAME] or "unnamed"
+
+
+def unique_names(names: Iterable[str], taken: set[str]) -> list[str]:
+    """Return safe names that differ from each other and from those taken, letter case aside; they become taken."""
+    unique = []
+    for name in names:
+        safe, count = safe_name(name), 1
+        while safe.lower() in taken:
+            count += 1
+            safe = f"{safe_name(name)}_{count}"
+        taken.add(safe.lower())
+        unique.append(safe)
+    return unique
+
+
+def _beside(path: Path) -> Path:
+    """Return an unused temporary name in the same folder, short enough where the name is long."""
+    return path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.tmp")

@@ -1,0 +1,57 @@
+"""The JSON report: one object, the same keys for every verdict."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ranum_falsify.cli.counterexample import Saved
+from ranum_falsify.cli.versions import versions
+from ranum_falsify.falsify.result import OperatorResult, Result
+
+__all__ = ["STAGES", "report"]
+
+STAGES = ("read", "reduce", "prove", "search", "replay")
+
+
+def report(result: Result, saved: Saved, folder: Path) -> dict[str, Any]:
+    """Return the report.
+
+    Args:
+        result: What was found.
+        saved: The files of the counterexamples.
+        folder: Where the report will lie; file names are relative to it.
+    """
+    several = len({operator.network for operator in result.operators}) > 1
+    oracles = {operator.oracle for operator in result.operators if operator.oracle}
+    if result.verdict == "violated":
+        oracles = oracles or {"onnxruntime"}
+    return {
+        "verdict": result.verdict,
+        "runtimes": sorted(oracles),
+        "operators": [_operator(operator, saved, folder, several) for operator in result.operators],
+        "counterexample": _relative(saved.of(result.counterexample), folder),
+        "seconds": {stage: round(result.seconds.get(stage, 0.0), 6) for stage in STAGES},
+        "seed": result.seed,
+        "versions": versions(),
+    }
+
+
+def _operator(operator: OperatorResult, saved: Saved, folder: Path, several: bool) -> dict[str, Any]:
+    return {
+        # Names are unique within a network only.
+        "node": f"{operator.network}:{operator.node}" if several else operator.node,
+        "op_type": operator.op_type,
+        "verdict": operator.verdict,
+        "constraint": operator.constraint,
+        "reach": operator.reach,
+        "counterexample": _relative(saved.of(operator.counterexample), folder),
+    }
+
+
+def _relative(files: Mapping[str, Path] | None, folder: Path) -> dict[str, str] | None:
+    if files is None:
+        return None
+    return {name: Path(os.path.relpath(path, folder)).as_posix() for name, path in files.items()}

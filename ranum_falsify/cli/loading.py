@@ -1,0 +1,120 @@
+"""From the files that the user names to a problem."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ranum_falsify.cli.usage import UsageError
+from ranum_falsify.errors import ModelError, PropertyError
+
+if TYPE_CHECKING:
+    import onnx
+
+    from ranum_falsify.network import Graph
+    from ranum_falsify.properties.problem import Problem
+
+__all__ = ["Loaded", "check_files", "load"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """A problem, and what came up while it was made.
+
+    Attributes:
+        problem: The reduced property.
+        notices: What a user should know of the networks.
+        seconds: Time to `read` the networks and to `reduce` the property.
+    """
+
+    problem: Problem
+    notices: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+def check_files(property_path: Path | None, networks: Mapping[str, Path]) -> None:
+    """Find out that the files are there, before anything slow is imported.
+
+    Raises:
+        PropertyError: The property file is missing.
+        ModelError: A model file is missing.
+    """
+    if property_path is not None and not property_path.is_file():
+        raise PropertyError(f"{property_path}: {_absence(property_path)}; give the path of a property file")
+    for path in networks.values():
+        if not path.is_file():
+            raise ModelError(f"{path}: {_absence(path)}; give the path of an ONNX model")
+
+
+def _absence(path: Path) -> str:
+    return "is a folder" if path.is_dir() else "is no file" if path.exists() else "no such file"
+
+
+def _dims_by_network(networks: Mapping[str, Path], dims: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """Return the sizes that each network gets: of several networks, each gets those that it has.
+
+    Raises:
+        UsageError: No network has a dimension of that name.
+    """
+    if len(networks) <= 1 or not dims:
+        return {name: dict(dims) for name in networks}
+    from ranum_falsify.network.model_file import load_model
+
+    known = {name: _symbolic(load_model(path)) for name, path in networks.items()}
+    for dim in dims:
+        if not any(dim in names for names in known.values()):
+            listed = ", ".join(sorted(set().union(*known.values()))) or "none"
+            raise UsageError(f"--dim {dim}: no network has this symbolic dimension; they have {listed}")
+    return {name: {d: size for d, size in dims.items() if d in known[name]} for name in networks}
+
+
+def _symbolic(model: onnx.ModelProto) -> set[str]:
+    names = set()
+    for info in model.graph.input:
+        for axis, dim in enumerate(info.type.tensor_type.shape.dim):
+            if dim.dim_param or dim.dim_value <= 0:
+                names |= {dim.dim_param, f"{info.name}:{axis}"} - {""}
+    return names
+
+
+def load(
+    property_path: Path,
+    networks: Mapping[str, Path],
+    *,
+    vnnlib: bool = False,
+    parameters: Mapping[str, str] | None = None,
+    dims: Mapping[str, int] | None = None,
+) -> Loaded:
+    """Read the networks and reduce the property.
+
+    Args:
+        property_path: The property file.
+        networks: Model files by the names that the property gives the networks.
+        vnnlib: Whether the property is VNN-LIB even if its suffix does not say so.
+        parameters: Values of the property's parameters, as text.
+        dims: Sizes of symbolic dimensions.
+
+    Raises:
+        PropertyError: The property cannot be read, or does not fit the networks.
+        ModelError: A model cannot be read.
+    """
+    import ranum_falsify.operators  # noqa: F401 - fills the registry; imports torch
+    from ranum_falsify.network import read
+    from ranum_falsify.properties.parse import parse
+    from ranum_falsify.properties.reduce import reduce
+
+    began = time.monotonic()
+    phi = parse(property_path, parameters, vnnlib=vnnlib or None)
+    parsed = time.monotonic()
+    sizes = _dims_by_network(networks, dims or {})
+    graphs: dict[str, Graph] = {name: read(path, dims=sizes[name]) for name, path in networks.items()}
+    was_read = time.monotonic()
+    problem = reduce(phi, graphs)
+    return Loaded(
+        problem=problem,
+        notices=tuple(notice for graph in graphs.values() for notice in graph.notices),
+        seconds={"read": was_read - parsed, "reduce": time.monotonic() - was_read + parsed - began},
+    )

@@ -1,0 +1,242 @@
+"""The command `replay`: run a counterexample on ONNX Runtime again.
+
+A counterexample of a whole network needs the model alone.  One of a slice, of freed weights, or of a property over
+outputs needs the property too, whose path its description holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ranum_falsify.cli.arrays import check_arrays, load_array
+from ranum_falsify.cli.counterexample import Description, Entry, file_hash, read
+from ranum_falsify.cli.loading import Loaded, check_files, load
+from ranum_falsify.cli.options import ReplayOptions
+from ranum_falsify.cli.text import finding_lines
+from ranum_falsify.cli.usage import UsageError
+from ranum_falsify.falsify.replay import Finding, Replayer
+
+if TYPE_CHECKING:
+    import onnx
+
+    from ranum_falsify.properties.problem import NetworkCall, ValidityGoal
+
+__all__ = ["run"]
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What one counterexample showed: whether it violates, and the lines about it."""
+
+    violated: bool
+    lines: Sequence[str]
+
+
+def run(options: ReplayOptions) -> int:
+    """Carry the command out.
+
+    Raises:
+        RanumFalsifyError: Something is wrong with what the user gave.
+    """
+    check_files(None, options.networks)
+    if options.inputs:
+        shown = [_replay_arrays(options, options.inputs)]
+        notices: list[str] = []
+    else:
+        assert options.counterexample is not None
+        shown, notices = _replay_file(options, options.counterexample)
+    violated = any(one.violated for one in shown)
+    print("violated" if violated else "not violated: nothing in question turns non-finite")
+    for one in shown:
+        for line in one.lines:
+            print(line)
+    if options.verbosity >= 0:
+        for notice in notices:
+            print(f"notice: {notice}")
+    return 1 if violated else 0
+
+
+# ------------------------------------------------------------------ what to replay
+
+
+def _replay_file(options: ReplayOptions, path: Path) -> tuple[list[_Shown], list[str]]:
+    found = _find_description(path)
+    if found is None:
+        if not path.is_file():
+            raise UsageError(f"{path}: no such file; give the .npy or .json file of a counterexample")
+        return [_replay_arrays(options, {"": path})], []
+    description, entries = found
+    notices: list[str] = []
+    networks = _networks(options, description, notices)
+    loaded: list[Loaded] = []  # parsed at most once, and only if needed
+    shown = []
+    for entry in entries:
+        arrays = {name: load_array(file) for name, file in entry.files.items()}
+        if entry.network in networks:
+            shown.append(_replay_model(networks[entry.network], arrays, options, entry))
+            continue
+        if not loaded:
+            loaded.append(_load(description, networks))
+        shown.append(_replay_property(loaded[0], entry, arrays, options))
+    return shown, notices
+
+
+def _find_description(path: Path) -> tuple[Description, list[Entry]] | None:
+    """Return the description that a path names or that lies beside it, and the entries meant."""
+    if path.suffix == ".json":
+        description = read(path)
+        return description, list(description.entries)
+    stem = path.name.removesuffix(".npy")
+    while stem:
+        candidate = path.with_name(f"{stem}.json")
+        if candidate.is_file():
+            try:
+                description = read(candidate)
+            except UsageError:
+                pass  # some other JSON file that happens to lie there
+            else:
+                named = [e for e in description.entries if path.name in {file.name for file in e.files.values()}]
+                if named:
+                    return description, named
+                if not path.exists() and description.entries:
+                    # cex.npy stands for cex.a.npy, cex.b.npy where there are several inputs.
+                    return description, [description.entries[0]]
+        stem = stem.rpartition(".")[0]
+    return None
+
+
+def _networks(options: ReplayOptions, description: Description, notices: list[str]) -> dict[str, Path]:
+    """Return the model of each network: the user's, else the described one; says where they differ."""
+    unknown = set(options.networks) - set(description.networks)
+    if unknown:
+        known = ", ".join(sorted(description.networks))
+        raise UsageError(f"--network {min(unknown)}: the counterexample is of {known}; use this name")
+    networks = {}
+    for name, (path, digest) in description.networks.items():
+        networks[name] = options.networks.get(name, path)
+        if file_hash(networks[name]) != digest:
+            notices.append(f"network {name}: {networks[name]} is not the file that was searched (SHA-256 differs)")
+    return networks
+
+
+def _load(description: Description, networks: Mapping[str, Path]) -> Loaded:
+    check_files(description.property_path, networks)
+    return load(
+        description.property_path,
+        networks,
+        vnnlib=description.vnnlib,
+        parameters=description.parameters,
+        dims=description.dims,
+    )
+
+
+# ------------------------------------------------------------------ replaying
+
+
+def _replay_arrays(options: ReplayOptions, files: Mapping[str, Path]) -> _Shown:
+    """Replay arrays on the one network given; the name "" stands for its only input."""
+    if len(options.networks) != 1:
+        raise UsageError("replay: give one network as --network NAME MODEL; nothing else says what to run")
+    arrays = {name: load_array(path) for name, path in files.items()}
+    return _replay_model(next(iter(options.networks.values())), arrays, options, None)
+
+
+def _replay_model(path: Path, arrays: Mapping[str, np.ndarray], options: ReplayOptions, entry: Entry | None) -> _Shown:
+    from ranum_falsify.network.model_file import freed_model, load_model
+
+    model = load_model(path)
+    feeds = check_arrays(model, arrays, path)
+    inputs = {value.name for value in model.graph.input}
+    free = [name for name in feeds if name not in inputs]
+    source = freed_model(model, free) if free else path
+    return _show(_findings(source, feeds, options), options, entry)
+
+
+def _findings(
+    source: onnx.ModelProto | Path, feeds: Mapping[str, np.ndarray], options: ReplayOptions
+) -> Sequence[Finding]:
+    with Replayer(source, threads=options.processors or 1) as replayer:
+        return replayer.run(feeds).findings
+
+
+def _replay_property(loaded: Loaded, entry: Entry, arrays: Mapping[str, np.ndarray], options: ReplayOptions) -> _Shown:
+    if not entry.network:
+        return _replay_formula(loaded, arrays, options)
+    calls = [call for call in loaded.problem.calls if call.network == entry.network]
+    if not calls:
+        raise UsageError(f"the property has no network {entry.network!r} any more; search again")
+    return _show(_findings(calls[0].graph.model, arrays, options), options, entry)
+
+
+def _replay_formula(loaded: Loaded, arrays: Mapping[str, np.ndarray], options: ReplayOptions) -> _Shown:
+    """Evaluate the property with the outputs of ONNX Runtime."""
+    from ranum_falsify.falsify.confirm import Confirmer, in_question
+
+    problem = loaded.problem
+    outputs: list[str] = []
+    for variable in problem.inputs:
+        array = arrays.get(variable.name)
+        if array is None or array.shape != variable.shape or array.dtype != variable.dtype:
+            raise UsageError(
+                f"input {variable.name!r} of the property is {variable.dtype} {list(variable.shape)}, "
+                f"the counterexample has {'none' if array is None else f'{array.dtype} {list(array.shape)}'}"
+            )
+    with Confirmer([call.graph for call in problem.calls], threads=options.processors or 1) as confirmer:
+
+        def feeds(call: NetworkCall, arguments: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+            return dict(zip(call.graph.input_names, arguments, strict=True))
+
+        def outputs_of(call: NetworkCall, arguments: tuple[np.ndarray, ...]) -> Sequence[np.ndarray]:
+            values = confirmer.outputs(call.graph, feeds(call, arguments))
+            outputs.extend(_output_lines(call, values))
+            return values
+
+        def valid(goal: ValidityGoal, arguments: tuple[np.ndarray, ...]) -> bool:
+            found = confirmer.run(goal.call.graph, feeds(goal.call, arguments)).findings
+            return not any(in_question(goal, finding, confirmer) for finding in found)
+
+        violated = not problem.holds(arrays, outputs_of, valid)
+    return _Shown(violated, [f"  the property is {'false' if violated else 'true'} on these inputs", *outputs])
+
+
+def _output_lines(call: NetworkCall, values: Sequence[np.ndarray]) -> Iterator[str]:
+    for name, value in zip(call.graph.output_names, values, strict=True):
+        if 0 < value.size <= 10:
+            text = ", ".join(f"{element:.9g}" for element in value.reshape(-1).tolist())
+        else:
+            text = f"shape {list(value.shape)}"
+        yield f"    {call.network}: {name} = {text}"
+
+
+# ------------------------------------------------------------------ what came out
+
+
+def _show(findings: Sequence[Finding], options: ReplayOptions, entry: Entry | None) -> _Shown:
+    counted = [finding for finding in findings if options.reach in (None, finding.reach)]
+    lines: list[str] = []
+    for finding in counted:
+        lines += finding_lines(
+            title=f"{_node(finding)} ({finding.op_type})",
+            kind=finding.kind,
+            operands=finding.operands,
+            values=finding.values,
+            reach=finding.reach,
+            oracle=finding.oracle,
+        )
+    if len(counted) < len(findings):
+        lines.append(f"  {len(findings) - len(counted)} of another reach left out")
+    seen = {finding.op_type for finding in findings}
+    for violation in entry.violations if entry is not None else ():
+        if violation.get("op_type") not in seen:
+            lines.append(f"  not seen again: {violation.get('node')} ({violation.get('op_type')})")
+    return _Shown(bool(counted), lines)
+
+
+def _node(finding: Finding) -> str:
+    """Return the node's name as graphs have it."""
+    return finding.node or f"{finding.op_type}_{finding.output}"

@@ -1,0 +1,159 @@
+"""The report for people: the verdict first, then what violates, what stays open, and what to know."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from ranum_falsify.cli.counterexample import Saved
+from ranum_falsify.cli.json_report import STAGES
+from ranum_falsify.falsify.result import OperatorResult, Result
+
+__all__ = ["finding_lines", "ranges", "report"]
+
+_ORACLES = {"onnxruntime": "ONNX Runtime", "reference": "the ONNX reference evaluator"}
+_KINDS = {"nan": "NaN", "inf": "infinity"}
+_REACHES = {"output": "an output turns non-finite", "masked": "a later operator swallows it"}
+_MOST_OPERANDS = 8
+
+
+def report(result: Result, saved: Saved, *, verbosity: int = 0, network_count: int = 1) -> Iterator[str]:
+    """Yield the lines of the report.
+
+    Args:
+        result: What was found.
+        saved: The files of the counterexamples.
+        verbosity: -1 the verdict and what violates, 1 every operator.
+        network_count: Networks of the property; names of nodes are unique within one only.
+    """
+    yield _verdict(result)
+    yield from _violated(result, saved, network_count)
+    if result.counterexample is not None and not any(op.verdict == "violated" for op in result.operators):
+        yield from _classic(result, saved)
+    if verbosity < 0:
+        return
+    yield from _open(result, "proved", verbosity, network_count)
+    yield from _open(result, "open", verbosity, network_count)
+    if result.unconfirmed:
+        yield f"unconfirmed (seen by torch, not by ONNX Runtime): {len(result.unconfirmed)}"
+        yield from (f"  {line}" for line in result.unconfirmed)
+    yield from (f"notice: {notice}" for notice in result.notices)
+    if saved.description is not None:
+        yield f"details: {saved.description}"
+    yield _timing(result)
+
+
+def finding_lines(
+    *,
+    title: str,
+    kind: str | None,
+    operands: Mapping[str, tuple[float, float]],
+    reach: str | None,
+    oracle: str | None,
+    values: Mapping[str, float] | None = None,
+    condition: str = "",
+) -> Iterator[str]:
+    """Yield what one failing operator shows; absent facts are left out.
+
+    Args:
+        title: Names the operator.
+        kind: `nan` or `inf`.
+        operands: Least and greatest element of each operand.
+        reach: `output` or `masked`.
+        oracle: Who saw it.
+        values: The operands' elements behind the first offending one.
+        condition: What it needs, and why.
+    """
+    yield f"  {title}" + (f" gives {_KINDS[kind]}" if kind else "")
+    if condition:
+        yield f"    needs {condition}"
+    if operands:
+        yield f"    operands: {ranges(operands)}"
+    if values:
+        yield "    at the first offending element: " + ", ".join(f"{name} = {v:.9g}" for name, v in values.items())
+    if reach:
+        yield f"    reach: {reach} ({_REACHES[reach]})"
+    if oracle:
+        yield f"    confirmed by {_ORACLES[oracle]}"
+
+
+def ranges(operands: Mapping[str, tuple[float, float]]) -> str:
+    """Return ranges of operands as text, at most eight of them."""
+    shown = [_range(name, *limits) for name, limits in list(operands.items())[:_MOST_OPERANDS]]
+    more = len(operands) - len(shown)
+    return ", ".join(shown) + (f", and {more} more" if more else "")
+
+
+def _range(name: str, low: float, high: float) -> str:
+    return f"{name} = {low:.9g}" if low == high else f"{name} in [{low:.9g}, {high:.9g}]"
+
+
+def _verdict(result: Result) -> str:
+    ended = f" (ended early: {result.interrupted})" if result.interrupted else ""
+    return f"{result.verdict}{ended}"
+
+
+def _title(operator: OperatorResult, network_count: int) -> str:
+    prefix = f"{operator.network}: " if network_count > 1 else ""
+    return f"{prefix}{operator.node} ({operator.op_type})"
+
+
+def _files(files: Mapping[str, Path] | None, indent: str) -> Iterator[str]:
+    if files is None:
+        return
+    if len(files) == 1:
+        yield f"{indent}input: {next(iter(files.values()))}"
+    else:
+        yield f"{indent}inputs: " + ", ".join(f"{name} = {path}" for name, path in files.items())
+
+
+def _violated(result: Result, saved: Saved, network_count: int) -> Iterator[str]:
+    for operator in result.operators:
+        if operator.verdict != "violated":
+            continue
+        reason = f" (else: {operator.reason})" if operator.reason else ""
+        yield from finding_lines(
+            title=_title(operator, network_count),
+            kind=operator.kind,
+            operands=operator.operands,
+            reach=operator.reach,
+            oracle=operator.oracle,
+            condition=f"{operator.constraint}{reason}" if operator.constraint else "",
+        )
+        yield from _files(saved.of(operator.counterexample), "    ")
+
+
+def _classic(result: Result, saved: Saved) -> Iterator[str]:
+    assert result.counterexample is not None
+    yield "  the property is false on these inputs, with the outputs of ONNX Runtime"
+    files = saved.of(result.counterexample)
+    if files is not None:
+        yield from _files(files, "    ")
+        return
+    for name, array in result.counterexample.inputs.items():
+        yield f"    {name}: shape {list(array.shape)}, {_range('values', float(array.min()), float(array.max()))}"
+
+
+def _open(result: Result, verdict: str, verbosity: int, network_count: int) -> Iterator[str]:
+    operators = [operator for operator in result.operators if operator.verdict == verdict]
+    if not operators:
+        return
+    counts = Counter(operator.op_type for operator in operators)
+    yield f"{verdict}: {_plural(len(operators), 'operator')} ({_counts(counts)})"
+    if verbosity > 0:
+        yield from (f"  {_title(operator, network_count)}: {operator.constraint}" for operator in operators)
+
+
+def _counts(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _timing(result: Result) -> str:
+    stages: Sequence[str] = [f"{name} {result.seconds[name]:.2f} s" for name in STAGES if name in result.seconds]
+    work = f"{_plural(result.starts, 'start')}, {_plural(result.steps, 'step')}, seed {result.seed}"
+    return f"time: {', '.join(stages)}; {work}" if stages else work

@@ -1,0 +1,129 @@
+"""From the words of the command line to values; each converter says what it wanted."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ranum_falsify.cli.usage import UsageError
+
+__all__ = ["backend", "by_name", "dimension", "networks", "pair", "seconds", "settings", "split_parameters", "whole"]
+
+_FOREIGN_BACKENDS = ("dnnf.", "foolbox.", "cleverhans.")
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """Return a converter to whole numbers from `least` on."""
+
+    def number(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from error
+        if not least <= value < 2**63:
+            raise argparse.ArgumentTypeError(f"{text} is out of range; at least {least} is needed")
+        return value
+
+    return number
+
+
+def seconds(text: str) -> float:
+    """Return a positive number of seconds, infinity included."""
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from error
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text} is out of range; more than 0 seconds are needed")
+    return value
+
+
+def backend(text: str) -> str:
+    """Return the name of a back end, if it can be one."""
+    if text == "pgd" or text.startswith(_FOREIGN_BACKENDS):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is unknown; pgd, dnnf.pgd, foolbox.NAME and cleverhans.NAME exist")
+
+
+def pair(text: str) -> tuple[str, str]:
+    """Split `NAME=VALUE`."""
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
+    return name, value
+
+
+def dimension(text: str) -> tuple[str, int]:
+    """Split `NAME=SIZE`."""
+    name, value = pair(text)
+    return name, whole(1)(value)
+
+
+def by_name(option: str, pairs: Sequence[Sequence[Any]] | None) -> dict[str, Any]:
+    """Return pairs as a mapping.
+
+    Raises:
+        UsageError: A name is given twice.
+    """
+    values: dict[str, Any] = {}
+    for name, value in pairs or ():
+        if name in values:
+            raise UsageError(f"{option} {name} is given twice; give each name once")
+        values[name] = value
+    return values
+
+
+def networks(pairs: Sequence[Sequence[str]] | None) -> dict[str, Path]:
+    """Return the model files by network.
+
+    Raises:
+        UsageError: A network is named twice.
+    """
+    return {name: Path(path) for name, path in by_name("--network", pairs).items()}
+
+
+def settings(triples: Sequence[Sequence[str]] | None, backends: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return parameters of back ends by back end and name, their values read as Python literals where they are.
+
+    Raises:
+        UsageError: The back end is not used, or a parameter is set twice.
+    """
+    values: dict[str, dict[str, Any]] = {}
+    for method, name, text in triples or ():
+        if method not in backends:
+            raise UsageError(f"--set {method} {name}: {method!r} is not among the back ends ({', '.join(backends)})")
+        if name in values.setdefault(method, {}):
+            raise UsageError(f"--set {method} {name} is given twice; give each parameter once")
+        try:
+            values[method][name] = ast.literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            values[method][name] = text
+    return values
+
+
+def split_parameters(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Take `--prop.NAME=VALUE` and `--prop.NAME VALUE` out of the arguments.
+
+    They come out before the other options are read, because a value may start with a minus sign.
+
+    Raises:
+        UsageError: A value is missing, or a name is given twice.
+    """
+    rest: list[str] = []
+    pairs: list[tuple[str, str]] = []
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            rest += [word, *words]
+        elif not word.startswith("--prop."):
+            rest.append(word)
+        else:
+            name, equals, value = word.removeprefix("--prop.").partition("=")
+            given = value if equals else next(words, None)
+            if not name or given is None or (not equals and given.startswith("--")):
+                raise UsageError(f"{word}: a value is missing; write --prop.NAME=VALUE")
+            pairs.append((name, given))
+    return rest, by_name("--prop.NAME", pairs)
