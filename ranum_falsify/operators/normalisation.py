@@ -1,0 +1,250 @@
+"""Normalisations: by the mean and variance of a batch, a sample or a group, by a norm, or by neighbours.
+
+Where a normaliser is 0 or less, ONNX Runtime divides by it all the same; LpNormalization alone answers 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from dnnv.nn import Operation
+from dnnv.nn.operations import BatchNormalization
+from torch import Tensor
+from torch.nn import functional
+
+from ranum_falsify.errors import UnsupportedAttributeError
+from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.functions import ints
+from ranum_falsify.validity import Condition, GreaterThan, NonZero, Operands
+
+__all__ = [
+    "LRN",
+    "GroupNormalization",
+    "InstanceNormalization",
+    "LayerNormalization",
+    "LpNormalization",
+    "MeanVarianceNormalization",
+    "RMSNormalization",
+]
+
+_POSITIVE = GreaterThan("value", 0.0, reason="")
+_NONZERO = NonZero("value", reason="")
+
+
+def _above_zero(text: str, reason: str, quantity: Callable[[Operation, Operands], Tensor]) -> Condition:
+    """Return the condition that a quantity computed from the operands is above 0."""
+
+    def margin(op: Operation, operands: Operands) -> Tensor:
+        return _POSITIVE.margin(op, {"value": quantity(op, operands)})
+
+    return Condition(text, reason, margin_of=margin, crossing_of=quantity)
+
+
+def _per_channel(values: Tensor, rank: int) -> Tensor:
+    """Return values of shape `(channels, ...)` so that they broadcast with `(batch, channels, ...)`."""
+    return values.reshape(*values.shape, *[1] * (rank - 1 - values.ndim))
+
+
+def _stashed(op: Operation, x: Tensor) -> Tensor:
+    """Return the operand in the type of the intermediate results: float32 where `stash_type` asks for it."""
+    single = getattr(op, "stash_type", 1) in (1, None)
+    return x.float() if single and x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+# by the statistics of a batch -----------------------------------------------------------------------------------
+
+
+def _batch_normalization(
+    op: Operation, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor
+) -> tuple[Tensor, ...]:
+    if op.version < 14 and len(op.output_names) > 1:
+        raise UnsupportedAttributeError("BatchNormalization in training mode is supported from opset 14 on")
+    if not op.training_mode:
+        return (_batch_normalized(op, x, scale, bias, mean, variance),)
+    over = (0, *range(2, x.ndim))
+    seen_variance, seen_mean = torch.var_mean(x.to(mean.dtype), over, correction=0)
+    y = _batch_normalized(op, x, scale, bias, seen_mean, seen_variance)
+    kept, new = op.momentum, 1 - op.momentum
+    return y, mean * kept + seen_mean * new, variance * kept + seen_variance * new
+
+
+def _batch_normalized(op: Operation, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    factor = scale / (variance + op.epsilon).sqrt()
+    shift = bias - mean * factor
+    return (x * _per_channel(factor, x.ndim) + _per_channel(shift, x.ndim)).to(x.dtype)
+
+
+def _batch_variance(op: Operation, operands: Operands) -> Tensor:
+    variance = operands["variance"]
+    if op.training_mode:
+        x = operands["x"]
+        variance = x.to(variance.dtype).var((0, *range(2, x.ndim)), correction=0)
+    return variance + op.epsilon
+
+
+operator(
+    torch=_batch_normalization,
+    operands=("x", "scale", "bias", "mean", "variance"),
+    renamed={"B": "bias", "input_mean": "mean", "input_var": "variance", "var": "variance"},
+    valid=[_above_zero("variance + epsilon > 0", "division by the root of a non-positive variance", _batch_variance)],
+)(BatchNormalization)
+
+
+# by the statistics of each sample -------------------------------------------------------------------------------
+
+
+def _rows(op: Operation, x: Tensor) -> Tensor:
+    """Return what is normalised together as the last dimension."""
+    x = _stashed(op, x)
+    if isinstance(op, InstanceNormalization):
+        return x.flatten(2)
+    if isinstance(op, GroupNormalization):
+        return x.reshape(x.shape[0], op.num_groups, -1)
+    return x.flatten(op.axis if op.axis >= 0 else x.ndim + op.axis)
+
+
+def _row_variance(op: Operation, operands: Operands) -> Tensor:
+    x = next(operands[name] for name in ("x", "input") if name in operands)
+    return _rows(op, x).var(-1, correction=0) + op.epsilon
+
+
+def _row_square(op: Operation, operands: Operands) -> Tensor:
+    return _rows(op, operands["x"]).square().mean(-1) + op.epsilon
+
+
+def _normalised(op: Operation, x: Tensor) -> Tensor:
+    rows = _rows(op, x)
+    normal: Tensor = functional.layer_norm(rows, rows.shape[-1:], eps=op.epsilon)
+    return normal.reshape(x.shape)
+
+
+def _instance_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor) -> Tensor:
+    return _normalised(op, x).to(x.dtype) * _per_channel(scale, x.ndim) + _per_channel(b, x.ndim)
+
+
+def _group_normalization(op: Operation, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    normal = _normalised(op, x).to(x.dtype)
+    if op.version >= 21:
+        return normal * _per_channel(scale, x.ndim) + _per_channel(bias, x.ndim)
+    groups = normal.reshape(x.shape[0], op.num_groups, -1)
+    return (groups * scale[:, None] + bias[:, None]).reshape(x.shape)
+
+
+def _layer_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor | None) -> tuple[Tensor, ...]:
+    y = _normalised(op, x).to(x.dtype) * scale
+    y = y if b is None else y + b
+    if len(op.output_names) == 1:
+        return (y,)
+    axis = op.axis if op.axis >= 0 else x.ndim + op.axis
+    rows = _rows(op, x).reshape(*x.shape[:axis], -1) if axis else _rows(op, x).reshape(-1)
+    variance, mean = torch.var_mean(rows, -1, correction=0)
+    kept = (*x.shape[:axis], *[1] * (x.ndim - axis))
+    return (y, mean.reshape(kept), (variance + op.epsilon).rsqrt().reshape(kept))[: len(op.output_names)]
+
+
+def _rms_normalization(op: Operation, x: Tensor, scale: Tensor) -> Tensor:
+    wide = _stashed(op, x)
+    over = tuple(range(op.axis if op.axis >= 0 else x.ndim + op.axis, x.ndim))
+    root = (wide.square().mean(over, keepdim=True) + op.epsilon).sqrt()
+    return (wide / root).to(x.dtype) * scale
+
+
+_VARIANCE = "division by the root of a non-positive variance"
+_VARIES = _above_zero("variance + epsilon > 0", _VARIANCE, _row_variance)
+
+
+@operator(torch=_instance_normalization, valid=[_VARIES])
+class InstanceNormalization(Operation):
+    """https://onnx.ai/onnx/operators/onnx__InstanceNormalization.html."""
+
+
+@operator(torch=_group_normalization, valid=[_VARIES])
+class GroupNormalization(Operation):
+    """https://onnx.ai/onnx/operators/onnx__GroupNormalization.html."""
+
+
+@operator(torch=_layer_normalization, valid=[_VARIES])
+class LayerNormalization(Operation):
+    """https://onnx.ai/onnx/operators/onnx__LayerNormalization.html."""
+
+
+@operator(
+    torch=_rms_normalization,
+    valid=[_above_zero("mean(x^2) + epsilon > 0", "division by the root of a non-positive mean square", _row_square)],
+)
+class RMSNormalization(Operation):
+    """https://onnx.ai/onnx/operators/onnx__RMSNormalization.html."""
+
+
+# over given axes ------------------------------------------------------------------------------------------------
+
+
+def _mean_variance_normalization(op: Operation, x: Tensor) -> Tensor:
+    variance, mean = torch.var_mean(_stashed(op, x), ints(op.axes), correction=0, keepdim=True)
+    return ((x - mean) / variance.sqrt()).to(x.dtype)
+
+
+def _axes_variance(op: Operation, operands: Operands) -> Tensor:
+    return _stashed(op, operands["x"]).var(ints(op.axes), correction=0)
+
+
+# The standard adds 1e-9 to the deviation; ONNX Runtime does not.
+@operator(torch=_mean_variance_normalization, valid=[_above_zero("variance > 0", _VARIANCE, _axes_variance)])
+class MeanVarianceNormalization(Operation):
+    """https://onnx.ai/onnx/operators/onnx__MeanVarianceNormalization.html."""
+
+
+def _lp_normalization(op: Operation, x: Tensor) -> Tensor:
+    norm = torch.linalg.vector_norm(x, op.p, dim=op.axis, keepdim=True)
+    zero = norm == 0
+    return torch.where(zero, 0.0, x / torch.where(zero, 1.0, norm))
+
+
+def _norm(op: Operation, operands: Operands) -> Tensor:
+    return torch.linalg.vector_norm(operands["input"], op.p, dim=op.axis)
+
+
+@operator(
+    torch=_lp_normalization,
+    operands=("input",),
+    gradient_valid=[_above_zero("norm > 0", "derivative of a division by the norm of zeros", _norm)],
+)
+class LpNormalization(Operation):
+    """https://onnx.ai/onnx/operators/onnx__LpNormalization.html."""
+
+
+# by neighbouring channels ---------------------------------------------------------------------------------------
+
+
+def _divisor(op: Operation, x: Tensor) -> Tensor:
+    """Return what is raised to `beta`: the bias and a share of the sum of squares of the nearest channels."""
+    before = (op.size - 1) // 2
+    squares = functional.pad(x.square(), (0, 0) * (x.ndim - 2) + (before, op.size - 1 - before))
+    return op.bias + op.alpha / op.size * squares.unfold(1, op.size, 1).sum(-1)
+
+
+def _lrn(op: Operation, x: Tensor) -> Tensor:
+    return x / _divisor(op, x) ** op.beta
+
+
+def _divisor_margin(op: Operation, operands: Operands) -> Tensor:
+    divisor = _divisor(op, operands["x"])
+    # An even power, say, of a negative number is no hazard.
+    whole = float(op.beta).is_integer()
+    return (_NONZERO if whole else _POSITIVE).margin(op, {"value": divisor})
+
+
+@operator(
+    torch=_lrn,
+    valid=[
+        Condition(
+            "bias + alpha / size * sum(x^2) > 0",
+            "division by a power of a non-positive number",
+            margin_of=_divisor_margin,
+            crossing_of=lambda op, operands: _divisor(op, operands["x"]),
+        )
+    ],
+)
+class LRN(Operation):
+    """https://onnx.ai/onnx/operators/onnx__LRN.html."""

@@ -1,0 +1,252 @@
+"""Recurrent layers, spelled out step by step so that they run in batches and have derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.gates import Activation, activations_of
+
+__all__ = ["GRU", "LSTM", "RNN"]
+
+State = tuple[Tensor, ...]
+"""The hidden state, and the cell state of an LSTM, each `(batch, hidden)`."""
+
+Step = Callable[[Tensor, State], State]
+"""From the projected input of one time step, `(batch, gates * hidden)`, and a state to the next state."""
+
+
+@dataclass(frozen=True)
+class Direction:
+    """What one direction of a layer reads.
+
+    Attributes:
+        x: `(time, batch, input)`.
+        w: Input weights, `(gates * hidden, input)`.
+        r: Recurrence weights, `(gates * hidden, hidden)`.
+        input_bias: `(gates * hidden)`, or None.
+        recurrence_bias: `(gates * hidden)`, or None.
+        reverse: Whether time runs backwards.
+        lengths: Valid time steps per sample, or None where all are.
+    """
+
+    x: Tensor
+    w: Tensor
+    r: Tensor
+    input_bias: Tensor | None
+    recurrence_bias: Tensor | None
+    reverse: bool
+    lengths: Tensor | None
+
+    @property
+    def hidden(self) -> int:
+        """Size of the hidden state."""
+        return self.r.shape[-1]
+
+    def projected(self, bias: Tensor | None) -> Tensor:
+        """Return the input weights times the input at all times, `(time, batch, gates * hidden)`."""
+        product = self.x @ self.w.mT
+        return product if bias is None else product + bias
+
+    def run(self, step: Step, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        """Return the hidden state after each time step, 0 beyond a sample's length, and the last state."""
+        seen: list[Tensor] = [state[0]] * len(projected)
+        times = range(len(projected))
+        for time in reversed(times) if self.reverse else times:
+            new = step(projected[time], state)
+            shown = new[0]
+            if self.lengths is not None:
+                # Samples that are over keep their state; read backwards, they start where they end.
+                inside = (time < self.lengths)[:, None]
+                new = tuple(torch.where(inside, after, before) for after, before in zip(new, state, strict=True))
+                shown = torch.where(inside, shown, 0)
+            seen[time], state = shown, new
+        return torch.stack(seen), state
+
+
+def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    return None if a is None or b is None else a + b
+
+
+def _layer(
+    op: Operation,
+    operands: tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None],
+    initial: Sequence[Tensor | None],
+    run: Callable[[Direction, State, int], tuple[Tensor, State]],
+) -> tuple[Tensor, ...]:
+    """Run all directions of a layer.
+
+    Args:
+        op: The layer.
+        operands: X, W, R, B and the lengths of sequences.
+        initial: States to start from, zeros where None.
+        run: Runs one direction, given its number, from a state.
+    """
+    x, w, r, bias, lengths = operands
+    batch_first = bool(op.layout)
+    x = x.transpose(0, 1) if batch_first else x
+    starts = [_start(given, x, r, batch_first) for given in initial]
+    outputs, states = [], []
+    for i in range(w.shape[0]):
+        halves = (None, None) if bias is None else bias[i].chunk(2)
+        reverse = op.direction == "reverse" or i == 1
+        direction = Direction(x, w[i], r[i], *halves, reverse, lengths)
+        shown, state = run(direction, tuple(start[i] for start in starts), i)
+        outputs.append(shown)
+        states.append(state)
+    y = torch.stack(outputs, 1)
+    last = [torch.stack(parts) for parts in zip(*states, strict=True)]
+    if batch_first:
+        y, last = y.permute(2, 0, 1, 3), [part.transpose(0, 1) for part in last]
+    return (y, *last)[: len(op.output_names)]
+
+
+def _start(given: Tensor | None, x: Tensor, r: Tensor, batch_first: bool) -> Tensor:
+    """Return an initial state as `(directions, batch, hidden)`."""
+    if given is None:
+        return x.new_zeros(r.shape[0], x.shape[1], r.shape[-1])
+    return given.transpose(0, 1) if batch_first else given
+
+
+# RNN ------------------------------------------------------------------------------------------------------------
+
+
+def _rnn(
+    op: Operation,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None,
+    lengths: Tensor | None,
+    initial_h: Tensor | None,
+) -> tuple[Tensor, ...]:
+    functions = activations_of(op, ["Tanh"], w.shape[0])
+
+    def run(direction: Direction, state: State, number: int) -> tuple[Tensor, State]:
+        (activation,) = functions[number]
+
+        def step(gates: Tensor, state: State) -> State:
+            return (activation(gates + state[0] @ direction.r.mT),)
+
+        projected = direction.projected(_sum(direction.input_bias, direction.recurrence_bias))
+        return direction.run(step, projected, state)
+
+    return _layer(op, (x, w, r, b, lengths), [initial_h], run)
+
+
+# GRU ------------------------------------------------------------------------------------------------------------
+
+
+def _gru(
+    op: Operation,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None,
+    lengths: Tensor | None,
+    initial_h: Tensor | None,
+) -> tuple[Tensor, ...]:
+    functions = activations_of(op, ["Sigmoid", "Tanh"], w.shape[0])
+    step_of = _gru_step_reset_last if op.linear_before_reset else _gru_step_reset_first
+
+    def run(direction: Direction, state: State, number: int) -> tuple[Tensor, State]:
+        step = step_of(direction, functions[number])
+        return direction.run(step, direction.projected(direction.input_bias), state)
+
+    return _layer(op, (x, w, r, b, lengths), [initial_h], run)
+
+
+def _gru_step_reset_last(direction: Direction, functions: Sequence[Activation]) -> Step:
+    """Return the step that resets the product of hidden state and weights."""
+    gate, activation = functions
+    size, weights, bias = direction.hidden, direction.r.mT, direction.recurrence_bias
+
+    def step(inputs: Tensor, state: State) -> State:
+        (h,) = state
+        recurrent = h @ weights if bias is None else h @ weights + bias
+        z, reset = gate(inputs[..., : 2 * size] + recurrent[..., : 2 * size]).chunk(2, -1)
+        new = activation(inputs[..., 2 * size :] + reset * recurrent[..., 2 * size :])
+        return ((1 - z) * new + z * h,)
+
+    return step
+
+
+def _gru_step_reset_first(direction: Direction, functions: Sequence[Activation]) -> Step:
+    """Return the step that resets the hidden state."""
+    gate, activation = functions
+    size, weights, bias = direction.hidden, direction.r.mT, direction.recurrence_bias
+
+    def step(inputs: Tensor, state: State) -> State:
+        (h,) = state
+        inputs = inputs if bias is None else inputs + bias
+        z, reset = gate(inputs[..., : 2 * size] + h @ weights[:, : 2 * size]).chunk(2, -1)
+        new = activation(inputs[..., 2 * size :] + (reset * h) @ weights[:, 2 * size :])
+        return ((1 - z) * new + z * h,)
+
+    return step
+
+
+# LSTM -----------------------------------------------------------------------------------------------------------
+
+
+def _lstm(
+    op: Operation,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None,
+    lengths: Tensor | None,
+    initial_h: Tensor | None,
+    initial_c: Tensor | None,
+    peepholes: Tensor | None,
+) -> tuple[Tensor, ...]:
+    functions = activations_of(op, ["Sigmoid", "Tanh", "Tanh"], w.shape[0])
+
+    def run(direction: Direction, state: State, number: int) -> tuple[Tensor, State]:
+        views = None if peepholes is None else peepholes[number].chunk(3)
+        step = _lstm_step(direction, functions[number], views, bool(op.input_forget))
+        projected = direction.projected(_sum(direction.input_bias, direction.recurrence_bias))
+        return direction.run(step, projected, state)
+
+    return _layer(op, (x, w, r, b, lengths), [initial_h, initial_c], run)
+
+
+def _lstm_step(
+    direction: Direction, functions: Sequence[Activation], peepholes: Sequence[Tensor] | None, coupled: bool
+) -> Step:
+    """Return the step; peepholes are those of the input, output and forget gates."""
+    gate, activation, shown = functions
+    weights = direction.r.mT
+
+    def step(inputs: Tensor, state: State) -> State:
+        h, c = state
+        i, o, f, new = (inputs + h @ weights).chunk(4, -1)
+        if peepholes is not None:
+            i, f = i + peepholes[0] * c, f + peepholes[2] * c
+        i = gate(i)
+        f = 1 - i if coupled else gate(f)
+        c = f * c + i * activation(new)
+        o = gate(o if peepholes is None else o + peepholes[1] * c)
+        return o * shown(c), c
+
+    return step
+
+
+@operator(torch=_rnn)
+class RNN(Operation):
+    """https://onnx.ai/onnx/operators/onnx__RNN.html."""
+
+
+@operator(torch=_gru)
+class GRU(Operation):
+    """https://onnx.ai/onnx/operators/onnx__GRU.html."""
+
+
+@operator(torch=_lstm)
+class LSTM(Operation):
+    """https://onnx.ai/onnx/operators/onnx__LSTM.html."""
