@@ -74,9 +74,7 @@ def load(name: str) -> types.ModuleType:
 def _require_packages() -> None:
     missing = [name for name in _PACKAGES if not _is_installed(name)]
     if missing:
-        raise UpstreamMissingError(
-            f"{' and '.join(missing)} not installed; run: {INSTALL_COMMAND}"
-        )
+        raise UpstreamMissingError(f"{' and '.join(missing)} not installed; run: {INSTALL_COMMAND}")
 
 
 def _is_installed(name: str) -> bool:
@@ -320,7 +318,7 @@ def _operations_equal(left: object, right: object) -> bool:
     """
     from dnnv.nn import Operation
 
-    pending: list[tuple[object, object]] = [(left, right)]
+    pending: list[tuple[Any, Any]] = [(left, right)]
     compared: set[tuple[int, int]] = set()
     while pending:
         a, b = pending.pop()

@@ -1,0 +1,10 @@
+"""Properties: the DNNP vocabulary, parsing, and the reduction to margins.
+
+Property files write `from ranum_falsify.properties import *`, next to `from dnnv.properties import *`; that star stands
+for the vocabulary alone, so that it cannot shadow DNNV's names.  Code imports from the modules:
+`ranum_falsify.properties.parse`, `.reduce`, `.problem`.
+"""
+
+from ranum_falsify.properties.vocabulary import free, no_invalid_input
+
+__all__ = ["free", "no_invalid_input"]

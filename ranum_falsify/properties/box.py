@@ -1,0 +1,227 @@
+"""The box that a property's input constraints describe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from ranum_falsify.errors import PropertyError
+from ranum_falsify.network.tensors import to_torch
+from ranum_falsify.properties.formula import Comparison, Formula, Junction, describe
+from ranum_falsify.properties.problem import InputVariable
+from ranum_falsify.properties.terms import Affine, Const, Frame, Term, Variable
+
+__all__ = ["Box", "conjuncts"]
+
+
+def conjuncts(formula: Formula) -> tuple[Formula, ...]:
+    """Return the parts of a conjunction, or the formula itself."""
+    return formula.parts if isinstance(formula, Junction) and not formula.any else (formula,)
+
+
+class Box:
+    """Bounds of variables, collected from comparisons, in float64 until `finish` rounds them inward."""
+
+    def __init__(self, variables: Mapping[str, Variable]) -> None:
+        self._variables = variables
+        self._lower: dict[str, np.ndarray] = {}
+        self._upper: dict[str, np.ndarray] = {}
+        for name, variable in variables.items():
+            is_bool = variable.dtype == np.bool_
+            self._lower[name] = np.full(variable.size, 0.0 if is_bool else -np.inf)
+            self._upper[name] = np.full(variable.size, 1.0 if is_bool else np.inf)
+
+    def copy(self) -> Box:
+        """Return a box that can be narrowed on its own."""
+        twin = Box(self._variables)
+        twin._lower = {name: bound.copy() for name, bound in self._lower.items()}
+        twin._upper = {name: bound.copy() for name, bound in self._upper.items()}
+        return twin
+
+    def absorb(self, formula: Formula) -> bool:
+        """Narrow the box by a formula.
+
+        Returns:
+            Whether every point of the box now satisfies the formula; if not, it must be kept.
+
+        Raises:
+            PropertyError: A bound is NaN.
+        """
+        if not isinstance(formula, Comparison) or not self._is_elementwise(formula):
+            return False
+        if formula.kind == "==":
+            if formula.negated:
+                return False
+            below = self._narrow(formula, formula.left, formula.right, strict=False)
+            return self._narrow(formula, formula.right, formula.left, strict=False) and below
+        # A box holds no NaN, so that the negation of a <= b is b < a.
+        strict = (formula.kind == "<") != formula.negated
+        small, large = (formula.right, formula.left) if formula.negated else (formula.left, formula.right)
+        return self._narrow(formula, small, large, strict)
+
+    @staticmethod
+    def _is_elementwise(formula: Comparison) -> bool:
+        return not formula.any or (formula.left.size <= 1 and formula.right.size <= 1)
+
+    def _narrow(self, formula: Comparison, small: Term, large: Term, strict: bool) -> bool:
+        """Narrow by `small <= large`, one side constant and the other affine in a variable."""
+        if isinstance(large, Const) and small.affine is not None:
+            affine, term, constant, from_above = small.affine, small, large.array, True
+        elif isinstance(small, Const) and large.affine is not None:
+            affine, term, constant, from_above = large.affine, large, small.array, False
+        else:
+            return False
+        shape = np.broadcast_shapes(affine.index.shape, constant.shape)
+        affine = affine.map(lambda array: np.broadcast_to(array, shape).reshape(-1))
+        constant = np.broadcast_to(constant, shape).reshape(-1)
+        if np.isnan(constant).any():
+            raise PropertyError(f"property: NaN in a bound of {affine.variable.name!r}: {describe(formula)}")
+        usable = np.isfinite(affine.scale) & (affine.scale != 0) & np.isfinite(affine.offset)
+        if not usable.all():
+            return False
+        upper = from_above ^ (affine.scale < 0)
+        if not strict and (affine.scale == 1).all() and (affine.offset == 0).all():
+            self._tighten(affine, constant, upper)
+            return True
+        return self._narrow_inexactly(affine, term, constant, upper, from_above, strict)
+
+    def _narrow_inexactly(
+        self, affine: Affine, term: Term, constant: np.ndarray, upper: np.ndarray, from_above: bool, strict: bool
+    ) -> bool:
+        """Narrow to the outermost values of the variable's dtype at which the comparison, as written, is true."""
+        dtype = affine.variable.dtype
+        with np.errstate(all="ignore"):
+            bound = (constant - affine.offset) / affine.scale
+        if len(np.unique(affine.index)) != affine.index.size or np.isnan(bound).any() or term.size != bound.size:
+            return False
+        # One step back out, for the division may have rounded inward.
+        inward = np.where(upper, -np.inf, np.inf)
+        rounded = _step(_round(bound, upper, dtype), -inward, dtype)
+        for _ in range(6):
+            good = _satisfied(affine, term, rounded, constant, from_above, strict) | np.isinf(bound)
+            if good.all():
+                break
+            rounded = np.where(good, rounded, _step(rounded, inward, dtype))
+        if not good.all():
+            self._tighten(affine, bound, upper)
+            return False
+        self._tighten(affine, np.where(np.isinf(bound), bound, rounded), upper)
+        return True
+
+    def _tighten(self, affine: Affine, bound: np.ndarray, upper: np.ndarray) -> None:
+        name = affine.variable.name
+        np.minimum.at(self._upper[name], affine.index[upper], bound[upper])
+        np.maximum.at(self._lower[name], affine.index[~upper], bound[~upper])
+
+    def hull(self, boxes: Iterable[Box]) -> Box:
+        """Return the smallest box around others that lie in this one."""
+        boxes = list(boxes)
+        result = self.copy()
+        for name in self._variables:
+            result._lower[name] = np.min([box._lower[name] for box in boxes], axis=0)
+            result._upper[name] = np.max([box._upper[name] for box in boxes], axis=0)
+        return result
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether some lower bound is above the upper one."""
+        return any(bool((self._lower[name] > self._upper[name]).any()) for name in self._variables)
+
+    def finish(self) -> tuple[InputVariable, ...]:
+        """Return the variables with their bounds, rounded inward to their dtypes.
+
+        Raises:
+            PropertyError: A variable is unbounded, or a lower bound is above its upper bound.
+        """
+        return tuple(self._finish(variable) for variable in self._variables.values())
+
+    def _finish(self, variable: Variable) -> InputVariable:
+        name, dtype = variable.name, variable.dtype
+        lower, upper = self._lower[name], self._upper[name]
+        self._check_bounded(variable)
+        empty = lower > upper
+        if empty.any():
+            at = int(np.argmax(empty))
+            raise PropertyError(
+                f"property: lower bound {lower[at]:.9g} of {name!r} is above its upper bound {upper[at]:.9g}"
+                f"{_place(variable, at)}; exchange them"
+            )
+        low, high = _round(lower, False, dtype), _round(upper, True, dtype)
+        between = low > high
+        if between.any():
+            at = int(np.argmax(between))
+            if dtype.kind in "iub":
+                raise PropertyError(
+                    f"property: no {dtype} value lies between the bounds {lower[at]:.9g} and {upper[at]:.9g} of "
+                    f"{name!r}{_place(variable, at)}; widen them"
+                )
+            nearest = (lower + (upper - lower) / 2).astype(dtype).astype(np.float64)
+            low, high = np.where(between, nearest, low), np.where(between, nearest, high)
+        arrays = [_frozen(bound.astype(dtype).reshape(variable.shape)) for bound in (low, high)]
+        return InputVariable(name=name, shape=variable.shape, dtype=dtype, lower=arrays[0], upper=arrays[1])
+
+    def _check_bounded(self, variable: Variable) -> None:
+        name = variable.name
+        no_lower, no_upper = np.isinf(self._lower[name]), np.isinf(self._upper[name])
+        missing = no_lower | no_upper
+        if not missing.any():
+            return
+        at = int(np.argmax(missing))
+        side = "lower and no upper" if no_lower[at] and no_upper[at] else "lower" if no_lower[at] else "upper"
+        more = int(missing.sum()) - 1
+        others = f" (nor {more} other elements)" if more and not missing.all() else ""
+        place = "" if missing.all() else _place(variable, at)
+        raise PropertyError(
+            f"property: input {name!r} has no {side} bound{place}{others}; bound it, as in "
+            f"Forall({name}, Implies(-1 <= {name} <= 1, ...))"
+        )
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    array.setflags(write=False)
+    return array
+
+
+def _place(variable: Variable, position: int) -> str:
+    if variable.size <= 1:
+        return ""
+    index = ", ".join(str(int(i)) for i in np.unravel_index(position, variable.shape))
+    return f" at [{index}]"
+
+
+def _round(bound: np.ndarray, upper: bool | np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Return float64 values that are values of `dtype`, upper bounds rounded down and lower ones up."""
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return np.asarray(np.clip(np.where(upper, np.floor(bound), np.ceil(bound)), float(info.min), float(info.max)))
+    if dtype.kind == "b":
+        return np.asarray(np.clip(np.where(upper, np.floor(bound), np.ceil(bound)), 0, 1))
+    with np.errstate(over="ignore"):
+        rounded = bound.astype(dtype).astype(np.float64)
+    outside = np.where(upper, rounded > bound, rounded < bound)
+    return np.where(outside, _step(rounded, np.where(upper, -np.inf, np.inf), dtype), rounded)
+
+
+def _step(value: np.ndarray, towards: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Return the neighbours of values of `dtype`."""
+    if dtype.kind in "iub":
+        return np.asarray(value + np.sign(towards))
+    with np.errstate(over="ignore", under="ignore"):
+        return np.asarray(np.nextafter(value.astype(dtype), towards.astype(dtype)).astype(np.float64))
+
+
+def _satisfied(
+    affine: Affine, term: Term, values: np.ndarray, constant: np.ndarray, from_above: bool, strict: bool
+) -> np.ndarray:
+    """Whether the comparison is true, element by element, where the variable has these values."""
+    variable = affine.variable
+    point = np.zeros(variable.size)
+    point[affine.index] = values
+    frame = Frame({variable.name: to_torch(point.reshape(1, *variable.shape))}, None)
+    with torch.no_grad():
+        result = frame.value(term).reshape(-1).numpy()
+    small, large = (result, constant) if from_above else (constant, result)
+    return np.asarray(small < large if strict else small <= large)

@@ -1,0 +1,349 @@
+"""Formulas as few tensor operations: every comparison at once, then one operation per kind and size of junction.
+
+Quantitative semantics: a margin is negative exactly where its formula is false.  For `a <= b` it is b - a, a
+conjunction is the minimum, a disjunction the maximum, and the negation of m is -m - EPS.  EPS, the smallest positive
+float64, makes strict comparisons negative at equality; the difference of two numbers that differ is at least EPS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ranum_falsify.properties.formula import Comparison, Formula, Goal, Junction, Kind, Truth
+from ranum_falsify.properties.terms import Arg, Const, Elementwise, Frame, Gather, Term
+
+if TYPE_CHECKING:
+    from ranum_falsify.properties.problem import Evaluator
+
+__all__ = ["EPS", "Circuit"]
+
+EPS = 5e-324
+_LARGEST = float(np.finfo(np.float64).max)
+
+
+class Circuit:
+    """Margins of several formulas, the roots, evaluated together."""
+
+    def __init__(self, roots: Sequence[Formula]) -> None:
+        builder = _Builder()
+        wires = [builder.wire(root) for root in roots]
+        self._leaves = builder.leaves()
+        self._layers = builder.layers()
+        self._has_disjunction = any(step.any for layer in self._layers for step in layer)
+        columns = [builder.positions(wire) for wire in wires]
+        self._roots = _Index(np.concatenate([*columns, np.empty(0, np.int64)]))
+
+    def margins(self, frame: Frame) -> Tensor:
+        """Return the roots' margins `(batch, roots)`."""
+        return self._run(frame)[0]
+
+    def evaluate(self, env: Mapping[str, Tensor], evaluator: Evaluator) -> tuple[Tensor, Tensor]:
+        """Return the roots' margins and losses, both `(batch, roots)` in float64."""
+        return self._run(Frame(env, evaluator))
+
+    def _run(self, frame: Frame) -> tuple[Tensor, Tensor]:
+        parts = [leaf.margins(frame) for leaf in self._leaves]
+        parts = [part if part.shape[0] == frame.batch else part.expand(frame.batch, -1) for part in parts]
+        if not parts:
+            parts = [torch.zeros(frame.batch, 0, dtype=torch.float64, device=frame.device)]
+        margins = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+        losses = margins
+        for layer in self._layers:
+            steps = [step.run(margins, losses) for step in layer]
+            separate = losses is not margins or self._has_disjunction
+            merged = torch.cat([margins, *(margin for margin, _ in steps)], 1)
+            losses = torch.cat([losses, *(loss for _, loss in steps)], 1) if separate else merged
+            margins = merged
+        result = self._roots.take(margins)
+        return result, result if losses is margins else self._roots.take(losses)
+
+
+class _Index:
+    """Columns of a `(batch, n)` tensor, by a constant integer array of any shape."""
+
+    def __init__(self, index: np.ndarray) -> None:
+        self.index = index
+        flat = index.reshape(-1)
+        self._start = int(flat[0]) if flat.size else 0
+        self._consecutive = bool(np.array_equal(flat, np.arange(self._start, self._start + flat.size)))
+        self._tensors: dict[torch.device, Tensor] = {}
+
+    def take(self, values: Tensor) -> Tensor:
+        if self._consecutive:
+            columns = values.narrow(1, self._start, self.index.size)
+        else:
+            if values.device not in self._tensors:
+                self._tensors[values.device] = torch.from_numpy(self.index.reshape(-1)).to(values.device)
+            columns = values.index_select(1, self._tensors[values.device])
+        return columns if self.index.ndim == 1 else columns.reshape(-1, *self.index.shape)
+
+
+class _Step:
+    """All junctions of one kind and number of parts in one layer."""
+
+    def __init__(self, any_: bool, index: np.ndarray) -> None:
+        self.any = any_
+        self.index = _Index(index)
+
+    def run(self, margins: Tensor, losses: Tensor) -> tuple[Tensor, Tensor]:
+        parts = self.index.take(margins)
+        losses_of_parts = parts if losses is margins else self.index.take(losses)
+        if not self.any:
+            margin = parts.amin(-1)
+            return margin, margin if losses is margins else losses_of_parts.amin(-1)
+        margin = parts.amax(-1)
+        return margin, torch.where(margin < 0, margin, losses_of_parts.clamp_min(0).sum(-1))
+
+
+# ------------------------------------------------------------------------------------------------- comparisons
+
+
+class _Leaf:
+    """Margins of the elements of comparisons of one kind between two terms."""
+
+    def __init__(self, kind: Kind, negated: bool, left: Term, right: Term) -> None:
+        self.kind = kind
+        self.negated = negated
+        self.both_vary = not isinstance(left, Const) and not isinstance(right, Const)
+        self.size = int(np.prod(np.broadcast_shapes(left.shape, right.shape)))
+        self.arg = _arg_equality(kind, left, right)
+        self.left, self.right = left, right
+        # The sign is chosen so that the last operation is the strict one's subtraction of EPS.
+        first, second = (left, right) if negated and kind != "==" else (right, left)
+        self.difference = Elementwise("-", self._difference, first, second)
+        self.strict = (kind == "<") != negated
+
+    def _difference(self, a: Tensor, b: Tensor) -> Tensor:
+        if self.both_vary:
+            # Infinity equals itself, but their difference is NaN.
+            a, b = a.clamp(-_LARGEST, _LARGEST), b.clamp(-_LARGEST, _LARGEST)
+        return a - b
+
+    def margins(self, frame: Frame) -> Tensor:
+        if self.arg is not None:
+            margin = self.arg.margins(frame)
+            return (-margin - EPS if self.negated else margin).reshape(margin.shape[0], -1)
+        margin = frame.value(self.difference)
+        margin = margin.reshape(margin.shape[0], -1)
+        if self.kind == "==":
+            margin = margin.abs() if self.negated else -margin.abs()
+        if self.strict:
+            margin = margin - EPS
+        return margin.nan_to_num(nan=torch.inf if self.negated else -torch.inf, posinf=torch.inf, neginf=-torch.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class _ArgEquality:
+    """`argmax(a) == c`, or two argmax: how far the score at c is above the best other one."""
+
+    arg: Arg
+    other: Term
+
+    def margins(self, frame: Frame) -> Tensor:
+        index, other = self.arg.compute(frame), frame.value(self.other)
+        margin = _lead(self.arg, frame, other)
+        if isinstance(self.other, Arg):
+            margin = torch.minimum(margin, _lead(self.other, frame, index))
+        margin = torch.where(index == other, margin.clamp_min(0), (margin - EPS).clamp_max(-EPS))
+        return margin.nan_to_num(nan=-torch.inf)
+
+
+def _lead(arg: Arg, frame: Frame, index: Tensor) -> Tensor:
+    """Return the score at `index` less the highest other score, both without NaN; -1 for an impossible index."""
+    scores = arg.scores(frame).nan_to_num(nan=_LARGEST, posinf=_LARGEST, neginf=-_LARGEST)
+    index = torch.broadcast_to(index, scores.shape[:-1])
+    chosen = index.round().clamp(0, arg.choices - 1).to(torch.int64)[..., None]
+    others = scores.scatter(-1, chosen, -torch.inf).amax(-1)
+    lead = scores.gather(-1, chosen)[..., 0] - others
+    return torch.where(index == chosen[..., 0], lead, torch.full_like(lead, -1.0))
+
+
+def _arg_equality(kind: Kind, left: Term, right: Term) -> _ArgEquality | None:
+    if kind != "==" or left.shape != right.shape:
+        return None
+    if isinstance(left, Arg):
+        return _ArgEquality(left, right)
+    return _ArgEquality(right, left) if isinstance(right, Arg) else None
+
+
+class _GoalLeaf:
+    """Margin of one validity goal."""
+
+    size = 1
+
+    def __init__(self, goal: Goal) -> None:
+        self.goal = goal
+
+    def margins(self, frame: Frame) -> Tensor:
+        margin = frame.validity(self.goal.goal).nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
+        return (-margin - EPS if self.goal.negated else margin)[:, None]
+
+
+class _TruthLeaf:
+    """Margin of a formula that is known."""
+
+    size = 1
+
+    def __init__(self, truth: Truth) -> None:
+        self.truth = truth
+
+    def margins(self, frame: Frame) -> Tensor:
+        sign = 1.0 if self.truth.value else -1.0
+        return torch.full((frame.batch, 1), sign, dtype=torch.float64, device=frame.device)
+
+
+# ---------------------------------------------------------------------------------------------------- building
+
+_Key = tuple[Kind, bool, object, object]
+
+
+@dataclass(frozen=True)
+class _Elements:
+    """Elements of a group of comparisons."""
+
+    group: _Key
+    start: int
+    stop: int
+
+    @property
+    def count(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class _Single:
+    """A validity goal or a known formula."""
+
+    number: int
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """A junction."""
+
+    number: int
+    count: int = 1
+
+
+_Wire = _Elements | _Single | _Joined
+
+
+class _Builder:
+    """Groups all comparisons by what they compare, and numbers the junctions over their elements."""
+
+    def __init__(self) -> None:
+        self._groups: dict[_Key, list[Comparison]] = {}
+        self._group_sizes: dict[_Key, int] = {}
+        self._offsets: dict[_Key, int] = {}
+        self._singles: list[_GoalLeaf | _TruthLeaf] = []
+        self._junctions: list[tuple[bool, list[_Wire]]] = []
+        self._junction_positions: dict[int, int] = {}
+
+    def wire(self, formula: Formula) -> _Wire:
+        """Return what carries the formula's margin."""
+        if isinstance(formula, Comparison):
+            elements = self._elements(formula)
+            return elements if elements.count == 1 else self._add(formula.any, [elements])
+        if isinstance(formula, Junction):
+            parts = [
+                self._elements(part) if isinstance(part, Comparison) and part.any == formula.any else self.wire(part)
+                for part in formula.parts
+            ]
+            return self._add(formula.any, parts)
+        self._singles.append(_GoalLeaf(formula) if isinstance(formula, Goal) else _TruthLeaf(formula))
+        return _Single(len(self._singles) - 1)
+
+    def _add(self, any_: bool, parts: list[_Wire]) -> _Joined:
+        self._junctions.append((any_, parts))
+        return _Joined(len(self._junctions) - 1)
+
+    def _elements(self, comparison: Comparison) -> _Elements:
+        left, right = comparison.left, comparison.right
+        unique = id(comparison) if _arg_equality(comparison.kind, left, right) else _source(left)
+        key = (comparison.kind, comparison.negated, unique, _source(right))
+        self._groups.setdefault(key, []).append(comparison)
+        start = self._group_sizes.get(key, 0)
+        self._group_sizes[key] = start + _size(comparison)
+        return _Elements(key, start, self._group_sizes[key])
+
+    def leaves(self) -> list[_Leaf | _GoalLeaf | _TruthLeaf]:
+        """Return the leaves; their margins stand side by side in this order."""
+        offset = 0
+        for key, size in self._group_sizes.items():
+            self._offsets[key] = offset
+            offset += size
+        groups = [_Leaf(key[0], key[1], *_merged(members)) for key, members in self._groups.items()]
+        return [*groups, *self._singles]
+
+    def layers(self) -> list[list[_Step]]:
+        """Return the junctions layer by layer: each one's parts stand in earlier layers."""
+        depths: list[int] = []
+        layers: dict[int, dict[tuple[bool, int], list[int]]] = {}
+        for number, (any_, parts) in enumerate(self._junctions):
+            depth = 1 + max((depths[part.number] for part in parts if isinstance(part, _Joined)), default=0)
+            depths.append(depth)
+            count = sum(part.count for part in parts)
+            layers.setdefault(depth, {}).setdefault((any_, count), []).append(number)
+        next_position = sum(self._group_sizes.values()) + len(self._singles)
+        result = []
+        for _, layer in sorted(layers.items()):
+            steps = []
+            for (any_, _), numbers in layer.items():
+                rows = [np.concatenate([self.positions(part) for part in self._junctions[n][1]]) for n in numbers]
+                steps.append(_Step(any_, np.stack(rows)))
+                for number in numbers:
+                    self._junction_positions[number] = next_position
+                    next_position += 1
+            result.append(steps)
+        return result
+
+    def positions(self, wire: _Wire) -> np.ndarray:
+        """Return the columns of a wire; those of junctions are known once `layers` has placed them."""
+        if isinstance(wire, _Joined):
+            return np.array([self._junction_positions[wire.number]])
+        if isinstance(wire, _Single):
+            return np.array([sum(self._group_sizes.values()) + wire.number])
+        return np.arange(wire.start, wire.stop) + self._offsets[wire.group]
+
+
+def _size(comparison: Comparison) -> int:
+    left, right = comparison.left, comparison.right
+    if left.shape == right.shape:
+        return left.size
+    return int(np.prod(np.broadcast_shapes(left.shape, right.shape)))
+
+
+def _source(term: Term) -> object:
+    """Terms with the same source can be compared in one go, as elements of it."""
+    if isinstance(term, Const):
+        return "constant"
+    return id(term.base) if isinstance(term, Gather) else id(term)
+
+
+def _merged(comparisons: list[Comparison]) -> tuple[Term, Term]:
+    if len(comparisons) == 1:
+        return comparisons[0].left, comparisons[0].right
+    shapes = [np.broadcast_shapes(c.left.shape, c.right.shape) for c in comparisons]
+    return _joined([c.left for c in comparisons], shapes), _joined([c.right for c in comparisons], shapes)
+
+
+def _joined(terms: list[Term], shapes: list[tuple[int, ...]]) -> Term:
+    """Return the terms, all elements of one source, flattened and side by side."""
+
+    def flat(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        return np.broadcast_to(array, shape).reshape(-1)
+
+    first = terms[0]
+    if isinstance(first, Const):
+        arrays = [term.array for term in terms if isinstance(term, Const)]
+        return Const(np.concatenate([flat(a, s) for a, s in zip(arrays, shapes, strict=True)]))
+    base = first.base if isinstance(first, Gather) else first
+    indices = [term.index if isinstance(term, Gather) else np.arange(term.size).reshape(term.shape) for term in terms]
+    return Gather(base, np.concatenate([flat(i, s) for i, s in zip(indices, shapes, strict=True)]))

@@ -1,0 +1,150 @@
+"""VNN-LIB: satisfiability problems over inputs X_i and outputs Y_j, as properties.
+
+A file asserts what a counterexample satisfies, so its property is the negation.  Grammar and meaning are those of
+DNNV's parser.  Two things are added.  Numbers such as 1e-05 and comments at the end of the file, which its grammar
+refuses, are rewritten first.  And the thousands of assertions that bound one input by one number are read by a pattern
+and become two comparisons of vectors, which is fifty times faster.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+
+import lark
+import numpy as np
+from dnnv.properties import Expression
+from dnnv.properties.expressions import (
+    And,
+    Call,
+    Constant,
+    Context,
+    Forall,
+    GreaterThanOrEqual,
+    Implies,
+    LessThanOrEqual,
+    Network,
+    Quantifier,
+    Symbol,
+)
+from dnnv.properties.parser.errors import ParserError
+from dnnv.properties.parser.vnnlib.parser import VNNLIBParser, VNNLIBTransformer
+
+__all__ = ["SyntaxProblem", "parse_text"]
+
+_NUMBER = r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_COMMENT = re.compile(r";[^\n]*")
+_UNUSUAL_NUMBER = re.compile(
+    r"(?<=[\s()])[-+]?"
+    r"(?:\d+\.?\d*[eE][+-]?\d+|\.\d+(?:[eE][+-]?\d+)?|\d+\.(?=[\s()])|0\d+(?:\.\d*)?)"
+    r"(?=[\s()])"
+)
+_BOUND = re.compile(rf"\(\s*assert\s*\(\s*(<=|>=)\s+(?:(X_\d+)\s+({_NUMBER})|({_NUMBER})\s+(X_\d+))\s*\)\s*\)")
+_DECLARATION = re.compile(r"\(\s*declare-const\s+([XY]_\d+)\s+Real\s*\)")
+_FUNCTION = re.compile(r"\(\s*declare-fun\s+(\S+)\s+\(\s*\)\s+")
+_IGNORED = re.compile(r"\(\s*(?:set-logic|set-info|set-option|check-sat|get-model|exit)\b[^()]*\)")
+
+
+class SyntaxProblem(Exception):
+    """A text that is not VNN-LIB.
+
+    Attributes:
+        reason: What is wrong, on one line.
+        line: Line number from 1, None if unknown.
+    """
+
+    def __init__(self, reason: str, line: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason = " ".join(reason.split())
+        self.line = line
+
+
+def parse_text(text: str) -> Expression:
+    """Return the property of a VNN-LIB text, over the network N and the input X.
+
+    Raises:
+        SyntaxProblem: It is not VNN-LIB, or uses what DNNV's parser does not know.
+    """
+    text = _COMMENT.sub(_blank, text)
+    text = _UNUSUAL_NUMBER.sub(_plain_number, text)
+    text = _IGNORED.sub(_blank, text)
+    text = _FUNCTION.sub(lambda match: _padded(f"(declare-const {match[1]} ", match[0]), text)
+    bounds = list(_BOUND.finditer(text))
+    rest = _without_unused_declarations(_BOUND.sub(_blank, text), text, bounds)
+    with Context():
+        # The expressions keep the context, so that it may end here.
+        remainder = _parsed(rest)
+        formula = remainder.expression
+        comparisons = list(_comparisons(bounds))
+        if comparisons:
+            formula = Implies(And(*comparisons), formula)
+        return Forall(Symbol("X"), formula)
+
+
+def _blank(match: re.Match[str]) -> str:
+    """Blank out a match but keep its line ends, so that line numbers stay right."""
+    return "".join("\n" if c == "\n" else " " for c in match[0])
+
+
+def _padded(new: str, old: str) -> str:
+    return new + "\n" * old.count("\n")
+
+
+def _plain_number(match: re.Match[str]) -> str:
+    """Write a number with digits and point only, exactly."""
+    return format(Decimal(match[0].lstrip("+")), "f")
+
+
+def _without_unused_declarations(rest: str, text: str, bounds: list[re.Match[str]]) -> str:
+    """Drop the declarations of inputs and outputs that the rest does not use."""
+    declared: set[str] = set()
+    for match in _DECLARATION.finditer(text):
+        if match[1] in declared:
+            raise SyntaxProblem(f"identifier {match[1]!r} is declared twice", text.count("\n", 0, match.start()) + 1)
+        declared.add(match[1])
+    for match in bounds:
+        name = match[2] or match[5]
+        if name not in declared:
+            raise SyntaxProblem(f"unknown identifier {name!r}", text.count("\n", 0, match.start()) + 1)
+    used = set(re.findall(r"[XY]_\d+", _DECLARATION.sub("", rest)))
+    return _DECLARATION.sub(lambda match: match[0] if match[1] in used else _blank(match), rest)
+
+
+def _comparisons(bounds: list[re.Match[str]]) -> Iterator[Expression]:
+    """Yield `X[indices] <= values` and `X[indices] >= values`."""
+    for kind, comparison in (("<=", LessThanOrEqual), (">=", GreaterThanOrEqual)):
+        indices, values = [], []
+        for match in bounds:
+            swapped = match[2] is None
+            if (match[1] == kind) != swapped:
+                indices.append(int((match[5] if swapped else match[2])[2:]))
+                values.append(float(match[4] if swapped else match[3]))
+        if indices:
+            flat = Constant(np.array(indices))
+            place = Call(Constant(np.unravel_index), (flat, Network("N").input_shape[0]), {})
+            yield comparison(Symbol("X")[place], Constant(np.array(values)))
+
+
+def _parsed(text: str) -> Quantifier:
+    try:
+        return VNNLIBTransformer().transform(VNNLIBParser.parse(text))
+    except lark.exceptions.UnexpectedCharacters as error:
+        raise SyntaxProblem(f"unexpected character {error.char!r}", error.line) from error
+    except lark.exceptions.UnexpectedToken as error:
+        line = error.line if isinstance(error.line, int) and error.line > 0 else text.rstrip().count("\n") + 1
+        what = "end of file" if error.token.type == "$END" else repr(str(error.token))
+        raise SyntaxProblem(f"unexpected {what}", line) from error
+    except lark.exceptions.VisitError as error:
+        raise _located(error.orig_exc) from error
+    except (RecursionError, lark.exceptions.LarkError) as error:
+        raise SyntaxProblem(f"cannot be parsed: {type(error).__name__}") from error
+
+
+def _located(error: BaseException) -> SyntaxProblem:
+    """Take the line number out of DNNV's message."""
+    match = re.match(r"line (\d+)(?:, column \d+)?: (.*)", str(error), re.DOTALL)
+    if match:
+        return SyntaxProblem(match[2], int(match[1]))
+    known = isinstance(error, ParserError | NotImplementedError)
+    return SyntaxProblem(str(error) if known else f"{type(error).__name__}: {error}")
