@@ -222,7 +222,7 @@ class Graph(OperationGraph):
     def _positions(self) -> tuple[dict[int, int], dict[int, int]]:
         """Return each operation's position from the front (0, 1, ...) and from the back (-1, -2, ...).
 
-        Inputs that no output depends on have none.
+        An output selection has that of its operation; inputs that no output depends on have none.
         """
         longest = {id(op): 1 for op in self.output_operations}
         shortest = dict(longest)
@@ -234,6 +234,9 @@ class Graph(OperationGraph):
             for operand in operands_in(op):
                 longest[id(operand)] = max(longest.get(id(operand), far), far)
                 shortest[id(operand)] = min(shortest.get(id(operand), near), near)
+        for op in self.order:
+            if isinstance(op, OutputSelect):
+                longest[id(op)], shortest[id(op)] = longest[id(op.operation)], shortest[id(op.operation)]
         depth = max(longest.values())
         front = {key: depth - distance for key, distance in longest.items()}
         return front, {key: -distance for key, distance in shortest.items()}

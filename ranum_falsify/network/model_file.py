@@ -94,15 +94,15 @@ def names_read(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def names_captured(node: onnx.NodeProto) -> list[str]:
-    """Return the names of the outer tensors that a node's subgraphs read, each once."""
-    captured: dict[str, None] = {}
+    """Return the names of the outer tensors that a node's subgraphs read, each once, sorted."""
+    captured: set[str] = set()
     for graph in attribute_graphs(node):
         inner = {item.name for item in (*graph.input, *graph.initializer)}
         inner |= {name for child in graph.node for name in child.output}
         reads = [name for child in graph.node for name in names_read(child)]
         reads += [output.name for output in graph.output]
-        captured |= dict.fromkeys(name for name in reads if name not in inner)
-    return list(captured)
+        captured.update(name for name in reads if name not in inner)
+    return sorted(captured)
 
 
 def check_structure(graph: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> list[onnx.NodeProto]:

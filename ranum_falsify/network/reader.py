@@ -241,7 +241,7 @@ class _Reader:
         """Build the branches as graphs over the tensors they capture; return those tensors as operands."""
         captured = [name for name in names_captured(node) if not scope[name].is_constant]
         fields["captured"] = tuple(scope[name].source for name in captured)
-        for attribute, graph in graphs.items():
+        for attribute, graph in sorted(graphs.items()):
             inner = scope.child({i.name: constant(_array(i)) for i in graph.initializer})
             inputs = []
             for name in captured:

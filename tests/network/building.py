@@ -43,9 +43,9 @@ def draw(graph: Graph, seed: int = 0) -> list[Array]:
     arrays: list[Array] = []
     for details in graph.input_details:
         if details.dtype == np.bool_:
-            arrays.append(generator.random(details.shape) < 0.5)
+            arrays.append(np.asarray(generator.random(details.shape) < 0.5))
         elif np.issubdtype(details.dtype, np.integer):
-            arrays.append(generator.integers(0, 2, details.shape).astype(details.dtype))
+            arrays.append(np.asarray(generator.integers(0, 2, details.shape)).astype(details.dtype))
         else:
             arrays.append(np.asarray(generator.uniform(-2, 2, details.shape)).astype(details.dtype))
     return arrays
@@ -92,4 +92,4 @@ def _assert_same_value(ours: Any, theirs: Any, place: dict[int, int], where: str
         for i, pair in enumerate(zip(ours, theirs, strict=True)):
             _assert_same_value(*pair, place, f"{where}[{i}]")
     else:
-        assert ours == theirs or ours != ours, where  # noqa: PLR0124 - nan
+        assert ours == theirs or ours != ours, where
