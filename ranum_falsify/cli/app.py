@@ -56,20 +56,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _command(arguments: list[str]) -> Callable[[], int]:
     """Return the command that the arguments ask for, its module imported."""
     command = parse(arguments)
-    from ranum_falsify import upstream  # says in one line what is missing
+    import ranum_falsify.upstream  # noqa: F401 - raises where DNNV or DNNF is missing
 
-    assert upstream is not None
     if command.name == "operators":
-        from ranum_falsify.cli import operators
+        from ranum_falsify.cli.operators import run as run_operators
 
-        return lambda: operators.run(command.options)
+        return lambda: run_operators(command.options)
     if command.name == "replay":
-        from ranum_falsify.cli import replay
+        from ranum_falsify.cli.replay import run as run_replay
 
-        return lambda: replay.run(command.options)
-    from ranum_falsify.cli import falsify
+        return lambda: run_replay(command.options)
+    from ranum_falsify.cli.falsify import run as run_falsify
 
-    return lambda: falsify.run(command.options)
+    return lambda: run_falsify(command.options)
 
 
 def _fail(error: Exception, debug: bool) -> int:

@@ -1,5 +1,6 @@
 """All operator knowledge: a row per operator, a file per family.  Importing the package fills the registry."""
 
+import ranum_falsify.upstream  # noqa: F401 - says what to install where DNNV is missing
 from ranum_falsify.operators import (
     activation,
     arithmetic,

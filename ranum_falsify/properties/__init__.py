@@ -5,6 +5,7 @@ for the vocabulary alone, so that it cannot shadow DNNV's names.  Code imports f
 `ranum_falsify.properties.parse`, `.reduce`, `.problem`.
 """
 
+import ranum_falsify.upstream  # noqa: F401 - says what to install where DNNV is missing
 from ranum_falsify.properties.vocabulary import free, no_invalid_input
 
 __all__ = ["free", "no_invalid_input"]
