@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
+from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.falsify.converter import Probe, TorchModel
 from ranum_falsify.falsify.targets import Target, probe_of
+from ranum_falsify.network import spec_of
 
 __all__ = ["BatchedModel"]
 
@@ -16,12 +19,13 @@ __all__ = ["BatchedModel"]
 class BatchedModel:
     """Runs a module that takes one sample on a batch.
 
-    `torch.func.vmap` where no value steers shapes or branches, else one sample after another.
+    Along dimension 0 where every operator keeps samples apart there, else by `torch.func.vmap` where no value steers
+    shapes or branches, else one sample after another.
 
     Attributes:
         model: The module.
         targets: What to observe: positions in the caller's list and targets, in any order.
-        mode: How samples are batched: `vmap` or `loop`.
+        mode: How samples are batched: `along`, `vmap` or `loop`.
     """
 
     def __init__(self, model: TorchModel, targets: Sequence[tuple[int, Target]] = ()) -> None:
@@ -32,7 +36,7 @@ class BatchedModel:
         observed = [op for op in model.graph.order if id(op) in groups]
         self._probes = {id(op): probe_of([target for _, target in groups[id(op)]]) for op in observed}
         self.positions = [position for op in observed for position, _ in groups[id(op)]]
-        self.mode = "vmap" if model.separable else "loop"
+        self.mode = "along" if model.batches else "vmap" if model.separable else "loop"
 
     def run(self, inputs: Sequence[Tensor], *, outputs: bool = True) -> tuple[tuple[Tensor, ...], Tensor | None]:
         """Evaluate a batch.
@@ -59,6 +63,9 @@ class BatchedModel:
         count = max(len(x) for x in inputs)
         inputs = [x if len(x) == count else x.expand(count, *x.shape[1:]) for x in inputs]
 
+        if self.mode == "along":
+            return self._along(inputs, probes, outputs=outputs)
+
         def sample(*values: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
             results, seen = self.model.observe(values, probes, outputs=outputs)
             return results, (torch.cat(seen),) if seen else ()
@@ -70,3 +77,31 @@ class BatchedModel:
             results = tuple(torch.stack(column) for column in zip(*(row[0] for row in rows), strict=True))
             seen = tuple(torch.stack(column) for column in zip(*(row[1] for row in rows), strict=True))
         return results, seen[0] if seen else None
+
+    def _along(
+        self, inputs: Sequence[Tensor], probes: Mapping[int, Probe], *, outputs: bool
+    ) -> tuple[tuple[Tensor, ...], Tensor | None]:
+        count = len(inputs[0])
+        lifted = {key: _lifted(probe) for key, probe in probes.items()}
+        flat = [x.reshape(count, *x.shape[2:]) for x in inputs]
+        results, seen = self.model.observe(flat, lifted, outputs=outputs, batch=True)
+        return tuple(y.unsqueeze(1) for y in results), torch.cat(seen, dim=1) if seen else None
+
+
+def _lifted(probe: Probe) -> Probe:
+    """Return a probe of operands with a batch along dimension 0, from one of single samples."""
+
+    def observe(op: Operation, operands: Sequence[Any], outputs: Sequence[Tensor]) -> Tensor:
+        width = len(operands)
+        values = [*operands, *outputs]
+        batched = [isinstance(value, Operation) for value in spec_of(op).operands_of(op)] + [True] * len(outputs)
+        moved = [value.unsqueeze(1) for value, along in zip(values, batched, strict=True) if along]
+
+        def sample(*tensors: Tensor) -> Tensor:
+            given = iter(tensors)
+            every = [next(given) if along else value for value, along in zip(values, batched, strict=True)]
+            return probe(op, every[:width], every[width:])
+
+        return torch.func.vmap(sample, randomness="different")(*moved)
+
+    return observe

@@ -14,7 +14,7 @@ from ranum_falsify.falsify.objective import Objective
 from ranum_falsify.falsify.result import Counterexample
 from ranum_falsify.falsify.search import Progress, Region, SearchContext, descend
 from ranum_falsify.falsify.targets import targets_of
-from ranum_falsify.properties import NetworkCall, ValidityGoal
+from ranum_falsify.properties.problem import NetworkCall, ValidityGoal
 
 __all__ = ["ClauseSearch"]
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from ranum_falsify.falsify.replay import Finding, Replay, Replayer
 from ranum_falsify.network import Graph
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.properties import NetworkCall, Problem, ValidityGoal
+from ranum_falsify.properties.problem import NetworkCall, Problem, ValidityGoal
 
 __all__ = ["Confirmer", "feeds_of", "in_question"]
 

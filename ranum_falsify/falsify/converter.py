@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from ranum_falsify.network import Graph, OperatorSpec, spec_of
 from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.order import topological_order
 from ranum_falsify.network.tensors import to_torch
+from ranum_falsify.operators.batching import Operand, batch_function
 
 __all__ = ["Probe", "Step", "TorchConverter", "TorchModel", "convert"]
 
@@ -141,9 +142,15 @@ class TorchModel(torch.nn.Module):
                 self.register_buffer(f"constant_{position}", value, persistent=False)
         self._tail = self._host[::-1]
         self._plans: dict[tuple[int, ...], list[tuple[Step, tuple[int, ...]]]] = {}
+        self._alongside = _batch_calls(graph)
         self.separable = not any(
             _reads_dynamic_static(op, spec_of(op)) or spec_of(op).dynamic_shape for op in graph.nodes
         )
+
+    @property
+    def batches(self) -> bool:
+        """Whether every operator keeps samples along dimension 0 apart, so that a batch needs no `torch.func.vmap`."""
+        return self._alongside is not None
 
     def _apply(self, *args: Any, **kwargs: Any) -> TorchModel:
         super()._apply(*args, **kwargs)
@@ -158,19 +165,20 @@ class TorchModel(torch.nn.Module):
         return self.observe(inputs, {})[0]
 
     def observe(
-        self, inputs: Sequence[Tensor], probes: Mapping[int, Probe], *, outputs: bool = True
+        self, inputs: Sequence[Tensor], probes: Mapping[int, Probe], *, outputs: bool = True, batch: bool = False
     ) -> tuple[tuple[Tensor, ...], list[Tensor]]:
-        """Evaluate one sample and observe operations on the way.
+        """Evaluate one sample, or a batch along dimension 0, and observe operations on the way.
 
         Args:
-            inputs: Tensors of the inputs' shapes.
+            inputs: Tensors of the inputs' shapes, dimension 0 being the batch if there is one.
             probes: What to observe, by `id` of the operation.
             outputs: Whether the outputs are wanted; if not, only what the probes need is evaluated.
+            batch: Whether the inputs are a batch; see :attr:`batches`.
 
         Returns:
             The outputs (empty if not wanted), and what the probes saw, in topological order of their operations.
         """
-        plan = self._plan(tuple(probes), outputs)
+        plan = self._plan(tuple(probes), outputs, batch)
         values: list[Any] = [None] * self._count + self._tail
         for op, x in zip(self.graph.inputs, inputs, strict=True):
             values[self._slots[id(op)]] = x
@@ -187,16 +195,47 @@ class TorchModel(torch.nn.Module):
             return (), seen
         return tuple(values[self._slots[id(op)]] for op in self.graph.output_operations), seen
 
-    def _plan(self, probed: tuple[int, ...], outputs: bool) -> list[tuple[Step, tuple[int, ...]]]:
-        key = (*probed, -1 if outputs else -2)
+    def _plan(self, probed: tuple[int, ...], outputs: bool, batch: bool) -> list[tuple[Step, tuple[int, ...]]]:
+        key = (*probed, -1 - outputs - 2 * batch)
         if key not in self._plans:
             wanted = set(probed)
             goals: list[Operation] = [op for op in self.graph.order if id(op) in wanted]
             ends = list(self.graph.output_operations) if outputs else []
             needed = _needed([*goals, *ends])
             steps = [self._steps[id(op)] for op in self.graph.order if id(op) in needed and not isinstance(op, Input)]
+            if batch and self._alongside is not None:
+                calls = self._alongside
+                steps = [replace(step, call=calls.get(id(step.op), step.call)) for step in steps]
             self._plans[key] = _with_last_reads(steps, {self._slots[id(op)] for op in ends})
         return self._plans[key]
+
+
+def _batch_calls(graph: Graph) -> dict[int, Callable[..., Any]] | None:
+    """Return the function of each operator on a batch along dimension 0, None if one may mix samples."""
+    calls: dict[int, Callable[..., Any]] = {}
+    if any(len(details.shape) == 0 or details.shape[0] != 1 for details in graph.input_details):
+        return None
+    for op in graph.order:
+        if isinstance(op, Input):
+            continue
+        if isinstance(op, OutputSelect):
+            if graph.details_of(op).shape[:1] != (1,):
+                return None
+            continue
+        operands = [_as_operand(graph, value) for value in spec_of(op).operands_of(op)]
+        function = batch_function(op, operands, graph.details_of(op).shape)
+        if function is None:
+            return None
+        calls[id(op)] = partial(function, op)
+    return calls
+
+
+def _as_operand(graph: Graph, value: Operation | np.ndarray | None) -> Operand | None:
+    if value is None:
+        return None
+    if isinstance(value, np.ndarray):
+        return Operand(value.shape, batched=False)
+    return Operand(tuple(graph.details_of(value).shape), batched=True)
 
 
 def _needed(goals: Iterable[Operation]) -> set[int]:

@@ -17,7 +17,7 @@ from ranum_falsify.falsify.converter import convert
 from ranum_falsify.falsify.operator_search import OperatorSearch
 from ranum_falsify.falsify.result import Result
 from ranum_falsify.falsify.search import Budget, Progress, SearchContext
-from ranum_falsify.properties import Problem
+from ranum_falsify.properties.problem import Problem
 
 __all__ = ["Progress", "falsify"]
 

@@ -12,7 +12,7 @@ from ranum_falsify.falsify.batching import BatchedModel
 from ranum_falsify.falsify.converter import TorchModel
 from ranum_falsify.falsify.memory import batch_limit
 from ranum_falsify.falsify.targets import Target
-from ranum_falsify.properties import NetworkCall, Problem, ValidityGoal
+from ranum_falsify.properties.problem import NetworkCall, Problem, ValidityGoal
 
 __all__ = ["Evaluated", "Objective"]
 

@@ -19,7 +19,7 @@ from ranum_falsify.falsify.objective import Objective
 from ranum_falsify.falsify.starts import Box, sample_starts
 from ranum_falsify.falsify.targets import Target
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.properties import InputVariable, Problem
+from ranum_falsify.properties.problem import InputVariable, Problem
 
 __all__ = ["Budget", "Progress", "Region", "SearchContext", "descend"]
 

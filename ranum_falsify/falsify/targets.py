@@ -13,7 +13,7 @@ from torch import Tensor
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.falsify.converter import Probe
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
-from ranum_falsify.properties import ValidityGoal
+from ranum_falsify.properties.problem import ValidityGoal
 from ranum_falsify.validity import Constraint, Finite
 
 __all__ = ["Target", "crossing_of", "probe_of", "targets_of"]

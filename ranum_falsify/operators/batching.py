@@ -1,0 +1,183 @@
+"""Which operators keep the samples of a batch apart along dimension 0, and how they run on such a batch.
+
+A model of batch size 1 runs on a batch along dimension 0 if every operator does: then no per-sample dispatch is needed.
+A rule is told, for each operand, its shape in the model and whether its dimension 0 (of size 1 there) is the batch; it
+returns the function to run on the batched tensors, or None where samples might mix.  Every output has the batch as
+dimension 0 then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.network.registry import TorchFunction, find, spec_of
+from ranum_falsify.operators.functions import ints
+
+__all__ = ["BatchRule", "Operand", "batch_function"]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What a rule knows of an operand.
+
+    Attributes:
+        shape: Its shape in the model.
+        batched: Whether its dimension 0 is the batch.
+    """
+
+    shape: tuple[int, ...]
+    batched: bool
+
+
+BatchRule = Callable[[Operation, Sequence[Operand | None], tuple[int, ...]], TorchFunction | None]
+"""`rule(op, operands, output_shape)`; the shape is that of the first output in the model."""
+
+
+def batch_function(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+    """Return the function that runs a node on a batch along dimension 0, or None where it may mix samples."""
+    rule = _RULES.get(type(op).__name__)
+    plain = all(o is None or not o.batched or (o.shape and o.shape[0] == 1) for o in operands)
+    if rule is None or not plain or not output or output[0] != 1:
+        return None
+    return rule(op, operands, output)
+
+
+def _own(op: Operation) -> TorchFunction:
+    return spec_of(op).torch
+
+
+def _pointwise(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+    """Broadcasting elementwise: batched operands have full rank, the others nothing along dimension 0."""
+    for operand in operands:
+        if operand is None:
+            continue
+        full = len(operand.shape) == len(output)
+        if operand.batched and not full:
+            return None
+        if not operand.batched and full and operand.shape[0] != 1:
+            return None
+    return _own(op)
+
+
+def _samplewise(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+    """The first operand is a batch by the operator's own definition (Conv, pooling, BatchNormalization)."""
+    first, *rest = operands
+    apart = first is not None and first.batched and all(o is None or not o.batched for o in rest)
+    return _own(op) if apart and len(output) >= 3 else None
+
+
+def _gemm(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+    a, b, *rest = operands
+    c = rest[0] if rest else None
+    if a is None or b is None or not a.batched or b.batched or op.transpose_a:
+        return None
+    if c is not None and (c.batched or (len(c.shape) == 2 and c.shape[0] != 1)):
+        return None
+    return _own(op)
+
+
+def _matmul(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+    a, b = operands[:2]
+    assert a is not None and b is not None, "MatMul has two operands"
+    ranks = len(a.shape), len(b.shape)
+    if a.batched and not b.batched:
+        return _own(op) if ranks[1] == 2 or (ranks[0] >= 3 and ranks[0] == ranks[1] and b.shape[0] == 1) else None
+    if b.batched and not a.batched:
+        return _own(op) if ranks[1] >= 3 and (ranks[0] == 2 or (ranks[0] == ranks[1] and a.shape[0] == 1)) else None
+    return _own(op) if ranks[0] == ranks[1] >= 3 else None
+
+
+def _reshaped(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+    """The elements of a sample keep their order."""
+    if operands[0] is None or not operands[0].batched:
+        return None
+
+    def reshape(op: Operation, x: Tensor, *_: object) -> Tensor:
+        return x.reshape(x.shape[0], *output[1:])
+
+    return reshape
+
+
+def _along_axis(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+    """Works along one axis, or from one axis on, which is not dimension 0; further operands are constants."""
+    first, *rest = operands
+    if first is None or not first.batched or any(o is not None and o.batched for o in rest):
+        return None
+    axis = getattr(op, "axis", None)
+    return _own(op) if axis is not None and axis % len(first.shape) != 0 else None
+
+
+def _concat(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+    if op.axis % len(output) == 0:
+        return None
+
+    def concat(op: Operation, *xs: Tensor) -> Tensor:
+        count = max(x.shape[0] for x in xs)
+        return torch.cat([x.expand(count, *x.shape[1:]) for x in xs], dim=op.axis)
+
+    return concat
+
+
+def _transpose(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+    return _own(op) if op.permutation is not None and list(op.permutation)[0] == 0 else None
+
+
+def _reduced(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+    first = operands[0]
+    if first is None or not isinstance(op.axes, np.ndarray):
+        return None
+    axes = [axis % len(first.shape) for axis in ints(op.axes) or ()]
+    return _own(op) if axes and 0 not in axes else None
+
+
+def _sliced(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+    return _reduced(op, operands, output) if isinstance(op.starts, np.ndarray) else None
+
+
+def _padded(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+    if getattr(op, "axes", None) is not None or not isinstance(op.pads, np.ndarray):
+        return None
+    pads = ints(op.pads) or []
+    return _own(op) if pads[0] == 0 and pads[len(pads) // 2] == 0 else None
+
+
+_ELEMENTWISE = (
+    *("Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "Cast", "Ceil", "Celu", "Clip", "Cos"),
+    *("Cosh", "Div", "Dropout", "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid"),
+    *("HardSwish", "Identity", "IsInf", "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish"),
+    *("Mod", "Mul", "Neg", "Not", "Or", "Pow", "PRelu", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign"),
+    *("Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Tan", "Tanh", "ThresholdedRelu", "Where", "Xor"),
+)
+
+_REDUCTIONS = (
+    *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin"),
+    *("ReduceProd", "ReduceSum", "ReduceSumSquare"),
+)
+
+_SAMPLEWISE = (
+    *("AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GlobalAveragePool", "GlobalMaxPool"),
+    *("InstanceNormalization", "LRN", "MaxPool"),
+)
+
+_RULES: dict[str, BatchRule] = {
+    **dict.fromkeys(_ELEMENTWISE, _pointwise),
+    **dict.fromkeys(_REDUCTIONS, _reduced),
+    **dict.fromkeys(_SAMPLEWISE, _samplewise),
+    **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), _reshaped),
+    **dict.fromkeys(("Gather", "LayerNormalization", "LogSoftmax", "Softmax", "Split"), _along_axis),
+    "Concat": _concat,
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    "Pad": _padded,
+    "Slice": _sliced,
+    "Transpose": _transpose,
+}
+"""By ONNX name; an operator without a rule is batched by `torch.func.vmap`."""
+
+assert all(find(name, "") for name in _RULES), "rules are for operators with a row"
