@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from dnnf.pytorch import PytorchConverter
 from dnnv.nn import Operation
 from dnnv.nn.operations import Input, OutputSelect
 from torch import Tensor
 
+from ranum_falsify import upstream
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
 from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.order import topological_order
@@ -37,7 +37,11 @@ class Step:
     several: bool
 
 
-class TorchConverter(PytorchConverter):  # type: ignore[misc]
+# Loaded without the rest of DNNF, which takes half a second that the start does not have.
+_PytorchConverter: Any = upstream.load("dnnf.pytorch").PytorchConverter
+
+
+class TorchConverter(_PytorchConverter):
     """Visit operations in topological order; each becomes a step.
 
     `generic_visit` looks the row up; a subclass may override single operators with `visit_<Op>` methods that return
