@@ -6,6 +6,8 @@ Tensors without an operand to follow are made on torch's default device, which t
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from dnnv.nn import Operation
@@ -76,7 +78,8 @@ class EyeLike(Operation):
 
 def _range(op: Operation, start: np.ndarray, limit: np.ndarray, delta: np.ndarray) -> Tensor:
     first, last, step = (value.reshape(-1)[0] for value in (start, limit, delta))
-    count = max(int(np.ceil((float(last) - float(first)) / float(step))), 0)
+    # ONNX Runtime refuses a delta of 0; the example input on which a model is read may hold one.
+    count = max(math.ceil((float(last) - float(first)) / float(step)), 0) if step else 0
     dtype = np.asarray(start).dtype
     return _placed((first + np.arange(count).astype(dtype) * step).astype(dtype))
 

@@ -90,6 +90,9 @@ class Upsample(Operation):
 
 
 def _resampled(x: Tensor, axes: dict[int, Axis], how: Sampling, extrapolation: float) -> Tensor:
+    if how.transform != "tf_crop_and_resize" and all(axis.before == axis.after for axis in axes.values()):
+        # ONNX Runtime copies an input that keeps its shape, whatever the scales say.
+        return x
     if how.mode == "nearest":
         working = x
     else:

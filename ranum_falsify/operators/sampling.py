@@ -74,9 +74,10 @@ def _half_pixel(x: np.ndarray, axis: Axis) -> np.ndarray:
 
 
 def _symmetric(x: np.ndarray, axis: Axis) -> np.ndarray:
-    adjustment = np.float32(axis.after) / np.float32(np.float32(axis.scale) * np.float32(axis.before))
-    center = np.float32(axis.before) / np.float32(2)
-    return center * (np.float32(1) - adjustment) + _half_pixel(x, axis)
+    # ONNX Runtime evaluates this one mode in double precision, from a float32 size.
+    adjustment = axis.after / float(np.float32(axis.scale) * np.float32(axis.before))
+    exact = axis.before / 2 * (1 - adjustment) + (x.astype(np.float64) + 0.5) / axis.scale - 0.5
+    return exact.astype(np.float32)
 
 
 def _align_corners(x: np.ndarray, axis: Axis) -> np.ndarray:
@@ -102,9 +103,12 @@ _TRANSFORMS: dict[str, Callable[[np.ndarray, Axis], np.ndarray]] = {
     "tf_crop_and_resize": _crop,
 }
 
+_HALF = 1e-6
+"""What ONNX Runtime takes for a half: coordinates this close to it."""
+
 _NEAREST: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
-    "round_prefer_floor": lambda x, scale: np.ceil(x - np.float32(0.5)),
-    "round_prefer_ceil": lambda x, scale: np.floor(x + np.float32(0.5)),
+    "round_prefer_floor": lambda x, scale: np.ceil(x.astype(np.float64) - (0.5 + _HALF)),
+    "round_prefer_ceil": lambda x, scale: np.floor(x.astype(np.float64) + (0.5 + _HALF)),
     "floor": lambda x, scale: np.floor(x),
     "ceil": lambda x, scale: np.ceil(x),
     "simple": lambda x, scale: np.ceil(x) if scale < 1 else np.floor(x),

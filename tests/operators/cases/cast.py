@@ -34,8 +34,8 @@ def number(dtype: Any) -> int:
 
 def pair(source: Any, target: Any) -> OperatorCase:
     name = f"{np.dtype(source).name}-to-{np.dtype(target).name}"
-    # ONNX Runtime's Python interface takes no bfloat16.
-    fed = source is ml_dtypes.bfloat16
+    # ONNX Runtime's Python interface neither takes nor returns bfloat16.
+    given = source is ml_dtypes.bfloat16
     return OperatorCase(
         op_type="Cast",
         inputs=[values(source)],
@@ -43,8 +43,9 @@ def pair(source: Any, target: Any) -> OperatorCase:
         name=name,
         gradient=False,
         vmap=False,
-        constants=frozenset({0}) if fed else None,
+        constants=frozenset({0}) if given else None,
         tolerance=(0, 0),
+        oracle="reference" if target is ml_dtypes.bfloat16 else "onnxruntime",
     )
 
 

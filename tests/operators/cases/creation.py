@@ -7,9 +7,15 @@ import onnx
 from tests.operators.harness import OperatorCase, Spread
 
 
-def constant(name: str, value: Any, opset: int = 21) -> OperatorCase:
+def constant(name: str, value: Any, opset: int = 21, **changes: Any) -> OperatorCase:
     return OperatorCase(
-        op_type="Constant", inputs=[], attributes={f"value{name}": value}, opset=opset, name=name[1:], gradient=False
+        op_type="Constant",
+        inputs=[],
+        attributes={f"value{name}": value},
+        opset=opset,
+        name=name[1:],
+        gradient=False,
+        **changes,
     )
 
 
@@ -29,21 +35,15 @@ def sequence(name: str, *bounds: Any, opset: int = 21, dynamic: bool = False) ->
     )
 
 
-SPARSE = onnx.helper.make_sparse_tensor(
-    tensor(np.array([1.5, 2.5], np.float32)), tensor(np.array([1, 5], np.int64)), [2, 3]
-)
-
 CASES = [
     constant("", tensor(np.arange(6, dtype=np.float32).reshape(2, 3)), 7),
     constant("", tensor(np.array(True)), 13),
-    constant("", tensor(np.array([1, 2.5], ml_dtypes.bfloat16)), 13),
+    # ONNX Runtime's Python interface returns no bfloat16.
+    constant("", tensor(np.array([1, 2.5], ml_dtypes.bfloat16)), 13, oracle="reference"),
     constant("_float", 1.5, 12),
     constant("_floats", [1.5, -2.0]),
     constant("_int", 7, 12),
     constant("_ints", [7, -8]),
-    OperatorCase(
-        op_type="Constant", inputs=[], attributes={"sparse_value": SPARSE}, opset=13, name="sparse", gradient=False
-    ),
     OperatorCase(op_type="ConstantOfShape", inputs=[np.array([2, 3])], opset=9, gradient=False),
     OperatorCase(
         op_type="ConstantOfShape",

@@ -43,7 +43,11 @@ CASES = [
     OperatorCase(op_type="Gather", inputs=[Spread((4, 3)), np.array([[0, 1]])], attributes={"axis": -1}, name="matrix"),
     OperatorCase(op_type="Gather", inputs=[Spread((4, 3)), where((2, 2), 4)], name="drawn"),
     OperatorCase(
-        op_type="Gather", inputs=[Spread((4, 3), np.int64), where((2,), 4, np.int32)], opset=7, name="int", gradient=False
+        op_type="Gather",
+        inputs=[Spread((4, 3), np.int64), where((2,), 4, np.int32)],
+        opset=7,
+        name="int",
+        gradient=False,
     ),
     OperatorCase(
         op_type="Gather",
@@ -99,9 +103,7 @@ CASES = [
         opset=13,
         name="pairs",
     ),
-    OperatorCase(
-        op_type="Scatter", inputs=[Spread((3, 4)), np.array([[0, 2, -1, 1]]), Spread((1, 4))], opset=9
-    ),
+    OperatorCase(op_type="Scatter", inputs=[Spread((3, 4)), np.array([[0, 2, -1, 1]]), Spread((1, 4))], opset=9),
     OperatorCase(
         op_type="Scatter",
         inputs=[Spread((3, 4)), np.array([[0, 3]]), Spread((1, 2))],
@@ -109,7 +111,9 @@ CASES = [
         opset=10,
         name="axis",
     ),
-    OperatorCase(op_type="OneHot", inputs=[where((2, 3), 5), np.array(5), np.array([0.5, 2], np.float32)], gradient=False),
+    OperatorCase(
+        op_type="OneHot", inputs=[where((2, 3), 5), np.array(5), np.array([0.5, 2], np.float32)], gradient=False
+    ),
     OperatorCase(
         op_type="OneHot",
         inputs=[Spread((4,), np.int64, low=-9, high=9), np.array([4]), np.array([0, 1], np.int64)],
@@ -123,6 +127,7 @@ CASES = [
         attributes={"axis": -2},
         opset=9,
         name="floats",
+        gradient=False,
     ),
     OperatorCase(
         op_type="NonZero",

@@ -16,7 +16,9 @@ CASES = [
         name="all",
         gradient=False,
     ),
-    OperatorCase(op_type="RandomUniform", inputs=[], attributes={"shape": [4], "low": 2.0, "high": 3.0}, gradient=False),
+    OperatorCase(
+        op_type="RandomUniform", inputs=[], attributes={"shape": [4], "low": 2.0, "high": 3.0}, gradient=False
+    ),
     OperatorCase(op_type="RandomUniform", inputs=[], attributes={"shape": [4], "seed": 1.0}, opset=7, gradient=False),
     OperatorCase(op_type="RandomNormalLike", inputs=[X], gradient=False),
     OperatorCase(
@@ -38,7 +40,9 @@ CASES = [
         name="bool",
         gradient=False,
     ),
-    OperatorCase(op_type="Multinomial", inputs=[Spread((2, 5))], attributes={"sample_size": 4}, opset=7, gradient=False),
+    OperatorCase(
+        op_type="Multinomial", inputs=[Spread((2, 5))], attributes={"sample_size": 4}, opset=7, gradient=False
+    ),
     OperatorCase(
         op_type="Multinomial",
         inputs=[Spread((2, 5))],

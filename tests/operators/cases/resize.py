@@ -21,6 +21,9 @@ def resized(
     tolerance: tuple[float, float] | None = None,
     **attributes: Any,
 ) -> OperatorCase:
+    if opset < 13:
+        # These inputs became optional in opset 13.
+        roi, scales = roi or (), scales or ()
     operands = [
         None if roi is None else np.asarray(roi, np.float32),
         None if scales is None else np.asarray(scales, np.float32),
@@ -49,7 +52,12 @@ CASES = [
         for kind, scales in (("up", UP), ("down", DOWN), ("mixed", MIXED))
     ),
     *(
-        resized(f"{rounding}-{transform}", sizes=(1, 2, 7, 3), nearest_mode=rounding, coordinate_transformation_mode=transform)
+        resized(
+            f"{rounding}-{transform}",
+            sizes=(1, 2, 7, 3),
+            nearest_mode=rounding,
+            coordinate_transformation_mode=transform,
+        )
         for rounding in ROUNDINGS
         for transform in TRANSFORMS
     ),
@@ -118,7 +126,11 @@ CASES = [
     ),
     *(
         OperatorCase(
-            op_type="Upsample", inputs=[X], attributes={"mode": mode, "scales": [1.0, 1.0, 2.0, 3.0]}, opset=7, name=mode
+            op_type="Upsample",
+            inputs=[X],
+            attributes={"mode": mode, "scales": [1.0, 1.0, 2.0, 3.0]},
+            opset=7,
+            name=mode,
         )
         for mode in ("nearest", "linear")
     ),
