@@ -29,8 +29,9 @@ __all__ = [
 Kind = Literal["<=", "<", "=="]
 
 
-# DNNV writes the Y_3 of a VNN-LIB file as N(X)[numpy.unravel_index(3, N.'output_shape'[0])].
-_VNNLIB_ELEMENT = re.compile(r"(?:N\((?=X\)))?(X|Y)\)?\[numpy\.unravel_index\((\d+), N\.'(?:in|out)put_shape'\[0\]\)\]")
+# DNNV writes the X_3 and Y_3 of a VNN-LIB file as subscripts of X and N(X).
+_VNNLIB_INPUT = re.compile(r"\bX\[numpy\.unravel_index\((\d+), N\.'input_shape'\[0\]\)\]")
+_VNNLIB_OUTPUT = re.compile(r"\bN\(X\)\[numpy\.unravel_index\((\d+), N\.'output_shape'\[0\]\)\]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +122,8 @@ def describe(formula: Formula, limit: int = 100) -> str:
     if isinstance(formula, Truth):
         text = str(formula.value)
     elif isinstance(formula, Comparison):
-        text = _VNNLIB_ELEMENT.sub(r"\1\2", " ".join(str(formula.source).split()))
+        text = " ".join(str(formula.source).split())
+        text = _VNNLIB_INPUT.sub(r"X_\1", _VNNLIB_OUTPUT.sub(r"Y_\1", text))
         text = f"not {text}" if formula.negated else text
     elif isinstance(formula, Goal):
         text = f"no_invalid_input({formula.goal.call.network}(...))"

@@ -52,6 +52,10 @@ def as_term(value: Any) -> Term:
         return value
     if isinstance(value, Comparison | Junction):
         raise PropertyError("property: a formula stands where a number is needed")
+    if isinstance(value, tuple) and any(isinstance(part, Term) for part in value):
+        raise PropertyError(
+            f"property: {len(value)} inputs or outputs stand where one is needed; select one, as in x[0]"
+        )
     return Const(value)
 
 

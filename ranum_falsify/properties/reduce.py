@@ -24,7 +24,7 @@ from ranum_falsify.properties.formula import (
     negate,
 )
 from ranum_falsify.properties.problem import InputVariable, Problem
-from ranum_falsify.properties.robustness import Interpreter, is_free_symbol, shorten
+from ranum_falsify.properties.robustness import AllInputs, Interpreter, is_free_symbol, shorten
 from ranum_falsify.properties.terms import Choice, Term, Variable
 
 __all__ = ["reduce"]
@@ -48,10 +48,11 @@ def reduce(phi: Expression, networks: Mapping[str, Graph]) -> Problem:
     _check_networks(phi, networks)
     interpreter = Interpreter(networks)
     interpreter.variables.update(_variables(body, names, interpreter))
+    variables = _by_name(interpreter.variables)
     formula = interpreter.formula(body)
     if isinstance(formula, Truth):
         raise PropertyError(f"property: it is always {str(formula.value).lower()}, whatever the inputs")
-    box = Box(interpreter.variables)
+    box = Box(variables)
     penalties: list[Formula] = []
     violated: list[Formula] = []
     for part in conjuncts(negate(formula)):
@@ -84,7 +85,7 @@ def _quantified(phi: Expression) -> tuple[list[str], Expression]:
         elif isinstance(phi, Quantifier):
             if isinstance(phi, Exists) != negated:
                 raise PropertyError(
-                    f"property: no counterexample can falsify Exists({phi.variable}, ...); state the property with Forall"
+                    f"property: no input can falsify Exists({phi.variable}, ...); state the property with Forall"
                 )
             name = phi.variable.identifier
             if name in names:
@@ -128,9 +129,18 @@ def _subexpressions(phi: Expression) -> Iterator[Expression]:
             pending.extend(item)
 
 
-def _variables(body: Expression, names: list[str], interpreter: Interpreter) -> dict[str, Variable]:
+def _by_name(variables: Mapping[str, Variable | AllInputs]) -> dict[str, Variable]:
+    """Return the inputs by their own names."""
+    result: dict[str, Variable] = {}
+    for variable in variables.values():
+        for single in variable if isinstance(variable, AllInputs) else (variable,):
+            result[single.name] = single
+    return result
+
+
+def _variables(body: Expression, names: list[str], interpreter: Interpreter) -> dict[str, Variable | AllInputs]:
     """Find out shape and dtype of each variable: those of the network input that it is, or is part of."""
-    direct: dict[str, tuple[Variable, str]] = {}
+    direct: dict[str, tuple[Variable | AllInputs, str]] = {}
     indirect: dict[str, Variable] = {}
     for call in (e for e in _subexpressions(body) if isinstance(e, Call)):
         if not _is_network(call.function):
@@ -138,19 +148,33 @@ def _variables(body: Expression, names: list[str], interpreter: Interpreter) -> 
         graph = interpreter.visit(call.function)
         if not isinstance(graph, Graph):
             continue
+        if len(call.args) == 1 < len(graph.input_details) and is_free_symbol(call.args[0]):
+            _bind(direct, call.args[0].identifier, _all_inputs(graph, call.args[0].identifier, names), call)
+            continue
         for arg, details in zip(call.args, graph.input_details, strict=False):
             shape, dtype = tuple(int(d) for d in details.shape), np.dtype(details.dtype)
             if is_free_symbol(arg) and arg.identifier in names:
-                _bind(direct, Variable(arg.identifier, shape, dtype), call)
+                _bind(direct, arg.identifier, Variable(arg.identifier, shape, dtype), call)
             else:
                 for part in _subexpressions(arg):
                     if is_free_symbol(part) and part.identifier in names:
                         indirect.setdefault(part.identifier, Variable(part.identifier, shape, dtype))
-    found = indirect | {name: variable for name, (variable, _) in direct.items()}
+    found: dict[str, Variable | AllInputs] = {**indirect, **{name: value for name, (value, _) in direct.items()}}
     for name in names:
         if name not in found:
             raise PropertyError(f"property: {name!r} is quantified but no network is applied to it, as in N({name})")
     return {name: found[name] for name in names}
+
+
+def _all_inputs(graph: Graph, name: str, names: list[str]) -> AllInputs:
+    """Return a variable for each input, called like it unless the property uses that name otherwise."""
+    taken = set(names) - {name}
+    return AllInputs(
+        Variable(
+            f"{name}.{own}" if own in taken else own, tuple(int(d) for d in details.shape), np.dtype(details.dtype)
+        )
+        for own, details in zip(graph.input_names, graph.input_details, strict=True)
+    )
 
 
 def _is_network(function: Any) -> bool:
@@ -158,13 +182,20 @@ def _is_network(function: Any) -> bool:
     return any(isinstance(part, Network) for part in _subexpressions(function))
 
 
-def _bind(bound: dict[str, tuple[Variable, str]], variable: Variable, call: Expression) -> None:
-    other, where = bound.setdefault(variable.name, (variable, shorten(call)))
-    if (other.shape, other.dtype) != (variable.shape, variable.dtype):
+def _bind(
+    bound: dict[str, tuple[Variable | AllInputs, str]], name: str, variable: Variable | AllInputs, call: Expression
+) -> None:
+    other, where = bound.setdefault(name, (variable, shorten(call)))
+    if _type_text(other) != _type_text(variable):
         raise PropertyError(
-            f"property: {variable.name!r} is {other.dtype} {list(other.shape)} in {where}, but "
-            f"{variable.dtype} {list(variable.shape)} in {shorten(call)}"
+            f"property: {name!r} is {_type_text(other)} in {where}, but {_type_text(variable)} in {shorten(call)}"
         )
+
+
+def _type_text(variable: Variable | AllInputs) -> str:
+    if isinstance(variable, AllInputs):
+        return ", ".join(map(_type_text, variable))
+    return f"{variable.dtype} {list(variable.shape)}"
 
 
 def _boxes(

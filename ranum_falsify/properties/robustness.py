@@ -38,9 +38,7 @@ from ranum_falsify.properties.problem import NetworkCall, ValidityGoal
 from ranum_falsify.properties.terms import Choice, Elementwise, Output, Term, Variable, rearranged
 from ranum_falsify.properties.vocabulary import Free, NoInvalidInput
 
-__all__ = ["Interpreter", "is_free_symbol", "shorten"]
-
-_SYMBOLIC = (Term, Truth, Comparison, Goal, Junction)
+__all__ = ["AllInputs", "Interpreter", "is_free_symbol", "shorten"]
 
 
 def shorten(expression: object, limit: int = 80) -> str:
@@ -49,11 +47,19 @@ def shorten(expression: object, limit: int = 80) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
+class AllInputs(tuple[Variable, ...]):
+    """What x stands for in `N(x)` where N takes several inputs: all of them; `x[1]` is the second."""
+
+
+_SYMBOLIC = (Term, AllInputs, Truth, Comparison, Goal, Junction)
+
+
 class Interpreter(ExpressionVisitor):
     """Interprets a property over given networks.
 
     Attributes:
-        variables: The quantified inputs by name; to be filled before anything that uses them is visited.
+        variables: What each quantified name stands for: an input, or all inputs of a network that takes several; to
+            be filled before anything that uses them is visited.
         calls: The applications met so far, each once.
         goals: The validity goals met so far, each once.
     """
@@ -67,7 +73,7 @@ class Interpreter(ExpressionVisitor):
         self._operations: dict[object, tuple[tuple[Term, ...], Term]] = {}
         self._calls: dict[object, tuple[NetworkCall, Any]] = {}
         self._goals: dict[object, Goal] = {}
-        self.variables: dict[str, Variable] = {}
+        self.variables: dict[str, Variable | AllInputs] = {}
 
     @property
     def calls(self) -> tuple[NetworkCall, ...]:
@@ -241,6 +247,13 @@ class Interpreter(ExpressionVisitor):
 
     def _compare(self, kind: Kind, expression: Any, swap: bool = False, negated: bool = False) -> Any:
         first, second = self.visit(expression.expr1), self.visit(expression.expr2)
+        if isinstance(first, AllInputs) or isinstance(second, AllInputs):
+            sides = _paired(first, second, expression)
+            parts = [self._compare_values(kind, a, b, expression, swap, negated) for a, b in sides]
+            return disjunction(parts) if negated else conjunction(parts)
+        return self._compare_values(kind, first, second, expression, swap, negated)
+
+    def _compare_values(self, kind: Kind, first: Any, second: Any, expression: Any, swap: bool, negated: bool) -> Any:
         if kind == "==" and any(isinstance(side, _SYMBOLIC) and not isinstance(side, Term) for side in (first, second)):
             p, q = self.formula(expression.expr1), self.formula(expression.expr2)
             same = conjunction([disjunction([negate(p), q]), disjunction([p, negate(q)])])
@@ -342,6 +355,8 @@ class Interpreter(ExpressionVisitor):
         """Return an application and its output (a tuple of them, if it has several)."""
         name = self._names[id(graph)]
         details = graph.input_details
+        if len(args) == 1 and isinstance(args[0], AllInputs):
+            args = list(args[0])
         inputs = ", ".join(f"{n} {list(d.shape)}" for n, d in zip(graph.input_names, details, strict=True))
         if kwargs or len(args) != len(details):
             given = f"{len(args)} arguments" if not kwargs else f"the keyword {next(iter(kwargs))!r}"
@@ -393,6 +408,18 @@ def _guarded(expression: Any, compute: Callable[[], Any]) -> Any:
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise PropertyError(f"property: {shorten(expression)}: {type(error).__name__}: {reason}") from error
+
+
+def _paired(first: Any, second: Any, source: Any) -> list[tuple[Any, Any]]:
+    """Pair all inputs with one bound for all of them, or with a bound for each."""
+    count = len(first) if isinstance(first, AllInputs) else len(second)
+    sides = []
+    for side in (first, second):
+        is_many = isinstance(side, tuple | list)
+        if is_many and len(side) != count:
+            raise PropertyError(f"property: {count} inputs, but {len(side)} bounds: {shorten(source)}")
+        sides.append(list(side) if is_many else [side] * count)
+    return list(zip(*sides, strict=True))
 
 
 def _index_text(index: Any) -> str:
