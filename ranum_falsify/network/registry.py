@@ -112,9 +112,16 @@ def schema_of(op_type: str, domain: str, opset: int) -> onnx.defs.OpSchema | Non
 
 
 @cache
+def _histories() -> Mapping[tuple[str, str], tuple[onnx.defs.OpSchema, ...]]:
+    """Return all versions of each operator's schema, oldest first; one pass, because onnx copies them all."""
+    found: dict[tuple[str, str], list[onnx.defs.OpSchema]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        found.setdefault((schema.name, schema.domain), []).append(schema)
+    return {key: tuple(sorted(schemas, key=lambda schema: schema.since_version)) for key, schemas in found.items()}
+
+
 def _history(op_type: str, domain: str) -> tuple[onnx.defs.OpSchema, ...]:
-    schemas = (s for s in onnx.defs.get_all_schemas_with_history() if (s.name, s.domain) == (op_type, domain))
-    return tuple(sorted(schemas, key=lambda schema: schema.since_version))
+    return _histories().get((op_type, domain), ())
 
 
 def operator(
