@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.network.registry import operator
-from ranum_falsify.operators.functions import constant_scalar, elementwise, parametrised
+from ranum_falsify.operators.functions import constant_scalar, elementwise, parametrised, widened
 from ranum_falsify.validity import NotInfinite
 
 __all__ = [
@@ -37,7 +37,12 @@ operator(torch=parametrised(functional.leaky_relu, "alpha"))(LeakyRelu)
 operator(torch=parametrised(functional.elu, "alpha"), overflow=False)(Elu)
 
 
-@operator(torch=elementwise(lambda x, slope: torch.where(x < 0, slope * x, x)))
+def _prelu(x: Tensor, slope: Tensor) -> Tensor:
+    # Exact, since one of the two is 0, and three times as fast as a choice by `torch.where`.
+    return torch.relu(x) - slope * torch.relu(-x)
+
+
+@operator(torch=elementwise(_prelu))
 class PRelu(Operation):
     """https://onnx.ai/onnx/operators/onnx__PRelu.html."""
 
@@ -127,12 +132,14 @@ class Shrink(Operation):
 
 
 def _clip(op: Operation, x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
-    if low is None and high is None:
-        return x
-    lowest, highest = constant_scalar(op.min, rank=x.ndim), constant_scalar(op.max, rank=x.ndim)
-    if (low is None or lowest is not None) and (high is None or highest is not None):
-        return torch.clamp(x, lowest, highest)
-    return torch.clamp(x, None if low is None else low.to(x.dtype), None if high is None else high.to(x.dtype))
+    if x.is_floating_point():
+        # Twice as fast by numbers as by tensors.
+        lowest, highest = (constant_scalar(bound, rank=x.ndim) for bound in (op.min, op.max))
+        if (low is None or lowest is not None) and (high is None or highest is not None):
+            return x if low is high is None else torch.clamp(x, lowest, highest)
+    # The bounds of old opsets are float32 attributes whatever the type of x.
+    bounds = [None if bound is None else bound.to(x.dtype) for bound in (low, high)]
+    return widened(torch.clamp)(x, *bounds) if any(b is not None for b in bounds) else x
 
 
 @operator(torch=_clip, operands=("x", "min", "max"), renamed={"input": "x"}, overflow=False)

@@ -51,11 +51,12 @@ def widened(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     Exact for sums, products and bits; for quotients and comparisons while the operands are below 2^63.
     """
 
-    def evaluate(*operands: Tensor) -> Tensor:
-        dtype = operands[0].dtype
+    def evaluate(first: Tensor, *rest: Tensor | None) -> Tensor:
+        dtype = first.dtype
         if dtype not in _WIDER:
-            return function(*operands)
-        result = function(*(x.to(_WIDER.get(x.dtype, x.dtype)) for x in operands))
+            return function(first, *rest)
+        operands = (None if x is None else x.to(_WIDER.get(x.dtype, x.dtype)) for x in (first, *rest))
+        result = function(*operands)
         return result.to(dtype) if result.dtype is _WIDER[dtype] else result
 
     return evaluate

@@ -37,9 +37,14 @@ class Where(Operation):
     """https://onnx.ai/onnx/operators/onnx__Where.html."""
 
 
+def _shift_right(x: Tensor, y: Tensor) -> Tensor:
+    # The highest bit of an uint64 is the sign of its int64, which an arithmetic shift would repeat.
+    low_bits = torch.iinfo(x.dtype).max >> (y - 1).clamp_min(0)
+    return torch.where(y > 0, (x >> y) & low_bits, x)
+
+
 def _shift(op: Operation, x: Tensor, y: Tensor) -> Tensor:
-    function = torch.bitwise_left_shift if op.direction == "LEFT" else torch.bitwise_right_shift
-    return widened(function)(x, y)
+    return widened(torch.bitwise_left_shift if op.direction == "LEFT" else _shift_right)(x, y)
 
 
 @operator(torch=_shift, overflow=False)

@@ -70,6 +70,8 @@ def _sum(x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
 
 
 def _mean(x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
+    if not x.numel():
+        return _sum(x, dims, keepdim)
     return torch.mean(_floating(x), dims, keepdim)
 
 
