@@ -1,0 +1,125 @@
+"""ONNX's own node tests, run through read and evaluate."""
+
+from __future__ import annotations
+
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+from onnx.backend.test.case.node import collect_testcases
+
+import ranum_falsify.operators  # noqa: F401 - fills the registry
+from ranum_falsify.errors import ModelError
+from ranum_falsify.network import find, read
+
+__all__ = ["COMPOUND", "cases_by_operator", "is_left_out", "left_out", "problem"]
+
+COMPOUND = "compound"
+"""Group of the cases with several nodes: functions of ONNX written out."""
+
+_LIST = Path(__file__).with_name("left_out.txt")
+
+
+@cache
+def left_out() -> Mapping[str, str]:
+    """Return why cases are expected to fail, by name or pattern."""
+    lines = (line.partition("#")[0].strip() for line in _LIST.read_text(encoding="utf-8").splitlines())
+    pairs = (line.partition(":") for line in lines if line)
+    return {name.strip(): reason.strip() for name, _, reason in pairs}
+
+
+def is_left_out(name: str) -> bool:
+    """Tell whether a case is expected to fail."""
+    return any(fnmatchcase(name, pattern) for pattern in left_out())
+
+
+@cache
+def cases_by_operator() -> Mapping[str, Mapping[str, Any]]:
+    """Return the cases of operators that have a row: by operator, then by name."""
+    groups: dict[str, dict[str, Any]] = defaultdict(dict)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        cases = collect_testcases(None)
+    for case in cases:
+        if all(find(node.op_type, node.domain) is not None for node in _nodes(case.model.graph)):
+            nodes = case.model.graph.node
+            groups[nodes[0].op_type if len(nodes) == 1 else COMPOUND][case.name] = case
+    return groups
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _nodes(attribute.g)
+
+
+def problem(case: Any) -> str | None:
+    """Return in one line why a case fails, None where it passes.
+
+    A case runs as it is and, where its operators read operands as shapes or axes, with those as constants.  Inputs
+    without elements are always constants: the reader takes a dimension of 0 for a symbolic one.
+    """
+    inputs = [_array(value) for value in case.data_sets[0][0]]
+    outputs = [_array(value) for value in case.data_sets[0][1]]
+    given = dict(zip([i.name for i in case.model.graph.input], inputs, strict=False))
+    empty = {name for name, value in given.items() if isinstance(value, np.ndarray) and not value.size}
+    found = _attempt(case, given, outputs, empty)
+    static = (_static_inputs(case.model.graph) & set(given)) | empty
+    return found if found is None or static == empty else _attempt(case, given, outputs, static)
+
+
+def _array(value: Any) -> Any:
+    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+
+
+def _static_inputs(graph: onnx.GraphProto) -> set[str]:
+    """Return the inputs that rows read as arrays; of a written-out function, all its integer inputs."""
+    if len(graph.node) > 1:
+        floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+        return {i.name for i in graph.input if i.type.tensor_type.elem_type not in floats}
+    node = graph.node[0]
+    spec = find(node.op_type, node.domain)
+    assert spec is not None
+    names = {name for name, operand in zip(node.input, spec.operands, strict=False) if operand in spec.static}
+    return names & {i.name for i in graph.input}
+
+
+def _attempt(case: Any, given: Mapping[str, Any], outputs: Sequence[Any], fixed: set[str]) -> str | None:
+    try:
+        graph = read(case.model, fixed={name: given[name] for name in fixed})
+        results = graph(*(given[name] for name in graph.input_names), squeeze=False)
+    except ModelError as error:
+        return str(error)
+    rows = [find(node.op_type, node.domain) for node in case.model.graph.node]
+    values = not any(row is not None and row.random for row in rows)
+    for name, ours, theirs in zip(graph.output_names, results, outputs, strict=True):
+        if found := _difference(ours, theirs, case, values=values):
+            return f"output {name}: {found}"
+    return None
+
+
+def _difference(ours: np.ndarray, theirs: Any, case: Any, *, values: bool) -> str | None:
+    if not isinstance(theirs, np.ndarray | np.generic):
+        return f"{type(theirs).__name__} expected"
+    if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
+        return f"{ours.dtype}{ours.shape}, {theirs.dtype}{theirs.shape} expected"
+    if not values:
+        return None
+    rtol, atol = case.rtol, case.atol
+    if ours.dtype.itemsize == 2 and ours.dtype.kind not in "iu":
+        # The tolerances of the cases are below the rounding errors of 16-bit types.
+        step = float(ml_dtypes.finfo(ours.dtype).eps)
+        rtol, atol = max(rtol, 4 * step), max(atol, 2 * step)
+    if ours.dtype.kind not in "biuc":
+        ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
+    close = np.isclose(ours, theirs, rtol=rtol, atol=atol, equal_nan=True)
+    return None if close.all() else f"{(~close).sum()} of {close.size} elements differ"

@@ -1,0 +1,33 @@
+"""The node tests of the installed onnx package, for every operator that has a row."""
+
+from fnmatch import fnmatchcase
+
+import pytest
+
+from ranum_falsify.network import supported
+from tests.conformance.node_cases import COMPOUND, cases_by_operator, is_left_out, left_out, problem
+
+GROUPS = [*sorted(spec.op_type for spec in supported()), COMPOUND]
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_cases_of_operator(group: str) -> None:
+    cases = cases_by_operator().get(group)
+    if not cases:
+        pytest.skip(f"onnx has no node test of {group}")
+    problems = {name: problem(case) for name, case in cases.items()}
+    failed = [f"{name}: {found}" for name, found in problems.items() if found and not is_left_out(name)]
+    passed = [f"{name}: passes, yet is left out" for name, found in problems.items() if not found and is_left_out(name)]
+    assert not failed + passed, "\n".join(failed + passed)
+
+
+@pytest.mark.parametrize("pattern", left_out())
+def test_entry_of_the_list_is_needed(pattern: str) -> None:
+    assert left_out()[pattern], "the list must say why"
+    assert any(fnmatchcase(name, pattern) for cases in cases_by_operator().values() for name in cases)
+
+
+def test_most_cases_count() -> None:
+    names = [name for cases in cases_by_operator().values() for name in cases]
+    assert len(names) > 1000
+    assert sum(map(is_left_out, names)) < len(names) / 8
