@@ -123,10 +123,11 @@ class Graph(OperationGraph):
         uses = Counter(id(operand) for op in self.order for operand in operands_in(op))
         uses.update(id(op) for op in self.output_operations)
         values: dict[int, Any] = {id(op): x for op, x in zip(self.inputs, inputs, strict=True)}
+        device = inputs[0].device if inputs else torch.get_default_device()
 
         def value(operand: Operation | np.ndarray | None) -> Value:
             if isinstance(operand, np.ndarray):
-                return to_torch(operand)
+                return to_torch(operand).to(device)
             result: Value = None if operand is None else values[id(operand)]
             return result
 
@@ -222,7 +223,7 @@ class Graph(OperationGraph):
     def _positions(self) -> tuple[dict[int, int], dict[int, int]]:
         """Return each operation's position from the front (0, 1, ...) and from the back (-1, -2, ...).
 
-        An output selection has that of its operation; inputs that no output depends on have none.
+        From the front, an output selection has that of its operation; inputs that no output depends on have none.
         """
         longest = {id(op): 1 for op in self.output_operations}
         shortest = dict(longest)
@@ -236,7 +237,7 @@ class Graph(OperationGraph):
                 shortest[id(operand)] = min(shortest.get(id(operand), near), near)
         for op in self.order:
             if isinstance(op, OutputSelect):
-                longest[id(op)], shortest[id(op)] = longest[id(op.operation)], shortest[id(op.operation)]
+                longest[id(op)] = longest[id(op.operation)]
         depth = max(longest.values())
         front = {key: depth - distance for key, distance in longest.items()}
         return front, {key: -distance for key, distance in shortest.items()}

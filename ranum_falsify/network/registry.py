@@ -145,7 +145,8 @@ def operator(
     schema, or `x` for a single input.  An attribute of an older opset whose name is an operand fills that operand.
 
     Raises:
-        ValueError: The operator has a row already, or a static or constrained name is no operand.
+        ValueError: ONNX has no such operator, it has a row already, a static or constrained name is no operand, or
+            an operand has the name of a property of DNNV's operations, which would hide it.
     """
 
     def register(node: type[Operation]) -> type[Operation]:
@@ -153,10 +154,11 @@ def operator(
         if (domain, op_type) in _ROWS:
             raise ValueError(f"operator {op_type} has a row already")
         history = _history(op_type, domain)
+        if not history:
+            raise ValueError(f"operator {op_type} is unknown to ONNX in domain {domain!r}")
         newest = history[-1]
         names = tuple(operands) if operands else _default_operands(newest)
-        if unknown := set(static) - set(names):
-            raise ValueError(f"operator {op_type}: static {sorted(unknown)} are no operands; they are {names}")
+        _check_names(node, names, static, (*valid, *gradient_valid))
         renames = dict(renamed or {})
         if operands is None and names == ("x",):
             renames.setdefault(newest.inputs[0].name, "x")
@@ -182,6 +184,19 @@ def operator(
         return node
 
     return register
+
+
+def _check_names(
+    node: type[Operation], names: Sequence[str], static: Sequence[str], constraints: Sequence[Constraint]
+) -> None:
+    if hidden := [name for name in names if hasattr(Operation, name)]:
+        raise ValueError(f"operator {node.__name__}: operand {hidden[0]!r} is a member of Operation; pass operands=")
+    # Conditions over several operands name none; a variadic operand's parts are `x_0`, `x_1`.
+    constrained = {str(getattr(constraint, "operand", "output")) for constraint in constraints}
+    constrained = {name for name in constrained if not name.startswith(("output", f"{names[-1]}_"))}
+    for kind, used in (("static", set(static)), ("constrained", constrained)):
+        if unknown := used - set(names):
+            raise ValueError(f"operator {node.__name__}: {kind} {sorted(unknown)} are no operands; they are {names}")
 
 
 def _is_variadic(schema: onnx.defs.OpSchema) -> bool:

@@ -15,6 +15,6 @@ def _einsum(op: Operation, *inputs: Tensor) -> Tensor:
     return torch.einsum(op.equation.replace(" ", ""), *inputs)
 
 
-@operator(torch=_einsum)
+@operator(torch=_einsum, operands=("x",))
 class Einsum(Operation):
     """https://onnx.ai/onnx/operators/onnx__Einsum.html."""

@@ -108,6 +108,10 @@ FORMS: dict[str, tuple[int, str]] = {
         " { y = GRU <hidden_size = 1> (x, w, r, , , h) }",
     ),
     "einsum": (13, "g (float[2,3] x, float[3,2] z) => (float[2,2] y) { y = Einsum <equation = \"ij,jk->ik\"> (x, z) }"),
+    "einsum-constant": (
+        13,
+        "g (float[2] x) => (float[2] y) <float[2,2] w = {1, 2, 3, 4}> { y = Einsum <equation = \"ij,j->i\"> (w, x) }",
+    ),
     "input-is-output": (13, "g (float[2] x) => (float[2] x, float[2] y) { y = Neg (x) }"),
     "constant-output": (17, "g (float[2] x) => (float[2] y, float[2] c) <float[2] c = {1, 2}> { y = Add (x, c) }"),
     "intermediate-output": (13, "g (float[2] x) => (float[2] t, float[2] y) { t = Neg (x) y = Abs (t) }"),
