@@ -21,6 +21,7 @@ __all__ = [
     "check_structure",
     "fixed_model",
     "freed_model",
+    "inlined",
     "load_model",
     "names_captured",
     "names_read",
@@ -52,9 +53,21 @@ def load_model(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{path}: cannot be loaded ({_first_line(error)}); export it again") from error
     if not model.graph.node and not model.graph.output:
         raise ModelError(f"{path}: holds no graph; give the path of an ONNX model")
-    if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
-    return model
+    return inlined(model)
+
+
+def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model without local functions: their bodies stand where they were called.
+
+    Raises:
+        ModelError: A function calls itself, or its body does not fit its call.
+    """
+    if not model.functions:
+        return model
+    try:
+        return onnx.inliner.inline_local_functions(model)
+    except (onnx.checker.ValidationError, RuntimeError, ValueError) as error:
+        raise ModelError(f"local functions cannot be inlined ({_first_line(error)}); export the model again") from error
 
 
 def _first_line(error: Exception) -> str:
@@ -98,6 +111,7 @@ def names_captured(node: onnx.NodeProto) -> list[str]:
     captured: set[str] = set()
     for graph in attribute_graphs(node):
         inner = {item.name for item in (*graph.input, *graph.initializer)}
+        inner |= {sparse.values.name for sparse in graph.sparse_initializer}
         inner |= {name for child in graph.node for name in child.output}
         reads = [name for child in graph.node for name in names_read(child)]
         reads += [output.name for output in graph.output]

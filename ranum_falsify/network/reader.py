@@ -26,6 +26,7 @@ from ranum_falsify.network.model_file import (
     check_structure,
     fixed_model,
     freed_model,
+    inlined,
     load_model,
     names_captured,
     names_read,
@@ -56,7 +57,7 @@ def read(
     Raises:
         ModelError: The model cannot be read; one line says why and what to do.
     """
-    model = source if isinstance(source, onnx.ModelProto) else load_model(Path(source))
+    model = inlined(source) if isinstance(source, onnx.ModelProto) else load_model(Path(source))
     options = ReadOptions(dims=dict(dims or {}), free=tuple(free), fixed=dict(fixed or {}))
     where = "model" if isinstance(source, onnx.ModelProto) else str(source)
     try:
@@ -81,9 +82,7 @@ class _Reader:
     def graph(self) -> Graph:
         order = check_structure(self.model.graph)
         self._refuse_unsupported(self.model.graph)
-        scope = Scope({i.name: constant(_array(i)) for i in self.model.graph.initializer})
-        for sparse in self.model.graph.sparse_initializer:
-            scope[sparse.values.name] = constant(_dense(sparse))
+        scope = Scope(_initializers(self.model.graph))
         inputs = self._inputs(scope)
         if self.unused_dims:
             known = ", ".join(sorted(self._symbolic())) or "none"
@@ -229,7 +228,7 @@ class _Reader:
     def _inline(self, node: onnx.NodeProto, condition: bool, scope: Scope) -> None:
         wanted = "then_branch" if condition else "else_branch"
         graph = next(a.g for a in node.attribute if a.name == wanted)
-        inner = scope.child({i.name: constant(_array(i)) for i in graph.initializer})
+        inner = scope.child(_initializers(graph))
         names = [output.name for output in graph.output]
         self._build(check_structure(graph, outer=frozenset(scope.names())), inner, names)
         for outer_name, name in zip(node.output, names, strict=True):
@@ -242,7 +241,7 @@ class _Reader:
         captured = [name for name in names_captured(node) if not scope[name].is_constant]
         fields["captured"] = tuple(scope[name].source for name in captured)
         for attribute, graph in sorted(graphs.items()):
-            inner = scope.child({i.name: constant(_array(i)) for i in graph.initializer})
+            inner = scope.child(_initializers(graph))
             inputs = []
             for name in captured:
                 example = scope[name].tensor()
@@ -284,6 +283,11 @@ class _Reader:
             unique = f"{name}_{count}"
         self.names.add(unique)
         return unique
+
+
+def _initializers(graph: onnx.GraphProto) -> dict[str, Traced]:
+    dense = {tensor.name: constant(_array(tensor)) for tensor in graph.initializer}
+    return dense | {sparse.values.name: constant(_dense(sparse)) for sparse in graph.sparse_initializer}
 
 
 def _element_type(info: onnx.ValueInfoProto) -> np.dtype:
