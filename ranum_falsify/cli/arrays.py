@@ -23,7 +23,7 @@ def load_array(path: Path) -> np.ndarray:
         array = np.load(path, allow_pickle=False)
     except FileNotFoundError as error:
         raise UsageError(f"{path}: no such file; give the path of an .npy file") from error
-    except (OSError, ValueError, EOFError, SyntaxError, MemoryError, OverflowError, TypeError) as error:
+    except Exception as error:  # a broken header makes NumPy fail in any way
         raise UsageError(f"{path}: not an .npy file, or truncated; write it with numpy.save") from error
     if not isinstance(array, np.ndarray):
         raise UsageError(f"{path}: holds several arrays; give one .npy file for each input")

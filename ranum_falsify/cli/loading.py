@@ -112,7 +112,11 @@ def load(
     sizes = _dims_by_network(networks, dims or {})
     graphs: dict[str, Graph] = {name: read(path, dims=sizes[name]) for name, path in networks.items()}
     was_read = time.monotonic()
-    problem = reduce(phi, graphs)
+    try:
+        problem = reduce(phi, graphs)
+    except PropertyError as error:
+        # The reduction knows no files.
+        raise PropertyError(f"{property_path}: {str(error).removeprefix('property: ')}") from error
     return Loaded(
         problem=problem,
         notices=tuple(notice for graph in graphs.values() for notice in graph.notices),

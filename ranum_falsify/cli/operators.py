@@ -11,6 +11,7 @@ import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.cli.options import OperatorsOptions
 from ranum_falsify.network import OperatorSpec, supported
 from ranum_falsify.network.model_file import OLDEST_OPSET
+from ranum_falsify.network.registry import schema_of
 from ranum_falsify.validity import Finite
 
 __all__ = ["OperatorRow", "markdown_table", "rows", "run"]
@@ -86,10 +87,8 @@ def _opsets(spec: OperatorSpec) -> tuple[int, int] | None:
 
 
 def _in_force(op_type: str, domain: str, opset: int) -> bool:
-    try:
-        return not onnx.defs.get_schema(op_type, opset, domain).deprecated
-    except onnx.defs.SchemaError:
-        return False
+    schema = schema_of(op_type, domain, opset)
+    return schema is not None and not schema.deprecated
 
 
 def _row(spec: OperatorSpec, opsets: tuple[int, int]) -> OperatorRow:

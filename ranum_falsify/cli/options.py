@@ -236,14 +236,16 @@ def _parse_falsify(arguments: Sequence[str]) -> FalsifyOptions:
         )
     if given.cuda and given.device not in (_DEFAULT.device, "cuda"):
         raise UsageError(f"--cuda and --device {given.device} contradict each other; give one of them")
+    settings = words.settings(given.settings, given.backend)
+    ours = _own_settings(settings.pop("pgd", {}))
     config = SearchConfig(
-        n_starts=given.n_starts,
-        n_steps=given.n_steps,
+        n_starts=ours.get("n_starts", given.n_starts),
+        n_steps=ours.get("n_steps", given.n_steps),
         seed=given.seed,
         timeout=None if given.timeout is None or math.isinf(given.timeout) else given.timeout,
         device="cuda" if given.cuda else given.device,
         backend=tuple(given.backend),
-        parameters=words.settings(given.settings, given.backend),
+        parameters=settings,
         reach=given.reach,
         processors=given.processors,
     )
@@ -260,6 +262,24 @@ def _parse_falsify(arguments: Sequence[str]) -> FalsifyOptions:
         list_operators=given.list_operators,
         verbosity=given.verbosity,
     )
+
+
+def _own_settings(values: Mapping[str, object]) -> dict[str, int]:
+    """Return the settings of our own back end, which also have options of their own.
+
+    Raises:
+        UsageError: There is no such setting, or it has no such value.
+    """
+    converters = {"n_starts": words.whole(-1), "n_steps": words.whole(0)}
+    settings = {}
+    for name, value in values.items():
+        if name not in converters:
+            raise UsageError(f"--set pgd {name}: pgd has no such parameter; it has {', '.join(converters)}")
+        try:
+            settings[name] = converters[name](str(value))
+        except argparse.ArgumentTypeError as error:
+            raise UsageError(f"--set pgd {name}: {error}") from error
+    return settings
 
 
 def _parse_replay(arguments: Sequence[str]) -> ReplayOptions:
