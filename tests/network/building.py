@@ -13,9 +13,12 @@ from numpy.typing import NDArray
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.network import Graph
 
-__all__ = ["Array", "assert_same_structure", "chain", "draw", "parse", "run"]
+__all__ = ["HEADS", "Array", "assert_same_structure", "chain", "draw", "floats", "parse", "run", "types"]
 
 Array = NDArray[Any]
+
+HEADS = "g (float[4] x) => (float[2] p, float[2] q) { t = Neg(x) a, b = Split(t) p = Exp(a) m = Abs(b) q = Sqrt(m) }"
+"""Two heads behind a Split, as text for :func:`parse` at opset 13."""
 
 
 def parse(text: str, opset: int = 17) -> onnx.ModelProto:
@@ -35,6 +38,16 @@ def chain(op_types: Sequence[str], opset: int = 17) -> onnx.ModelProto:
     ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (2, 3)) for name in ("x", "y")]
     graph = onnx.helper.make_graph(nodes, "chain", ends[:1], ends[1:])
     return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=8)
+
+
+def floats(values: Sequence[float]) -> Array:
+    """Return a float32 array."""
+    return np.array(values, np.float32)
+
+
+def types(graph: Graph) -> list[str]:
+    """Return the types of a graph's nodes in topological order."""
+    return [type(op).__name__ for op in graph.nodes]
 
 
 def draw(graph: Graph, seed: int = 0) -> list[Array]:
