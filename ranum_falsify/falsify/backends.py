@@ -55,7 +55,8 @@ class BackendSearch:
     def _load(self, method: str) -> Callable[..., Any]:
         falsifier = upstream.load("dnnf.falsifier")
         if method in _PACKAGES and not getattr(falsifier, f"{method}_backend"):
-            raise BackendError(f"--backend {self.name}: {method} is not installed; run: pip install {_PACKAGES[method]}")
+            package = _PACKAGES[method]
+            raise BackendError(f"--backend {self.name}: {package} is not installed; run: pip install {package}")
         function: Callable[..., Any] = getattr(falsifier, method)
         return function
 

@@ -35,7 +35,8 @@ def bisect(
         starts: Points to pair up, `(batch, *shape)` per input.
         visit: Sees margins `(batch, 1)` and inputs after each evaluation; returns whether to stop.
     """
-    position = next(i for i, call in enumerate(context.problem.calls) if call is context.problem.goals[target.goal].call)
+    wanted = context.problem.goals[target.goal].call
+    position = next(i for i, call in enumerate(context.problem.calls) if call is wanted)
     if context.problem.calls[position].variables != tuple(v.name for v in context.problem.inputs):
         return
     observe = _Observer(BatchedModel(context.models[position]), target)

@@ -44,7 +44,8 @@ class ClauseSearch:
         round_number = 0
         while self.counterexample is None and not self.context.budget.expired:
             for number, region in enumerate(regions):
-                self.context.report(Progress(stage="search", done=number / len(regions), text=f"round {round_number + 1}"))
+                text = f"round {round_number + 1}"
+                self.context.report(Progress(stage="search", done=number / len(regions), text=text))
                 self._round(objective, region, first=round_number == 0)
                 if self.counterexample is not None or self.context.budget.expired:
                     return

@@ -97,7 +97,7 @@ class TorchConverter(_PytorchConverter):
         return Step(op, function, operands, slot, several=len(op.output_names) > 1)
 
     def _override(self, op: Operation) -> Callable[..., Any] | None:
-        """Return what a subclass's `visit_<Op>` says; DNNF's own methods, which are not ONNX's semantics, are passed over."""
+        """Return what a subclass's `visit_<Op>` says; DNNF's own methods deviate from ONNX and are passed over."""
         for cls in type(self).__mro__[: type(self).__mro__.index(TorchConverter)]:
             if method := cls.__dict__.get(f"visit_{type(op).__name__}"):
                 return method(self, op)  # type: ignore[no-any-return]
@@ -133,7 +133,11 @@ class TorchModel(torch.nn.Module):
     """
 
     def __init__(
-        self, graph: Graph, steps: dict[int, Step], slots: dict[int, int], constants: Sequence[Tensor | np.ndarray | None]
+        self,
+        graph: Graph,
+        steps: dict[int, Step],
+        slots: dict[int, int],
+        constants: Sequence[Tensor | np.ndarray | None],
     ) -> None:
         super().__init__()
         self.graph = graph
@@ -157,7 +161,7 @@ class TorchModel(torch.nn.Module):
         return self._alongside is not None
 
     def _apply(self, *args: Any, **kwargs: Any) -> TorchModel:
-        super()._apply(*args, **kwargs)
+        super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
         for position, value in enumerate(self._host):
             if isinstance(value, Tensor):
                 self._host[position] = getattr(self, f"constant_{position}")

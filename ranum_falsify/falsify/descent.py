@@ -52,7 +52,7 @@ class Descent:
         signed = torch.arange(count, device=device) % 2 == 0
         self._signed = [signed.reshape(-1, *([1] * (x.dim() - 1))) for x in starts]
         self._scale = [
-            sizes_now.to(x.dtype).reshape(-1, *([1] * (x.dim() - 1))) * _half_width(box) if x.is_floating_point() else None
+            _column(sizes_now, x) * _half_width(box) if x.is_floating_point() else None
             for x, box in zip(starts, boxes, strict=True)
         ]
         self.steps = 0
@@ -83,6 +83,11 @@ class Descent:
             for moment in (self._first[i], self._second[i]):
                 if moment is not None:
                     moment.masked_fill_(mask, 0)
+
+
+def _column(values: Tensor, like: Tensor) -> Tensor:
+    """Return one value per sample in a shape that broadcasts with the samples."""
+    return values.to(like.dtype).reshape(-1, *([1] * (like.dim() - 1)))
 
 
 def _half_width(box: Box) -> Tensor:

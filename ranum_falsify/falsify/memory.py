@@ -22,7 +22,7 @@ _TENSORS_PER_VALUE = 3
 def bytes_per_sample(graphs: Iterable[Graph]) -> int:
     """Return an upper estimate of the memory that one sample takes, forward and backward."""
     details = (d for graph in graphs for d in graph.details.values())
-    activations = sum(int(np.prod(d.shape, dtype=np.int64)) * d.dtype.itemsize for d in details)
+    activations: int = sum(int(np.prod(d.shape, dtype=np.int64)) * d.dtype.itemsize for d in details)
     return max(1, activations * _TENSORS_PER_VALUE)
 
 

@@ -83,7 +83,7 @@ class Objective:
             for i, chunk in enumerate(self._chunks(inputs))
         ]
         columns = zip(*(part.gradients for part in parts), strict=True)
-        gradients = tuple(None if column[0] is None else torch.cat([g for g in column if g is not None]) for column in columns)
+        gradients = tuple(None if c[0] is None else torch.cat([g for g in c if g is not None]) for c in columns)
         return Evaluated(torch.cat([part.margins for part in parts]), gradients)
 
     def _differentiate(self, inputs: Sequence[Tensor], assigned: Tensor | None) -> Evaluated:

@@ -29,6 +29,12 @@ _OVERFLOW_ROOM = 60.0
 _OVERFLOW_TARGETS = 16
 """Overflow targets that share the round."""
 
+_PATIENCE = 30
+"""Steps without progress on any of a round's targets after which the round ends."""
+
+_PROGRESS = 0.01
+"""What counts as progress: this share of the best margin."""
+
 _REFUSALS = 5
 """Candidates of a target that ONNX Runtime may refuse before the search turns to others."""
 
@@ -74,11 +80,12 @@ class OperatorSearch:
         """Search all regions."""
         if self.context.config.n_starts == 0 or not self.states:
             return
+        passes = (self._portfolio, self._wide, self._deep, self._bisection, self._near_misses, self._overflow)
         endless = self.context.config.n_starts < 0
         first = True
         while first or (endless and self._open() and not self.context.budget.expired):
             for region in self.context.regions():
-                for part in (self._portfolio, self._wide, self._deep, self._bisection, self._near_misses, self._overflow):
+                for part in passes:
                     if self.context.budget.expired:
                         return
                     part(region, first)
@@ -98,18 +105,18 @@ class OperatorSearch:
     def _count(self) -> int:
         return self.context.config.n_starts if self.context.config.n_starts > 0 else 100
 
-    def _open(self, *, overflow: bool = False) -> list[_State]:
+    def _open(self, *, remote: bool = False) -> list[_State]:
         """States of targets whose operator is not found yet."""
         return [
             state
             for state in self.states
-            if state.target.is_overflow == overflow
+            if state.target.is_remote == remote
             and (state.target.goal, state.target.op.name) not in self.found
             and state.refused < _REFUSALS
         ]
 
     def _portfolio(self, region: Region, first: bool) -> None:
-        states = self._open() + self._open(overflow=True)
+        states = self._open() + self._open(remote=True)
         self._report("starts", 0.0)
         if states:
             starts = self.context.starts(region, self._count, first=first)
@@ -141,7 +148,7 @@ class OperatorSearch:
                 starts = self.context.starts(region, self._count, first=first)
                 if state.points:
                     starts = [torch.cat([p, x[1:]]) for p, x in zip(state.points, starts, strict=True)]
-                bisect(self.context, state.target, region, starts, lambda m, x, s=state: self._visit([s], m, x))
+                bisect(self.context, state.target, region, starts, partial(self._visit, [state]))
 
     def _near_misses(self, region: Region, first: bool) -> None:
         for state in self._open():
@@ -150,7 +157,8 @@ class OperatorSearch:
                 self._confirm(state, state.points, 0)
 
     def _overflow(self, region: Region, first: bool) -> None:
-        near = sorted(self._open(overflow=True), key=lambda s: s.best)[:_OVERFLOW_TARGETS]
+        """Descend on what needs an overflow where one is in sight."""
+        near = sorted(self._open(remote=True), key=lambda s: s.best)[:_OVERFLOW_TARGETS]
         near = [state for state in near if state.best < _OVERFLOW_ROOM]
         self._report("overflow", 0.9)
         self._descend(region, near, first=False)
@@ -165,8 +173,19 @@ class OperatorSearch:
             if state.points and position < self._count:
                 starts = [_with_row(x, position, p) for x, p in zip(starts, state.points, strict=True)]
         objective = self.context.objective([s.target for s in states])
-        assigned = assigned.to(self.context.device)
-        descend(self.context, objective, region, starts, assigned, lambda m, x: self._visit(states, m, x))
+        waited = 0
+        goals = [state.best for state in states]
+
+        def visit(margins: Tensor, inputs: Sequence[Tensor]) -> bool:
+            nonlocal waited
+            done = self._visit(states, margins, inputs)
+            waited += 1
+            for i, state in enumerate(states):
+                if state.best < goals[i] - _PROGRESS * abs(goals[i]):
+                    goals[i], waited = state.best, 0
+            return done or waited >= _PATIENCE
+
+        descend(self.context, objective, region, starts, assigned.to(self.context.device), visit)
 
     # candidates -------------------------------------------------------------------------------------------------
 
@@ -213,7 +232,8 @@ class OperatorSearch:
         if known is not None and (known.reach == "output" or finding.reach != "output"):
             return
         targets = [s.target for s in self.states if s.target.goal == number and s.target.op.name == name]
-        constraint = next((t.constraint for t in targets if not t.is_overflow or finding.kind == "inf"), None)
+        targets.sort(key=lambda target: target.is_remote)
+        constraint = targets[0].constraint if targets else None
         self.found[number, name] = OperatorResult(
             network=goal.call.network,
             node=name,

@@ -13,6 +13,7 @@ from torch import Tensor
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.falsify.converter import Probe
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
+from ranum_falsify.network.order import operands_in
 from ranum_falsify.properties.problem import ValidityGoal
 from ranum_falsify.validity import Constraint, Finite
 
@@ -28,17 +29,15 @@ class Target:
         op: The operator.
         spec: Its row.
         constraint: The condition.
+        is_remote: Whether no descent on it is worthwhile unless something overflows first: the generic overflow
+            condition, and conditions that only an infinite operand violates where no constant is infinite.
     """
 
     goal: int
     op: Operation
     spec: OperatorSpec
     constraint: Constraint
-
-    @property
-    def is_overflow(self) -> bool:
-        """Whether it is the generic overflow condition."""
-        return isinstance(self.constraint, Finite)
+    is_remote: bool
 
 
 def targets_of(position: int, goal: ValidityGoal) -> list[Target]:
@@ -49,6 +48,7 @@ def targets_of(position: int, goal: ValidityGoal) -> list[Target]:
     """
     graph = goal.call.graph
     _check_names(goal, graph)
+    infinite = _below_infinity(graph)
     targets = []
     for op in graph.nodes:
         spec = spec_of(op)
@@ -61,8 +61,24 @@ def targets_of(position: int, goal: ValidityGoal) -> list[Target]:
             conditions += list(spec.gradient_valid)  # type: ignore[arg-type]
         if spec.overflow and _writes_floats(graph, op):
             conditions.append(Finite())
-        targets += [Target(position, op, spec, condition) for condition in conditions]
+        for condition in conditions:
+            remote = isinstance(condition, Finite) or (condition.needs_infinity and id(op) not in infinite)
+            targets.append(Target(position, op, spec, condition, remote))
     return targets
+
+
+def _below_infinity(graph: Graph) -> set[int]:
+    """Return the operations that an infinite constant can reach, by `id`."""
+    reached: set[int] = set()
+    for op in graph.order:
+        if any(id(operand) in reached for operand in operands_in(op)) or _reads_infinity(op):
+            reached.add(id(op))
+    return reached
+
+
+def _reads_infinity(op: Operation) -> bool:
+    constants = (value for value in op.__dict__.values() if isinstance(value, np.ndarray) and value.dtype.kind == "f")
+    return any(bool(np.isinf(value).any()) for value in constants)
 
 
 def _check_names(goal: ValidityGoal, graph: Graph) -> None:
@@ -71,7 +87,8 @@ def _check_names(goal: ValidityGoal, graph: Graph) -> None:
         for name in wanted or ():
             if name not in known:
                 some = ", ".join(sorted(known)[:12])
-                raise PropertyError(f"no_invalid_input: network {goal.call.network} has no {what} {name!r}; it has {some}")
+                where = f"no_invalid_input: network {goal.call.network}"
+                raise PropertyError(f"{where} has no {what} {name!r}; it has {some}")
 
 
 def _writes_floats(graph: Graph, op: Operation) -> bool:
@@ -115,5 +132,5 @@ def _named(spec: OperatorSpec, operands: Sequence[Tensor], outputs: Sequence[Ten
 
 def _least(margin: Tensor) -> Tensor:
     if margin.numel() == 0:
-        return torch.full((), torch.inf, dtype=torch.float32, device=margin.device)
-    return torch.nan_to_num(margin, nan=torch.inf, posinf=torch.inf, neginf=-torch.inf).amin().float()
+        return torch.full((), torch.inf, dtype=torch.float64, device=margin.device)
+    return torch.nan_to_num(margin, nan=torch.inf, posinf=torch.inf, neginf=-torch.inf).amin().double()

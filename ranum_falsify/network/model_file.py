@@ -20,7 +20,7 @@ __all__ = [
     "attribute_graphs",
     "check_structure",
     "fixed_model",
-    "freed_model",
+    "freed_model", "is_given",
     "inlined",
     "load_model",
     "names_captured",
@@ -90,6 +90,11 @@ def opset_of(model: onnx.ModelProto) -> int:
             "convert it with onnx.version_converter or install a newer onnx"
         )
     return int(versions[0])
+
+
+def is_given(dim: onnx.TensorShapeProto.Dimension) -> bool:
+    """Tell whether a dimension has a size; a name, nothing, or a negative number stand for a symbolic one."""
+    return bool(dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0)
 
 
 def attribute_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:

@@ -119,7 +119,7 @@ class _Reader:
             raise ModelError(f"input {info.name!r} has no shape; export the model with input shapes")
         shape = []
         for axis, dim in enumerate(info.type.tensor_type.shape.dim):
-            if dim.dim_value > 0 and not dim.dim_param:
+            if is_given(dim):
                 shape.append(dim.dim_value)
                 continue
             place = f"{info.name}:{axis}"
@@ -139,7 +139,7 @@ class _Reader:
     def _symbolic(self) -> Iterable[str]:
         for info in self.model.graph.input:
             for axis, dim in enumerate(info.type.tensor_type.shape.dim):
-                if dim.dim_value <= 0:
+                if not is_given(dim):
                     yield dim.dim_param or f"{info.name}:{axis}"
 
     # nodes ------------------------------------------------------------------------------------------------------
