@@ -199,7 +199,11 @@ def _add_search(group: argparse._ArgumentGroup) -> None:
         help="of all random choices (default: %(default)s)",
     )
     group.add_argument(
-        "--timeout", type=words.seconds, metavar="SECONDS", help="end the search with the best answer so far"
+        "--timeout",
+        type=words.seconds,
+        default=_DEFAULT.timeout,
+        metavar="SECONDS",
+        help="end the search with the best answer so far (default: %(default)g; inf for no limit)",
     )
     group.add_argument(
         "--device",

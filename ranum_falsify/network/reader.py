@@ -26,6 +26,7 @@ from ranum_falsify.network.model_file import (
     check_structure,
     fixed_model,
     freed_model,
+    is_given,
     inlined,
     load_model,
     names_captured,
@@ -164,7 +165,10 @@ class _Reader:
         domain = "" if node.domain == "ai.onnx" else node.domain
         opset = self.opset if domain == "" else self.opsets.get(domain, 1)
         schema = schema_of(node.op_type, domain, opset)
-        return None if schema is None or schema.deprecated else schema
+        if schema is None or not schema.deprecated:
+            return schema
+        # GroupNormalization was deprecated as soon as it was defined, yet models have it and ONNX Runtime runs it.
+        return schema if schema_of(node.op_type, domain, schema.since_version - 1) is None else None
 
     def _build(self, order: Sequence[onnx.NodeProto], scope: Scope, keep: Sequence[str]) -> None:
         reads = [list(names_read(node)) for node in order]
