@@ -48,7 +48,7 @@ def activations_of(op: Operation, default: Sequence[str], directions: int) -> li
         UnsupportedAttributeError: The node names too few functions, or one that the standard does not know.
     """
     wanted = len(default) * directions
-    names = list(op.activations or default * directions)[:wanted]
+    names = list(op.activations or [*default] * directions)[:wanted]
     if len(names) < wanted:
         raise UnsupportedAttributeError(f"attribute activations names {len(names)} functions, {wanted} are needed")
     alphas, betas = list(op.activation_alpha or ()), list(op.activation_beta or ())

@@ -76,11 +76,11 @@ def _batch_normalized(op: Operation, x: Tensor, scale: Tensor, bias: Tensor, mea
 
 
 def _batch_variance(op: Operation, operands: Operands) -> Tensor:
-    variance = operands["variance"]
+    variance: Tensor = operands["variance"]
     if op.training_mode:
         x = operands["x"]
         variance = x.to(variance.dtype).var((0, *range(2, x.ndim)), correction=0)
-    return variance + op.epsilon
+    return variance + float(op.epsilon)
 
 
 operator(
@@ -106,11 +106,11 @@ def _rows(op: Operation, x: Tensor) -> Tensor:
 
 def _row_variance(op: Operation, operands: Operands) -> Tensor:
     x = next(operands[name] for name in ("x", "input") if name in operands)
-    return _rows(op, x).var(-1, correction=0) + op.epsilon
+    return _rows(op, x).var(-1, correction=0) + float(op.epsilon)
 
 
 def _row_square(op: Operation, operands: Operands) -> Tensor:
-    return _rows(op, operands["x"]).square().mean(-1) + op.epsilon
+    return _rows(op, operands["x"]).square().mean(-1) + float(op.epsilon)
 
 
 def _normalised(op: Operation, x: Tensor) -> Tensor:
@@ -146,7 +146,7 @@ def _layer_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor | No
 def _rms_normalization(op: Operation, x: Tensor, scale: Tensor) -> Tensor:
     wide = _stashed(op, x)
     over = tuple(range(op.axis if op.axis >= 0 else x.ndim + op.axis, x.ndim))
-    root = (wide.square().mean(over, keepdim=True) + op.epsilon).sqrt()
+    root = (wide.square().mean(over, keepdim=True) + float(op.epsilon)).sqrt()
     return (wide / root).to(x.dtype) * scale
 
 
@@ -202,7 +202,8 @@ def _lp_normalization(op: Operation, x: Tensor) -> Tensor:
 
 
 def _norm(op: Operation, operands: Operands) -> Tensor:
-    return torch.linalg.vector_norm(operands["input"], op.p, dim=op.axis)
+    norm: Tensor = torch.linalg.vector_norm(operands["input"], op.p, dim=op.axis)
+    return norm
 
 
 @operator(
@@ -221,11 +222,12 @@ def _divisor(op: Operation, x: Tensor) -> Tensor:
     """Return what is raised to `beta`: the bias and a share of the sum of squares of the nearest channels."""
     before = (op.size - 1) // 2
     squares = functional.pad(x.square(), (0, 0) * (x.ndim - 2) + (before, op.size - 1 - before))
-    return op.bias + op.alpha / op.size * squares.unfold(1, op.size, 1).sum(-1)
+    sums = squares.unfold(1, op.size, 1).sum(-1)
+    return sums * float(op.alpha / op.size) + float(op.bias)
 
 
 def _lrn(op: Operation, x: Tensor) -> Tensor:
-    return x / _divisor(op, x) ** op.beta
+    return x / _divisor(op, x).pow(float(op.beta))
 
 
 def _divisor_margin(op: Operation, operands: Operands) -> Tensor:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from dnnv.nn import Operation
@@ -17,7 +19,11 @@ from ranum_falsify.validity import Condition, Operands
 
 __all__ = ["GlobalLpPool", "GlobalMaxPool", "LpPool"]
 
-_MAX = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
+_MAX: dict[int, Callable[..., Any]] = {
+    1: functional.max_pool1d,
+    2: functional.max_pool2d,
+    3: functional.max_pool3d,
+}
 _AVERAGE = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}
 
 
@@ -116,7 +122,8 @@ def _lp_pool(op: Operation, x: Tensor) -> Tensor:
 
 
 def _global_lp_pool(op: Operation, x: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(x, op.p, dim=tuple(range(2, x.ndim)), keepdim=True)
+    norm: Tensor = torch.linalg.vector_norm(x, op.p, dim=tuple(range(2, x.ndim)), keepdim=True)
+    return norm
 
 
 def _norm_above_zero(op: Operation, operands: Operands) -> Tensor:

@@ -93,9 +93,9 @@ def _layer(
     starts = [_start(given, x, r, batch_first) for given in initial]
     outputs, states = [], []
     for i in range(w.shape[0]):
-        halves = (None, None) if bias is None else bias[i].chunk(2)
+        of_input, of_recurrence = (None, None) if bias is None else bias[i].chunk(2)
         reverse = op.direction == "reverse" or i == 1
-        direction = Direction(x, w[i], r[i], *halves, reverse, lengths)
+        direction = Direction(x, w[i], r[i], of_input, of_recurrence, reverse, lengths)
         shown, state = run(direction, tuple(start[i] for start in starts), i)
         outputs.append(shown)
         states.append(state)

@@ -125,5 +125,6 @@ def windowed(x: Tensor, dim: int, axis: Axis) -> Tensor:
         return x.unfold(dim, axis.kernel, axis.stride).narrow(dim, 0, axis.count)
     starts = torch.arange(axis.count, device=x.device) * axis.stride
     positions = starts[:, None] + torch.arange(axis.kernel, device=x.device) * axis.dilation
-    picked = x.index_select(dim, positions.reshape(-1)).unflatten(dim, (axis.count, axis.kernel))
-    return picked.movedim(dim + 1, -1)
+    read = x.index_select(dim, positions.reshape(-1))
+    shape = (*x.shape[:dim], axis.count, axis.kernel, *x.shape[dim + 1 :])
+    return read.reshape(shape).movedim(dim + 1, -1)

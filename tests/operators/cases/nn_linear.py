@@ -70,7 +70,12 @@ CASES = [
     OperatorCase(
         op_type="MatMulInteger",
         name="zero-points",
-        inputs=[Spread((2, 4), np.uint8, 0, 255), Spread((4, 3), np.uint8, 0, 255), np.uint8(12), np.uint8(200)],
+        inputs=[
+            Spread((2, 4), np.uint8, 0, 255),
+            Spread((4, 3), np.uint8, 0, 255),
+            np.array(12, np.uint8),
+            np.array(200, np.uint8),
+        ],
         gradient=False,
     ),
     OperatorCase(
