@@ -35,9 +35,13 @@ class Circuit:
         wires = [builder.wire(root) for root in roots]
         self._leaves = builder.leaves()
         self._layers = builder.layers()
-        self._has_disjunction = any(step.any for layer in self._layers for step in layer)
-        columns = [builder.positions(wire) for wire in wires]
-        self._roots = _Index(np.concatenate([*columns, np.empty(0, np.int64)]))
+        columns = np.concatenate([np.empty(0, np.int64), *(builder.positions(wire) for wire in wires)])
+        self._roots = _Index(columns)
+        # The common case, all roots from one step, needs no tensor of everything.
+        ends = builder.size - len(columns) if self._layers and len(self._layers[-1]) == 1 else -1
+        self._ends_with_step = bool(
+            ends >= 0 and self._layers[-1][0].count == len(columns) and (columns == np.arange(ends, builder.size)).all()
+        )
 
     def margins(self, frame: Frame) -> Tensor:
         """Return the roots' margins `(batch, roots)`."""
@@ -54,9 +58,11 @@ class Circuit:
             parts = [torch.zeros(frame.batch, 0, dtype=torch.float64, device=frame.device)]
         margins = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
         losses = margins
-        for layer in self._layers:
+        for number, layer in enumerate(self._layers, 1):
             steps = [step.run(margins, losses) for step in layer]
-            separate = losses is not margins or self._has_disjunction
+            if number == len(self._layers) and self._ends_with_step:
+                return steps[0]
+            separate = losses is not margins or any(step.any for step in layer)
             merged = torch.cat([margins, *(margin for margin, _ in steps)], 1)
             losses = torch.cat([losses, *(loss for _, loss in steps)], 1) if separate else merged
             margins = merged
@@ -75,7 +81,9 @@ class _Index:
         self._tensors: dict[torch.device, Tensor] = {}
 
     def take(self, values: Tensor) -> Tensor:
-        if self._consecutive:
+        if self._consecutive and self._start == 0 and self.index.size == values.shape[1]:
+            columns = values
+        elif self._consecutive:
             columns = values.narrow(1, self._start, self.index.size)
         else:
             if values.device not in self._tensors:
@@ -89,6 +97,7 @@ class _Step:
 
     def __init__(self, any_: bool, index: np.ndarray) -> None:
         self.any = any_
+        self.count = len(index)
         self.index = _Index(index)
 
     def run(self, margins: Tensor, losses: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,32 +119,38 @@ class _Leaf:
     def __init__(self, kind: Kind, negated: bool, left: Term, right: Term) -> None:
         self.kind = kind
         self.negated = negated
-        self.both_vary = not isinstance(left, Const) and not isinstance(right, Const)
         self.size = int(np.prod(np.broadcast_shapes(left.shape, right.shape)))
         self.arg = _arg_equality(kind, left, right)
         self.left, self.right = left, right
         # The sign is chosen so that the last operation is the strict one's subtraction of EPS.
         first, second = (left, right) if negated and kind != "==" else (right, left)
-        self.difference = Elementwise("-", self._difference, first, second)
-        self.strict = (kind == "<") != negated
-
-    def _difference(self, a: Tensor, b: Tensor) -> Tensor:
-        if self.both_vary:
+        if not isinstance(left, Const) and not isinstance(right, Const):
             # Infinity equals itself, but their difference is NaN.
-            a, b = a.clamp(-_LARGEST, _LARGEST), b.clamp(-_LARGEST, _LARGEST)
-        return a - b
+            first, second = _bounded(first), _bounded(second)
+        self.difference = Elementwise("-", torch.sub, first, second)
+        self.strict = (kind == "<") != negated
 
     def margins(self, frame: Frame) -> Tensor:
         if self.arg is not None:
             margin = self.arg.margins(frame)
             return (-margin - EPS if self.negated else margin).reshape(margin.shape[0], -1)
         margin = frame.value(self.difference)
-        margin = margin.reshape(margin.shape[0], -1)
+        if margin.dim() != 2:
+            margin = margin.reshape(margin.shape[0], -1)
         if self.kind == "==":
             margin = margin.abs() if self.negated else -margin.abs()
         if self.strict:
             margin = margin - EPS
         return margin.nan_to_num(nan=torch.inf if self.negated else -torch.inf, posinf=torch.inf, neginf=-torch.inf)
+
+
+def _bounded(term: Term) -> Term:
+    """Return the term with infinities replaced by the largest numbers; once for all elements of a term."""
+    if isinstance(term, Gather):
+        return Gather(_bounded(term.base), term.index)
+    if term.bounded is None:
+        term.bounded = Elementwise("clamp", lambda value: value.clamp(-_LARGEST, _LARGEST), term)
+    return term.bounded
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +173,7 @@ def _lead(arg: Arg, frame: Frame, index: Tensor) -> Tensor:
     """Return the score at `index` less the highest other score, both without NaN; -1 for an impossible index."""
     scores = arg.scores(frame).nan_to_num(nan=_LARGEST, posinf=_LARGEST, neginf=-_LARGEST)
     index = torch.broadcast_to(index, scores.shape[:-1])
-    chosen = index.round().clamp(0, arg.choices - 1).to(torch.int64)[..., None]
+    chosen = index.nan_to_num(nan=0).round().clamp(0, arg.choices - 1).to(torch.int64)[..., None]
     others = scores.scatter(-1, chosen, -torch.inf).amax(-1)
     lead = scores.gather(-1, chosen)[..., 0] - others
     return torch.where(index == chosen[..., 0], lead, torch.full_like(lead, -1.0))
@@ -245,6 +260,7 @@ class _Builder:
         self._singles: list[_GoalLeaf | _TruthLeaf] = []
         self._junctions: list[tuple[bool, list[_Wire]]] = []
         self._junction_positions: dict[int, int] = {}
+        self.size = 0
 
     def wire(self, formula: Formula) -> _Wire:
         """Return what carries the formula's margin."""
@@ -302,6 +318,7 @@ class _Builder:
                     self._junction_positions[number] = next_position
                     next_position += 1
             result.append(steps)
+        self.size = next_position
         return result
 
     def positions(self, wire: _Wire) -> np.ndarray:

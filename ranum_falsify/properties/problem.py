@@ -166,12 +166,10 @@ class Problem:
         margins, loss = self.circuit.evaluate(env, evaluator)
         n = len(self.clauses)
         positive = torch.finfo(loss.dtype).tiny
-        clauses = margins[:, :n]
-        return Margins(
-            clauses=clauses,
-            loss=torch.where(clauses < 0, clauses, loss[:, :n] + positive),
-            penalties=margins[:, n:],
-        )
+        penalties = margins[:, n:]
+        if self.penalties:
+            margins, loss = margins[:, :n], loss[:, :n]
+        return Margins(clauses=margins, loss=torch.where(margins < 0, margins, loss + positive), penalties=penalties)
 
     def arguments(self, call: NetworkCall, env: Mapping[str, Tensor], evaluator: Evaluator) -> tuple[Tensor, ...]:
         """Return what `call` is applied to, each `(batch, *input_shape)` in the graph's input dtype."""

@@ -111,10 +111,13 @@ class Term:
 
     Attributes:
         shape: Shape without the batch dimension.
+        operands: The terms it is computed from.
+        bounded: The term without infinities, once it was asked for.
     """
 
     shape: tuple[int, ...]
     operands: tuple[Term, ...] = ()
+    bounded: Term | None = None
 
     def compute(self, frame: Frame) -> Tensor:
         """Return the value `(batch, *shape)` in float64."""
@@ -289,8 +292,10 @@ class Gather(Term):
         value = frame.value(self.base)
         if frame.device not in self._indices:
             self._indices[frame.device] = torch.from_numpy(np.array(self.index).reshape(-1)).to(frame.device)
-        flat = value.reshape(value.shape[0], -1).index_select(1, self._indices[frame.device])
-        return flat.reshape(value.shape[0], *self.shape)
+        if value.dim() != 2:
+            value = value.reshape(value.shape[0], -1)
+        flat = value.index_select(1, self._indices[frame.device])
+        return flat if len(self.shape) == 1 else flat.reshape(value.shape[0], *self.shape)
 
     @cached_property
     def affine(self) -> Affine | None:
