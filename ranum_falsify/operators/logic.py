@@ -37,14 +37,16 @@ class Where(Operation):
     """https://onnx.ai/onnx/operators/onnx__Where.html."""
 
 
-def _shift_right(x: Tensor, y: Tensor) -> Tensor:
-    # The highest bit of an uint64 is the sign of its int64, which an arithmetic shift would repeat.
+def _shift_right_unsigned(x: Tensor, y: Tensor) -> Tensor:
+    # The highest bit of an uint64 is the sign of its int64, which the shift of signed integers repeats.
     low_bits = torch.iinfo(x.dtype).max >> (y - 1).clamp_min(0)
     return torch.where(y > 0, (x >> y) & low_bits, x)
 
 
 def _shift(op: Operation, x: Tensor, y: Tensor) -> Tensor:
-    return widened(torch.bitwise_left_shift if op.direction == "LEFT" else _shift_right)(x, y)
+    if op.direction == "LEFT":
+        return widened(torch.bitwise_left_shift)(x, y)
+    return widened(_shift_right_unsigned if x.dtype is torch.uint64 else torch.bitwise_right_shift)(x, y)
 
 
 @operator(torch=_shift, overflow=False)

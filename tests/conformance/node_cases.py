@@ -66,16 +66,14 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 def problem(case: Any) -> str | None:
     """Return in one line why a case fails, None where it passes.
 
-    A case runs as it is and, where its operators read operands as shapes or axes, with those as constants.  Inputs
-    without elements are always constants: the reader takes a dimension of 0 for a symbolic one.
+    A case runs as it is and, where its operators read operands as shapes or axes, with those as constants.
     """
     inputs = [_array(value) for value in case.data_sets[0][0]]
     outputs = [_array(value) for value in case.data_sets[0][1]]
     given = dict(zip([i.name for i in case.model.graph.input], inputs, strict=False))
-    empty = {name for name, value in given.items() if isinstance(value, np.ndarray) and not value.size}
-    found = _attempt(case, given, outputs, empty)
-    static = (_static_inputs(case.model.graph) & set(given)) | empty
-    return found if found is None or static == empty else _attempt(case, given, outputs, static)
+    found = _attempt(case, given, outputs, set())
+    static = _static_inputs(case.model.graph) & set(given)
+    return found if found is None or not static else _attempt(case, given, outputs, static)
 
 
 def _array(value: Any) -> Any:
