@@ -12,7 +12,8 @@ __all__ = ["Einsum"]
 
 
 def _einsum(op: Operation, *inputs: Tensor) -> Tensor:
-    return torch.einsum(op.equation.replace(" ", ""), *inputs)
+    # Sums of integers become int64 in torch.
+    return torch.einsum(op.equation.replace(" ", ""), *inputs).to(inputs[0].dtype)
 
 
 @operator(torch=_einsum, operands=("x",))

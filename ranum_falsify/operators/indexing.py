@@ -18,6 +18,7 @@ from torch import Tensor
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.registry import operator
 from ranum_falsify.network.tensors import to_numpy
+from ranum_falsify.operators.unsigned import moves_unsigned
 
 __all__ = ["GatherElements", "GatherND", "NonZero", "OneHot", "Scatter", "ScatterElements", "ScatterND", "Unique"]
 
@@ -29,6 +30,7 @@ def _wrapped(indices: Tensor, size: int) -> Tensor:
     return torch.remainder(indices, max(size, 1))
 
 
+@moves_unsigned
 def _gather(op: Operation, x: Tensor, indices: Tensor) -> Tensor:
     axis = op.axis % x.ndim
     positions = _wrapped(indices, x.shape[axis])
@@ -36,6 +38,7 @@ def _gather(op: Operation, x: Tensor, indices: Tensor) -> Tensor:
     return taken.reshape(x.shape[:axis] + indices.shape + x.shape[axis + 1 :])
 
 
+@moves_unsigned
 def _gather_elements(op: Operation, x: Tensor, indices: Tensor) -> Tensor:
     return torch.gather(x, op.axis, _wrapped(indices, x.shape[op.axis]).long())
 
@@ -48,6 +51,7 @@ def _flat_index(indices: Tensor, sizes: Sequence[int]) -> Tensor:
     return flat
 
 
+@moves_unsigned
 def _gather_nd(op: Operation, x: Tensor, indices: Tensor) -> Tensor:
     batch_dims, depth = op.batch_dims or 0, indices.shape[-1]
     batch, sizes = x.shape[:batch_dims], x.shape[batch_dims : batch_dims + depth]
@@ -70,11 +74,13 @@ def _scattered(x: Tensor, axis: int, indices: Tensor, updates: Tensor, reduction
     return torch.scatter_reduce(x, axis, indices, updates, _REDUCTIONS[reduction], include_self=True)
 
 
+@moves_unsigned
 def _scatter_elements(op: Operation, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     positions = _wrapped(indices, x.shape[op.axis]).long()
     return _scattered(x, op.axis, positions, updates, getattr(op, "reduction", None))
 
 
+@moves_unsigned
 def _scatter_nd(op: Operation, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     depth = indices.shape[-1]
     sizes, rest = x.shape[:depth], math.prod(x.shape[depth:])

@@ -16,7 +16,7 @@ from ranum_falsify.errors import ModelError, UnsupportedAttributeError
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.sampling import Axis, Sampling, Taps, taps_of
 
-__all__ = ["Upsample"]
+__all__ = ["Upsample", "resampled"]
 
 _OPSET_10 = Sampling(
     mode="nearest", transform="asymmetric", nearest="simple", cubic_a=-0.75, exclude_outside=False, antialias=False
@@ -62,7 +62,7 @@ def _resize(
 ) -> Tensor:
     axes = _axes(op, x.shape, _floats(roi), _floats(scales), _floats(sizes))
     if op.version < 11:
-        return _resampled(x, axes, Sampling(**(vars(_OPSET_10) | {"mode": op.mode})), 0.0)
+        return resampled(x, axes, Sampling(**(vars(_OPSET_10) | {"mode": op.mode})), 0.0)
     how = Sampling(
         mode=op.mode,
         transform=op.coordinate_transformation_mode,
@@ -71,12 +71,12 @@ def _resize(
         exclude_outside=bool(op.exclude_outside),
         antialias=bool(op.antialias),
     )
-    return _resampled(x, axes, how, op.extrapolation_value)
+    return resampled(x, axes, how, op.extrapolation_value)
 
 
 def _upsample(op: Operation, x: Tensor, scales: np.ndarray) -> Tensor:
     axes = _axes(op, x.shape, [], _floats(scales), [])
-    return _resampled(x, axes, Sampling(**(vars(_OPSET_10) | {"mode": op.mode})), 0.0)
+    return resampled(x, axes, Sampling(**(vars(_OPSET_10) | {"mode": op.mode})), 0.0)
 
 
 operator(torch=_resize, operands=("x", "roi", "scales", "sizes"), static=("roi", "scales", "sizes"), overflow=True)(
@@ -89,14 +89,21 @@ class Upsample(Operation):
     """https://onnx.ai/onnx/operators/onnx__Upsample.html."""
 
 
-def _resampled(x: Tensor, axes: dict[int, Axis], how: Sampling, extrapolation: float) -> Tensor:
+def resampled(x: Tensor, axes: dict[int, Axis], how: Sampling, extrapolation: float) -> Tensor:
+    """Return a tensor with some axes resized.
+
+    Args:
+        x: Any shape and element type; half precision and integers are interpolated in float32.
+        axes: The axes to resize, by number.
+        how: How each is sampled.
+        extrapolation: Value outside the input, where the transformation leaves it.
+    """
     if how.transform != "tf_crop_and_resize" and all(axis.before == axis.after for axis in axes.values()):
         # ONNX Runtime copies an input that keeps its shape, whatever the scales say.
         return x
     if how.mode == "nearest":
         working = x
     else:
-        # Half-precision and integer kernels interpolate in float32.
         working = x if x.dtype in (torch.float32, torch.float64) else x.float()
     arguments = _interpolation(tuple(x.shape), tuple(axes.items()), how)
     if arguments is not None and working.is_floating_point():

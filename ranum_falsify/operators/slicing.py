@@ -15,10 +15,12 @@ from torch import Tensor
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import ints
+from ranum_falsify.operators.unsigned import moves_unsigned
 
 __all__ = ["CenterCropPad", "Compress", "ReverseSequence", "Trilu"]
 
 
+@moves_unsigned
 def _slice(
     op: Operation,
     x: Tensor,
@@ -62,6 +64,11 @@ def _pad(
     if op.mode == "constant":
         value: Any = 0 if constant_value is None or not constant_value.size else constant_value.reshape(-1)[0].item()
         return _constant_pad(x, before, after, value)
+    return _extended(op, x, before, after)
+
+
+@moves_unsigned
+def _extended(op: Operation, x: Tensor, before: list[int], after: list[int]) -> Tensor:
     # Negative widths crop first; what is left is mirrored or repeated.
     x = _constant_pad(x, [min(w, 0) for w in before], [min(w, 0) for w in after], 0)
     for axis in range(x.ndim):
@@ -111,6 +118,7 @@ class CenterCropPad(Operation):
     """https://onnx.ai/onnx/operators/onnx__CenterCropPad.html."""
 
 
+@moves_unsigned
 def _trilu(op: Operation, x: Tensor, k: np.ndarray | None) -> Tensor:
     diagonal = 0 if k is None else int(k.reshape(-1)[0])
     diagonal = max(-(x.shape[-2] + 1), min(diagonal, x.shape[-1] + 1))
@@ -122,6 +130,7 @@ class Trilu(Operation):
     """https://onnx.ai/onnx/operators/onnx__Trilu.html."""
 
 
+@moves_unsigned
 def _compress(op: Operation, x: Tensor, condition: np.ndarray) -> Tensor:
     if op.axis is None:
         x, axis = x.reshape(-1), 0
@@ -136,6 +145,7 @@ class Compress(Operation):
     """https://onnx.ai/onnx/operators/onnx__Compress.html."""
 
 
+@moves_unsigned
 def _reverse_sequence(op: Operation, x: Tensor, sequence_lens: Tensor) -> Tensor:
     time = torch.arange(x.shape[op.time_axis], device=x.device)
     lengths = sequence_lens.unsqueeze(1)

@@ -27,6 +27,13 @@ CASES = [
     einsum("ab,bc,cd->ad", (2, 3), (3, 2), (2, 4), name="three"),
     OperatorCase(
         op_type="Einsum",
+        inputs=[Spread((2, 3), np.int32)],
+        attributes={"equation": "ij->"},
+        name="int32-sum",
+        gradient=False,
+    ),
+    OperatorCase(
+        op_type="Einsum",
         inputs=[Spread((2, 3), np.int64), Spread((3, 2), np.int64)],
         attributes={"equation": "ij,jk->ik"},
         name="int64",

@@ -68,6 +68,13 @@ CASES = [
     cut("empty", [3], [1], [0]),
     cut("empty-reverse", [1], [3], [0], [-1]),
     cut("int32", [1], [BIG], [1], [2], dtype=np.int32),
+    OperatorCase(
+        op_type="Slice",
+        inputs=[np.array([1, 2**16 - 1, 3], np.uint16), *(np.array([v]) for v in (-1, -9, 0, -1))],
+        name="uint16",
+        gradient=False,
+    ),
+    padded("uint64-edge", [1, 0, 2, 3], mode="edge", x=Spread((3, 4), np.uint64, low=0)),
     cut("opset-10", [1], [4], [0], [2], opset=10),
     cut("no-axes-but-steps", [0, 1], [5, 6], None, [2, 1]),
     OperatorCase(
