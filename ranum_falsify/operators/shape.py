@@ -72,7 +72,7 @@ def _tile(op: Operation, x: Tensor, repeats: np.ndarray) -> Tensor:
 
 
 def _concat(op: Operation, *parts: Tensor) -> Tensor:
-    return torch.cat(parts, dim=1 if op.axis is None else op.axis)
+    return torch.cat(parts, dim=op.axis)
 
 
 def _split(op: Operation, x: Tensor, split: np.ndarray | None) -> tuple[Tensor, ...]:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.network.registry import TorchFunction
-
 __all__ = ["moves_unsigned"]
 
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 
-def moves_unsigned(function: TorchFunction) -> TorchFunction:
+def moves_unsigned(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Make a row function that moves, adds, multiplies or compares elements take unsigned integers.
 
     Operands of the first one's type are read as the signed integers of the same bits, and the result is read back.
@@ -25,7 +24,7 @@ def moves_unsigned(function: TorchFunction) -> TorchFunction:
     """
 
     @functools.wraps(function)
-    def evaluate(op: Operation, x: Tensor, *rest: Any) -> Tensor | tuple[Tensor, ...]:
+    def evaluate(op: Operation, x: Tensor, *rest: Any) -> Tensor:
         signed = _SIGNED.get(x.dtype)
         if signed is None:
             return function(op, x, *rest)
@@ -33,8 +32,6 @@ def moves_unsigned(function: TorchFunction) -> TorchFunction:
         same = [
             item.view(signed) ^ flipped if isinstance(item, Tensor) and item.dtype == x.dtype else item for item in rest
         ]
-        result = function(op, x.view(signed) ^ flipped, *same)
-        assert isinstance(result, Tensor), "rows that move elements have one output"
-        return (result ^ flipped).view(x.dtype)
+        return (function(op, x.view(signed) ^ flipped, *same) ^ flipped).view(x.dtype)
 
     return evaluate
