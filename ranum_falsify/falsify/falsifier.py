@@ -14,12 +14,16 @@ from ranum_falsify.falsify.backends import BackendSearch
 from ranum_falsify.falsify.clauses import ClauseSearch
 from ranum_falsify.falsify.confirm import Confirmer
 from ranum_falsify.falsify.converter import convert
+from ranum_falsify.falsify.memory import bytes_per_sample
 from ranum_falsify.falsify.operator_search import OperatorSearch
 from ranum_falsify.falsify.result import Result
 from ranum_falsify.falsify.search import Budget, Progress, SearchContext
 from ranum_falsify.properties.problem import Problem
 
 __all__ = ["Progress", "falsify"]
+
+_SMALL_BATCH = 4 << 20
+"""Batches below this size in bytes run on one thread: handing work to others costs more than it saves."""
 
 _REPLAY_THREADS = 1
 """The search uses the other cores while a child process replays."""
@@ -46,8 +50,9 @@ def falsify(
     began = time.monotonic()
     budget = Budget(None if config.timeout is None else began + config.timeout)
     graphs = {id(call.graph): call.graph for call in problem.calls}
+    size = bytes_per_sample(graphs.values()) * abs(config.n_starts)
     interrupted = ""
-    with Confirmer(list(graphs.values()), threads=_REPLAY_THREADS) as confirmer, _settings(config, device):
+    with Confirmer(list(graphs.values()), threads=_REPLAY_THREADS) as confirmer, _settings(config, device, size):
         modules = {key: convert(graph).to(device) for key, graph in graphs.items()}
         models = [modules[id(call.graph)] for call in problem.calls]
         report = progress or (lambda _: None)
@@ -112,14 +117,14 @@ def _device(name: str) -> torch.device:
 
 
 @contextmanager
-def _settings(config: SearchConfig, device: torch.device) -> Iterator[None]:
+def _settings(config: SearchConfig, device: torch.device, batch_bytes: int) -> Iterator[None]:
     """Seed torch's own generator, which random operators use, and set the threads; put both back afterwards."""
     threads = torch.get_num_threads()
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(config.seed)
-        if config.processors is not None:
-            torch.set_num_threads(config.processors)
+        wanted = threads if config.processors is None else config.processors
+        torch.set_num_threads(1 if batch_bytes < _SMALL_BATCH else wanted)
         try:
             yield
         finally:

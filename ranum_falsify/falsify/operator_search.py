@@ -17,6 +17,7 @@ from ranum_falsify.falsify.replay import Finding
 from ranum_falsify.falsify.result import Counterexample, OperatorResult
 from ranum_falsify.falsify.search import Progress, Region, SearchContext, descend
 from ranum_falsify.falsify.targets import Target, targets_of
+from ranum_falsify.network.tensors import to_torch
 
 __all__ = ["OperatorSearch"]
 
@@ -34,6 +35,9 @@ _PATIENCE = 30
 
 _PROGRESS = 0.01
 """What counts as progress: this share of the best margin."""
+
+_PARENTS = 4
+"""Counterexamples that are mixed with fresh points."""
 
 _REFUSALS = 5
 """Candidates of a target that ONNX Runtime may refuse before the search turns to others."""
@@ -80,7 +84,10 @@ class OperatorSearch:
         """Search all regions."""
         if self.context.config.n_starts == 0 or not self.states:
             return
-        passes = (self._portfolio, self._wide, self._deep, self._bisection, self._near_misses, self._overflow)
+        passes = (
+            *(self._portfolio, self._wide, self._deep, self._bisection, self._near_misses),
+            *(self._overflow, self._crossover),
+        )
         endless = self.context.config.n_starts < 0
         first = True
         while first or (endless and self._open() and not self.context.budget.expired):
@@ -162,6 +169,20 @@ class OperatorSearch:
         near = [state for state in near if state.best < _OVERFLOW_ROOM]
         self._report("overflow", 0.9)
         self._descend(region, near, first=False)
+
+    def _crossover(self, region: Region, first: bool) -> None:
+        """Mix counterexamples with fresh points, variable by variable: one violation often leads to the next."""
+        states = self._open() + self._open(remote=True)
+        if not states or len(region.boxes) < 2:
+            return
+        self._report("crossover", 0.95)
+        objective = self.context.objective([s.target for s in states])
+        known = {id(r.counterexample): r.counterexample for r in self.found.values() if r.counterexample}
+        for counterexample in list(known.values())[:_PARENTS]:
+            starts = self.context.starts(region, self._count, first=first)
+            arrays = (to_torch(counterexample.inputs[v.name]).to(self.context.device) for v in region.variables)
+            mixed = [_mixed(x, parent, self.context.generator) for x, parent in zip(starts, arrays, strict=True)]
+            self._visit(states, objective.evaluate(mixed).margins, mixed)
 
     def _descend(self, region: Region, states: Sequence[_State], *, first: bool) -> None:
         """Descend from a batch that the states' targets share, the best known points among its starts."""
@@ -279,6 +300,12 @@ class OperatorSearch:
 
     def _report(self, text: str, done: float) -> None:
         self.context.report(Progress(stage="search", done=done, text=f"{text} ({len(self.found)} found)"))
+
+
+def _mixed(x: Tensor, parent: Tensor, generator: torch.Generator) -> Tensor:
+    """Replace half of the samples, at random, by a known one."""
+    keep = torch.rand(len(x), generator=generator).to(x.device) < 0.5
+    return torch.where(keep.reshape(-1, *([1] * (x.dim() - 1))), x, parent)
 
 
 def _with_row(x: Tensor, position: int, row: Tensor) -> Tensor:
