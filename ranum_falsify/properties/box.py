@@ -152,13 +152,14 @@ class Box:
         low, high = _round(lower, False, dtype), _round(upper, True, dtype)
         between = low > high
         if between.any():
-            at = int(np.argmax(between))
-            if dtype.kind in "iub":
+            with np.errstate(over="ignore"):
+                nearest = (lower + (upper - lower) / 2).astype(dtype).astype(np.float64)
+            if dtype.kind in "iub" or np.isinf(nearest[between]).any():
+                at = int(np.argmax(between))
                 raise PropertyError(
                     f"property: no {dtype} value lies between the bounds {lower[at]:.9g} and {upper[at]:.9g} of "
                     f"{name!r}{_place(variable, at)}; widen them"
                 )
-            nearest = (lower + (upper - lower) / 2).astype(dtype).astype(np.float64)
             low, high = np.where(between, nearest, low), np.where(between, nearest, high)
         arrays = [_frozen(bound.astype(dtype).reshape(variable.shape)) for bound in (low, high)]
         return InputVariable(name=name, shape=variable.shape, dtype=dtype, lower=arrays[0], upper=arrays[1])
@@ -170,7 +171,7 @@ class Box:
         if not missing.any():
             return
         at = int(np.argmax(missing))
-        side = "lower and no upper" if no_lower[at] and no_upper[at] else "lower" if no_lower[at] else "upper"
+        side = " and no ".join(["lower"] * bool(no_lower.any()) + ["upper"] * bool(no_upper.any()))
         more = int(missing.sum()) - 1
         others = f" (nor {more} other elements)" if more and not missing.all() else ""
         place = "" if missing.all() else _place(variable, at)
@@ -194,11 +195,10 @@ def _place(variable: Variable, position: int) -> str:
 
 def _round(bound: np.ndarray, upper: bool | np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """Return float64 values that are values of `dtype`, upper bounds rounded down and lower ones up."""
-    if dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        return np.asarray(np.clip(np.where(upper, np.floor(bound), np.ceil(bound)), float(info.min), float(info.max)))
-    if dtype.kind == "b":
-        return np.asarray(np.clip(np.where(upper, np.floor(bound), np.ceil(bound)), 0, 1))
+    if dtype.kind in "iub":
+        least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        down, up = np.minimum(np.floor(bound), float(most)), np.maximum(np.ceil(bound), float(least))
+        return np.where(upper, down, up)
     with np.errstate(over="ignore"):
         rounded = bound.astype(dtype).astype(np.float64)
     outside = np.where(upper, rounded > bound, rounded < bound)

@@ -12,7 +12,7 @@ import builtins
 import difflib
 import gzip
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any
@@ -23,6 +23,7 @@ from dnnv.properties.parser.errors import ParserError
 
 from ranum_falsify.errors import PropertyError, RanumFalsifyError
 from ranum_falsify.properties import vnnlib
+from ranum_falsify.properties.walk import subexpressions
 
 __all__ = ["parse", "parse_dnnp"]
 
@@ -92,10 +93,13 @@ def parse_dnnp(text: str, path: Path, parameters: Mapping[str, str] | None = Non
         # A warning would be a second line, about code that was transformed beyond recognition.
         warnings.simplefilter("ignore")
         code = _compile(text, path)
-        with expressions.Context():
+        with expressions.Context() as context:
             phi = _run(code, path)
-    found = {e.name: e for e in _unique(phi) if isinstance(e, expressions.Parameter)}
-    _apply(found, parameters or {}, path)
+    declared = {
+        parameter.name: parameter for parameter in context._instance_cache.get(expressions.Parameter, {}).values()
+    }
+    used = {e.name for e in subexpressions(phi) if isinstance(e, expressions.Parameter)}
+    _apply(declared, used, parameters or {}, path)
     return phi
 
 
@@ -177,30 +181,17 @@ def _one_line(error: BaseException) -> str:
 # ------------------------------------------------------------------------------------------------------- parameters
 
 
-def _unique(phi: Expression) -> Iterable[Expression]:
-    seen: set[int] = set()
-    pending: list[Any] = [phi]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, Expression) and id(item) not in seen:
-            seen.add(id(item))
-            yield item
-            pending.extend(value for name, value in vars(item).items() if not name.startswith("_") and name != "ctx")
-        elif isinstance(item, dict):
-            pending.extend(item.values())
-        elif isinstance(item, list | tuple) and any(isinstance(part, Expression) for part in item):
-            pending.extend(item)
-
-
-def _apply(found: Mapping[str, Any], given: Mapping[str, str], path: Path) -> None:
-    for name in sorted(given.keys() - found.keys()):
-        known = ", ".join(sorted(found)) or "none"
-        near = difflib.get_close_matches(name, found, n=1)
+def _apply(declared: Mapping[str, Any], used: set[str], given: Mapping[str, str], path: Path) -> None:
+    for name in sorted(given.keys() - declared.keys()):
+        known = ", ".join(sorted(declared)) or "none"
+        near = difflib.get_close_matches(name, declared, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"its parameters: {known}"
         raise PropertyError(f"{path}: the property has no parameter {name!r}; {hint}")
-    for name, parameter in sorted(found.items()):
-        value = _converted(parameter, given[name], path) if name in given else _default(parameter, path)
-        parameter.concretize(value)
+    for name, parameter in sorted(declared.items()):
+        if name in given:
+            parameter.concretize(_converted(parameter, given[name], path))
+        elif name in used:
+            parameter.concretize(_default(parameter, path))
 
 
 def _default(parameter: Any, path: Path) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from ranum_falsify.properties.formula import (
 from ranum_falsify.properties.problem import InputVariable, Problem
 from ranum_falsify.properties.robustness import AllInputs, Interpreter, is_free_symbol, shorten
 from ranum_falsify.properties.terms import Choice, Term, Variable
+from ranum_falsify.properties.walk import subexpressions
 
 __all__ = ["reduce"]
 
@@ -100,7 +101,7 @@ def _quantified(phi: Expression) -> tuple[list[str], Expression]:
 
 
 def _check_networks(phi: Expression, networks: Mapping[str, Graph]) -> None:
-    mentioned = {e.identifier for e in _subexpressions(phi) if isinstance(e, Network)}
+    mentioned = {e.identifier for e in subexpressions(phi) if isinstance(e, Network)}
     text = ", ".join(sorted(mentioned)) or "none"
     for name in sorted(mentioned - networks.keys()):
         given = ", ".join(sorted(networks)) or "none"
@@ -109,24 +110,6 @@ def _check_networks(phi: Expression, networks: Mapping[str, Graph]) -> None:
     for name in sorted(networks.keys() - mentioned):
         hint = f"it mentions: {text}"
         raise PropertyError(f"property: network {name!r} was given, but the property does not mention it; {hint}")
-
-
-def _subexpressions(phi: Expression) -> Iterator[Expression]:
-    """Yield an expression and all its parts, each object once."""
-    seen: set[int] = set()
-    pending: list[Any] = [phi]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, Expression):
-            if id(item) in seen:
-                continue
-            seen.add(id(item))
-            yield item
-            pending.extend(value for name, value in vars(item).items() if not name.startswith("_") and name != "ctx")
-        elif isinstance(item, dict):
-            pending.extend(item.values())
-        elif isinstance(item, list | tuple) and any(isinstance(part, Expression) for part in item):
-            pending.extend(item)
 
 
 def _by_name(variables: Mapping[str, Variable | AllInputs]) -> dict[str, Variable]:
@@ -142,7 +125,7 @@ def _variables(body: Expression, names: list[str], interpreter: Interpreter) -> 
     """Find out shape and dtype of each variable: those of the network input that it is, or is part of."""
     direct: dict[str, tuple[Variable | AllInputs, str]] = {}
     indirect: dict[str, Variable] = {}
-    for call in (e for e in _subexpressions(body) if isinstance(e, Call)):
+    for call in (e for e in subexpressions(body) if isinstance(e, Call)):
         if not _is_network(call.function):
             continue
         graph = interpreter.visit(call.function)
@@ -156,7 +139,7 @@ def _variables(body: Expression, names: list[str], interpreter: Interpreter) -> 
             if is_free_symbol(arg) and arg.identifier in names:
                 _bind(direct, arg.identifier, Variable(arg.identifier, shape, dtype), call)
             else:
-                for part in _subexpressions(arg):
+                for part in subexpressions(arg):
                     if is_free_symbol(part) and part.identifier in names:
                         indirect.setdefault(part.identifier, Variable(part.identifier, shape, dtype))
     found: dict[str, Variable | AllInputs] = {**indirect, **{name: value for name, (value, _) in direct.items()}}
@@ -178,8 +161,9 @@ def _all_inputs(graph: Graph, name: str, names: list[str]) -> AllInputs:
 
 
 def _is_network(function: Any) -> bool:
-    """Whether a called expression can be a network: only then is it evaluated beforehand."""
-    return any(isinstance(part, Network) for part in _subexpressions(function))
+    """Whether a called expression can be a network: only then is it evaluated, before the variables are known."""
+    parts = list(subexpressions(function))
+    return any(isinstance(part, Network) for part in parts) and not any(map(is_free_symbol, parts))
 
 
 def _bind(

@@ -154,7 +154,7 @@ class Interpreter(ExpressionVisitor):
     # arithmetic -------------------------------------------------------------------------------------------------
 
     def _operation(self, name: str, torch_function: Any, numpy_function: Any, operands: list[Any], source: Any) -> Any:
-        if not any(isinstance(operand, _SYMBOLIC) for operand in operands):
+        if not any(map(_is_symbolic, operands)):
             return _guarded(source, lambda: numpy_function(*operands))
         terms = tuple(map(as_term, operands))
         key = (name, tuple(map(id, terms)))
@@ -258,7 +258,7 @@ class Interpreter(ExpressionVisitor):
             p, q = self.formula(expression.expr1), self.formula(expression.expr2)
             same = conjunction([disjunction([negate(p), q]), disjunction([p, negate(q)])])
             return negate(same) if negated else same
-        if not isinstance(first, Term) and not isinstance(second, Term):
+        if not _is_symbolic(first) and not _is_symbolic(second):
             return _guarded(expression, lambda: expression.__class__.OPERATOR(first, second))
         left, right = (second, first) if swap else (first, second)
         a, b = self._side(left, expression), self._side(right, expression)
@@ -308,7 +308,7 @@ class Interpreter(ExpressionVisitor):
             return self._apply(function, args, kwargs, expression)
         if getattr(function, "__name__", "") == "compose" and isinstance(getattr(function, "__self__", None), Graph):
             return self._compose(function, args, expression)
-        if any(isinstance(value, _SYMBOLIC) for value in (*args, *kwargs.values())):
+        if any(map(_is_symbolic, (*args, *kwargs.values()))):
             handler = numpy_functions.find(function)
             if handler is None:
                 known = ", ".join(numpy_functions.supported())
@@ -396,6 +396,11 @@ class Interpreter(ExpressionVisitor):
         if key not in self._goals:
             self._goals[key] = Goal(ValidityGoal(call=call, only=only, nodes=nodes, gradient=gradient))
         return self._goals[key]
+
+
+def _is_symbolic(value: Any) -> bool:
+    """Whether a value depends on the inputs; the outputs of a network with several are a tuple."""
+    return isinstance(value, _SYMBOLIC) or (type(value) is tuple and any(isinstance(part, Term) for part in value))
 
 
 def _guarded(expression: Any, compute: Callable[[], Any]) -> Any:
