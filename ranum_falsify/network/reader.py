@@ -195,15 +195,15 @@ class _Reader:
         fixed_shape = all(t is None or t.fixed_shape for t in operands) and spec.has_fixed_shape(
             [None if t is None else t.is_constant for t in operands]
         )
-        foldable = not spec.random and all(t is None or t.is_constant for t in operands)
+        op = make_node(spec, node.output[0], fields)
+        foldable = not spec.is_random(op) and all(t is None or t.is_constant for t in operands)
         if foldable or (spec.shape_only and fixed_shape):
-            op = make_node(spec, node.output[0], fields)
             for name, value in zip(node.output, self._run(node, spec, op, operands), strict=False):
                 scope[name] = constant(to_numpy(value))
             return
         op = make_node(spec, self._unique(node.name or f"{node.op_type}_{node.output[0]}"), fields)
         values = self._run(node, spec, op, operands)
-        if spec.random:
+        if spec.is_random(op):
             self.notices.append(f"node {op.name!r} ({node.op_type}) draws random numbers: results are nondeterministic")
         for index, (name, value) in enumerate(zip(node.output, values, strict=False)):
             if name:

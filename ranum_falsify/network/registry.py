@@ -53,6 +53,7 @@ class OperatorSpec:
         gradient_valid: Further conditions that keep the derivative finite.
         overflow: Whether finite operands can give an infinite output.
         random: Whether two runs on equal operands differ.
+        random_where: Tells of a node whether it is random, where not all nodes of the operator are.
         shape_only: Whether the output depends on the operands' shapes alone (`Shape`, `Size`).
         dynamic_shape: Whether the shape of the output depends on values of operands.
     """
@@ -69,6 +70,7 @@ class OperatorSpec:
     gradient_valid: tuple[Constraint, ...] = ()
     overflow: bool = True
     random: bool = False
+    random_where: Callable[[Operation], bool] | None = None
     shape_only: bool = False
     dynamic_shape: bool = False
     attributes: tuple[str, ...] = field(default=())
@@ -76,6 +78,10 @@ class OperatorSpec:
     def field_of(self, onnx_name: str) -> str:
         """Return the node's field for an ONNX input or attribute name."""
         return self.renamed.get(onnx_name, onnx_name.lower())
+
+    def is_random(self, op: Operation) -> bool:
+        """Tell whether two runs of a node on equal operands differ."""
+        return self.random or (self.random_where is not None and self.random_where(op))
 
     def operands_of(self, op: Operation) -> tuple[Any, ...]:
         """Return the operands of a node in order, a variadic one spread out; None where absent."""
@@ -135,6 +141,7 @@ def operator(
     variadic: bool | None = None,
     overflow: bool = True,
     random: bool = False,
+    random_where: Callable[[Operation], bool] | None = None,
     shape_only: bool = False,
     dynamic_shape: bool = False,
     domain: str = "",
@@ -175,6 +182,7 @@ def operator(
             gradient_valid=tuple(gradient_valid),
             overflow=overflow,
             random=random,
+            random_where=random_where,
             shape_only=shape_only,
             dynamic_shape=dynamic_shape,
             attributes=tuple(sorted({name for schema in history for name in schema.attributes})),

@@ -17,7 +17,7 @@ from onnx.backend.test.case.node import collect_testcases
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.errors import ModelError
-from ranum_falsify.network import find, read
+from ranum_falsify.network import find, read, spec_of
 
 __all__ = ["COMPOUND", "cases_by_operator", "is_left_out", "left_out", "problem"]
 
@@ -98,8 +98,7 @@ def _attempt(case: Any, given: Mapping[str, Any], outputs: Sequence[Any], fixed:
         results = graph(*(given[name] for name in graph.input_names), squeeze=False)
     except ModelError as error:
         return str(error)
-    rows = [find(node.op_type, node.domain) for node in case.model.graph.node]
-    values = not any(row is not None and row.random for row in rows)
+    values = not any(spec_of(op).is_random(op) for op in graph.nodes)
     for name, ours, theirs in zip(graph.output_names, results, outputs, strict=True):
         if found := _difference(ours, theirs, case, values=values):
             return f"output {name}: {found}"

@@ -20,7 +20,7 @@ import torch
 from onnx.reference import ReferenceEvaluator
 from torch import Tensor
 
-from ranum_falsify.network import Graph, OperatorSpec, find, read
+from ranum_falsify.network import Graph, OperatorSpec, find, read, spec_of
 from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.validity import Constraint, Finite
@@ -243,13 +243,18 @@ def check_values(case: OperatorCase) -> None:
     """Assert that the row agrees with the oracle in type, shape and values."""
     model, feeds = _model(case, case.arrays())
     theirs = _oracle(case, model, feeds)
-    ours = _as_tuple(read(model)(*feeds.values(), squeeze=False))
+    graph = read(model)
+    ours = _as_tuple(graph(*feeds.values(), squeeze=False))
     assert len(ours) == len(theirs)
     for mine, other in zip(ours, theirs, strict=True):
-        if case.spec.random:
+        if _is_random(graph):
             assert (mine.dtype, mine.shape) == (other.dtype, other.shape)
         else:
             compare(mine, other, case.tolerance)
+
+
+def _is_random(graph: Graph) -> bool:
+    return any(spec_of(op).is_random(op) for op in graph.nodes)
 
 
 def check_vmap(case: OperatorCase) -> None:
@@ -260,7 +265,7 @@ def check_vmap(case: OperatorCase) -> None:
     graph = read(_model(case, case.arrays())[0])
     stacked = [torch.stack([to_torch(feeds[name]) for feeds in batch]) for name in batch[0]]
     together = _samples(graph, stacked, batched=True)
-    if case.spec.random:
+    if _is_random(graph):
         return
     for ours, theirs in zip(together, _samples(graph, stacked, batched=False), strict=True):
         compare(to_numpy(ours), to_numpy(theirs), case.tolerance)
@@ -269,13 +274,16 @@ def check_vmap(case: OperatorCase) -> None:
 def _samples(graph: Graph, stacked: Sequence[Tensor], *, batched: bool) -> list[Tensor]:
     """Return outputs and input gradients for a batch of samples, at once or one by one."""
     leaves = [x.clone().requires_grad_(x.is_floating_point()) for x in stacked]
+    wanted = [x for x in leaves if x.requires_grad]
     if batched:
-        outputs = torch.func.vmap(lambda *xs: graph.evaluate(xs), randomness="different")(*leaves)
+        with warnings.catch_warnings():
+            # PyTorch warns where it runs samples one by one, which the search cannot afford.
+            warnings.filterwarnings("error" if wanted else "ignore", "There is a performance drop")
+            outputs = torch.func.vmap(lambda *xs: graph.evaluate(xs), randomness="different")(*leaves)
     else:
         rows = [graph.evaluate([x[i] for x in leaves]) for i in range(len(leaves[0]))]
         outputs = tuple(torch.stack(column) for column in zip(*rows, strict=True))
     smooth = [y for y in outputs if y.requires_grad]
-    wanted = [x for x in leaves if x.requires_grad]
     if not smooth or not wanted:
         return [y.detach() for y in outputs]
     total = torch.stack([(y * torch.linspace(0.5, 1.5, y.numel()).reshape(y.shape)).sum().float() for y in smooth])

@@ -24,7 +24,9 @@ def matmul(a: tuple[int, ...], b: tuple[int, ...], dtype: Any = np.float32, **re
     return OperatorCase(op_type="MatMul", name=name, inputs=inputs, gradient=gradient, **rest)
 
 
-def dropout(name: str, *rest: Any, opset: int, outputs: Any = 2, **attributes: Any) -> OperatorCase:
+def dropout(
+    name: str, *rest: Any, opset: int, outputs: Any = 2, gradient: bool = True, **attributes: Any
+) -> OperatorCase:
     return OperatorCase(
         op_type="Dropout",
         name=name,
@@ -32,6 +34,7 @@ def dropout(name: str, *rest: Any, opset: int, outputs: Any = 2, **attributes: A
         attributes=attributes,
         opset=opset,
         outputs=outputs,
+        gradient=gradient,
     )
 
 
@@ -100,6 +103,7 @@ CASES = [
     dropout("mask", opset=10, ratio=0.3),
     dropout("inference", RATIO, opset=13),
     dropout("not-training", RATIO, np.array(False), opset=22),
+    dropout("training", RATIO, TRAINING, opset=13, gradient=False),
     dropout("keeps-all", np.float32(0), TRAINING, opset=13),
 ]
 
