@@ -1,6 +1,9 @@
-"""No operator receives an invalid input, for any input in a box.
+"""No operator receives an invalid input, for any inputs in a box.
 
-One input: `ranum-falsify properties/no_invalid_input_box.py --network N networks/l2_normalise.onnx`
+x stands for all inputs of the network; `lb <= x[1] <= ub` would bound the second one alone.
+
+    ranum-falsify properties/no_invalid_input_box.py --network N networks/l2_normalise.onnx
+    ranum-falsify properties/no_invalid_input_box.py --network N networks/softmax_regression.onnx --prop.lb=0
 """
 
 from dnnv.properties import *

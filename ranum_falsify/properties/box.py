@@ -196,13 +196,20 @@ def _place(variable: Variable, position: int) -> str:
 def _round(bound: np.ndarray, upper: bool | np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """Return float64 values that are values of `dtype`, upper bounds rounded down and lower ones up."""
     if dtype.kind in "iub":
-        least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        down, up = np.minimum(np.floor(bound), float(most)), np.maximum(np.ceil(bound), float(least))
-        return np.where(upper, down, up)
+        least, most = (0.0, 1.0) if dtype.kind == "b" else _float_range(dtype)
+        down, up = np.minimum(np.floor(bound), most), np.maximum(np.ceil(bound), least)
+        return np.asarray(np.where(upper, down, up))
     with np.errstate(over="ignore"):
         rounded = bound.astype(dtype).astype(np.float64)
     outside = np.where(upper, rounded > bound, rounded < bound)
     return np.where(outside, _step(rounded, np.where(upper, -np.inf, np.inf), dtype), rounded)
+
+
+def _float_range(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """Return the extreme float64 values that an integer dtype holds; the largest int64 is none."""
+    info = np.iinfo(dtype)
+    most = float(info.max)
+    return float(info.min), most if int(most) <= info.max else float(np.nextafter(most, 0))
 
 
 def _step(value: np.ndarray, towards: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:

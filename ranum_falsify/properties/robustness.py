@@ -50,6 +50,10 @@ def shorten(expression: object, limit: int = 80) -> str:
 class AllInputs(tuple[Variable, ...]):
     """What x stands for in `N(x)` where N takes several inputs: all of them; `x[1]` is the second."""
 
+    def __getitem__(self, index: Any) -> Any:
+        picked = super().__getitem__(index)
+        return AllInputs(picked) if isinstance(index, slice) else picked
+
 
 _SYMBOLIC = (Term, AllInputs, Truth, Comparison, Goal, Junction)
 
