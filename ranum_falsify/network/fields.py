@@ -87,6 +87,8 @@ def fields_of(
     names = input_fields(spec, schema, len(node.input))
     for name, tensor_name in zip(names, node.input, strict=True):
         if spec.variadic and name == spec.operands[-1]:
+            if not tensor_name:
+                raise ModelError(f"node {node.name or node.op_type!r}: {node.op_type} leaves an input out among others")
             rest.append(traced[tensor_name])
         elif tensor_name:
             by_field[name] = traced[tensor_name]
@@ -142,5 +144,10 @@ def _check_required(
         missing = position >= len(node.input) or not node.input[position]
         if formal.option == single and missing:
             raise ModelError(f"node {node.name or node.op_type!r}: {node.op_type} needs input {formal.name!r}")
+    if not schema.min_output <= len(node.output) <= schema.max_output:
+        raise ModelError(
+            f"node {node.name or node.op_type!r}: {node.op_type} has {len(node.output)} outputs, "
+            f"allowed are {schema.min_output} to {schema.max_output}"
+        )
     if spec.variadic and not rest and not any(v is not None for v in by_field.values()):
         raise ModelError(f"node {node.name or node.op_type!r}: {node.op_type} has no input")

@@ -111,7 +111,7 @@ class _Reader:
                 continue
             shape, dtype = self._shape(info), _element_type(info)
             op = Input(np.array(shape, dtype=np.int64), dtype, name=self._unique(info.name))
-            scope.define(info.name, op, torch.zeros(shape, dtype=torch_dtype(dtype)), fixed_shape=True)
+            scope.define(info.name, op, _zeros(info.name, shape, dtype), fixed_shape=True)
             inputs.append(op)
         return tuple(inputs)
 
@@ -292,6 +292,13 @@ class _Reader:
 def _initializers(graph: onnx.GraphProto) -> dict[str, Traced]:
     dense = {tensor.name: constant(_array(tensor)) for tensor in graph.initializer}
     return dense | {sparse.values.name: constant(_dense(sparse)) for sparse in graph.sparse_initializer}
+
+
+def _zeros(name: str, shape: tuple[int, ...], dtype: np.dtype) -> torch.Tensor:
+    try:
+        return torch.zeros(shape, dtype=torch_dtype(dtype))
+    except RuntimeError as error:
+        raise ModelError(f"input {name!r} of shape {list(shape)} does not fit into memory; use a smaller model") from error
 
 
 def _element_type(info: onnx.ValueInfoProto) -> np.dtype:

@@ -70,6 +70,9 @@ def parse_text(text: str) -> Expression:
     text = _UNUSUAL_NUMBER.sub(_plain_number, text)
     text = _IGNORED.sub(_blank, text)
     text = _FUNCTION.sub(lambda match: _padded(f"(declare-const {match[1]} ", match[0]), text)
+    if '"' in text:
+        # The grammar looks for the end of a text without one in exponential time.
+        raise SyntaxProblem("a text in quotes is no part of a property", text[: text.index('"')].count("\n") + 1)
     bounds = list(_BOUND.finditer(text))
     rest = _without_unused_declarations(_BOUND.sub(_blank, text), text, bounds)
     with Context():
