@@ -21,6 +21,7 @@ __all__ = ["main"]
 
 _INTERRUPTED, _CLOSED = 130, 141
 _LONGEST = 1000  # characters of an error's line
+_FULL = ("not enough memory", "can't allocate memory")  # how torch says so on the CPU
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -98,7 +99,7 @@ def _is_out_of_memory(error: Exception) -> bool:
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
-        or (isinstance(error, RuntimeError) and "not enough memory" in str(error))
+        or (isinstance(error, RuntimeError) and any(words in str(error) for words in _FULL))
     )
 
 

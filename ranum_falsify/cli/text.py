@@ -12,8 +12,12 @@ from ranum_falsify.falsify.result import OperatorResult, Result
 
 __all__ = ["finding_lines", "ranges", "report"]
 
-_ORACLES = {"onnxruntime": "ONNX Runtime", "reference": "the ONNX reference evaluator"}
-_KINDS = {"nan": "NaN", "inf": "infinity"}
+_ORACLES = {
+    "onnxruntime": "ONNX Runtime",
+    "reference": "the ONNX reference evaluator",
+    "autograd": "autograd, at the operands that ONNX Runtime computes",
+}
+_KINDS = {"nan": "NaN", "inf": "infinity", "gradient": "a derivative that is not finite"}
 _REACHES = {"output": "an output turns non-finite", "masked": "a later operator swallows it"}
 _MOST_OPERANDS = 8
 

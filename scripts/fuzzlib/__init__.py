@@ -1,0 +1,3 @@
+"""Mutated property and model files for `scripts/fuzz_inputs.py`."""
+
+__all__: list[str] = []

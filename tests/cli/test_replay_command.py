@@ -1,0 +1,144 @@
+"""The command `replay`, with and without a description beside the arrays."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.cli.workshop import PRODUCT, QUOTIENT, SAFE, Workshop
+
+MASKED = """g (float[1, 2] x) => (float[1, 2] y) {
+    zero = Constant<value = float[1] {0}>()
+    p = Greater(x, zero)
+    [logarithm] l = Log(x)
+    y = Where(p, l, zero)
+}"""
+RESIDUE = """g (float[1, 2] x) => (float[1, 2] y) <float[1, 2] w = {1, 1}> {
+    s = Mul(x, w)
+    [logarithm] y = Log(s)
+}"""
+
+
+@pytest.fixture
+def zeros(workshop: Workshop) -> str:
+    path = workshop.folder / "zeros.npy"
+    np.save(path, np.zeros((1, 2), np.float32))
+    return str(path)
+
+
+def test_an_array_alone(workshop: Workshop, zeros: str) -> None:
+    run = workshop.run("replay", zeros, "--network", "N", workshop.model())
+    assert (run.status, run.err) == (1, "")
+    assert run.out.splitlines() == [
+        "violated",
+        "  logarithm (Log) gives infinity",
+        "    operands: x = 0",
+        "    at the first offending element: x = 0",
+        "    reach: output (an output turns non-finite)",
+        "    confirmed by ONNX Runtime",
+    ]
+
+
+def test_nothing_fails(workshop: Workshop, zeros: str) -> None:
+    run = workshop.run("replay", zeros, "--network", "N", workshop.model(SAFE))
+    assert (run.status, run.err) == (0, "")
+    assert run.out.startswith("not violated")
+
+
+def test_inputs_by_name(workshop: Workshop) -> None:
+    paths = {name: workshop.folder / f"{name}.npy" for name in "ab"}
+    for path in paths.values():
+        np.save(path, np.zeros(2, np.float32))
+    given = [argument for name, path in paths.items() for argument in ("--input", f"{name}={path}")]
+    run = workshop.run("replay", *given, "-N", "N", workshop.model(QUOTIENT))
+    assert run.status == 1 and "quotient (Div) gives NaN" in run.out
+
+
+def test_reach(workshop: Workshop, zeros: str) -> None:
+    model = workshop.model(MASKED)
+    assert "reach: masked (a later operator swallows it)" in workshop.run("replay", zeros, "-N", "N", model).out
+    run = workshop.run("replay", zeros, "-N", "N", model, "--reach", "output")
+    assert run.status == 0 and "1 of another reach left out" in run.out
+
+
+class TestDescription:
+    def test_it_names_the_model(self, workshop: Workshop) -> None:
+        cex = workshop.folder / "cex.npy"
+        workshop.falsify("--save-violation", cex)
+        for path in (cex, cex.with_suffix(".json")):
+            assert workshop.run("replay", path).status == 1
+
+    def test_the_model_has_changed(self, workshop: Workshop) -> None:
+        cex = workshop.folder / "cex.npy"
+        workshop.falsify("--save-violation", cex)
+        other = workshop.model(SAFE, "other.onnx")
+        run = workshop.run("replay", cex, "-N", "N", other)
+        assert run.status == 0
+        assert "not seen again: logarithm (Log)" in run.out
+        assert "is not the file that was searched (SHA-256 differs)" in run.out
+
+    def test_several_inputs(self, workshop: Workshop) -> None:
+        cex = workshop.folder / "cex.npy"
+        workshop.run(workshop.pair(), "-N", "N", workshop.model(QUOTIENT), "--save-violation", cex)
+        assert not cex.exists()
+        for path in (cex, workshop.folder / "cex.b.npy", workshop.folder / "cex.json"):
+            assert workshop.run("replay", path).status == 1, path
+
+    def test_several_counterexamples(self, workshop: Workshop) -> None:
+        cex = workshop.folder / "cex.npy"
+        model = PRODUCT.replace("[1, 2]", "[1]")
+        assert workshop.falsify("--save-violation", cex, model=model).status == 1
+        everything = workshop.run("replay", cex.with_suffix(".json")).out
+        assert "root (Sqrt)" in everything and "logarithm (Log)" in everything
+        (other,) = workshop.folder.glob("cex.*.npy")
+        node = "root" if "root" in other.name else "logarithm"
+        alone = workshop.run("replay", other)
+        assert alone.status == 1 and f"{node} (" in alone.out
+        assert ("root (Sqrt)" in alone.out) != ("logarithm (Log)" in alone.out)
+
+    def test_another_json_file_beside_the_array_does_not_matter(self, workshop: Workshop, zeros: str) -> None:
+        (workshop.folder / "zeros.json").write_text('{"something": "else"}')
+        assert workshop.run("replay", zeros, "-N", "N", workshop.model()).status == 1
+
+    def test_a_property_over_outputs_is_evaluated_again(self, workshop: Workshop) -> None:
+        cex = workshop.folder / "cex.npy"
+        formula = "Forall(x, Implies(lb <= x <= ub, N(x)[0, 0] <= 0.5))"
+        run = workshop.falsify("--save-violation", cex, "--prop.ub=3", model=SAFE, formula=formula)
+        assert run.status == 1 and "the property is false on these inputs" in run.out
+        assert np.load(cex)[0, 0] > 0.5
+        replay = workshop.run("replay", cex)
+        assert replay.status == 1 and "the property is false on these inputs" in replay.out
+        np.save(cex, np.array([[0.25, 0]], np.float32))
+        replay = workshop.run("replay", cex)
+        assert replay.status == 0 and "N: y = 0.25, 0" in replay.out
+
+    def test_two_networks(self, workshop: Workshop) -> None:
+        cex = workshop.folder / "cex.npy"
+        prop = workshop.property('M = Network("M")\nForall(x, Implies(0 <= x <= 1, N(x)[0, 0] - M(x)[0, 0] <= 0.5))')
+        other = workshop.model("g (float[1, 2] x) => (float[1, 2] y) { y = Neg(x) }", "neg.onnx")
+        files = (prop, "-N", "N", workshop.model(SAFE), "-N", "M", other)
+        assert workshop.run(*files, "--save-violation", cex).status == 1
+        assert workshop.run("replay", cex).status == 1
+
+    def test_a_slice(self, workshop: Workshop) -> None:
+        cex = workshop.folder / "cex.npy"
+        formula = "Forall(x, Implies(-1 <= x <= 1, no_invalid_input(N[2:](x))))"
+        model = "g (float[1, 2] x) => (float[1, 2] y) { a = Relu(x) [logarithm] y = Log(a) }"
+        run = workshop.falsify("--save-violation", cex, model=model, formula=formula)
+        assert run.status == 1, run
+        replay = workshop.run("replay", cex)
+        assert replay.status == 1 and "(Log)" in replay.out, replay
+
+    def test_free_weights(self, workshop: Workshop) -> None:
+        cex = workshop.folder / "cex.npy"
+        formula = (
+            "Forall(x, Forall(w, Implies(And(1 <= x <= 2, -1 <= w <= 1), "
+            'no_invalid_input(free(N, "w")(x, w), only=["Log"]))))'
+        )
+        run = workshop.falsify("--save-violation", cex, model=RESIDUE, formula=formula)
+        assert run.status == 1, run
+        described = json.loads(cex.with_suffix(".json").read_text())
+        assert described["counterexamples"][0]["inputs"] == {"x": "cex.x.npy", "w": "cex.w.npy"}
+        assert workshop.run("replay", cex).status == 1
+        given = [argument for name in "xw" for argument in ("--input", f"{name}={workshop.folder}/cex.{name}.npy")]
+        assert workshop.run("replay", *given, "-N", "N", workshop.folder / "model.onnx").status == 1

@@ -1,0 +1,205 @@
+"""Reports and files from results that need no search."""
+
+import dataclasses
+import errno
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import pytest
+
+from ranum_falsify.cli import counterexample, files, json_report, progress, text
+from ranum_falsify.cli.counterexample import Base, Saved
+from ranum_falsify.cli.options import FalsifyOptions
+from ranum_falsify.cli.progress import ProgressDisplay
+from ranum_falsify.cli.usage import UsageError
+from ranum_falsify.falsify.result import Counterexample, OperatorResult, Result
+
+
+def example(value: float, network: str = "N", **more: np.ndarray) -> Counterexample:
+    arrays = {"x": np.full((1, 2), value, np.float32), **more}
+    return Counterexample(inputs=arrays, network=network, feeds=arrays)
+
+
+def violated(node: str, found: Counterexample, **changes: object) -> OperatorResult:
+    operator = OperatorResult(
+        network=found.network,
+        node=node,
+        op_type="Div",
+        verdict="violated",
+        constraint="b != 0",
+        reason="division by zero",
+        kind="nan",
+        reach="output",
+        oracle="onnxruntime",
+        operands={"a": (-np.inf, np.inf), "b": (0.0, 0.0)},
+        counterexample=found,
+    )
+    return dataclasses.replace(operator, **changes)  # type: ignore[arg-type]
+
+
+def result(*operators: OperatorResult, **changes: object) -> Result:
+    found = next((op.counterexample for op in operators if op.counterexample), None)
+    verdict = "violated" if found else "unknown"
+    return dataclasses.replace(Result(verdict=verdict, operators=operators, counterexample=found), **changes)  # type: ignore[arg-type]
+
+
+def lines(value: Result, saved: Saved | None = None, **options: int) -> list[str]:
+    return list(text.report(value, saved or Saved(), **options))
+
+
+class TestText:
+    def test_open_operators_are_counted_by_type(self) -> None:
+        types = ["Exp", "Div", "Exp", "Add"]
+        operators = [
+            OperatorResult(network="N", node=f"n{i}", op_type=t, verdict="open", constraint="c")
+            for i, t in enumerate(types)
+        ]
+        assert "open: 4 operators (Exp 2, Add 1, Div 1)" in lines(result(*operators))
+        assert "  n1 (Div): c" in lines(result(*operators), verbosity=1)
+
+    def test_unconfirmed_ones_notices_and_interruption(self) -> None:
+        shown = lines(result(unconfirmed=("Exp e: no",), notices=("a notice",), interrupted="timeout"))
+        assert shown[0] == "unknown (ended early: timeout)"
+        assert shown[1:4] == ["unconfirmed (seen by torch, not by ONNX Runtime): 1", "  Exp e: no", "notice: a notice"]
+
+    def test_a_proof(self) -> None:
+        proved = OperatorResult(network="N", node="n", op_type="Log", verdict="proved", constraint="x > 0")
+        shown = lines(result(proved, verdict="holds"))
+        assert shown[:2] == ["holds", "proved: 1 operator (Log 1)"]
+
+    def test_networks_are_named_where_there_are_several(self) -> None:
+        assert lines(result(violated("d", example(0))))[1] == "  d (Div) gives NaN"
+        assert lines(result(violated("d", example(0))), network_count=2)[1] == "  N: d (Div) gives NaN"
+
+    def test_many_operands_are_cut(self) -> None:
+        assert text.ranges({f"t{i}": (0.0, 1.0) for i in range(10)}).endswith("t7 in [0, 1], and 2 more")
+
+
+class TestFiles:
+    def save(self, folder: Path, value: Result) -> tuple[Saved, dict[str, object]]:
+        model = folder / "m.onnx"
+        model.write_bytes(b"model")
+        options = FalsifyOptions(property_path=folder / "p.py", networks={"N": model})
+        saved = counterexample.save(value, options, Base(folder, "cex"))
+        return saved, json.loads((folder / "cex.json").read_text())
+
+    def test_equal_inputs_share_a_file(self, tmp_path: Path) -> None:
+        operators = [violated("a", example(1)), violated("b", example(1)), violated("c", example(2))]
+        saved, described = self.save(tmp_path, result(*operators))
+        names = [saved.of(op.counterexample) for op in operators]
+        assert [files["x"].name for files in names if files] == ["cex.npy", "cex.npy", "cex.c.npy"]
+        entries = described["counterexamples"]
+        assert isinstance(entries, list) and [len(entry["violations"]) for entry in entries] == [2, 1]
+
+    def test_infinities_are_text_in_strict_json(self, tmp_path: Path) -> None:
+        self.save(tmp_path, result(violated("a", example(1))))
+        content = (tmp_path / "cex.json").read_text()
+        assert "Infinity" not in content and '"-inf"' in content
+
+    def test_names_of_nodes_and_inputs_are_made_safe(self, tmp_path: Path) -> None:
+        first = example(1, **{"../in:0": np.zeros(1), "IN_0": np.ones(1)})
+        operators = [violated("/a/b", first), violated("/a/b", example(2)), violated("..", example(3))]
+        self.save(tmp_path, result(*operators))
+        made = {path.name for path in tmp_path.glob("cex*")}
+        assert made == {"cex.x.npy", "cex.in_0.npy", "cex.IN_0_2.npy", "cex.a_b.npy", "cex.unnamed.npy", "cex.json"}
+
+    def test_dtype_and_shape_are_kept(self, tmp_path: Path) -> None:
+        arrays = {"i": np.zeros((2, 0, 3), np.int64), "h": np.ones((), np.float16), "b": np.array([True])}
+        found = Counterexample(inputs=arrays, network="N", feeds=arrays)
+        saved, _ = self.save(tmp_path, result(violated("a", found)))
+        paths = saved.of(found)
+        assert paths is not None
+        for name, array in arrays.items():
+            loaded = np.load(paths[name])
+            assert (loaded.dtype, loaded.shape) == (array.dtype, array.shape)
+
+    def test_what_is_written_reads_back(self, tmp_path: Path) -> None:
+        self.save(tmp_path, result(violated("a", example(1))))
+        described = counterexample.read(tmp_path / "cex.json")
+        assert described.networks["N"][1] == counterexample.file_hash(tmp_path / "m.onnx")
+        (entry,) = described.entries
+        assert entry.files == {"x": tmp_path / "cex.npy"} and entry.violations[0]["node"] == "a"
+
+    def test_a_failed_write_leaves_the_old_file_and_nothing_else(self, tmp_path: Path) -> None:
+        path = tmp_path / "f"
+        path.write_text("old")
+
+        def full(stream: BinaryIO) -> None:
+            stream.write(b"half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with pytest.raises(UsageError, match=r"f: cannot be written \(no space left on device\)"):
+            files.write_whole(path, full)
+        assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+    def test_a_link_stays_a_link(self, tmp_path: Path) -> None:
+        (tmp_path / "real").write_text("old")
+        (tmp_path / "link").symlink_to(tmp_path / "real")
+        files.write_whole(tmp_path / "link", lambda stream: stream.write(b"new"))
+        assert (tmp_path / "link").is_symlink() and (tmp_path / "real").read_text() == "new"
+
+    def test_checking_leaves_nothing(self, tmp_path: Path) -> None:
+        files.check_writable("--json", tmp_path / ("n" * 250))
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestJson:
+    def test_nodes_of_several_networks_are_told_apart(self) -> None:
+        two = result(violated("d", example(0)), violated("d", example(0, "M")))
+        nodes = [operator["node"] for operator in json_report.report(two, Saved(), Path())["operators"]]
+        assert nodes == ["N:d", "M:d"]
+
+    def test_the_oracles_that_confirmed(self) -> None:
+        both = result(violated("a", example(0)), violated("b", example(0), oracle="reference"))
+        assert json_report.report(both, Saved(), Path())["runtimes"] == ["onnxruntime", "reference"]
+        classic = Result(verdict="violated", counterexample=example(0, ""))
+        assert json_report.report(classic, Saved(), Path())["runtimes"] == ["onnxruntime"]
+
+
+@dataclass(frozen=True)
+class Step:
+    stage: str = "search"
+    done: float = 0.5
+    text: str = "round 1"
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class TestProgress:
+    def test_a_pipe_sees_a_line_now_and_then(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        now = [0.0]
+        monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+        with ProgressDisplay() as display:
+            for seconds in (0, 1, 4.9, 5, 6, 9, 10.5):
+                now[0] = seconds
+                display(Step(text=f"at {seconds}"))
+        assert capsys.readouterr().err.splitlines() == ["search: at 5 (50%)", "search: at 10.5 (50%)"]
+
+    def test_verbose_shows_every_stage(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with ProgressDisplay(1) as display:
+            for stage in ("search", "search", "replay"):
+                display(Step(stage))
+        assert capsys.readouterr().err.splitlines() == ["search: round 1 (50%)", "replay: round 1 (50%)"]
+
+    def test_quiet_shows_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("sys.stderr", _Terminal())
+        with ProgressDisplay(-1) as display:
+            display(Step())
+            assert display._bar is None
+
+    def test_a_terminal_shows_a_bar(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        terminal = _Terminal()
+        monkeypatch.setattr("sys.stderr", terminal)
+        monkeypatch.setenv("TERM", "xterm")
+        with ProgressDisplay() as display:
+            display(Step(text="[bold]round[/bold] 1"))
+        assert "search: [bold]round[/bold] 1" in terminal.getvalue()
