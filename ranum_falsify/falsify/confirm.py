@@ -11,7 +11,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.falsify.replay import Finding, Replay, Replayer
-from ranum_falsify.network import Graph
+from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.properties.problem import NetworkCall, Problem, ValidityGoal
 
@@ -26,6 +26,8 @@ class Confirmer:
 
     def __init__(self, graphs: Sequence[Graph], *, threads: int = 1) -> None:
         self._replayers = {id(graph): Replayer(graph.model, threads=threads) for graph in graphs}
+        self._threads = threads
+        self._operands: dict[int, Replayer] = {}
         self._writers = {id(graph): _writers(graph) for graph in graphs}
 
     def __enter__(self) -> Self:
@@ -38,7 +40,7 @@ class Confirmer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """End the child processes."""
-        for replayer in self._replayers.values():
+        for replayer in (*self._replayers.values(), *self._operands.values()):
             replayer.close()
 
     def run(self, graph: Graph, feeds: Mapping[str, np.ndarray]) -> Replay:
@@ -48,6 +50,15 @@ class Confirmer:
     def outputs(self, graph: Graph, feeds: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
         """Run the graph's model; return its outputs in order."""
         return tuple(self._replayers[id(graph)].outputs(feeds).values())
+
+    def operands(self, graph: Graph, op: Operation, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray | None]:
+        """Return what an operator reads on ONNX Runtime, in the order of its row; None where absent."""
+        values = spec_of(op).operands_of(op)
+        computed = list({id(v): v for v in values if isinstance(v, Operation)}.values())
+        if id(op) not in self._operands:
+            self._operands[id(op)] = Replayer(graph.up_to(computed).model, threads=self._threads)
+        results = dict(zip(map(id, computed), self._operands[id(op)].outputs(feeds).values(), strict=True))
+        return [results[id(v)] if isinstance(v, Operation) else v for v in values]
 
     def operation(self, graph: Graph, tensor: str) -> Operation | None:
         """Return the operation that writes an ONNX tensor, None where it was folded or lies in a subgraph."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ranum_falsify.falsify.bisection import bisect
 from ranum_falsify.falsify.confirm import feeds_of, in_question
+from ranum_falsify.falsify.gradients import has_finite_derivative
 from ranum_falsify.falsify.objective import Objective
 from ranum_falsify.falsify.replay import Finding
 from ranum_falsify.falsify.result import Counterexample, OperatorResult
@@ -237,6 +238,8 @@ class OperatorSearch:
             replay = self.context.confirmer.run(goal.call.graph, feeds)
             for finding in replay.findings:
                 self._add(number, finding, Counterexample(inputs=env, network=goal.call.network, feeds=feeds))
+            if state.target.goal == number and state.target.is_gradient and self._is_open(state):
+                self._add_gradient(state.target, Counterexample(inputs=env, network=goal.call.network, feeds=feeds))
         self.context.budget.replay_seconds += time.monotonic() - began
         if self._is_open(state) and state.best < 0:
             state.refused += 1
@@ -269,6 +272,30 @@ class OperatorSearch:
             counterexample=counterexample,
         )
         self._report(f"{finding.op_type} {name} violated", 0.5)
+
+    def _add_gradient(self, target: Target, counterexample: Counterexample) -> None:
+        """Add an operator whose derivative is not finite at the operands that ONNX Runtime computes."""
+        graph = self.goals[target.goal].call.graph
+        operands = self.context.confirmer.operands(graph, target.op, counterexample.feeds)
+        if has_finite_derivative(target.op, operands):
+            return
+        ranges = {
+            name: (float(value.min()), float(value.max()))
+            for name, value in target.spec.named(operands).items()
+            if value is not None and value.size and value.dtype.kind == "f"
+        }
+        self.found[target.goal, target.op.name] = OperatorResult(
+            network=counterexample.network,
+            node=target.op.name,
+            op_type=target.spec.op_type,
+            verdict="violated",
+            constraint=target.constraint.describe(),
+            reason=target.constraint.reason,
+            kind="gradient",
+            oracle="autograd",
+            operands=ranges,
+            counterexample=counterexample,
+        )
 
     # report -----------------------------------------------------------------------------------------------------
 

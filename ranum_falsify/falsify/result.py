@@ -41,9 +41,9 @@ class OperatorResult:
         verdict: `open` says that no counterexample was found and no proof either.
         constraint: The condition on its operands, in words.
         reason: Why a violation is invalid.
-        kind: What came out on violation.
+        kind: What came out on violation; `gradient` is a derivative that is not finite.
         reach: Whether the violation shows at an output.
-        oracle: Who confirmed it.
+        oracle: Who confirmed it; `autograd` differentiates at the operands that ONNX Runtime computes.
         operands: Least and greatest value of each operand at the counterexample.
         counterexample: The confirmed inputs.
     """
@@ -54,9 +54,9 @@ class OperatorResult:
     verdict: Literal["proved", "violated", "open"]
     constraint: str
     reason: str = ""
-    kind: Literal["nan", "inf"] | None = None
+    kind: Literal["nan", "inf", "gradient"] | None = None
     reach: Reach | None = None
-    oracle: Literal["onnxruntime", "reference"] | None = None
+    oracle: Literal["onnxruntime", "reference", "autograd"] | None = None
     operands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     counterexample: Counterexample | None = None
 

@@ -31,6 +31,7 @@ class Target:
         constraint: The condition.
         is_remote: Whether no descent on it is worthwhile unless something overflows first: the generic overflow
             condition, and conditions that only an infinite operand violates where no constant is infinite.
+        is_gradient: Whether a violation leaves the output valid and only the derivative not finite.
     """
 
     goal: int
@@ -38,6 +39,7 @@ class Target:
     spec: OperatorSpec
     constraint: Constraint
     is_remote: bool
+    is_gradient: bool
 
 
 def targets_of(position: int, goal: ValidityGoal) -> list[Target]:
@@ -63,7 +65,8 @@ def targets_of(position: int, goal: ValidityGoal) -> list[Target]:
             conditions.append(Finite())
         for condition in conditions:
             remote = isinstance(condition, Finite) or (condition.needs_infinity and id(op) not in infinite)
-            targets.append(Target(position, op, spec, condition, remote))
+            of_gradient = condition not in spec.valid and condition in spec.gradient_valid
+            targets.append(Target(position, op, spec, condition, remote, of_gradient))
     return targets
 
 

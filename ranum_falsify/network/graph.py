@@ -177,6 +177,10 @@ class Graph(OperationGraph):
         state: dict[str, Any] = {"inputs": self.inputs, "details": self.details, "opset": self.opset}
         return Graph(outputs, output_names=tuple(names), **(state | {"notices": self.notices} | changes))
 
+    def up_to(self, operations: Sequence[Operation]) -> Graph:
+        """Return the graph whose outputs are the given operations of this one."""
+        return self._derived(operations, [op.name for op in operations])
+
     def copy(self) -> Graph:
         """Return a graph of the same nodes; nodes are never changed in place."""
         return self._derived(self.output_operations, self.output_names, source=self.source, options=self.options)

@@ -1,0 +1,35 @@
+"""Gradient validity: whether an operator's derivative is finite at given operands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+
+from ranum_falsify.network import spec_of
+from ranum_falsify.network.evaluate import Value, apply
+from ranum_falsify.network.tensors import to_torch
+
+__all__ = ["has_finite_derivative"]
+
+
+def has_finite_derivative(op: Operation, operands: Sequence[np.ndarray | None]) -> bool:
+    """Tell whether autograd finds finite derivatives of an operator's first output in all of its operands.
+
+    Args:
+        op: The operator.
+        operands: What it reads, in the order of its row; finite.
+    """
+    spec = spec_of(op)
+    names = (*spec.operands, *([""] * len(operands)))
+    values: list[Value] = []
+    for name, operand in zip(names, operands, strict=False):
+        values.append(operand if operand is None or name in spec.static else to_torch(operand))
+    leaves = [v.requires_grad_() for v in values if isinstance(v, torch.Tensor) and v.is_floating_point()]
+    output = apply(spec, op, values)[0]
+    if not leaves or not output.requires_grad:
+        return True
+    found = torch.autograd.grad(output.sum(), leaves, allow_unused=True)
+    return all(gradient is None or bool(gradient.isfinite().all()) for gradient in found)
