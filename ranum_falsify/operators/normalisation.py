@@ -28,6 +28,7 @@ __all__ = [
     "RMSNormalization",
 ]
 
+_VARIANCE = "division by the root of a non-positive variance"
 _POSITIVE = GreaterThan("value", 0.0, reason="")
 _NONZERO = NonZero("value", reason="")
 
@@ -87,7 +88,7 @@ operator(
     torch=_batch_normalization,
     operands=("x", "scale", "bias", "mean", "variance"),
     renamed={"B": "bias", "input_mean": "mean", "input_var": "variance", "var": "variance"},
-    valid=[_above_zero("variance + epsilon > 0", "division by the root of a non-positive variance", _batch_variance)],
+    valid=[_above_zero("variance + epsilon > 0", _VARIANCE, _batch_variance)],
 )(BatchNormalization)
 
 
@@ -105,8 +106,20 @@ def _rows(op: Operation, x: Tensor) -> Tensor:
 
 
 def _row_variance(op: Operation, operands: Operands) -> Tensor:
+    # Exactly 0 for equal numbers, where ONNX Runtime's mean may differ from them in the last bit.
     x = next(operands[name] for name in ("x", "input") if name in operands)
     return _rows(op, x).var(-1, correction=0) + float(op.epsilon)
+
+
+def _group_moments(op: Operation, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and variance of each group, the latter as the standard has it: it can cancel below 0."""
+    rows = _rows(op, x)
+    mean = rows.mean(-1, keepdim=True)
+    return mean, rows.square().mean(-1, keepdim=True) - mean.square()
+
+
+def _group_variance(op: Operation, operands: Operands) -> Tensor:
+    return _group_moments(op, operands["x"])[1] + float(op.epsilon)
 
 
 def _row_square(op: Operation, operands: Operands) -> Tensor:
@@ -124,7 +137,8 @@ def _instance_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor) 
 
 
 def _group_normalization(op: Operation, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    normal = _normalised(op, x).to(x.dtype)
+    mean, variance = _group_moments(op, x)
+    normal = ((_rows(op, x) - mean) / (variance + float(op.epsilon)).sqrt()).reshape(x.shape).to(x.dtype)
     if op.version >= 21:
         return normal * _per_channel(scale, x.ndim) + _per_channel(bias, x.ndim)
     groups = normal.reshape(x.shape[0], op.num_groups, -1)
@@ -150,21 +164,20 @@ def _rms_normalization(op: Operation, x: Tensor, scale: Tensor) -> Tensor:
     return (wide / root).to(x.dtype) * scale
 
 
-_VARIANCE = "division by the root of a non-positive variance"
-_VARIES = _above_zero("variance + epsilon > 0", _VARIANCE, _row_variance)
+_TEXT = "variance + epsilon > 0"
 
 
-@operator(torch=_instance_normalization, valid=[_VARIES])
+@operator(torch=_instance_normalization, valid=[_above_zero(_TEXT, _VARIANCE, _row_variance)])
 class InstanceNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__InstanceNormalization.html."""
 
 
-@operator(torch=_group_normalization, valid=[_VARIES])
+@operator(torch=_group_normalization, valid=[_above_zero(_TEXT, _VARIANCE, _group_variance)])
 class GroupNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__GroupNormalization.html."""
 
 
-@operator(torch=_layer_normalization, valid=[_VARIES])
+@operator(torch=_layer_normalization, valid=[_above_zero(_TEXT, _VARIANCE, _row_variance)])
 class LayerNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__LayerNormalization.html."""
 
