@@ -7,9 +7,8 @@ float64, makes strict comparisons negative at equality; the difference of two nu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,9 +16,6 @@ from torch import Tensor
 
 from ranum_falsify.properties.formula import Comparison, Formula, Goal, Junction, Kind, Truth
 from ranum_falsify.properties.terms import Arg, Const, Elementwise, Frame, Gather, Term
-
-if TYPE_CHECKING:
-    from ranum_falsify.properties.problem import Evaluator
 
 __all__ = ["EPS", "Circuit"]
 
@@ -44,30 +40,37 @@ class Circuit:
         )
 
     def margins(self, frame: Frame) -> Tensor:
-        """Return the roots' margins `(batch, roots)`."""
-        return self._run(frame)[0]
+        """Return the roots' margins `(batch, roots)`, differentiable."""
+        return self._through([leaf.margins(frame) for leaf in self._leaves], frame, hinges=False)
 
-    def evaluate(self, env: Mapping[str, Tensor], evaluator: Evaluator) -> tuple[Tensor, Tensor]:
-        """Return the roots' margins and losses, both `(batch, roots)` in float64."""
-        return self._run(Frame(env, evaluator))
+    def losses(self, frame: Frame) -> tuple[Tensor, Tensor]:
+        """Return the roots' margins, without gradient, and losses, both `(batch, roots)`.
 
-    def _run(self, frame: Frame) -> tuple[Tensor, Tensor]:
-        parts = [leaf.margins(frame) for leaf in self._leaves]
+        Half of a step on a small network would go into the gradient of exact margins.  So the loss is differentiated
+        along a plain path, and only its value is set right where that path is inexact.
+        """
+        plain = self._through([leaf.plain(frame) for leaf in self._leaves], frame, hinges=True)
+        # At a margin of 0 the clause still holds, and its gradient is needed.
+        plain = plain + torch.finfo(plain.dtype).tiny
+        with torch.no_grad():
+            exact = self.margins(frame)
+            # Both are false where `plain` is NaN.
+            agree = ((plain > 0) & (exact >= 0)) | ((plain <= 0) & (exact < 0))
+            target = exact + EPS
+        return exact, torch.where(agree, plain, target)
+
+    def _through(self, parts: list[Tensor], frame: Frame, hinges: bool) -> Tensor:
+        """Return the roots' values from those of the leaves."""
         parts = [part if part.shape[0] == frame.batch else part.expand(frame.batch, -1) for part in parts]
         if not parts:
             parts = [torch.zeros(frame.batch, 0, dtype=torch.float64, device=frame.device)]
-        margins = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-        losses = margins
+        values = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
         for number, layer in enumerate(self._layers, 1):
-            steps = [step.run(margins, losses) for step in layer]
+            results = [step.run(values, hinges) for step in layer]
             if number == len(self._layers) and self._ends_with_step:
-                return steps[0]
-            separate = losses is not margins or any(step.any for step in layer)
-            merged = torch.cat([margins, *(margin for margin, _ in steps)], 1)
-            losses = torch.cat([losses, *(loss for _, loss in steps)], 1) if separate else merged
-            margins = merged
-        result = self._roots.take(margins)
-        return result, result if losses is margins else self._roots.take(losses)
+                return results[0]
+            values = torch.cat([values, *results], 1)
+        return self._roots.take(values)
 
 
 class _Index:
@@ -100,14 +103,11 @@ class _Step:
         self.count = len(index)
         self.index = _Index(index)
 
-    def run(self, margins: Tensor, losses: Tensor) -> tuple[Tensor, Tensor]:
-        parts = self.index.take(margins)
-        losses_of_parts = parts if losses is margins else self.index.take(losses)
+    def run(self, values: Tensor, hinges: bool) -> Tensor:
+        parts = self.index.take(values)
         if not self.any:
-            margin = parts.amin(-1)
-            return margin, margin if losses is margins else losses_of_parts.amin(-1)
-        margin = parts.amax(-1)
-        return margin, torch.where(margin < 0, margin, losses_of_parts.clamp_min(0).sum(-1))
+            return parts.amin(-1)
+        return parts.clamp_min(0).sum(-1) if hinges else parts.amax(-1)
 
 
 # ------------------------------------------------------------------------------------------------- comparisons
@@ -123,34 +123,36 @@ class _Leaf:
         self.arg = _arg_equality(kind, left, right)
         self.left, self.right = left, right
         # The sign is chosen so that the last operation is the strict one's subtraction of EPS.
-        first, second = (left, right) if negated and kind != "==" else (right, left)
-        if not isinstance(left, Const) and not isinstance(right, Const):
-            # Infinity equals itself, but their difference is NaN.
-            first, second = _bounded(first), _bounded(second)
-        self.difference = Elementwise("-", torch.sub, first, second)
+        self.first, self.second = (left, right) if negated and kind != "==" else (right, left)
+        self.both_vary = not isinstance(left, Const) and not isinstance(right, Const)
+        self.difference = Elementwise("-", torch.sub, self.first, self.second)
+        self.same = Elementwise("same", torch.eq, self.first, self.second)
         self.strict = (kind == "<") != negated
 
-    def margins(self, frame: Frame) -> Tensor:
+    def plain(self, frame: Frame) -> Tensor:
+        """Return the margins but for EPS, NaN and infinities."""
         if self.arg is not None:
-            margin = self.arg.margins(frame)
-            return (-margin - EPS if self.negated else margin).reshape(margin.shape[0], -1)
-        margin = frame.value(self.difference)
-        if margin.dim() != 2:
-            margin = margin.reshape(margin.shape[0], -1)
+            margin = _flat(self.arg.margins(frame))
+            return -margin if self.negated else margin
+        margin = _flat(frame.value(self.difference))
         if self.kind == "==":
             margin = margin.abs() if self.negated else -margin.abs()
+        return margin
+
+    def margins(self, frame: Frame) -> Tensor:
+        margin = self.plain(frame)
+        if self.arg is not None:
+            return margin - EPS if self.negated else margin
+        if self.both_vary:
+            # Infinity equals itself, but their difference is NaN.
+            margin = torch.where(_flat(frame.value(self.same)), 0.0, margin)
         if self.strict:
             margin = margin - EPS
         return margin.nan_to_num(nan=torch.inf if self.negated else -torch.inf, posinf=torch.inf, neginf=-torch.inf)
 
 
-def _bounded(term: Term) -> Term:
-    """Return the term with infinities replaced by the largest numbers; once for all elements of a term."""
-    if isinstance(term, Gather):
-        return Gather(_bounded(term.base), term.index)
-    if term.bounded is None:
-        term.bounded = Elementwise("clamp", lambda value: value.clamp(-_LARGEST, _LARGEST), term)
-    return term.bounded
+def _flat(value: Tensor) -> Tensor:
+    return value if value.dim() == 2 else value.reshape(value.shape[0], -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,8 +198,15 @@ class _GoalLeaf:
         self.goal = goal
 
     def margins(self, frame: Frame) -> Tensor:
-        margin = frame.validity(self.goal.goal).nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
-        return (-margin - EPS if self.goal.negated else margin)[:, None]
+        margin = self.plain(frame).nan_to_num(
+            nan=torch.inf if self.goal.negated else -torch.inf, posinf=torch.inf, neginf=-torch.inf
+        )
+        return margin - EPS if self.goal.negated else margin
+
+    def plain(self, frame: Frame) -> Tensor:
+        """Return the margin but for EPS and NaN."""
+        margin = frame.validity(self.goal.goal)[:, None]
+        return -margin if self.goal.negated else margin
 
 
 class _TruthLeaf:
@@ -211,6 +220,8 @@ class _TruthLeaf:
     def margins(self, frame: Frame) -> Tensor:
         sign = 1.0 if self.truth.value else -1.0
         return torch.full((frame.batch, 1), sign, dtype=torch.float64, device=frame.device)
+
+    plain = margins
 
 
 # ---------------------------------------------------------------------------------------------------- building

@@ -197,9 +197,13 @@ def _apply(declared: Mapping[str, Any], used: set[str], given: Mapping[str, str]
 def _default(parameter: Any, path: Path) -> Any:
     default = parameter.default
     if isinstance(default, Expression):
-        if not default.is_concrete:
+        try:
+            value = default.value if default.is_concrete else None
+        except Exception as error:  # DNNV evaluates what the property's author wrote
+            raise PropertyError(f"{path}: the default of parameter {parameter.name!r}: {_explained(error)}") from error
+        if value is None:
             raise PropertyError(f"{path}: the default of parameter {parameter.name!r} is not a constant")
-        default = default.value
+        default = value
     if default is None:
         raise PropertyError(f"{path}: parameter {parameter.name!r} has no value; give --prop.{parameter.name}=VALUE")
     return default

@@ -91,10 +91,10 @@ class Evaluator(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Margins:
-    """Margins of a batch, in float64.
+    """Margins of a batch, in float64 (not for descent: `clauses`; for descent: `loss` and `penalties`).
 
     Attributes:
-        clauses: `(batch, clauses)`, negative exactly where that conjunct of the property is false.
+        clauses: `(batch, clauses)`, negative exactly where that conjunct of the property is false; without gradient.
         loss: Same shape, to be descended; 0 or less only where the clause is violated.  For a disjunction
             it is the sum of the hinges of its disjuncts, so that the met ones let go.
         penalties: `(batch, penalties)`, negative where a side condition that a counterexample must satisfy is not.
@@ -132,9 +132,12 @@ class Problem:
     penalties: tuple[Formula, ...] = field(repr=False)
 
     @cached_property
-    def circuit(self) -> Circuit:
-        """The clauses and penalties as tensor operations."""
-        return Circuit((*self.clauses, *self.penalties))
+    def _clause_circuit(self) -> Circuit:
+        return Circuit(self.clauses)
+
+    @cached_property
+    def _penalty_circuit(self) -> Circuit:
+        return Circuit(self.penalties)
 
     @cached_property
     def clause_names(self) -> tuple[str, ...]:
@@ -163,13 +166,9 @@ class Problem:
             env: A tensor `(batch, *shape)` for each input variable, in its dtype.
             evaluator: Runs the networks.
         """
-        margins, loss = self.circuit.evaluate(env, evaluator)
-        n = len(self.clauses)
-        positive = torch.finfo(loss.dtype).tiny
-        penalties = margins[:, n:]
-        if self.penalties:
-            margins, loss = margins[:, :n], loss[:, :n]
-        return Margins(clauses=margins, loss=torch.where(margins < 0, margins, loss + positive), penalties=penalties)
+        frame = Frame(env, evaluator)
+        clauses, loss = self._clause_circuit.losses(frame)
+        return Margins(clauses=clauses, loss=loss, penalties=self._penalty_circuit.margins(frame))
 
     def arguments(self, call: NetworkCall, env: Mapping[str, Tensor], evaluator: Evaluator) -> tuple[Tensor, ...]:
         """Return what `call` is applied to, each `(batch, *input_shape)` in the graph's input dtype."""

@@ -88,8 +88,11 @@ class Frame:
 
     def validity(self, goal: ValidityGoal) -> Tensor:
         """Return the margin `(batch,)` of a validity goal in float64."""
-        margin = self.evaluator.validity(goal, self.arguments(goal.call)).to(torch.float64)
-        return margin.expand(self.batch)
+        key = id(goal)
+        if key not in self._values:
+            margin = self.evaluator.validity(goal, self.arguments(goal.call)).to(torch.float64)
+            self._values[key] = margin.expand(self.batch)
+        return self._values[key]
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,12 +115,10 @@ class Term:
     Attributes:
         shape: Shape without the batch dimension.
         operands: The terms it is computed from.
-        bounded: The term without infinities, once it was asked for.
     """
 
     shape: tuple[int, ...]
     operands: tuple[Term, ...] = ()
-    bounded: Term | None = None
 
     def compute(self, frame: Frame) -> Tensor:
         """Return the value `(batch, *shape)` in float64."""
