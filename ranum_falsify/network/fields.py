@@ -27,7 +27,11 @@ def _attribute_value(attribute: onnx.AttributeProto) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", errors="replace")
     if isinstance(value, onnx.TensorProto):
-        return onnx.numpy_helper.to_array(value)
+        try:
+            return onnx.numpy_helper.to_array(value)
+        except (ValueError, TypeError, KeyError, RuntimeError, AssertionError) as error:
+            reason = str(error)[:80]
+            raise ModelError(f"attribute {attribute.name!r} is broken ({reason}); export the model again") from error
     if isinstance(value, onnx.SparseTensorProto):
         return _dense(value)
     if isinstance(value, list) or attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS):

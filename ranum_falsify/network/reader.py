@@ -298,7 +298,7 @@ def _zeros(name: str, shape: tuple[int, ...], dtype: np.dtype) -> torch.Tensor:
     try:
         return torch.zeros(shape, dtype=torch_dtype(dtype))
     except RuntimeError as error:
-        raise ModelError(f"input {name!r} of shape {list(shape)} does not fit into memory; use a smaller model") from error
+        raise ModelError(f"input {name!r} of shape {list(shape)} does not fit into memory; make it smaller") from error
 
 
 def _element_type(info: onnx.ValueInfoProto) -> np.dtype:
@@ -307,6 +307,8 @@ def _element_type(info: onnx.ValueInfoProto) -> np.dtype:
     try:
         dtype = ONNX_TO_NUMPY[info.type.tensor_type.elem_type]
         torch_dtype(dtype)
+        if dtype.kind == "c":
+            raise UnsupportedTypeError("complex numbers have no order, so that no box bounds them")
     except (KeyError, UnsupportedTypeError) as error:
         kind = info.type.tensor_type.elem_type
         known = onnx.TensorProto.DataType.Name(kind) if kind in onnx.TensorProto.DataType.values() else kind
