@@ -34,7 +34,7 @@ from fuzzlib.cases import Case, make_case  # noqa: E402 - the checkout comes fir
 __all__ = ["Outcome", "main", "run_case", "run_cases"]
 
 _CASE_SECONDS = 20
-_MEMORY = 12 * 2**30  # bytes of address space, so that an absurd shape cannot take the machine down
+_MEMORY = 6 * 2**30  # bytes of address space, so that an absurd shape cannot take the machine down
 _SEARCH = ("--n_starts", "4", "--n_steps", "2", "--timeout", "5")
 _GOOD = ("refused", "accepted", "searched")
 
@@ -127,7 +127,7 @@ def _work(connection: Connection, seed: int, search_every: int) -> None:
             while True:
                 number = connection.recv()
                 case = make_case(number, seed)
-                connection.send(run_case(case, Path(folder), search=number % search_every == 0))
+                connection.send(run_case(case, Path(folder), search=number // 2 % search_every == 0))
 
 
 class _Worker:
@@ -152,8 +152,8 @@ class _Worker:
 
     def take(self, ready: bool) -> Outcome | None:
         """Return the outcome of the case that was given, None if it is still at work."""
-        assert self.number is not None
-        fault = None
+        number, fault = self.number, None
+        assert number is not None
         if ready:
             try:
                 outcome: Outcome = self.connection.recv()
@@ -166,10 +166,10 @@ class _Worker:
             fault = "hang", "in native code"
         if fault is None:
             return None
-        outcome = Outcome(self.number, make_kind(self.number), *fault, time.monotonic() - self._since)
+        failed = Outcome(number, make_kind(number), *fault, time.monotonic() - self._since)
         self.stop()
         self._start()
-        return outcome
+        return failed
 
     def stop(self) -> None:
         self._process.kill()

@@ -19,11 +19,12 @@ def mutate_model(data: bytes, rng: random.Random) -> bytes:
     model = onnx.load_from_string(data)
     for _ in range(rng.choice((1, 1, 2, 4))):
         rng.choice(_MUTATIONS)(model, rng)
-    return model.SerializeToString()
+    return bytes(model.SerializeToString())
 
 
 def _node(graph: GraphProto, rng: random.Random) -> NodeProto:
-    return rng.choice(graph.node) if graph.node else graph.node.add()
+    nodes: list[NodeProto] = list(graph.node) or [graph.node.add()]
+    return rng.choice(nodes)
 
 
 def _names(graph: GraphProto) -> list[str]:
@@ -64,7 +65,7 @@ def _drop_or_repeat(model: ModelProto, rng: random.Random) -> None:
     if rng.random() < 0.5:
         del part[rng.randrange(len(part))]
     else:
-        part.add().CopyFrom(rng.choice(part))  # type: ignore[attr-defined]
+        part.add().CopyFrom(rng.choice(part))
 
 
 def _attribute(model: ModelProto, rng: random.Random) -> None:

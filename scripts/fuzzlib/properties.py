@@ -88,8 +88,8 @@ def mutate_tree(text: str, rng: random.Random) -> str:
         expressions = [node for node in ast.walk(tree) if isinstance(node, ast.expr) and _is_value(node)]
         old = rng.choice(expressions)
         new = rng.choice(expressions) if rng.random() < 0.3 else rng.choice(_EXPRESSIONS)
-        tree = ast.fix_missing_locations(_Replacement(old, new).visit(tree))
-        tree = ast.parse(ast.unparse(tree))  # without shared nodes, which the next replacement would loop through
+        changed = ast.fix_missing_locations(_Replacement(old, new).visit(tree))
+        tree = ast.parse(ast.unparse(changed))  # without shared nodes, which the next replacement would loop through
     return ast.unparse(tree) + "\n"
 
 
@@ -106,7 +106,7 @@ class _Replacement(ast.NodeTransformer):
         self._new = ast.parse(ast.unparse(new), mode="eval").body
 
     def visit(self, node: ast.AST) -> ast.AST:
-        return self._new if node is self._old else super().visit(node)  # type: ignore[no-any-return]
+        return self._new if node is self._old else super().visit(node)
 
 
 def _parsed(words: tuple[str, ...]) -> list[ast.expr]:

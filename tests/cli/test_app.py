@@ -33,11 +33,9 @@ def environment(*path: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(str(p) for p in (ROOT, *path))}
 
 
-def process(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+def process(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(
-        command, env=environment(), capture_output=True, text=True, check=False, timeout=120, **options
-    )  # type: ignore[call-overload, no-any-return]
+    return subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=120)
 
 
 class TestStart:
@@ -184,6 +182,6 @@ def test_interrupting_the_search_gives_the_best_so_far(workshop: Workshop) -> No
 
 
 def test_a_process_from_the_start_to_the_verdict(workshop: Workshop) -> None:
-    run = process(workshop.property(), "--network", "N", workshop.model(), cwd=workshop.folder)
+    run = process(workshop.property(), "--network", "N", workshop.model())
     assert (run.returncode, run.stderr) == (1, "")
     assert run.stdout.startswith("violated\n")

@@ -6,17 +6,20 @@ import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
 
-from ranum_falsify.cli import counterexample, files, json_report, progress, text
+from ranum_falsify.cli import counterexample, files, json_report, text
 from ranum_falsify.cli.counterexample import Base, Saved
 from ranum_falsify.cli.options import FalsifyOptions
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.usage import UsageError
 from ranum_falsify.falsify.result import Counterexample, OperatorResult, Result
+
+
+MORE: dict[str, Any] = {"../in:0": np.zeros(1), "IN_0": np.ones(1)}
 
 
 def example(value: float, network: str = "N", **more: np.ndarray) -> Counterexample:
@@ -101,14 +104,18 @@ class TestFiles:
         assert "Infinity" not in content and '"-inf"' in content
 
     def test_names_of_nodes_and_inputs_are_made_safe(self, tmp_path: Path) -> None:
-        first = example(1, **{"../in:0": np.zeros(1), "IN_0": np.ones(1)})
+        first = example(1, **MORE)
         operators = [violated("/a/b", first), violated("/a/b", example(2)), violated("..", example(3))]
         self.save(tmp_path, result(*operators))
         made = {path.name for path in tmp_path.glob("cex*")}
         assert made == {"cex.x.npy", "cex.in_0.npy", "cex.IN_0_2.npy", "cex.a_b.npy", "cex.unnamed.npy", "cex.json"}
 
     def test_dtype_and_shape_are_kept(self, tmp_path: Path) -> None:
-        arrays = {"i": np.zeros((2, 0, 3), np.int64), "h": np.ones((), np.float16), "b": np.array([True])}
+        arrays: dict[str, np.ndarray] = {
+            "i": np.zeros((2, 0, 3), np.int64),
+            "h": np.ones((), np.float16),
+            "b": np.array([True]),
+        }
         found = Counterexample(inputs=arrays, network="N", feeds=arrays)
         saved, _ = self.save(tmp_path, result(violated("a", found)))
         paths = saved.of(found)
@@ -177,7 +184,7 @@ class TestProgress:
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         now = [0.0]
-        monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+        monkeypatch.setattr("ranum_falsify.cli.progress.time.monotonic", lambda: now[0])
         with ProgressDisplay() as display:
             for seconds in (0, 1, 4.9, 5, 6, 9, 10.5):
                 now[0] = seconds
