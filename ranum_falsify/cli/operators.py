@@ -24,7 +24,7 @@ class OperatorRow:
     Attributes:
         name: ONNX operator.
         domain: ONNX domain, `ai.onnx` for the default one.
-        opsets: Oldest and newest opset of its domain that it can be used at.
+        opsets: Oldest and newest opset of its domain that it can be used at; None where it has not been retired.
         constraints: What keeps its output valid, each with the reason.
         gradient_constraints: What keeps its derivative finite besides.
         random: Whether two runs on equal operands differ.
@@ -32,7 +32,7 @@ class OperatorRow:
 
     name: str
     domain: str
-    opsets: tuple[int, int]
+    opsets: tuple[int, int | None]
     constraints: tuple[tuple[str, str], ...]
     gradient_constraints: tuple[tuple[str, str], ...]
     random: bool
@@ -75,15 +75,15 @@ def _text_table() -> str:
     return "\n".join(lines)
 
 
-def _opsets(spec: OperatorSpec) -> tuple[int, int] | None:
-    """Return the oldest and newest opset with a schema in force, None where it was retired before."""
+def _opsets(spec: OperatorSpec) -> tuple[int, int | None] | None:
+    """Return the oldest opset with a schema in force and the newest if it was retired; None if that was before."""
     domain, newest = spec.domain, onnx.defs.onnx_opset_version()
     oldest = OLDEST_OPSET
     if domain:
         versions = [s.since_version for s in onnx.defs.get_all_schemas_with_history() if s.domain == domain]
         oldest, newest = min(versions), max(versions)
     usable = [opset for opset in range(oldest, newest + 1) if _in_force(spec.op_type, domain, opset)]
-    return (usable[0], usable[-1]) if usable else None
+    return (usable[0], None if usable[-1] == newest else usable[-1]) if usable else None
 
 
 def _in_force(op_type: str, domain: str, opset: int) -> bool:
@@ -91,7 +91,7 @@ def _in_force(op_type: str, domain: str, opset: int) -> bool:
     return schema is not None and not schema.deprecated
 
 
-def _row(spec: OperatorSpec, opsets: tuple[int, int]) -> OperatorRow:
+def _row(spec: OperatorSpec, opsets: tuple[int, int | None]) -> OperatorRow:
     constraints = [(constraint.describe(), constraint.reason) for constraint in spec.valid]
     if spec.overflow:
         constraints.append((Finite().describe(), Finite().reason))
@@ -109,9 +109,9 @@ def _title(row: OperatorRow) -> str:
     return row.name if row.domain == "ai.onnx" else f"{row.domain}::{row.name}"
 
 
-def _span(opsets: tuple[int, int]) -> str:
+def _span(opsets: tuple[int, int | None]) -> str:
     oldest, newest = opsets
-    return f"{oldest}-{newest}" if oldest < newest else str(oldest)
+    return f"{oldest}+" if newest is None else f"{oldest}-{newest}" if oldest < newest else str(oldest)
 
 
 def _conditions(row: OperatorRow) -> list[str]:

@@ -28,14 +28,14 @@ def test_json_has_the_same_rows(workshop: Workshop) -> None:
     table = json.loads(workshop.run("operators", "--json").out)
     assert [row["name"] for row in table] == [row.name for row in rows()]
     (log,) = [row for row in table if row["name"] == "Log"]
-    assert log["domain"] == "ai.onnx" and log["opsets"][0] == 7 and not log["random"]
+    assert log["domain"] == "ai.onnx" and log["opsets"] == [7, None] and not log["random"]
     assert log["constraints"] == [{"condition": "x > 0", "reason": "logarithm of a non-positive number"}]
 
 
 def test_opsets_end_where_an_operator_was_retired() -> None:
     spans = {row.name: row.opsets for row in rows()}
     assert spans["Upsample"] == (7, 9)
-    assert spans["Gelu"][0] == 20
+    assert spans["Gelu"] == (20, None)
 
 
 def test_markdown_is_one_row_per_operator_and_escaped(workshop: Workshop) -> None:
