@@ -10,22 +10,27 @@ from torch.nn import functional
 
 from ranum_falsify.network.registry import operator
 
-__all__ = ["MatMulInteger"]
+__all__ = ["MatMulInteger", "spelled_out"]
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
     """Return the matrix product, for integers too; a vector counts as a row (left) or a column (right)."""
     if a.is_floating_point():
         return torch.matmul(a, b)
-    wide_a, wide_b = a.long(), b.long()
-    if not a.is_cuda:
-        return torch.matmul(wide_a, wide_b).to(a.dtype)
     # PyTorch has no product of integer matrices on CUDA.
-    rows = wide_a if a.ndim > 1 else wide_a[None]
-    columns = wide_b if b.ndim > 1 else wide_b[:, None]
+    product = spelled_out if a.is_cuda else torch.matmul
+    return product(a.long(), b.long()).to(a.dtype)
+
+
+def spelled_out(a: Tensor, b: Tensor) -> Tensor:
+    """Return the matrix product as a sum of elementwise products; operands as of `torch.matmul`."""
+    rows = a if a.ndim > 1 else a[None]
+    columns = b if b.ndim > 1 else b[:, None]
     product = (rows[..., :, :, None] * columns[..., None, :, :]).sum(-2)
     product = product if b.ndim > 1 else product[..., 0]
-    return (product if a.ndim > 1 else product[..., 0, :] if b.ndim > 1 else product[..., 0]).to(a.dtype)
+    if a.ndim > 1:
+        return product
+    return product[..., 0, :] if b.ndim > 1 else product[..., 0]
 
 
 def _gemm(op: Operation, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
