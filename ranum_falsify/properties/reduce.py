@@ -24,9 +24,9 @@ from ranum_falsify.properties.formula import (
     negate,
 )
 from ranum_falsify.properties.problem import InputVariable, Problem
-from ranum_falsify.properties.robustness import AllInputs, Interpreter, is_free_symbol, shorten
+from ranum_falsify.properties.robustness import AllInputs, Interpreter
 from ranum_falsify.properties.terms import Choice, Term, Variable
-from ranum_falsify.properties.walk import subexpressions
+from ranum_falsify.properties.walk import is_free_symbol, shorten, subexpressions
 
 __all__ = ["reduce"]
 
@@ -45,6 +45,15 @@ def reduce(phi: Expression, networks: Mapping[str, Graph]) -> Problem:
             all inputs.
         ModelError: A slice, composition or freed weight does not exist.
     """
+    try:
+        return _reduced(phi, networks)
+    except RecursionError as error:
+        raise PropertyError(
+            "property: it is nested too deeply; join parts by And(a, b, c) in place of And(a, And(b, c))"
+        ) from error
+
+
+def _reduced(phi: Expression, networks: Mapping[str, Graph]) -> Problem:
     names, body = _quantified(phi)
     _check_networks(phi, networks)
     interpreter = Interpreter(networks)

@@ -12,12 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import numpy as np
-import onnx.defs
 import torch
 from dnnv.properties import Expression, ExpressionVisitor
-from dnnv.properties.expressions import Symbol
 
-from ranum_falsify.errors import PropertyError, RanumFalsifyError
+from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import Graph
 from ranum_falsify.properties import numpy_functions
 from ranum_falsify.properties.circuit import Circuit
@@ -34,17 +32,13 @@ from ranum_falsify.properties.formula import (
     negate,
 )
 from ranum_falsify.properties.numpy_functions import as_term
+from ranum_falsify.properties.options import check_operators, names_option
 from ranum_falsify.properties.problem import NetworkCall, ValidityGoal
 from ranum_falsify.properties.terms import Choice, Elementwise, Output, Term, Variable, rearranged
 from ranum_falsify.properties.vocabulary import Free, NoInvalidInput
+from ranum_falsify.properties.walk import guarded, shorten
 
-__all__ = ["AllInputs", "Interpreter", "is_free_symbol", "shorten"]
-
-
-def shorten(expression: object, limit: int = 80) -> str:
-    """Return an expression on one line of at most `limit` characters."""
-    text = " ".join(str(expression).split())
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+__all__ = ["AllInputs", "Interpreter"]
 
 
 class AllInputs(tuple[Variable, ...]):
@@ -142,7 +136,7 @@ class Interpreter(ExpressionVisitor):
         return self._networks[expression.identifier]
 
     def visit_Image(self, expression: Any) -> Any:
-        return _guarded(expression, lambda: np.asarray(type(expression).load(self.visit(expression.path)).value))
+        return guarded(expression, lambda: np.asarray(type(expression).load(self.visit(expression.path)).value))
 
     def visit_Slice(self, expression: Any) -> slice:
         return slice(self.visit(expression.start), self.visit(expression.stop), self.visit(expression.step))
@@ -159,7 +153,7 @@ class Interpreter(ExpressionVisitor):
 
     def _operation(self, name: str, torch_function: Any, numpy_function: Any, operands: list[Any], source: Any) -> Any:
         if not any(map(_is_symbolic, operands)):
-            return _guarded(source, lambda: numpy_function(*operands))
+            return guarded(source, lambda: numpy_function(*operands))
         terms = tuple(map(as_term, operands))
         key = (name, tuple(map(id, terms)))
         if key not in self._operations:
@@ -205,12 +199,12 @@ class Interpreter(ExpressionVisitor):
                 return rearranged(value, lambda positions: positions[index])
             except (IndexError, TypeError, ValueError) as error:
                 raise PropertyError(f"property: {shorten(expression)}: {error}; its shape is {value.shape}") from error
-        return _guarded(expression, lambda: value[index])
+        return guarded(expression, lambda: value[index])
 
     def visit_Attribute(self, expression: Any) -> Any:
         value, name = self.visit(expression.expr1), self.visit(expression.expr2)
         if not isinstance(value, Term):
-            return _guarded(expression, lambda: getattr(value, name))
+            return guarded(expression, lambda: getattr(value, name))
         if name in ("shape", "size"):
             return getattr(value, name)
         if name == "ndim":
@@ -263,7 +257,7 @@ class Interpreter(ExpressionVisitor):
             same = conjunction([disjunction([negate(p), q]), disjunction([p, negate(q)])])
             return negate(same) if negated else same
         if not _is_symbolic(first) and not _is_symbolic(second):
-            return _guarded(expression, lambda: expression.__class__.OPERATOR(first, second))
+            return guarded(expression, lambda: expression.__class__.OPERATOR(first, second))
         left, right = (second, first) if swap else (first, second)
         a, b = self._side(left, expression), self._side(right, expression)
         try:
@@ -319,13 +313,13 @@ class Interpreter(ExpressionVisitor):
                 raise PropertyError(
                     f"property: {shorten(expression)}: this function is not supported; these are: {known}"
                 )
-            return _guarded(expression, lambda: handler(*args, **kwargs))
-        return _guarded(expression, lambda: function(*args, **kwargs))
+            return guarded(expression, lambda: handler(*args, **kwargs))
+        return guarded(expression, lambda: function(*args, **kwargs))
 
     def _derived(self, key: object, name: str, source: Any, derive: Callable[[], Graph]) -> Graph:
         """Return a graph made from another, the same for the same key."""
         if key not in self._graphs:
-            self._graphs[key] = graph = _guarded(source, derive)
+            self._graphs[key] = graph = guarded(source, derive)
             self._names[id(graph)] = name
         return self._graphs[key]
 
@@ -350,7 +344,7 @@ class Interpreter(ExpressionVisitor):
 
     def _apply(self, graph: Graph, args: list[Any], kwargs: Mapping[str, Any], source: Any) -> Any:
         if not kwargs and args and not any(isinstance(arg, _SYMBOLIC) for arg in args):
-            return _guarded(source, lambda: graph(*args))
+            return guarded(source, lambda: graph(*args))
         return self._application(graph, args, kwargs, source)[1]
 
     def _application(
@@ -393,8 +387,8 @@ class Interpreter(ExpressionVisitor):
         call_expression = cast(Any, applied)
         args = [self.visit(arg) for arg in call_expression.args]
         call, _ = self._application(function, args, call_expression.kwargs, call_expression)
-        only, nodes = (_names_option(name, options.get(name), expression) for name in ("only", "nodes"))
-        _check_operators(only)
+        only, nodes = (names_option(name, options.get(name), expression) for name in ("only", "nodes"))
+        check_operators(only)
         gradient = bool(options.get("gradient", False))
         key = (id(call), only, nodes, gradient)
         if key not in self._goals:
@@ -405,18 +399,6 @@ class Interpreter(ExpressionVisitor):
 def _is_symbolic(value: Any) -> bool:
     """Whether a value depends on the inputs; the outputs of a network with several are a tuple."""
     return isinstance(value, _SYMBOLIC) or (type(value) is tuple and any(isinstance(part, Term) for part in value))
-
-
-def _guarded(expression: Any, compute: Callable[[], Any]) -> Any:
-    """Evaluate what the property's author wrote; any failure becomes a `PropertyError`."""
-    try:
-        return compute()
-    except RanumFalsifyError as error:
-        text = str(error).removeprefix("property: ")
-        raise type(error)(f"property: {shorten(expression)}: {text}") from error
-    except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise PropertyError(f"property: {shorten(expression)}: {type(error).__name__}: {reason}") from error
 
 
 def _paired(first: Any, second: Any, source: Any) -> list[tuple[Any, Any]]:
@@ -437,31 +419,3 @@ def _index_text(index: Any) -> str:
         f"{'' if p.start is None else p.start}:{'' if p.stop is None else p.stop}" if isinstance(p, slice) else str(p)
         for p in parts
     )
-
-
-def _names_option(name: str, value: Any, source: Any) -> tuple[str, ...] | None:
-    if value is None:
-        return None
-    if (
-        isinstance(value, str)
-        or not isinstance(value, list | tuple | set)
-        or not all(isinstance(v, str) for v in value)
-    ):
-        raise PropertyError(f'property: {shorten(source)}: {name} takes a list of names, such as {name}=["Log"]')
-    if not value:
-        raise PropertyError(f"property: {shorten(source)}: {name} is empty, so nothing would be looked at")
-    return tuple(value)
-
-
-def _check_operators(only: tuple[str, ...] | None) -> None:
-    for name in only or ():
-        if not onnx.defs.has(name):
-            known = sorted({schema.name for schema in onnx.defs.get_all_schemas()})
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise PropertyError(f"property: only={name!r} is not an ONNX operator{hint}")
-
-
-def is_free_symbol(expression: Any) -> bool:
-    """Whether an expression is a symbol without a value: a quantified input, or a mistake."""
-    return type(expression) is Symbol and not expression.is_concrete

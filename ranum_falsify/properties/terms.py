@@ -392,7 +392,11 @@ class Choice(Term):
         self.condition = condition
         self.operands = (chosen, otherwise)
         self.applies_network = applies_network or chosen.applies_network or otherwise.applies_network
-        self.shape = np.broadcast_shapes(chosen.shape, otherwise.shape)
+        try:
+            self.shape = np.broadcast_shapes(chosen.shape, otherwise.shape)
+        except ValueError as error:
+            shapes = f"{chosen.shape} and {otherwise.shape}"
+            raise PropertyError(f"property: the branches of IfThenElse have shapes {shapes}") from error
 
     def compute(self, frame: Frame) -> Tensor:
         chosen, otherwise = (_aligned(frame.value(operand), len(self.shape)) for operand in self.operands)

@@ -1,14 +1,17 @@
-"""Walking through DNNP expressions."""
+"""DNNP expressions: their parts, their text, and the evaluation of what their author wrote."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from dnnv.properties import Expression
+from dnnv.properties.expressions import Symbol
 
-__all__ = ["subexpressions"]
+from ranum_falsify.errors import PropertyError, RanumFalsifyError
+
+__all__ = ["guarded", "is_free_symbol", "shorten", "subexpressions"]
 
 
 def subexpressions(phi: Expression) -> Iterator[Expression]:
@@ -31,3 +34,26 @@ def subexpressions(phi: Expression) -> Iterator[Expression]:
             pending.extend(item.values())
         elif isinstance(item, list | tuple) and any(isinstance(part, Expression) for part in item):
             pending.extend(item)
+
+
+def shorten(expression: object, limit: int = 80) -> str:
+    """Return an expression on one line of at most `limit` characters."""
+    text = " ".join(str(expression).split())
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def guarded(expression: Any, compute: Callable[[], Any]) -> Any:
+    """Evaluate what the property's author wrote; any failure becomes a `PropertyError`."""
+    try:
+        return compute()
+    except RanumFalsifyError as error:
+        text = str(error).removeprefix("property: ")
+        raise type(error)(f"property: {shorten(expression)}: {text}") from error
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise PropertyError(f"property: {shorten(expression)}: {type(error).__name__}: {reason}") from error
+
+
+def is_free_symbol(expression: Any) -> bool:
+    """Whether an expression is a symbol without a value: a quantified input, or a mistake."""
+    return type(expression) is Symbol and not expression.is_concrete

@@ -120,6 +120,10 @@ def test_negated_exists_is_forall() -> None:
         ("Forall(image, Implies(0 <= imgae <= 1, N(image) <= 1))", "did you mean 'image'?"),
         ("Forall(x, Implies(0 <= x <= 1, N(x, x) <= 1))", "network 'N' takes 1 (x [2, 3]), got 2 arguments"),
         ("Forall(x, Implies(0 <= x <= 1, N(x, k=1) <= 1))", "got the keyword 'k'"),
+        (
+            "Forall(x, Implies(0 <= x <= 1, IfThenElse(x <= 0, N(x), N(x)[:, :2]) <= 1))",
+            "branches of IfThenElse have shapes",
+        ),
         ("Forall(x, Implies(0 <= x <= 1, N(x)[0, 5] <= 1))", "index 5 is out of bounds"),
         ("Forall(x, Implies(0 <= x <= 1, N(x) <= np.ones((4, 4))))", "shapes (2, 3) and (4, 4) cannot be compared"),
         ("Forall(x, Implies(0 <= x <= 1, N(x) + np.ones((4, 4)) <= 1))", "do not fit together"),
@@ -173,3 +177,14 @@ def test_networks_must_be_those_of_the_property() -> None:
 def test_an_output_must_be_chosen() -> None:
     with pytest.raises(PropertyError, match="a network with 2 outputs; select one, as in N"):
         problem("Forall(x, Implies(0 <= x <= 1, N(x) <= 1))", networks={"N": network(TWO_INPUTS)})
+
+
+def test_deep_nesting_is_an_error_of_one_line() -> None:
+    from dnnv.properties import Symbol
+    from dnnv.properties.expressions import Forall, Negation, Network
+
+    deep = Network("N")(Symbol("x"))
+    for _ in range(5000):
+        deep = Negation(deep)
+    with pytest.raises(PropertyError, match="nested too deeply"):
+        reduce(Forall(Symbol("x"), deep <= 1), {"N": network()})
