@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,27 +14,20 @@ from dnnv.nn.operations import Input, OutputSelect
 from torch import Tensor
 
 from ranum_falsify import upstream
+from ranum_falsify.falsify.fusion import Step, fused
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
 from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.order import topological_order
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.operators.batching import Operand, batch_function
 
-__all__ = ["Probe", "Step", "TorchConverter", "TorchModel", "convert"]
+__all__ = ["Probe", "TorchConverter", "TorchModel", "convert"]
 
 Probe = Callable[[Operation, Sequence[Any], Sequence[Tensor]], Tensor]
 """`probe(op, operands, outputs)`: what to observe of an operation while it runs."""
 
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One operation, with the slots of the tensors it reads, writes and reads last."""
-
-    op: Operation
-    call: Callable[..., Any]
-    reads: tuple[int, ...]
-    write: int
-    several: bool
+_Planned = tuple[Callable[..., Any], tuple[int, ...], int, bool, Operation | None, tuple[int, ...]]
+"""A step as the loop unpacks it: call, reads, write, several, the operation if it is observed, slots to free."""
 
 
 # Loaded without the rest of DNNF, which takes half a second that the start does not have.
@@ -149,7 +142,7 @@ class TorchModel(torch.nn.Module):
             if isinstance(value, Tensor):
                 self.register_buffer(f"constant_{position}", value, persistent=False)
         self._tail = self._host[::-1]
-        self._plans: dict[tuple[int, ...], list[tuple[Step, tuple[int, ...]]]] = {}
+        self._plans: dict[tuple[int, ...], list[_Planned]] = {}
         self._alongside = _batch_calls(graph)
         self.separable = not any(
             _reads_dynamic_static(op, spec_of(op)) or spec_of(op).dynamic_shape for op in graph.nodes
@@ -191,19 +184,19 @@ class TorchModel(torch.nn.Module):
         for op, x in zip(self.graph.inputs, inputs, strict=True):
             values[self._slots[id(op)]] = x
         seen = []
-        for step, dead in plan:
-            operands = [values[slot] for slot in step.reads]
-            result = step.call(*operands)
-            if probe := probes.get(id(step.op)):
-                seen.append(probe(step.op, operands, result if isinstance(result, tuple) else (result,)))
-            values[step.write] = result[0] if isinstance(result, tuple) and not step.several else result
+        for call, reads, write, several, op, dead in plan:
+            operands = [values[slot] for slot in reads]
+            result = call(*operands)
+            if op is not None:
+                seen.append(probes[id(op)](op, operands, result if isinstance(result, tuple) else (result,)))
+            values[write] = result if several or not isinstance(result, tuple) else result[0]
             for slot in dead:
                 values[slot] = None
         if not outputs:
             return (), seen
         return tuple(values[self._slots[id(op)]] for op in self.graph.output_operations), seen
 
-    def _plan(self, probed: tuple[int, ...], outputs: bool, batch: bool) -> list[tuple[Step, tuple[int, ...]]]:
+    def _plan(self, probed: tuple[int, ...], outputs: bool, batch: bool) -> list[_Planned]:
         key = (*probed, -1 - outputs - 2 * batch)
         if key not in self._plans:
             wanted = set(probed)
@@ -214,7 +207,8 @@ class TorchModel(torch.nn.Module):
             if batch and self._alongside is not None:
                 calls = self._alongside
                 steps = [replace(step, call=calls.get(id(step.op), step.call)) for step in steps]
-            self._plans[key] = _with_last_reads(steps, {self._slots[id(op)] for op in ends})
+            kept = {self._slots[id(op)] for op in ends}
+            self._plans[key] = _planned(fused(steps, wanted, kept), wanted, kept)
         return self._plans[key]
 
 
@@ -250,16 +244,26 @@ def _needed(goals: Iterable[Operation]) -> set[int]:
     return {id(op) for op in topological_order(goals)}
 
 
-def _with_last_reads(steps: Sequence[Step], keep: set[int]) -> list[tuple[Step, tuple[int, ...]]]:
+def _planned(steps: Sequence[Step], observed: Collection[int], kept: Collection[int]) -> list[_Planned]:
     last: dict[int, int] = {}
     for position, step in enumerate(steps):
         for slot in step.reads:
-            if slot >= 0 and slot not in keep:
+            if slot >= 0 and slot not in kept:
                 last[slot] = position
     dead: dict[int, list[int]] = {}
     for slot, position in last.items():
         dead.setdefault(position, []).append(slot)
-    return [(step, tuple(dead.get(position, ()))) for position, step in enumerate(steps)]
+    return [
+        (
+            step.call,
+            step.reads,
+            step.write,
+            step.several,
+            step.op if id(step.op) in observed else None,
+            tuple(dead.get(position, ())),
+        )
+        for position, step in enumerate(steps)
+    ]
 
 
 def convert(graph: Graph) -> TorchModel:

@@ -14,8 +14,11 @@ from torch import Tensor
 
 __all__ = ["Build", "Case"]
 
-_FAR = 1e6
-"""Scores differ by less than this."""
+_FAR = 1e4
+"""How far the first of several scores is kept below the others."""
+
+_MOST = 2.0
+"""More than a single score, a probability, can be."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +45,16 @@ class Case:
 
     @property
     def property_text(self) -> str:
-        """A DNNP property in the shape of a robustness property: no counterexample exists, no gradient vanishes.
+        """A DNNP property that no input violates and whose gradient vanishes nowhere.
 
-        Its negation, that score 0 leads all others by far, is one conjunction: one sub-problem for DNNF.
+        Its negation, that score 0 leads all others, is one conjunction: one sub-problem for DNNF.
         """
-        rivals = [f"N(x)[0, 0] <= N(x)[0, {j}] + {_FAR}" for j in range(1, self.scores)]
-        body = f"Or({', '.join(rivals)})" if len(rivals) > 1 else (rivals or [f"N(x)[0, 0] <= {_FAR}"])[0]
+        rivals = [f"N(x)[0, 0] <= N(x)[0, {j}]" for j in range(1, self.scores)]
+        holds = f"Or({', '.join(rivals)})" if rivals else f"N(x)[0, 0] <= {_MOST}"
         return (
             "from dnnv.properties import *\n"
             'N = Network("N")\n'
-            f"Forall(x, Implies({self.low} <= x <= {self.high}, {body}))\n"
+            f"Forall(x, Implies({self.low} <= x <= {self.high}, {holds}))\n"
         )
 
     def inputs(self, count: int) -> Tensor:
@@ -81,6 +84,13 @@ class Build:
     def weight(self, *shape: int, fan_in: int = 1, gain: float = 1.4) -> tuple[str, Tensor]:
         """Return a random weight as the name of an initializer and as a tensor."""
         return self.constant(random_weights(self._rng, shape, fan_in, gain))
+
+    def bias(self, n_out: int, n_in: int, last: bool) -> tuple[str, Tensor]:
+        """Return a random bias; that of the last layer keeps the first score below the others."""
+        values = random_weights(self._rng, (n_out,), n_in)
+        if last:
+            values[0] -= _FAR
+        return self.constant(values)
 
     def constant(self, values: NDArray[np.float64]) -> tuple[str, Tensor]:
         """Return a constant as the name of an initializer and as a tensor."""

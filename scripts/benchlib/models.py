@@ -31,15 +31,15 @@ def _chain(layers: list[Layer]) -> Layer:
 # ------------------------------------------------------------------------------------------------ layers on both sides
 
 
-def _linear(b: Build, y: str, n_in: int, n_out: int, layers: list[Layer]) -> str:
-    (w, weight), (c, bias) = b.weight(n_out, n_in, fan_in=n_in), b.weight(n_out, fan_in=n_in)
+def _linear(b: Build, y: str, n_in: int, n_out: int, layers: list[Layer], *, last: bool = False) -> str:
+    (w, weight), (c, bias) = b.weight(n_out, n_in, fan_in=n_in), b.bias(n_out, n_in, last)
     layers.append(partial(F.linear, weight=weight, bias=bias))
     return b.node("Gemm", y, w, c, transB=1)
 
 
-def _affine(b: Build, y: str, n_in: int, n_out: int, layers: list[Layer]) -> str:
+def _affine(b: Build, y: str, n_in: int, n_out: int, layers: list[Layer], *, last: bool = False) -> str:
     """MatMul and Add, as ACAS Xu and transformers spell a dense layer."""
-    (w, weight), (c, bias) = b.weight(n_in, n_out, fan_in=n_in), b.weight(n_out, fan_in=n_in)
+    (w, weight), (c, bias) = b.weight(n_in, n_out, fan_in=n_in), b.bias(n_out, n_in, last)
     layers.append(partial(F.linear, weight=weight.T.contiguous(), bias=bias))
     return b.node("Add", b.node("MatMul", y, w), c)
 
@@ -87,7 +87,7 @@ def _acasxu() -> Case:
     y = _flat(b, b.node("Sub", b.x, mean_name), layers)
     for n_in in [5, *[50] * 5]:
         y = _relu(b, _affine(b, y, n_in, 50, layers), layers)
-    return b.case(_affine(b, y, 50, 5, layers), 5, _chain(layers), "ACAS Xu, 5-6x50-5")
+    return b.case(_affine(b, y, 50, 5, layers, last=True), 5, _chain(layers), "ACAS Xu, 5-6x50-5")
 
 
 def _mnist_dense(*widths: int) -> Case:
@@ -95,7 +95,7 @@ def _mnist_dense(*widths: int) -> Case:
     y, n_in = _flat(b, b.x, layers), 784
     for width in widths:
         y, n_in = _relu(b, _linear(b, y, n_in, width, layers), layers), width
-    y = _linear(b, y, n_in, 10, layers)
+    y = _linear(b, y, n_in, 10, layers, last=True)
     return b.case(y, 10, _chain(layers), f"MNIST dense, 784-{'-'.join(map(str, widths))}-10")
 
 
@@ -104,7 +104,7 @@ def _mnist_conv() -> Case:
     y = _relu(b, _conv(b, b.x, 1, 16, layers, 4, 2, 1), layers)
     y = _relu(b, _conv(b, y, 16, 32, layers, 4, 2, 1), layers)
     y = _relu(b, _linear(b, _flat(b, y, layers), 32 * 49, 100, layers), layers)
-    return b.case(_linear(b, y, 100, 10, layers), 10, _chain(layers), "MNIST convolutional, 2 conv + 2 dense")
+    return b.case(_linear(b, y, 100, 10, layers, last=True), 10, _chain(layers), "MNIST convolutional, 2 conv + 2 dense")
 
 
 def _cgan() -> Case:
@@ -120,9 +120,9 @@ def _cgan() -> Case:
     for n_in, n_out in ((3, 16), (16, 32), (32, 64), (64, 128)):
         y = _conv(b, y, n_in, n_out, layers, 3, 2, 1)
         y = _relu(b, y if n_in == 3 else _norm(b, y, n_out, layers), layers)
-    y = b.node("Sigmoid", _linear(b, _flat(b, y, layers), 128 * 4, 2, layers))
+    y = b.node("Sigmoid", _linear(b, _flat(b, y, layers), 128 * 4, 1, layers))
     layers.append(torch.sigmoid)
-    return b.case(y, 2, _chain(layers), "cgan, 32x32")
+    return b.case(y, 1, _chain(layers), "cgan, 32x32")
 
 
 def _vit() -> Case:
@@ -142,7 +142,7 @@ def _vit() -> Case:
             layers.append(_residual(_chain(inside)))
     y = b.node("ReduceMean", y, axes=[1], keepdims=0)
     layers.append(lambda x: x.mean(1))
-    return b.case(_linear(b, y, width, 10, layers), 10, _chain(layers), f"vit, {depth} blocks, {tokens}x{width}")
+    return b.case(_linear(b, y, width, 10, layers, last=True), 10, _chain(layers), f"vit, {depth} blocks, {tokens}x{width}")
 
 
 def _residual(inside: Layer) -> Layer:
@@ -192,7 +192,7 @@ def _residual_cnn() -> Case:
             y = _block(b, y, n_out, layers)
     y = _flat(b, b.node("GlobalAveragePool", y), layers)
     layers[-1] = lambda x: x.mean((2, 3))
-    return b.case(_linear(b, y, n_in, 10, layers), 10, _chain(layers), "residual CNN, 5 MB, 3x64x64")
+    return b.case(_linear(b, y, n_in, 10, layers, last=True), 10, _chain(layers), "residual CNN, 5 MB, 3x64x64")
 
 
 def _block(b: Build, y: str, channels: int, layers: list[Layer]) -> str:
@@ -209,7 +209,7 @@ def deep(nodes: int = 1000, width: int = 60) -> Case:
     y = b.x
     for _ in range(nodes // 3):
         y = _relu(b, _affine(b, y, width, width, layers), layers)
-    return b.case(_affine(b, y, width, 10, layers), 10, _chain(layers), f"dense chain, {nodes} nodes")
+    return b.case(_affine(b, y, width, 10, layers, last=True), 10, _chain(layers), f"dense chain, {nodes} nodes")
 
 
 CASES: Mapping[str, Callable[[], Case]] = {
