@@ -64,7 +64,7 @@ class Descent:
         correction = (1 - 0.999**self.steps) ** 0.5 / (1 - 0.9**self.steps)
         for i, gradient in enumerate(gradients):
             first, second, scale = self._first[i], self._second[i], self._scale[i]
-            if gradient is None or first is None or second is None or scale is None:
+            if gradient is None or gradient.numel() == 0 or first is None or second is None or scale is None:
                 continue
             gradient = _usable(gradient)
             first.lerp_(gradient, 0.1)
@@ -96,7 +96,8 @@ def _half_width(box: Box) -> Tensor:
 
 def _usable(gradient: Tensor) -> Tensor:
     """Scale each start's gradient to at most 1, so that its square neither overflows nor vanishes."""
-    gradient = torch.nan_to_num(gradient, nan=0.0, posinf=1e30, neginf=-1e30)
+    largest = torch.finfo(gradient.dtype).max
+    gradient = torch.nan_to_num(gradient, nan=0.0, posinf=largest, neginf=-largest)
     top = gradient.abs().flatten(1).amax(1).clamp_min(torch.finfo(gradient.dtype).tiny)
     return gradient / top.reshape(-1, *([1] * (gradient.dim() - 1)))
 

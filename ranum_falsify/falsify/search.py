@@ -155,7 +155,7 @@ def _resample_stuck(
     context: SearchContext, region: Region, descent: Descent, gradients: Sequence[Tensor | None]
 ) -> None:
     """Give starts without any gradient a new place."""
-    sizes = [g.abs().flatten(1).amax(1) for g in gradients if g is not None]
+    sizes = [g.abs().flatten(1).amax(1) for g in gradients if g is not None and g.numel()]
     if not sizes:
         stuck = torch.ones(len(descent.inputs[0]), dtype=torch.bool, device=context.device)
     else:

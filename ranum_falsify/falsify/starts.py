@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ranum_falsify.operators.unsigned import SIGNED
+
 __all__ = ["Box", "sample_starts"]
 
 
@@ -37,12 +39,19 @@ class Box:
         """Return values (float64, shape `(batch, *shape)`) as elements of the box, integers rounded."""
         if not self.dtype.is_floating_point:
             values = values.round()
-        return self.project(values.clamp(self.lower.double(), self.upper.double()).to(self.dtype))
+        lower, upper = self.lower.double(), self.upper.double()
+        # The greatest integers of 64 bits round up in float64, out of their type.
+        return self.project(torch.where(values >= upper, self.upper, values.clamp(lower, upper).to(self.dtype)))
 
     def project(self, x: Tensor) -> Tensor:
         """Return the nearest points of the box."""
         if self.dtype is torch.bool:
             return (x | self.lower) & self.upper
+        if signed := SIGNED.get(self.dtype):
+            # With the highest bit flipped, signed integers have the order of the unsigned ones of the same bits.
+            flip = torch.iinfo(signed).min
+            x, lower, upper = (value.view(signed) ^ flip for value in (x, self.lower, self.upper))
+            return (torch.maximum(torch.minimum(x, upper), lower) ^ flip).view(self.dtype)
         return torch.maximum(torch.minimum(x, self.upper), self.lower)
 
 
@@ -70,7 +79,8 @@ def _constants(box: Box, count: int, generator: torch.Generator) -> Tensor:
     low, high = box.lower.double().min(), box.upper.double().max()
     share = torch.rand(_one_each(box, count), generator=generator, dtype=torch.float64)
     values = low * (1 - share) + high * share
-    grid = torch.exp2(torch.floor(torch.log2((high - low).clamp_min(1e-30))) - 2)
+    # Halves, because the width of a box of float64 can overflow.
+    grid = torch.exp2(torch.floor(torch.log2((high / 2 - low / 2).clamp_min(1e-30))) - 1)
     values[::2] = torch.round(values[::2] / grid) * grid
     return box.nearest(values.expand(count, *box.lower.shape))
 
@@ -131,6 +141,8 @@ def sample_starts(boxes: Sequence[Box], count: int, generator: torch.Generator, 
 
 
 def _sample(box: Box, count: int, generator: torch.Generator, *, first: bool, shuffle: bool) -> Tensor:
+    if box.lower.numel() == 0:
+        return box.lower.expand(count, *box.lower.shape).clone()
     fixed = [point(box) for point in _DETERMINISTIC[:count]] if first else []
     left = count - len(fixed)
     sizes = [int(left * share) for _, share in _PORTFOLIO]

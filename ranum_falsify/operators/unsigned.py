@@ -10,9 +10,10 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-__all__ = ["moves_unsigned"]
+__all__ = ["SIGNED", "moves_unsigned"]
 
-_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+"""The signed type of the same size, for the unsigned types that torch does not compute with."""
 
 
 def moves_unsigned(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -25,7 +26,7 @@ def moves_unsigned(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     @functools.wraps(function)
     def evaluate(op: Operation, x: Tensor, *rest: Any) -> Tensor:
-        signed = _SIGNED.get(x.dtype)
+        signed = SIGNED.get(x.dtype)
         if signed is None:
             return function(op, x, *rest)
         flipped = torch.iinfo(signed).min if getattr(op, "reduction", None) in ("max", "min") else 0
