@@ -30,7 +30,7 @@ Forall(
                     ),
                     no_invalid_input(
                         N(input_imgs, desire, traffic_convention, initial_state),
-                        only=["Log", "Div", "Sqrt", "Exp", "Pow", "Softmax"],
+                        only=["Log", "Softmax"],
                     ),
                 ),
             ),

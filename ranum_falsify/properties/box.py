@@ -11,8 +11,9 @@ import torch
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.formula import Comparison, Formula, Junction, describe
+from ranum_falsify.properties.frame import Frame
 from ranum_falsify.properties.problem import InputVariable
-from ranum_falsify.properties.terms import Affine, Const, Frame, Term, Variable
+from ranum_falsify.properties.terms import Affine, Const, Term, Variable
 
 __all__ = ["Box", "conjuncts"]
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.properties.formula import Comparison, Formula, Goal, Junction, Kind, Truth
-from ranum_falsify.properties.terms import Arg, Const, Elementwise, Frame, Gather, Term
+from ranum_falsify.properties.frame import Frame
+from ranum_falsify.properties.terms import Arg, Const, Elementwise, Gather, Term
 
 __all__ = ["EPS", "Circuit"]
 
@@ -43,13 +44,21 @@ class Circuit:
         """Return the roots' margins `(batch, roots)`, differentiable."""
         return self._through([leaf.margins(frame) for leaf in self._leaves], frame, hinges=False)
 
-    def losses(self, frame: Frame) -> tuple[Tensor, Tensor]:
+    def losses(self, frame: Frame, *, quick: bool = False) -> tuple[Tensor, Tensor]:
         """Return the roots' margins, without gradient, and losses, both `(batch, roots)`.
 
         Half of a step on a small network would go into the gradient of exact margins.  So the loss is differentiated
         along a plain path, and only its value is set right where that path is inexact.
+
+        Args:
+            frame: The inputs.
+            quick: Whether values may decide what is computed, so not under `torch.func.vmap`: where all roots hold
+                along the plain path they hold exactly too, since EPS, NaN and equal infinities change no such sign.
         """
-        plain = self._through([leaf.plain(frame) for leaf in self._leaves], frame, hinges=True)
+        leaves = [leaf.plain(frame) for leaf in self._leaves]
+        plain = self._through(leaves, frame, hinges=True)
+        if quick and bool((plain > 0).all()):
+            return self._through([leaf.detach() for leaf in leaves], frame, hinges=False), plain
         # At a margin of 0 the clause still holds, and its gradient is needed.
         plain = plain + torch.finfo(plain.dtype).tiny
         with torch.no_grad():

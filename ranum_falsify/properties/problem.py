@@ -15,7 +15,8 @@ from ranum_falsify.network import Graph
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.properties.circuit import Circuit
 from ranum_falsify.properties.formula import Formula, describe
-from ranum_falsify.properties.terms import Frame, Term
+from ranum_falsify.properties.frame import Frame
+from ranum_falsify.properties.terms import Term
 
 __all__ = ["Evaluator", "InputVariable", "Margins", "NetworkCall", "Problem", "ValidityGoal"]
 
@@ -159,15 +160,16 @@ class Problem:
         """Whether every clause is a validity goal."""
         return all(goal is not None for goal in self.clause_goals)
 
-    def margins(self, env: Mapping[str, Tensor], evaluator: Evaluator) -> Margins:
-        """Evaluate on a batch; differentiable, without data-dependent control flow.
+    def margins(self, env: Mapping[str, Tensor], evaluator: Evaluator, *, quick: bool = False) -> Margins:
+        """Evaluate on a batch; differentiable, without data-dependent control flow unless `quick`.
 
         Args:
             env: A tensor `(batch, *shape)` for each input variable, in its dtype.
             evaluator: Runs the networks.
+            quick: Whether to look at the values for what need not be computed, so not under `torch.func.vmap`.
         """
         frame = Frame(env, evaluator)
-        clauses, loss = self._clause_circuit.losses(frame)
+        clauses, loss = self._clause_circuit.losses(frame, quick=quick)
         return Margins(clauses=clauses, loss=loss, penalties=self._penalty_circuit.margins(frame))
 
     def arguments(self, call: NetworkCall, env: Mapping[str, Tensor], evaluator: Evaluator) -> tuple[Tensor, ...]:

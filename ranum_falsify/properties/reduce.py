@@ -23,8 +23,9 @@ from ranum_falsify.properties.formula import (
     describe,
     negate,
 )
+from ranum_falsify.properties.inputs import AllInputs
 from ranum_falsify.properties.problem import InputVariable, Problem
-from ranum_falsify.properties.robustness import AllInputs, Interpreter
+from ranum_falsify.properties.robustness import Interpreter
 from ranum_falsify.properties.terms import Choice, Term, Variable
 from ranum_falsify.properties.walk import is_free_symbol, shorten, subexpressions
 

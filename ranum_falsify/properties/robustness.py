@@ -31,22 +31,15 @@ from ranum_falsify.properties.formula import (
     disjunction,
     negate,
 )
+from ranum_falsify.properties.inputs import AllInputs, paired
 from ranum_falsify.properties.numpy_functions import as_term
 from ranum_falsify.properties.options import check_operators, names_option
 from ranum_falsify.properties.problem import NetworkCall, ValidityGoal
 from ranum_falsify.properties.terms import Choice, Elementwise, Output, Term, Variable, rearranged
 from ranum_falsify.properties.vocabulary import Free, NoInvalidInput
-from ranum_falsify.properties.walk import guarded, shorten
+from ranum_falsify.properties.walk import guarded, index_text, shorten
 
-__all__ = ["AllInputs", "Interpreter"]
-
-
-class AllInputs(tuple[Variable, ...]):
-    """What x stands for in `N(x)` where N takes several inputs: all of them; `x[1]` is the second."""
-
-    def __getitem__(self, index: Any) -> Any:
-        picked = super().__getitem__(index)
-        return AllInputs(picked) if isinstance(index, slice) else picked
+__all__ = ["Interpreter"]
 
 
 _SYMBOLIC = (Term, AllInputs, Truth, Comparison, Goal, Junction)
@@ -192,7 +185,7 @@ class Interpreter(ExpressionVisitor):
         if isinstance(index, _SYMBOLIC):
             raise PropertyError(f"property: an index must not depend on the inputs: {shorten(expression)}")
         if isinstance(value, Graph):
-            name = f"{self._names[id(value)]}[{_index_text(index)}]"
+            name = f"{self._names[id(value)]}[{index_text(index)}]"
             return self._derived((id(value), repr(index)), name, expression, lambda: value[index])
         if isinstance(value, Term):
             try:
@@ -246,7 +239,7 @@ class Interpreter(ExpressionVisitor):
     def _compare(self, kind: Kind, expression: Any, swap: bool = False, negated: bool = False) -> Any:
         first, second = self.visit(expression.expr1), self.visit(expression.expr2)
         if isinstance(first, AllInputs) or isinstance(second, AllInputs):
-            sides = _paired(first, second, expression)
+            sides = paired(first, second, expression)
             parts = [self._compare_values(kind, a, b, expression, swap, negated) for a, b in sides]
             return disjunction(parts) if negated else conjunction(parts)
         return self._compare_values(kind, first, second, expression, swap, negated)
@@ -399,23 +392,3 @@ class Interpreter(ExpressionVisitor):
 def _is_symbolic(value: Any) -> bool:
     """Whether a value depends on the inputs; the outputs of a network with several are a tuple."""
     return isinstance(value, _SYMBOLIC) or (type(value) is tuple and any(isinstance(part, Term) for part in value))
-
-
-def _paired(first: Any, second: Any, source: Any) -> list[tuple[Any, Any]]:
-    """Pair all inputs with one bound for all of them, or with a bound for each."""
-    count = len(first) if isinstance(first, AllInputs) else len(second)
-    sides = []
-    for side in (first, second):
-        is_many = isinstance(side, tuple | list)
-        if is_many and len(side) != count:
-            raise PropertyError(f"property: {count} inputs, but {len(side)} bounds: {shorten(source)}")
-        sides.append(list(side) if is_many else [side] * count)
-    return list(zip(*sides, strict=True))
-
-
-def _index_text(index: Any) -> str:
-    parts = index if isinstance(index, tuple) else (index,)
-    return ", ".join(
-        f"{'' if p.start is None else p.start}:{'' if p.stop is None else p.stop}" if isinstance(p, slice) else str(p)
-        for p in parts
-    )

@@ -11,7 +11,7 @@ from dnnv.properties.expressions import Symbol
 
 from ranum_falsify.errors import PropertyError, RanumFalsifyError
 
-__all__ = ["guarded", "is_free_symbol", "shorten", "subexpressions"]
+__all__ = ["guarded", "index_text", "is_free_symbol", "shorten", "subexpressions"]
 
 
 def subexpressions(phi: Expression) -> Iterator[Expression]:
@@ -57,3 +57,12 @@ def guarded(expression: Any, compute: Callable[[], Any]) -> Any:
 def is_free_symbol(expression: Any) -> bool:
     """Whether an expression is a symbol without a value: a quantified input, or a mistake."""
     return type(expression) is Symbol and not expression.is_concrete
+
+
+def index_text(index: Any) -> str:
+    """Return an index as the property writes it between brackets."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return ", ".join(
+        f"{'' if p.start is None else p.start}:{'' if p.stop is None else p.stop}" if isinstance(p, slice) else str(p)
+        for p in parts
+    )
