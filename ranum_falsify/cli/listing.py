@@ -31,4 +31,4 @@ def listing(problem: Problem) -> Iterator[str]:
         yield f"{goal.call.network}: {len(by_node)} of {nodes} operators can receive an invalid input"
         for title, conditions in by_node.items():
             yield f"  {title}"
-            yield from (f"    needs {condition}" for condition in conditions)
+            yield from (f"    valid where {condition}" for condition in conditions)

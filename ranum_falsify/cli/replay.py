@@ -31,10 +31,11 @@ __all__ = ["run"]
 
 @dataclass(frozen=True)
 class _Shown:
-    """What one counterexample showed: whether it violates, and the lines about it."""
+    """What one counterexample showed: whether it violates, the lines about it, and its files."""
 
     violated: bool
     lines: Sequence[str]
+    title: str = ""
 
 
 def run(options: ReplayOptions) -> int:
@@ -53,6 +54,8 @@ def run(options: ReplayOptions) -> int:
     violated = any(one.violated for one in shown)
     print("violated" if violated else "not violated: nothing in question turns non-finite")
     for one in shown:
+        if len(shown) > 1:
+            print(f"{one.title}:")
         for line in one.lines:
             print(line)
     if options.verbosity >= 0:
@@ -166,14 +169,14 @@ def _findings(
 
 def _replay_property(loaded: Loaded, entry: Entry, arrays: Mapping[str, np.ndarray], options: ReplayOptions) -> _Shown:
     if not entry.network:
-        return _replay_formula(loaded, arrays, options)
+        return _replay_formula(loaded, entry, arrays, options)
     calls = [call for call in loaded.problem.calls if call.network == entry.network]
     if not calls:
         raise UsageError(f"the property has no network {entry.network!r} any more; search again")
     return _show(_findings(calls[0].graph.model, arrays, options), options, entry)
 
 
-def _replay_formula(loaded: Loaded, arrays: Mapping[str, np.ndarray], options: ReplayOptions) -> _Shown:
+def _replay_formula(loaded: Loaded, entry: Entry, arrays: Mapping[str, np.ndarray], options: ReplayOptions) -> _Shown:
     """Evaluate the property with the outputs of ONNX Runtime."""
     from ranum_falsify.falsify.confirm import Confirmer, in_question
 
@@ -201,7 +204,8 @@ def _replay_formula(loaded: Loaded, arrays: Mapping[str, np.ndarray], options: R
             return not any(in_question(goal, finding, confirmer) for finding in found)
 
         violated = not problem.holds(arrays, outputs_of, valid)
-    return _Shown(violated, [f"  the property is {'false' if violated else 'true'} on these inputs", *outputs])
+    verdict = f"  the property is {'false' if violated else 'true'} on these inputs"
+    return _Shown(violated, [verdict, *outputs], _files(entry))
 
 
 def _output_lines(call: NetworkCall, values: Sequence[np.ndarray]) -> Iterator[str]:
@@ -234,7 +238,11 @@ def _show(findings: Sequence[Finding], options: ReplayOptions, entry: Entry | No
     for violation in entry.violations if entry is not None else ():
         if violation.get("op_type") not in seen:
             lines.append(f"  not seen again: {violation.get('node')} ({violation.get('op_type')})")
-    return _Shown(bool(counted), lines)
+    return _Shown(bool(counted), lines, _files(entry))
+
+
+def _files(entry: Entry | None) -> str:
+    return "" if entry is None else ", ".join(str(path) for path in entry.files.values())
 
 
 def _node(finding: Finding) -> str:

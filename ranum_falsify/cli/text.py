@@ -67,11 +67,11 @@ def finding_lines(
         reach: `output` or `masked`.
         oracle: Who saw it.
         values: The operands' elements behind the first offending one.
-        condition: What it needs, and why.
+        condition: Where its operands are valid, and what they are otherwise.
     """
     yield f"  {title}" + (f" gives {_KINDS[kind]}" if kind else "")
     if condition:
-        yield f"    needs {condition}"
+        yield f"    valid where {condition}"
     if operands:
         yield f"    operands: {ranges(operands)}"
     if values:

@@ -25,7 +25,7 @@ class TestVerdict:
         lines = run.out.splitlines()
         assert lines[0] == "violated"
         assert lines[1].strip().startswith("logarithm (Log) gives ")
-        assert "needs x > 0 (else: logarithm of a non-positive number)" in run.out
+        assert "valid where x > 0 (else: logarithm of a non-positive number)" in run.out
         assert "operands: x " in run.out
         assert "reach: output" in run.out
         assert "confirmed by ONNX Runtime" in run.out
@@ -101,7 +101,7 @@ class TestVerdict:
     def test_operators_are_listed_without_a_search(self, workshop: Workshop) -> None:
         run = workshop.falsify("--list-operators", model=PRODUCT)
         assert run.status == 0
-        assert "logarithm (Log)\n    needs x > 0" in run.out and "root (Sqrt)\n    needs x >= 0" in run.out
+        assert "logarithm (Log)\n    valid where x > 0" in run.out and "root (Sqrt)\n    valid where x >= 0" in run.out
         assert "violated" not in run.out
 
     def test_settings_reach_the_back_end(self, workshop: Workshop) -> None:

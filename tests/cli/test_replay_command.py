@@ -90,6 +90,7 @@ class TestDescription:
         assert workshop.falsify("--save-violation", cex, model=model).status == 1
         everything = workshop.run("replay", cex.with_suffix(".json")).out
         assert "root (Sqrt)" in everything and "logarithm (Log)" in everything
+        assert everything.splitlines()[1] == f"{cex}:"
         (other,) = workshop.folder.glob("cex.*.npy")
         node = "root" if "root" in other.name else "logarithm"
         alone = workshop.run("replay", other)

@@ -18,7 +18,6 @@ from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.usage import UsageError
 from ranum_falsify.falsify.result import Counterexample, OperatorResult, Result
 
-
 MORE: dict[str, Any] = {"../in:0": np.zeros(1), "IN_0": np.ones(1)}
 
 
