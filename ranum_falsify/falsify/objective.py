@@ -96,7 +96,7 @@ class Objective:
         floating = [x for x in leaves if x.requires_grad]
         if not floating or not chosen.requires_grad:
             return Evaluated(margins.detach(), tuple(None for _ in leaves))
-        found = iter(torch.autograd.grad(chosen.sum(), floating, allow_unused=True))
+        found = iter(torch.autograd.grad(chosen, floating, torch.ones_like(chosen), allow_unused=True))
         return Evaluated(margins.detach(), tuple(next(found) if x.requires_grad else None for x in leaves))
 
     def _chunks(self, inputs: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
@@ -109,7 +109,7 @@ class Objective:
         env = {v.name: x for v, x in zip(self._problem.inputs, inputs, strict=True)}
         run = _Run(self._problem, self._batched, outputs=self._by_clause or bool(self._problem.penalty_names))
         if self._by_clause:
-            found = self._problem.margins(env, run)
+            found = self._problem.margins(env, run, quick=True)
             return _with_penalties(found.clauses, found.loss, found.penalties)
         columns = run.target_margins(env, len(self._targets))
         if not self._problem.penalty_names:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.properties.differences import Differences, flattened
 from ranum_falsify.properties.formula import Comparison, Formula, Goal, Junction, Kind, Truth
 from ranum_falsify.properties.frame import Frame
 from ranum_falsify.properties.terms import Arg, Const, Elementwise, Gather, Term
@@ -55,10 +56,12 @@ class Circuit:
             quick: Whether values may decide what is computed, so not under `torch.func.vmap`: where all roots hold
                 along the plain path they hold exactly too, since EPS, NaN and equal infinities change no such sign.
         """
-        leaves = [leaf.plain(frame) for leaf in self._leaves]
-        plain = self._through(leaves, frame, hinges=True)
-        if quick and bool((plain > 0).all()):
-            return self._through([leaf.detach() for leaf in leaves], frame, hinges=False), plain
+        if quick:
+            leaves = [leaf.quick(frame) for leaf in self._leaves]
+            plain = self._through(leaves, frame, hinges=True)
+            if bool((plain > 0).all()):
+                return self._through([leaf.detach() for leaf in leaves], frame, hinges=False), plain
+        plain = self._through([leaf.plain(frame) for leaf in self._leaves], frame, hinges=True)
         # At a margin of 0 the clause still holds, and its gradient is needed.
         plain = plain + torch.finfo(plain.dtype).tiny
         with torch.no_grad():
@@ -136,17 +139,24 @@ class _Leaf:
         self.both_vary = not isinstance(left, Const) and not isinstance(right, Const)
         self.difference = Elementwise("-", torch.sub, self.first, self.second)
         self.same = Elementwise("same", torch.eq, self.first, self.second)
+        self.product = Differences.of(self.first, self.second)
         self.strict = (kind == "<") != negated
 
     def plain(self, frame: Frame) -> Tensor:
         """Return the margins but for EPS, NaN and infinities."""
         if self.arg is not None:
-            margin = _flat(self.arg.margins(frame))
+            margin = flattened(self.arg.margins(frame))
             return -margin if self.negated else margin
-        margin = _flat(frame.value(self.difference))
-        if self.kind == "==":
-            margin = margin.abs() if self.negated else -margin.abs()
-        return margin
+        return self._signed(flattened(frame.value(self.difference)))
+
+    def quick(self, frame: Frame) -> Tensor:
+        """Return `plain` by fewer operations, with NaN where any element compared is infinite or NaN."""
+        return self.plain(frame) if self.product is None else self._signed(self.product.compute(frame))
+
+    def _signed(self, difference: Tensor) -> Tensor:
+        if self.kind != "==":
+            return difference
+        return difference.abs() if self.negated else -difference.abs()
 
     def margins(self, frame: Frame) -> Tensor:
         margin = self.plain(frame)
@@ -154,14 +164,10 @@ class _Leaf:
             return margin - EPS if self.negated else margin
         if self.both_vary:
             # Infinity equals itself, but their difference is NaN.
-            margin = torch.where(_flat(frame.value(self.same)), 0.0, margin)
+            margin = torch.where(flattened(frame.value(self.same)), 0.0, margin)
         if self.strict:
             margin = margin - EPS
         return margin.nan_to_num(nan=torch.inf if self.negated else -torch.inf, posinf=torch.inf, neginf=-torch.inf)
-
-
-def _flat(value: Tensor) -> Tensor:
-    return value if value.dim() == 2 else value.reshape(value.shape[0], -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,6 +218,10 @@ class _GoalLeaf:
         )
         return margin - EPS if self.goal.negated else margin
 
+    def quick(self, frame: Frame) -> Tensor:
+        """Return `plain`."""
+        return self.plain(frame)
+
     def plain(self, frame: Frame) -> Tensor:
         """Return the margin but for EPS and NaN."""
         margin = frame.validity(self.goal.goal)[:, None]
@@ -230,7 +240,7 @@ class _TruthLeaf:
         sign = 1.0 if self.truth.value else -1.0
         return torch.full((frame.batch, 1), sign, dtype=torch.float64, device=frame.device)
 
-    plain = margins
+    plain = quick = margins
 
 
 # ---------------------------------------------------------------------------------------------------- building
