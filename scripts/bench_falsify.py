@@ -129,9 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-dnnf", action="store_true", help="leave table (b) out")
     given = parser.parse_args(argv)
     torch.set_num_threads(given.threads)
-    settings = Settings(
-        given.starts, given.steps, given.rounds, given.seconds, given.dnnf_starts, given.dnnf_steps
-    )
+    settings = Settings(given.starts, given.steps, given.rounds, given.seconds, given.dnnf_starts, given.dnnf_steps)
     names = given.case or list(CASES)
     print(f"torch {torch.__version__}, {given.threads} threads, {load_text()}, medians of {given.rounds} pairs\n")
     table_a(names, settings)

@@ -50,7 +50,7 @@ class Descent:
         self._second = [torch.zeros_like(x) if x.is_floating_point() else None for x in starts]
         sizes_now = sizes.initial(count, generator).to(device)
         signed = torch.arange(count, device=device) % 2 == 0
-        self._signed = [signed.reshape(-1, *([1] * (x.dim() - 1))) for x in starts]
+        self._gain = [_gain(signed, x) if x.is_floating_point() else None for x in starts]
         self._scale = [
             _column(sizes_now, x) * _half_width(box) if x.is_floating_point() else None
             for x, box in zip(starts, boxes, strict=True)
@@ -63,16 +63,18 @@ class Descent:
         decay = self.sizes.decay ** (self.steps - 1)
         correction = (1 - 0.999**self.steps) ** 0.5 / (1 - 0.9**self.steps)
         for i, gradient in enumerate(gradients):
-            first, second, scale = self._first[i], self._second[i], self._scale[i]
-            if gradient is None or gradient.numel() == 0 or first is None or second is None or scale is None:
+            first, second, scale, gain = self._first[i], self._second[i], self._scale[i], self._gain[i]
+            if gradient is None or gradient.numel() == 0:
+                continue
+            if first is None or second is None or scale is None or gain is None:
                 continue
             gradient = _usable(gradient)
             first.lerp_(gradient, 0.1)
-            second.lerp_(gradient * gradient, 0.001)
-            smooth = first / (second.sqrt() + torch.finfo(first.dtype).tiny)
-            smooth.mul_(correction).clamp_(-1.0, 1.0)
-            direction = torch.where(self._signed[i], first.sign(), smooth)
-            moved = torch.addcmul(self.inputs[i], direction, scale, value=-decay)
+            second.lerp_(gradient.square_(), 0.001)
+            direction = first / second.sqrt().add_(torch.finfo(first.dtype).tiny)
+            # The correction of the moments' start is taken out of the bounds and put into the step.
+            direction.mul_(gain).clamp_(-1 / correction, 1 / correction)
+            moved = torch.addcmul(self.inputs[i], direction, scale, value=-decay * correction)
             self.inputs[i] = self.boxes[i].project(moved)
 
     def replace(self, which: Tensor, points: Sequence[Tensor]) -> None:
@@ -90,6 +92,13 @@ def _column(values: Tensor, like: Tensor) -> Tensor:
     return values.to(like.dtype).reshape(-1, *([1] * (like.dim() - 1)))
 
 
+def _gain(signed: Tensor, like: Tensor) -> Tensor:
+    """Return factors before the bounds of a direction: one that leaves only the sign, or 1."""
+    return _column(torch.ones(len(like), device=like.device).masked_fill(signed, torch.inf), like).clamp_max(
+        torch.finfo(like.dtype).max
+    )
+
+
 def _half_width(box: Box) -> Tensor:
     return (box.upper.double() / 2 - box.lower.double() / 2).to(box.dtype)
 
@@ -98,7 +107,7 @@ def _usable(gradient: Tensor) -> Tensor:
     """Scale each start's gradient to at most 1, so that its square neither overflows nor vanishes."""
     largest = torch.finfo(gradient.dtype).max
     gradient = torch.nan_to_num(gradient, nan=0.0, posinf=largest, neginf=-largest)
-    top = gradient.abs().flatten(1).amax(1).clamp_min(torch.finfo(gradient.dtype).tiny)
-    return gradient / top.reshape(-1, *([1] * (gradient.dim() - 1)))
-
-
+    top = gradient.abs()
+    if gradient.dim() > 1:
+        top = top.amax(tuple(range(1, gradient.dim())), keepdim=True)
+    return gradient.div_(top.clamp_min_(torch.finfo(gradient.dtype).tiny))

@@ -104,7 +104,9 @@ def _mnist_conv() -> Case:
     y = _relu(b, _conv(b, b.x, 1, 16, layers, 4, 2, 1), layers)
     y = _relu(b, _conv(b, y, 16, 32, layers, 4, 2, 1), layers)
     y = _relu(b, _linear(b, _flat(b, y, layers), 32 * 49, 100, layers), layers)
-    return b.case(_linear(b, y, 100, 10, layers, last=True), 10, _chain(layers), "MNIST convolutional, 2 conv + 2 dense")
+    return b.case(
+        _linear(b, y, 100, 10, layers, last=True), 10, _chain(layers), "MNIST convolutional, 2 conv + 2 dense"
+    )
 
 
 def _cgan() -> Case:
@@ -142,7 +144,9 @@ def _vit() -> Case:
             layers.append(_residual(_chain(inside)))
     y = b.node("ReduceMean", y, axes=[1], keepdims=0)
     layers.append(lambda x: x.mean(1))
-    return b.case(_linear(b, y, width, 10, layers, last=True), 10, _chain(layers), f"vit, {depth} blocks, {tokens}x{width}")
+    return b.case(
+        _linear(b, y, width, 10, layers, last=True), 10, _chain(layers), f"vit, {depth} blocks, {tokens}x{width}"
+    )
 
 
 def _residual(inside: Layer) -> Layer:
