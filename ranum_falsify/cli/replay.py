@@ -80,7 +80,7 @@ def _replay_file(options: ReplayOptions, path: Path) -> tuple[list[_Shown], list
     shown = []
     for entry in entries:
         arrays = {name: load_array(file) for name, file in entry.files.items()}
-        if entry.network in networks:
+        if entry.network in networks and not _gradients(entry):
             shown.append(_replay_model(networks[entry.network], arrays, options, entry))
             continue
         if not loaded:
@@ -170,10 +170,42 @@ def _findings(
 def _replay_property(loaded: Loaded, entry: Entry, arrays: Mapping[str, np.ndarray], options: ReplayOptions) -> _Shown:
     if not entry.network:
         return _replay_formula(loaded, entry, arrays, options)
+    if _gradients(entry):
+        return _replay_gradients(loaded, entry, arrays, options)
     calls = [call for call in loaded.problem.calls if call.network == entry.network]
     if not calls:
         raise UsageError(f"the property has no network {entry.network!r} any more; search again")
     return _show(_findings(calls[0].graph.model, arrays, options), options, entry)
+
+
+def _gradients(entry: Entry) -> list[str]:
+    """Return the nodes whose derivatives were not finite."""
+    return [str(violation["node"]) for violation in entry.violations if violation.get("kind") == "gradient"]
+
+
+def _replay_gradients(
+    loaded: Loaded, entry: Entry, arrays: Mapping[str, np.ndarray], options: ReplayOptions
+) -> _Shown:
+    """Differentiate the nodes in question at the operands that ONNX Runtime computes."""
+    from ranum_falsify.falsify.confirm import Confirmer
+    from ranum_falsify.falsify.gradients import has_finite_derivative, operand_ranges
+
+    graph = next((call.graph for call in loaded.problem.calls if call.network == entry.network), None)
+    operations = {} if graph is None else {op.name: op for op in graph.nodes}
+    lines: list[str] = []
+    if graph is None or not set(_gradients(entry)) <= set(operations):
+        raise UsageError(f"the property has no such network or node any more: {entry.network}; search again")
+    with Confirmer([graph], threads=options.processors or 1) as confirmer:
+        for name in _gradients(entry):
+            op = operations[name]
+            operands = confirmer.operands(graph, op, arrays)
+            if has_finite_derivative(op, operands):
+                continue
+            title, ranges = f"{name} ({type(op).__name__})", operand_ranges(op, operands)
+            lines += finding_lines(
+                title=title, kind="gradient", operands=ranges, values={}, reach=None, oracle="autograd"
+            )
+    return _Shown(bool(lines), lines, _files(entry))
 
 
 def _replay_formula(loaded: Loaded, entry: Entry, arrays: Mapping[str, np.ndarray], options: ReplayOptions) -> _Shown:

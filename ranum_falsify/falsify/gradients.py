@@ -12,7 +12,7 @@ from ranum_falsify.network import spec_of
 from ranum_falsify.network.evaluate import Value, apply
 from ranum_falsify.network.tensors import to_torch
 
-__all__ = ["has_finite_derivative"]
+__all__ = ["has_finite_derivative", "operand_ranges"]
 
 
 def has_finite_derivative(op: Operation, operands: Sequence[np.ndarray | None]) -> bool:
@@ -33,3 +33,10 @@ def has_finite_derivative(op: Operation, operands: Sequence[np.ndarray | None]) 
         return True
     found = torch.autograd.grad(output.sum(), leaves, allow_unused=True)
     return all(gradient is None or bool(gradient.isfinite().all()) for gradient in found)
+
+
+def operand_ranges(op: Operation, operands: Sequence[np.ndarray | None]) -> dict[str, tuple[float, float]]:
+    """Return least and greatest value of each floating operand, by operand name."""
+    named = spec_of(op).named(operands)
+    floating = {name: x for name, x in named.items() if x is not None and x.size and x.dtype.kind == "f"}
+    return {name: (float(x.min()), float(x.max())) for name, x in floating.items()}
