@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.falsify.batching import BatchedModel
+from ranum_falsify.falsify.converter import Probe
+from ranum_falsify.falsify.memory import chunks
 from ranum_falsify.falsify.search import Region, SearchContext
 from ranum_falsify.falsify.targets import Target, crossing_of, probe_of
 
@@ -37,9 +41,11 @@ def bisect(
     """
     wanted = context.problem.goals[target.goal].call
     position = next(i for i, call in enumerate(context.problem.calls) if call is wanted)
-    if context.problem.calls[position].variables != tuple(v.name for v in context.problem.inputs):
+    names = [v.name for v in context.problem.inputs]
+    variables = [names.index(name) for name in wanted.variables if name is not None]
+    if len(variables) < len(wanted.variables):
         return
-    observe = _Observer(BatchedModel(context.models[position]), target)
+    observe = _Observer(BatchedModel(context.models[position]), target, variables, context.sample_limit)
     pairs = _pairs(observe(starts), context)
     if pairs is None:
         return
@@ -70,16 +76,27 @@ class _Seen:
 class _Observer:
     """Margin and crossing of one target on a batch."""
 
-    def __init__(self, batched: BatchedModel, target: Target) -> None:
+    def __init__(self, batched: BatchedModel, target: Target, variables: Sequence[int], limit: int) -> None:
         self._batched = batched
-        self._probes = {id(target.op): probe_of([target])}
-        self._crossing = {id(target.op): crossing_of(target)}
+        self._probes = {id(target.op): _both(probe_of([target]), crossing_of(target))}
+        self._variables = variables
+        self._limit = limit
 
     def __call__(self, inputs: Sequence[Tensor]) -> _Seen:
+        arguments = [inputs[position] for position in self._variables]
         with torch.no_grad():
-            margin = self._batched.observe(inputs, self._probes)
-            crossing = self._batched.observe(inputs, self._crossing)
-        return _Seen(margin, crossing)
+            parts = [self._batched.observe(chunk, self._probes) for chunk in chunks(arguments, self._limit)]
+        seen = torch.cat(parts)
+        return _Seen(seen[:, :1], seen[:, 1:])
+
+
+def _both(margin: Probe, crossing: Probe) -> Probe:
+    """Return a probe that gives the values of two, so that one run of the network serves both."""
+
+    def probe(op: Operation, operands: Sequence[Any], outputs: Sequence[Tensor]) -> Tensor:
+        return torch.cat([margin(op, operands, outputs), crossing(op, operands, outputs).double()])
+
+    return probe
 
 
 def _pairs(seen: _Seen, context: SearchContext) -> tuple[Tensor, Tensor, Tensor] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from ranum_falsify.falsify.objective import Objective
 from ranum_falsify.falsify.result import Counterexample
 from ranum_falsify.falsify.search import Progress, Region, SearchContext, descend
 from ranum_falsify.falsify.targets import targets_of
-from ranum_falsify.properties.problem import NetworkCall, ValidityGoal
+from ranum_falsify.properties.problem import ValidityGoal
 
 __all__ = ["ClauseSearch"]
 
@@ -93,7 +93,7 @@ class ClauseSearch:
             return False
         env = self.context.arrays(inputs, int(position))
         began = time.monotonic()
-        violated = not self.context.problem.holds(env, self._outputs, self._valid)
+        violated = not self.context.problem.holds(env, self.context.confirmer.apply, self._valid)
         self.context.budget.replay_seconds += time.monotonic() - began
         if violated:
             self.counterexample = Counterexample(inputs=env)
@@ -101,12 +101,10 @@ class ClauseSearch:
             self.unconfirmed = [f"a margin of {float(least):.3g} in torch, which ONNX Runtime does not confirm"]
         return violated
 
-    def _feeds(self, call: NetworkCall, arguments: Sequence[np.ndarray]) -> Mapping[str, np.ndarray]:
-        return dict(zip(call.graph.input_names, arguments, strict=True))
-
-    def _outputs(self, call: NetworkCall, arguments: tuple[np.ndarray, ...]) -> Sequence[np.ndarray]:
-        return self.context.confirmer.outputs(call.graph, self._feeds(call, arguments))
-
     def _valid(self, goal: ValidityGoal, arguments: tuple[np.ndarray, ...]) -> bool:
-        replay = self.context.confirmer.run(goal.call.graph, self._feeds(goal.call, arguments))
-        return not any(in_question(goal, finding, self.context.confirmer) for finding in replay.findings)
+        feeds = dict(zip(goal.call.graph.input_names, arguments, strict=True))
+        findings = self.context.confirmer.run(goal.call.graph, feeds).findings
+        return not any(
+            self.context.config.reach in (None, finding.reach) and in_question(goal, finding, self.context.confirmer)
+            for finding in findings
+        )

@@ -15,7 +15,7 @@ from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.properties.problem import NetworkCall, Problem, ValidityGoal
 
-__all__ = ["Confirmer", "feeds_of", "in_question"]
+__all__ = ["Confirmer", "feeds_of", "in_question", "meets_conditions"]
 
 
 class Confirmer:
@@ -51,6 +51,10 @@ class Confirmer:
         """Run the graph's model; return its outputs in order."""
         return tuple(self._replayers[id(graph)].outputs(feeds).values())
 
+    def apply(self, call: NetworkCall, arguments: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """Return the outputs of an application on concrete arguments."""
+        return self.outputs(call.graph, dict(zip(call.graph.input_names, arguments, strict=True)))
+
     def operands(self, graph: Graph, op: Operation, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray | None]:
         """Return what an operator reads on ONNX Runtime, in the order of its row; None where absent."""
         values = spec_of(op).operands_of(op)
@@ -76,6 +80,12 @@ def in_question(goal: ValidityGoal, finding: Finding, confirmer: Confirmer) -> b
     return (goal.only is None or finding.op_type in goal.only) and (goal.nodes is None or name in goal.nodes)
 
 
+def meets_conditions(problem: Problem, env: Mapping[str, np.ndarray], confirmer: Confirmer) -> bool:
+    """Tell whether concrete inputs lie in the box and, on ONNX Runtime, satisfy all side conditions."""
+    # Where no goal held, the property would be false exactly there.
+    return not problem.holds(env, confirmer.apply, lambda goal, arguments: False)
+
+
 def feeds_of(
     problem: Problem, call: NetworkCall, env: Mapping[str, np.ndarray], confirmer: Confirmer
 ) -> dict[str, np.ndarray]:
@@ -93,8 +103,7 @@ class _OnnxEvaluator:
 
     def outputs(self, call: NetworkCall, arguments: tuple[Tensor, ...]) -> list[Tensor]:
         """See `Evaluator.outputs`."""
-        feeds = {name: to_numpy(x[0]) for name, x in zip(call.graph.input_names, arguments, strict=True)}
-        return [to_torch(y)[None] for y in self._confirmer.outputs(call.graph, feeds)]
+        return [to_torch(y)[None] for y in self._confirmer.apply(call, [to_numpy(x[0]) for x in arguments])]
 
     def validity(self, goal: ValidityGoal, arguments: tuple[Tensor, ...]) -> Tensor:
         """Never asked: an argument is no formula."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import psutil
 import torch
+from torch import Tensor
 
 from ranum_falsify.network import Graph
 
-__all__ = ["batch_limit", "bytes_per_sample"]
+__all__ = ["batch_limit", "bytes_per_sample", "chunks"]
 
 _SHARE = 0.5
 """Part of the free memory that a batch may take; the rest is for what other processes and allocators need."""
@@ -33,3 +34,10 @@ def batch_limit(size: int, device: torch.device) -> int:
     else:
         free = psutil.virtual_memory().available
     return max(1, int(free * _SHARE / size))
+
+
+def chunks(inputs: Sequence[Tensor], limit: int) -> list[tuple[Tensor, ...]]:
+    """Split tensors `(batch, ...)` into parts of at most `limit` samples, in order."""
+    if len(inputs[0]) <= limit:
+        return [tuple(inputs)]
+    return list(zip(*(x.split(limit) for x in inputs), strict=True))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ranum_falsify.falsify.batching import BatchedModel
 from ranum_falsify.falsify.converter import TorchModel
-from ranum_falsify.falsify.memory import batch_limit
+from ranum_falsify.falsify.memory import chunks
 from ranum_falsify.falsify.targets import Target
 from ranum_falsify.properties.problem import NetworkCall, Problem, ValidityGoal
 
@@ -39,8 +39,7 @@ class Objective:
         models: A module per network call, in the order of the problem's calls.
         targets: Validity targets to observe.
         by_clause: Whether the clauses of the property are made negative, rather than each target on its own.
-        sample_bytes: Memory that one sample takes; batches that do not fit are split.
-        device: Where the modules are.
+        limit: Samples that run at once; larger batches are split.
     """
 
     def __init__(
@@ -50,23 +49,31 @@ class Objective:
         targets: Sequence[Target],
         *,
         by_clause: bool,
-        sample_bytes: int,
-        device: torch.device,
+        limit: int,
     ) -> None:
         self._problem = problem
         self._targets = list(targets)
         self._by_clause = by_clause
-        self._limit = batch_limit(sample_bytes, device)
+        self._limit = limit
         indexed = list(enumerate(self._targets))
         self._batched = {
             id(call): BatchedModel(model, [(i, t) for i, t in indexed if problem.goals[t.goal].call is call])
             for call, model in zip(problem.calls, models, strict=True)
         }
+        # Goals of one application share a run, each has its own columns of what it observes.
+        self._columns = {
+            id(goal): [
+                column
+                for column, position in enumerate(self._batched[id(goal.call)].positions)
+                if self._targets[position].goal == number
+            ]
+            for number, goal in enumerate(problem.goals)
+        }
 
     def evaluate(self, inputs: Sequence[Tensor]) -> Evaluated:
         """Return the margins of a batch of inputs, each `(batch, *shape)`, in the order of the problem's inputs."""
         with torch.no_grad():
-            parts = [self._margins(chunk)[0] for chunk in self._chunks(inputs)]
+            parts = [self._margins(chunk)[0] for chunk in chunks(inputs, self._limit)]
         return Evaluated(parts[0] if len(parts) == 1 else torch.cat(parts))
 
     def losses(self, inputs: Sequence[Tensor]) -> Tensor:
@@ -80,7 +87,7 @@ class Objective:
         indices = None if assigned is None else assigned.split(self._limit)
         parts = [
             self._differentiate(chunk, None if indices is None else indices[i])
-            for i, chunk in enumerate(self._chunks(inputs))
+            for i, chunk in enumerate(chunks(inputs, self._limit))
         ]
         columns = zip(*(part.gradients for part in parts), strict=True)
         gradients = tuple(None if c[0] is None else torch.cat([g for g in c if g is not None]) for c in columns)
@@ -99,15 +106,11 @@ class Objective:
         found = iter(torch.autograd.grad(chosen, floating, torch.ones_like(chosen), allow_unused=True))
         return Evaluated(margins.detach(), tuple(next(found) if x.requires_grad else None for x in leaves))
 
-    def _chunks(self, inputs: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
-        if len(inputs[0]) <= self._limit:
-            return [tuple(inputs)]
-        return list(zip(*(x.split(self._limit) for x in inputs), strict=True))
-
     def _margins(self, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Return margins and losses, each `(batch, targets)`."""
         env = {v.name: x for v, x in zip(self._problem.inputs, inputs, strict=True)}
-        run = _Run(self._problem, self._batched, outputs=self._by_clause or bool(self._problem.penalty_names))
+        wanted = self._by_clause or bool(self._problem.penalty_names)
+        run = _Run(self._problem, self._batched, self._columns, outputs=wanted)
         if self._by_clause:
             found = self._problem.margins(env, run, quick=True)
             return _with_penalties(found.clauses, found.loss, found.penalties)
@@ -130,34 +133,48 @@ def _with_penalties(margins: Tensor, losses: Tensor, penalties: Tensor) -> tuple
 class _Run:
     """One evaluation of a problem's networks on a batch; what several expressions share is computed once."""
 
-    def __init__(self, problem: Problem, batched: Mapping[int, BatchedModel], *, outputs: bool) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        batched: Mapping[int, BatchedModel],
+        columns: Mapping[int, Sequence[int]],
+        *,
+        outputs: bool,
+    ) -> None:
         self._problem = problem
         self._batched = batched
+        self._columns = columns
         self._outputs = outputs
         self._done: dict[int, tuple[tuple[Tensor, ...], Tensor | None]] = {}
 
     def outputs(self, call: NetworkCall, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """See `Evaluator.outputs`."""
-        return self._of(call, arguments)[0]
+        return self._of(call, arguments, outputs=True)[0]
 
     def validity(self, goal: ValidityGoal, arguments: tuple[Tensor, ...]) -> Tensor:
         """See `Evaluator.validity`."""
         margins = self._of(goal.call, arguments)[1]
-        if margins is None:
-            return torch.full((len(arguments[0]),), torch.inf, device=arguments[0].device)
-        return margins.amin(1)
+        columns = self._columns[id(goal)]
+        if margins is None or not columns:
+            return torch.full((max(map(len, arguments)),), torch.inf, dtype=torch.float64, device=arguments[0].device)
+        return (margins if len(columns) == margins.shape[1] else margins[:, columns]).amin(1)
 
     def target_margins(self, env: Mapping[str, Tensor], count: int) -> Tensor:
         """Return the margin of every target, `(batch, targets)`."""
         columns: list[Tensor] = [torch.empty(0)] * count
-        for call in self._problem.calls:
-            margins = self._of(call, self._problem.arguments(call, env, self))[1]
+        # All arguments first, because they need the outputs of the networks inside them.
+        calls = [(call, self._problem.arguments(call, env, self)) for call in self._problem.calls]
+        for call, arguments in calls:
+            margins = self._of(call, arguments)[1]
             if margins is not None:
                 for position, column in zip(self._batched[id(call)].positions, margins.unbind(1), strict=True):
                     columns[position] = column
         return torch.stack(columns, dim=1)
 
-    def _of(self, call: NetworkCall, arguments: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Tensor | None]:
-        if id(call) not in self._done:
-            self._done[id(call)] = self._batched[id(call)].run(arguments, outputs=self._outputs)
-        return self._done[id(call)]
+    def _of(
+        self, call: NetworkCall, arguments: tuple[Tensor, ...], *, outputs: bool = False
+    ) -> tuple[tuple[Tensor, ...], Tensor | None]:
+        done = self._done.get(id(call))
+        if done is None or (outputs and not done[0]):
+            done = self._done[id(call)] = self._batched[id(call)].run(arguments, outputs=outputs or self._outputs)
+        return done

@@ -14,7 +14,7 @@ from ranum_falsify.config import SearchConfig
 from ranum_falsify.falsify.confirm import Confirmer
 from ranum_falsify.falsify.converter import TorchModel
 from ranum_falsify.falsify.descent import Descent, StepSizes
-from ranum_falsify.falsify.memory import bytes_per_sample
+from ranum_falsify.falsify.memory import batch_limit, bytes_per_sample
 from ranum_falsify.falsify.objective import Objective
 from ranum_falsify.falsify.starts import Box, sample_starts
 from ranum_falsify.falsify.targets import Target
@@ -87,6 +87,11 @@ class SearchContext:
         self.generator = torch.Generator().manual_seed(self.config.seed)
         self._bytes = bytes_per_sample([call.graph for call in self.problem.calls])
 
+    @property
+    def sample_limit(self) -> int:
+        """How many samples run at once."""
+        return batch_limit(self._bytes, self.device)
+
     def regions(self) -> Iterator[Region]:
         """Yield the boxes that may hold counterexamples."""
         for variables in self.problem.regions:
@@ -94,9 +99,7 @@ class SearchContext:
 
     def objective(self, targets: Sequence[Target], *, by_clause: bool = False) -> Objective:
         """Return an objective over the problem's networks."""
-        return Objective(
-            self.problem, self.models, targets, by_clause=by_clause, sample_bytes=self._bytes, device=self.device
-        )
+        return Objective(self.problem, self.models, targets, by_clause=by_clause, limit=self.sample_limit)
 
     def starts(self, region: Region, count: int, *, first: bool) -> list[Tensor]:
         """Return starting points on the search's device."""
