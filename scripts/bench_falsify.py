@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import torch
 from benchlib import CASES, Case, Paired, load_text, paired
-from benchlib.dnnf import DnnfRun
+from benchlib.dnnf_run import DnnfRun
 from benchlib.ours import OurRun
 from benchlib.timing import seconds_of
 
