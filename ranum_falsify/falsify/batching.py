@@ -85,7 +85,9 @@ class BatchedModel:
         lifted = {key: _lifted(probe) for key, probe in probes.items()}
         flat = [x.reshape(count, *x.shape[2:]) for x in inputs]
         results, seen = self.model.observe(flat, lifted, outputs=outputs, batch=True)
-        return tuple(y.unsqueeze(1) for y in results), torch.cat(seen, dim=1) if seen else None
+        # An output that depends on no input has no batch yet.
+        whole = tuple(y.expand(count, *y.shape[1:]).unsqueeze(1) for y in results)
+        return whole, torch.cat(seen, dim=1) if seen else None
 
 
 def _lifted(probe: Probe) -> Probe:

@@ -72,6 +72,11 @@ def _samplewise(op: Operation, operands: Sequence[Operand | None], output: tuple
     return _own(op) if apart and len(output) >= 3 else None
 
 
+def _max_pooled(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+    """Indices count through the whole batch."""
+    return _samplewise(op, operands, output) if len(op.output_names) == 1 else None
+
+
 def _gemm(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
     a, b, *rest = operands
     c = rest[0] if rest else None
@@ -162,7 +167,7 @@ _REDUCTIONS = (
 
 _SAMPLEWISE = (
     *("AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GlobalAveragePool", "GlobalMaxPool"),
-    *("InstanceNormalization", "LRN", "MaxPool"),
+    *("InstanceNormalization", "LRN"),
 )
 
 _RULES: dict[str, BatchRule] = {
@@ -174,6 +179,7 @@ _RULES: dict[str, BatchRule] = {
     "Concat": _concat,
     "Gemm": _gemm,
     "MatMul": _matmul,
+    "MaxPool": _max_pooled,
     "Pad": _padded,
     "Slice": _sliced,
     "Transpose": _transpose,
