@@ -17,7 +17,7 @@ from ranum_falsify.falsify.converter import convert
 from ranum_falsify.falsify.memory import bytes_per_sample
 from ranum_falsify.falsify.operator_search import OperatorSearch
 from ranum_falsify.falsify.result import Result
-from ranum_falsify.falsify.search import Budget, Progress, SearchContext
+from ranum_falsify.falsify.search import Budget, OutOfTime, Progress, SearchContext
 from ranum_falsify.properties.problem import Problem
 
 __all__ = ["Progress", "falsify"]
@@ -67,6 +67,8 @@ def falsify(
                     BackendSearch(context, backend, operators or clauses).run()  # type: ignore[arg-type]
         except KeyboardInterrupt:
             interrupted = "Ctrl-C"
+        except OutOfTime:
+            interrupted = "timeout"
     if budget.expired and not interrupted:
         interrupted = "timeout"
     return _result(context, operators, clauses, interrupted, _seconds(began, budget))

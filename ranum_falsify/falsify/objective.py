@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -40,6 +40,7 @@ class Objective:
         targets: Validity targets to observe.
         by_clause: Whether the clauses of the property are made negative, rather than each target on its own.
         limit: Samples that run at once; larger batches are split.
+        between: Called before each part of a batch that is split; may raise to end the search.
     """
 
     def __init__(
@@ -50,11 +51,13 @@ class Objective:
         *,
         by_clause: bool,
         limit: int,
+        between: Callable[[], None] = lambda: None,
     ) -> None:
         self._problem = problem
         self._targets = list(targets)
         self._by_clause = by_clause
         self._limit = limit
+        self._between = between
         indexed = list(enumerate(self._targets))
         self._batched = {
             id(call): BatchedModel(model, [(i, t) for i, t in indexed if problem.goals[t.goal].call is call])
@@ -73,7 +76,7 @@ class Objective:
     def evaluate(self, inputs: Sequence[Tensor]) -> Evaluated:
         """Return the margins of a batch of inputs, each `(batch, *shape)`, in the order of the problem's inputs."""
         with torch.no_grad():
-            parts = [self._margins(chunk)[0] for chunk in chunks(inputs, self._limit)]
+            parts = [self._margins(chunk)[0] for chunk in self._chunks(inputs)]
         return Evaluated(parts[0] if len(parts) == 1 else torch.cat(parts))
 
     def losses(self, inputs: Sequence[Tensor]) -> Tensor:
@@ -87,7 +90,7 @@ class Objective:
         indices = None if assigned is None else assigned.split(self._limit)
         parts = [
             self._differentiate(chunk, None if indices is None else indices[i])
-            for i, chunk in enumerate(chunks(inputs, self._limit))
+            for i, chunk in enumerate(self._chunks(inputs))
         ]
         columns = zip(*(part.gradients for part in parts), strict=True)
         gradients = tuple(None if c[0] is None else torch.cat([g for g in c if g is not None]) for c in columns)
@@ -106,6 +109,13 @@ class Objective:
         # A sum, because torch imports sympy, for 0.7 seconds, as soon as it is given the gradients of a tensor.
         found = iter(torch.autograd.grad(chosen.sum(), floating, allow_unused=True))
         return Evaluated(margins.detach(), tuple(next(found) if x.requires_grad else None for x in leaves))
+
+    def _chunks(self, inputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
+        parts = chunks(inputs, self._limit)
+        for part in parts:
+            if len(parts) > 1:
+                self._between()
+            yield part
 
     def _margins(self, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Return margins and losses, each `(batch, targets)`."""

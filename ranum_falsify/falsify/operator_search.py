@@ -13,6 +13,7 @@ from torch import Tensor
 from ranum_falsify.falsify.bisection import bisect
 from ranum_falsify.falsify.confirm import feeds_of, in_question, meets_conditions
 from ranum_falsify.falsify.gradients import has_finite_derivative, operand_ranges
+from ranum_falsify.falsify.memory import chunks
 from ranum_falsify.falsify.objective import Objective
 from ranum_falsify.falsify.replay import Finding
 from ranum_falsify.falsify.result import Counterexample, OperatorResult
@@ -128,9 +129,11 @@ class OperatorSearch:
         states = self._open() + self._open(remote=True)
         self._report("starts", 0.0)
         if states:
+            objective = self.context.objective([s.target for s in states])
             starts = self.context.starts(region, self._count, first=first)
-            margins = self.context.objective([s.target for s in states]).evaluate(starts).margins
-            self._visit(states, margins, starts)
+            for portion in chunks(starts, self.context.portion):
+                if self._visit(states, objective.evaluate(portion).margins, portion):
+                    return
 
     def _wide(self, region: Region, first: bool) -> None:
         group_size = max(1, self._count // _WIDE)

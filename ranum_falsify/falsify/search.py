@@ -21,7 +21,11 @@ from ranum_falsify.falsify.targets import Target
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.properties.problem import InputVariable, Problem
 
-__all__ = ["Budget", "Progress", "Region", "SearchContext", "descend"]
+__all__ = ["Budget", "OutOfTime", "Progress", "Region", "SearchContext", "descend"]
+
+
+_PORTION_BYTES = 1 << 30
+"""Memory of the samples that are evaluated at a time where no gradients are wanted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +43,10 @@ class Progress:
     text: str = ""
 
 
+class OutOfTime(Exception):
+    """The timeout passed in the midst of a batch."""
+
+
 @dataclass
 class Budget:
     """Time left and work done."""
@@ -52,6 +60,15 @@ class Budget:
     def expired(self) -> bool:
         """Whether the timeout has passed."""
         return self.deadline is not None and time.monotonic() >= self.deadline
+
+    def check(self) -> None:
+        """Go on while there is time.
+
+        Raises:
+            OutOfTime: The timeout has passed.
+        """
+        if self.expired:
+            raise OutOfTime
 
 
 @dataclass(frozen=True)
@@ -92,6 +109,11 @@ class SearchContext:
         """How many samples run at once."""
         return batch_limit(self._bytes, self.device)
 
+    @property
+    def portion(self) -> int:
+        """Samples to evaluate between two looks at the clock and at what was found."""
+        return max(1, _PORTION_BYTES // self._bytes)
+
     def regions(self) -> Iterator[Region]:
         """Yield the boxes that may hold counterexamples."""
         for variables in self.problem.regions:
@@ -99,7 +121,14 @@ class SearchContext:
 
     def objective(self, targets: Sequence[Target], *, by_clause: bool = False) -> Objective:
         """Return an objective over the problem's networks."""
-        return Objective(self.problem, self.models, targets, by_clause=by_clause, limit=self.sample_limit)
+        return Objective(
+            self.problem,
+            self.models,
+            targets,
+            by_clause=by_clause,
+            limit=self.sample_limit,
+            between=self.budget.check,
+        )
 
     def starts(self, region: Region, count: int, *, first: bool) -> list[Tensor]:
         """Return starting points on the search's device."""
