@@ -16,6 +16,9 @@ __all__ = ["batch_limit", "bytes_per_sample", "chunks"]
 _SHARE = 0.5
 """Part of the free memory that a batch may take; the rest is for what other processes and allocators need."""
 
+_LARGEST = 2 << 30
+"""More than this at once makes a CPU no faster, and the search deaf to its timeout for longer."""
+
 _TENSORS_PER_VALUE = 3
 """Copies of each activation that live at once in the worst case: value, saved for backward, gradient."""
 
@@ -32,7 +35,7 @@ def batch_limit(size: int, device: torch.device) -> int:
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
     else:
-        free = psutil.virtual_memory().available
+        free = min(psutil.virtual_memory().available, _LARGEST)
     return max(1, int(free * _SHARE / size))
 
 
