@@ -72,6 +72,13 @@ def _samplewise(op: Operation, operands: Sequence[Operand | None], output: tuple
     return _own(op) if apart and len(output) >= 3 else None
 
 
+def _normalised(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+    """In training mode the statistics are those of the whole batch."""
+    first, *rest = operands
+    apart = first is not None and first.batched and all(o is None or not o.batched for o in rest)
+    return _own(op) if apart and len(output) >= 2 and not getattr(op, "training_mode", 0) else None
+
+
 def _max_pooled(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
     """Indices count through the whole batch."""
     return _samplewise(op, operands, output) if len(op.output_names) == 1 else None
@@ -130,7 +137,7 @@ def _concat(op: Operation, operands: Sequence[Operand | None], output: tuple[int
 
 
 def _transpose(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
-    return _own(op) if op.permutation is not None and list(op.permutation)[0] == 0 else None
+    return _own(op) if op.permutation is not None and int(op.permutation[0]) == 0 else None
 
 
 def _reduced(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
@@ -142,7 +149,32 @@ def _reduced(op: Operation, operands: Sequence[Operand | None], output: tuple[in
 
 
 def _sliced(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
-    return _reduced(op, operands, output) if isinstance(op.starts, np.ndarray) else None
+    """What is taken along dimension 0 is all of it, for the output has it; the other axes are cut."""
+    first, *rest = operands
+    if first is None or not first.batched or not all(o is None or not o.batched for o in rest):
+        return None
+    axes = ints(op.axes) if op.axes is not None else list(range(len(op.starts)))
+    kept = [position for position, axis in enumerate(axes or ()) if axis % len(first.shape) != 0]
+    if len(kept) == len(axes or ()):
+        return _own(op)
+    cut = [op.starts[kept], op.ends[kept], np.array(axes)[kept], None if op.steps is None else op.steps[kept]]
+    own = _own(op)
+
+    def slice_others(op: Operation, x: Tensor, *_: object) -> Tensor:
+        return own(op, x, *cut) if kept else x  # type: ignore[return-value]
+
+    return slice_others
+
+
+def _expanded(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+    first, *rest = operands
+    if first is None or not first.batched or len(first.shape) != len(output) or any(o and o.batched for o in rest):
+        return None
+
+    def expand(op: Operation, x: Tensor, *_: object) -> Tensor:
+        return x.expand(x.shape[0], *output[1:])
+
+    return expand
 
 
 def _padded(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
@@ -154,10 +186,11 @@ def _padded(op: Operation, operands: Sequence[Operand | None], output: tuple[int
 
 _ELEMENTWISE = (
     *("Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "Cast", "Ceil", "Celu", "Clip", "Cos"),
-    *("Cosh", "Div", "Dropout", "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid"),
-    *("HardSwish", "Identity", "IsInf", "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish"),
-    *("Mod", "Mul", "Neg", "Not", "Or", "Pow", "PRelu", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign"),
-    *("Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Tan", "Tanh", "ThresholdedRelu", "Where", "Xor"),
+    *("Cosh", "Div", "Dropout", "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu", "Greater", "GreaterOrEqual"),
+    *("HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max"),
+    *("Mean", "Min", "Mish", "Mod", "Mul", "Neg", "Not", "Or", "Pow", "PRelu", "Reciprocal", "Relu", "Round", "Selu"),
+    *("Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Tan", "Tanh"),
+    *("ThresholdedRelu", "Where", "Xor"),
 )
 
 _REDUCTIONS = (
@@ -166,7 +199,7 @@ _REDUCTIONS = (
 )
 
 _SAMPLEWISE = (
-    *("AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GlobalAveragePool", "GlobalMaxPool"),
+    *("AveragePool", "Conv", "ConvTranspose", "GlobalAveragePool", "GlobalMaxPool"),
     *("InstanceNormalization", "LRN"),
 )
 
@@ -176,7 +209,9 @@ _RULES: dict[str, BatchRule] = {
     **dict.fromkeys(_SAMPLEWISE, _samplewise),
     **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), _reshaped),
     **dict.fromkeys(("Gather", "LayerNormalization", "LogSoftmax", "Softmax", "Split"), _along_axis),
+    "BatchNormalization": _normalised,
     "Concat": _concat,
+    "Expand": _expanded,
     "Gemm": _gemm,
     "MatMul": _matmul,
     "MaxPool": _max_pooled,

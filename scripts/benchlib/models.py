@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from benchlib.case import Build, Case
 from torch import Tensor
+
+from benchlib.case import Build, Case
 
 __all__ = ["CASES", "deep"]
 

@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Self
 
 import torch
-from benchlib.case import Case
 
+from benchlib.case import Case
 from ranum_falsify.config import SearchConfig
 from ranum_falsify.falsify.clauses import ClauseSearch
 from ranum_falsify.falsify.confirm import Confirmer

@@ -1,0 +1,83 @@
+"""The benchmark scripts run, and compare like with like; what they measure is not judged here."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+CASES = ("acasxu", "mnist-dense", "mnist-wide", "mnist-conv", "cgan", "vit", "cnn")
+
+
+@pytest.fixture(autouse=True)
+def _scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def script(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+def test_every_case_is_tested() -> None:
+    assert tuple(script("benchlib").CASES) == CASES
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_bare_loop_computes_what_the_model_computes(name: str) -> None:
+    case = script("benchlib").CASES[name]()
+    session = onnxruntime.InferenceSession(case.model.SerializeToString(), providers=["CPUExecutionProvider"])
+    x = case.inputs(2)
+    with torch.no_grad():
+        bare = case.bare(x).numpy()
+    for sample, expected in zip(x, bare, strict=True):
+        (y,) = session.run(None, {"x": sample.reshape(case.shape).numpy()})
+        np.testing.assert_allclose(y[0], expected, rtol=1e-3, atol=1e-3)
+
+
+def test_table_of_the_search(capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--rounds", "1", "--starts", "4", "--steps", "3", "--dnnf-starts", "1", "--dnnf-steps", "2"]
+    assert script("bench_falsify").main(["--case", "acasxu", "--threads", "1", *small]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ACAS Xu")]
+    bare, released, repaired = ([cell.strip() for cell in row.strip("|").split("|")] for row in rows)
+    assert bare[1:3] == ["along", "3"]
+    assert all(float(cell) > 0 for cell in bare[3:6])
+    assert (released[1], repaired[1]) == ("as released", "comparison repaired")
+    assert all(float(row[4]) > 0 for row in (released, repaired))
+
+
+def test_steps_that_were_not_made_are_no_measurement() -> None:
+    ours, benchlib = script("benchlib.ours"), script("benchlib")
+    case = benchlib.CASES["acasxu"]()
+    with ours.OurRun(case, 2) as run, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ranum_falsify.falsify.search.Budget.expired", True)
+        with pytest.raises(AssertionError, match="0 of 3 steps"):
+            run.seconds(3)
+
+
+def test_reading_and_reduction(tmp_path: Path) -> None:
+    startup = script("bench_startup")
+    assert all(seconds > 0 for seconds in startup.reading(tmp_path, 1, nodes=12))
+    assert startup.reduction(tmp_path, 1, size=8) > 0
+
+
+@pytest.mark.slow
+def test_start_of_the_command(tmp_path: Path) -> None:
+    attack, torch_alone = script("bench_startup").startup(tmp_path, 1)
+    assert attack > 0
+    assert torch_alone > 0
+
+
+def test_a_process_that_fails_is_reported() -> None:
+    with pytest.raises(RuntimeError, match="no such thing"):
+        script("bench_startup").seconds_until([sys.executable, "-c", "raise SystemExit('no such thing')"])
