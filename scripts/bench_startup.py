@@ -99,7 +99,7 @@ def reduction(folder: Path, rounds: int, size: int = 224) -> float:
     image = folder / "image.npy"
     np.save(image, seeded(1).random((1, 3, size, size), dtype=np.float32))
     text = _LOCAL.format(image=str(image))
-    times = [seconds_of(lambda: reduce(parse_dnnp(text, "local.py"), {"N": graph})) for _ in range(rounds + 1)]
+    times = [seconds_of(lambda: reduce(parse_dnnp(text, folder / "local.py"), {"N": graph})) for _ in range(rounds + 1)]
     return statistics.median(times[1:])
 
 

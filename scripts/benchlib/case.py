@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -98,7 +99,7 @@ class Build:
         name = self.graph.weight(f"w{self._count}", values)
         return name, torch.from_numpy(values.astype(np.float32))
 
-    def node(self, op: str, *operands: str, **attributes: object) -> str:
+    def node(self, op: str, *operands: str, **attributes: Any) -> str:
         """Add a node; return its output."""
         self._count += 1
         return self.graph.node(op, *operands, name=f"{op}_{self._count}", **attributes)

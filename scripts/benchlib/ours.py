@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -30,7 +31,7 @@ class OurRun:
     def __init__(self, case: Case, starts: int) -> None:
         self._starts = starts
         graph = read(case.model)
-        self._problem = reduce(parse_dnnp(case.property_text, f"{case.name}.py"), {"N": graph})
+        self._problem = reduce(parse_dnnp(case.property_text, Path("property.py")), {"N": graph})
         self._model = convert(graph)
         self._confirmer = Confirmer([graph])
 
