@@ -7,13 +7,14 @@ float64, makes strict comparisons negative at equality; the difference of two nu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.properties.columns import Columns
 from ranum_falsify.properties.differences import Differences, flattened
 from ranum_falsify.properties.formula import Comparison, Formula, Goal, Junction, Kind, Truth
 from ranum_falsify.properties.frame import Frame
@@ -25,6 +26,9 @@ EPS = 5e-324
 _LARGEST = float(np.finfo(np.float64).max)
 
 
+Hinge = Callable[[Tensor], Tensor]
+
+
 class Circuit:
     """Margins of several formulas, the roots, evaluated together."""
 
@@ -34,7 +38,7 @@ class Circuit:
         self._leaves = builder.leaves()
         self._layers = builder.layers()
         columns = np.concatenate([np.empty(0, np.int64), *(builder.positions(wire) for wire in wires)])
-        self._roots = _Index(columns)
+        self._roots = Columns(columns)
         # The common case, all roots from one step, needs no tensor of everything.
         ends = builder.size - len(columns) if self._layers and len(self._layers[-1]) == 1 else -1
         self._ends_with_step = bool(
@@ -43,7 +47,7 @@ class Circuit:
 
     def margins(self, frame: Frame) -> Tensor:
         """Return the roots' margins `(batch, roots)`, differentiable."""
-        return self._through([leaf.margins(frame) for leaf in self._leaves], frame, hinges=False)
+        return self._through([leaf.margins(frame) for leaf in self._leaves], frame)
 
     def losses(self, frame: Frame, *, quick: bool = False) -> tuple[Tensor, Tensor]:
         """Return the roots' margins, without gradient, and losses, both `(batch, roots)`.
@@ -58,10 +62,10 @@ class Circuit:
         """
         if quick:
             leaves = [leaf.quick(frame) for leaf in self._leaves]
-            plain = self._through(leaves, frame, hinges=True)
+            plain = self._through(leaves, frame, torch.relu)
             if bool((plain > 0).all()):
-                return self._through([leaf.detach() for leaf in leaves], frame, hinges=False), plain
-        plain = self._through([leaf.plain(frame) for leaf in self._leaves], frame, hinges=True)
+                return self._through([leaf.detach() for leaf in leaves], frame), plain
+        plain = self._through([leaf.plain(frame) for leaf in self._leaves], frame, _hinge)
         # At a margin of 0 the clause still holds, and its gradient is needed.
         plain = plain + torch.finfo(plain.dtype).tiny
         with torch.no_grad():
@@ -71,40 +75,18 @@ class Circuit:
             target = exact + EPS
         return exact, torch.where(agree, plain, target)
 
-    def _through(self, parts: list[Tensor], frame: Frame, hinges: bool) -> Tensor:
-        """Return the roots' values from those of the leaves."""
+    def _through(self, parts: list[Tensor], frame: Frame, hinge: Hinge | None = None) -> Tensor:
+        """Return the roots' values from those of the leaves; disjunctions are sums of hinges, or maxima without."""
         parts = [part if part.shape[0] == frame.batch else part.expand(frame.batch, -1) for part in parts]
         if not parts:
             parts = [torch.zeros(frame.batch, 0, dtype=torch.float64, device=frame.device)]
         values = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
         for number, layer in enumerate(self._layers, 1):
-            results = [step.run(values, hinges) for step in layer]
+            results = [step.run(values, hinge) for step in layer]
             if number == len(self._layers) and self._ends_with_step:
                 return results[0]
             values = torch.cat([values, *results], 1)
         return self._roots.take(values)
-
-
-class _Index:
-    """Columns of a `(batch, n)` tensor, by a constant integer array of any shape."""
-
-    def __init__(self, index: np.ndarray) -> None:
-        self.index = index
-        flat = index.reshape(-1)
-        self._start = int(flat[0]) if flat.size else 0
-        self._consecutive = bool(np.array_equal(flat, np.arange(self._start, self._start + flat.size)))
-        self._tensors: dict[torch.device, Tensor] = {}
-
-    def take(self, values: Tensor) -> Tensor:
-        if self._consecutive and self._start == 0 and self.index.size == values.shape[1]:
-            columns = values
-        elif self._consecutive:
-            columns = values.narrow(1, self._start, self.index.size)
-        else:
-            if values.device not in self._tensors:
-                self._tensors[values.device] = torch.from_numpy(self.index.reshape(-1)).to(values.device)
-            columns = values.index_select(1, self._tensors[values.device])
-        return columns if self.index.ndim == 1 else columns.reshape(-1, *self.index.shape)
 
 
 class _Step:
@@ -113,13 +95,19 @@ class _Step:
     def __init__(self, any_: bool, index: np.ndarray) -> None:
         self.any = any_
         self.count = len(index)
-        self.index = _Index(index)
+        self.only = self.count == 1
+        self.index = Columns(index[0] if self.only else index)
 
-    def run(self, values: Tensor, hinges: bool) -> Tensor:
+    def run(self, values: Tensor, hinge: Hinge | None) -> Tensor:
         parts = self.index.take(values)
         if not self.any:
-            return parts.amin(-1)
-        return parts.clamp_min(0).sum(-1) if hinges else parts.amax(-1)
+            return parts.amin(-1, keepdim=self.only)
+        return parts.amax(-1, keepdim=self.only) if hinge is None else hinge(parts).sum(-1, keepdim=self.only)
+
+
+def _hinge(parts: Tensor) -> Tensor:
+    """Return the positive parts; unlike that of `relu`, the gradient at 0 is 1, and it is needed there."""
+    return parts.clamp_min(0)
 
 
 # ------------------------------------------------------------------------------------------------- comparisons

@@ -170,7 +170,8 @@ class Problem:
         """
         frame = Frame(env, evaluator)
         clauses, loss = self._clause_circuit.losses(frame, quick=quick)
-        return Margins(clauses=clauses, loss=loss, penalties=self._penalty_circuit.margins(frame))
+        penalties = self._penalty_circuit.margins(frame) if self.penalties else clauses.new_zeros(frame.batch, 0)
+        return Margins(clauses=clauses, loss=loss, penalties=penalties)
 
     def arguments(self, call: NetworkCall, env: Mapping[str, Tensor], evaluator: Evaluator) -> tuple[Tensor, ...]:
         """Return what `call` is applied to, each `(batch, *input_shape)` in the graph's input dtype."""
