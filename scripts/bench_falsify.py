@@ -8,7 +8,8 @@ hand, 100 times a forward pass and the gradient in the input, batch 100.
 (b) DNNF's own pgd, divided by the search, on the same property.  DNNF attacks one start at a time; few of its steps are
 measured and scaled to all starts and steps.
 
-Runs alternate; a figure is the median of the ratios of pairs.  A long case is measured over fewer steps.
+Runs alternate; a figure is the median of the ratios of pairs.  A long case is measured over fewer steps.  On a machine
+that does other work, two threads wait for each other most of the time: measure with --threads 1 there.
 """
 
 from __future__ import annotations
