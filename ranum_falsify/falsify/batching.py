@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ranum_falsify.falsify.converter import Probe, TorchModel
 from ranum_falsify.falsify.targets import Target, probe_of
-from ranum_falsify.network import spec_of
+from ranum_falsify.network import Graph, spec_of
 
 __all__ = ["BatchedModel"]
 
@@ -37,6 +37,11 @@ class BatchedModel:
         self._probes = {id(op): probe_of([target for _, target in groups[id(op)]]) for op in observed}
         self.positions = [position for op in observed for position, _ in groups[id(op)]]
         self.mode = "along" if model.batches else "vmap" if model.separable else "loop"
+
+    def select(self, graph: Graph, arguments: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return the arguments of a graph that the module reads, which may have the others as constants."""
+        read = self.model.graph.input_names
+        return [x for name, x in zip(graph.input_names, arguments, strict=True) if name in read]
 
     def run(self, inputs: Sequence[Tensor], *, outputs: bool = True) -> tuple[tuple[Tensor, ...], Tensor | None]:
         """Evaluate a batch.
@@ -86,7 +91,7 @@ class BatchedModel:
         flat = [x.reshape(count, *x.shape[2:]) for x in inputs]
         results, seen = self.model.observe(flat, lifted, outputs=outputs, batch=True)
         # An output that depends on no input has no batch yet.
-        whole = tuple(y.expand(count, *y.shape[1:]).unsqueeze(1) for y in results)
+        whole = tuple((y if len(y) == count else y.expand(count, *y.shape[1:])).unsqueeze(1) for y in results)
         return whole, torch.cat(seen, dim=1) if seen else None
 
 

@@ -40,12 +40,14 @@ def bisect(
         visit: Sees margins `(batch, 1)` and inputs after each evaluation; returns whether to stop.
     """
     wanted = context.problem.goals[target.goal].call
-    position = next(i for i, call in enumerate(context.problem.calls) if call is wanted)
     names = [v.name for v in context.problem.inputs]
     variables = [names.index(name) for name in wanted.variables if name is not None]
     if len(variables) < len(wanted.variables):
         return
-    observe = _Observer(BatchedModel(context.models[position]), target, variables, context.sample_limit)
+    batched = BatchedModel(context.model_of(wanted))
+    read = batched.model.graph.input_names
+    variables = [v for v, name in zip(variables, wanted.graph.input_names, strict=True) if name in read]
+    observe = _Observer(batched, target, variables, context.sample_limit)
     pairs = _pairs(observe(starts), context)
     if pairs is None:
         return

@@ -13,7 +13,6 @@ from ranum_falsify.falsify.confirm import in_question
 from ranum_falsify.falsify.objective import Objective
 from ranum_falsify.falsify.result import Counterexample
 from ranum_falsify.falsify.search import Progress, Region, SearchContext, descend
-from ranum_falsify.falsify.targets import targets_of
 from ranum_falsify.properties.problem import ValidityGoal
 
 __all__ = ["ClauseSearch"]
@@ -33,8 +32,7 @@ class ClauseSearch:
         self.counterexample: Counterexample | None = None
         self.unconfirmed: list[str] = []
         self._wait = 0
-        goals = enumerate(context.problem.goals)
-        self._targets = [target for position, goal in goals for target in targets_of(position, goal)]
+        self._targets = context.targets()
 
     def run(self) -> None:
         """Search all regions, round by round."""
@@ -103,7 +101,7 @@ class ClauseSearch:
 
     def _valid(self, goal: ValidityGoal, arguments: tuple[np.ndarray, ...]) -> bool:
         feeds = dict(zip(goal.call.graph.input_names, arguments, strict=True))
-        findings = self.context.confirmer.run(goal.call.graph, feeds).findings
+        findings = self.context.confirmer.findings(goal.call, feeds)
         return not any(
             self.context.config.reach in (None, finding.reach) and in_question(goal, finding, self.context.confirmer)
             for finding in findings

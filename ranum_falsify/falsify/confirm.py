@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -29,6 +30,7 @@ class Confirmer:
         self._threads = threads
         self._operands: dict[int, Replayer] = {}
         self._writers = {id(graph): _writers(graph) for graph in graphs}
+        self._inlined: dict[int, Graph] = {}
 
     def __enter__(self) -> Self:
         """Start the child processes, which boot while the search begins."""
@@ -47,6 +49,29 @@ class Confirmer:
         """Run the graph's model with every intermediate exposed."""
         return self._replayers[id(graph)].run(feeds)
 
+    def inline(self, call: NetworkCall, graph: Graph) -> None:
+        """Say that the search runs `graph` for an application: its own, but for branches that constants choose."""
+        self._inlined[id(call)] = graph
+        self._writers[id(call.graph)] = _writers(graph) | self._writers[id(call.graph)]
+
+    def findings(self, call: NetworkCall, feeds: Mapping[str, np.ndarray]) -> tuple[Finding, ...]:
+        """Run an application's original model; a branch that fails there is told by the operators in it that fail."""
+        found = self.run(call.graph, feeds).findings
+        graph = self._inlined.get(id(call))
+        if graph is None or all(finding.op_type != "If" for finding in found):
+            return found
+        if id(graph) not in self._replayers:
+            self._replayers[id(graph)] = Replayer(graph.as_onnx(), threads=self._threads)
+        outer = {op.name for op in call.graph.nodes}
+        inner = {op.name: op for op in graph.nodes if op.name not in outer}
+        inside = [
+            # What an output of the branch is called outside would name the If.
+            replace(finding, output=next(name for name in inner[finding.node].output_names if name))
+            for finding in self.run(graph, {name: feeds[name] for name in graph.input_names}).findings
+            if finding.node in inner
+        ]
+        return tuple(finding for finding in found if not inside or finding.op_type != "If") + tuple(inside)
+
     def outputs(self, graph: Graph, feeds: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
         """Run the graph's model; return its outputs in order."""
         return tuple(self._replayers[id(graph)].outputs(feeds).values())
@@ -59,6 +84,7 @@ class Confirmer:
         """Return what an operator reads on ONNX Runtime, in the order of its row; None where absent."""
         values = spec_of(op).operands_of(op)
         computed = list({id(v): v for v in values if isinstance(v, Operation)}.values())
+        feeds = {name: feeds[name] for name in graph.input_names}
         if id(op) not in self._operands:
             self._operands[id(op)] = Replayer(graph.up_to(computed).model, threads=self._threads)
         results = dict(zip(map(id, computed), self._operands[id(op)].outputs(feeds).values(), strict=True))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 from ranum_falsify.config import SearchConfig
@@ -13,12 +14,12 @@ from ranum_falsify.errors import DeviceError
 from ranum_falsify.falsify.backends import BackendSearch
 from ranum_falsify.falsify.clauses import ClauseSearch
 from ranum_falsify.falsify.confirm import Confirmer
-from ranum_falsify.falsify.converter import convert
+from ranum_falsify.falsify.converter import TorchModel, convert
 from ranum_falsify.falsify.memory import bytes_per_sample
 from ranum_falsify.falsify.operator_search import OperatorSearch
 from ranum_falsify.falsify.result import Result
 from ranum_falsify.falsify.search import Budget, OutOfTime, Progress, SearchContext
-from ranum_falsify.properties.problem import Problem
+from ranum_falsify.properties.problem import NetworkCall, Problem
 
 __all__ = ["Progress", "falsify"]
 
@@ -54,7 +55,10 @@ def falsify(
     interrupted = ""
     with Confirmer(list(graphs.values()), threads=_REPLAY_THREADS) as confirmer, _settings(config, device, size):
         modules = {key: convert(graph).to(device) for key, graph in graphs.items()}
-        models = [modules[id(call.graph)] for call in problem.calls]
+        models = [_without_branches(problem, call, modules[id(call.graph)]).to(device) for call in problem.calls]
+        for call, model in zip(problem.calls, models, strict=True):
+            if model.graph is not call.graph:
+                confirmer.inline(call, model.graph)
         report = progress or (lambda _: None)
         context = SearchContext(problem, config, models, confirmer, budget, device, report)
         operators = OperatorSearch(context) if problem.is_pure_validity else None
@@ -72,6 +76,22 @@ def falsify(
     if budget.expired and not interrupted:
         interrupted = "timeout"
     return _result(context, operators, clauses, interrupted, _seconds(began, budget))
+
+
+def _without_branches(problem: Problem, call: NetworkCall, model: TorchModel) -> TorchModel:
+    """Take inputs of a single value for constants where tensors steer shapes or branches.
+
+    Then the branches that they choose are searched too, and all samples at once.
+    """
+    variables = {v.name: v for v in problem.inputs if np.array_equal(v.lower, v.upper)}
+    fixed = {
+        name: variables[variable].lower
+        for name, variable in zip(call.graph.input_names, call.variables, strict=True)
+        if variable in variables and variable is not None
+    }
+    if model.separable or not fixed or len(fixed) == len(call.graph.inputs) or call.graph.source is None:
+        return model
+    return convert(call.graph.fixed(fixed))
 
 
 def _seconds(began: float, budget: Budget) -> Mapping[str, float]:

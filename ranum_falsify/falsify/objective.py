@@ -187,5 +187,7 @@ class _Run:
     ) -> tuple[tuple[Tensor, ...], Tensor | None]:
         done = self._done.get(id(call))
         if done is None or (outputs and not done[0]):
-            done = self._done[id(call)] = self._batched[id(call)].run(arguments, outputs=outputs or self._outputs)
+            batched = self._batched[id(call)]
+            inputs = batched.select(call.graph, arguments)
+            done = self._done[id(call)] = batched.run(inputs, outputs=outputs or self._outputs)
         return done

@@ -18,7 +18,7 @@ from ranum_falsify.falsify.objective import Objective
 from ranum_falsify.falsify.replay import Finding
 from ranum_falsify.falsify.result import Counterexample, OperatorResult
 from ranum_falsify.falsify.search import Progress, Region, SearchContext, descend
-from ranum_falsify.falsify.targets import Target, targets_of
+from ranum_falsify.falsify.targets import Target
 from ranum_falsify.network.tensors import to_torch
 
 __all__ = ["OperatorSearch"]
@@ -75,8 +75,7 @@ class OperatorSearch:
     def __init__(self, context: SearchContext) -> None:
         self.context = context
         self.goals = context.problem.goals
-        pairs = [t for position, goal in enumerate(self.goals) for t in targets_of(position, goal)]
-        self.states = [_State(target) for target in pairs]
+        self.states = [_State(target) for target in context.targets()]
         self.found: dict[tuple[int, str], OperatorResult] = {}
         self._seen: set[bytes] = set()
         self._unwanted: set[tuple[int, str]] = set()
@@ -253,8 +252,7 @@ class OperatorSearch:
             return
         for number, goal in enumerate(self.goals):
             feeds = feeds_of(problem, goal.call, env, self.context.confirmer)
-            replay = self.context.confirmer.run(goal.call.graph, feeds)
-            for finding in replay.findings:
+            for finding in self.context.confirmer.findings(goal.call, feeds):
                 self._add(number, finding, Counterexample(inputs=env, network=goal.call.network, feeds=feeds))
             if state.target.goal == number and state.target.is_gradient and self._is_open(state):
                 self._add_gradient(state.target, Counterexample(inputs=env, network=goal.call.network, feeds=feeds))
@@ -294,7 +292,7 @@ class OperatorSearch:
 
     def _add_gradient(self, target: Target, counterexample: Counterexample) -> None:
         """Add an operator whose derivative is not finite at the operands that ONNX Runtime computes."""
-        graph = self.goals[target.goal].call.graph
+        graph = self.context.model_of(self.goals[target.goal].call).graph
         operands = self.context.confirmer.operands(graph, target.op, counterexample.feeds)
         if has_finite_derivative(target.op, operands):
             return

@@ -17,9 +17,9 @@ from ranum_falsify.falsify.descent import Descent, StepSizes
 from ranum_falsify.falsify.memory import batch_limit, bytes_per_sample
 from ranum_falsify.falsify.objective import Objective
 from ranum_falsify.falsify.starts import Box, sample_starts
-from ranum_falsify.falsify.targets import Target
+from ranum_falsify.falsify.targets import Target, targets_of
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.properties.problem import InputVariable, Problem
+from ranum_falsify.properties.problem import InputVariable, NetworkCall, Problem
 
 __all__ = ["Budget", "OutOfTime", "Progress", "Region", "SearchContext", "descend"]
 
@@ -113,6 +113,15 @@ class SearchContext:
     def portion(self) -> int:
         """Samples to evaluate between two looks at the clock and at what was found."""
         return max(1, _PORTION_BYTES // self._bytes)
+
+    def model_of(self, call: NetworkCall) -> TorchModel:
+        """Return the module that runs an application; inputs that it lacks are constants in it."""
+        return next(m for c, m in zip(self.problem.calls, self.models, strict=True) if c is call)
+
+    def targets(self) -> list[Target]:
+        """Return the targets of all validity goals."""
+        goals = enumerate(self.problem.goals)
+        return [t for number, goal in goals for t in targets_of(number, goal, self.model_of(goal.call).graph)]
 
     def regions(self) -> Iterator[Region]:
         """Yield the boxes that may hold counterexamples."""

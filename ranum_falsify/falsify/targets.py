@@ -42,14 +42,19 @@ class Target:
     is_gradient: bool
 
 
-def targets_of(position: int, goal: ValidityGoal) -> list[Target]:
+def targets_of(position: int, goal: ValidityGoal, graph: Graph | None = None) -> list[Target]:
     """Return the targets of a validity goal, in topological order of the operators.
+
+    Args:
+        position: The goal's position in the problem.
+        goal: The goal.
+        graph: What the search runs in place of the goal's own graph: the same with some inputs as constants.
 
     Raises:
         PropertyError: `only` or `nodes` names what the network does not have.
     """
-    graph = goal.call.graph
-    _check_names(goal, graph)
+    graph = graph or goal.call.graph
+    _check_names(goal, (graph, goal.call.graph))
     infinite = _below_infinity(graph)
     targets = []
     for op in graph.nodes:
@@ -84,8 +89,9 @@ def _reads_infinity(op: Operation) -> bool:
     return any(bool(np.isinf(value).any()) for value in constants)
 
 
-def _check_names(goal: ValidityGoal, graph: Graph) -> None:
-    names, types = {op.name for op in graph.nodes}, {spec_of(op).op_type for op in graph.nodes}
+def _check_names(goal: ValidityGoal, graphs: Sequence[Graph]) -> None:
+    nodes = [op for graph in graphs for op in graph.nodes]
+    names, types = {op.name for op in nodes}, {spec_of(op).op_type for op in nodes}
     for wanted, known, what in ((goal.nodes, names, "node"), (goal.only, types, "operator")):
         for name in wanted or ():
             if name not in known:

@@ -16,7 +16,7 @@ from ranum_falsify.falsify.falsifier import Progress, falsify
 from ranum_falsify.falsify.result import Result
 from ranum_falsify.network import read
 from ranum_falsify.properties.problem import Problem
-from tests.falsify.search_kit import NETWORKS, check, natural, network, problem, search, valid_in_box
+from tests.falsify.search_kit import NETWORKS, check, found, natural, network, problem, search, valid_in_box
 
 
 def same(one: Result, other: Result) -> bool:
@@ -148,6 +148,42 @@ def test_same_code_on_cuda(name: str) -> None:
 def test_classic_property_on_cuda() -> None:
     classic = problem("Forall(x, Implies(0 <= x <= 1, N(x)[0, 0] > -0.5))")
     assert search(classic, device="cuda").verdict == "violated"
+
+
+# inputs of a single value ----------------------------------------------------------------------------------------
+
+STEERED = """(float[4] x, int64 rate) => (float[4] y) {
+  k = Constant<value = int64 {16}>() fast = Equal(rate, k)
+  y = If (fast) <
+    then_branch = t () => (float[4] a) { a = Log(x) },
+    else_branch = e () => (float[4] b) { b = Sqrt(x) }
+  >
+}"""
+
+
+def test_an_input_of_one_value_is_a_constant_of_the_search() -> None:
+    steered = network(STEERED)
+    fixed = valid_in_box(steered, [(-1.0, 1.0), (16, 16)])
+    result = search(fixed)
+    example = result.counterexample
+    assert example is not None
+    assert example.inputs["v1"] == 16 and example.feeds["rate"].dtype == np.int64
+    assert set(example.feeds) == {"x", "rate"}
+    # ONNX Runtime shows that the If fails; what fails is in its branch.
+    assert {o.op_type for o in result.operators} == {"Log"}
+    (log,) = search(valid_in_box(steered, [(-1.0, 1.0), (16, 16)], options='only=["Log"]')).operators
+    assert log.verdict == "violated"
+    other = search(valid_in_box(steered, [(0.0, 1.0), (8, 8)]))
+    assert other.verdict == "unknown", "the square root of 0 is valid"
+    assert [o.op_type for o in other.operators] == ["Sqrt"]
+
+
+def test_inputs_of_one_value_batch_what_reads_them_as_a_shape() -> None:
+    graph = network("(float[2,3] x, int64[2] s) => (float[3,2] y) { r = Reshape(x, s) y = Log(r) }")
+    template = "Forall(x, Forall(s, Implies(And(-1 <= x <= 1, {0}), no_invalid_input(N(x, s)))))"
+    text = template.format("And(s[0] == 3, s[1] == 2)")
+    result = search(problem(text, networks={"N": graph}))
+    assert [o.op_type for o in found(result).values()] == ["Log"]
 
 
 # properties over outputs -----------------------------------------------------------------------------------------
