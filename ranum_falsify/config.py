@@ -20,8 +20,8 @@ class SearchConfig:
         n_starts: Starting points per target, run as one batch.
         n_steps: Descent steps from each start.
         seed: Seed of every random choice; the same seed on the same device gives the same answer.
-        timeout: Seconds for the search, None for no limit.  Rounds that are cut off are the only thing that the machine's
-            speed changes in an answer.
+        timeout: Seconds for the search, None for no limit.  Where it cuts the search off, the answer depends on the
+            machine's speed.
         device: torch device, such as `cpu` or `cuda`.
         backend: Attack back ends, tried in order: `pgd` (ours), `dnnf.pgd`, `foolbox.X`, `cleverhans.X`.
         parameters: Settings of back ends, by back end and name.

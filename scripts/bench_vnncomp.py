@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-
 from ranum_falsify.config import SearchConfig
 from ranum_falsify.falsify.falsifier import falsify
 from ranum_falsify.network import read

@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.network import Graph
 
-__all__ = ["HEADS", "Array", "assert_same_structure", "chain", "draw", "floats", "parse", "run", "types"]
+__all__ = [
+    *("HEADS", "Array", "assert_same_structure", "branching", "chain", "draw", "floats", "parse", "run", "types"),
+    "unchecked",
+]
 
 Array = NDArray[Any]
 
@@ -106,3 +109,22 @@ def _assert_same_value(ours: Any, theirs: Any, place: dict[int, int], where: str
             _assert_same_value(*pair, place, f"{where}[{i}]")
     else:
         assert ours == theirs or ours != ours, where
+
+
+def unchecked(text: str, opset: int = 17) -> onnx.ModelProto:
+    """Return a model that ONNX's checker may refuse."""
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> {text}')
+
+
+def branching(condition: str) -> onnx.ModelProto:
+    return parse(
+        f"""g (float[2,3] x) => (float[2,3] y) <float zero = {{0.0}}, float[3] w = {{1.0, 2.0, 3.0}}> {{
+            n = Neg(x)
+            {condition}
+            t = If(c) <
+                then_branch = yes () => (float[2,3] a) {{ m = Mul(n, w)\n a = Relu(m) }},
+                else_branch = no () => (float[2,3] b) {{ b = Add(x, w) }}
+            >
+            y = Neg(t)
+        }}"""
+    )
