@@ -292,7 +292,7 @@ class Finite(Constraint):
     usable slope far from overflow.  Infinite operands may give infinity, but not NaN (Inf - Inf, 0 * Inf).
     """
 
-    reason: str = "result above the largest finite number"
+    reason: str = "a result above the largest finite number, or infinities that cancel"
 
     def margin(self, op: Operation, operands: Operands) -> Tensor:
         """See :meth:`Constraint.margin`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -63,6 +64,17 @@ class BatchedModel:
         return seen
 
     def _batch(
+        self, inputs: Sequence[Tensor], probes: Mapping[int, Probe], *, outputs: bool
+    ) -> tuple[tuple[Tensor, ...], Tensor | None]:
+        with self._draws_on(inputs[0].device):
+            return self._run(inputs, probes, outputs=outputs)
+
+    def _draws_on(self, device: torch.device) -> AbstractContextManager[Any]:
+        """Operators that read no tensor (`RandomNormal`) create theirs on the default device."""
+        random = device.type != "cpu" and any(spec_of(op).is_random(op) for op in self.model.graph.nodes)
+        return device if random else nullcontext()
+
+    def _run(
         self, inputs: Sequence[Tensor], probes: Mapping[int, Probe], *, outputs: bool
     ) -> tuple[tuple[Tensor, ...], Tensor | None]:
         count = max(len(x) for x in inputs)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
 from ranum_falsify.falsify.confirm import in_question
 from ranum_falsify.falsify.objective import Objective
 from ranum_falsify.falsify.result import Counterexample
@@ -73,7 +74,8 @@ class ClauseSearch:
             return None
         nearest = objective.evaluate(starts).margins.argmin(1)
         other = torch.randint(clauses, nearest.shape, generator=self.context.generator).to(nearest.device)
-        return torch.where(torch.arange(len(nearest), device=nearest.device) % 2 == 0, nearest, other)
+        # Pairs, because descent gives every other start another kind of step.
+        return torch.where(torch.arange(len(nearest), device=nearest.device) // 2 % 2 == 0, nearest, other)
 
     def _visit(self, margins: Tensor, inputs: Sequence[Tensor]) -> bool:
         self._wait -= 1
@@ -91,8 +93,13 @@ class ClauseSearch:
             return False
         env = self.context.arrays(inputs, int(position))
         began = time.monotonic()
-        violated = not self.context.problem.holds(env, self.context.confirmer.apply, self._valid)
-        self.context.budget.replay_seconds += time.monotonic() - began
+        try:
+            violated = not self.context.problem.holds(env, self.context.confirmer.apply, self._valid)
+        except (ReplayCrashError, ReplayTimeoutError) as error:
+            self.unconfirmed = [str(error)]
+            return False
+        finally:
+            self.context.budget.replay_seconds += time.monotonic() - began
         if violated:
             self.counterexample = Counterexample(inputs=env)
         elif least < 0:

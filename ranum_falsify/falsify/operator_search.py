@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
 from ranum_falsify.falsify.bisection import bisect
 from ranum_falsify.falsify.confirm import feeds_of, in_question, meets_conditions
 from ranum_falsify.falsify.gradients import has_finite_derivative, operand_ranges
@@ -78,6 +80,7 @@ class OperatorSearch:
         self.states = [_State(target) for target in context.targets()]
         self.found: dict[tuple[int, str], OperatorResult] = {}
         self._seen: set[bytes] = set()
+        self._failures: dict[str, None] = {}
         self._unwanted: set[tuple[int, str]] = set()
 
     # passes -----------------------------------------------------------------------------------------------------
@@ -247,18 +250,29 @@ class OperatorSearch:
         self._seen.add(key)
         began = time.monotonic()
         problem = self.context.problem
-        if problem.penalty_names and not meets_conditions(problem, env, self.context.confirmer):
+        try:
+            if problem.penalty_names and not meets_conditions(problem, env, self.context.confirmer):
+                return
+            self._replay(state, env)
+        except (ReplayCrashError, ReplayTimeoutError) as error:
+            self._failures[str(error)] = None
+        finally:
             self.context.budget.replay_seconds += time.monotonic() - began
-            return
+        if self._is_open(state) and state.best < 0:
+            state.refused += 1
+
+    def _replay(self, state: _State, env: dict[str, np.ndarray]) -> None:
+        """Add what ONNX Runtime shows on concrete inputs.
+
+        Raises:
+            ReplayError: ONNX Runtime refuses, crashes or takes too long.
+        """
         for number, goal in enumerate(self.goals):
-            feeds = feeds_of(problem, goal.call, env, self.context.confirmer)
+            feeds = feeds_of(self.context.problem, goal.call, env, self.context.confirmer)
             for finding in self.context.confirmer.findings(goal.call, feeds):
                 self._add(number, finding, Counterexample(inputs=env, network=goal.call.network, feeds=feeds))
             if state.target.goal == number and state.target.is_gradient and self._is_open(state):
                 self._add_gradient(state.target, Counterexample(inputs=env, network=goal.call.network, feeds=feeds))
-        self.context.budget.replay_seconds += time.monotonic() - began
-        if self._is_open(state) and state.best < 0:
-            state.refused += 1
 
     def _add(self, number: int, finding: Finding, counterexample: Counterexample) -> None:
         goal = self.goals[number]
@@ -331,12 +345,13 @@ class OperatorSearch:
     def unconfirmed(self) -> tuple[str, ...]:
         """Return what torch saw and ONNX Runtime did not confirm, one line per operator."""
         shown = self.found.keys() | self._unwanted
-        return tuple(
+        refused = (
             f"{s.target.spec.op_type} {s.target.op.name}: {s.target.constraint.describe()} fails in torch, "
             "which ONNX Runtime does not confirm"
             for s in self.states
             if s.refused and (s.target.goal, s.target.op.name) not in shown
         )
+        return (*refused, *self._failures)
 
     def _report(self, text: str, done: float) -> None:
         self.context.report(Progress(stage="search", done=done, text=f"{text} ({len(self.found)} found)"))

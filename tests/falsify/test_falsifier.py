@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from ranum_falsify.config import SearchConfig
-from ranum_falsify.errors import DeviceError
+from ranum_falsify.errors import DeviceError, ReplayCrashError
 from ranum_falsify.falsify import search as search_module
+from ranum_falsify.falsify.confirm import Confirmer
 from ranum_falsify.falsify.falsifier import Progress, falsify
+from ranum_falsify.falsify.replay import Finding
 from ranum_falsify.falsify.result import Result
 from ranum_falsify.network import read
 from ranum_falsify.properties.problem import Problem
@@ -114,6 +117,23 @@ def test_ctrl_c_gives_the_best_answer_so_far() -> None:
     check(reduced, late)
     whole = falsify(reduced, SearchConfig(processors=1))
     assert whole.interrupted == ""
+
+
+def test_a_child_that_dies_keeps_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    replay = Confirmer.findings
+    replays = 0
+
+    def findings(self: Confirmer, *arguments: Any) -> tuple[Finding, ...]:
+        nonlocal replays
+        replays += 1
+        if replays == 1:
+            raise ReplayCrashError("ONNX Runtime crashed")
+        return replay(self, *arguments)
+
+    monkeypatch.setattr(Confirmer, "findings", findings)
+    result = search(natural("log_mel"))
+    assert replays > 1 and found(result).keys() == {"log"}
+    assert "ONNX Runtime crashed" in result.unconfirmed
 
 
 def test_settings_of_torch_are_put_back() -> None:
