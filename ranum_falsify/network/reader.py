@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from ranum_falsify.network.model_file import (
 )
 from ranum_falsify.network.registry import OperatorSpec, find, make_node, schema_of
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_numpy, torch_dtype
-from ranum_falsify.network.trace import Scope, Traced, constant
+from ranum_falsify.network.trace import Scope, Traced, UnfitBranch, constant
 
 __all__ = ["read"]
 
@@ -191,7 +192,8 @@ class _Reader:
         traced = {name: scope[name] for name in node.input if name}
         fields, operands = fields_of(node, spec, schema, traced, skip=subgraphs)
         if subgraphs:
-            operands += self._branches(node, subgraphs, scope, fields)
+            captured = self._branches(node, subgraphs, scope, fields)
+            operands = [_fitting_condition(operands[0], fields), *captured]
         fixed_shape = all(t is None or t.fixed_shape for t in operands) and spec.has_fixed_shape(
             [None if t is None else t.is_constant for t in operands]
         )
@@ -245,6 +247,7 @@ class _Reader:
         captured = [name for name in names_captured(node) if not scope[name].is_constant]
         fields["captured"] = tuple(scope[name].source for name in captured)
         for attribute, graph in sorted(graphs.items()):
+            order = check_structure(graph, outer=frozenset(scope.names()))
             inner = scope.child(_initializers(graph))
             inputs = []
             for name in captured:
@@ -253,7 +256,11 @@ class _Reader:
                 inner.define(name, op, example, fixed_shape=scope[name].fixed_shape)
                 inputs.append(op)
             names = [output.name for output in graph.output]
-            self._build(check_structure(graph, outer=frozenset(scope.names())), inner, names)
+            try:
+                self._build(order, inner, names)
+            except ModelError as error:
+                fields[attribute] = UnfitBranch(f"{error}, or bound the input that chooses the branch to one value")
+                continue
             outputs = [self._as_operation(inner, name) for name in names]
             fields[attribute] = Graph(
                 outputs,
@@ -299,6 +306,21 @@ def _zeros(name: str, shape: tuple[int, ...], dtype: np.dtype) -> torch.Tensor:
         return torch.zeros(shape, dtype=torch_dtype(dtype))
     except RuntimeError as error:
         raise ModelError(f"input {name!r} of shape {list(shape)} does not fit into memory; make it smaller") from error
+
+
+def _fitting_condition(condition: Traced | None, fields: Mapping[str, Any]) -> Traced:
+    """Return an example condition that chooses a branch which can run at the given dimensions.
+
+    Raises:
+        ModelError: Neither can.
+    """
+    assert condition is not None, "an If has a condition"
+    chosen = bool(condition.tensor().reshape(-1)[0])
+    for value in (chosen, not chosen):
+        branch = fields["then_branch" if value else "else_branch"]
+        if not isinstance(branch, UnfitBranch):
+            return replace(condition, example=torch.full_like(condition.tensor(), value))
+    raise ModelError(branch.error)
 
 
 def _element_type(info: onnx.ValueInfoProto) -> np.dtype:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,11 +10,12 @@ import torch
 from dnnv.nn import Operation
 from dnnv.nn.utils import TensorDetails
 
+from ranum_falsify.errors import ModelError
 from ranum_falsify.network.evaluate import Value
 from ranum_falsify.network.registry import OperatorSpec
 from ranum_falsify.network.tensors import numpy_dtype, to_torch
 
-__all__ = ["Scope", "Traced", "constant"]
+__all__ = ["Scope", "Traced", "UnfitBranch", "constant"]
 
 
 @dataclass
@@ -54,6 +55,25 @@ class Traced:
 def constant(array: np.ndarray) -> Traced:
     """Return a tensor that no input reaches."""
     return Traced(source=np.asarray(array), example=None, fixed_shape=True)
+
+
+@dataclass(frozen=True)
+class UnfitBranch:
+    """A branch of an `If` that cannot run at the given dimensions, as where each branch is for inputs of one length.
+
+    Attributes:
+        error: Why, and what to do.
+    """
+
+    error: str
+
+    def evaluate(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """Refuse.
+
+        Raises:
+            ModelError: Always.
+        """
+        raise ModelError(self.error)
 
 
 class Scope:

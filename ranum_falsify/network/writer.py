@@ -22,6 +22,7 @@ from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.model_file import OLDEST_OPSET
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.registry import OperatorSpec, schema_of, spec_of
+from ranum_falsify.network.trace import UnfitBranch
 
 __all__ = ["to_onnx"]
 
@@ -233,6 +234,8 @@ class _Writer:
                 f"node {op.name!r}: {name!r} is computed, but an attribute at opset {self.opsets[spec_of(op).domain]}; "
                 "convert the network to a newer opset with onnx.version_converter"
             )
+        if isinstance(value, UnfitBranch):
+            raise ModelError(f"node {op.name!r}: {value.error}")
         if isinstance(value, Graph):
             captured = [names[_tensor(source)] for source in op.captured]
             value = self._branch(value, captured, f"{op.name}.{name}")

@@ -281,6 +281,26 @@ def test_an_if_on_the_input_takes_the_branch_that_its_values_choose() -> None:
     assert not np.array_equal(graph(positive), -graph(negative))
 
 
+def test_a_branch_that_cannot_run_at_the_dimensions_is_refused_only_where_it_is_taken() -> None:
+    model = parse(
+        """g (float[2,3] x, bool[1] c) => (float[2,3] y)
+            <float[3] w = {1.0, 2.0, 3.0}, float[4] v = {1.0, 2.0, 3.0, 4.0}> {
+            y = If(c) <
+                then_branch = yes () => (float[2,3] a) { a = Mul(x, w) },
+                else_branch = no () => (float[2,3] b) { b = Mul(x, v) }
+            >
+        }"""
+    )
+    graph = read(model)
+    x = draw(graph)[0]
+    np.testing.assert_array_equal(graph(x, np.array([True])), x * np.array([1, 2, 3], np.float32))
+    with pytest.raises(ModelError, match="bound the input that chooses the branch"):
+        graph(x, np.array([False]))
+    with pytest.raises(ModelError, match="bound the input that chooses the branch"):
+        graph.as_onnx()
+    assert [type(op).__name__ for op in graph.fixed({"c": np.array([True])}).nodes] == ["Mul"]
+
+
 def test_an_if_may_capture_nothing_and_branches_may_nest() -> None:
     model = parse(
         """g (float[2] x, bool p, bool q) => (float[2] y) {
