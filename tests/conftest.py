@@ -1,6 +1,6 @@
 """Fixtures that every test may use."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,3 +28,14 @@ def fetched_model() -> Callable[[str, str], Path]:
         return path
 
     return find
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Run torch on one thread: small searches need no more, and the machine has few."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -20,6 +20,7 @@ from torch import Tensor
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network.evaluate import Value, apply
 from ranum_falsify.network.model_file import fixed_model, freed_model
+from ranum_falsify.network.naming import UniqueNames
 from ranum_falsify.network.order import operands_in, topological_order
 from ranum_falsify.network.registry import spec_of
 from ranum_falsify.network.tensors import to_numpy, to_torch
@@ -276,13 +277,13 @@ class Graph(OperationGraph):
         if given != wanted:
             raise ModelError(f"compose: the inner network gives {given}, the outer takes {wanted}")
         clones: dict[int, Operation] = {}
-        taken = {op.name for op in other.order}
+        names = UniqueNames(op.name for op in other.order)
         details = dict(other.details)
         for op, inner in zip(self.inputs, other.output_operations, strict=True):
             clones[id(op)] = inner
         for op in self.order:
             if id(op) not in clones:
-                name = _unique(op.name, taken)
+                name = names.take(op.name)
                 clones[id(op)] = _clone(op, clones, name)
                 if op.name in self.details:
                     details[name] = self.details[op.name]
@@ -316,15 +317,6 @@ def _clone(op: Operation, clones: Mapping[int, Operation], name: str | None = No
             items = [clones[id(item)] if isinstance(item, Operation) else item for item in value]
             twin.__dict__[key] = type(value)(items)
     return twin
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    unique, count = name, 1
-    while unique in taken:
-        count += 1
-        unique = f"{name}_outer{count}" if count > 2 else f"{name}_outer"
-    taken.add(unique)
-    return unique
 
 
 def _slice_text(index: Any) -> str:

@@ -34,6 +34,7 @@ from ranum_falsify.network.model_file import (
     names_read,
     opset_of,
 )
+from ranum_falsify.network.naming import UniqueNames
 from ranum_falsify.network.registry import OperatorSpec, find, make_node, schema_of
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_numpy, torch_dtype
 from ranum_falsify.network.trace import Scope, Traced, UnfitBranch, constant
@@ -78,7 +79,7 @@ class _Reader:
         self.opset = opset_of(model)
         self.opsets = {entry.domain: entry.version for entry in model.opset_import}
         self.notices: list[str] = []
-        self.names: set[str] = set()
+        self.names = UniqueNames()
         self.unused_dims = set(options.dims)
 
     def graph(self) -> Graph:
@@ -111,7 +112,7 @@ class _Reader:
             if info.name in scope.tensors:
                 continue
             shape, dtype = self._shape(info), _element_type(info)
-            op = Input(np.array(shape, dtype=np.int64), dtype, name=self._unique(info.name))
+            op = Input(np.array(shape, dtype=np.int64), dtype, name=self.names.take(info.name))
             scope.define(info.name, op, _zeros(info.name, shape, dtype), fixed_shape=True)
             inputs.append(op)
         return tuple(inputs)
@@ -203,14 +204,14 @@ class _Reader:
             for name, value in zip(node.output, self._run(node, spec, op, operands), strict=False):
                 scope[name] = constant(to_numpy(value))
             return
-        op = make_node(spec, self._unique(node.name or f"{node.op_type}_{node.output[0]}"), fields)
+        op = make_node(spec, self.names.take(node.name or f"{node.op_type}_{node.output[0]}"), fields)
         values = self._run(node, spec, op, operands)
         if spec.is_random(op):
             self.notices.append(f"node {op.name!r} ({node.op_type}) draws random numbers: results are nondeterministic")
         for index, (name, value) in enumerate(zip(node.output, values, strict=False)):
             if name:
                 several = len(node.output) > 1
-                source = OutputSelect(op, index, name=self._unique(f"{op.name}:{name}")) if several else op
+                source = OutputSelect(op, index, name=self.names.take(f"{op.name}:{name}")) if several else op
                 scope.define(name, source, value, fixed_shape=fixed_shape)
 
     def _run(
@@ -252,7 +253,7 @@ class _Reader:
             inputs = []
             for name in captured:
                 example = scope[name].tensor()
-                op = Input(np.array(example.shape, dtype=np.int64), to_numpy(example).dtype, name=self._unique(name))
+                op = Input(np.array(example.shape, dtype=np.int64), to_numpy(example).dtype, name=self.names.take(name))
                 inner.define(name, op, example, fixed_shape=scope[name].fixed_shape)
                 inputs.append(op)
             names = [output.name for output in graph.output]
@@ -283,17 +284,9 @@ class _Reader:
         schema = schema_of("Identity", "", self.opset)
         assert schema is not None, "every opset has Identity"
         fields = {"x": traced.source, "version": schema.since_version, "output_names": (name,)}
-        op = make_node(identity, self._unique(f"Constant_{name}"), fields)
+        op = make_node(identity, self.names.take(f"Constant_{name}"), fields)
         scope.define(name, op, traced.tensor(), fixed_shape=True)
         return op
-
-    def _unique(self, name: str) -> str:
-        unique, count = name, 1
-        while unique in self.names:
-            count += 1
-            unique = f"{name}_{count}"
-        self.names.add(unique)
-        return unique
 
 
 def _initializers(graph: onnx.GraphProto) -> dict[str, Traced]:

@@ -20,6 +20,7 @@ from ranum_falsify.errors import ModelError
 from ranum_falsify.network.fields import input_fields
 from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.model_file import OLDEST_OPSET
+from ranum_falsify.network.naming import UniqueNames
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.registry import OperatorSpec, schema_of, spec_of
 from ranum_falsify.network.trace import UnfitBranch
@@ -123,12 +124,12 @@ class _Writer:
 
     def __init__(self, opsets: Mapping[str, int]) -> None:
         self.opsets = opsets
-        self.taken: set[str] = set()
+        self.names = UniqueNames()
         self.initializers: list[onnx.TensorProto] = []
         self.initializer_names: dict[int, str] = {}
 
     def whole(self, graph: Graph) -> onnx.GraphProto:
-        names = {_tensor(op): self._unique(op.name) for op in graph.inputs}
+        names = {_tensor(op): self.names.take(op.name) for op in graph.inputs}
         nodes, outputs = self._body(graph, names)
         rigid = _rigid_tensors(graph)
         return helper.make_graph(
@@ -165,12 +166,12 @@ class _Writer:
         for op, wanted in zip(graph.output_operations, graph.output_names, strict=True):
             tensor = _tensor(op)
             if tensor not in known:
-                known[tensor] = self._unique(wanted)
+                known[tensor] = self.names.take(wanted)
                 outputs.append(known[tensor])
             elif known[tensor] == wanted and not captures and wanted not in outputs:
                 outputs.append(wanted)
             else:
-                outputs.append(self._unique(wanted))
+                outputs.append(self.names.take(wanted))
                 copies.append(helper.make_node("Identity", [known[tensor]], [outputs[-1]]))
         nodes = [self._node(op, known) for op in graph.nodes]
         return nodes + copies, outputs
@@ -211,7 +212,7 @@ class _Writer:
         if isinstance(value, Operation):
             return names[_tensor(value)]
         if id(value) not in self.initializer_names:
-            name = self._unique(f"{op.name}.{field}")
+            name = self.names.take(f"{op.name}.{field}")
             self.initializer_names[id(value)] = name
             self.initializers.append(numpy_helper.from_array(np.asarray(value), name))
         return self.initializer_names[id(value)]
@@ -222,7 +223,7 @@ class _Writer:
         for index, name in enumerate(op.output_names):
             tensor = (id(op), index)
             if name and tensor not in names:
-                names[tensor] = self._unique(name)
+                names[tensor] = self.names.take(name)
             outputs.append(names.get(tensor, ""))
         return outputs
 
@@ -244,14 +245,6 @@ class _Writer:
         elif isinstance(value, np.ndarray):
             value = value.reshape(-1).tolist() if kind in _LISTS else value.reshape(()).item()
         return helper.make_attribute(name, value, attr_type=kind)
-
-    def _unique(self, name: str) -> str:
-        unique, count = name, 1
-        while unique in self.taken:
-            count += 1
-            unique = f"{name}_{count}"
-        self.taken.add(unique)
-        return unique
 
 
 def _tensor(op: Operation) -> _Tensor:

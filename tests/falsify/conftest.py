@@ -1,14 +1,8 @@
-"""Small searches need no threads, and the machine has few."""
-
-from collections.abc import Iterator
+"""Searches in these tests are small."""
 
 import pytest
-import torch
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def _on_one_thread(one_thread: None) -> None:
+    """Every test of the search runs torch on one thread."""

@@ -52,19 +52,13 @@ MODELS: dict[tuple[str, str], dict[str, int]] = {
     ("swift-f0", "model.onnx"): {"samples": 4000},
 }
 RATE = np.array(16000, np.int64)
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 # Inputs of models that steer which branch runs; the other branch fits no signal of this length.
 FIXED: dict[tuple[str, str], Mapping[str, Array]] = {
     ("silero-vad", name): {"sr": RATE} for name in ("silero_vad.onnx", "silero_vad_op18_ifless.onnx")
 }
 NATURAL = {"fmin": 65.0, "fmax": 2000.0, "sr": 16000}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def draw(graph: Graph) -> dict[str, Array]:

@@ -1,0 +1,24 @@
+"""Unique names, for nodes and tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["UniqueNames"]
+
+
+class UniqueNames:
+    """Hands out names that differ from each other and from those taken before."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._next: dict[str, int] = dict.fromkeys(taken, 2)
+
+    def take(self, name: str) -> str:
+        """Return the name, with a number behind it if it is taken."""
+        if name not in self._next:
+            self._next[name] = 2
+            return name
+        while (numbered := f"{name}_{self._next[name]}") in self._next:
+            self._next[name] += 1
+        self._next[numbered] = 2
+        return numbered
