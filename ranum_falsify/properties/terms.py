@@ -8,6 +8,7 @@ float32 and integers up to 2^53 are compared as they are.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -54,7 +55,7 @@ class Affine:
         return Affine(self.variable, function(self.index), function(self.scale), function(self.offset))
 
 
-class Term:
+class Term(ABC):
     """A tensor that depends on the inputs.
 
     Attributes:
@@ -65,9 +66,9 @@ class Term:
     shape: tuple[int, ...]
     operands: tuple[Term, ...] = ()
 
+    @abstractmethod
     def compute(self, frame: Frame) -> Tensor:
         """Return the value `(batch, *shape)` in float64."""
-        raise NotImplementedError
 
     @property
     def size(self) -> int:
