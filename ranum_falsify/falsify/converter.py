@@ -46,6 +46,7 @@ class TorchConverter(_PytorchConverter):
         self.steps: dict[int, Step] = {}
         self.slots: dict[int, int] = {}
         self.constants: list[Any] = []
+        self._constant_slots: dict[tuple[int, bool], int] = {}
         self._keep: list[Any] = []
 
     def convert(self, graph: Graph) -> TorchModel:
@@ -99,12 +100,12 @@ class TorchConverter(_PytorchConverter):
     def _slot(self, value: Operation | np.ndarray | None, *, static: bool) -> int:
         if isinstance(value, Operation):
             return self.slots[id(value)]
-        key = -1 if value is None else id(value) * 2 + static
-        if key not in self.slots:
+        key = (id(value), static)
+        if key not in self._constant_slots:
             self._keep.append(value)
             self.constants.append(value if static or value is None else to_torch(value))
-            self.slots[key] = -len(self.constants)
-        return self.slots[key]
+            self._constant_slots[key] = -len(self.constants)
+        return self._constant_slots[key]
 
 
 def _listed(function: Callable[..., Any]) -> Callable[..., Any]:

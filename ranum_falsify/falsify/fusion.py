@@ -21,7 +21,7 @@ __all__ = ["Step", "fused"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """One operation, with the slots of the tensors it reads, writes and reads last."""
+    """One operation, with the slots of the tensors that it reads and of the one that it writes."""
 
     op: Operation
     call: Callable[..., Any]
