@@ -79,7 +79,7 @@ class OperatorSearch:
         self.goals = context.problem.goals
         self.states = [_State(target) for target in context.targets()]
         self.found: dict[tuple[int, str], OperatorResult] = {}
-        self._seen: set[bytes] = set()
+        self._seen: set[tuple[bytes, int | None]] = set()
         self._failures: dict[str, None] = {}
         self._unwanted: set[tuple[int, str]] = set()
 
@@ -122,9 +122,7 @@ class OperatorSearch:
         return [
             state
             for state in self.states
-            if state.target.is_remote == remote
-            and (state.target.goal, state.target.op.name) not in self.found
-            and state.refused < _REFUSALS
+            if state.target.is_remote == remote and self._is_open(state)
         ]
 
     def _portfolio(self, region: Region, first: bool) -> None:
@@ -244,14 +242,15 @@ class OperatorSearch:
     def _confirm(self, state: _State, inputs: Sequence[Tensor], position: int) -> None:
         """Replay one sample; every operator that it shows invalid is found, not only the target's."""
         env = self.context.arrays(inputs, position)
-        key = b"".join(array.tobytes() for array in env.values())
+        # One replay shows all that is invalid, but differentiates the target's operator only.
+        differentiated = id(state.target) if state.target.is_gradient else None
+        key = (b"".join(array.tobytes() for array in env.values()), differentiated)
         if key in self._seen:
             return
         self._seen.add(key)
         began = time.monotonic()
-        problem = self.context.problem
         try:
-            if problem.penalty_names and not meets_conditions(problem, env, self.context.confirmer):
+            if not meets_conditions(self.context.problem, env, self.context.confirmer):
                 return
             self._replay(state, env)
         except (ReplayCrashError, ReplayTimeoutError) as error:

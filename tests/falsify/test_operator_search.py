@@ -215,6 +215,13 @@ def test_gradient_demands_finite_derivatives() -> None:
     assert search(valid_in_box(graph, [(0.1, 1.0)], options="gradient=True")).verdict == "unknown"
 
 
+def test_derivatives_of_several_operators_at_the_same_point() -> None:
+    graph = network("(float[2] x) => (float[2] y) { a = Sqrt(x) b = Add(x, x) c = Sqrt(b) y = Add(a, c) }")
+    result = search(valid_in_box(graph, [(0.0, 0.0)], options="gradient=True"), n_starts=5)
+    violated = [operator for operator in result.operators if operator.verdict == "violated"]
+    assert [(operator.op_type, operator.kind) for operator in violated] == 2 * [("Sqrt", "gradient")]
+
+
 # inputs of every kind -------------------------------------------------------------------------------------------
 
 
