@@ -22,6 +22,12 @@ __all__ = ["BackendSearch", "split_name"]
 _OWN = ("pgd", "newton")
 _PACKAGES = {"foolbox": "foolbox", "cleverhans": "cleverhans"}
 
+_ENDLESS_ROUND = 10
+"""Starts on each objective before the next one's turn, where the user asks for as many as time allows."""
+
+Confirm = Callable[[Sequence[Tensor]], bool]
+"""Replays a batch of one candidate."""
+
 
 def split_name(name: str) -> tuple[str, str | None]:
     """Return DNNF's method and variant for a back end's name: `dnnf.pgd`, `foolbox.X`, `cleverhans.X`.
@@ -62,18 +68,31 @@ class BackendSearch:
 
     def run(self) -> None:
         """Attack until everything is found or the starts are used up."""
-        settings = {"variant": self._variant} if self._variant else {}
-        for objective, confirm in self.search.objectives():
-            for region in self.context.regions():
-                model = _adapter(_Margins(objective, region, self.context.device), region, confirm)
-                for _ in range(max(self.context.config.n_starts, 0)):
-                    if self.context.budget.expired:
-                        return
-                    self.context.budget.starts += 1
-                    if self._attack(model, settings):
-                        break
+        endless = self.context.config.n_starts < 0
+        count = _ENDLESS_ROUND if endless else self.context.config.n_starts
+        while self._round(count) and endless:
+            pass
 
-    def _attack(self, model: Any, settings: Mapping[str, Any]) -> bool:
+    def _round(self, count: int) -> bool:
+        """Attack what is not found yet, each with a number of starts; return whether to go on."""
+        left = False
+        for objective, confirm in self.search.objectives():
+            found = any(self._falsifies(objective, region, confirm, count) for region in self.context.regions())
+            left = left or not found
+        return left and not self.context.budget.expired
+
+    def _falsifies(self, objective: Objective, region: Region, confirm: Confirm, count: int) -> bool:
+        model = _adapter(_Margins(objective, region), region, confirm)
+        for _ in range(count):
+            if self.context.budget.expired:
+                return False
+            self.context.budget.starts += 1
+            if self._attack(model):
+                return True
+        return False
+
+    def _attack(self, model: Any) -> bool:
+        settings = {"variant": self._variant} if self._variant else {}
         try:
             found = self._method(model, parameters=dict(self._parameters), **settings)
         except (TypeError, ValueError, AttributeError, KeyError) as error:
@@ -83,13 +102,18 @@ class BackendSearch:
 
 
 class _Margins(torch.nn.Module):
-    """The margin and 0, from one vector of all floating inputs."""
+    """The margin and 0, from one vector of all floating inputs.
 
-    def __init__(self, objective: Objective, region: Region, device: torch.device) -> None:
+    Attributes:
+        device: Where the vector lives: the CPU whatever the search runs on, because DNNF makes arrays of it as it is.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(self, objective: Objective, region: Region) -> None:
         super().__init__()
         self._objective = objective
         self._boxes = region.device_boxes
-        self.device = device
 
     def split(self, flat: Tensor) -> list[Tensor]:
         """Return the problem's inputs; those that are no floats stay at their lower bounds."""
@@ -99,13 +123,14 @@ class _Margins(torch.nn.Module):
                 parts.append(box.lower.expand(len(flat), *box.lower.shape))
                 continue
             size = box.lower.numel()
-            parts.append(flat[:, begin : begin + size].to(box.dtype).reshape(len(flat), *box.lower.shape))
+            part = flat[:, begin : begin + size].to(box.lower.device, box.dtype)
+            parts.append(part.reshape(len(flat), *box.lower.shape))
             begin += size
         return parts
 
     def forward(self, flat: Tensor) -> Tensor:
         """Return `(batch, 2)`: the least loss, and 0."""
-        losses = self._objective.losses(self.split(flat)).amin(1)
+        losses = self._objective.losses(self.split(flat)).amin(1).to(self.device)
         return torch.stack([losses, torch.zeros_like(losses)], dim=1)
 
 
@@ -116,14 +141,14 @@ def _join(boxes: Sequence[Box], bound: str) -> Tensor:
     return torch.cat([part.float() for part in parts], dim=1)
 
 
-def _adapter(module: _Margins, region: Region, confirm: Callable[[Sequence[Tensor]], bool]) -> Any:
+def _adapter(module: _Margins, region: Region, confirm: Confirm) -> Any:
     """Return DNNF's falsification model with our module inside and our replay as its validation."""
     base = upstream.load("dnnf.model").FalsificationModel
 
     class Adapter(base):  # type: ignore[misc, valid-type]
         def __init__(self) -> None:
             self.pytorch_model = module
-            self._lower, self._upper = (_join(region.device_boxes, bound) for bound in ("lower", "upper"))
+            self._lower, self._upper = (_join(region.boxes, bound) for bound in ("lower", "upper"))
             self.input_shape = tuple(self._lower.shape)
             self.input_torch_dtype = torch.float32
 
@@ -136,7 +161,7 @@ def _adapter(module: _Margins, region: Region, confirm: Callable[[Sequence[Tenso
             return self._upper
 
         def validate(self, x: np.ndarray) -> bool:
-            flat = torch.as_tensor(x, dtype=torch.float32, device=module.device).reshape(self.input_shape)
+            flat = torch.as_tensor(x, dtype=torch.float32).reshape(self.input_shape)
             inputs = [box.project(part) for box, part in zip(region.device_boxes, module.split(flat), strict=True)]
             return confirm(inputs)
 

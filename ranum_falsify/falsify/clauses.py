@@ -54,6 +54,8 @@ class ClauseSearch:
 
     def objectives(self) -> Iterator[tuple[Objective, Callable[[Sequence[Tensor]], bool]]]:
         """Yield what other back ends attack, each with a function that replays a batch of one candidate."""
+        if self.counterexample is not None:
+            return
         objective = self.context.objective(self._targets, by_clause=True)
         yield objective, lambda inputs: self._confirm(objective.evaluate(inputs).margins, inputs, near_miss=True)
 

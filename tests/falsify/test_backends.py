@@ -60,6 +60,21 @@ def test_back_ends_run_in_order_until_everything_is_found() -> None:
     assert search(valid_in_box(LOG, [(0.0, 2.0)]), backend=("dnnf.pgd",), n_starts=0).verdict == "unknown"
 
 
+def test_back_ends_do_nothing_once_a_counterexample_is_found() -> None:
+    reduced = problem("Forall(x, Implies(0 <= x <= 1, N(x)[0, 0] > 0.5))")
+    alone = search(reduced, backend=("pgd",), n_starts=20)
+    assert alone.verdict == "violated"
+    assert search(reduced, backend=("pgd", "dnnf.pgd"), n_starts=20).starts == alone.starts
+
+
+def test_back_end_goes_on_until_the_timeout_where_no_number_of_starts_is_given() -> None:
+    assert search(valid_in_box(LOG, [(0.0, 2.0)]), backend=("dnnf.pgd",), n_starts=-1).verdict == "violated"
+    box = valid_in_box(LOG, [(1.0, 2.0)])
+    result = search(box, backend=("dnnf.pgd",), n_starts=-1, timeout=0.5, parameters={"dnnf.pgd": {"n_steps": 1}})
+    assert (result.verdict, result.interrupted) == ("unknown", "timeout")
+    assert result.starts > 20
+
+
 def test_integers_stay_and_floats_of_other_widths_move() -> None:
     graph = network("(int64[2] n, double[2] x) => (double[2] y) { f = Cast<to = 11>(n) d = Sub(x, f) y = Log(d) }")
     result = search(valid_in_box(graph, [(1, 5), (0.0, 4.0)]), backend=("dnnf.pgd",), n_starts=20)
