@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+import ranum_falsify  # noqa: F401 - DNNV is importable from here on, whichever test file runs alone
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
