@@ -20,14 +20,17 @@ def has_finite_derivative(op: Operation, operands: Sequence[np.ndarray | None]) 
 
     Args:
         op: The operator.
-        operands: What it reads, in the order of its row; finite.
+        operands: What it reads, in the order of its row. Where it holds NaN the operator before is to blame: true.
     """
     spec = spec_of(op)
     names = (*spec.operands, *([""] * len(operands)))
     values: list[Value] = []
     for name, operand in zip(names, operands, strict=False):
         values.append(operand if operand is None or name in spec.static else to_torch(operand))
-    leaves = [v.requires_grad_() for v in values if isinstance(v, torch.Tensor) and v.is_floating_point()]
+    floating = [v for v in values if isinstance(v, torch.Tensor) and v.is_floating_point()]
+    if any(bool(v.isnan().any()) for v in floating):
+        return True
+    leaves = [v.requires_grad_() for v in floating]
     output = apply(spec, op, values)[0]
     if not leaves or not output.requires_grad:
         return True

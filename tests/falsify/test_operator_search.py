@@ -10,6 +10,7 @@ import torch
 from ranum_falsify.config import SearchConfig
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.falsify.falsifier import falsify
+from ranum_falsify.falsify.gradients import has_finite_derivative
 from ranum_falsify.falsify.operator_search import OperatorSearch
 from ranum_falsify.falsify.replay import Replay, Replayer
 from tests.falsify.search_kit import NETWORKS, context, found, natural, network, problem, search, valid_in_box
@@ -220,6 +221,12 @@ def test_derivatives_of_several_operators_at_the_same_point() -> None:
     result = search(valid_in_box(graph, [(0.0, 0.0)], options="gradient=True"), n_starts=5)
     violated = [operator for operator in result.operators if operator.verdict == "violated"]
     assert [(operator.op_type, operator.kind) for operator in violated] == 2 * [("Sqrt", "gradient")]
+
+
+def test_derivatives_at_nan_are_the_fault_of_the_operator_before() -> None:
+    (sqrt,) = network("(float[2] x) => (float[2] y) { y = Sqrt(x) }").nodes
+    for value, finite in ((1.0, True), (0.0, False), (np.nan, True)):
+        assert has_finite_derivative(sqrt, [np.array([1.0, value], np.float32)]) == finite
 
 
 # inputs of every kind -------------------------------------------------------------------------------------------
