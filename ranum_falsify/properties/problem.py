@@ -14,7 +14,7 @@ from torch import Tensor
 from ranum_falsify.network import Graph
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.properties.circuit import Circuit
-from ranum_falsify.properties.formula import Formula, describe
+from ranum_falsify.properties.formula import Formula, Goal, describe
 from ranum_falsify.properties.frame import Frame
 from ranum_falsify.properties.terms import Term
 
@@ -152,8 +152,10 @@ class Problem:
 
     @property
     def clause_goals(self) -> tuple[ValidityGoal | None, ...]:
-        """For each clause the validity goal that it is, None if it is another formula."""
-        return tuple(getattr(clause, "goal", None) for clause in self.clauses)
+        """For each clause the validity goal that it is, None if it is another formula, such as a goal's negation."""
+        return tuple(
+            clause.goal if isinstance(clause, Goal) and not clause.negated else None for clause in self.clauses
+        )
 
     @property
     def is_pure_validity(self) -> bool:

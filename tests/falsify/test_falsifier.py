@@ -259,6 +259,14 @@ def test_disjunction_of_validity_goals_keeps_them_apart() -> None:
     assert env["x"].min() <= 0 and env["w"].min() < 0
 
 
+def test_negated_validity_goals_ask_for_an_input_on_which_all_is_valid() -> None:
+    graph = network("(float[3] x) => (float[3] y) { y = Log(x) }")
+    text = "Forall(x, Implies({0} <= x <= {1}, Not(no_invalid_input(N(x)))))"
+    x = example_of(search(problem(text.format(0, 1), networks={"N": graph})))["x"]
+    assert x.min() > 0
+    assert search(problem(text.format(-2, -1), networks={"N": graph})).verdict == "unknown"
+
+
 def test_mixed_properties_respect_the_wanted_reach() -> None:
     graph = network(
         "(float[2] x) => (float[2] y) { l = Log(x) o = Constant<value = float {0}>() b = Greater(x, o) "
