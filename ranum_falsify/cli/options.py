@@ -148,7 +148,9 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     )
     level = parser.add_mutually_exclusive_group()
     level.add_argument("-v", "--verbose", action="store_const", const=1, default=0, dest="verbosity", help="say more")
-    level.add_argument("-q", "--quiet", action="store_const", const=-1, dest="verbosity", help="the verdict only")
+    level.add_argument(
+        "-q", "--quiet", action="store_const", const=-1, dest="verbosity", help="only the verdict and what is violated"
+    )
 
 
 def _falsify_parser() -> Parser:
