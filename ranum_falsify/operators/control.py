@@ -17,7 +17,7 @@ def _if(op: Operation, cond: np.ndarray, *captured: Tensor) -> tuple[Tensor, ...
     return results
 
 
-@operator(torch=_if, operands=("cond", "captured"), variadic=True, static=("cond",), dynamic_shape=True, overflow=False)
+@operator(torch=_if, operands=("cond", "captured"), variadic=True, static=("cond",), dynamic_shape=True)
 class If(Operation):
     """https://onnx.ai/onnx/operators/onnx__If.html.
 

@@ -267,6 +267,19 @@ def test_negated_validity_goals_ask_for_an_input_on_which_all_is_valid() -> None
     assert search(problem(text.format(-2, -1), networks={"N": graph})).verdict == "unknown"
 
 
+def test_invalid_inputs_inside_a_branch_are_violations_of_the_if() -> None:
+    graph = network(
+        "(float[1,2] x) => (float[1,2] y) { s = ReduceSum<keepdims=0>(x) o = Constant<value = float {0}>() "
+        "c = Greater(s, o) y = If(c) <then_branch = t () => (float[1,2] a) { a = Sqrt(x) }, "
+        "else_branch = e () => (float[1,2] b) { b = Neg(x) }> }"
+    )
+    text = "Forall(x, Implies({0} <= x <= {1}, no_invalid_input(N(x))))"
+    example = search(problem(text.format(-2, 2), networks={"N": graph})).counterexample
+    assert example is not None
+    assert example.inputs["x"].sum() > 0 > example.inputs["x"].min()
+    assert search(problem(text.format(-2, -1), networks={"N": graph})).verdict == "unknown"
+
+
 def test_mixed_properties_respect_the_wanted_reach() -> None:
     graph = network(
         "(float[2] x) => (float[2] y) { l = Log(x) o = Constant<value = float {0}>() b = Greater(x, o) "
