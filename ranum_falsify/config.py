@@ -12,12 +12,15 @@ Reach = Literal["output", "masked"]
 """Whether a violation shows at an output of the network, or a later operator swallows it."""
 
 
+_ENDLESS_BATCH = 256
+
+
 @dataclass(frozen=True, kw_only=True)
 class SearchConfig:
     """How to search for a counterexample.
 
     Attributes:
-        n_starts: Starting points per target, run as one batch.
+        n_starts: Starting points per target, run as one batch; negative for as many as time allows.
         n_steps: Descent steps from each start.
         seed: Seed of every random choice; the same seed on the same device gives the same answer.
         timeout: Seconds for the search, None for no limit.  Where it cuts the search off, the answer depends on the
@@ -38,3 +41,8 @@ class SearchConfig:
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     reach: Reach | None = None
     processors: int | None = None
+
+    @property
+    def batch(self) -> int:
+        """Starts of one round: all of them, or a fixed number where there are as many rounds as time allows."""
+        return self.n_starts if self.n_starts >= 0 else _ENDLESS_BATCH

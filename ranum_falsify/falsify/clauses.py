@@ -18,9 +18,6 @@ from ranum_falsify.properties.problem import ValidityGoal
 
 __all__ = ["ClauseSearch"]
 
-_ENDLESS_BATCH = 256
-"""Starts per round where the user asks for as many as time allows."""
-
 _PATIENCE = 5
 """Evaluations to wait after a candidate that ONNX Runtime did not confirm."""
 
@@ -60,7 +57,7 @@ class ClauseSearch:
         yield objective, lambda inputs: self._confirm(objective.evaluate(inputs).margins, inputs, near_miss=True)
 
     def _round(self, objective: Objective, region: Region, *, first: bool) -> None:
-        count = self.context.config.n_starts if self.context.config.n_starts >= 0 else _ENDLESS_BATCH
+        count = self.context.config.batch
         if count == 0:
             return
         starts = self.context.starts(region, count, first=first)

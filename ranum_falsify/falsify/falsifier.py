@@ -51,7 +51,7 @@ def falsify(
     began = time.monotonic()
     budget = Budget(None if config.timeout is None else began + config.timeout)
     graphs = {id(call.graph): call.graph for call in problem.calls}
-    size = bytes_per_sample(graphs.values()) * abs(config.n_starts)
+    size = bytes_per_sample(graphs.values()) * config.batch
     interrupted = ""
     with Confirmer(list(graphs.values()), threads=_REPLAY_THREADS) as confirmer, _settings(config, device, size):
         modules = {key: convert(graph).to(device) for key, graph in graphs.items()}

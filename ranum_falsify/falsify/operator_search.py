@@ -113,10 +113,6 @@ class OperatorSearch:
         self._confirm(state, inputs, 0)
         return not self._is_open(state)
 
-    @property
-    def _count(self) -> int:
-        return self.context.config.n_starts if self.context.config.n_starts > 0 else 100
-
     def _open(self, *, remote: bool = False) -> list[_State]:
         """States of targets whose operator is not found yet."""
         return [
@@ -130,13 +126,13 @@ class OperatorSearch:
         self._report("starts", 0.0)
         if states:
             objective = self.context.objective([s.target for s in states])
-            starts = self.context.starts(region, self._count, first=first)
+            starts = self.context.starts(region, self.context.config.batch, first=first)
             for portion in chunks(starts, self.context.portion):
                 if self._visit(states, objective.evaluate(portion).margins, portion):
                     return
 
     def _wide(self, region: Region, first: bool) -> None:
-        group_size = max(1, self._count // _WIDE)
+        group_size = max(1, self.context.config.batch // _WIDE)
         states = self._open()
         for state in states:
             state.at_start = state.best
@@ -157,7 +153,7 @@ class OperatorSearch:
         for number, state in enumerate(states):
             self._report(f"bisection on {state.target.op.name}", 0.7 + 0.15 * number / len(states))
             if self._is_open(state) and not self.context.budget.expired:
-                starts = self.context.starts(region, self._count, first=first)
+                starts = self.context.starts(region, self.context.config.batch, first=first)
                 if state.points:
                     starts = [torch.cat([p, x[1:]]) for p, x in zip(state.points, starts, strict=True)]
                 bisect(self.context, state.target, region, starts, partial(self._visit, [state]))
@@ -184,7 +180,7 @@ class OperatorSearch:
         objective = self.context.objective([s.target for s in states])
         known = {id(r.counterexample): r.counterexample for r in self.found.values() if r.counterexample}
         for counterexample in list(known.values())[:_PARENTS]:
-            starts = self.context.starts(region, self._count, first=first)
+            starts = self.context.starts(region, self.context.config.batch, first=first)
             arrays = (to_torch(counterexample.inputs[v.name]).to(self.context.device) for v in region.variables)
             mixed = [_mixed(x, parent, self.context.generator) for x, parent in zip(starts, arrays, strict=True)]
             self._visit(states, objective.evaluate(mixed).margins, mixed)
@@ -193,10 +189,10 @@ class OperatorSearch:
         """Descend from a batch that the states' targets share, the best known points among its starts."""
         if not states:
             return
-        starts = self.context.starts(region, self._count, first=first)
-        assigned = torch.arange(self._count) % len(states)
+        starts = self.context.starts(region, self.context.config.batch, first=first)
+        assigned = torch.arange(self.context.config.batch) % len(states)
         for position, state in enumerate(states):
-            if state.points and position < self._count:
+            if state.points and position < self.context.config.batch:
                 starts = [_with_row(x, position, p) for x, p in zip(starts, state.points, strict=True)]
         objective = self.context.objective([s.target for s in states])
         waited = 0

@@ -29,7 +29,8 @@ class InputVariable:
         name: Name of the variable in the property.
         shape: Its shape, that of the network input it is passed to.
         dtype: The dtype of that input.
-        lower: Lower bounds, of this shape and dtype, rounded inward from the property's bounds.
+        lower: Lower bounds, of this shape and dtype, rounded inward from the property's bounds; where no value of the
+            dtype lies between them, the nearest one.
         upper: Upper bounds, likewise; nowhere below `lower`.
     """
 
