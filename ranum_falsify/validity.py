@@ -126,7 +126,8 @@ class _Bounded(Constraint):
         return torch.where(x.isinf(), math.inf, distance) if self.only_finite else distance
 
     def _text(self) -> str:
-        return f"{self._bound(torch.float32):.7g}"
+        number = f"{self._bound(torch.float32):.7g}"
+        return f"{number} (in float32)" if callable(self.bound) else number
 
 
 class GreaterThan(_Bounded):

@@ -233,7 +233,9 @@ def _replay_formula(loaded: Loaded, entry: Entry, arrays: Mapping[str, np.ndarra
 
         def valid(goal: ValidityGoal, arguments: tuple[np.ndarray, ...]) -> bool:
             found = confirmer.run(goal.call.graph, feeds(goal.call, arguments)).findings
-            return not any(in_question(goal, finding, confirmer) for finding in found)
+            return not any(
+                options.reach in (None, finding.reach) and in_question(goal, finding, confirmer) for finding in found
+            )
 
         violated = not problem.holds(arrays, outputs_of, valid)
     verdict = f"  the property is {'false' if violated else 'true'} on these inputs"

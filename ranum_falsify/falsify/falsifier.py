@@ -109,7 +109,8 @@ def _result(
     found = [result.counterexample for result in results if result.counterexample is not None]
     if clauses and clauses.counterexample is not None:
         found = [clauses.counterexample]
-    notices = [notice for call in context.problem.calls for notice in call.graph.notices]
+    notices = list(operators.notices()) if operators else []
+    notices += [notice for call in context.problem.calls for notice in call.graph.notices]
     return Result(
         verdict="violated" if found else "unknown",
         operators=results,

@@ -348,6 +348,11 @@ class OperatorSearch:
         )
         return (*refused, *self._failures)
 
+    def notices(self) -> tuple[str, ...]:
+        """Return what `--reach` hides, one line."""
+        hidden = sorted(name for _, name in self._unwanted - self.found.keys())
+        return (f"violated with another reach, left out: {', '.join(hidden)}",) if hidden else ()
+
     def _report(self, text: str, done: float) -> None:
         self.context.report(Progress(stage="search", done=done, text=f"{text} ({len(self.found)} found)"))
 
