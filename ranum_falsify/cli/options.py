@@ -230,7 +230,7 @@ def _add_search(group: argparse._ArgumentGroup) -> None:
         metavar=("BACKEND", "PARAM", "VALUE"),
         help="set a parameter of a back end, such as: --set pgd n_steps 200",
     )
-    group.add_argument("--no-prove", action="store_false", dest="prove", help="search only (there is no proof to try yet)")
+    group.add_argument("--no-prove", action="store_false", dest="prove", help="search only (no proof exists yet)")
 
 
 def _parse_falsify(arguments: Sequence[str]) -> FalsifyOptions:
