@@ -62,9 +62,9 @@ def finding_lines(
 
     Args:
         title: Names the operator.
-        kind: `nan` or `inf`.
+        kind: `nan`, `inf` or `gradient`.
         operands: Least and greatest element of each operand.
-        reach: `output` or `masked`.
+        reach: `output` or `masked`, None where only a derivative is not finite.
         oracle: Who saw it.
         values: The operands' elements behind the first offending one.
         condition: Where its operands are valid, and what they are otherwise.

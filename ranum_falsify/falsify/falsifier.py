@@ -17,7 +17,7 @@ from ranum_falsify.falsify.confirm import Confirmer
 from ranum_falsify.falsify.converter import TorchModel, convert
 from ranum_falsify.falsify.memory import bytes_per_sample
 from ranum_falsify.falsify.operator_search import OperatorSearch
-from ranum_falsify.falsify.result import Result
+from ranum_falsify.falsify.result import OperatorResult, Result
 from ranum_falsify.falsify.search import Budget, OutOfTime, Progress, SearchContext
 from ranum_falsify.properties.problem import NetworkCall, Problem
 
@@ -61,21 +61,17 @@ def falsify(
                 confirmer.inline(call, model.graph)
         report = progress or (lambda _: None)
         context = SearchContext(problem, config, models, confirmer, budget, device, report)
-        operators = OperatorSearch(context) if problem.is_pure_validity else None
-        clauses = None if operators else ClauseSearch(context)
+        search = OperatorSearch(context) if problem.is_pure_validity else ClauseSearch(context)
         try:
             for backend in config.backend:
-                if backend == "pgd":
-                    (operators or clauses).run()  # type: ignore[union-attr]
-                else:
-                    BackendSearch(context, backend, operators or clauses).run()  # type: ignore[arg-type]
+                (search if backend == "pgd" else BackendSearch(context, backend, search)).run()
         except KeyboardInterrupt:
             interrupted = "Ctrl-C"
         except OutOfTime:
             interrupted = "timeout"
     if budget.expired and not interrupted:
         interrupted = "timeout"
-    return _result(context, operators, clauses, interrupted, _seconds(began, budget))
+    return _result(context, search, interrupted, _seconds(began, budget))
 
 
 def _without_branches(problem: Problem, call: NetworkCall, model: TorchModel) -> TorchModel:
@@ -100,22 +96,24 @@ def _seconds(began: float, budget: Budget) -> Mapping[str, float]:
 
 def _result(
     context: SearchContext,
-    operators: OperatorSearch | None,
-    clauses: ClauseSearch | None,
+    search: OperatorSearch | ClauseSearch,
     interrupted: str,
     seconds: Mapping[str, float],
 ) -> Result:
-    results = operators.results() if operators else ()
-    found = [result.counterexample for result in results if result.counterexample is not None]
-    if clauses and clauses.counterexample is not None:
-        found = [clauses.counterexample]
-    notices = list(operators.notices()) if operators else []
+    results: tuple[OperatorResult, ...] = ()
+    notices: list[str] = []
+    if isinstance(search, OperatorSearch):
+        results, unconfirmed = search.results(), search.unconfirmed()
+        found = next((r.counterexample for r in results if r.counterexample is not None), None)
+        notices += search.notices()
+    else:
+        found, unconfirmed = search.counterexample, tuple(search.unconfirmed)
     notices += [notice for call in context.problem.calls for notice in call.graph.notices]
     return Result(
-        verdict="violated" if found else "unknown",
+        verdict="unknown" if found is None else "violated",
         operators=results,
-        counterexample=found[0] if found else None,
-        unconfirmed=operators.unconfirmed() if operators else tuple(clauses.unconfirmed if clauses else ()),
+        counterexample=found,
+        unconfirmed=unconfirmed,
         notices=tuple(dict.fromkeys(notices)),
         seconds=seconds,
         seed=context.config.seed,

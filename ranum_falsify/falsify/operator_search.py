@@ -57,14 +57,11 @@ class _State:
     points: list[Tensor] = field(default_factory=list)
     refused: int = 0
 
-    def note(self, margins: Tensor, inputs: Sequence[Tensor]) -> bool:
-        """Remember the best point, with a batch of 1; return whether it is new."""
+    def note(self, margins: Tensor, inputs: Sequence[Tensor]) -> None:
+        """Remember the best point of a batch, with a batch of 1."""
         least, position = margins.min(0)
-        if float(least) >= self.best:
-            return False
         self.best = float(least)
         self.points = [x[int(position)][None].clone() for x in inputs]
-        return True
 
 
 class OperatorSearch:
@@ -115,11 +112,7 @@ class OperatorSearch:
 
     def _open(self, *, remote: bool = False) -> list[_State]:
         """States of targets whose operator is not found yet."""
-        return [
-            state
-            for state in self.states
-            if state.target.is_remote == remote and self._is_open(state)
-        ]
+        return [state for state in self.states if state.target.is_remote == remote and self._is_open(state)]
 
     def _portfolio(self, region: Region, first: bool) -> None:
         states = self._open() + self._open(remote=True)
@@ -139,14 +132,14 @@ class OperatorSearch:
         for begin in range(0, len(states), group_size):
             group = [s for s in states[begin : begin + group_size] if self._is_open(s)]
             self._report("wide descent", 0.1 + 0.3 * begin / len(states))
-            self._descend(region, group, first=False)
+            self._descend(region, group)
 
     def _deep(self, region: Region, first: bool) -> None:
         states = [state for state in self._open() if state.best < state.at_start]
         for number, state in enumerate(states):
             self._report(f"descent on {state.target.op.name}", 0.4 + 0.3 * number / len(states))
             if self._is_open(state) and not self.context.budget.expired:
-                self._descend(region, [state], first=False)
+                self._descend(region, [state])
 
     def _bisection(self, region: Region, first: bool) -> None:
         states = self._open()
@@ -169,7 +162,7 @@ class OperatorSearch:
         near = sorted(self._open(remote=True), key=lambda s: s.best)[:_OVERFLOW_TARGETS]
         near = [state for state in near if state.best < _OVERFLOW_ROOM]
         self._report("overflow", 0.9)
-        self._descend(region, near, first=False)
+        self._descend(region, near)
 
     def _crossover(self, region: Region, first: bool) -> None:
         """Mix counterexamples with fresh points, variable by variable: one violation often leads to the next."""
@@ -185,11 +178,11 @@ class OperatorSearch:
             mixed = [_mixed(x, parent, self.context.generator) for x, parent in zip(starts, arrays, strict=True)]
             self._visit(states, objective.evaluate(mixed).margins, mixed)
 
-    def _descend(self, region: Region, states: Sequence[_State], *, first: bool) -> None:
+    def _descend(self, region: Region, states: Sequence[_State]) -> None:
         """Descend from a batch that the states' targets share, the best known points among its starts."""
         if not states:
             return
-        starts = self.context.starts(region, self.context.config.batch, first=first)
+        starts = self.context.starts(region, self.context.config.batch, first=False)
         assigned = torch.arange(self.context.config.batch) % len(states)
         for position, state in enumerate(states):
             if state.points and position < self.context.config.batch:
