@@ -1,7 +1,7 @@
 """What makes an operand invalid, said once.
 
-A :class:`Constraint` is attached to an operator row.  It serves the search (`margin`, `crossing`), the replay and
-generated tests (`violated`), fixes (`clip_bounds`) and people (`describe`).
+A :class:`Constraint` is attached to an operator row.  It serves the proof (`holds`), the search (`margin`,
+`crossing`), the replay and generated tests (`violated`), fixes (`clip_bounds`) and people (`describe`).
 
 An operator receives an invalid input when (a) no input element is NaN, yet an output element is NaN, or (b) all
 inputs it reads are finite, yet an output element is infinite.
@@ -19,10 +19,13 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.interval import Interval
+
 __all__ = [
     "AtLeast",
     "AtMost",
     "Bound",
+    "Bounds",
     "Condition",
     "Constraint",
     "Finite",
@@ -37,6 +40,9 @@ __all__ = [
 
 Operands = Mapping[str, Tensor]
 """Tensors that an operator reads, by operand name, and those that it writes as `output`, `output_1`, ..."""
+
+Bounds = Mapping[str, Interval]
+"""Bounds on what an operator reads and writes, by the names of :data:`Operands`."""
 
 Bound = float | Callable[[torch.dtype], float]
 """A number, or a function of the operand's dtype (for limits such as the logarithm of the largest float)."""
@@ -90,6 +96,15 @@ class Constraint(ABC):
         """
 
     @abstractmethod
+    def holds(self, op: Operation, operands: Bounds) -> bool:
+        """Tell whether no tensors within the bounds violate the condition.
+
+        Args:
+            op: The operation, for its attributes.
+            operands: Bounds by operand name; those of the outputs, as the rule gives them, as `output`, `output_1`, ...
+        """
+
+    @abstractmethod
     def describe(self) -> str:
         """Return the condition as people write it, such as `x > 0`."""
 
@@ -125,6 +140,10 @@ class _Bounded(Constraint):
     def _readable(self, x: Tensor, distance: Tensor) -> Tensor:
         return torch.where(x.isinf(), math.inf, distance) if self.only_finite else distance
 
+    def _finite(self, x: Interval) -> Interval:
+        """Return the bounds of the values that count: the finite ones, where infinite ones are no violation."""
+        return x.finite() if self.only_finite else x
+
     def _text(self) -> str:
         number = f"{self._bound(torch.float32):.7g}"
         return f"{number} (in float32)" if callable(self.bound) else number
@@ -141,6 +160,11 @@ class GreaterThan(_Bounded):
     def crossing(self, op: Operation, operands: Operands) -> Tensor | None:
         """See :meth:`Constraint.crossing`."""
         return self.margin(op, operands)
+
+    def holds(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.holds`."""
+        x = self._finite(operands[self.operand])
+        return bool((x.lower > self._bound(x.dtype)).all())
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
@@ -159,6 +183,11 @@ class AtLeast(_Bounded):
         """See :meth:`Constraint.margin`."""
         x = _floating(operands[self.operand])
         return self._readable(x, x - self._bound(x.dtype))
+
+    def holds(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.holds`."""
+        x = self._finite(operands[self.operand])
+        return bool((x.lower >= self._bound(x.dtype)).all())
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
@@ -181,6 +210,11 @@ class LessThan(_Bounded):
         """See :meth:`Constraint.crossing`."""
         return self.margin(op, operands)
 
+    def holds(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.holds`."""
+        x = self._finite(operands[self.operand])
+        return bool((x.upper < self._bound(x.dtype)).all())
+
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
         return f"{self.operand} < {self._text()}"
@@ -198,6 +232,11 @@ class AtMost(_Bounded):
         """See :meth:`Constraint.margin`."""
         x = _floating(operands[self.operand])
         return self._readable(x, self._bound(x.dtype) - x)
+
+    def holds(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.holds`."""
+        x = self._finite(operands[self.operand])
+        return bool((x.upper <= self._bound(x.dtype)).all())
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
@@ -223,6 +262,10 @@ class NonZero(Constraint):
         """See :meth:`Constraint.crossing`."""
         return _floating(operands[self.operand])
 
+    def holds(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.holds`."""
+        return not bool(operands[self.operand].contains(0).any())
+
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
         return f"{self.operand} != 0"
@@ -237,6 +280,7 @@ class Condition(Constraint):
     margin_of: Callable[[Operation, Operands], Tensor]
     crossing_of: Callable[[Operation, Operands], Tensor | None] | None = None
     needs_infinity: bool = False
+    holds_of: Callable[[Operation, Bounds], bool] | None = None
 
     def margin(self, op: Operation, operands: Operands) -> Tensor:
         """See :meth:`Constraint.margin`."""
@@ -245,6 +289,14 @@ class Condition(Constraint):
     def crossing(self, op: Operation, operands: Operands) -> Tensor | None:
         """See :meth:`Constraint.crossing`."""
         return None if self.crossing_of is None else self.crossing_of(op, operands)
+
+    def holds(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.holds`."""
+        if self.holds_of is not None:
+            return self.holds_of(op, operands)
+        return self.needs_infinity and not any(
+            x.may_be_infinite for name, x in operands.items() if not name.startswith("output")
+        )
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
@@ -273,6 +325,11 @@ class NotInfinite(Constraint):
         x = _floating(operands[self.operand])
         size = -x if self.only_negative else x.abs()
         return torch.where(size == math.inf, -1.0, _room(size))
+
+    def holds(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.holds`."""
+        x = operands[self.operand]
+        return not x.may_be_infinite or (self.only_negative and not bool((x.lower == -math.inf).any()))
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
@@ -307,6 +364,14 @@ class Finite(Constraint):
                 finite = finite & greatest.isfinite()
         invalid = torch.where(output.isnan(), no_nan, finite)
         return torch.where(output.isfinite(), _room(size), torch.where(invalid, -torch.ones_like(size), size))
+
+    def holds(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.holds`."""
+        written = [x for name, x in operands.items() if name.startswith("output")]
+        if any(y.nan or y.overflows for y in written):
+            return False
+        read = [x for name, x in operands.items() if not name.startswith("output")]
+        return not any(y.may_be_infinite for y in written) or any(x.surely_infinite for x in read)
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""

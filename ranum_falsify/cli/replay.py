@@ -183,9 +183,7 @@ def _gradients(entry: Entry) -> list[str]:
     return [str(violation["node"]) for violation in entry.violations if violation.get("kind") == "gradient"]
 
 
-def _replay_gradients(
-    loaded: Loaded, entry: Entry, arrays: Mapping[str, np.ndarray], options: ReplayOptions
-) -> _Shown:
+def _replay_gradients(loaded: Loaded, entry: Entry, arrays: Mapping[str, np.ndarray], options: ReplayOptions) -> _Shown:
     """Differentiate the nodes in question at the operands that ONNX Runtime computes."""
     from ranum_falsify.falsify.confirm import Confirmer
     from ranum_falsify.falsify.gradients import has_finite_derivative, operand_ranges

@@ -27,9 +27,7 @@ _ULP_ROUNDS = 40
 Visit = Callable[[Tensor, Sequence[Tensor]], bool]
 
 
-def bisect(
-    context: SearchContext, target: Target, region: Region, starts: Sequence[Tensor], visit: Visit
-) -> None:
+def bisect(context: SearchContext, target: Target, region: Region, starts: Sequence[Tensor], visit: Visit) -> None:
     """Look for a point at which the target's crossing is exactly zero.
 
     Args:

@@ -30,9 +30,7 @@ _REPLAY_THREADS = 1
 """The search uses the other cores while a child process replays."""
 
 
-def falsify(
-    problem: Problem, config: SearchConfig, *, progress: Callable[[Progress], None] | None = None
-) -> Result:
+def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progress], None] | None = None) -> Result:
     """Search for a counterexample of a reduced property.
 
     The verdict is `violated` only with inputs that ONNX Runtime has confirmed on the original models, else `unknown`.

@@ -241,9 +241,7 @@ class Replayer:
         if command == "load":
             self._kill()
         verb = _VERB[command]
-        raise ReplayError(
-            f"{self._label}: ONNX Runtime cannot {verb} it: {_one_line(result)}; {_ADVICE[verb]}"
-        )
+        raise ReplayError(f"{self._label}: ONNX Runtime cannot {verb} it: {_one_line(result)}; {_ADVICE[verb]}")
 
     def _send(self, command: str, argument: Any) -> None:
         assert self._child is not None and self._child.stdin is not None

@@ -50,8 +50,7 @@ _RANDOM = {
 }
 # Operators of which one output element depends on one element of each operand.
 _ELEMENTWISE = set(
-    "Acos Acosh Add Asin Atan Atanh Cast Cos Cosh Div Exp Log Mod Mul Neg Pow Reciprocal "
-    "Sin Sinh Sqrt Sub Tan".split()
+    "Acos Acosh Add Asin Atan Atanh Cast Cos Cosh Div Exp Log Mod Mul Neg Pow Reciprocal Sin Sinh Sqrt Sub Tan".split()
 )
 # The activations that the reference evaluator computes, whatever the attribute says.
 _RECURRENT = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"]}
@@ -188,9 +187,7 @@ class Session:
         options.intra_op_num_threads = self._threads
         options.log_severity_level = 4
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", self._folder)
-        return ort.InferenceSession(
-            model.SerializeToString(), sess_options=options, providers=["CPUExecutionProvider"]
-        )
+        return ort.InferenceSession(model.SerializeToString(), sess_options=options, providers=["CPUExecutionProvider"])
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Value]:
         """Every readable output by name; bfloat16 comes as float32."""
@@ -201,9 +198,7 @@ class Session:
     def _feed(self, name: str, array: np.ndarray) -> Any:
         if self._inputs.get(name) != "tensor(bfloat16)" or array.dtype.itemsize != 2:
             return array
-        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(
-            array.view(np.uint16), onnx.TensorProto.BFLOAT16
-        )
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), onnx.TensorProto.BFLOAT16)
 
 
 class Model:
@@ -273,9 +268,7 @@ class Model:
         graph is run as far as it goes without any division; divisions whose divisor turns out
         to be good join it, until one is not or nothing new comes out.
         """
-        divisions = [
-            k for k, node in enumerate(self._nodes) if node.op_type in ("Div", "Mod") and not node.domain
-        ]
+        divisions = [k for k, node in enumerate(self._nodes) if node.op_type in ("Div", "Mod") and not node.domain]
         safe: frozenset[int] = frozenset()
         while divisions:
             values = self._run_without(feeds, [k for k in divisions if k not in safe], safe)
@@ -371,17 +364,13 @@ class Model:
                 names.update(node.output)
         return nodes
 
-    def _finding(
-        self, k: int, name: str, test: Callable[[Any], Any], value: Value, oracle: str
-    ) -> dict[str, Any]:
+    def _finding(self, k: int, name: str, test: Callable[[Any], Any], value: Value, oracle: str) -> dict[str, Any]:
         index: tuple[int, ...] = ()
         if isinstance(value, np.ndarray):
             index = tuple(int(i) for i in np.unravel_index(int(np.argmax(test(value))), value.shape))
         return self._record(k, name, "nan" if test is np.isnan else "inf", index, oracle)
 
-    def _zero_finding(
-        self, k: int, feeds: Mapping[str, np.ndarray], values: Mapping[str, Value]
-    ) -> dict[str, Any]:
+    def _zero_finding(self, k: int, feeds: Mapping[str, np.ndarray], values: Mapping[str, Value]) -> dict[str, Any]:
         dividend, divisor = (self._value(name, feeds, values) for name in self._nodes[k].input)
         shape = np.broadcast_shapes(np.shape(dividend), np.shape(divisor))
         zero = np.broadcast_to(divisor == 0, shape)

@@ -32,6 +32,9 @@ class Constraint(Protocol):
         """Return the condition as people write it."""
 
 
+IntervalRule = Callable[..., Any]
+"""`rule(site, *operands)` on intervals; `ranum_falsify.domain`, a later layer, has the real type."""
+
 _ROWS: dict[tuple[str, str], OperatorSpec] = {}
 _BY_NODE: dict[type[Operation], OperatorSpec] = {}
 
@@ -45,6 +48,7 @@ class OperatorSpec:
         domain: ONNX domain, "" for the default one.
         node: Class of its nodes in the graph.
         torch: Evaluates it on tensors.
+        interval: Bounds it on intervals.
         operands: Field names of its inputs, in the order of the newest ONNX schema.
         variadic: Whether the last operand takes the rest of the inputs, as a tuple.
         static: Operands that the function reads as NumPy arrays: shapes, axes, counts.
@@ -62,6 +66,7 @@ class OperatorSpec:
     domain: str
     node: type[Operation]
     torch: TorchFunction
+    interval: IntervalRule | None
     operands: tuple[str, ...]
     variadic: bool
     static: frozenset[str]
@@ -133,6 +138,7 @@ def _history(op_type: str, domain: str) -> tuple[onnx.defs.OpSchema, ...]:
 def operator(
     *,
     torch: TorchFunction,
+    interval: IntervalRule | None = None,
     valid: Sequence[Constraint] = (),
     gradient_valid: Sequence[Constraint] = (),
     static: Sequence[str] = (),
@@ -174,6 +180,7 @@ def operator(
             domain=domain,
             node=node,
             torch=torch,
+            interval=interval,
             operands=names,
             variadic=_is_variadic(newest) if variadic is None else variadic,
             static=frozenset(static),

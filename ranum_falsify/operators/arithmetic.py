@@ -9,14 +9,15 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Add, Div, Mul, Sign, Sub
 from torch import Tensor
 
+from ranum_falsify.domain.rules import corners, exactly
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import elementwise, variadic, widened
 from ranum_falsify.validity import Condition, NonZero, Operands
 
 __all__ = ["Abs", "Max", "Mean", "Min", "Mod", "Neg", "Reciprocal", "Sum"]
 
-operator(torch=elementwise(widened(torch.add)))(Add)
-operator(torch=elementwise(widened(torch.sub)))(Sub)
+operator(torch=elementwise(widened(torch.add)), interval=corners(torch.add, directions=(1, 1)))(Add)
+operator(torch=elementwise(widened(torch.sub)), interval=corners(torch.sub, directions=(1, -1)))(Sub)
 operator(torch=elementwise(widened(torch.mul)))(Mul)
 operator(torch=elementwise(widened(torch.sign)), overflow=False)(Sign)
 
@@ -91,7 +92,7 @@ class Abs(Operation):
     """https://onnx.ai/onnx/operators/onnx__Abs.html."""
 
 
-@operator(torch=elementwise(torch.neg), overflow=False)
+@operator(torch=elementwise(torch.neg), interval=exactly(torch.neg, increasing=False), overflow=False)
 class Neg(Operation):
     """https://onnx.ai/onnx/operators/onnx__Neg.html."""
 

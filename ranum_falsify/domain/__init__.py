@@ -1,0 +1,8 @@
+"""The interval domain: bounds on every tensor of a graph, sound for the arithmetic that really runs."""
+
+from ranum_falsify.domain.analysis import IntervalAnalysis, Visited
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.kernels import RUNTIMES, Runtime
+from ranum_falsify.domain.site import Site
+
+__all__ = ["RUNTIMES", "Interval", "IntervalAnalysis", "Runtime", "Site", "Visited"]

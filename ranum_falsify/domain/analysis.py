@@ -1,0 +1,259 @@
+"""Interval analysis of a graph: a DNNV visitor whose knowledge of operators is their rows.
+
+What it says is said by induction: the bounds of a tensor hold on every input on which no operator before it receives
+invalid input.  So an operator that the bounds prove safe is never the first to fail, and where all are proved, none
+fails at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+import torch
+from dnnv.nn import Operation, OperationVisitor
+from dnnv.nn.operations import Input, OutputSelect
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.kernels import RUNTIMES, Runtime
+from ranum_falsify.domain.rounding import flushed
+from ranum_falsify.domain.rules import is_infinity_aware, unknown
+from ranum_falsify.domain.site import Site
+from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network.order import operands_in, topological_order
+from ranum_falsify.network.tensors import to_numpy
+
+__all__ = ["IntervalAnalysis", "Visited"]
+
+_KEPT_BYTES = 64 << 20
+"""Bounds that nothing reads any more are kept up to this size, for rules that look further back than one node."""
+
+_CONE = 16
+"""How many nodes are analysed again under an assumption on one of their operands."""
+
+Value = Interval | np.ndarray | None
+"""Bounds of an operand, a static operand, or an absent one."""
+
+Outputs = tuple[Interval, ...] | None
+"""Bounds of each output of a node; None where a shape depends on the input."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Visited:
+    """A node that was analysed.
+
+    Attributes:
+        op: The node.
+        operands: Its operands in the row's order.
+        outputs: What its rule says, before the valid part is taken.
+    """
+
+    op: Operation
+    operands: tuple[Value, ...]
+    outputs: tuple[Interval, ...]
+
+
+class IntervalAnalysis(OperationVisitor):
+    """Bounds every tensor of a graph; reusable for any number of boxes.
+
+    `generic_visit` looks the row up; a subclass may override single operators with `visit_<Op>` methods that return
+    a tuple of intervals, one per output.
+
+    Attributes:
+        graph: The graph.
+        runtimes: Runtimes that the bounds cover.
+    """
+
+    def __init__(self, graph: Graph, *, runtimes: Sequence[Runtime] = RUNTIMES, keep: bool = False) -> None:
+        """Prepare.
+
+        Args:
+            graph: What to analyse.
+            runtimes: Runtimes that the bounds must cover.
+            keep: Whether all bounds are kept, for :meth:`bounds_of` after the run.
+        """
+        super().__init__()
+        self.graph = graph
+        self.runtimes = tuple(runtimes)
+        self._keep = keep
+        self._constants: dict[int, Interval] = {}
+        self._values: dict[int, Outputs] = {}
+        self._uses = Counter(id(operand) for op in graph.order for operand in operands_in(op))
+        self._uses.update(id(op) for op in graph.output_operations)
+        self._selected: dict[int, dict[int, Operation]] = {}
+        for op in graph.order:
+            if isinstance(op, OutputSelect):
+                self._selected.setdefault(id(op.operation), {})[op.index] = op
+
+    def run(
+        self, inputs: Sequence[Interval], observe: Callable[[Visited], None] | None = None
+    ) -> tuple[Interval | None, ...]:
+        """Analyse the graph over a box.
+
+        Args:
+            inputs: Bounds of the inputs.
+            observe: Called with each node that could be analysed, in topological order.  Nodes behind a tensor
+                whose shape depends on the input cannot be.
+
+        Returns:
+            Bounds of the outputs; None where the shape depends on the input.
+        """
+        self._values = {id(op): (flushed(x),) for op, x in zip(self.graph.inputs, inputs, strict=True)}
+        uses, dead, kept = Counter(self._uses), deque[int](), 0
+        for op in self.graph.order:
+            outputs = self.visit(op)
+            if outputs is not None and not isinstance(op, (Input, OutputSelect)):
+                if observe is not None:
+                    observe(Visited(op=op, operands=self.operands(op), outputs=outputs))
+                outputs = _valid_part(outputs, self.operands(op))
+            self._values[id(op)] = outputs
+            for operand in operands_in(op):
+                uses[id(operand)] -= 1
+                if not uses[id(operand)] and not self._keep:
+                    dead.append(id(operand))
+                    kept += _bytes(self._values[id(operand)])
+            while kept > _KEPT_BYTES:
+                kept -= _bytes(self._values.pop(dead.popleft()))
+        return tuple(self.bounds_of(op) for op in self.graph.output_operations)
+
+    def bounds_of(self, op: Operation) -> Interval | None:
+        """Return the bounds of an operation's (first) output; None where its shape depends on the input.
+
+        Raises:
+            KeyError: It was not analysed yet, or is not kept.
+        """
+        bounds = self._values[id(op)]
+        return None if bounds is None else bounds[0]
+
+    def bounds_given(self, op: Operation, cause: Operation, assumed: Interval) -> Interval:
+        """Return the bounds of an operation under narrower ones of an operation that it depends on.
+
+        Args:
+            op: What to bound; operations of one output only lie on the way.
+            cause: What is assumed to be narrower.
+            assumed: Its bounds.
+
+        Returns:
+            The bounds known already, where the way is too long or cannot be analysed.
+        """
+        known = cast(Interval, self.bounds_of(op))
+        before, self._values = self._values, {**self._values, id(cause): (assumed,)}
+        try:
+            for inner in _between(cause, op):
+                outputs = self.visit(inner)
+                if outputs is None:
+                    return known
+                self._values[id(inner)] = _valid_part(outputs, self.operands(inner))
+            return cast(Interval, self.bounds_of(op)).meet(known)
+        except KeyError:  # what the way reads besides is not kept
+            return known
+        finally:
+            self._values = before
+
+    # visitor ----------------------------------------------------------------------------------------------------
+
+    def visit_Input(self, operation: Input) -> Outputs:
+        """Return the bounds that the run was given."""
+        return self._values[id(operation)]
+
+    def visit_OutputSelect(self, operation: OutputSelect) -> Outputs:
+        """Return one of several outputs."""
+        whole = self._values[id(operation.operation)]
+        return None if whole is None else (whole[operation.index],)
+
+    def generic_visit(self, operation: Operation) -> Outputs:
+        """Return what the row's rule says of a node whose operands are bounded already."""
+        operands = self.operands(operation)
+        if not self._has_fixed_shape(operation, operands):
+            return None
+        site = self._site(operation)
+        rule = spec_of(operation).interval
+        if rule is None:
+            return unknown(site)
+        if not is_infinity_aware(rule) and any(isinstance(x, Interval) and x.may_be_infinite for x in operands):
+            return tuple(_anything(y) for y in unknown(site))
+        result = rule(site, *operands)
+        outputs = result if isinstance(result, tuple) else (result,)
+        for output in outputs:
+            output.check()
+        return outputs
+
+    def operands(self, op: Operation) -> tuple[Value, ...]:
+        """Return the operands of a node in the row's order; a static one as an array where it is known."""
+        spec = spec_of(op)
+        fields = spec.operands_of(op)
+        names = (*spec.operands, *[""] * len(fields))
+        return tuple(self._operand(field, name in spec.static) for field, name in zip(fields, names, strict=False))
+
+    def _operand(self, field: Operation | np.ndarray | None, static: bool) -> Value:
+        if field is None or (static and isinstance(field, np.ndarray)):
+            return field
+        if isinstance(field, np.ndarray):
+            if id(field) not in self._constants:
+                self._constants[id(field)] = flushed(Interval.point(field))
+            return self._constants[id(field)]
+        bounds = self.bounds_of(field)
+        if static and bounds is not None and bounds.is_point:
+            return to_numpy(bounds.full()[0])
+        return bounds
+
+    def _has_fixed_shape(self, op: Operation, operands: Sequence[Value]) -> bool:
+        fields = spec_of(op).operands_of(op)
+        if any(field is not None and value is None for field, value in zip(fields, operands, strict=True)):
+            return False
+        known = [None if x is None else isinstance(x, np.ndarray) or x.is_point for x in operands]
+        return spec_of(op).has_fixed_shape(known) or all(k is not False for k in known)
+
+    def _site(self, op: Operation) -> Site:
+        selected = self._selected.get(id(op), {})
+        sources = [selected.get(i) for i in range(len(op.output_names))] if selected else [op]
+        details = tuple(None if source is None else self.graph.details_of(source) for source in sources)
+        return Site(
+            op=op, details=details, runtimes=self.runtimes, bounds_of=self.bounds_of, bounds_given=self.bounds_given
+        )
+
+
+def _valid_part(outputs: tuple[Interval, ...], operands: Sequence[Value]) -> tuple[Interval, ...]:
+    """Return the bounds of valid results: finite ones, where all operands are finite."""
+    if any(isinstance(x, Interval) and x.may_be_infinite for x in operands):
+        return tuple(replace(y, nan=False, overflows=False) if y.nan or y.overflows else y for y in outputs)
+    return tuple(
+        replace(y.finite(), nan=False, overflows=False) if y.nan or y.overflows or y.may_be_infinite else y
+        for y in outputs
+    )
+
+
+def _anything(y: Interval) -> Interval:
+    if not y.is_floating:
+        return y
+    return Interval(torch.full_like(y.lower, -torch.inf), torch.full_like(y.upper, torch.inf), y.shape, nan=True)
+
+
+def _bytes(outputs: Outputs) -> int:
+    stored = (
+        []
+        if outputs is None
+        else [bound for y in outputs for bound in {id(y.lower): y.lower, id(y.upper): y.upper}.values()]
+    )
+    return sum(bound.numel() * bound.element_size() for bound in stored)
+
+
+def _between(cause: Operation, op: Operation) -> list[Operation]:
+    """Return the nodes on the ways from one operation to another, in topological order; none if they are many."""
+    seen: dict[int, Operation] = {id(op): op}
+    waiting = deque([op])
+    while waiting and len(seen) <= 2 * _CONE:
+        for operand in operands_in(waiting.popleft()):
+            if id(operand) not in seen and operand is not cause:
+                seen[id(operand)] = operand
+                waiting.append(operand)
+    reached, found = {id(cause)}, list[Operation]()
+    order = topological_order([op], stop=lambda inner: id(inner) not in seen)
+    for inner in order:
+        if id(inner) in seen and any(id(operand) in reached for operand in operands_in(inner)):
+            reached.add(id(inner))
+            found.append(inner)
+    return found if len(found) <= _CONE else []

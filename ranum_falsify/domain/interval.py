@@ -1,0 +1,271 @@
+"""The value type of the domain: bounds on every element of a tensor, merged where they are uniform.
+
+A bound that is the same along a dimension is stored once for it: the stored tensors have size 1 there.  Plain
+broadcasting thus computes on merged bounds, and `shape` remembers what they stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ranum_falsify.network.tensors import to_torch
+
+__all__ = ["Interval", "dtype_range", "merged"]
+
+
+def dtype_range(dtype: torch.dtype) -> tuple[float | int, float | int]:
+    """Return the least and the greatest finite value of an element type; 0 and 1 for booleans."""
+    if dtype.is_floating_point:
+        limits = torch.finfo(dtype)
+        return limits.min, limits.max
+    if dtype is torch.bool:
+        return 0, 1
+    sizes = torch.iinfo(dtype)
+    return sizes.min, sizes.max
+
+
+def merged(x: Tensor) -> Tensor:
+    """Return a tensor with the dimensions that are stored once (stride 0) at size 1; a view."""
+    for dim, (size, stride) in enumerate(zip(x.shape, x.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            x = x.narrow(dim, 0, 1)
+    return x
+
+
+@dataclass(frozen=True, eq=False)
+class Interval:
+    """Closed bounds on every element of a tensor.
+
+    An infinite bound says that this infinity is among the values.  NaN is no bound.  In floating point, results
+    below the smallest normal number may have been flushed to 0, which bounds allow for: no lower bound lies strictly
+    between 0 and the smallest normal number, no upper bound strictly between its negative and 0.
+
+    Attributes:
+        lower: Least values, in the tensor's dtype; size 1 in every merged dimension.
+        upper: Greatest values, of the same stored shape.
+        shape: Shape of the tensor.
+        nan: Whether operands without NaN may give NaN.  Only rules set it; the analysis reports it and goes on
+            with the bounds of the valid results.
+        overflows: Whether finite operands may give an infinite result although the bounds, clipped already, do not
+            say so.  As for `nan`.
+    """
+
+    lower: Tensor
+    upper: Tensor
+    shape: tuple[int, ...]
+    nan: bool = False
+    overflows: bool = False
+
+    # construction -----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def of(cls, lower: Tensor, upper: Tensor, shape: Sequence[int] | None = None, *, nan: bool = False) -> Self:
+        """Return the interval between two bounds that broadcast to each other and to `shape`.
+
+        Args:
+            lower: Least values.
+            upper: Greatest values.
+            shape: Shape of the tensor, that of the bounds if not given.
+            nan: See :class:`Interval`.
+        """
+        stored = torch.broadcast_shapes(lower.shape, upper.shape)
+        full = stored if shape is None else shape
+        if len(stored) < len(full):
+            stored = (*(1,) * (len(full) - len(stored)), *stored)
+        if lower.shape != stored:
+            lower = lower.expand(stored)
+        if upper.shape != stored:
+            upper = upper.expand(stored)
+        return cls(lower, upper, tuple(full), nan)
+
+    @classmethod
+    def point(cls, value: np.ndarray | Tensor) -> Self:
+        """Return the interval of one known tensor; NumPy dimensions of stride 0 come out merged."""
+        if isinstance(value, Tensor):
+            stored = merged(value)
+        else:
+            strides = zip(value.shape, value.strides, strict=True)
+            stored = to_torch(value[tuple(slice(0, 1) if n > 1 and not s else slice(None) for n, s in strides)])
+        return cls(stored, stored, tuple(value.shape))
+
+    @classmethod
+    def box(cls, lower: np.ndarray, upper: np.ndarray) -> Self:
+        """Return the interval between two arrays of one shape; merged to one number if each is uniform."""
+        low, high = (to_torch(_uniform(bound)) for bound in (lower, upper))
+        return cls.of(low, high, lower.shape)
+
+    @classmethod
+    def filled(cls, lower: float | int, upper: float | int, shape: Sequence[int], dtype: torch.dtype) -> Self:
+        """Return a wholly merged interval; numbers that the dtype lacks become its nearest."""
+        stored = (1,) * len(shape)
+        return cls(_filled(lower, stored, dtype), _filled(upper, stored, dtype), tuple(shape))
+
+    @classmethod
+    def top(cls, shape: Sequence[int], dtype: torch.dtype) -> Self:
+        """Return all finite values of the dtype: what is known of a result that nothing is known of."""
+        return cls.filled(*dtype_range(dtype), shape, dtype)
+
+    # what it says -----------------------------------------------------------------------------------------------
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Element type."""
+        return self.lower.dtype
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether the elements are floating-point numbers."""
+        return self.lower.is_floating_point()
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether one number is stored for each bound."""
+        return self.lower.numel() == 1
+
+    @property
+    def size(self) -> int:
+        """Number of elements that it stands for."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def is_point(self) -> bool:
+        """Whether every element is known."""
+        return self.lower is self.upper or bool((self.lower == self.upper).all())
+
+    @property
+    def may_be_infinite(self) -> bool:
+        """Whether an element may be infinite."""
+        least, greatest = self.extremes
+        return self.is_floating and self.lower.numel() > 0 and (least == -torch.inf or greatest == torch.inf)
+
+    @property
+    def surely_infinite(self) -> bool:
+        """Whether some element is infinite whatever the input."""
+        return self.may_be_infinite and bool(((self.lower == torch.inf) | (self.upper == -torch.inf)).any())
+
+    @cached_property
+    def extremes(self) -> tuple[float | int, float | int]:
+        """The least lower and the greatest upper bound; of no elements (inf, -inf)."""
+        if not self.lower.numel():
+            return torch.inf, -torch.inf
+        return _comparable(self.lower).amin().item(), _comparable(self.upper).amax().item()
+
+    def encloses(self, values: Tensor) -> Tensor:
+        """Return where a tensor of this shape lies within the bounds; NaN lies in none."""
+        return (values >= self.lower) & (values <= self.upper)
+
+    def contains(self, number: float | Tensor) -> Tensor:
+        """Return where a number lies within the bounds, in the stored shape."""
+        return (self.lower <= number) & (self.upper >= number)
+
+    # change of form ---------------------------------------------------------------------------------------------
+
+    def full(self) -> tuple[Tensor, Tensor]:
+        """Return both bounds in the tensor's shape; merged dimensions as views of stride 0."""
+        return self.lower.expand(self.shape), self.upper.expand(self.shape)
+
+    def split(self, *dims: int) -> Interval:
+        """Return the same bounds with the given dimensions no longer merged."""
+        stored = list(self.lower.shape)
+        for dim in dims:
+            stored[dim] = self.shape[dim]
+        if tuple(stored) == tuple(self.lower.shape):
+            return self
+        lower = self.lower.expand(stored)
+        return replace(self, lower=lower, upper=lower if self.upper is self.lower else self.upper.expand(stored))
+
+    def moved(self, function: Callable[[Tensor], Tensor]) -> Interval:
+        """Return the interval of a function that only moves, repeats or drops elements.
+
+        The function sees tensors of the full shape, in which merged dimensions have stride 0; those that it keeps as
+        views stay merged.
+        """
+        low = function(self.lower.expand(self.shape))
+        high = low if self.upper is self.lower else function(self.upper.expand(self.shape))
+        return Interval.of(merged(low), merged(high), low.shape)
+
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> Interval:
+        """Return the interval of a non-decreasing elementwise function that is computed exactly."""
+        low = function(self.lower)
+        return Interval(low, low if self.upper is self.lower else function(self.upper), self.shape)
+
+    def doubles(self) -> tuple[Tensor, Tensor]:
+        """Return both bounds in float64, in the stored shape."""
+        low = self.lower.double()
+        return low, low if self.upper is self.lower else self.upper.double()
+
+    def hull(self, other: Interval) -> Interval:
+        """Return bounds on the values of both, whose shapes broadcast."""
+        shape = torch.broadcast_shapes(self.shape, other.shape)
+        low = torch.minimum(self.lower, other.lower)
+        return Interval.of(low, torch.maximum(self.upper, other.upper), shape)
+
+    def meet(self, other: Interval) -> Interval:
+        """Return bounds on the values that lie in both; where none does, those of this interval's nearest point."""
+        low = torch.maximum(self.lower, torch.minimum(other.lower, self.upper))
+        high = torch.minimum(self.upper, torch.maximum(other.upper, self.lower))
+        return replace(self, lower=low, upper=torch.maximum(low, high))
+
+    def clamped(self, least: float, greatest: float) -> Interval:
+        """Return the part of the bounds between two numbers; where none is, the nearest of them."""
+        low = self.lower.clamp(least, greatest)
+        return replace(self, lower=low, upper=low if self.upper is self.lower else self.upper.clamp(least, greatest))
+
+    def finite(self) -> Interval:
+        """Return the finite part of the bounds."""
+        return self.clamped(*dtype_range(self.dtype)) if self.is_floating else self
+
+    def check(self) -> None:
+        """Check the invariants.
+
+        Raises:
+            ValueError: A bound is NaN, the bounds cross, or shapes or dtypes do not fit.
+        """
+        if self.lower.shape != self.upper.shape or self.lower.dtype != self.upper.dtype:
+            raise ValueError(f"interval bounds differ in kind: {self.lower.shape} and {self.upper.shape}")
+        stored = zip(self.lower.shape, self.shape, strict=True)
+        if len(self.lower.shape) != len(self.shape) or any(s not in (1, n) for s, n in stored):
+            raise ValueError(f"interval bounds of shape {tuple(self.lower.shape)} do not stand for {self.shape}")
+        if not bool((_comparable(self.lower) <= _comparable(self.upper)).all()):
+            raise ValueError("interval bounds cross or are NaN")
+
+    def __repr__(self) -> str:
+        """Name shape, dtype and the range of all elements."""
+        low, high = self.extremes
+        return f"Interval({self.shape}, {str(self.dtype).removeprefix('torch.')}, [{low:.7g}, {high:.7g}])"
+
+
+def _uniform(bound: np.ndarray) -> np.ndarray:
+    """Return one element of a uniform array, else the array."""
+    if bound.size <= 1:
+        return bound
+    first = bound[(slice(0, 1),) * bound.ndim]
+    if not any(bound.strides):
+        return first
+    # A look at few elements first: a pass over millions costs more than the bounds that it saves.
+    few = bound.reshape(-1)[:: max(1, bound.size // 64)] if bound.flags.c_contiguous else bound
+    if bool((few != few[(0,) * few.ndim]).any()):
+        return bound
+    return first if bool((bound == first).all()) else bound
+
+
+def _filled(number: float | int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    return torch.full(tuple(shape), number, dtype=dtype)
+
+
+_WIDE = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.bool: torch.uint8}
+
+
+def _comparable(x: Tensor) -> Tensor:
+    """Return values of a type that torch can compare; the greatest of uint64 are taken as the greatest int64."""
+    if x.dtype is torch.uint64:
+        signed = x.view(torch.int64)
+        return torch.where(signed < 0, torch.iinfo(torch.int64).max, signed)
+    return x.to(_WIDE[x.dtype]) if x.dtype in _WIDE else x

@@ -1,0 +1,88 @@
+"""Rounding as runtimes do it, enclosed: directed rounding, sums in any order, flushed denormals.
+
+Sources: N. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.1 (gamma_n).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.kernels import EXACT, Envelope
+
+__all__ = ["flushed", "gamma", "outward", "tiny", "unit"]
+
+_DOUBLE_ULPS = 4
+"""How far, in units in the last place, float64 functions of torch may err; their documentation says 1."""
+
+
+def unit(dtype: torch.dtype) -> float:
+    """Return the unit roundoff u of a floating dtype: half the distance from 1 to the next larger number."""
+    return float(torch.finfo(dtype).eps) / 2
+
+
+def tiny(dtype: torch.dtype) -> float:
+    """Return the smallest normal number of a floating dtype."""
+    return float(torch.finfo(dtype).tiny)
+
+
+def gamma(terms: int, dtype: torch.dtype) -> float:
+    """Return n u / (1 - n u): the relative error of a sum of n products in any order, to the sum of magnitudes.
+
+    Infinite where n u reaches 1, as for sums of thousands in bfloat16.
+    """
+    share = terms * unit(dtype)
+    return share / (1 - share) if share < 1 else math.inf
+
+
+def flushed(interval: Interval) -> Interval:
+    """Return bounds that also enclose the results of a runtime that replaces denormal numbers by 0."""
+    if not interval.is_floating:
+        return interval
+    smallest = tiny(interval.dtype)
+    low, high = interval.lower, interval.upper
+    if low is high and not bool(((low.abs() < smallest) & (low != 0)).any()):
+        return interval
+    lower = torch.where(low < smallest, low.clamp(max=0), low)
+    upper = torch.where(high > -smallest, high.clamp(min=0), high)
+    return Interval(lower, upper, interval.shape, interval.nan, interval.overflows)
+
+
+def outward(
+    lower: Tensor, upper: Tensor, dtype: torch.dtype, shape: tuple[int, ...], envelope: Envelope = EXACT
+) -> Interval:
+    """Return bounds of a dtype around results that are known in float64.
+
+    Args:
+        lower: Least values of the function in real numbers, float64.
+        upper: Greatest values.
+        dtype: That of the results.
+        shape: Shape of the tensor.
+        envelope: Error of the kernels that compute them.
+    """
+    low = _strayed(lower, envelope, -1.0, dtype)
+    high = _strayed(upper, envelope, 1.0, dtype)
+    return flushed(Interval(_cast(low, dtype, -math.inf), _cast(high, dtype, math.inf), shape))
+
+
+def _strayed(values: Tensor, envelope: Envelope, direction: float, dtype: torch.dtype) -> Tensor:
+    own = _DOUBLE_ULPS * unit(torch.float64)
+    relative = envelope.relative + own
+    if dtype is torch.float64:
+        relative += 2 * own
+    # An infinite value strays nowhere; infinity minus infinity would be NaN.
+    error = torch.where(values.isinf(), 0.0, values.abs() * relative + envelope.absolute)
+    moved = torch.where(values == 0, values + direction * envelope.absolute, values + direction * error)
+    return moved.clamp(envelope.lowest, envelope.highest)
+
+
+def _cast(values: Tensor, dtype: torch.dtype, towards: float) -> Tensor:
+    """Round float64 values to a dtype, downwards or upwards."""
+    if dtype is torch.float64:
+        return values
+    near = values.to(dtype)
+    beyond = near.double() > values if towards < 0 else near.double() < values
+    return torch.where(beyond, torch.nextafter(near, torch.full_like(near, towards)), near)

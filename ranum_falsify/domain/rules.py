@@ -1,0 +1,215 @@
+"""Rules by their mathematics: monotone and piecewise monotone functions, corners, selections, movement of elements.
+
+Each returns a rule (see :data:`ranum_falsify.domain.site.IntervalRule`) that stands in an operator's row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval, dtype_range
+from ranum_falsify.domain.kernels import EXACT
+from ranum_falsify.domain.rounding import flushed, outward
+from ranum_falsify.domain.site import IntervalRule, Site
+from ranum_falsify.network.tensors import torch_dtype
+
+__all__ = [
+    "antitone",
+    "corners",
+    "exactly",
+    "infinity_aware",
+    "is_infinity_aware",
+    "monotone",
+    "moving",
+    "piecewise",
+    "result_shape",
+    "unknown",
+    "unsupported",
+    "within",
+]
+
+_AWARE = "aware_of_infinity"
+
+
+def infinity_aware(rule: IntervalRule) -> IntervalRule:
+    """Mark a rule that takes infinite bounds and says itself whether infinities may give NaN.
+
+    For others the analysis assumes, where an operand may be infinite, that the result may be anything and NaN.
+    """
+    setattr(rule, _AWARE, True)
+    return rule
+
+
+def is_infinity_aware(rule: IntervalRule) -> bool:
+    """Tell whether a rule is marked by :func:`infinity_aware`."""
+    return bool(getattr(rule, _AWARE, False))
+
+
+def result_shape(*operands: Interval) -> tuple[int, ...]:
+    """Return the shape that operands broadcast to."""
+    return tuple(torch.broadcast_shapes(*(x.shape for x in operands)))
+
+
+# functions of one operand ---------------------------------------------------------------------------------------
+
+
+def exactly(function: Callable[[Tensor], Tensor], *, increasing: bool = True) -> IntervalRule:
+    """Return the rule of a monotone elementwise function that every runtime computes exactly (`Relu`, `Neg`)."""
+
+    def rule(site: Site, x: Interval) -> Interval:
+        y = x.mapped(function)
+        return y if increasing else Interval(y.upper, y.lower, y.shape)
+
+    return infinity_aware(rule)
+
+
+def monotone(
+    function: Callable[[Tensor], Tensor],
+    kernel: str | None,
+    *,
+    above: float = -math.inf,
+    below: float = math.inf,
+    increasing: bool = True,
+) -> IntervalRule:
+    """Return the rule of a monotone elementwise function.
+
+    Args:
+        function: The function, on float64.
+        kernel: Name of the kernel that approximates it; None for functions that are rounded correctly.
+        above: Where the valid part begins; operands below count as this number.
+        below: Where it ends.
+        increasing: Whether it rises.
+    """
+
+    def rule(site: Site, x: Interval) -> Interval:
+        low, high = (bound.clamp(above, below) for bound in x.doubles())
+        ends = (function(low), function(high)) if increasing else (function(high), function(low))
+        return outward(*ends, site.dtype, x.shape, EXACT if kernel is None else site.envelope(kernel))
+
+    return infinity_aware(rule)
+
+
+def antitone(function: Callable[[Tensor], Tensor], kernel: str | None, **limits: float) -> IntervalRule:
+    """Return the rule of a falling elementwise function; see :func:`monotone`."""
+    return monotone(function, kernel, increasing=False, **limits)
+
+
+def piecewise(
+    function: Callable[[Tensor], Tensor],
+    kernel: str | None,
+    *,
+    turns: Sequence[float],
+    above: float = -math.inf,
+    below: float = math.inf,
+) -> IntervalRule:
+    """Return the rule of an elementwise function that is monotone between given points (`Abs`, `Gelu`).
+
+    Args:
+        function: The function, on float64; it must take infinite numbers or the limits must exclude them.
+        kernel: See :func:`monotone`.
+        turns: Where it turns.  A turn known only to rounding must have a flat neighbourhood, as extremes have: the
+            error is of second order, below that of `outward`.
+        above: See :func:`monotone`.
+        below: See :func:`monotone`.
+    """
+
+    def rule(site: Site, x: Interval) -> Interval:
+        low, high = (bound.clamp(above, below) for bound in x.doubles())
+        at_low, at_high = function(low), function(high)
+        least, greatest = torch.minimum(at_low, at_high), torch.maximum(at_low, at_high)
+        for turn in turns:
+            value = function(torch.tensor(turn, dtype=torch.float64))
+            inside = (low <= turn) & (high >= turn)
+            least = torch.where(inside, torch.minimum(least, value), least)
+            greatest = torch.where(inside, torch.maximum(greatest, value), greatest)
+        return outward(least, greatest, site.dtype, x.shape, EXACT if kernel is None else site.envelope(kernel))
+
+    return infinity_aware(rule)
+
+
+# functions of several operands ----------------------------------------------------------------------------------
+
+
+def corners(function: Callable[[Tensor, Tensor], Tensor], *, directions: tuple[int, int] | None = None) -> IntervalRule:
+    """Return the rule of a correctly rounded elementwise function of two operands, monotone in each for a fixed other.
+
+    Rounding is monotone, so that the rounded corners bound the rounded results.  Not for infinite operands.
+
+    Args:
+        function: The function, in the operands' own dtype.
+        directions: For each operand 1 if the function rises with it and -1 if it falls, whatever the other is;
+            if not given, all four corners are compared.
+    """
+
+    def rule(site: Site, a: Interval, b: Interval) -> Interval:
+        shape = result_shape(a, b)
+        if directions is not None:
+            (a_low, a_high), (b_low, b_high) = (
+                (x.lower, x.upper) if way > 0 else (x.upper, x.lower) for x, way in zip((a, b), directions, strict=True)
+            )
+            return flushed(Interval.of(function(a_low, b_low), function(a_high, b_high), shape))
+        points = [function(p, q) for p in _ends(a) for q in _ends(b)]
+        least, greatest = points[0], points[0]
+        for point in points[1:]:
+            least, greatest = torch.minimum(least, point), torch.maximum(greatest, point)
+        return flushed(Interval.of(least, greatest, shape))
+
+    return rule
+
+
+def _ends(x: Interval) -> tuple[Tensor, ...]:
+    return (x.lower,) if x.lower is x.upper else (x.lower, x.upper)
+
+
+# movement, choice, ignorance ------------------------------------------------------------------------------------
+
+
+def moving(function: Callable[..., Tensor]) -> IntervalRule:
+    """Return the rule of an operator that only moves, repeats or drops elements of its first operand.
+
+    Args:
+        function: The row's torch function, `fn(op, x, *static)`.
+    """
+
+    def rule(site: Site, x: Interval, *rest: object) -> Interval:
+        return x.moved(lambda bound: function(site.op, bound, *rest))
+
+    return infinity_aware(rule)
+
+
+def unknown(site: Site) -> tuple[Interval, ...]:
+    """Return bounds that say nothing: every finite value of each output's dtype."""
+    return tuple(_none() if d is None else Interval.top(tuple(d.shape), torch_dtype(d.dtype)) for d in site.details)
+
+
+def _none() -> Interval:
+    """Return bounds of an output that nothing reads."""
+    return Interval.filled(0, 0, (0,), torch.float32)
+
+
+def unsupported(why: str) -> IntervalRule:
+    """Return the rule of an operator that has none, on purpose.
+
+    Args:
+        why: What stands in the way, for the table of operators.
+    """
+
+    def rule(site: Site, *operands: object) -> tuple[Interval, ...]:
+        return unknown(site)
+
+    rule.__doc__ = why
+    return rule
+
+
+def within(low: float, high: float) -> IntervalRule:
+    """Return the rule of an operator whose results lie in a fixed range whatever the operands."""
+
+    def rule(site: Site, *operands: object) -> Interval:
+        least, greatest = dtype_range(site.dtype)
+        return Interval.filled(max(low, least), min(high, greatest), site.shape, site.dtype)
+
+    return infinity_aware(rule)

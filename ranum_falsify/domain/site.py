@@ -1,0 +1,73 @@
+"""What a rule knows besides the bounds of the operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+from dnnv.nn.utils import TensorDetails
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.kernels import RUNTIMES, Envelope, Runtime, envelope
+from ranum_falsify.network.tensors import torch_dtype
+
+__all__ = ["IntervalRule", "Site"]
+
+IntervalRule = Callable[..., Interval | tuple[Interval, ...]]
+"""`rule(site, *operands)`: operands in the order of the row, None where absent; static ones as NumPy arrays.
+
+A rule encloses all that the runtimes can compute from operands within the bounds, without NaN: what lies outside the
+operator's valid part is left out, since the row's conditions report it.  Where operands without NaN may give NaN
+other than by a condition of the row (infinities that cancel), it sets `nan`.  Overflow shows as an infinite bound.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """The node that a rule is applied to.
+
+    Attributes:
+        op: The node, for its attributes and for which operations it reads.
+        details: Shape and dtype of each output; None for one that nothing reads.
+        runtimes: Runtimes that the bounds must cover.
+        bounds_of: `bounds_of(operation)`: bounds of an operation that stands before this one, for rules that look
+            further than one node; None where its shape depends on the input, KeyError where they are not kept.
+        bounds_given: `bounds_given(operation, cause, assumed)`: bounds of an operation if those of an operation that
+            it depends on are narrower than they are.
+    """
+
+    op: Operation
+    details: Sequence[TensorDetails | None]
+    runtimes: tuple[Runtime, ...] = RUNTIMES
+    bounds_of: Callable[[Operation], Interval | None]
+    bounds_given: Callable[[Operation, Operation, Interval], Interval]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the first output that is read."""
+        return tuple(int(size) for size in self._first.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Element type of the first output that is read."""
+        return torch_dtype(self._first.dtype)
+
+    def envelope(self, function: str, dtype: torch.dtype | None = None) -> Envelope:
+        """Return the error of the kernels of a function, by ONNX name, for operands of a dtype (the output's)."""
+        return envelope(function, self.dtype if dtype is None else dtype, self.runtimes)
+
+    def known(self, field: Operation | np.ndarray | None) -> Interval | None:
+        """Return the bounds of what a field of some node holds, an operation or a constant; None if not known."""
+        if isinstance(field, np.ndarray):
+            return Interval.point(field)
+        try:
+            return None if field is None else self.bounds_of(field)
+        except KeyError:
+            return None
+
+    @property
+    def _first(self) -> TensorDetails:
+        return next(details for details in self.details if details is not None)
