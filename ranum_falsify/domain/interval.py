@@ -159,7 +159,8 @@ class Interval:
 
     def encloses(self, values: Tensor) -> Tensor:
         """Return where a tensor of this shape lies within the bounds; NaN lies in none."""
-        return (values >= self.lower) & (values <= self.upper)
+        values = _comparable(values)
+        return (values >= _comparable(self.lower)) & (values <= _comparable(self.upper))
 
     def contains(self, number: float | Tensor) -> Tensor:
         """Return where a number lies within the bounds, in the stored shape."""
