@@ -55,6 +55,8 @@ class Interval:
             with the bounds of the valid results.
         overflows: Whether finite operands may give an infinite result although the bounds, clipped already, do not
             say so.  As for `nan`.
+        gap: Every element is at least this far from 0, on whichever side: what a test of the value taught, and what
+            bounds around 0 cannot say.  0 where nothing is known besides the bounds.
     """
 
     lower: Tensor
@@ -62,6 +64,7 @@ class Interval:
     shape: tuple[int, ...]
     nan: bool = False
     overflows: bool = False
+    gap: float = 0.0
 
     # construction -----------------------------------------------------------------------------------------------
 
@@ -163,7 +166,9 @@ class Interval:
         return (values >= _comparable(self.lower)) & (values <= _comparable(self.upper))
 
     def contains(self, number: float | Tensor) -> Tensor:
-        """Return where a number lies within the bounds, in the stored shape."""
+        """Return where a number may be among the values, in the stored shape."""
+        if self.gap and not isinstance(number, Tensor) and abs(number) < self.gap:
+            return torch.zeros_like(self.lower, dtype=torch.bool)
         return (self.lower <= number) & (self.upper >= number)
 
     # change of form ---------------------------------------------------------------------------------------------
@@ -190,7 +195,7 @@ class Interval:
         """
         low = function(self.lower.expand(self.shape))
         high = low if self.upper is self.lower else function(self.upper.expand(self.shape))
-        return Interval.of(merged(low), merged(high), low.shape)
+        return replace(Interval.of(merged(low), merged(high), low.shape), gap=self.gap)
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> Interval:
         """Return the interval of a non-decreasing elementwise function that is computed exactly."""
@@ -212,12 +217,13 @@ class Interval:
         """Return bounds on the values that lie in both; where none does, those of this interval's nearest point."""
         low = torch.maximum(self.lower, torch.minimum(other.lower, self.upper))
         high = torch.minimum(self.upper, torch.maximum(other.upper, self.lower))
-        return replace(self, lower=low, upper=torch.maximum(low, high))
+        return replace(self, lower=low, upper=torch.maximum(low, high), gap=max(self.gap, other.gap))
 
     def clamped(self, least: float, greatest: float) -> Interval:
         """Return the part of the bounds between two numbers; where none is, the nearest of them."""
         low = self.lower.clamp(least, greatest)
-        return replace(self, lower=low, upper=low if self.upper is self.lower else self.upper.clamp(least, greatest))
+        high = low if self.upper is self.lower else self.upper.clamp(least, greatest)
+        return replace(self, lower=low, upper=high, gap=self.gap if least <= -self.gap and greatest >= self.gap else 0)
 
     def finite(self) -> Interval:
         """Return the finite part of the bounds."""

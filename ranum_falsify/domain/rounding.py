@@ -6,6 +6,7 @@ Sources: N. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., sec
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -48,7 +49,7 @@ def flushed(interval: Interval) -> Interval:
         return interval
     lower = torch.where(low < smallest, low.clamp(max=0), low)
     upper = torch.where(high > -smallest, high.clamp(min=0), high)
-    return Interval(lower, upper, interval.shape, interval.nan, interval.overflows)
+    return replace(interval, lower=lower, upper=upper, gap=interval.gap if interval.gap >= smallest else 0.0)
 
 
 def outward(
