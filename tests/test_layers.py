@@ -17,6 +17,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"validity"}),
     frozenset({"operators"}),
     frozenset({"properties"}),
+    frozenset({"prove"}),
     frozenset({"falsify"}),
     frozenset({"cli"}),
 )

@@ -11,8 +11,9 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.falsify.converter import Probe, TorchModel
-from ranum_falsify.falsify.targets import Target, probe_of
+from ranum_falsify.falsify.probes import probe_of
 from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.properties.targets import Target
 
 __all__ = ["BatchedModel"]
 

@@ -13,8 +13,9 @@ from torch import Tensor
 from ranum_falsify.falsify.batching import BatchedModel
 from ranum_falsify.falsify.converter import Probe
 from ranum_falsify.falsify.memory import chunks
+from ranum_falsify.falsify.probes import crossing_of, probe_of
 from ranum_falsify.falsify.search import Region, SearchContext
-from ranum_falsify.falsify.targets import Target, crossing_of, probe_of
+from ranum_falsify.properties.targets import Target
 
 __all__ = ["bisect"]
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from ranum_falsify.falsify.batching import BatchedModel
 from ranum_falsify.falsify.converter import TorchModel
 from ranum_falsify.falsify.memory import chunks
-from ranum_falsify.falsify.targets import Target
 from ranum_falsify.properties.problem import NetworkCall, Problem, ValidityGoal
+from ranum_falsify.properties.targets import Target
 
 __all__ = ["Evaluated", "Objective"]
 

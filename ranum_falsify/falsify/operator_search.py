@@ -20,8 +20,8 @@ from ranum_falsify.falsify.objective import Objective
 from ranum_falsify.falsify.replay import Finding
 from ranum_falsify.falsify.result import Counterexample, OperatorResult
 from ranum_falsify.falsify.search import Progress, Region, SearchContext, descend
-from ranum_falsify.falsify.targets import Target
 from ranum_falsify.network.tensors import to_torch
+from ranum_falsify.properties.targets import Target
 
 __all__ = ["OperatorSearch"]
 

@@ -17,9 +17,9 @@ from ranum_falsify.falsify.descent import Descent, StepSizes
 from ranum_falsify.falsify.memory import batch_limit, bytes_per_sample
 from ranum_falsify.falsify.objective import Objective
 from ranum_falsify.falsify.starts import Box, sample_starts
-from ranum_falsify.falsify.targets import Target, targets_of
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.properties.problem import InputVariable, NetworkCall, Problem
+from ranum_falsify.properties.targets import Target, targets_of
 
 __all__ = ["Budget", "OutOfTime", "Progress", "Region", "SearchContext", "descend"]
 

@@ -16,11 +16,11 @@ from torch import Tensor
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.falsify.batching import BatchedModel
 from ranum_falsify.falsify.converter import TorchModel, convert
-from ranum_falsify.falsify.targets import Target, targets_of
 from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.operators import batching
 from ranum_falsify.properties.problem import NetworkCall, ValidityGoal
+from ranum_falsify.properties.targets import Target, targets_of
 from tests.falsify.search_kit import NETWORKS, network
 from tests.operators import harness
 from tests.operators.harness import OperatorCase, Spread

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ranum_falsify.falsify.bisection import bisect
 from ranum_falsify.falsify.search import SearchContext
-from ranum_falsify.falsify.targets import Target
+from ranum_falsify.properties.targets import Target
 from tests.falsify.search_kit import context, network, problem, valid_in_box
 
 

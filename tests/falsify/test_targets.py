@@ -7,9 +7,9 @@ import torch
 
 from ranum_falsify.falsify.batching import BatchedModel
 from ranum_falsify.falsify.converter import convert
-from ranum_falsify.falsify.targets import Target, targets_of
 from ranum_falsify.network import Graph
 from ranum_falsify.properties.problem import NetworkCall, ValidityGoal
+from ranum_falsify.properties.targets import Target, targets_of
 from ranum_falsify.validity import Finite
 from tests.falsify.search_kit import network
 

@@ -1,4 +1,4 @@
-"""Search targets: one per vulnerable operator and condition, so that an easy one does not hide another."""
+"""Targets: one per vulnerable operator and condition, each proved or searched on its own."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from dnnv.nn import Operation
-from torch import Tensor
 
 from ranum_falsify.errors import PropertyError
-from ranum_falsify.falsify.converter import Probe
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.properties.problem import ValidityGoal
 from ranum_falsify.validity import Constraint, Finite
 
-__all__ = ["Target", "crossing_of", "probe_of", "targets_of"]
+__all__ = ["Target", "targets_of"]
 
 
 @dataclass(frozen=True)
@@ -103,43 +100,3 @@ def _check_names(goal: ValidityGoal, graphs: Sequence[Graph]) -> None:
 def _writes_floats(graph: Graph, op: Operation) -> bool:
     dtype = graph.details_of(op).dtype
     return bool(np.issubdtype(dtype, np.floating)) or dtype.name == "bfloat16"
-
-
-def probe_of(targets: Sequence[Target]) -> Probe:
-    """Return a probe that gives the least margin of each target of one operator, shape `(targets,)`.
-
-    A NaN margin means that an operand was broken upstream; it counts as not violated here.
-    """
-    spec = targets[0].spec
-    constraints = [target.constraint for target in targets]
-
-    def probe(op: Operation, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor:
-        named = _named(spec, operands, outputs)
-        return torch.stack([_least(constraint.margin(op, named)) for constraint in constraints])
-
-    return probe
-
-
-def crossing_of(target: Target) -> Probe:
-    """Return a probe that gives the target's crossing, flat, `(elements,)`; no elements where there is none."""
-
-    def probe(op: Operation, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor:
-        crossing = target.constraint.crossing(op, _named(target.spec, operands, outputs))
-        return outputs[0].new_zeros(0, dtype=torch.float32) if crossing is None else crossing.reshape(-1)
-
-    return probe
-
-
-def _named(spec: OperatorSpec, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> dict[str, Tensor]:
-    named = {name: value for name, value in spec.named(operands).items() if value is not None}
-    device = outputs[0].device
-    for name, value in named.items():
-        if isinstance(value, np.ndarray):
-            named[name] = torch.from_numpy(np.array(value)).to(device)
-    return named | {"output" if i == 0 else f"output_{i}": y for i, y in enumerate(outputs)}
-
-
-def _least(margin: Tensor) -> Tensor:
-    if margin.numel() == 0:
-        return torch.full((), torch.inf, dtype=torch.float64, device=margin.device)
-    return torch.nan_to_num(margin, nan=torch.inf, posinf=torch.inf, neginf=-torch.inf).amin().double()
