@@ -6,6 +6,7 @@ broadcasting thus computes on merged bounds, and `shape` remembers what they sta
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.order import SIGNED, greatest, least, ordered, restored, signed
 from ranum_falsify.network.tensors import to_torch
 
 __all__ = ["Interval", "dtype_range", "merged"]
@@ -45,7 +47,8 @@ class Interval:
 
     An infinite bound says that this infinity is among the values.  NaN is no bound.  In floating point, results
     below the smallest normal number may have been flushed to 0, which bounds allow for: no lower bound lies strictly
-    between 0 and the smallest normal number, no upper bound strictly between its negative and 0.
+    between 0 and the smallest normal number, no upper bound strictly between its negative and 0.  NaN in a constant is
+    no fault of any operator: such elements have the bounds [-inf, inf].
 
     Attributes:
         lower: Least values, in the tensor's dtype; size 1 in every merged dimension.
@@ -90,19 +93,20 @@ class Interval:
 
     @classmethod
     def point(cls, value: np.ndarray | Tensor) -> Self:
-        """Return the interval of one known tensor; NumPy dimensions of stride 0 come out merged."""
+        """Return the interval of one known tensor; dimensions of stride 0 come out merged."""
         if isinstance(value, Tensor):
             stored = merged(value)
         else:
             strides = zip(value.shape, value.strides, strict=True)
             stored = to_torch(value[tuple(slice(0, 1) if n > 1 and not s else slice(None) for n, s in strides)])
-        return cls(stored, stored, tuple(value.shape))
+        lower, upper = _without_nan(stored, stored)
+        return cls(lower, upper, tuple(value.shape))
 
     @classmethod
     def box(cls, lower: np.ndarray, upper: np.ndarray) -> Self:
-        """Return the interval between two arrays of one shape; merged to one number if each is uniform."""
+        """Return the interval between two arrays of one shape; merged along dimensions where both are uniform."""
         low, high = (to_torch(_uniform(bound)) for bound in (lower, upper))
-        return cls.of(low, high, lower.shape)
+        return cls.of(*_without_nan(low, high), lower.shape)
 
     @classmethod
     def filled(cls, lower: float | int, upper: float | int, shape: Sequence[int], dtype: torch.dtype) -> Self:
@@ -146,7 +150,13 @@ class Interval:
     def may_be_infinite(self) -> bool:
         """Whether an element may be infinite."""
         least, greatest = self.extremes
-        return self.is_floating and self.lower.numel() > 0 and (least == -torch.inf or greatest == torch.inf)
+        return self.is_floating and self.size > 0 and (least == -torch.inf or greatest == torch.inf)
+
+    @property
+    def distance(self) -> float:
+        """How far every element is from 0 at least."""
+        low, high = self.extremes
+        return float(max(self.gap, low, -high)) if self.size else 0.0
 
     @property
     def surely_infinite(self) -> bool:
@@ -158,18 +168,20 @@ class Interval:
         """The least lower and the greatest upper bound; of no elements (inf, -inf)."""
         if not self.lower.numel():
             return torch.inf, -torch.inf
-        return _comparable(self.lower).amin().item(), _comparable(self.upper).amax().item()
+        low, high = ordered(self.lower).amin().reshape(1), ordered(self.upper).amax().reshape(1)
+        return restored(low, self.dtype).item(), restored(high, self.dtype).item()
 
     def encloses(self, values: Tensor) -> Tensor:
         """Return where a tensor of this shape lies within the bounds; NaN lies in none."""
-        values = _comparable(values)
-        return (values >= _comparable(self.lower)) & (values <= _comparable(self.upper))
+        values = ordered(values)
+        return (values >= ordered(self.lower)) & (values <= ordered(self.upper))
 
     def contains(self, number: float | Tensor) -> Tensor:
         """Return where a number may be among the values, in the stored shape."""
         if self.gap and not isinstance(number, Tensor) and abs(number) < self.gap:
             return torch.zeros_like(self.lower, dtype=torch.bool)
-        return (self.lower <= number) & (self.upper >= number)
+        low, high = self.doubles() if self.dtype in SIGNED else (self.lower, self.upper)
+        return (low <= number) & (high >= number)
 
     # change of form ---------------------------------------------------------------------------------------------
 
@@ -193,8 +205,8 @@ class Interval:
         The function sees tensors of the full shape, in which merged dimensions have stride 0; those that it keeps as
         views stay merged.
         """
-        low = function(self.lower.expand(self.shape))
-        high = low if self.upper is self.lower else function(self.upper.expand(self.shape))
+        low = signed(self.lower.expand(self.shape), function)
+        high = low if self.upper is self.lower else signed(self.upper.expand(self.shape), function)
         return replace(Interval.of(merged(low), merged(high), low.shape), gap=self.gap)
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> Interval:
@@ -210,20 +222,25 @@ class Interval:
     def hull(self, other: Interval) -> Interval:
         """Return bounds on the values of both, whose shapes broadcast."""
         shape = torch.broadcast_shapes(self.shape, other.shape)
-        low = torch.minimum(self.lower, other.lower)
-        return Interval.of(low, torch.maximum(self.upper, other.upper), shape)
+        both = Interval.of(least(self.lower, other.lower), greatest(self.upper, other.upper), shape)
+        return replace(both, gap=min(self.distance, other.distance))
 
     def meet(self, other: Interval) -> Interval:
         """Return bounds on the values that lie in both; where none does, those of this interval's nearest point."""
-        low = torch.maximum(self.lower, torch.minimum(other.lower, self.upper))
-        high = torch.minimum(self.upper, torch.maximum(other.upper, self.lower))
-        return replace(self, lower=low, upper=torch.maximum(low, high), gap=max(self.gap, other.gap))
+        low = greatest(self.lower, least(other.lower, self.upper))
+        high = least(self.upper, greatest(other.upper, self.lower))
+        return replace(self, lower=low, upper=greatest(low, high), gap=max(self.gap, other.gap))
 
-    def clamped(self, least: float, greatest: float) -> Interval:
+    def clamped(self, lowest: float, highest: float) -> Interval:
         """Return the part of the bounds between two numbers; where none is, the nearest of them."""
-        low = self.lower.clamp(least, greatest)
-        high = low if self.upper is self.lower else self.upper.clamp(least, greatest)
-        return replace(self, lower=low, upper=high, gap=self.gap if least <= -self.gap and greatest >= self.gap else 0)
+        if self.is_floating:
+            low = self.lower.clamp(lowest, highest)
+            high = low if self.upper is self.lower else self.upper.clamp(lowest, highest)
+        else:
+            limits = Interval.filled(lowest, highest, (1,) * len(self.shape), self.dtype)
+            low = least(greatest(self.lower, limits.lower), limits.upper)
+            high = least(greatest(self.upper, limits.lower), limits.upper)
+        return replace(self, lower=low, upper=high, gap=self.gap if lowest <= -self.gap and highest >= self.gap else 0)
 
     def finite(self) -> Interval:
         """Return the finite part of the bounds."""
@@ -240,7 +257,9 @@ class Interval:
         stored = zip(self.lower.shape, self.shape, strict=True)
         if len(self.lower.shape) != len(self.shape) or any(s not in (1, n) for s, n in stored):
             raise ValueError(f"interval bounds of shape {tuple(self.lower.shape)} do not stand for {self.shape}")
-        if not bool((_comparable(self.lower) <= _comparable(self.upper)).all()):
+        if self.upper is self.lower and not self.is_floating:
+            return
+        if not bool((ordered(self.lower) <= ordered(self.upper)).all()):
             raise ValueError("interval bounds cross or are NaN")
 
     def __repr__(self) -> str:
@@ -250,29 +269,31 @@ class Interval:
 
 
 def _uniform(bound: np.ndarray) -> np.ndarray:
-    """Return one element of a uniform array, else the array."""
-    if bound.size <= 1:
-        return bound
-    first = bound[(slice(0, 1),) * bound.ndim]
-    if not any(bound.strides):
-        return first
-    # A look at few elements first: a pass over millions costs more than the bounds that it saves.
-    few = bound.reshape(-1)[:: max(1, bound.size // 64)] if bound.flags.c_contiguous else bound
-    if bool((few != few[(0,) * few.ndim]).any()):
-        return bound
-    return first if bool((bound == first).all()) else bound
+    """Return an array with every dimension at size 1 along which it is uniform; a view."""
+    for axis, (size, stride) in enumerate(zip(bound.shape, bound.strides, strict=True)):
+        if size <= 1:
+            continue
+        first = bound[(slice(None),) * axis + (slice(0, 1),)]
+        last = bound[(slice(None),) * axis + (slice(-1, None),)]
+        # One look at the last slice spares most arrays the pass over all of them.
+        if not stride or ((first == last).all() and (first == bound).all()):
+            bound = first
+    return bound
 
 
 def _filled(number: float | int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    return torch.full(tuple(shape), number, dtype=dtype)
+    lowest, highest = dtype_range(dtype)
+    if not (dtype.is_floating_point and math.isinf(number)):
+        number = max(lowest, min(number, highest))
+    return torch.full(tuple(shape), number if dtype.is_floating_point else round(number), dtype=dtype)
 
 
-_WIDE = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.bool: torch.uint8}
-
-
-def _comparable(x: Tensor) -> Tensor:
-    """Return values of a type that torch can compare; the greatest of uint64 are taken as the greatest int64."""
-    if x.dtype is torch.uint64:
-        signed = x.view(torch.int64)
-        return torch.where(signed < 0, torch.iinfo(torch.int64).max, signed)
-    return x.to(_WIDE[x.dtype]) if x.dtype in _WIDE else x
+def _without_nan(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+    """Return bounds with [-inf, inf] where one is NaN."""
+    # A sum is NaN if an element is, and costs less than a mask.
+    if not lower.is_floating_point() or not (lower.sum().isnan() or upper.sum().isnan()):
+        return lower, upper
+    broken = lower.isnan() | upper.isnan()
+    if not bool(broken.any()):
+        return lower, upper
+    return lower.masked_fill(broken, -math.inf), upper.masked_fill(broken, math.inf)

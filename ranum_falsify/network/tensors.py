@@ -56,7 +56,8 @@ def to_torch(array: np.ndarray) -> Tensor:
         return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16).reshape(array.shape)
     if not (array.flags.writeable and array.flags.c_contiguous and array.dtype.isnative):
         array = array.astype(array.dtype.newbyteorder("="), order="C", copy=True)
-    return torch.from_numpy(array).reshape(array.shape)
+    # ONNX Runtime returns `ulonglong`, which torch does not know as the uint64 that it is.
+    return torch.from_numpy(array.view(array.dtype.name)).reshape(array.shape)
 
 
 def to_numpy(tensor: Tensor) -> np.ndarray:

@@ -10,10 +10,9 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-__all__ = ["SIGNED", "moves_unsigned"]
+from ranum_falsify.domain.order import SIGNED
 
-SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
-"""The signed type of the same size, for the unsigned types that torch does not compute with."""
+__all__ = ["SIGNED", "moves_unsigned"]
 
 
 def moves_unsigned(function: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -1,0 +1,44 @@
+"""Comparing and moving values of every element type, unsigned integers included, which few kernels of torch take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+__all__ = ["SIGNED", "greatest", "least", "ordered", "restored", "signed"]
+
+SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+"""The signed type of the same size, for the unsigned types that torch does not compute with."""
+
+
+def ordered(x: Tensor) -> Tensor:
+    """Return values of a type that torch compares, in the same order; those of most types as they are.
+
+    With the highest bit flipped, signed integers have the order of the unsigned ones of the same bits.
+    """
+    kind = SIGNED.get(x.dtype)
+    return x if kind is None else x.view(kind) ^ torch.iinfo(kind).min
+
+
+def restored(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return what :func:`ordered` made of values of a type as that type again."""
+    kind = SIGNED.get(dtype)
+    return x if kind is None else (x ^ torch.iinfo(kind).min).view(dtype)
+
+
+def signed(x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """Apply a function that moves elements and writes none but 0, whatever their type."""
+    kind = SIGNED.get(x.dtype)
+    return function(x) if kind is None else function(x.view(kind)).view(x.dtype)
+
+
+def least(a: Tensor, b: Tensor) -> Tensor:
+    """Return the elementwise minimum of two tensors of one type."""
+    return restored(torch.minimum(ordered(a), ordered(b)), a.dtype)
+
+
+def greatest(a: Tensor, b: Tensor) -> Tensor:
+    """Return the elementwise maximum of two tensors of one type."""
+    return restored(torch.maximum(ordered(a), ordered(b)), a.dtype)
