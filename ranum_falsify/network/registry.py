@@ -49,6 +49,8 @@ class OperatorSpec:
         node: Class of its nodes in the graph.
         torch: Evaluates it on tensors.
         interval: Bounds it on intervals.
+        linear: How it depends on its operands linearly, a form of `ranum_falsify.domain`, a later layer, or a function
+            of the node that returns one; None where its interval says all.
         operands: Field names of its inputs, in the order of the newest ONNX schema.
         variadic: Whether the last operand takes the rest of the inputs, as a tuple.
         static: Operands that the function reads as NumPy arrays: shapes, axes, counts.
@@ -67,6 +69,7 @@ class OperatorSpec:
     node: type[Operation]
     torch: TorchFunction
     interval: IntervalRule | None
+    linear: Any
     operands: tuple[str, ...]
     variadic: bool
     static: frozenset[str]
@@ -139,6 +142,7 @@ def operator(
     *,
     torch: TorchFunction,
     interval: IntervalRule | None = None,
+    linear: Any = None,
     valid: Sequence[Constraint] = (),
     gradient_valid: Sequence[Constraint] = (),
     static: Sequence[str] = (),
@@ -181,6 +185,7 @@ def operator(
             node=node,
             torch=torch,
             interval=interval,
+            linear=linear,
             operands=names,
             variadic=_is_variadic(newest) if variadic is None else variadic,
             static=frozenset(static),

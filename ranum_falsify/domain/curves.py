@@ -1,0 +1,258 @@
+"""Linear relaxations of the functions that operators compute, as facts: bend, derivative, where it has a given value."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ranum_falsify.domain.relaxations import Curve, Lines, Mirrored, Rectifier, Relaxation, kinked
+
+__all__ = [
+    "ABS",
+    "ASINH",
+    "ATAN",
+    "COS",
+    "COSH",
+    "ERF",
+    "EXP",
+    "HARD_SWISH",
+    "LOG",
+    "RECIPROCAL",
+    "RELU",
+    "SIGMOID",
+    "SIN",
+    "SINH",
+    "SOFTPLUS",
+    "SOFTSIGN",
+    "SQRT",
+    "SQUARE",
+    "TANH",
+    "clip",
+    "elu",
+    "leaky",
+    "power",
+]
+
+_PERIODS = 2
+"""Periods on either side of 0 in which extremes of a wave are looked for; wider operands have constant bounds."""
+
+
+def _both(x: Tensor) -> tuple[Tensor, ...]:
+    return x, -x
+
+
+def _sigmoid_points(slope: Tensor) -> tuple[Tensor, ...]:
+    # s (1 - s) = slope; the smaller root without cancellation.
+    root = (1 - 4 * slope).clamp(min=0).sqrt()
+    smaller = 2 * slope / (1 + root)
+    return _both((smaller / (1 - smaller)).log())
+
+
+def _sigmoid_slope(x: Tensor) -> Tensor:
+    return torch.sigmoid(x) * torch.sigmoid(-x)
+
+
+def _softplus(x: Tensor) -> Tensor:
+    return x.clamp(min=0) + (-x.abs()).exp().log1p()
+
+
+RELU = Rectifier()
+ABS = kinked(torch.abs, 0.0, bend="convex")
+EXP = Curve(torch.exp, bend="convex", slope=torch.exp, points=lambda s: (s.log(),), kernel="Exp")
+LOG = Curve(
+    torch.log,
+    bend="concave",
+    slope=torch.reciprocal,
+    points=lambda s: (s.reciprocal(),),
+    above=5e-324,
+    kernel="Log",
+)
+SQRT = Curve(
+    torch.sqrt, bend="concave", slope=lambda x: 0.5 * x.rsqrt(), points=lambda s: (0.25 / (s * s),), above=0.0
+)
+SQUARE = Curve(torch.square, bend="convex", slope=lambda x: 2 * x, points=lambda s: (s / 2,))
+SOFTPLUS = Curve(
+    _softplus, bend="convex", slope=torch.sigmoid, points=lambda s: (torch.logit(s),), kernel="Softplus"
+)
+SIGMOID = Curve(torch.sigmoid, bend="s", slope=_sigmoid_slope, points=_sigmoid_points, kernel="Sigmoid")
+TANH = Curve(
+    torch.tanh,
+    bend="s",
+    slope=lambda x: torch.cosh(x).reciprocal().square(),
+    # cosh(x)^2 = 1 / slope
+    points=lambda s: _both(torch.acosh(s.rsqrt().clamp(min=1))),
+    kernel="Tanh",
+)
+ATAN = Curve(
+    torch.atan,
+    bend="s",
+    slope=lambda x: (1 + x * x).reciprocal(),
+    points=lambda s: _both((s.reciprocal() - 1).clamp(min=0).sqrt()),
+    kernel="Atan",
+)
+ERF = Curve(
+    torch.erf,
+    bend="s",
+    slope=lambda x: 2 / math.sqrt(math.pi) * (-x * x).exp(),
+    points=lambda s: _both((-(s * (math.sqrt(math.pi) / 2)).log()).clamp(min=0).sqrt()),
+    kernel="Erf",
+)
+ASINH = Curve(
+    torch.asinh,
+    bend="s",
+    slope=lambda x: (1 + x * x).rsqrt(),
+    points=lambda s: _both((s.square().reciprocal() - 1).clamp(min=0).sqrt()),
+    kernel="Asinh",
+)
+SOFTSIGN = Curve(
+    functional.softsign,
+    bend="s",
+    slope=lambda x: (1 + x.abs()).square().reciprocal(),
+    points=lambda s: _both((s.rsqrt() - 1).clamp(min=0)),
+    kernel="Softsign",
+)
+COSH = Curve(torch.cosh, bend="convex", slope=torch.sinh, points=lambda s: (torch.asinh(s),), kernel="Cosh")
+SINH = Mirrored(
+    Curve(
+        lambda x: -torch.sinh(x),
+        bend="s",
+        slope=lambda x: -torch.cosh(x),
+        points=lambda s: _both(torch.acosh((-s).clamp(min=1))),
+        kernel="Sinh",
+    )
+)
+HARD_SWISH = Curve(
+    functional.hardswish,
+    bend="any",
+    points=lambda s: (torch.full_like(s, -3.0), torch.full_like(s, 3.0), 3 * s - 1.5),
+    kernel="HardSwish",
+)
+
+
+class _Wave(Relaxation):
+    """sin(x + phase)."""
+
+    def __init__(self, phase: float, kernel: str) -> None:
+        self._phase = phase
+        self.kernel = kernel
+        self._near = Curve(self._value, bend="any", points=self._points)
+
+    def _value(self, x: Tensor) -> Tensor:
+        return torch.cos(x) if self._phase else torch.sin(x)
+
+    def _points(self, slope: Tensor) -> tuple[Tensor, ...]:
+        # cos(x + phase) = slope
+        angle = torch.acos(slope.clamp(-1, 1))
+        turns = [2 * math.pi * k - self._phase for k in range(-_PERIODS, _PERIODS + 1)]
+        return tuple(turn + side for turn in turns for side in _both(angle))
+
+    def lines(self, low: Tensor, high: Tensor) -> Lines:
+        """See :meth:`Relaxation.lines`."""
+        y, zero = self._near.lines(low, high), torch.zeros_like(low)
+        reach = 2 * math.pi * (_PERIODS - 1)
+        near = (low > -reach) & (high < reach)
+        return Lines(
+            torch.where(near, y.lower_slope, zero),
+            torch.where(near, y.lower_offset, zero - 1),
+            torch.where(near, y.upper_slope, zero),
+            torch.where(near, y.upper_offset, zero + 1),
+        )
+
+
+SIN = _Wave(0.0, "Sin")
+COS = _Wave(math.pi / 2, "Cos")
+
+
+class _Hyperbola(Relaxation):
+    """1 / x, without bounds where the operand may be 0."""
+
+    kernel = None
+    _positive = Curve(
+        torch.reciprocal, bend="convex", slope=lambda x: -x.square().reciprocal(), points=lambda s: ((-s).rsqrt(),)
+    )
+
+    def lines(self, low: Tensor, high: Tensor) -> Lines:
+        """See :meth:`Relaxation.lines`; NaN where there are no bounds."""
+        negative = high < 0
+        least = torch.where(negative, -high, torch.where(low > 0, low, math.nan))
+        y = self._positive.lines(least, torch.where(negative, -low, high))
+        # 1 / x = -(1 / -x): the slopes stay, the offsets change sign and place.
+        return Lines(
+            torch.where(negative, y.upper_slope, y.lower_slope),
+            torch.where(negative, -y.upper_offset, y.lower_offset),
+            torch.where(negative, y.lower_slope, y.upper_slope),
+            torch.where(negative, -y.lower_offset, y.upper_offset),
+        )
+
+
+RECIPROCAL = _Hyperbola()
+
+
+def leaky(slope: float | Tensor) -> Relaxation | None:
+    """Return the relaxation of x above 0 and `slope * x` below; None for slopes outside 0 to 1."""
+    inside = bool((torch.as_tensor(slope) >= 0).all()) and bool((torch.as_tensor(slope) <= 1).all())
+    return Rectifier(slope) if inside else None
+
+
+def clip(low: float, high: float) -> Relaxation:
+    """Return the relaxation of a cut at two numbers, of which either may be infinite."""
+    if low >= high:
+        return kinked(lambda x: x.clamp(low, high), high)
+    kinks = [kink for kink in (low, high) if math.isfinite(kink)]
+    if len(kinks) == 2:
+        return kinked(lambda x: x.clamp(low, high), low, high, bend="s", turn=(low + high) / 2)
+    return kinked(lambda x: x.clamp(low, high), *kinks, bend="convex" if math.isfinite(low) else "concave")
+
+
+def elu(alpha: float, scale: float = 1.0, kernel: str = "Elu") -> Relaxation:
+    """Return the relaxation of x above 0 and alpha (exp(x) - 1) below, both times a positive scale."""
+
+    def function(x: Tensor) -> Tensor:
+        return scale * torch.where(x > 0, x, alpha * torch.expm1(x.clamp(max=0)))
+
+    def slope(x: Tensor) -> Tensor:
+        return scale * torch.where(x > 0, 1.0, alpha * x.clamp(max=0).exp())
+
+    def points(s: Tensor) -> tuple[Tensor, ...]:
+        return torch.zeros_like(s), (s / (scale * alpha)).log()
+
+    return Curve(function, bend="convex" if 0 < alpha <= 1 else "any", slope=slope, points=points, kernel=kernel)
+
+
+def power(exponent: float) -> Relaxation | None:
+    """Return the relaxation of x to a constant power; None where it has none here."""
+    if exponent == -1:
+        return RECIPROCAL
+    if exponent == 0.5:
+        return Curve(
+            torch.sqrt,
+            bend="concave",
+            slope=lambda x: 0.5 * x.rsqrt(),
+            points=lambda s: (0.25 / (s * s),),
+            above=0.0,
+            kernel="Pow",
+        )
+    whole = float(exponent).is_integer()
+    if not whole or exponent < 2:
+        return None
+    n = int(exponent)
+
+    def root(s: Tensor) -> Tensor:
+        return (s.abs() / n) ** (1 / (n - 1))
+
+    if n % 2 == 0:
+        return Curve(
+            lambda x: x**n, bend="convex", slope=lambda x: n * x ** (n - 1), points=lambda s: _both(root(s)), kernel="Pow"
+        )
+    return Mirrored(
+        Curve(
+            lambda x: -(x**n),
+            bend="s",
+            slope=lambda x: -n * x ** (n - 1),
+            points=lambda s: _both(root(s)),
+            kernel="Pow",
+        )
+    )

@@ -1,0 +1,69 @@
+"""How an operator depends on its operands, as a row says it: linearly, or along a curve with linear bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dnnv.nn import Operation
+
+from ranum_falsify.domain.relaxations import Relaxation
+from ranum_falsify.network.registry import TorchFunction
+
+__all__ = ["Affine", "LinearForm", "Quotient", "Terms", "contraction", "pooling", "reduction"]
+
+Terms = Callable[[Operation, Sequence[tuple[int, ...]], tuple[int, ...]], int]
+"""`terms(op, shapes, output)`: how many rounded operations an element of the output goes through, at most."""
+
+
+def _few(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[int, ...]) -> int:
+    return len(shapes) + 2
+
+
+def reduction(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[int, ...]) -> int:
+    """Count the elements of the first operand that fall on one of the output."""
+    return math.prod(shapes[0]) // max(1, math.prod(output)) + 2
+
+
+def pooling(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[int, ...]) -> int:
+    """Count the elements of a window."""
+    return math.prod(int(size) for size in op.kernel_shape) + 2
+
+
+def contraction(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[int, ...]) -> int:
+    """Count the products of a matrix product or convolution, as the most that the second operand allows."""
+    second = shapes[1]
+    if len(second) < 2:
+        return math.prod(second) + 2
+    if len(shapes[0]) == len(second) == len(output) >= 3 and hasattr(op, "group"):
+        return math.prod(second) // min(second[0], second[1]) + 2
+    return max(second[-1], second[-2]) + 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Affine:
+    """Linear in its operands of floating type, but for a constant.
+
+    Attributes:
+        operands: Names of the operands that may be computed; the others must be constants.  None for all.
+        factors: Those that are multiplied with each other: linear while one of them at most is computed.
+        terms: Length of its sums.
+        subtracted: Constants that are subtracted, so that magnitudes take them with the opposite sign.
+        function: What it computes, where the row's function would round to its own element type.
+    """
+
+    operands: tuple[str, ...] | None = None
+    factors: tuple[str, ...] = ()
+    terms: Terms = _few
+    subtracted: tuple[str, ...] = ()
+    function: TorchFunction | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quotient:
+    """The first operand divided by the second: a product with a reciprocal where the second is computed."""
+
+
+LinearForm = Affine | Quotient | Relaxation
+"""What a row's `linear` holds, or a function of the node that returns it, or None: bounded by its interval alone."""

@@ -1,0 +1,208 @@
+"""Linear relaxations of elementwise functions: two straight lines with the function between them.
+
+The slopes are a matter of tightness.  The offsets make the lines sound whatever the slopes: the extremes of g(x) - s x
+over an interval lie at its ends or where g' = s, and each function names these points.
+
+Sources: H. Zhang et al., Efficient Neural Network Robustness Certification with General Activation Functions, 2018,
+https://arxiv.org/abs/1811.00866 (slopes for convex, concave and S-shaped functions).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+__all__ = ["Curve", "Lines", "Mirrored", "Rectifier", "Relaxation", "kinked"]
+
+_SLACK = 1e-12
+"""Share of the magnitudes by which offsets are moved outward for our own float64 arithmetic."""
+
+_HALVINGS = 24
+"""Steps of the search for a tangent; it steers tightness alone."""
+
+Points = Callable[[Tensor], tuple[Tensor, ...]]
+"""The points where the derivative of a function is the given number; others do no harm."""
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines below and above a function: `lower_slope * x + lower_offset <= g(x) <= upper_slope * x + upper_offset`.
+
+    All are float64 tensors of the operand's shape, with leading dimensions for boxes.
+    """
+
+    lower_slope: Tensor
+    lower_offset: Tensor
+    upper_slope: Tensor
+    upper_offset: Tensor
+
+
+class Relaxation(ABC):
+    """An elementwise function of one operand that has linear bounds.
+
+    Attributes:
+        kernel: Name of the kernel that approximates it, None where every runtime rounds correctly.
+    """
+
+    kernel: str | None = None
+
+    @abstractmethod
+    def lines(self, low: Tensor, high: Tensor) -> Lines:
+        """Return lines that hold for every operand between two finite float64 bounds, low <= high."""
+
+
+class Rectifier(Relaxation):
+    """x above 0 and `slope * x` below, for 0 <= slope <= 1 (`Relu`, `LeakyRelu`)."""
+
+    def __init__(self, slope: float | Tensor = 0.0) -> None:
+        self._slope = slope
+
+    def lines(self, low: Tensor, high: Tensor) -> Lines:
+        """See :meth:`Relaxation.lines`."""
+        negative, positive = low.clamp(max=0), high.clamp(min=0)
+        width = positive - negative
+        # Of a stable operand the chord is the function itself; 0 to 0 counts as active.
+        flat = width == 0
+        chord = torch.where(flat, 1.0, (positive - negative * self._slope) / torch.where(flat, 1.0, width))
+        lower = torch.where(positive > -negative, 1.0, self._slope)
+        offset = torch.maximum(negative * (self._slope - chord), positive * (1 - chord))
+        return Lines(lower, torch.zeros_like(lower), chord, offset + _SLACK * width)
+
+
+Bend = Literal["convex", "concave", "s", "any"]
+
+
+class Curve(Relaxation):
+    """A function by its shape.
+
+    Attributes:
+        kernel: See :class:`Relaxation`.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Tensor], Tensor],
+        *,
+        bend: Bend,
+        points: Points,
+        slope: Callable[[Tensor], Tensor] | None = None,
+        kernel: str | None = None,
+        turn: float = 0.0,
+        above: float = -math.inf,
+        below: float = math.inf,
+    ) -> None:
+        """Describe the function.
+
+        Args:
+            function: The function, on float64.
+            bend: `convex`, `concave`, `s` for convex below `turn` and concave above it, or `any`.
+            points: All points inside an interval where the derivative is a given number, and those without one.
+            slope: The derivative; not needed for `any`.
+            kernel: See :class:`Relaxation`.
+            turn: Where an `s` changes its bend.
+            above: Where the valid part begins.
+            below: Where it ends.
+        """
+        self._function, self._points, self._bend, self._turn = function, points, bend, turn
+        self._slope = slope
+        self._above, self._below = above, below
+        self.kernel = kernel
+
+    def lines(self, low: Tensor, high: Tensor) -> Lines:
+        """See :meth:`Relaxation.lines`."""
+        low, high = low.clamp(self._above, self._below), high.clamp(self._above, self._below)
+        lower, upper = (torch.where(s.isfinite(), s, 0.0) for s in self._slopes(low, high))
+        return Lines(lower, self._offset(lower, low, high, -1), upper, self._offset(upper, low, high, 1))
+
+    def _slopes(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        width = high - low
+        rise = self._function(high) - self._function(low)
+        chord = torch.where(width > 0, rise / torch.where(width > 0, width, 1.0), 0.0)
+        if self._slope is None:
+            return chord, chord
+        tangent = self._slope((low + high) / 2)
+        if self._bend == "convex":
+            return tangent, chord
+        if self._bend == "concave":
+            return chord, tangent
+        convex, concave = high <= self._turn, low >= self._turn
+        from_high = self._touching(low, high, chord, left=True)
+        from_low = self._touching(low, high, chord, left=False)
+        lower = torch.where(convex, tangent, torch.where(concave, chord, from_high))
+        upper = torch.where(concave, tangent, torch.where(convex, chord, from_low))
+        return lower, upper
+
+    def _touching(self, low: Tensor, high: Tensor, chord: Tensor, *, left: bool) -> Tensor:
+        """Return the slope of the line from one end that touches the curve on the other side of the turn.
+
+        Where it would touch beyond the other end, that is the chord.
+        """
+        assert self._slope is not None, "only curves with a derivative have tangents"
+        end, far = (high, low) if left else (low, high)
+        turn = torch.full_like(end, self._turn)
+        inner, outer = turn, far
+
+        def steep(at: Tensor) -> Tensor:
+            assert self._slope is not None
+            return self._slope(at) * (end - at).abs() >= (self._function(end) - self._function(at)).abs()
+
+        is_chord = steep(far)
+        for _ in range(_HALVINGS):
+            middle = (inner + outer) / 2
+            above = steep(middle)
+            inner, outer = torch.where(above, middle, inner), torch.where(above, outer, middle)
+        return torch.where(is_chord, chord, self._slope(outer))
+
+    def _offset(self, slope: Tensor, low: Tensor, high: Tensor, side: int) -> Tensor:
+        """Return the greatest (side 1) or least (side -1) of g(x) - slope * x, moved outward."""
+        best = None
+        for point in (low, high, *self._points(slope)):
+            x = torch.minimum(torch.maximum(torch.where(point.isnan(), low, point), low), high)
+            value, line = self._function(x), slope * x
+            offset = value - line + side * _SLACK * (value.abs() + line.abs())
+            if best is None:
+                best = offset
+            else:
+                best = torch.maximum(best, offset) if side > 0 else torch.minimum(best, offset)
+        assert best is not None, "the ends of the interval are points"
+        return best
+
+
+class Mirrored(Relaxation):
+    """The negative of another function, for those that are concave first and convex then (x^3)."""
+
+    def __init__(self, negative: Relaxation) -> None:
+        self._negative = negative
+        self.kernel = negative.kernel
+
+    def lines(self, low: Tensor, high: Tensor) -> Lines:
+        """See :meth:`Relaxation.lines`."""
+        y = self._negative.lines(low, high)
+        return Lines(-y.upper_slope, -y.upper_offset, -y.lower_slope, -y.lower_offset)
+
+
+def kinked(function: Callable[[Tensor], Tensor], *kinks: float, bend: Bend = "any", turn: float = 0.0) -> Curve:
+    """Return the relaxation of a piecewise linear function that is computed exactly.
+
+    Args:
+        function: The function, on float64.
+        kinks: Where its slope changes.
+        bend: See :class:`Curve`.
+        turn: See :class:`Curve`.
+    """
+
+    def points(slope: Tensor) -> tuple[Tensor, ...]:
+        return tuple(torch.full_like(slope, kink) for kink in kinks)
+
+    def derivative(x: Tensor) -> Tensor:
+        # A difference over a width at which the rounding of either value is of no account.
+        step = 1e-6 * (1 + x.abs())
+        return (function(x + step) - function(x - step)) / (2 * step)
+
+    return Curve(function, bend=bend, points=points, slope=derivative, turn=turn)
