@@ -11,7 +11,7 @@ from dnnv.nn import Operation
 from ranum_falsify.domain.relaxations import Relaxation
 from ranum_falsify.network.registry import TorchFunction
 
-__all__ = ["Affine", "LinearForm", "Quotient", "Terms", "contraction", "pooling", "reduction"]
+__all__ = ["Affine", "LinearForm", "Quotient", "Terms", "contraction", "pooling", "summation"]
 
 Terms = Callable[[Operation, Sequence[tuple[int, ...]], tuple[int, ...]], int]
 """`terms(op, shapes, output)`: how many rounded operations an element of the output goes through, at most."""
@@ -21,7 +21,7 @@ def _few(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[int, ..
     return len(shapes) + 2
 
 
-def reduction(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[int, ...]) -> int:
+def summation(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[int, ...]) -> int:
     """Count the elements of the first operand that fall on one of the output."""
     return math.prod(shapes[0]) // max(1, math.prod(output)) + 2
 
