@@ -8,6 +8,7 @@ from dnnv.nn.operations import Elu, LeakyRelu, Relu, Sigmoid
 from torch import Tensor
 from torch.nn import functional
 
+from ranum_falsify.domain import curves
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import constant_scalar, elementwise, parametrised, widened
 from ranum_falsify.validity import NotInfinite
@@ -31,10 +32,10 @@ __all__ = [
 # Each of these multiplies its operand by a factor that is 0 at -Inf.
 _ABOVE_MINUS_INFINITY = NotInfinite("x", "minus infinity times zero", only_negative=True)
 
-operator(torch=elementwise(torch.relu), overflow=False)(Relu)
-operator(torch=elementwise(torch.sigmoid), overflow=False)(Sigmoid)
-operator(torch=parametrised(functional.leaky_relu, "alpha"))(LeakyRelu)
-operator(torch=parametrised(functional.elu, "alpha"), overflow=False)(Elu)
+operator(torch=elementwise(torch.relu), overflow=False, linear=curves.RELU)(Relu)
+operator(torch=elementwise(torch.sigmoid), overflow=False, linear=curves.SIGMOID)(Sigmoid)
+operator(torch=parametrised(functional.leaky_relu, "alpha"), linear=lambda op: curves.leaky(op.alpha))(LeakyRelu)
+operator(torch=parametrised(functional.elu, "alpha"), overflow=False, linear=lambda op: curves.elu(op.alpha))(Elu)
 
 
 def _prelu(x: Tensor, slope: Tensor) -> Tensor:
@@ -70,12 +71,17 @@ class HardSigmoid(Operation):
     """https://onnx.ai/onnx/operators/onnx__HardSigmoid.html."""
 
 
-@operator(torch=elementwise(functional.hardswish), valid=[_ABOVE_MINUS_INFINITY], overflow=False)
+@operator(
+    torch=elementwise(functional.hardswish),
+    valid=[_ABOVE_MINUS_INFINITY],
+    overflow=False,
+    linear=curves.HARD_SWISH,
+)
 class HardSwish(Operation):
     """https://onnx.ai/onnx/operators/onnx__HardSwish.html."""
 
 
-@operator(torch=elementwise(functional.softplus), overflow=False)
+@operator(torch=elementwise(functional.softplus), overflow=False, linear=curves.SOFTPLUS)
 class Softplus(Operation):
     """https://onnx.ai/onnx/operators/onnx__Softplus.html."""
 
@@ -84,6 +90,7 @@ class Softplus(Operation):
     torch=elementwise(functional.softsign),
     valid=[NotInfinite("x", "infinity divided by infinity")],
     overflow=False,
+    linear=curves.SOFTSIGN,
 )
 class Softsign(Operation):
     """https://onnx.ai/onnx/operators/onnx__Softsign.html."""

@@ -9,6 +9,8 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Add, Div, Mul, Sign, Sub
 from torch import Tensor
 
+from ranum_falsify.domain import curves
+from ranum_falsify.domain.linear_forms import Affine, Quotient
 from ranum_falsify.domain.rules import corners, exactly
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import elementwise, variadic, widened
@@ -16,9 +18,9 @@ from ranum_falsify.validity import Condition, NonZero, Operands
 
 __all__ = ["Abs", "Max", "Mean", "Min", "Mod", "Neg", "Reciprocal", "Sum"]
 
-operator(torch=elementwise(widened(torch.add)), interval=corners(torch.add, directions=(1, 1)))(Add)
-operator(torch=elementwise(widened(torch.sub)), interval=corners(torch.sub, directions=(1, -1)))(Sub)
-operator(torch=elementwise(widened(torch.mul)))(Mul)
+operator(torch=elementwise(widened(torch.add)), interval=corners(torch.add, directions=(1, 1)), linear=Affine())(Add)
+operator(torch=elementwise(widened(torch.sub)), interval=corners(torch.sub, directions=(1, -1)), linear=Affine())(Sub)
+operator(torch=elementwise(widened(torch.mul)), linear=Affine(factors=("a", "b")))(Mul)
 operator(torch=elementwise(widened(torch.sign)), overflow=False)(Sign)
 
 
@@ -52,12 +54,14 @@ operator(
             crossing_of=_NONZERO.crossing,
         )
     ],
+    linear=Quotient(),
 )(Div)
 
 
 @operator(
     torch=elementwise(torch.reciprocal),
     valid=[NonZero("x", reason="reciprocal of zero")],
+    linear=curves.RECIPROCAL,
 )
 class Reciprocal(Operation):
     """https://onnx.ai/onnx/operators/onnx__Reciprocal.html."""
@@ -87,12 +91,12 @@ class Mod(Operation):
     """https://onnx.ai/onnx/operators/onnx__Mod.html."""
 
 
-@operator(torch=elementwise(widened(torch.abs)), overflow=False)
+@operator(torch=elementwise(widened(torch.abs)), overflow=False, linear=curves.ABS)
 class Abs(Operation):
     """https://onnx.ai/onnx/operators/onnx__Abs.html."""
 
 
-@operator(torch=elementwise(torch.neg), interval=exactly(torch.neg, increasing=False), overflow=False)
+@operator(torch=elementwise(torch.neg), interval=exactly(torch.neg, increasing=False), overflow=False, linear=Affine())
 class Neg(Operation):
     """https://onnx.ai/onnx/operators/onnx__Neg.html."""
 
@@ -107,7 +111,7 @@ class Max(Operation):
     """https://onnx.ai/onnx/operators/onnx__Max.html."""
 
 
-@operator(torch=variadic(torch.add), operands=("data",))
+@operator(torch=variadic(torch.add), operands=("data",), linear=Affine())
 class Sum(Operation):
     """https://onnx.ai/onnx/operators/onnx__Sum.html."""
 
@@ -117,6 +121,6 @@ def _mean(op: Operation, *data: Tensor) -> Tensor:
     return total / len(data)
 
 
-@operator(torch=_mean, operands=("data",))
+@operator(torch=_mean, operands=("data",), linear=Affine())
 class Mean(Operation):
     """https://onnx.ai/onnx/operators/onnx__Mean.html."""

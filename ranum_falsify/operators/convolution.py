@@ -7,6 +7,7 @@ from dnnv.nn.operations import Conv, ConvTranspose
 from torch import Tensor
 from torch.nn import functional
 
+from ranum_falsify.domain.linear_forms import Affine, contraction
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import ints
 from ranum_falsify.operators.windows import axes_of, pad_spatial, spatial
@@ -67,5 +68,5 @@ def _cuts(op: Operation, x: Tensor, fulls: list[int], strides: list[int], extra:
     return cuts
 
 
-operator(torch=_conv)(Conv)
-operator(torch=_conv_transpose)(ConvTranspose)
+operator(torch=_conv, linear=Affine(factors=("x", "w"), terms=contraction))(Conv)
+operator(torch=_conv_transpose, linear=Affine(factors=("x", "w"), terms=contraction))(ConvTranspose)

@@ -9,6 +9,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain import curves
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import constant_scalar, elementwise
 from ranum_falsify.validity import (
@@ -28,6 +29,7 @@ __all__ = ["Erf", "Exp", "Log", "Pow", "Sqrt"]
     torch=elementwise(torch.log),
     valid=[GreaterThan("x", 0.0, reason="logarithm of a non-positive number")],
     overflow=False,
+    linear=curves.LOG,
 )
 class Log(Operation):
     """https://onnx.ai/onnx/operators/onnx__Log.html."""
@@ -37,6 +39,7 @@ class Log(Operation):
     torch=elementwise(torch.exp),
     valid=[AtMost("x", log_of_largest, reason="exponential above the largest finite number", only_finite=True)],
     overflow=False,
+    linear=curves.EXP,
 )
 class Exp(Operation):
     """https://onnx.ai/onnx/operators/onnx__Exp.html."""
@@ -47,12 +50,13 @@ class Exp(Operation):
     valid=[AtLeast("x", 0.0, reason="square root of a negative number")],
     gradient_valid=[GreaterThan("x", 0.0, reason="derivative of the square root at zero")],
     overflow=False,
+    linear=curves.SQRT,
 )
 class Sqrt(Operation):
     """https://onnx.ai/onnx/operators/onnx__Sqrt.html."""
 
 
-@operator(torch=elementwise(torch.erf), overflow=False)
+@operator(torch=elementwise(torch.erf), overflow=False, linear=curves.ERF)
 class Erf(Operation):
     """https://onnx.ai/onnx/operators/onnx__Erf.html."""
 

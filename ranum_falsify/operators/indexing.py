@@ -15,6 +15,7 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Gather
 from torch import Tensor
 
+from ranum_falsify.domain.linear_forms import Affine
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.registry import operator
 from ranum_falsify.network.tensors import to_numpy
@@ -89,15 +90,15 @@ def _scatter_nd(op: Operation, x: Tensor, indices: Tensor, updates: Tensor) -> T
     return _scattered(rows, 0, flat, updates.reshape(flat.shape), op.reduction).reshape(x.shape)
 
 
-operator(torch=_gather, operands=("x", "indices"), overflow=False)(Gather)
+operator(torch=_gather, operands=("x", "indices"), overflow=False, linear=Affine(operands=("x",)))(Gather)
 
 
-@operator(torch=_gather_elements, operands=("x", "indices"), overflow=False)
+@operator(torch=_gather_elements, operands=("x", "indices"), overflow=False, linear=Affine(operands=("x",)))
 class GatherElements(Operation):
     """https://onnx.ai/onnx/operators/onnx__GatherElements.html."""
 
 
-@operator(torch=_gather_nd, operands=("x", "indices"), overflow=False)
+@operator(torch=_gather_nd, operands=("x", "indices"), overflow=False, linear=Affine(operands=("x",)))
 class GatherND(Operation):
     """https://onnx.ai/onnx/operators/onnx__GatherND.html."""
 

@@ -8,6 +8,7 @@ from dnnv.nn.operations import Gemm, MatMul
 from torch import Tensor
 from torch.nn import functional
 
+from ranum_falsify.domain.linear_forms import Affine, contraction
 from ranum_falsify.network.registry import operator
 
 __all__ = ["MatMulInteger", "spelled_out"]
@@ -55,8 +56,12 @@ def _matmul_integer(op: Operation, a: Tensor, b: Tensor, a_zero: Tensor | None, 
     return _product(left.to(torch.int32), right.to(torch.int32))
 
 
-operator(torch=lambda op, a, b: _product(a, b))(MatMul)
-operator(torch=_gemm, renamed={"transA": "transpose_a", "transB": "transpose_b"})(Gemm)
+operator(torch=lambda op, a, b: _product(a, b), linear=Affine(factors=("a", "b"), terms=contraction))(MatMul)
+operator(
+    torch=_gemm,
+    renamed={"transA": "transpose_a", "transB": "transpose_b"},
+    linear=Affine(factors=("a", "b"), terms=contraction),
+)(Gemm)
 
 
 @operator(torch=_matmul_integer, overflow=False)

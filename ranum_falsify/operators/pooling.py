@@ -12,6 +12,7 @@ from dnnv.nn.operations import AveragePool, GlobalAveragePool, MaxPool
 from torch import Tensor
 from torch.nn import functional
 
+from ranum_falsify.domain.linear_forms import Affine, pooling, summation
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import ints
 from ranum_falsify.operators.windows import Axis, axes_of, pad_spatial, spatial, windowed
@@ -134,8 +135,8 @@ def _norm_above_zero(op: Operation, operands: Operands) -> Tensor:
 _SMOOTH = Condition("norm of each window > 0", "derivative of the norm of zeros", _norm_above_zero)
 
 operator(torch=_max_pool, overflow=False)(MaxPool)
-operator(torch=_average_pool)(AveragePool)
-operator(torch=_global_average_pool)(GlobalAveragePool)
+operator(torch=_average_pool, linear=Affine(terms=pooling))(AveragePool)
+operator(torch=_global_average_pool, linear=Affine(terms=summation))(GlobalAveragePool)
 
 
 @operator(torch=_global_max_pool, overflow=False)

@@ -10,6 +10,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.linear_forms import Affine, summation
 from ranum_falsify.network.registry import TorchFunction, operator
 from ranum_falsify.operators.functions import ints
 from ranum_falsify.validity import Condition, GreaterThan, Operands
@@ -134,12 +135,12 @@ def _log_sum_margin(op: Operation, operands: Operands) -> Tensor:
     return torch.where(total <= 0, total - torch.finfo(total.dtype).tiny, total)
 
 
-@operator(torch=_reduced(_sum), static=("axes",))
+@operator(torch=_reduced(_sum), static=("axes",), linear=Affine(terms=summation))
 class ReduceSum(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceSum.html."""
 
 
-@operator(torch=_reduced(_mean), static=("axes",))
+@operator(torch=_reduced(_mean), static=("axes",), linear=Affine(terms=summation))
 class ReduceMean(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceMean.html."""
 

@@ -21,6 +21,7 @@ from dnnv.nn.operations import (
 )
 from torch import Tensor
 
+from ranum_falsify.domain.linear_forms import Affine
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import elementwise, ints
@@ -113,19 +114,19 @@ def _space_to_depth(op: Operation, x: Tensor) -> Tensor:
     return x.permute(order).reshape(n, c * b**2, h // b, w // b)
 
 
-operator(torch=elementwise(lambda x: x), overflow=False)(Identity)
-operator(torch=_reshape, operands=("x", "shape"), static=("shape",), overflow=False)(Reshape)
-operator(torch=_flatten, overflow=False)(Flatten)
-operator(torch=_unsqueeze, operands=("x", "axes"), static=("axes",), overflow=False)(Unsqueeze)
-operator(torch=_transpose, renamed={"perm": "permutation"}, overflow=False)(Transpose)
-operator(torch=_expand, operands=("x", "shape"), static=("shape",), overflow=False)(Expand)
-operator(torch=_tile, operands=("x", "repeats"), static=("repeats",), overflow=False)(Tile)
-operator(torch=_concat, operands=("x",), overflow=False)(Concat)
-operator(torch=_split, operands=("x", "split"), static=("split",), overflow=False)(Split)
+operator(torch=elementwise(lambda x: x), overflow=False, linear=Affine())(Identity)
+operator(torch=_reshape, operands=("x", "shape"), static=("shape",), overflow=False, linear=Affine())(Reshape)
+operator(torch=_flatten, overflow=False, linear=Affine())(Flatten)
+operator(torch=_unsqueeze, operands=("x", "axes"), static=("axes",), overflow=False, linear=Affine())(Unsqueeze)
+operator(torch=_transpose, renamed={"perm": "permutation"}, overflow=False, linear=Affine())(Transpose)
+operator(torch=_expand, operands=("x", "shape"), static=("shape",), overflow=False, linear=Affine())(Expand)
+operator(torch=_tile, operands=("x", "repeats"), static=("repeats",), overflow=False, linear=Affine())(Tile)
+operator(torch=_concat, operands=("x",), overflow=False, linear=Affine())(Concat)
+operator(torch=_split, operands=("x", "split"), static=("split",), overflow=False, linear=Affine())(Split)
 operator(torch=_shape, shape_only=True, overflow=False)(Shape)
 
 
-@operator(torch=_squeeze, operands=("x", "axes"), static=("axes",), overflow=False)
+@operator(torch=_squeeze, operands=("x", "axes"), static=("axes",), overflow=False, linear=Affine())
 class Squeeze(Operation):
     """https://onnx.ai/onnx/operators/onnx__Squeeze.html."""
 
@@ -135,11 +136,11 @@ class Size(Operation):
     """https://onnx.ai/onnx/operators/onnx__Size.html."""
 
 
-@operator(torch=_depth_to_space, overflow=False)
+@operator(torch=_depth_to_space, overflow=False, linear=Affine())
 class DepthToSpace(Operation):
     """https://onnx.ai/onnx/operators/onnx__DepthToSpace.html."""
 
 
-@operator(torch=_space_to_depth, overflow=False)
+@operator(torch=_space_to_depth, overflow=False, linear=Affine())
 class SpaceToDepth(Operation):
     """https://onnx.ai/onnx/operators/onnx__SpaceToDepth.html."""

@@ -12,6 +12,7 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Pad, Slice
 from torch import Tensor
 
+from ranum_falsify.domain.linear_forms import Affine
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import ints
@@ -49,6 +50,7 @@ operator(
     operands=("x", "starts", "ends", "axes", "steps"),
     static=("starts", "ends", "axes", "steps"),
     overflow=False,
+    linear=Affine(),
 )(Slice)
 
 
@@ -99,6 +101,7 @@ operator(
     renamed={"value": "constant_value", "paddings": "pads"},
     static=("pads", "constant_value", "axes"),
     overflow=False,
+    linear=Affine(),
 )(Pad)
 
 
@@ -113,7 +116,7 @@ def _center_crop_pad(op: Operation, x: Tensor, shape: np.ndarray) -> Tensor:
     return _constant_pad(x, before, after, 0)
 
 
-@operator(torch=_center_crop_pad, operands=("x", "shape"), static=("shape",), overflow=False)
+@operator(torch=_center_crop_pad, operands=("x", "shape"), static=("shape",), overflow=False, linear=Affine())
 class CenterCropPad(Operation):
     """https://onnx.ai/onnx/operators/onnx__CenterCropPad.html."""
 
@@ -125,7 +128,7 @@ def _trilu(op: Operation, x: Tensor, k: np.ndarray | None) -> Tensor:
     return torch.triu(x, diagonal) if op.upper else torch.tril(x, diagonal)
 
 
-@operator(torch=_trilu, operands=("x", "k"), static=("k",), overflow=False)
+@operator(torch=_trilu, operands=("x", "k"), static=("k",), overflow=False, linear=Affine())
 class Trilu(Operation):
     """https://onnx.ai/onnx/operators/onnx__Trilu.html."""
 
@@ -154,6 +157,6 @@ def _reverse_sequence(op: Operation, x: Tensor, sequence_lens: Tensor) -> Tensor
     return torch.gather(x, op.time_axis, index.expand(x.shape))
 
 
-@operator(torch=_reverse_sequence, operands=("x", "sequence_lens"), overflow=False)
+@operator(torch=_reverse_sequence, operands=("x", "sequence_lens"), overflow=False, linear=Affine(operands=("x",)))
 class ReverseSequence(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReverseSequence.html."""

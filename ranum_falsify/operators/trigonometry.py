@@ -8,22 +8,28 @@ import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import Atan, Tanh
 
+from ranum_falsify.domain import curves
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import elementwise
 from ranum_falsify.validity import AtLeast, AtMost, GreaterThan, LessThan, NotInfinite, largest
 
 __all__ = ["Acos", "Acosh", "Asin", "Asinh", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan"]
 
-operator(torch=elementwise(torch.atan), overflow=False)(Atan)
-operator(torch=elementwise(torch.tanh), overflow=False)(Tanh)
+operator(torch=elementwise(torch.atan), overflow=False, linear=curves.ATAN)(Atan)
+operator(torch=elementwise(torch.tanh), overflow=False, linear=curves.TANH)(Tanh)
 
 
-@operator(torch=elementwise(torch.sin), valid=[NotInfinite("x", "sine of infinity")], overflow=False)
+@operator(torch=elementwise(torch.sin), valid=[NotInfinite("x", "sine of infinity")], overflow=False, linear=curves.SIN)
 class Sin(Operation):
     """https://onnx.ai/onnx/operators/onnx__Sin.html."""
 
 
-@operator(torch=elementwise(torch.cos), valid=[NotInfinite("x", "cosine of infinity")], overflow=False)
+@operator(
+    torch=elementwise(torch.cos),
+    valid=[NotInfinite("x", "cosine of infinity")],
+    overflow=False,
+    linear=curves.COS,
+)
 class Cos(Operation):
     """https://onnx.ai/onnx/operators/onnx__Cos.html."""
 
@@ -84,17 +90,17 @@ _HYPERBOLIC = (
 )
 
 
-@operator(torch=elementwise(torch.sinh), valid=_HYPERBOLIC, overflow=False)
+@operator(torch=elementwise(torch.sinh), valid=_HYPERBOLIC, overflow=False, linear=curves.SINH)
 class Sinh(Operation):
     """https://onnx.ai/onnx/operators/onnx__Sinh.html."""
 
 
-@operator(torch=elementwise(torch.cosh), valid=_HYPERBOLIC, overflow=False)
+@operator(torch=elementwise(torch.cosh), valid=_HYPERBOLIC, overflow=False, linear=curves.COSH)
 class Cosh(Operation):
     """https://onnx.ai/onnx/operators/onnx__Cosh.html."""
 
 
-@operator(torch=elementwise(torch.asinh), overflow=False)
+@operator(torch=elementwise(torch.asinh), overflow=False, linear=curves.ASINH)
 class Asinh(Operation):
     """https://onnx.ai/onnx/operators/onnx__Asinh.html."""
 
