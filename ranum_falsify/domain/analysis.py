@@ -171,10 +171,10 @@ class IntervalAnalysis(OperationVisitor):
             return None
         site = self._site(operation)
         rule = spec_of(operation).interval
-        if rule is None:
-            return unknown(site)
         if not is_infinity_aware(rule) and any(isinstance(x, Interval) and x.may_be_infinite for x in operands):
             return tuple(_anything(y) for y in unknown(site))
+        if rule is None:
+            return unknown(site)
         result = rule(site, *operands)
         outputs = result if isinstance(result, tuple) else (result,)
         for output in outputs:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -44,7 +45,7 @@ def infinity_aware(rule: IntervalRule) -> IntervalRule:
     return rule
 
 
-def is_infinity_aware(rule: IntervalRule) -> bool:
+def is_infinity_aware(rule: IntervalRule | None) -> bool:
     """Tell whether a rule is marked by :func:`infinity_aware`."""
     return bool(getattr(rule, _AWARE, False))
 
@@ -182,8 +183,9 @@ def moving(function: Callable[..., Tensor]) -> IntervalRule:
 
 
 def unknown(site: Site) -> tuple[Interval, ...]:
-    """Return bounds that say nothing: every finite value of each output's dtype."""
-    return tuple(_none() if d is None else Interval.top(tuple(d.shape), torch_dtype(d.dtype)) for d in site.details)
+    """Return bounds that say nothing: every value of each output's dtype, and perhaps an overflow or NaN."""
+    tops = (_none() if d is None else Interval.top(tuple(d.shape), torch_dtype(d.dtype)) for d in site.details)
+    return tuple(replace(y, nan=True, overflows=True) if y.is_floating else y for y in tops)
 
 
 def _none() -> Interval:
