@@ -85,10 +85,11 @@ class Interval:
         full = stored if shape is None else shape
         if len(stored) < len(full):
             stored = (*(1,) * (len(full) - len(stored)), *stored)
+        known = upper is lower
         if lower.shape != stored:
             lower = lower.expand(stored)
-        if upper.shape != stored:
-            upper = upper.expand(stored)
+        if known or upper.shape != stored:
+            upper = lower if known else upper.expand(stored)
         return cls(lower, upper, tuple(full), nan)
 
     @classmethod
