@@ -1,18 +1,19 @@
 """How far the kernels of each runtime stray from the functions that they approximate.
 
-Measured by `scripts/measure_kernels.py`.
+`scripts/measure_kernels.py` measures; its table stands in :mod:`ranum_falsify.domain.kernel_table`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 
 import torch
 
-__all__ = ["EXACT", "RUNTIMES", "Envelope", "Runtime", "envelope"]
+from ranum_falsify.domain.kernel_table import MEASURED, VERSIONS
+
+__all__ = ["EXACT", "RUNTIMES", "VERSIONS", "Envelope", "Runtime", "envelope"]
 
 Runtime = str
 RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torch", "exact")
@@ -23,17 +24,21 @@ RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torch", "exact")
 class Envelope:
     """Where a kernel's results lie around the value f of the function: |result - f| <= relative * |f| + absolute.
 
+    Results below the smallest normal number may be 0 besides.
+
     Attributes:
         relative: Relative error.
         absolute: Absolute error.
         lowest: No result lies below it.
         highest: No result lies above it.
+        keeps_sign: No result has the other sign than f, and where f is 0, so is the result.
     """
 
     relative: float
     absolute: float = 0.0
     lowest: float = -math.inf
     highest: float = math.inf
+    keeps_sign: bool = True
 
     def union(self, other: Envelope) -> Envelope:
         """Return the envelope of both kernels."""
@@ -42,25 +47,29 @@ class Envelope:
             max(self.absolute, other.absolute),
             min(self.lowest, other.lowest),
             max(self.highest, other.highest),
+            self.keeps_sign and other.keeps_sign,
         )
 
 
 EXACT = Envelope(0.0)
 """A function that every runtime computes exactly, or rounds correctly."""
 
-_ENVELOPES: dict[tuple[str, Runtime], Envelope] = {}
-
 
 @cache
-def envelope(function: str, dtype: torch.dtype, runtimes: Iterable[Runtime]) -> Envelope:
+def envelope(function: str, dtype: torch.dtype, runtimes: tuple[Runtime, ...]) -> Envelope:
     """Return the envelope of a function's kernels.
 
     Args:
-        function: ONNX name of the operator.
+        function: Name in the table: that of the ONNX operator, or `Gelu tanh`.
         dtype: Element type of the operand.
-        runtimes: Runtimes to cover.
+        runtimes: Runtimes to cover.  One that was not measured for the type, having no kernel for it, is taken for
+            the others.
 
     Raises:
         KeyError: The function was not measured.
     """
-    raise KeyError(function)
+    rows = {runtime: Envelope(*row) for runtime, row in MEASURED[function][str(dtype).removeprefix("torch.")].items()}
+    lowest, highest = max(e.lowest for e in rows.values()), min(e.highest for e in rows.values())
+    known = rows | {"exact": Envelope(0.0, lowest=lowest, highest=highest)}
+    chosen = [known[runtime] for runtime in runtimes if runtime in known]
+    return reduce(Envelope.union, chosen or rows.values())

@@ -14,7 +14,7 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels import EXACT, Envelope
 
-__all__ = ["flushed", "gamma", "outward", "tiny", "unit"]
+__all__ = ["flushed", "gamma", "outward", "rounded", "tiny", "unit"]
 
 _DOUBLE_ULPS = 4
 """How far, in units in the last place, float64 functions of torch may err; their documentation says 1."""
@@ -69,6 +69,11 @@ def outward(
     return flushed(Interval(_cast(low, dtype, -math.inf), _cast(high, dtype, math.inf), shape))
 
 
+def rounded(lower: Tensor, upper: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
+    """Return bounds of a dtype around results whose own bounds are known exactly, in float64."""
+    return flushed(Interval.of(_cast(lower, dtype, -math.inf), _cast(upper, dtype, math.inf), shape))
+
+
 def _strayed(values: Tensor, envelope: Envelope, direction: float, dtype: torch.dtype) -> Tensor:
     own = _DOUBLE_ULPS * unit(torch.float64)
     relative = envelope.relative + own
@@ -77,6 +82,9 @@ def _strayed(values: Tensor, envelope: Envelope, direction: float, dtype: torch.
     # An infinite value strays nowhere; infinity minus infinity would be NaN.
     error = torch.where(values.isinf(), 0.0, values.abs() * relative + envelope.absolute)
     moved = torch.where(values == 0, values + direction * envelope.absolute, values + direction * error)
+    if envelope.absolute and envelope.keeps_sign:
+        moved = torch.where(values >= 0, moved.clamp(min=0), moved)
+        moved = torch.where(values <= 0, moved.clamp(max=0), moved)
     return moved.clamp(envelope.lowest, envelope.highest)
 
 

@@ -1,0 +1,91 @@
+"""Functions of rows: Softmax and LogSoftmax on random rows of many kinds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernellib.functions import Function
+from kernellib.record import Record
+from kernellib.runners import runners
+
+__all__ = ["ROW_FUNCTIONS", "RowFunction", "measure_rows"]
+
+_ROUNDS = 400
+_LENGTHS = (1, 2, 3, 5, 8, 17, 64, 100, 1000, 4096)
+
+
+Row = np.ndarray[Any, np.dtype[np.longdouble]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowFunction:
+    """A function of the rows of a matrix, on NumPy's widest floats."""
+
+    key: str
+    reference: Callable[[Row], Row]
+    infimum: float
+    supremum: float
+    tolerated: float
+
+
+def _softmax(x: Row) -> Row:
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    return np.asarray(powers / powers.sum(-1, keepdims=True))
+
+
+def _log_softmax(x: Row) -> Row:
+    gaps = x - x.max(-1, keepdims=True)
+    # The sum without its greatest term, which is 1: where the others are tiny, 1 + x - 1 would lose them.
+    powers = np.exp(gaps)
+    np.put_along_axis(powers, gaps.argmax(-1)[..., None], 0, -1)
+    return np.asarray(gaps - np.log1p(powers.sum(-1, keepdims=True)))
+
+
+ROW_FUNCTIONS = (
+    RowFunction(key="Softmax", reference=_softmax, infimum=0.0, supremum=1.0, tolerated=1024),
+    RowFunction(key="LogSoftmax", reference=_log_softmax, infimum=-math.inf, supremum=0.0, tolerated=32),
+)
+
+
+def measure_rows(function: RowFunction) -> dict[tuple[str, torch.dtype, str], Record]:
+    """Measure a function on rows of a length up to 4096, in every element type and runtime."""
+    torch.set_num_threads(1)
+    found = {}
+    single = Function(key=function.key, reference=torch.abs, precise=abs)
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+        rng = np.random.default_rng(0)
+        ways = runners(single, dtype, rank=2)
+        records = {r: Record(dtype, function.infimum, function.supremum, tolerated=function.tolerated) for r in ways}
+        for _ in range(_ROUNDS if dtype is torch.float32 else _ROUNDS // 4):
+            x = torch.from_numpy(_rows(rng)).to(dtype)
+            value = function.reference(x.double().numpy().astype(np.longdouble)).reshape(-1)
+            near = torch.from_numpy(value.astype(np.float64))
+            for runtime, record in records.items():
+                for run in ways[runtime].values():
+                    result = run(x).reshape(-1)
+                    error = np.abs(result.double().numpy() - value).astype(np.float64)
+                    record.add(x.reshape(-1), result, near, torch.from_numpy(error))
+        found |= {(function.key, dtype, runtime): record for runtime, record in records.items()}
+    return found
+
+
+def _rows(rng: np.random.Generator) -> np.ndarray:
+    """Return rows of one length: of one spread, of two levels, or with one element that stands out."""
+    length = int(rng.choice(_LENGTHS))
+    count = max(1, 4096 // length)
+    spread = 2.0 ** rng.uniform(-20, 8)
+    x = rng.standard_normal((count, length)) * spread
+    kind = rng.integers(4)
+    if kind == 1:
+        x = np.where(rng.random(x.shape) < 0.5, 0.0, -spread)
+    elif kind == 2:
+        x[:, rng.integers(length)] += rng.uniform(0, 100)
+    elif kind == 3:
+        x = rng.uniform(-100, 0, x.shape)
+    return np.asarray(x + rng.choice((0.0, 0.0, 10.0, -1000.0)))
