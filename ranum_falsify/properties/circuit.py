@@ -9,24 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ranum_falsify.properties.columns import Columns
-from ranum_falsify.properties.differences import Differences, flattened
-from ranum_falsify.properties.formula import Comparison, Formula, Goal, Junction, Kind, Truth
+from ranum_falsify.properties.formula import Comparison, Formula, Goal, Junction, Kind
 from ranum_falsify.properties.frame import Frame
-from ranum_falsify.properties.terms import Arg, Const, Elementwise, Gather, Term
+from ranum_falsify.properties.leaves import EPS, ComparisonLeaf, GoalLeaf, Leaf, TruthLeaf, arg_equality
+from ranum_falsify.properties.terms import Const, Gather, Term
 
-__all__ = ["EPS", "Circuit"]
-
-EPS = 5e-324
-_LARGEST = float(np.finfo(np.float64).max)
-
+__all__ = ["Circuit"]
 
 Hinge = Callable[[Tensor], Tensor]
+
+
+class Batched(Protocol):
+    """What evaluates a circuit: a batch of points or of boxes on a device."""
+
+    @property
+    def batch(self) -> int:
+        """Number of points."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where they are."""
 
 
 class Circuit:
@@ -35,7 +44,7 @@ class Circuit:
     def __init__(self, roots: Sequence[Formula]) -> None:
         builder = _Builder()
         wires = [builder.wire(root) for root in roots]
-        self._leaves = builder.leaves()
+        self.leaves: Sequence[Leaf] = builder.leaves()
         self._layers = builder.layers()
         columns = np.concatenate([np.empty(0, np.int64), *(builder.positions(wire) for wire in wires)])
         self._roots = Columns(columns)
@@ -47,7 +56,7 @@ class Circuit:
 
     def margins(self, frame: Frame) -> Tensor:
         """Return the roots' margins `(batch, roots)`, differentiable."""
-        return self._through([leaf.margins(frame) for leaf in self._leaves], frame)
+        return self.through([leaf.margins(frame) for leaf in self.leaves], frame)
 
     def losses(self, frame: Frame, *, quick: bool = False) -> tuple[Tensor, Tensor]:
         """Return the roots' margins, without gradient, and losses, both `(batch, roots)`.
@@ -61,11 +70,11 @@ class Circuit:
                 along the plain path they hold exactly too, since EPS, NaN and equal infinities change no such sign.
         """
         if quick:
-            leaves = [leaf.quick(frame) for leaf in self._leaves]
-            plain = self._through(leaves, frame, torch.relu)
+            leaves = [leaf.quick(frame) for leaf in self.leaves]
+            plain = self.through(leaves, frame, torch.relu)
             if bool((plain > 0).all()):
-                return self._through([leaf.detach() for leaf in leaves], frame), plain
-        plain = self._through([leaf.plain(frame) for leaf in self._leaves], frame, _hinge)
+                return self.through([leaf.detach() for leaf in leaves], frame), plain
+        plain = self.through([leaf.plain(frame) for leaf in self.leaves], frame, _hinge)
         # At a margin of 0 the clause still holds, and its gradient is needed.
         plain = plain + torch.finfo(plain.dtype).tiny
         with torch.no_grad():
@@ -75,8 +84,11 @@ class Circuit:
             target = exact + EPS
         return exact, torch.where(agree, plain, target)
 
-    def _through(self, parts: list[Tensor], frame: Frame, hinge: Hinge | None = None) -> Tensor:
-        """Return the roots' values from those of the leaves; disjunctions are sums of hinges, or maxima without."""
+    def through(self, parts: list[Tensor], frame: Batched, hinge: Hinge | None = None) -> Tensor:
+        """Return the roots' values `(batch, roots)` from those of the leaves, `(batch or 1, elements)` each.
+
+        Disjunctions are sums of hinges, or maxima without; then the roots rise with the leaves.
+        """
         parts = [part if part.shape[0] == frame.batch else part.expand(frame.batch, -1) for part in parts]
         if not parts:
             parts = [torch.zeros(frame.batch, 0, dtype=torch.float64, device=frame.device)]
@@ -108,127 +120,6 @@ class _Step:
 def _hinge(parts: Tensor) -> Tensor:
     """Return the positive parts; unlike that of `relu`, the gradient at 0 is 1, and it is needed there."""
     return parts.clamp_min(0)
-
-
-# ------------------------------------------------------------------------------------------------- comparisons
-
-
-class _Leaf:
-    """Margins of the elements of comparisons of one kind between two terms."""
-
-    def __init__(self, kind: Kind, negated: bool, left: Term, right: Term) -> None:
-        self.kind = kind
-        self.negated = negated
-        self.size = int(np.prod(np.broadcast_shapes(left.shape, right.shape)))
-        self.arg = _arg_equality(kind, left, right)
-        self.left, self.right = left, right
-        # The sign is chosen so that the last operation is the strict one's subtraction of EPS.
-        self.first, self.second = (left, right) if negated and kind != "==" else (right, left)
-        self.both_vary = not isinstance(left, Const) and not isinstance(right, Const)
-        self.difference = Elementwise("-", torch.sub, self.first, self.second)
-        self.same = Elementwise("same", torch.eq, self.first, self.second)
-        self.product = Differences.of(self.first, self.second)
-        self.strict = (kind == "<") != negated
-
-    def plain(self, frame: Frame) -> Tensor:
-        """Return the margins but for EPS, NaN and infinities."""
-        if self.arg is not None:
-            margin = flattened(self.arg.margins(frame))
-            return -margin if self.negated else margin
-        return self._signed(flattened(frame.value(self.difference)))
-
-    def quick(self, frame: Frame) -> Tensor:
-        """Return `plain` by fewer operations, with NaN where any element compared is infinite or NaN."""
-        return self.plain(frame) if self.product is None else self._signed(self.product.compute(frame))
-
-    def _signed(self, difference: Tensor) -> Tensor:
-        if self.kind != "==":
-            return difference
-        return difference.abs() if self.negated else -difference.abs()
-
-    def margins(self, frame: Frame) -> Tensor:
-        margin = self.plain(frame)
-        if self.arg is not None:
-            return margin - EPS if self.negated else margin
-        if self.both_vary:
-            # Infinity equals itself, but their difference is NaN.
-            margin = torch.where(flattened(frame.value(self.same)), 0.0, margin)
-        if self.strict:
-            margin = margin - EPS
-        return margin.nan_to_num(nan=torch.inf if self.negated else -torch.inf, posinf=torch.inf, neginf=-torch.inf)
-
-
-@dataclass(frozen=True, eq=False)
-class _ArgEquality:
-    """`argmax(a) == c`, or two argmax: how far the score at c is above the best other one."""
-
-    arg: Arg
-    other: Term
-
-    def margins(self, frame: Frame) -> Tensor:
-        index, other = self.arg.compute(frame), frame.value(self.other)
-        margin = _lead(self.arg, frame, other)
-        if isinstance(self.other, Arg):
-            margin = torch.minimum(margin, _lead(self.other, frame, index))
-        margin = torch.where(index == other, margin.clamp_min(0), (margin - EPS).clamp_max(-EPS))
-        return margin.nan_to_num(nan=-torch.inf)
-
-
-def _lead(arg: Arg, frame: Frame, index: Tensor) -> Tensor:
-    """Return the score at `index` less the highest other score, both without NaN; -1 for an impossible index."""
-    scores = arg.scores(frame).nan_to_num(nan=_LARGEST, posinf=_LARGEST, neginf=-_LARGEST)
-    index = torch.broadcast_to(index, scores.shape[:-1])
-    chosen = index.nan_to_num(nan=0).round().clamp(0, arg.choices - 1).to(torch.int64)[..., None]
-    others = scores.scatter(-1, chosen, -torch.inf).amax(-1)
-    lead = scores.gather(-1, chosen)[..., 0] - others
-    return torch.where(index == chosen[..., 0], lead, torch.full_like(lead, -1.0))
-
-
-def _arg_equality(kind: Kind, left: Term, right: Term) -> _ArgEquality | None:
-    if kind != "==" or left.shape != right.shape:
-        return None
-    if isinstance(left, Arg):
-        return _ArgEquality(left, right)
-    return _ArgEquality(right, left) if isinstance(right, Arg) else None
-
-
-class _GoalLeaf:
-    """Margin of one validity goal."""
-
-    size = 1
-
-    def __init__(self, goal: Goal) -> None:
-        self.goal = goal
-
-    def margins(self, frame: Frame) -> Tensor:
-        margin = self.plain(frame).nan_to_num(
-            nan=torch.inf if self.goal.negated else -torch.inf, posinf=torch.inf, neginf=-torch.inf
-        )
-        return margin - EPS if self.goal.negated else margin
-
-    def quick(self, frame: Frame) -> Tensor:
-        """Return `plain`."""
-        return self.plain(frame)
-
-    def plain(self, frame: Frame) -> Tensor:
-        """Return the margin but for EPS and NaN."""
-        margin = frame.validity(self.goal.goal)[:, None]
-        return -margin if self.goal.negated else margin
-
-
-class _TruthLeaf:
-    """Margin of a formula that is known."""
-
-    size = 1
-
-    def __init__(self, truth: Truth) -> None:
-        self.truth = truth
-
-    def margins(self, frame: Frame) -> Tensor:
-        sign = 1.0 if self.truth.value else -1.0
-        return torch.full((frame.batch, 1), sign, dtype=torch.float64, device=frame.device)
-
-    plain = quick = margins
 
 
 # ---------------------------------------------------------------------------------------------------- building
@@ -275,7 +166,7 @@ class _Builder:
         self._groups: dict[_Key, list[Comparison]] = {}
         self._group_sizes: dict[_Key, int] = {}
         self._offsets: dict[_Key, int] = {}
-        self._singles: list[_GoalLeaf | _TruthLeaf] = []
+        self._singles: list[GoalLeaf | TruthLeaf] = []
         self._junctions: list[tuple[bool, list[_Wire]]] = []
         self._junction_positions: dict[int, int] = {}
         self.size = 0
@@ -291,7 +182,7 @@ class _Builder:
                 for part in formula.parts
             ]
             return self._add(formula.any, parts)
-        self._singles.append(_GoalLeaf(formula) if isinstance(formula, Goal) else _TruthLeaf(formula))
+        self._singles.append(GoalLeaf(formula) if isinstance(formula, Goal) else TruthLeaf(formula))
         return _Single(len(self._singles) - 1)
 
     def _add(self, any_: bool, parts: list[_Wire]) -> _Joined:
@@ -300,20 +191,20 @@ class _Builder:
 
     def _elements(self, comparison: Comparison) -> _Elements:
         left, right = comparison.left, comparison.right
-        unique = id(comparison) if _arg_equality(comparison.kind, left, right) else _source(left)
+        unique = id(comparison) if arg_equality(comparison.kind, left, right) else _source(left)
         key = (comparison.kind, comparison.negated, unique, _source(right))
         self._groups.setdefault(key, []).append(comparison)
         start = self._group_sizes.get(key, 0)
         self._group_sizes[key] = start + _size(comparison)
         return _Elements(key, start, self._group_sizes[key])
 
-    def leaves(self) -> list[_Leaf | _GoalLeaf | _TruthLeaf]:
+    def leaves(self) -> list[Leaf]:
         """Return the leaves; their margins stand side by side in this order."""
         offset = 0
         for key, size in self._group_sizes.items():
             self._offsets[key] = offset
             offset += size
-        groups = [_Leaf(key[0], key[1], *_merged(members)) for key, members in self._groups.items()]
+        groups = [ComparisonLeaf(key[0], key[1], *_merged(members)) for key, members in self._groups.items()]
         return [*groups, *self._singles]
 
     def layers(self) -> list[list[_Step]]:
