@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import LogSoftmax, Softmax
 from torch import Tensor
 
+from ranum_falsify.domain.softmax import hardmax, has_finite_sections, log_softmax, softmax
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import flattened_before
 from ranum_falsify.validity import Condition, Operands
@@ -16,6 +18,13 @@ from ranum_falsify.validity import Condition, Operands
 __all__ = ["Hardmax"]
 
 _ONE_AXIS = 13
+
+
+def _dims(op: Operation, rank: int) -> Sequence[int]:
+    """Return the dimensions that are normalised over."""
+    if not rank:
+        return ()
+    return (op.axis,) if op.version >= _ONE_AXIS else range(op.axis % rank, rank)
 
 
 def _presence(x: Tensor, dim: int) -> Tensor:
@@ -42,11 +51,19 @@ _SOME_FINITE = Condition(
     "softmax of a row of infinities",
     margin_of=_row_margin,
     needs_infinity=True,
+    holds_of=has_finite_sections(_dims),
 )
 
-operator(torch=flattened_before(_ONE_AXIS, torch.softmax), valid=[_SOME_FINITE], overflow=False)(Softmax)
+operator(
+    torch=flattened_before(_ONE_AXIS, torch.softmax),
+    interval=softmax(_dims),
+    valid=[_SOME_FINITE],
+    overflow=False,
+)(Softmax)
 # The difference to the largest element of the row may overflow.
-operator(torch=flattened_before(_ONE_AXIS, torch.log_softmax), valid=[_SOME_FINITE])(LogSoftmax)
+operator(torch=flattened_before(_ONE_AXIS, torch.log_softmax), interval=log_softmax(_dims), valid=[_SOME_FINITE])(
+    LogSoftmax
+)
 
 
 def _hardmax(x: Tensor, dim: int) -> Tensor:
@@ -57,6 +74,6 @@ def _hardmax(x: Tensor, dim: int) -> Tensor:
     return (positions == largest).to(x.dtype)
 
 
-@operator(torch=flattened_before(_ONE_AXIS, _hardmax), overflow=False)
+@operator(torch=flattened_before(_ONE_AXIS, _hardmax), interval=hardmax(_dims), overflow=False)
 class Hardmax(Operation):
     """https://onnx.ai/onnx/operators/onnx__Hardmax.html."""

@@ -1,0 +1,163 @@
+"""Normalised exponentials: each element is exact in real numbers, with itself at one end and the others at theirs.
+
+With lse the logarithm of the sum of all exponentials, Softmax is e^(x_i - lse) = 1 / (1 + sum of e^(x_j - x_i) over
+j != i).  It rises with x_i and falls with every other x_j.  Kernels compute e^(x_i - max) / sum.  Rounding the difference errs
+by u |x_i - max| <= u |x_i - lse|, a relative error of the exponential; in the sum these errors weigh the mean of
+|x_j - max|, at most the entropy ln n.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.kernels import Envelope
+from ranum_falsify.domain.rounding import outward, unit
+from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.sections import Sections, sections, sum_error
+from ranum_falsify.domain.site import IntervalRule, Site
+
+__all__ = ["hardmax", "has_finite_sections", "log_softmax", "log_softmax_along", "softmax"]
+
+Dims = Callable[[Operation, int], Sequence[int]]
+"""`dims(op, rank)`: the dimensions that an operator normalises over."""
+
+_STEPS = 8
+"""Roundings besides those of the sum: exponential, quotient, and what fusions and half precision add."""
+
+
+_PROBABILITY = Envelope(0.0, lowest=0.0, highest=1.0)
+_LOG_PROBABILITY = Envelope(0.0, highest=0.0)
+"""Kernels divide by a sum that one of its terms, e^0, makes 1 or more; no result passes 1."""
+
+
+def softmax(dims: Dims) -> IntervalRule:
+    """Return the rule of `Softmax` over some dimensions."""
+
+    def rule(site: Site, x: Interval) -> Interval:
+        if not x.size:
+            return _empty(x)
+        rows = sections(x, dims(site.op, len(x.shape)))
+        low, high = _log_probabilities(rows)
+        error = _error(rows, site.envelope("Exp"))
+        u = 2 * unit(x.dtype)
+        low, high = (low * (1 + u) - error).exp(), (high * (1 - u) + error).clamp(max=0).exp()
+        return outward(rows.restored(low), rows.restored(high), x.dtype, x.shape, _PROBABILITY)
+
+    return infinity_aware(rule)
+
+
+def log_softmax(dims: Dims) -> IntervalRule:
+    """Return the rule of `LogSoftmax` over some dimensions."""
+
+    def rule(site: Site, x: Interval) -> Interval:
+        along = dims(site.op, len(x.shape))
+        return replace(log_softmax_along(site, x, along), nan=not _has_finite_sections(x, along))
+
+    return infinity_aware(rule)
+
+
+def log_softmax_along(site: Site, x: Interval, dims: Sequence[int]) -> Interval:
+    """Return bounds of the logarithm of the softmax over given dimensions."""
+    if not x.size:
+        return _empty(x)
+    rows = sections(x, dims)
+    low, high = _log_probabilities(rows)
+    kernel = site.envelope("Log")
+    error = _error(rows, site.envelope("Exp")) + 2 * kernel.relative * math.log(rows.size) + 2 * kernel.absolute
+    u = 4 * unit(x.dtype)
+    # The greatest sum of exponentials that kernels see is 1 or more, so that no result is positive.
+    high = torch.where(high.isinf(), high, (high * (1 - u) + error).clamp(max=0))
+    return outward(rows.restored(low * (1 + u) - error), rows.restored(high), x.dtype, x.shape, _LOG_PROBABILITY)
+
+
+def hardmax(dims: Dims) -> IntervalRule:
+    """Return the rule of `Hardmax`, 1 at a greatest element and 0 elsewhere."""
+
+    def rule(site: Site, x: Interval) -> Interval:
+        if not x.size:
+            return _empty(x)
+        rows = sections(x, dims(site.op, len(x.shape)))
+        least = rows.lower.amax(-1, keepdim=True)
+        low, high = torch.zeros_like(rows.lower), (rows.upper >= least).double()
+        if rows.copies == 1:
+            others = _greatest_other(rows.upper)
+            low = (rows.lower > others).double()
+        return outward(rows.restored(low), rows.restored(high), x.dtype, x.shape)
+
+    return infinity_aware(rule)
+
+
+def has_finite_sections(dims: Dims) -> Callable[[Operation, Mapping[str, Interval]], bool]:
+    """Return the proof that no section of the operand `x` is all -Inf or has +Inf."""
+
+    def holds(op: Operation, operands: Mapping[str, Interval]) -> bool:
+        x = operands["x"]
+        return _has_finite_sections(x, dims(op, len(x.shape)))
+
+    return holds
+
+
+def _has_finite_sections(x: Interval, dims: Sequence[int]) -> bool:
+    if not x.may_be_infinite:
+        return True
+    if bool((x.upper == math.inf).any()):
+        return False
+    return bool((sections(x, dims).lower.amax(-1) > -math.inf).all())
+
+
+def _empty(x: Interval) -> Interval:
+    return Interval.filled(0, 0, x.shape, x.dtype)
+
+
+def _error(rows: Sections, kernel: Envelope) -> float:
+    """Return the error of a logarithm of a probability that does not depend on the probability."""
+    count = math.log(rows.size)
+    return sum_error(rows.size, rows.dtype, _STEPS) + 2 * unit(rows.dtype) * count + 2 * kernel.relative
+
+
+def _log_probabilities(rows: Sections) -> tuple[Tensor, Tensor]:
+    """Return least and greatest logarithms of the softmax in real numbers; -Inf for elements that are."""
+    return _log_probability(rows.lower, rows.upper, rows.copies), _log_probability(rows.upper, rows.lower, rows.copies)
+
+
+def _log_probability(x: Tensor, others: Tensor, copies: int) -> Tensor:
+    """Return ln softmax of each element of x with the rest of its section taken from `others`."""
+    reference, logarithm = _sum_of_others(others, copies)
+    # Differences first: a large reference would absorb the logarithm.
+    gap = (reference - x) + logarithm
+    return torch.where(x == -math.inf, -math.inf, -torch.logaddexp(torch.zeros_like(gap), gap))
+
+
+def _sum_of_others(x: Tensor, copies: int) -> tuple[Tensor, Tensor]:
+    """Return for each element a reference m and ln of the sum of e^(other - m) over the others of its section.
+
+    The sum of all less the element's own share cancels for the greatest element alone, which is done by itself.
+    """
+    greatest = _finite(x.amax(-1, keepdim=True))
+    powers = (x - greatest).exp()
+    total = powers.sum(-1, keepdim=True) * copies
+    if copies > 1:
+        return greatest, (total - powers).log()
+    top = x.argmax(-1, keepdim=True)
+    others = x.scatter(-1, top, -math.inf)
+    second = _finite(others.amax(-1, keepdim=True))
+    rest = (others - second).exp().sum(-1, keepdim=True)
+    reference = greatest.expand(x.shape).scatter(-1, top, second)
+    return reference, (total - powers).scatter(-1, top, rest).log()
+
+
+def _greatest_other(x: Tensor) -> Tensor:
+    top = x.argmax(-1, keepdim=True)
+    others = x.scatter(-1, top, -math.inf).amax(-1, keepdim=True)
+    return x.amax(-1, keepdim=True).expand(x.shape).scatter(-1, top, others)
+
+
+def _finite(reference: Tensor) -> Tensor:
+    return torch.where(reference == -math.inf, 0.0, reference)
