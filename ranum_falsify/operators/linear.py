@@ -8,7 +8,11 @@ from dnnv.nn.operations import Gemm, MatMul
 from torch import Tensor
 from torch.nn import functional
 
+from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear_forms import Affine, contraction
+from ranum_falsify.domain.products import matrix_product, scaled_sum
+from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
 
 __all__ = ["MatMulInteger", "spelled_out"]
@@ -56,14 +60,48 @@ def _matmul_integer(op: Operation, a: Tensor, b: Tensor, a_zero: Tensor | None, 
     return _product(left.to(torch.int32), right.to(torch.int32))
 
 
-operator(torch=lambda op, a, b: _product(a, b), linear=Affine(factors=("a", "b"), terms=contraction))(MatMul)
+@infinity_aware
+def _matmul_bounds(site: Site, a: Interval, b: Interval) -> Interval:
+    return matrix_product(a, b)
+
+
+@infinity_aware
+def _gemm_bounds(site: Site, a: Interval, b: Interval, c: Interval | None) -> Interval:
+    op = site.op
+    turned = (bool(op.transpose_a), bool(op.transpose_b))
+    c = None if op.beta == 0 else c
+    if op.alpha == 1 and op.beta == 1:
+        return matrix_product(a, b, c, transposed=turned)
+    return scaled_sum(matrix_product(a, b, transposed=turned), op.alpha, c, op.beta)
+
+
+def _matmul_integer_bounds(
+    site: Site, a: Interval, b: Interval, a_zero: Interval | None, b_zero: Interval | None
+) -> Interval:
+    if a_zero is not None and len(a_zero.shape) == 1 and a_zero.shape[0] > 1:
+        a_zero = a_zero.moved(lambda t: t[..., None])
+    return matrix_product(_above_zero_point(a, a_zero), _above_zero_point(b, b_zero))
+
+
+def _above_zero_point(x: Interval, zero: Interval | None) -> Interval:
+    """Return 8-bit integers less their zero points, in int32."""
+    low, high = x.lower.to(torch.int32), x.upper.to(torch.int32)
+    if zero is not None:
+        low, high = low - zero.upper.to(torch.int32), high - zero.lower.to(torch.int32)
+    return Interval.of(low, high, x.shape)
+
+
+_LINEAR = Affine(factors=("a", "b"), terms=contraction)
+
+operator(torch=lambda op, a, b: _product(a, b), interval=_matmul_bounds, linear=_LINEAR)(MatMul)
 operator(
     torch=_gemm,
+    interval=_gemm_bounds,
     renamed={"transA": "transpose_a", "transB": "transpose_b"},
-    linear=Affine(factors=("a", "b"), terms=contraction),
+    linear=_LINEAR,
 )(Gemm)
 
 
-@operator(torch=_matmul_integer, overflow=False)
+@operator(torch=_matmul_integer, interval=_matmul_integer_bounds, overflow=False)
 class MatMulInteger(Operation):
     """https://onnx.ai/onnx/operators/onnx__MatMulInteger.html."""

@@ -1,0 +1,440 @@
+"""Sums of products: matrix products, convolutions and every other map that is linear in each of two operands.
+
+With one operand known and one in [c - r, c + r], the result lies around the product of the centres, at most the
+product of r with the magnitudes away (S. Rump, Fast and parallel interval arithmetic, BIT 39, 1999).  The error bound
+of the sums, gamma_n times the product of the magnitudes, for the runtime's sums in any order and for our own, is put
+into r beforehand, so that two products do.  Operands of one sign take their ends instead, which keeps small results
+exact and the sign.
+
+Covered: accumulation in the operands' type, for half precision in float32 with one rounding at the end, or with one
+more before a bias is added, as ONNX Runtime and PyTorch do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval, dtype_range
+from ranum_falsify.domain.rounding import flushed, gamma, outward, tiny, unit
+
+__all__ = ["Product", "bilinear", "matrix_product", "scaled_sum", "slack"]
+
+Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""`product(a, b, c)`: a map that is linear in a and in b, plus c; it rises in a where b is not negative, and vice versa.
+
+It takes tensors of the operands' stored shapes, and as c one of the bias' stored shape or a single number.
+"""
+
+_SPARE = 12
+"""Roundings of a result besides those of its sum: of the centre, of a fused scale, of the bounds themselves."""
+
+_EXACT = 2.0**52
+"""Integers below it are exact in float64, and so are their halves."""
+
+_ROOM = 0.125
+"""Share of the largest number below which nothing overflows on the way."""
+
+_APART = 2.0**52
+"""Radii of this many smallest normal numbers: centre minus radius then rounds to 0 or to a normal number."""
+
+
+def slack(terms: int, dtype: torch.dtype) -> float:
+    """Return the relative error, to the sum of magnitudes, of a runtime's sum of products and of our own together."""
+    error = gamma(terms + _SPARE, dtype)
+    return 2 * error * (1 + 4 * error)
+
+
+def bilinear(
+    product: Product,
+    a: Interval,
+    b: Interval,
+    *,
+    terms: int,
+    shape: tuple[int, ...],
+    bias: Interval | None = None,
+) -> Interval:
+    """Return bounds on sums of products; infinite operands are taken rightly.
+
+    Args:
+        product: The map; what it returns broadcasts to `shape`.
+        a: First operand.
+        b: Second operand, of the same dtype; a constant is cheaper here than in the first place.
+        terms: How many products are added up at most; exactly as many where both bounds are single numbers, unless
+            0 is among the values of one of them.
+        shape: Shape of the result.
+        bias: What is added, before or after the products are.
+    """
+    if not a.is_floating:
+        return _of_integers(product, a, b, terms, shape, bias)
+    operands = [a, b] if bias is None else [a, b, bias]
+    if any(x.may_be_infinite for x in operands):
+        return _with_infinities(product, a, b, terms, shape, bias)
+    work = _accumulator(a.dtype)
+    if gamma(terms + _SPARE, work) > 0.5:
+        return Interval.filled(-math.inf, math.inf, shape, a.dtype)
+    if a.is_scalar and b.is_scalar and (bias is None or bias.is_scalar):
+        return _of_numbers(a, b, terms, shape, bias)
+    left, right = (max(_largest(x), 1.0) for x in (a, b))
+    sums = _Sums(product, slack(terms, work), 4 * terms * tiny(work) * max(left, right))
+    if terms * left * right + (0 if bias is None else _largest(bias)) >= _ROOM * torch.finfo(work).max:
+        return _near_overflow(sums, a, b, shape, bias)
+    if a.dtype is not work:
+        return _of_halves(sums, a, b, shape, bias)
+    return Interval.of(*sums.bounds(a, b, bias), shape)
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """How the sums of a product err.
+
+    Attributes:
+        product: The map.
+        slack: See :func:`slack`.
+        lost: What results may lose to underflow.
+    """
+
+    product: Product
+    slack: float
+    lost: float
+
+    def bounds(self, a: Interval, b: Interval, bias: Interval | None) -> tuple[Tensor, Tensor]:
+        """Return bounds on the sums, in the dtype of the operands; its roundings are within the slack."""
+        if b.extremes[0] >= 0:
+            return self._between_ends(self.product, a, b, bias)
+        if a.extremes[0] >= 0 and (_is_known(a) or not _is_known(b)):
+            return self._between_ends(lambda p, q, c: self.product(q, p, c), b, a, bias)
+        return self._around_centre(a, b, bias)
+
+    def _around_centre(self, a: Interval, b: Interval, bias: Interval | None) -> tuple[Tensor, Tensor]:
+        # Radii are doubled until the end, which spares a pass over each operand.
+        centre_a, width_a, inflated_a = self._ball(a)
+        shift, least = (None, torch.full((), 2 * (self.lost + _APART * tiny(a.dtype)), dtype=a.dtype))
+        if bias is not None:
+            shift, _, spread = self._ball(bias)
+            least = least + spread
+        if _is_known(b):
+            centre = self.product(centre_a, b.lower, shift)
+            radius = self.product(inflated_a, b.lower.abs(), least)
+        else:
+            centre_b, width_b, inflated_b = self._ball(b)
+            centre = self.product(centre_a, centre_b, shift)
+            radius = self.product(centre_a.abs(), inflated_b, least)
+            if width_a is not None:
+                radius = radius + self.product(width_a, centre_b.abs().add_(width_b, alpha=0.5), None)
+        share = 0.5 * (1 + 2 * self.slack)
+        return torch.sub(centre, radius, alpha=share), centre.add_(radius, alpha=share)
+
+    def _ball(self, x: Interval) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Return centre, width (None for a known operand), and the width with the error of the sums added."""
+        if _is_known(x):
+            return x.lower, None, x.lower.abs().mul_(2 * self.slack)
+        width = x.upper - x.lower
+        centre = torch.add(x.lower, width, alpha=0.5)
+        return centre, width, torch.add(width, centre.abs(), alpha=2 * self.slack)
+
+    def _between_ends(self, product: Product, a: Interval, b: Interval, bias: Interval | None) -> tuple[Tensor, Tensor]:
+        """Return bounds where b is not negative."""
+        low, high = (_stretched(a.lower, -self.slack), _stretched(a.upper, self.slack))
+        below, above = (torch.full((), end, dtype=low.dtype) for end in (-self.lost, self.lost))
+        if bias is not None:
+            below = below + _stretched(bias.lower, -self.slack)
+            above = above + _stretched(bias.upper, self.slack)
+        if _is_known(b):
+            least, greatest = product(low, b.lower, below), product(high, b.lower, above)
+        else:
+            least, greatest = product(low.clamp(min=0), b.lower, below), product(high.clamp(min=0), b.upper, above)
+            if a.extremes[0] < 0:
+                least = least + product(low.clamp(max=0), b.upper, None)
+                greatest = greatest + product(high.clamp(max=0), b.lower, None)
+        # Sums of terms of one sign have that sign.
+        if a.extremes[0] >= 0 and (bias is None or bias.extremes[0] >= 0):
+            least = least.clamp_(min=0)
+        if a.extremes[1] <= 0 and (bias is None or bias.extremes[1] <= 0):
+            greatest = greatest.clamp_(max=0)
+        bounds = flushed(Interval.of(least, greatest))
+        return bounds.lower, bounds.upper
+
+
+def _stretched(x: Tensor, share: float) -> Tensor:
+    return torch.add(x, x.abs(), alpha=share)
+
+
+def _is_known(x: Interval) -> bool:
+    """Tell whether an operand is stored as a known point; equal bounds stored twice are treated as any others."""
+    return x.lower is x.upper
+
+
+def _largest(x: Interval) -> float:
+    low, high = x.extremes
+    return max(abs(low), abs(high)) if low <= high else 0.0
+
+
+def _accumulator(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype is torch.float64 else torch.float32
+
+
+def _converted(x: Interval | None, dtype: torch.dtype) -> Interval | None:
+    if x is None:
+        return None
+    low = x.lower.to(dtype)
+    return Interval(low, low if _is_known(x) else x.upper.to(dtype), x.shape)
+
+
+# special operands -----------------------------------------------------------------------------------------------
+
+
+def _of_halves(sums: _Sums, a: Interval, b: Interval, shape: tuple[int, ...], bias: Interval | None) -> Interval:
+    """Return bounds for half precision: sums in float32, one rounding, one more where a bias may be added later."""
+    wide = [_converted(x, torch.float32) for x in (a, b, bias)]
+    if bias is None:
+        low, high = sums.bounds(*wide)  # type: ignore[arg-type]
+    else:
+        twice = replace(sums, slack=sums.slack + 2 * unit(a.dtype))
+        low, high = twice.bounds(*wide)  # type: ignore[arg-type]
+        least, greatest = sums.bounds(*wide[:2], None)  # type: ignore[arg-type]
+        limit = torch.finfo(a.dtype).max
+        low = torch.where(least < -limit, -math.inf, low)
+        high = torch.where(greatest > limit, math.inf, high)
+    # Rounding to the nearest is monotone, so that the rounded bounds hold for the rounded results.
+    return flushed(Interval.of(low.to(a.dtype), high.to(a.dtype), shape))
+
+
+def _near_overflow(sums: _Sums, a: Interval, b: Interval, shape: tuple[int, ...], bias: Interval | None) -> Interval:
+    """Return bounds where sums may overflow on the way, in float64; such a sum may be anything, also NaN."""
+    dtype, wide = a.dtype, [_converted(x, torch.float64) for x in (a, b, bias)]
+    low, high = sums.bounds(*wide)  # type: ignore[arg-type]
+    sizes = [None if x is None else torch.maximum(x.lower.abs(), x.upper.abs()) for x in wide]
+    magnitude = sums.product(*sizes) * (1 + sums.slack)  # type: ignore[arg-type]
+    beyond = ~(magnitude < torch.finfo(_accumulator(dtype)).max)
+    same_sign = all(x is None or x.extremes[0] >= 0 for x in (a, b, bias))
+    high = torch.where(beyond | high.isnan(), math.inf, high)
+    low = torch.where(low.isnan(), 0.0, low) if same_sign else torch.where(beyond | low.isnan(), -math.inf, low)
+    low = low.clamp(max=torch.finfo(dtype).max)
+    return replace(outward(low, high, dtype, shape), nan=not same_sign and bool(beyond.any()))
+
+
+def _of_numbers(a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bias: Interval | None) -> Interval:
+    """Return bounds where one number is stored for each."""
+    work = _accumulator(a.dtype)
+    share, lost = slack(terms, work), 4 * terms * tiny(work) * max(_largest(a), _largest(b), 1.0)
+    if bias is not None and work is not a.dtype:
+        share += 2 * unit(a.dtype)
+    corners = [p * q for p in a.extremes for q in b.extremes]
+    low, high = min(corners), max(corners)
+    low, high = terms * (low - share * abs(low)), terms * (high + share * abs(high))
+    least, greatest = (0.0, 0.0) if bias is None else bias.extremes
+    one_sign = (low >= 0 and least >= 0) or (high <= 0 and greatest <= 0)
+    rounds = bias is not None and work is not a.dtype and max(-low, high) > torch.finfo(a.dtype).max
+    if (max(-low, high) + max(-least, greatest)) * (1 + share) >= torch.finfo(work).max or rounds:
+        ends = (0.0 if low >= 0 and one_sign else -math.inf, 0.0 if high <= 0 and one_sign else math.inf)
+        return replace(Interval.filled(*ends, shape, a.dtype), nan=not one_sign and not rounds)
+    ends = low + least - share * abs(least) - lost, high + greatest + share * abs(greatest) + lost
+    # Sums of terms of one sign have that sign.
+    return _filled_outward(
+        max(ends[0], 0.0) if low >= 0 and least >= 0 else ends[0],
+        min(ends[1], 0.0) if high <= 0 and greatest <= 0 else ends[1],
+        shape,
+        a.dtype,
+    )
+
+
+def _filled_outward(low: float, high: float, shape: tuple[int, ...], dtype: torch.dtype) -> Interval:
+    if dtype is not torch.float32:
+        ends = [torch.full((1,) * len(shape), end, dtype=torch.float64) for end in (low, high)]
+        return outward(ends[0], ends[1], dtype, shape)
+    least, greatest, smallest = np.float32(low), np.float32(high), tiny(dtype)
+    least = np.nextafter(least, np.float32(-np.inf)) if least > low else least
+    greatest = np.nextafter(greatest, np.float32(np.inf)) if greatest < high else greatest
+    flat = 0.0 if 0 < least < smallest else float(least), 0.0 if -smallest < greatest < 0 else float(greatest)
+    return Interval.filled(*flat, shape, dtype)
+
+
+def _of_integers(
+    product: Product, a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bias: Interval | None
+) -> Interval:
+    """Return bounds on sums of integers: exact, or everything where they may leave the type and wrap."""
+    dtype, operands = a.dtype, [x for x in (a, b, bias) if x is not None]
+    largest = [max(_largest(x), 1.0) for x in operands]
+    if 8 * terms * largest[0] * largest[1] + sum(largest[2:]) >= _EXACT:
+        return Interval.top(shape, dtype)
+    balls = []
+    for x in operands:
+        low, high = x.doubles()
+        balls.append(((low + high) / 2, (high - low) / 2))
+    (centre_a, radius_a), (centre_b, radius_b), *rest = balls
+    shift, spread = rest[0] if rest else (None, None)
+    centre = product(centre_a, centre_b, shift)
+    radius = product(centre_a.abs(), radius_b, spread) + product(radius_a, centre_b.abs() + radius_b, None)
+    least, greatest = dtype_range(dtype)
+    # The enclosure of an odd sum of halves may end between two integers.
+    low, high = (centre - radius).ceil(), (centre + radius).floor()
+    wraps = (low < least) | (high > greatest)
+    low, high = torch.where(wraps, float(least), low), torch.where(wraps, float(greatest), high)
+    if dtype in (torch.int64, torch.uint64) and bool(wraps.any()):
+        return Interval.top(shape, dtype)
+    return Interval.of(low.to(dtype), high.to(dtype), shape)
+
+
+def _with_infinities(
+    product: Product, a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bias: Interval | None
+) -> Interval:
+    """Return bounds where operands may be infinite: those of the finite ones, and where infinities arrive."""
+    plain = bilinear(product, _finite(a), _finite(b), terms=terms, shape=shape, bias=_finite(bias))
+    up_a, down_a, positive_a, negative_a, zero_a = _marks(a)
+    up_b, down_b, positive_b, negative_b, zero_b = _marks(b)
+    up_c, down_c = (None, None) if bias is None else _marks(bias)[:2]
+    rising = product(up_a, positive_b, up_c) + product(down_a, negative_b, None)
+    rising = (rising + product(positive_a, up_b, None) + product(negative_a, down_b, None)) > 0
+    falling = product(up_a, negative_b, down_c) + product(down_a, positive_b, None)
+    falling = (falling + product(negative_a, up_b, None) + product(positive_a, down_b, None)) > 0
+    lost = (product(up_a + down_a, zero_b, None) + product(zero_a, up_b + down_b, None)) > 0
+    # A window may multiply infinite weights with its padding.
+    nan = plain.nan or b.may_be_infinite or bool((rising & falling).any()) or bool(lost.any())
+    low = torch.where(falling, -math.inf, plain.lower)
+    high = torch.where(rising, math.inf, plain.upper)
+    return replace(Interval.of(low, high, shape), nan=nan)
+
+
+def _finite(x: Interval | None) -> Interval | None:  # type: ignore[return]
+    """Return the finite part of the bounds; where there is none, 0."""
+    if x is None:
+        return None
+    never = (x.lower == math.inf) | (x.upper == -math.inf)
+    part = x.finite()
+    low, high = part.lower.masked_fill(never, 0), part.upper.masked_fill(never, 0)
+    return Interval(low, high, x.shape)
+
+
+def _marks(x: Interval) -> tuple[Tensor, ...]:
+    """Return where an operand may be infinite upwards, downwards, positive, negative and 0, as ones and zeros."""
+    low, high = x.lower, x.upper
+    places = (high == math.inf, low == -math.inf, high > 0, low < 0, (low <= 0) & (high >= 0))
+    return tuple(place.to(torch.float32) for place in places)
+
+
+# matrices -------------------------------------------------------------------------------------------------------
+
+
+def matrix_product(
+    a: Interval,
+    b: Interval,
+    bias: Interval | None = None,
+    *,
+    transposed: tuple[bool, bool] = (False, False),
+) -> Interval:
+    """Return bounds on a matrix product, as `torch.matmul`: with batch dimensions, vectors as rows and columns.
+
+    Args:
+        a: First factor, `(..., m, k)` or `(k,)`.
+        b: Second factor, `(..., k, n)` or `(k,)`.
+        bias: What is added; it broadcasts to the result.
+        transposed: Whether the last two dimensions of each are exchanged first.
+    """
+    left, right = _as_rows(a, transposed[0]), _as_columns(b, transposed[1])
+    count = left.shape[-1]
+    rows, right_stored = left.shape[-2], right.lower.shape[-2]
+    once_left, once_right = left.lower.shape[-1] < count, right_stored < count
+
+    def product(x: Tensor, y: Tensor, c: Tensor | None) -> Tensor:
+        if once_left and once_right:
+            y = y * count
+        elif once_left:
+            y = y.sum(-2, keepdim=True)
+        elif once_right:
+            x = x.sum(-1, keepdim=True)
+        if c is not None and c.ndim <= 2 and x.ndim == y.ndim == 2 and _fits(c, x.shape[0], y.shape[1]):
+            return torch.addmm(c, x, y)
+        result = torch.matmul(x, y)
+        return result if c is None else result + c
+
+    batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    shape = (*batch, rows, right.shape[-1])
+    result = bilinear(product, left, right, terms=max(count, 1), shape=shape, bias=bias)
+    dropped = [dim for dim, x in ((-2, a), (-1, b)) if len(x.shape) == 1]
+    return _without(result, dropped)
+
+
+def _fits(c: Tensor, rows: int, columns: int) -> bool:
+    sizes = (1, 1, *c.shape)[-2:]
+    return sizes[0] in (1, rows) and sizes[1] in (1, columns)
+
+
+def _as_rows(x: Interval, transposed: bool) -> Interval:
+    if len(x.shape) > 1:
+        return _reformed(x, lambda t: t.mT) if transposed else x
+    return _reformed(x, lambda t: t[None])
+
+
+def _as_columns(x: Interval, transposed: bool) -> Interval:
+    if len(x.shape) > 1:
+        return _reformed(x, lambda t: t.mT) if transposed else x
+    return _reformed(x, lambda t: t[:, None])
+
+
+def _reformed(x: Interval, view: Callable[[Tensor], Tensor]) -> Interval:
+    """Return the bounds with dimensions exchanged or added; their extremes stay known."""
+    low = view(x.lower)
+    shape = tuple(view(torch.empty(x.shape, device="meta")).shape)
+    result = Interval(low, low if _is_known(x) else view(x.upper), shape)
+    result.__dict__["extremes"] = x.extremes
+    return result
+
+
+def _without(x: Interval, dims: list[int]) -> Interval:
+    """Return the bounds without dimensions of size 1."""
+    low, high, shape = x.lower, x.upper, torch.empty(x.shape, device="meta")
+    for dim in sorted(dims):
+        place = dim if dim == -1 or -1 not in dims else dim
+        low, high, shape = low.select(place, 0), high.select(place, 0), shape.select(place, 0)
+    return Interval(low, high, tuple(shape.shape), x.nan, x.overflows)
+
+
+def scaled_sum(product: Interval, alpha: float, bias: Interval | None, beta: float) -> Interval:
+    """Return bounds on `alpha * product + beta * bias`, each part rounded or fused.
+
+    Args:
+        product: Bounds on a product.
+        alpha: Its factor; for integers, the scaled value is cut off towards 0.
+        bias: What is added; it broadcasts to the product.
+        beta: Its factor.
+    """
+    parts = [_scaled(product, alpha)] if bias is None else [_scaled(product, alpha), _scaled(bias, beta)]
+    if not product.is_floating:
+        return _wrapped(parts, product)
+    low, high = parts[0].lower, parts[0].upper
+    nan = product.nan
+    for part in parts[1:]:
+        opposite = ((low == -math.inf) & (part.upper == math.inf)) | ((high == math.inf) & (part.lower == -math.inf))
+        nan = nan or bool(opposite.any())
+        low, high = low + part.lower, high + part.upper
+    low, high = low.nan_to_num(-math.inf, math.inf, -math.inf), high.nan_to_num(math.inf, math.inf, -math.inf)
+    return replace(flushed(Interval.of(low, high, product.shape)), nan=nan)
+
+
+def _scaled(x: Interval, factor: float) -> Interval:
+    """Return bounds on a scaled operand; in float64 for integers."""
+    low, high = (x.lower, x.upper) if x.is_floating else x.doubles()
+    ends = (low * factor, high * factor) if factor >= 0 else (high * factor, low * factor)
+    if x.is_floating:
+        # Fused with the sum, the scaled value is not rounded on its own.
+        share = 4 * unit(x.dtype)
+        return Interval.of(*(_stretched(end, way * share) for end, way in zip(ends, (-1, 1), strict=True)), x.shape)
+    return Interval.of(ends[0].trunc(), ends[1].trunc(), x.shape)
+
+
+def _wrapped(parts: list[Interval], like: Interval) -> Interval:
+    """Return the sum of float64 bounds in an integer dtype; everything where it may wrap."""
+    low = sum((part.lower for part in parts[1:]), parts[0].lower)
+    high = sum((part.upper for part in parts[1:]), parts[0].upper)
+    least, greatest = dtype_range(like.dtype)
+    exact = bool((low.abs() < _EXACT).all()) and bool((high.abs() < _EXACT).all())
+    fits = exact and bool((low >= least).all()) and bool((high <= greatest).all())
+    if not fits:
+        return Interval.top(like.shape, like.dtype)
+    return Interval.of(low.to(like.dtype), high.to(like.dtype), like.shape)
