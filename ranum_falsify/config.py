@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Reach", "SearchConfig"]
+__all__ = ["RUNTIMES", "ProveConfig", "Reach", "Runtime", "SearchConfig"]
+
+Runtime = str
+RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torch", "exact")
+"""ONNX Runtime on the CPU, PyTorch on the CPU, and a correctly rounded evaluation."""
 
 Reach = Literal["output", "masked"]
 """Whether a violation shows at an output of the network, or a later operator swallows it."""
@@ -16,20 +20,35 @@ _ENDLESS_BATCH = 256
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProveConfig:
+    """How to prove.
+
+    Attributes:
+        timeout: Seconds for what goes beyond one interval analysis: linear bounds and splitting of the inputs' box.
+            They come after a first round of the search, and end with the whole run's timeout.
+        runtimes: Runtimes that a proof must cover.
+    """
+
+    timeout: float = 10.0
+    runtimes: tuple[Runtime, ...] = RUNTIMES
+
+
+@dataclass(frozen=True, kw_only=True)
 class SearchConfig:
-    """How to search for a counterexample.
+    """How to look for a counterexample, or for a proof that there is none.
 
     Attributes:
         n_starts: Starting points per target, run as one batch; negative for as many as time allows.
         n_steps: Descent steps from each start.
         seed: Seed of every random choice; the same seed on the same device gives the same answer.
-        timeout: Seconds for the search, None for no limit.  Where it cuts the search off, the answer depends on the
+        timeout: Seconds for proof and search, None for no limit.  Where it cuts the search off, the answer depends on the
             machine's speed.
         device: torch device, such as `cpu` or `cuda`.
         backend: Attack back ends, tried in order: `pgd` (ours), `dnnf.pgd`, `foolbox.X`, `cleverhans.X`.
         parameters: Settings of back ends, by back end and name.
         reach: Report only violations of this reach, None for all.
         processors: Threads for torch and ONNX Runtime, None for all cores.
+        prove: How to prove what needs no search, None for a search alone.
     """
 
     n_starts: int = 100
@@ -41,6 +60,7 @@ class SearchConfig:
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     reach: Reach | None = None
     processors: int | None = None
+    prove: ProveConfig | None = field(default_factory=ProveConfig)
 
     @property
     def batch(self) -> int:

@@ -11,13 +11,10 @@ from functools import cache, reduce
 
 import torch
 
+from ranum_falsify.config import RUNTIMES, Runtime
 from ranum_falsify.domain.kernel_table import MEASURED, VERSIONS
 
 __all__ = ["EXACT", "RUNTIMES", "VERSIONS", "Envelope", "Runtime", "envelope"]
-
-Runtime = str
-RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torch", "exact")
-"""ONNX Runtime on the CPU, PyTorch on the CPU, and a correctly rounded evaluation."""
 
 
 @dataclass(frozen=True)
