@@ -1,0 +1,268 @@
+#!/usr/bin/env python3
+"""Look for unsound bounds and false proofs, on many boxes of all rows and in many random models.
+
+A case is an operator with its attributes, a box of its operands and a sample, run on every runtime at hand: ONNX
+Runtime with and without optimisations, PyTorch on the CPU and, if there is a GPU, on it.  The operators and
+attributes are those of the tables in `tests/operators/cases`, their operands also in other floating types.
+
+Prints each fault with the arguments that reproduce it, rows that no runtime ran, and the counts.  Exit status 1 if
+there is a fault.
+
+    scripts/sweep_domain.py --cases 200000 --graphs 2000 --jobs 2
+    scripts/sweep_domain.py --match '^Softmax' --cases 5000 --graphs 0
+    scripts/sweep_domain.py --job case:17 --job graph:4
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import re
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from ranum_falsify.network import supported
+from tests.domain.random_graphs import sweep_graph
+from tests.domain.soundness import Tally, retyped, sweep_case
+from tests.operators.harness import OperatorCase
+from tests.operators.test_operators import CASES
+
+_JOB_SECONDS = 120
+_BOXES, _SAMPLES, _ROUNDS = 8, 14, 4
+_TYPES = (None, None, None, np.float64, np.float16, ml_dtypes.bfloat16)
+
+Job = tuple[str, int]
+"""`case` or `graph`, and the number of the job, which is its seed."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a job found.
+
+    Attributes:
+        job: The job.
+        row: Operator whose row it checked, with its domain; None for models.
+        tally: What was run.
+        error: What stopped it: an exception of the checker, a crash, a hang.
+    """
+
+    job: Job
+    row: tuple[str, str] | None = None
+    tally: Tally = field(default_factory=Tally)
+    error: str = ""
+
+
+def make_case(number: int, cases: list[OperatorCase]) -> OperatorCase:
+    """Return the case of a job: the tables in turn, every other time round in another type where there is one."""
+    case = cases[number % len(cases)]
+    dtype = _TYPES[number // len(cases) % len(_TYPES)]
+    return case if dtype is None else retyped(case, dtype) or case
+
+
+def run_job(job: Job, cases: list[OperatorCase]) -> Outcome:
+    """Run one job in this process."""
+    kind, number = job
+    case = make_case(number, cases) if kind == "case" else None
+    row = None if case is None else (case.op_type, case.domain)
+    try:
+        if case is None:
+            return Outcome(job, row, sweep_graph(number))
+        return Outcome(job, row, sweep_case(case, seed=number, boxes=_BOXES, samples=_SAMPLES, rounds=_ROUNDS))
+    except Exception as error:
+        return Outcome(job, row, error=f"{case.id if case else 'model'}: {type(error).__name__}: {error}")
+
+
+# worker processes: a runtime may crash or hang on odd operands -------------------------------------------------------
+
+
+def _work(connection: Connection, match: str) -> None:
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    cases = _matching(match)
+    while True:
+        try:
+            job = connection.recv()
+        except EOFError:
+            return
+        connection.send(run_job(job, cases))
+
+
+class _Worker:
+    def __init__(self, match: str) -> None:
+        self._match = match
+        self.job: Job | None = None
+        self._start()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self._process = context.Process(target=_work, args=(theirs, self._match), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._since = time.monotonic()
+
+    def give(self, job: Job) -> None:
+        self.job, self._since = job, time.monotonic()
+        self.connection.send(job)
+
+    def take(self, ready: bool) -> Outcome | None:
+        """Return the outcome of the job that was given, None if it is still at work."""
+        assert self.job is not None
+        error = ""
+        if ready:
+            try:
+                outcome: Outcome = self.connection.recv()
+                self.job = None
+                return outcome
+            except (EOFError, OSError):
+                self._process.join()
+                error = f"crash, exit status {self._process.exitcode}"
+        elif time.monotonic() - self._since > _JOB_SECONDS:
+            error = f"more than {_JOB_SECONDS} s"
+        if not error:
+            return None
+        failed = Outcome(self.job, error=error)
+        self.job = None
+        self.stop()
+        self._start()
+        return failed
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self.connection.close()
+
+
+class Sweep:
+    """Hands jobs out until enough cases and models were checked.
+
+    Attributes:
+        cases: Samples of operator cases so far.
+        graphs: Models so far.
+    """
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self._given = given
+        self._listed = [_parsed(job) for job in given.job or ()]
+        self._next = Counter({"case": given.first, "graph": given.first})
+        self.cases = self.graphs = 0
+        self.outcomes: list[Outcome] = []
+
+    def _jobs(self) -> Iterator[Job]:
+        if self._listed:
+            yield from self._listed
+            return
+        until = time.monotonic() + self._given.seconds
+        while time.monotonic() < until:
+            open_kinds = [
+                kind for kind, wanted in (("case", self.cases < self._given.cases),
+                                          ("graph", self._next["graph"] - self._given.first < self._given.graphs))
+                if wanted
+            ]
+            if not open_kinds:
+                return
+            kind = min(open_kinds, key=lambda k: self._next[k] * (1 if k == "case" else 8))
+            yield kind, self._next[kind]
+            self._next[kind] += 1
+
+    def run(self) -> Iterator[Outcome]:
+        """Run all jobs; yield their outcomes as they come."""
+        pending = self._jobs()
+        crew = [_Worker(self._given.match) for _ in range(self._given.jobs)]
+        try:
+            while True:
+                for worker in crew:
+                    if worker.job is None and (job := next(pending, None)) is not None:
+                        worker.give(job)
+                busy = [worker for worker in crew if worker.job is not None]
+                if not busy:
+                    return
+                ready = wait([worker.connection for worker in busy], timeout=1.0)
+                for worker in busy:
+                    outcome = worker.take(worker.connection in ready)
+                    if outcome is not None:
+                        self._count(outcome)
+                        yield outcome
+        finally:
+            for worker in crew:
+                worker.stop()
+
+    def _count(self, outcome: Outcome) -> None:
+        if outcome.job[0] == "case":
+            self.cases += outcome.tally.samples
+        else:
+            self.graphs += 1
+
+
+# the script ---------------------------------------------------------------------------------------------------------
+
+
+def _matching(pattern: str) -> list[OperatorCase]:
+    return [case for case in CASES if re.search(pattern, case.id)]
+
+
+def _parsed(job: str) -> Job:
+    kind, _, number = job.partition(":")
+    return kind, int(number)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=int, default=20_000, help="how many (default: %(default)s)")
+    parser.add_argument("--graphs", type=int, default=200, help="how many random models (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (default: %(default)s)")
+    parser.add_argument("--first", type=int, default=0, help="number of the first job (default: %(default)s)")
+    parser.add_argument("--match", default="", help="pattern that the names of the cases match")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no job after so long")
+    parser.add_argument("--job", action="append", metavar="KIND:NUMBER", help="run this job; may be repeated")
+    return parser
+
+
+def _report(sweep: Sweep, totals: dict[str, Tally], rows: set[Any], seconds: float, whole: bool) -> None:
+    for kind, tally in totals.items():
+        runs = ", ".join(f"{name} {count}" for name, count in sorted(tally.runs.items()))
+        print(f"{kind}s: {tally.boxes} boxes, {tally.samples} samples ({runs}), {len(tally.faults)} faults")
+    if whole:
+        missing = [spec.op_type for spec in supported() if (spec.op_type, spec.domain) not in rows]
+        print(f"rows run: {len(rows)} of {len(supported())}" + (f"; not run: {', '.join(missing)}" if missing else ""))
+        bare = [spec.op_type for spec in supported() if spec.interval is None]
+        if bare:
+            print(f"rows without a rule: {', '.join(bare)}")
+    print(f"{sweep.cases} cases, {sweep.graphs} models, {seconds:.0f} s")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the script."""
+    given = _parser().parse_args(argv)
+    began, sweep = time.monotonic(), Sweep(given)
+    totals, rows, errors = {"case": Tally(), "graph": Tally()}, set[Any](), 0
+    again = f" --match '{given.match}'" if given.match else ""
+    for outcome in sweep.run():
+        kind, number = outcome.job
+        totals[kind].add(outcome.tally)
+        if outcome.tally.samples and outcome.row:
+            rows.add(outcome.row)
+        for line in (*outcome.tally.faults, *([outcome.error] if outcome.error else ())):
+            print(f"[{again.strip()} --job {kind}:{number}] {line}", flush=True)
+        errors += bool(outcome.error)
+    _report(sweep, totals, rows, time.monotonic() - began, whole=not (given.match or given.job))
+    if errors:
+        print(f"{errors} jobs stopped early")
+    return 1 if errors or any(tally.faults for tally in totals.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""Random ONNX models over all families of operators, and the soundness of analyses of them.
+
+A model grows by fragments (`tests/domain/fragments.py`): single operators, and the shapes of several that networks
+are made of, which rules and ONNX Runtime recognise.  Tensors stay small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from tests.domain import fragments
+from tests.domain.boxes import Array, Recipe, box
+from tests.domain.maker import Maker
+from tests.domain.soundness import Subject, Tally, faults_in
+
+__all__ = ["random_model", "sweep_graph"]
+
+_SHAPES = ((2, 6), (3, 4), (1, 3, 8), (2, 5, 4), (1, 2, 6, 6), (1, 4, 5, 5), (4,))
+_DTYPES = (np.float32,) * 8 + (np.float64, np.float16)
+
+
+def random_model(
+    rng: np.random.Generator, size: int, dtype: Any = np.float32
+) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """Return a model of about so many operators, and values of its inputs around which boxes may be laid."""
+    maker = Maker(rng, dtype)
+    feeds = {}
+    shape = _SHAPES[int(rng.integers(len(_SHAPES)))]
+    for number in range(int(rng.integers(1, 3))):
+        name = maker.input(f"x_{number}", shape if rng.random() < 0.7 else _SHAPES[int(rng.integers(len(_SHAPES)))])
+        feeds[name] = rng.uniform(-2, 2, maker.shape(name)).astype(dtype)
+    steps: Sequence[Callable[[Maker], None]] = fragments.FRAGMENTS
+    weights = np.array([fragments.WEIGHTS.get(step.__name__, 1.0) for step in steps])
+    while len(maker.nodes) < size:
+        maker.attempt(steps[int(rng.choice(len(steps), p=weights / weights.sum()))])
+    model = maker.model()
+    return model, {info.name: feeds[info.name] for info in model.graph.input}
+
+
+def sweep_graph(seed: int, *, size: int | None = None, boxes: int = 2, samples: int = 8, rounds: int = 4) -> Tally:
+    """Check the analysis of one random model.
+
+    Args:
+        seed: Of the model, the boxes and the points.
+        size: Number of operators; 5 to 60 if not given.
+        boxes: How many boxes are drawn.
+        samples: See :func:`tests.domain.soundness.faults_in`.
+        rounds: See :func:`tests.domain.soundness.faults_in`.
+    """
+    rng = np.random.default_rng([seed, 0x6E7])
+    dtype = _DTYPES[int(rng.integers(len(_DTYPES)))]
+    model, feeds = random_model(rng, int(rng.integers(5, 61)) if size is None else size, dtype)
+    subject, tally = Subject(model), Tally()
+    for number in range(boxes):
+        given = {name: _recipe(rng) for name in feeds}
+        # Half of the analyses run as users run them: bounds that nothing reads any more are dropped.
+        keep = bool(number % 2 == 0)
+        found = faults_in(subject, box(feeds, given, rng), samples=samples, rounds=rounds, rng=rng, keep=keep)
+        found.faults = [f"graph {seed}, box {number}: {fault}" for fault in found.faults[:2]]
+        tally.add(found)
+    return tally
+
+
+def _recipe(rng: np.random.Generator) -> Recipe:
+    """Return bounds as properties have them: around an input, or one range for all; hard ones seldom."""
+    hard = rng.random() < 0.15
+    return Recipe(
+        centre=str(rng.choice(("border", "scaled", "denormal", "zero"))) if hard else "own",
+        width=str(rng.choice(("none", "ulp", "tiny", "small", "one", "one", "wide", "relative"))),
+        side=str(rng.choice(("both", "both", "above", "to zero", "symmetric"))),
+        uniform=bool(rng.random() < 0.4),
+        alike=bool(rng.random() < 0.7),
+    )
