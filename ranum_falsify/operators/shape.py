@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -21,12 +23,19 @@ from dnnv.nn.operations import (
 )
 from torch import Tensor
 
+from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear_forms import Affine
+from ranum_falsify.domain.movement import evaluated, joined, narrowed, reshaped, reshaping, tiled
+from ranum_falsify.domain.rules import infinity_aware, moving
+from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.errors import ModelError
-from ranum_falsify.network.registry import operator
+from ranum_falsify.network.registry import TorchFunction, operator
 from ranum_falsify.operators.functions import elementwise, ints
 
 __all__ = ["DepthToSpace", "Size", "SpaceToDepth", "Squeeze"]
+
+_Steps = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""A first shape, an order of its dimensions, a last shape."""
 
 
 def _reshape(op: Operation, x: Tensor, shape: np.ndarray) -> Tensor:
@@ -76,15 +85,20 @@ def _concat(op: Operation, *parts: Tensor) -> Tensor:
     return torch.cat(parts, dim=op.axis)
 
 
-def _split(op: Operation, x: Tensor, split: np.ndarray | None) -> tuple[Tensor, ...]:
-    size, sizes = x.shape[op.axis], ints(split)
+def _parts(op: Operation, shape: Sequence[int], split: np.ndarray | None) -> list[int]:
+    """Return the sizes into which a shape's axis is split."""
+    size, sizes = shape[op.axis], ints(split)
     if sizes is None:
         parts = op.num_outputs or len(op.output_names)
         chunk = -(-size // parts)
         sizes = [chunk] * (parts - 1) + [size - chunk * (parts - 1)]
     if min(sizes) < 0 or sum(sizes) != size:
-        raise ModelError(f"axis {op.axis} of shape {tuple(x.shape)} cannot be split into {sizes}")
-    return torch.split(x, sizes, dim=op.axis)
+        raise ModelError(f"axis {op.axis} of shape {tuple(shape)} cannot be split into {sizes}")
+    return sizes
+
+
+def _split(op: Operation, x: Tensor, split: np.ndarray | None) -> tuple[Tensor, ...]:
+    return torch.split(x, _parts(op, x.shape, split), dim=op.axis)
 
 
 def _shape(op: Operation, x: Tensor) -> Tensor:
@@ -96,51 +110,132 @@ def _size(op: Operation, x: Tensor) -> Tensor:
     return torch.tensor(x.numel(), dtype=torch.int64, device=x.device)
 
 
-def _depth_to_space(op: Operation, x: Tensor) -> Tensor:
-    n, c, h, w = x.shape
+def _depth_to_space_steps(op: Operation, shape: Sequence[int]) -> _Steps:
+    n, c, h, w = shape
     b = op.blocksize
+    end = (n, c // b**2, h * b, w * b)
     if op.mode == "CRD":
-        x = x.reshape(n, c // b**2, b, b, h, w).permute(0, 1, 4, 2, 5, 3)
-    else:
-        x = x.reshape(n, b, b, c // b**2, h, w).permute(0, 3, 4, 1, 5, 2)
-    return x.reshape(n, c // b**2, h * b, w * b)
+        return (n, c // b**2, b, b, h, w), (0, 1, 4, 2, 5, 3), end
+    return (n, b, b, c // b**2, h, w), (0, 3, 4, 1, 5, 2), end
 
 
-def _space_to_depth(op: Operation, x: Tensor) -> Tensor:
-    n, c, h, w = x.shape
+def _space_to_depth_steps(op: Operation, shape: Sequence[int]) -> _Steps:
+    n, c, h, w = shape
     b = op.blocksize
-    x = x.reshape(n, c, h // b, b, w // b, b)
     order = (0, 1, 3, 5, 2, 4) if op.mode == "CRD" else (0, 3, 5, 1, 2, 4)
-    return x.permute(order).reshape(n, c * b**2, h // b, w // b)
+    return (n, c, h // b, b, w // b, b), order, (n, c * b**2, h // b, w // b)
 
 
-operator(torch=elementwise(lambda x: x), overflow=False, linear=Affine())(Identity)
-operator(torch=_reshape, operands=("x", "shape"), static=("shape",), overflow=False, linear=Affine())(Reshape)
-operator(torch=_flatten, overflow=False, linear=Affine())(Flatten)
-operator(torch=_unsqueeze, operands=("x", "axes"), static=("axes",), overflow=False, linear=Affine())(Unsqueeze)
-operator(torch=_transpose, renamed={"perm": "permutation"}, overflow=False, linear=Affine())(Transpose)
-operator(torch=_expand, operands=("x", "shape"), static=("shape",), overflow=False, linear=Affine())(Expand)
-operator(torch=_tile, operands=("x", "repeats"), static=("repeats",), overflow=False, linear=Affine())(Tile)
-operator(torch=_concat, operands=("x",), overflow=False, linear=Affine())(Concat)
-operator(torch=_split, operands=("x", "split"), static=("split",), overflow=False, linear=Affine())(Split)
-operator(torch=_shape, shape_only=True, overflow=False)(Shape)
+def _blockwise(steps: Callable[[Operation, Sequence[int]], _Steps]) -> tuple[TorchFunction, IntervalRule]:
+    """Return function and rule of an operator that reshapes, permutes and reshapes again."""
+
+    def function(op: Operation, x: Tensor) -> Tensor:
+        apart, order, end = steps(op, x.shape)
+        return x.reshape(apart).permute(order).reshape(end)
+
+    def rule(site: Site, x: Interval) -> Interval:
+        apart, order, end = steps(site.op, x.shape)
+        return reshaped(reshaped(x, apart).moved(lambda bound: bound.permute(order)), end)
+
+    return function, infinity_aware(rule)
 
 
-@operator(torch=_squeeze, operands=("x", "axes"), static=("axes",), overflow=False, linear=Affine())
+def _same(site: Site, x: Interval) -> Interval:
+    return x
+
+
+def _split_bounds(site: Site, x: Interval, split: np.ndarray | None) -> tuple[Interval, ...]:
+    axis, starts = site.op.axis % len(x.shape), accumulate(sizes := _parts(site.op, x.shape, split), initial=0)
+    return tuple(narrowed(x, axis, start, size) for start, size in zip(starts, sizes, strict=False))
+
+
+def _concat_bounds(site: Site, *parts: Interval) -> Interval:
+    return joined(parts, site.op.axis % len(parts[0].shape))
+
+
+def _tile_bounds(site: Site, x: Interval, repeats: np.ndarray) -> Interval:
+    return tiled(x, ints(repeats) or [])
+
+
+_TO_SPACE, _TO_DEPTH = _blockwise(_depth_to_space_steps), _blockwise(_space_to_depth_steps)
+
+operator(torch=elementwise(lambda x: x), interval=infinity_aware(_same), overflow=False, linear=Affine())(Identity)
+operator(
+    torch=_reshape,
+    interval=reshaping(_reshape),
+    operands=("x", "shape"),
+    static=("shape",),
+    overflow=False,
+    linear=Affine(),
+)(Reshape)
+operator(torch=_flatten, interval=reshaping(_flatten), overflow=False, linear=Affine())(Flatten)
+operator(
+    torch=_unsqueeze,
+    interval=reshaping(_unsqueeze),
+    operands=("x", "axes"),
+    static=("axes",),
+    overflow=False,
+    linear=Affine(),
+)(Unsqueeze)
+operator(
+    torch=_transpose,
+    interval=moving(_transpose),
+    renamed={"perm": "permutation"},
+    overflow=False,
+    linear=Affine(),
+)(Transpose)
+operator(
+    torch=_expand,
+    interval=moving(_expand),
+    operands=("x", "shape"),
+    static=("shape",),
+    overflow=False,
+    linear=Affine(),
+)(Expand)
+operator(
+    torch=_tile,
+    interval=infinity_aware(_tile_bounds),
+    operands=("x", "repeats"),
+    static=("repeats",),
+    overflow=False,
+    linear=Affine(),
+)(Tile)
+operator(torch=_concat, interval=infinity_aware(_concat_bounds), operands=("x",), overflow=False, linear=Affine())(
+    Concat
+)
+operator(
+    torch=_split,
+    interval=infinity_aware(_split_bounds),
+    operands=("x", "split"),
+    static=("split",),
+    overflow=False,
+    linear=Affine(),
+)(Split)
+operator(torch=_shape, interval=evaluated, shape_only=True, overflow=False)(Shape)
+
+
+@operator(
+    torch=_squeeze,
+    interval=reshaping(_squeeze),
+    operands=("x", "axes"),
+    static=("axes",),
+    overflow=False,
+    linear=Affine(),
+)
 class Squeeze(Operation):
     """https://onnx.ai/onnx/operators/onnx__Squeeze.html."""
 
 
-@operator(torch=_size, shape_only=True, overflow=False)
+@operator(torch=_size, interval=evaluated, shape_only=True, overflow=False)
 class Size(Operation):
     """https://onnx.ai/onnx/operators/onnx__Size.html."""
 
 
-@operator(torch=_depth_to_space, overflow=False, linear=Affine())
+@operator(torch=_TO_SPACE[0], interval=_TO_SPACE[1], overflow=False, linear=Affine())
 class DepthToSpace(Operation):
     """https://onnx.ai/onnx/operators/onnx__DepthToSpace.html."""
 
 
-@operator(torch=_space_to_depth, overflow=False, linear=Affine())
+@operator(torch=_TO_DEPTH[0], interval=_TO_DEPTH[1], overflow=False, linear=Affine())
 class SpaceToDepth(Operation):
     """https://onnx.ai/onnx/operators/onnx__SpaceToDepth.html."""
