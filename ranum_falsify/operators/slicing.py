@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -12,7 +15,11 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Pad, Slice
 from torch import Tensor
 
+from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear_forms import Affine
+from ranum_falsify.domain.movement import collapsed, cut, padded, rearranged, reshaped, taken
+from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import ints
@@ -21,32 +28,44 @@ from ranum_falsify.operators.unsigned import moves_unsigned
 __all__ = ["CenterCropPad", "Compress", "ReverseSequence", "Trilu"]
 
 
-@moves_unsigned
-def _slice(
-    op: Operation,
-    x: Tensor,
+def _ranges(
+    shape: Sequence[int],
     starts: np.ndarray,
     ends: np.ndarray,
     axes: np.ndarray | None,
     steps: np.ndarray | None,
-) -> Tensor:
+) -> list[range]:
+    """Return the positions that Slice keeps of each axis."""
     begin, end = ints(starts) or [], ints(ends) or []
     chosen = ints(axes) or list(range(len(begin)))
     strides = ints(steps) or [1] * len(begin)
-    index, flipped = [slice(None)] * x.ndim, []
+    kept = [range(size) for size in shape]
     for start, stop, axis, step in zip(begin, end, chosen, strides, strict=True):
         # ONNX clamps as Python does, -1 past the front included.
-        taken = range(x.shape[axis])[start:stop:step]
-        if step < 0 and len(taken):
-            flipped.append(axis % x.ndim)
-            taken = taken[::-1]
-        index[axis] = slice(taken[0], taken[-1] + 1, abs(step)) if len(taken) else slice(0, 0)
+        kept[axis] = range(shape[axis])[start:stop:step]
+    return kept
+
+
+@moves_unsigned
+def _slice(op: Operation, x: Tensor, *where: np.ndarray | None) -> Tensor:
+    index, flipped = [slice(None)] * x.ndim, []
+    for axis, kept in enumerate(_ranges(x.shape, *where)):  # type: ignore[arg-type]
+        step = kept.step
+        if step < 0 and len(kept):
+            flipped.append(axis)
+            kept = kept[::-1]
+        index[axis] = slice(kept[0], kept[-1] + 1, abs(step)) if len(kept) else slice(0, 0)
     x = x[tuple(index)]
     return x.flip(flipped) if flipped else x
 
 
+def _slice_bounds(site: Site, x: Interval, *where: np.ndarray | None) -> Interval:
+    return cut(x, _ranges(x.shape, *where))  # type: ignore[arg-type]
+
+
 operator(
     torch=_slice,
+    interval=infinity_aware(_slice_bounds),
     operands=("x", "starts", "ends", "axes", "steps"),
     static=("starts", "ends", "axes", "steps"),
     overflow=False,
@@ -54,19 +73,41 @@ operator(
 )(Slice)
 
 
+def _widths(rank: int, pads: np.ndarray, axes: np.ndarray | None) -> tuple[list[int], list[int]]:
+    """Return how much is added before and after each axis."""
+    widths, chosen = ints(pads) or [], ints(axes)
+    chosen = list(range(rank)) if chosen is None else [axis % rank for axis in chosen]
+    before, after = [0] * rank, [0] * rank
+    for position, axis in enumerate(chosen):
+        before[axis], after[axis] = widths[position], widths[position + len(chosen)]
+    return before, after
+
+
+def _filling(value: np.ndarray | None) -> Any:
+    return 0 if value is None or not value.size else value.reshape(-1)[0].item()
+
+
 def _pad(
     op: Operation, x: Tensor, pads: np.ndarray, constant_value: np.ndarray | None, axes: np.ndarray | None
 ) -> Tensor:
-    widths = ints(pads) or []
-    chosen = ints(axes)
-    chosen = list(range(x.ndim)) if chosen is None else [axis % x.ndim for axis in chosen]
-    before, after = [0] * x.ndim, [0] * x.ndim
-    for position, axis in enumerate(chosen):
-        before[axis], after[axis] = widths[position], widths[position + len(chosen)]
+    before, after = _widths(x.ndim, pads, axes)
     if op.mode == "constant":
-        value: Any = 0 if constant_value is None or not constant_value.size else constant_value.reshape(-1)[0].item()
-        return _constant_pad(x, before, after, value)
+        return _constant_pad(x, before, after, _filling(constant_value))
     return _extended(op, x, before, after)
+
+
+def _pad_bounds(
+    site: Site, x: Interval, pads: np.ndarray, constant_value: np.ndarray | None, axes: np.ndarray | None
+) -> Interval:
+    before, after = _widths(len(x.shape), pads, axes)
+    if site.op.mode == "constant":
+        return padded(x, before, after, _filling(constant_value))
+    x = padded(x, [min(w, 0) for w in before], [min(w, 0) for w in after], 0)
+    for axis, (front, back) in enumerate(zip(before, after, strict=True)):
+        if front > 0 or back > 0:
+            index = _pad_index(x.shape[axis], max(front, 0), max(back, 0), site.op.mode)
+            x = taken(x, axis, torch.from_numpy(index))
+    return x
 
 
 @moves_unsigned
@@ -97,6 +138,7 @@ def _pad_index(size: int, before: int, after: int, mode: str) -> np.ndarray:
 
 operator(
     torch=_pad,
+    interval=infinity_aware(_pad_bounds),
     operands=("x", "pads", "constant_value", "axes"),
     renamed={"value": "constant_value", "paddings": "pads"},
     static=("pads", "constant_value", "axes"),
@@ -105,18 +147,35 @@ operator(
 )(Pad)
 
 
-def _center_crop_pad(op: Operation, x: Tensor, shape: np.ndarray) -> Tensor:
-    axes = range(x.ndim) if op.axes is None else [axis % x.ndim for axis in op.axes]
-    before, after = [0] * x.ndim, [0] * x.ndim
+def _centred(op: Operation, old: Sequence[int], shape: np.ndarray) -> tuple[list[int], list[int]]:
+    """Return how much is added before and after each axis."""
+    rank = len(old)
+    axes = range(rank) if op.axes is None else [axis % rank for axis in op.axes]
+    before, after = [0] * rank, [0] * rank
     for axis, size in zip(axes, ints(shape) or [], strict=True):
-        missing = size - x.shape[axis]
+        missing = size - old[axis]
         # Halves round down when padding and when cropping, each seen from the front.
         before[axis] = missing // 2 if missing > 0 else -(-missing // 2)
         after[axis] = missing - before[axis]
-    return _constant_pad(x, before, after, 0)
+    return before, after
 
 
-@operator(torch=_center_crop_pad, operands=("x", "shape"), static=("shape",), overflow=False, linear=Affine())
+def _center_crop_pad(op: Operation, x: Tensor, shape: np.ndarray) -> Tensor:
+    return _constant_pad(x, *_centred(op, x.shape, shape), 0)
+
+
+def _center_crop_pad_bounds(site: Site, x: Interval, shape: np.ndarray) -> Interval:
+    return padded(x, *_centred(site.op, x.shape, shape), 0)
+
+
+@operator(
+    torch=_center_crop_pad,
+    interval=infinity_aware(_center_crop_pad_bounds),
+    operands=("x", "shape"),
+    static=("shape",),
+    overflow=False,
+    linear=Affine(),
+)
 class CenterCropPad(Operation):
     """https://onnx.ai/onnx/operators/onnx__CenterCropPad.html."""
 
@@ -128,22 +187,49 @@ def _trilu(op: Operation, x: Tensor, k: np.ndarray | None) -> Tensor:
     return torch.triu(x, diagonal) if op.upper else torch.tril(x, diagonal)
 
 
-@operator(torch=_trilu, operands=("x", "k"), static=("k",), overflow=False, linear=Affine())
+def _trilu_bounds(site: Site, x: Interval, k: np.ndarray | None) -> Interval:
+    triangle = rearranged(x.split(-2, -1), lambda bound: _trilu(site.op, bound, k), x.shape)
+    return replace(triangle, gap=0.0)
+
+
+@operator(
+    torch=_trilu,
+    interval=infinity_aware(_trilu_bounds),
+    operands=("x", "k"),
+    static=("k",),
+    overflow=False,
+    linear=Affine(),
+)
 class Trilu(Operation):
     """https://onnx.ai/onnx/operators/onnx__Trilu.html."""
 
 
+def _kept(op: Operation, shape: Sequence[int], condition: np.ndarray) -> Tensor:
+    """Return the positions that Compress keeps: of its axis, or of the flattened tensor."""
+    size = math.prod(shape) if op.axis is None else shape[op.axis]
+    return torch.from_numpy(np.flatnonzero(condition[:size]))
+
+
 @moves_unsigned
 def _compress(op: Operation, x: Tensor, condition: np.ndarray) -> Tensor:
-    if op.axis is None:
-        x, axis = x.reshape(-1), 0
-    else:
-        axis = op.axis
-    kept = np.flatnonzero(condition[: x.shape[axis]])
-    return x.index_select(axis, torch.from_numpy(kept).to(x.device))
+    kept = _kept(op, x.shape, condition).to(x.device)
+    return x.reshape(-1).index_select(0, kept) if op.axis is None else x.index_select(op.axis, kept)
 
 
-@operator(torch=_compress, operands=("x", "condition"), static=("condition",), overflow=False)
+def _compress_bounds(site: Site, x: Interval, condition: np.ndarray) -> Interval:
+    kept, axis = _kept(site.op, x.shape, condition), site.op.axis
+    if axis is None:
+        return taken(reshaped(x, (x.size,)), 0, kept)
+    return taken(x, axis % len(x.shape), kept)
+
+
+@operator(
+    torch=_compress,
+    interval=infinity_aware(_compress_bounds),
+    operands=("x", "condition"),
+    static=("condition",),
+    overflow=False,
+)
 class Compress(Operation):
     """https://onnx.ai/onnx/operators/onnx__Compress.html."""
 
@@ -157,6 +243,21 @@ def _reverse_sequence(op: Operation, x: Tensor, sequence_lens: Tensor) -> Tensor
     return torch.gather(x, op.time_axis, index.expand(x.shape))
 
 
-@operator(torch=_reverse_sequence, operands=("x", "sequence_lens"), overflow=False, linear=Affine(operands=("x",)))
+def _reverse_sequence_bounds(site: Site, x: Interval, sequence_lens: Interval) -> Interval:
+    if x.lower.shape[site.op.time_axis] == 1:
+        return x
+    if not sequence_lens.is_point:
+        return collapsed(x, site.op.time_axis)
+    lengths = sequence_lens.full()[0]
+    return rearranged(x.split(0, 1), lambda bound: _reverse_sequence(site.op, bound, lengths), x.shape)
+
+
+@operator(
+    torch=_reverse_sequence,
+    interval=infinity_aware(_reverse_sequence_bounds),
+    operands=("x", "sequence_lens"),
+    overflow=False,
+    linear=Affine(operands=("x",)),
+)
 class ReverseSequence(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReverseSequence.html."""
