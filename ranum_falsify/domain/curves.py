@@ -1,4 +1,4 @@
-"""Linear relaxations of the functions that operators compute, as facts: bend, derivative, where it has a given value."""
+"""Linear relaxations of what operators compute, as facts: bend, derivative, where it has a given value."""
 
 from __future__ import annotations
 
@@ -70,13 +70,9 @@ LOG = Curve(
     above=5e-324,
     kernel="Log",
 )
-SQRT = Curve(
-    torch.sqrt, bend="concave", slope=lambda x: 0.5 * x.rsqrt(), points=lambda s: (0.25 / (s * s),), above=0.0
-)
+SQRT = Curve(torch.sqrt, bend="concave", slope=lambda x: 0.5 * x.rsqrt(), points=lambda s: (0.25 / (s * s),), above=0.0)
 SQUARE = Curve(torch.square, bend="convex", slope=lambda x: 2 * x, points=lambda s: (s / 2,))
-SOFTPLUS = Curve(
-    _softplus, bend="convex", slope=torch.sigmoid, points=lambda s: (torch.logit(s),), kernel="Softplus"
-)
+SOFTPLUS = Curve(_softplus, bend="convex", slope=torch.sigmoid, points=lambda s: (torch.logit(s),), kernel="Softplus")
 SIGMOID = Curve(torch.sigmoid, bend="s", slope=_sigmoid_slope, points=_sigmoid_points, kernel="Sigmoid")
 TANH = Curve(
     torch.tanh,
@@ -245,7 +241,11 @@ def power(exponent: float) -> Relaxation | None:
 
     if n % 2 == 0:
         return Curve(
-            lambda x: x**n, bend="convex", slope=lambda x: n * x ** (n - 1), points=lambda s: _both(root(s)), kernel="Pow"
+            lambda x: x**n,
+            bend="convex",
+            slope=lambda x: n * x ** (n - 1),
+            points=lambda s: _both(root(s)),
+            kernel="Pow",
         )
     return Mirrored(
         Curve(

@@ -50,6 +50,7 @@ class Affine:
         factors: Those that are multiplied with each other: linear while one of them at most is computed.
         terms: Length of its sums.
         subtracted: Constants that are subtracted, so that magnitudes take them with the opposite sign.
+        divisors: Constants that divide.
         function: What it computes, where the row's function would round to its own element type.
     """
 
@@ -57,6 +58,7 @@ class Affine:
     factors: tuple[str, ...] = ()
     terms: Terms = _few
     subtracted: tuple[str, ...] = ()
+    divisors: tuple[str, ...] = ()
     function: TorchFunction | None = None
 
 

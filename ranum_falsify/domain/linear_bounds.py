@@ -1,0 +1,312 @@
+"""Bounds that know how tensors depend on each other: linear functions of the inputs below and above what is asked for.
+
+A linear functional of some tensors is followed backward through the graph, step by step, as a linear lower bound, until
+it is one of the inputs; over a box that has a least value.  What the runtimes' rounding adds is in the bounds, so they
+hold as those of the interval analysis do: on every input on which no operator before receives invalid input.
+
+Source: H. Zhang et al., Efficient Neural Network Robustness Certification with General Activation Functions, 2018,
+https://arxiv.org/abs/1811.00866 (CROWN).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from dnnv.nn import Operation
+from dnnv.nn.operations import OutputSelect
+from torch import Tensor
+
+from ranum_falsify.domain.analysis import IntervalAnalysis, Visited
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.kernels import RUNTIMES, Runtime
+from ranum_falsify.domain.linear_forms import Affine
+from ranum_falsify.domain.linear_program import Program, ProgramBuilder, Variable, form_of
+from ranum_falsify.domain.linear_steps import Box, least
+from ranum_falsify.domain.rounding import outward
+from ranum_falsify.network import Graph, spec_of
+
+__all__ = ["LinearAnalysis", "LinearBounds", "bound_functional", "descend", "refine"]
+
+WORK = 2e10
+"""Multiplications that bounds of intermediate tensors may take, about ten seconds of one core."""
+
+_CHUNK = 1 << 25
+"""Coefficients that one pass keeps of one variable."""
+
+_OWN = 1e-12
+"""Share of the magnitudes that sums of a few totals may stray in float64."""
+
+
+@dataclass(frozen=True)
+class LinearBounds:
+    """Bounds of linear functionals over a box, or over many.
+
+    Attributes:
+        lower: Lower bounds, float64, `(rows,)` or `(boxes, rows)`.
+        upper: Upper bounds, likewise.
+        lower_coefficients: For each input of the graph, the coefficients `(rows, *shape)` or `(boxes, rows, *shape)`
+            of the linear function below each row: where positive, the least value is at the lower end of the box.
+            None for an input that is not floating or has one value.
+        upper_coefficients: Those of the linear function above.
+    """
+
+    lower: Tensor
+    upper: Tensor
+    lower_coefficients: tuple[Tensor | None, ...]
+    upper_coefficients: tuple[Tensor | None, ...]
+
+
+def bound_functional(
+    analysis: IntervalAnalysis, ops: Sequence[Operation], rows: Tensor | None = None, *, work: float = WORK
+) -> LinearBounds:
+    """Bound linear functionals of some operations' outputs over the box of an analysis.
+
+    Args:
+        analysis: An analysis that was run, with `keep=True`.  A :class:`LinearAnalysis` is used as it is; another is
+            run again as one.
+        ops: Operations of floating output and fixed shape.
+        rows: `(rows, elements)`, a functional of the elements of all `ops`, flattened and one after the other; each
+            element for itself if not given.
+        work: See :class:`LinearAnalysis`.
+
+    Returns:
+        Bounds of the functional in real numbers, of the outputs as the runtimes compute them.
+    """
+    return _refined(analysis, work).bound(ops, rows)
+
+
+def refine(analysis: IntervalAnalysis, op: Operation, *, work: float = WORK) -> Interval:
+    """Return bounds of an operation's output that are at least as tight as those of an analysis.
+
+    Args:
+        analysis: As for :func:`bound_functional`.
+        op: What to bound; of fixed shape.
+        work: See :class:`LinearAnalysis`.
+    """
+    return _refined(analysis, work).tightened(op)
+
+
+def _refined(analysis: IntervalAnalysis, work: float) -> LinearAnalysis:
+    if isinstance(analysis, LinearAnalysis):
+        return analysis
+    again = LinearAnalysis(analysis.graph, runtimes=analysis.runtimes, work=work)
+    boxes = [analysis.bounds_of(op) for op in analysis.graph.inputs]
+    again.run([box for box in boxes if box is not None])
+    return again
+
+
+class LinearAnalysis(IntervalAnalysis):
+    """An interval analysis that narrows, by backward linear bounds, what operators read that are not linear.
+
+    Attributes:
+        program: The steps of the graph.
+        boxes: Bounds of the program's variables, `(1, *shape)` each.
+    """
+
+    def __init__(self, graph: Graph, *, runtimes: Sequence[Runtime] = RUNTIMES, work: float = WORK) -> None:
+        """Prepare.
+
+        Args:
+            graph: What to analyse.
+            runtimes: Runtimes that the bounds must cover.
+            work: Multiplications that a run may spend on narrowing; tensors whose share is greater keep the bounds
+                that their operator's rule gives.
+        """
+        super().__init__(graph, runtimes=runtimes, keep=True)
+        self._work = work
+        self._watched = _watched(graph)
+
+    def run(
+        self, inputs: Sequence[Interval], observe: Callable[[Visited], None] | None = None
+    ) -> tuple[Interval | None, ...]:
+        """Analyse the graph over a box; see :meth:`IntervalAnalysis.run`."""
+        self._builder = ProgramBuilder(self)
+        self.program = self._builder.program
+        self._left, self._seen = self._work, set[int]()
+        self._pending: Operation | None = None
+        outputs = super().run(inputs, observe)
+        self._settle()
+        return outputs
+
+    @property
+    def boxes(self) -> dict[int, Box]:
+        """Bounds of the program's variables."""
+        return {number: variable.box for number, variable in enumerate(self.program.variables)}
+
+    def visit(self, operation: Operation) -> tuple[Interval, ...] | None:
+        """Return the bounds of a node's outputs, narrowed where it is worth the work."""
+        outputs: tuple[Interval, ...] | None = super().visit(operation)
+        if id(operation) in self._seen:
+            return outputs
+        self._seen.add(id(operation))
+        self._settle()
+        if outputs is None or not all(_is_settled(y) for y in outputs):
+            self._pending = operation
+            return outputs
+        if not isinstance(operation, OutputSelect):
+            self._builder.add(operation, outputs)
+        number = self.program.numbers.get(id(operation))
+        if number is None or id(operation) not in self._watched:
+            return outputs
+        return (self._narrowed(number, outputs[0]),)
+
+    def bound(self, ops: Sequence[Operation], rows: Tensor | None = None) -> LinearBounds:
+        """Bound linear functionals over the box of the last run; see :func:`bound_functional`."""
+        functional = Functional.of(self, self.program, ops, rows)
+        lower, coefficients = descend(self.program, functional.weights, self.boxes)
+        least_value = torch.maximum(lower[0] + functional.constant, functional.coarse)
+        size = len(least_value) // 2
+        inputs = [None if number is None else coefficients[number][0] for number in self.program.inputs]
+        return LinearBounds(
+            least_value[:size],
+            -least_value[size:],
+            tuple(None if x is None else x[:size] for x in inputs),
+            tuple(None if x is None else -x[size:] for x in inputs),
+        )
+
+    def tightened(self, op: Operation) -> Interval:
+        """Return the bounds of an operation's output after a backward pass from it; see :func:`refine`."""
+        known = _known(self, op)
+        number = self.program.numbers.get(id(op))
+        self._left = self._work
+        return known if number is None else self._narrowed(number, known)
+
+    def _settle(self) -> None:
+        """Add an operation whose bounds the run has cut to their valid part by now."""
+        if self._pending is not None and not isinstance(self._pending, OutputSelect):
+            self._builder.add(self._pending, self._values[id(self._pending)])
+        self._pending = None
+
+    def _narrowed(self, number: int, known: Interval) -> Interval:
+        """Return bounds of a variable by a pass from each of its elements that have a width."""
+        low, high = (bound.flatten().clone() for bound in self.program.variables[number].box)
+        chosen = (low < high).nonzero().flatten()
+        order = self.program.before([number])
+        cost = 2 * len(chosen) * sum(self.program.steps[i].work for i in order)
+        if not order or not len(chosen) or cost > self._left:
+            return known
+        self._left -= cost
+        largest = max(math.prod(self.program.variables[v].shape) for i in order for v in self.program.steps[i].reads)
+        for part in chosen.split(max(1, _CHUNK // (2 * largest))):
+            rows = torch.zeros(len(part), low.numel(), dtype=torch.float64)
+            rows[torch.arange(len(part)), part] = 1.0
+            weight = torch.cat([rows, -rows]).reshape(1, -1, *known.shape)
+            lower, _ = descend(self.program, {number: weight}, self.boxes)
+            low[part], high[part] = lower[0, : len(part)], -lower[0, len(part) :]
+        low, high = torch.minimum(low, high).reshape(known.shape), torch.maximum(low, high).reshape(known.shape)
+        narrow = known.split(*range(len(known.shape))).meet(outward(low, high, known.dtype, known.shape))
+        box = tuple(bound.unsqueeze(0) for bound in narrow.doubles())
+        self.program.variables[number] = Variable(known.shape, (box[0], box[1]))
+        return narrow
+
+
+def _watched(graph: Graph) -> set[int]:
+    """Return, by id, the operations that are read by a node that is not linear in them."""
+    found = set[int]()
+    for op in graph.nodes:
+        operands = [x for x in spec_of(op).operands_of(op) if isinstance(x, Operation)]
+        form = form_of(op)
+        if not isinstance(form, Affine) or (form.factors and len(operands) > 1):
+            found.update(map(id, operands))
+    return found
+
+
+def _is_settled(y: Interval) -> bool:
+    """Tell whether the valid part of an output is all of it."""
+    return not (y.nan or y.overflows or y.may_be_infinite)
+
+
+@dataclass(frozen=True)
+class Functional:
+    """A linear functional of the graph's tensors, followed by its negative.
+
+    Attributes:
+        weights: Coefficients of variables, `(1, 2 rows, *shape)`.
+        constant: What falls to tensors that are no variables, at least, `(2 rows,)`.
+        coarse: Least values by the analysis alone, `(2 rows,)`.
+    """
+
+    weights: dict[int, Tensor]
+    constant: Tensor
+    coarse: Tensor
+
+    @property
+    def variables(self) -> list[int]:
+        """The variables that it reads."""
+        return list(self.weights)
+
+    @classmethod
+    def of(
+        cls, analysis: IntervalAnalysis, program: Program, ops: Sequence[Operation], rows: Tensor | None
+    ) -> Functional:
+        """Return a functional; see :func:`bound_functional` for the arguments."""
+        known = [_known(analysis, op) for op in ops]
+        if rows is None:
+            rows = torch.eye(sum(x.size for x in known), dtype=torch.float64)
+        both = torch.cat([rows.double(), -rows.double()])
+        weights: dict[int, Tensor] = {}
+        constant, coarse = torch.zeros(2, len(both), dtype=torch.float64)
+        for op, x, part in zip(ops, known, both.split([x.size for x in known], dim=1), strict=True):
+            weight = part.reshape(1, len(both), *x.shape)
+            low, high = (bound.expand(x.shape).unsqueeze(0) for bound in x.doubles())
+            share = least(weight, (low, high))[0]
+            share = share - _OWN * share.abs()
+            coarse = coarse + share
+            number = program.numbers.get(id(op))
+            if number is None:
+                constant = constant + share
+            else:
+                weights[number] = weights[number] + weight if number in weights else weight
+        return cls(weights, constant, coarse)
+
+
+def descend(program: Program, weights: dict[int, Tensor], boxes: dict[int, Box]) -> tuple[Tensor, dict[int, Tensor]]:
+    """Return lower bounds of linear functionals of variables.
+
+    Args:
+        program: The steps.
+        weights: Coefficients `(boxes, rows, *shape)` by variable.
+        boxes: Bounds of all variables.
+
+    Returns:
+        The bounds `(boxes, rows)`, and the coefficients of the graph's inputs by variable.
+    """
+    weights = dict(weights)
+    shape = next(iter(weights.values())).shape[:2] if weights else (1, 0)
+    total = torch.zeros(shape, dtype=torch.float64)
+    slack = torch.zeros(shape, dtype=torch.float64)
+    for number in program.before(list(weights)):
+        step = program.steps[number]
+        given = [
+            weights.pop(v) if v in weights else torch.zeros(*shape, *program.variables[v].shape, dtype=torch.float64)
+            for v in step.writes
+        ]
+        passed, constant = step.back(given, [boxes[v] for v in step.watched])
+        total, slack = total + constant, slack + constant.abs()
+        for v, weight in zip(step.reads, passed, strict=True):
+            weights[v] = weights[v] + weight if v in weights else weight
+    for v, weight in weights.items():
+        share = least(weight, boxes[v])
+        size = torch.maximum(boxes[v][0].abs(), boxes[v][1].abs())
+        total, slack = total + share, slack + share.abs() + _spread(weight, size)
+    ends = {
+        v: weights.get(v, torch.zeros(*shape, *program.variables[v].shape, dtype=torch.float64))
+        for v in program.inputs
+        if v is not None
+    }
+    return torch.nan_to_num(total - _OWN * slack, nan=-math.inf, posinf=math.inf, neginf=-math.inf), ends
+
+
+def _spread(weight: Tensor, size: Tensor) -> Tensor:
+    worst = weight.abs() * size.unsqueeze(1)
+    return torch.where(weight == 0, 0.0, worst).flatten(2).sum(-1)
+
+
+def _known(analysis: IntervalAnalysis, op: Operation) -> Interval:
+    bounds = analysis.bounds_of(op)
+    if bounds is None or not bounds.is_floating:
+        raise ValueError(f"{op.name} has no bounds in floating point")
+    return bounds

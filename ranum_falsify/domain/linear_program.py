@@ -1,0 +1,328 @@
+"""A graph as steps of a backward pass, made from its rows and from bounds on its tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+from dnnv.nn.operations import Input, OutputSelect
+from torch import Tensor
+
+from ranum_falsify.domain.analysis import IntervalAnalysis
+from ranum_falsify.domain.curves import RECIPROCAL, SQUARE
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.kernels import EXACT, Envelope, envelope
+from ranum_falsify.domain.linear_forms import Affine, LinearForm, Quotient
+from ranum_falsify.domain.linear_steps import AffineStep, Box, CurveStep, ProductStep, Step
+from ranum_falsify.domain.relaxations import Relaxation
+from ranum_falsify.domain.rounding import gamma, tiny, unit
+from ranum_falsify.network import spec_of
+from ranum_falsify.network.tensors import to_torch
+
+__all__ = ["Program", "ProgramBuilder", "Variable", "form_of"]
+
+_OWN = 1e-10
+"""Share of the magnitudes that our own float64 sums may stray, for sums of up to 4e5 terms."""
+
+_SLACK_TERMS = 8
+"""Roundings that fused kernels add to those of a sum."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A tensor of the graph.
+
+    Attributes:
+        shape: Its shape.
+        box: What the interval analysis says of it, `(1, *shape)`; may be infinite.
+    """
+
+    shape: tuple[int, ...]
+    box: Box
+
+
+@dataclass
+class Program:
+    """Steps in topological order.
+
+    Attributes:
+        variables: Every floating tensor that depends on the inputs, by number.
+        steps: What computes them; the variables that no step writes are free within their boxes.
+        inputs: Variables of the graph's inputs; None for those that are not floating or have one value.
+        numbers: Variable of each operation, by its id.
+        writers: Which step writes a variable.
+    """
+
+    variables: list[Variable] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    inputs: list[int | None] = field(default_factory=list)
+    numbers: dict[int, int] = field(default_factory=dict)
+    writers: dict[int, int] = field(default_factory=dict)
+
+    def add(self, variable: Variable) -> int:
+        """Add a variable and return its number."""
+        self.variables.append(variable)
+        return len(self.variables) - 1
+
+    def append(self, step: Step) -> None:
+        """Append a step."""
+        self.writers.update(dict.fromkeys(step.writes, len(self.steps)))
+        self.steps.append(step)
+
+    def before(self, targets: Sequence[int]) -> list[int]:
+        """Return the steps that variables depend on, last first."""
+        needed, found = set(targets), []
+        for number in reversed(range(len(self.steps))):
+            step = self.steps[number]
+            if not needed.isdisjoint(step.writes):
+                needed.update(step.reads)
+                found.append(number)
+        return found
+
+
+class ProgramBuilder:
+    """Makes the steps of a graph while it is analysed."""
+
+    def __init__(self, analysis: IntervalAnalysis) -> None:
+        self._analysis = analysis
+        self.program = Program()
+        self._selected: dict[int, list[OutputSelect]] = {}
+        for op in analysis.graph.order:
+            if isinstance(op, OutputSelect):
+                self._selected.setdefault(id(op.operation), []).append(op)
+
+    def add(self, op: Operation, outputs: Sequence[Interval] | None) -> None:
+        """Add the variables that an operation writes, and its step if its row names a form that fits here.
+
+        Args:
+            op: An input or a node, whose operands were added before.
+            outputs: Bounds of its outputs; None where their shape depends on the input.
+        """
+        selected = self._selected.get(id(op), [])
+        sources: Sequence[tuple[Operation, int]] = [(select, select.index) for select in selected] or [(op, 0)]
+        writes = [None if outputs is None else self._variable(source, outputs[i]) for source, i in sources]
+        if isinstance(op, Input):
+            self.program.inputs.append(writes[0])
+        elif outputs is not None:
+            numbers = tuple(number for number in writes if number is not None)
+            if len(numbers) == len(writes):
+                self._step(op, numbers, outputs[0].dtype)
+
+    def _variable(self, op: Operation, bounds: Interval) -> int | None:
+        if not bounds.is_floating or bounds.is_point:
+            return None
+        low, high = (bound.expand(bounds.shape).unsqueeze(0) for bound in bounds.doubles())
+        number = self.program.add(Variable(bounds.shape, (low, high)))
+        self.program.numbers[id(op)] = number
+        return number
+
+    def _step(self, op: Operation, writes: tuple[int, ...], dtype: torch.dtype) -> None:
+        form, operands = form_of(op), self._operands(op)
+        if form is None or operands is None:
+            return
+        self._dtype = dtype
+        if isinstance(form, Relaxation):
+            self._curve(form, operands, writes)
+        elif isinstance(form, Quotient):
+            self._quotient(op, operands, writes)
+        else:
+            self._affine(op, form, operands, writes)
+
+    def _operands(self, op: Operation) -> list[int | Tensor | np.ndarray | None] | None:
+        """Return variables, constants and static operands; None where one is neither."""
+        found: list[int | Tensor | np.ndarray | None] = []
+        fields, values = spec_of(op).operands_of(op), self._analysis.operands(op)
+        for source, value in zip(fields, values, strict=True):
+            if source is None:
+                found.append(None)
+            elif isinstance(value, np.ndarray):
+                found.append(value)
+            elif isinstance(source, np.ndarray):
+                found.append(_double(to_torch(source)))
+            elif id(source) in self.program.numbers:
+                found.append(self.program.numbers[id(source)])
+            elif isinstance(value, Interval) and value.is_point:
+                found.append(_double(value.full()[0]))
+            else:
+                return None
+        return found
+
+    # forms ------------------------------------------------------------------------------------------------------
+
+    def _curve(self, form: Relaxation, operands: Sequence[object], writes: tuple[int, ...]) -> None:
+        read = operands[0]
+        computed = [x for x in operands if isinstance(x, int)]
+        if not isinstance(read, int) or len(computed) != 1 or len(writes) != 1:
+            return
+        results = self.program.variables[writes[0]].box
+        dtype = self._dtype
+        stray = self._envelope(form.kernel)
+        if stray is None or not _is_finite(results) or results[0].shape != self.program.variables[read].box[0].shape:
+            return
+        # |kernel - g| <= r |g| + a, and |kernel| is bounded.
+        size = (_size(results) + stray.absolute) / (1 - stray.relative)
+        error = (stray.relative + 2 * unit(dtype)) * size + stray.absolute + tiny(dtype)
+        self.program.append(CurveStep(read, writes[0], form, error, tiny(dtype), results))
+
+    def _quotient(self, op: Operation, operands: Sequence[object], writes: tuple[int, ...]) -> None:
+        divisor = operands[1]
+        if not isinstance(divisor, int):
+            self._affine(op, Affine(operands=("a",), divisors=("b",)), operands, writes)
+            return
+        of = self.program.variables[divisor]
+        low, high = of.box
+        if bool(((low <= 0) & (high >= 0)).any()):
+            return
+        ends = high.reciprocal(), low.reciprocal()
+        results = ends[0] * (1 - _OWN * ends[0].sign()), ends[1] * (1 + _OWN * ends[1].sign())
+        inverse = self.program.add(Variable(of.shape, results))
+        smallest = tiny(self._dtype)
+        self.program.append(
+            CurveStep(divisor, inverse, RECIPROCAL, torch.zeros(1, dtype=torch.float64), smallest, results)
+        )
+        product = _Call(lambda op, a, b: a * b, op, (operands[0], inverse), 2, (1, 1))
+        self._linear(op, product, ("a", "b"), writes)
+
+    def _affine(self, op: Operation, form: Affine, operands: Sequence[object], writes: tuple[int, ...]) -> None:
+        spec = spec_of(op)
+        names = [*spec.operands, *[spec.operands[-1]] * len(operands)][: len(operands)]
+        computed = [name for name, x in zip(names, operands, strict=True) if isinstance(x, int)]
+        if form.operands is not None and not set(computed) <= set(form.operands):
+            return
+        shapes = [self._shape(x) for x in operands]
+        terms = form.terms(op, shapes, self.program.variables[writes[0]].shape)
+        signs = tuple(-1 if name in form.subtracted else 0 if name in form.divisors else 1 for name in names)
+        outputs = tuple(select.index for select in self._selected.get(id(op), []))
+        call = _Call(form.function or spec.torch, op, tuple(operands), terms, signs, outputs)
+        factors = tuple(name for name in computed if name in form.factors)
+        both = [x for name, x in zip(names, operands, strict=True) if name in factors]
+        if len(factors) == 2 and both[0] == both[1] and form.terms(op, [(), ()], ()) == 4:
+            self._curve(SQUARE, operands[:1], writes)
+            return
+        self._linear(op, call, factors, writes)
+
+    def _linear(self, op: Operation, call: _Call, factors: tuple[str, ...], writes: tuple[int, ...]) -> None:
+        dtype = self._dtype
+        variables = [self.program.variables[x] for x in call.operands if isinstance(x, int)]
+        share = gamma(call.terms + _SLACK_TERMS, dtype)
+        if not math.isfinite(share):
+            return
+        spare = tiny(dtype) / share
+        sizes = [_size(variable.box)[0] + spare for variable in variables]
+        if not all(bool(size.isfinite().all()) for size in sizes):
+            return
+        reads = tuple(x for x in call.operands if isinstance(x, int))
+        least = (call.terms + _SLACK_TERMS) * 2 * tiny(dtype)
+        errors = [(share + _OWN) * size + least for size in call.magnitudes(sizes, spare, together=len(factors) == 2)]
+        if not all(bool(error.isfinite().all()) for error in errors):
+            return
+        shapes = [variable.shape for variable in variables]
+        if len(factors) < 2:
+            step: Step = AffineStep(reads, writes, call, shapes, errors)
+            step.work = sum(math.prod(self.program.variables[x].shape) for x in writes) * call.terms
+        elif len(reads) == 2:
+            work = math.prod(self.program.variables[writes[0]].shape) * call.terms * 2
+            step = ProductStep(
+                (reads[0], reads[1]), writes[0], lambda a, b: call(a, b)[0], call.product_of_sizes, errors[0], work
+            )
+        else:
+            return
+        self.program.append(step)
+
+    # facts ------------------------------------------------------------------------------------------------------
+
+    def _shape(self, operand: object) -> tuple[int, ...]:
+        if isinstance(operand, int):
+            return self.program.variables[operand].shape
+        return tuple(operand.shape) if isinstance(operand, (Tensor, np.ndarray)) else ()
+
+    def _envelope(self, kernel: str | None) -> Envelope | None:
+        if kernel is None:
+            return EXACT
+        try:
+            return envelope(kernel, self._dtype, self._analysis.runtimes)
+        except KeyError:
+            return None
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A node's function with its constants in place.
+
+    Attributes:
+        function: `fn(op, *operands)`.
+        op: The node.
+        operands: Variables by number, and constants.
+        terms: Length of its sums.
+        signs: For each operand, how a constant enters magnitudes: 1 added, -1 subtracted, 0 as divisor.
+        outputs: Which outputs are wanted; all if empty.
+    """
+
+    function: Callable[..., Tensor | tuple[Tensor, ...]]
+    op: Operation
+    operands: tuple[object, ...]
+    terms: int
+    signs: tuple[int, ...]
+    outputs: tuple[int, ...] = ()
+
+    def __call__(self, *values: Tensor) -> tuple[Tensor, ...]:
+        return self._evaluate(list(values), self.operands)
+
+    def _evaluate(self, values: list[Tensor], operands: Sequence[object]) -> tuple[Tensor, ...]:
+        rest = iter(values)
+        result = self.function(self.op, *(next(rest) if isinstance(x, int) else x for x in operands))
+        whole = result if isinstance(result, tuple) else (result,)
+        return tuple(whole[i] for i in self.outputs) if self.outputs else whole
+
+    def magnitudes(self, sizes: Sequence[Tensor], spare: float, *, together: bool) -> list[Tensor]:
+        """Return the sums of the magnitudes of all terms, for operands of at most these sizes.
+
+        Each operand alone has terms of one sign once the constants have; the last term is that of no operand.
+        """
+        constants = self._sizes(spare)
+        zeros = [torch.zeros_like(size) for size in sizes]
+        none = self._evaluate(zeros, constants)
+        parts = [[y.abs() for y in none]]
+        if together:
+            return [y.abs() + z.abs() for y, z in zip(self._evaluate(list(sizes), constants), none, strict=True)]
+        for i, size in enumerate(sizes):
+            alone = self._evaluate([size if j == i else zero for j, zero in enumerate(zeros)], constants)
+            parts.append([(y - z).abs() for y, z in zip(alone, none, strict=True)])
+        return [torch.stack(column).sum(0) for column in zip(*parts, strict=True)]
+
+    def product_of_sizes(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return the greatest magnitude of the part that two operands of at most these sizes have in common."""
+        constants = self._sizes(0.0)
+        zeros = [torch.zeros_like(a), torch.zeros_like(b)]
+        return (self._evaluate([a, b], constants)[0] - self._evaluate(zeros, constants)[0]).abs()
+
+    def _sizes(self, spare: float) -> list[object]:
+        return [
+            (sign or 1) * (x.abs() + (spare if sign else 0.0)) if isinstance(x, Tensor) and x.is_floating_point() else x
+            for x, sign in zip(self.operands, self.signs, strict=True)
+        ]
+
+
+def form_of(op: Operation) -> LinearForm | None:
+    """Return how a node depends on its operands, None where its row does not say."""
+    form = spec_of(op).linear
+    if form is None or isinstance(form, LinearForm):
+        return form
+    made: LinearForm | None = form(op)
+    return made
+
+
+def _double(x: Tensor) -> Tensor:
+    return x.double() if x.is_floating_point() else x
+
+
+def _size(box: Box) -> Tensor:
+    return torch.maximum(box[0].abs(), box[1].abs())
+
+
+def _is_finite(box: Box) -> bool:
+    return all(bool(bound.isfinite().all()) for bound in box)

@@ -1,0 +1,216 @@
+"""Steps of a backward pass: each turns a linear bound on what a node writes into one on what it reads.
+
+A pass carries the coefficients of lower bounds: tensors `(boxes, rows, *shape)` in float64, one per variable.  A step
+takes those of its output and returns those of its operands, and what falls to the constant, `(boxes, rows)`.  What the
+runtimes' rounding and our own can add is part of the constant.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from ranum_falsify.domain.relaxations import Lines, Relaxation
+
+__all__ = ["AffineStep", "Box", "CurveStep", "Function", "ProductStep", "Step", "least"]
+
+_OWN = 1e-13
+"""Share of the magnitudes that products and sums in float64 may stray."""
+
+Box = tuple[Tensor, Tensor]
+"""Lower and upper bounds of a variable, `(boxes, *shape)` in float64; 1 in place of `boxes` holds for all of them."""
+
+Function = Callable[..., tuple[Tensor, ...]]
+"""A linear function of float64 tensors, one per operand, to one tensor per output."""
+
+
+def least(weights: Tensor, box: Box) -> Tensor:
+    """Return the least value of a linear function over boxes.
+
+    Args:
+        weights: Its coefficients `(boxes, rows, *shape)`.
+        box: Bounds of the variable; may be infinite.
+
+    Returns:
+        `(boxes, rows)`.
+    """
+    low, high = (bound.unsqueeze(1) for bound in box)
+    if bool(low.isfinite().all()) and bool(high.isfinite().all()):
+        return _dot(weights.clamp(min=0), box[0]) + _dot(weights.clamp(max=0), box[1])
+    worst = weights * torch.where(weights > 0, low, high)
+    return torch.where(weights == 0, 0.0, worst).flatten(2).sum(-1)
+
+
+def _dot(weights: Tensor, values: Tensor) -> Tensor:
+    """Return the products `(boxes, rows)` of `(boxes, rows, *shape)` with `(boxes or 1, *shape)`."""
+    if values.shape[0] == 1:
+        return weights.flatten(2) @ values.reshape(-1)
+    return (weights.flatten(2) @ values.flatten(1).unsqueeze(-1)).squeeze(-1)
+
+
+class Step(ABC):
+    """A node of the graph, or a part of one.
+
+    Attributes:
+        reads: Variables of its operands, by number.
+        writes: Variables of its outputs.
+        watched: Operands whose bounds the step needs.
+        work: Multiplications that one row of a pass takes, roughly.
+    """
+
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    watched: tuple[int, ...] = ()
+    work: int = 0
+
+    @abstractmethod
+    def back(self, weights: Sequence[Tensor], boxes: Sequence[Box]) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Pass coefficients from the outputs to the operands.
+
+        Args:
+            weights: Coefficients of each output, `(boxes, rows, *shape)`.
+            boxes: Bounds of each watched operand.
+
+        Returns:
+            Coefficients of each operand, and the constant `(boxes, rows)`.
+        """
+
+
+class AffineStep(Step):
+    """A linear function and a constant; the results stray from it by at most `error`."""
+
+    def __init__(
+        self,
+        reads: tuple[int, ...],
+        writes: tuple[int, ...],
+        function: Function,
+        shapes: Sequence[tuple[int, ...]],
+        errors: Sequence[Tensor],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            reads: See :class:`Step`.
+            writes: See :class:`Step`.
+            function: The function, constant included.
+            shapes: Shapes of the operands.
+            errors: What each output may stray.
+        """
+        self.reads, self.writes = reads, writes
+        zeros = [torch.zeros(shape, dtype=torch.float64) for shape in shapes]
+        made = torch.func.vjp(lambda *xs: function(*xs), *zeros)
+        self._offsets, self._pull = made[0], made[1]
+        self._errors = [error.expand(offset.shape) for error, offset in zip(errors, self._offsets, strict=True)]
+        self._is_exact = all(not bool(error.any()) for error in self._errors)
+        self._has_offset = any(bool(offset.any()) for offset in self._offsets)
+
+    def back(self, weights: Sequence[Tensor], boxes: Sequence[Box]) -> tuple[tuple[Tensor, ...], Tensor]:
+        """See :meth:`Step.back`."""
+        count, rows = weights[0].shape[0], weights[0].shape[1]
+        constant = torch.zeros(count, rows, dtype=torch.float64)
+        for weight, offset, error in zip(weights, self._offsets, self._errors, strict=True):
+            if self._has_offset:
+                constant = constant + _dot(weight, offset.unsqueeze(0))
+            if not self._is_exact:
+                constant = constant - _dot(weight.abs(), error.unsqueeze(0))
+        pulled = torch.func.vmap(self._pull)(tuple(weight.flatten(0, 1) for weight in weights))
+        return tuple(x.unflatten(0, (count, rows)) for x in pulled), constant
+
+
+class CurveStep(Step):
+    """An elementwise function between two lines."""
+
+    def __init__(
+        self, read: int, write: int, relaxation: Relaxation, error: Tensor, smallest: float, results: Box
+    ) -> None:
+        """Prepare.
+
+        Args:
+            read: Variable of the operand.
+            write: Variable of the result.
+            relaxation: The function.
+            error: What the kernels may stray from it, of the operand's shape or one number.
+            smallest: Operands closer to 0 may have been replaced by 0.
+            results: Finite bounds of the results that hold anyway, for where there are no lines.
+        """
+        self.reads, self.writes, self.watched = (read,), (write,), (read,)
+        self._relaxation, self._error, self._smallest, self._results = relaxation, error, smallest, results
+        self.work = results[0].numel() * 4
+
+    def lines(self, box: Box) -> Lines:
+        """Return lines that enclose what runtimes compute, of `(boxes or 1, *shape)`."""
+        y = self._relaxation.lines(*box)
+        known = [part.isfinite() for part in (y.lower_slope, y.lower_offset, y.upper_slope, y.upper_offset)]
+        below, above = known[0] & known[1], known[2] & known[3]
+        size = torch.maximum(box[0].abs(), box[1].abs())
+        strayed = [
+            self._error + slope.abs() * (self._smallest + _OWN * size) + _OWN * offset.abs()
+            for slope, offset in ((y.lower_slope, y.lower_offset), (y.upper_slope, y.upper_offset))
+        ]
+        return Lines(
+            torch.where(below, y.lower_slope, 0.0),
+            torch.where(below, y.lower_offset - strayed[0], self._results[0]),
+            torch.where(above, y.upper_slope, 0.0),
+            torch.where(above, y.upper_offset + strayed[1], self._results[1]),
+        )
+
+    def back(self, weights: Sequence[Tensor], boxes: Sequence[Box]) -> tuple[tuple[Tensor, ...], Tensor]:
+        """See :meth:`Step.back`."""
+        y, weight = self.lines(boxes[0]), weights[0]
+        up, down = weight.clamp(min=0), weight.clamp(max=0)
+        constant = _dot(up, y.lower_offset) + _dot(down, y.upper_offset)
+        return (up * y.lower_slope.unsqueeze(1) + down * y.upper_slope.unsqueeze(1),), constant
+
+
+class ProductStep(Step):
+    """A function of two operands that is linear in each, about the centres of their boxes.
+
+    With centres c and radii r, f(x, y) = f(x, cy) + f(cx, y) - f(cx, cy) + f(x - cx, y - cy), and the last is at most
+    |f|(rx, ry): the mean of McCormick's two planes on either side (G. McCormick, Computability of Global Solutions to
+    Factorable Nonconvex Programs, 1976).
+    """
+
+    def __init__(
+        self,
+        reads: tuple[int, int],
+        write: int,
+        function: Callable[[Tensor, Tensor], Tensor],
+        magnitude: Callable[[Tensor, Tensor], Tensor],
+        error: Tensor,
+        work: int,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            reads: Variables of the operands.
+            write: Variable of the result.
+            function: The function.
+            magnitude: The function of the magnitudes, with all terms of one sign.
+            error: What results may stray from it.
+            work: See :class:`Step`.
+        """
+        self.reads, self.writes, self.watched = reads, (write,), reads
+        self._function, self._magnitude, self._error = function, magnitude, error
+        self.work = work
+
+    def back(self, weights: Sequence[Tensor], boxes: Sequence[Box]) -> tuple[tuple[Tensor, ...], Tensor]:
+        """See :meth:`Step.back`."""
+        weight = weights[0]
+        (a_low, a_high), (b_low, b_high) = boxes
+        centres = ((a_low + a_high) / 2, (b_low + b_high) / 2)
+        radii = [torch.maximum(high - c, c - low) * (1 + _OWN) for c, (low, high) in zip(centres, boxes, strict=True)]
+        count = weight.shape[0]
+        sized = [c.expand(count, *c.shape[1:]) for c in centres]
+
+        def pull(rows: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+            back = torch.func.vjp(self._function, a, b)[1]
+            return tuple(torch.func.vmap(back)(rows))
+
+        pulled = torch.func.vmap(pull)(weight, *sized)
+        middle = torch.func.vmap(self._function)(*sized)
+        spare = torch.func.vmap(self._magnitude)(*(r.expand(count, *r.shape[1:]) for r in radii))
+        constant = -_dot(weight, middle) - _dot(weight.abs(), spare + self._error)
+        return pulled, constant
