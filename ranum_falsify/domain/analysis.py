@@ -108,7 +108,7 @@ class IntervalAnalysis(OperationVisitor):
             if outputs is not None and not isinstance(op, (Input, OutputSelect)):
                 if observe is not None:
                     observe(Visited(op=op, operands=self.operands(op), outputs=outputs))
-                outputs = _valid_part(outputs, self.operands(op))
+                outputs = _valid_part(op, outputs, self.operands(op))
             self._values[id(op)] = outputs
             for operand in operands_in(op):
                 uses[id(operand)] -= 1
@@ -146,7 +146,7 @@ class IntervalAnalysis(OperationVisitor):
                 outputs = self.visit(inner)
                 if outputs is None:
                     return known
-                self._values[id(inner)] = _valid_part(outputs, self.operands(inner))
+                self._values[id(inner)] = _valid_part(inner, outputs, self.operands(inner))
             return cast(Interval, self.bounds_of(op)).meet(known)
         except KeyError:  # what the way reads besides is not kept
             return known
@@ -179,7 +179,9 @@ class IntervalAnalysis(OperationVisitor):
         outputs = result if isinstance(result, tuple) else (result,)
         for output in outputs:
             output.check()
-        return outputs
+        # What comes after an operator whose shape depends on values was read for the shapes of one example.
+        expected = zip(site.details, outputs, strict=False)
+        return outputs if all(d is None or tuple(d.shape) == y.shape for d, y in expected) else None
 
     def operands(self, op: Operation) -> tuple[Value, ...]:
         """Return the operands of a node in the row's order; a static one as an array where it is known."""
@@ -204,8 +206,11 @@ class IntervalAnalysis(OperationVisitor):
         fields = spec_of(op).operands_of(op)
         if any(field is not None and value is None for field, value in zip(fields, operands, strict=True)):
             return False
+        spec = spec_of(op)
+        if not spec.static and not spec.dynamic_shape:
+            return True
         known = [None if x is None else isinstance(x, np.ndarray) or x.is_point for x in operands]
-        return spec_of(op).has_fixed_shape(known) or all(k is not False for k in known)
+        return spec.has_fixed_shape(known) or all(k is not False for k in known)
 
     def _site(self, op: Operation) -> Site:
         selected = self._selected.get(id(op), {})
@@ -216,9 +221,14 @@ class IntervalAnalysis(OperationVisitor):
         )
 
 
-def _valid_part(outputs: tuple[Interval, ...], operands: Sequence[Value]) -> tuple[Interval, ...]:
-    """Return the bounds of valid results: finite ones, where all operands are finite."""
-    if any(isinstance(x, Interval) and x.may_be_infinite for x in operands):
+def _valid_part(op: Operation, outputs: tuple[Interval, ...], operands: Sequence[Value]) -> tuple[Interval, ...]:
+    """Return the bounds of valid results: finite ones, where all operands are finite.
+
+    Operators that finite operands cannot make overflow may have infinite constants in their attributes (`Pad`).
+    """
+    spec = spec_of(op)
+    harmless = not spec.overflow and not spec.valid
+    if harmless or any(isinstance(x, Interval) and x.may_be_infinite for x in operands):
         return tuple(replace(y, nan=False, overflows=False) if y.nan or y.overflows else y for y in outputs)
     return tuple(
         replace(y.finite(), nan=False, overflows=False) if y.nan or y.overflows or y.may_be_infinite else y
