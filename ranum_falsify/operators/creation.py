@@ -13,6 +13,10 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.movement import evaluated
+from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedTypeError
 from ranum_falsify.network.registry import operator
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_torch, torch_dtype
@@ -49,7 +53,7 @@ def _constant(op: Operation) -> Tensor:
     raise UnsupportedTypeError("Constant holds strings, which are not supported; only numbers and bools are")
 
 
-@operator(torch=_constant, overflow=False)
+@operator(torch=_constant, interval=evaluated, overflow=False)
 class Constant(Operation):
     """https://onnx.ai/onnx/operators/onnx__Constant.html."""
 
@@ -59,7 +63,13 @@ def _constant_of_shape(op: Operation, x: np.ndarray) -> Tensor:
     return _placed(value).reshape(()).expand(ints(x) or []).clone()
 
 
-@operator(torch=_constant_of_shape, static=("x",), overflow=False)
+def _constant_of_shape_bounds(site: Site, x: np.ndarray) -> Interval:
+    value = _constant_of_shape(site.op, np.ones(0, np.int64))
+    sizes = tuple(ints(x) or [])
+    return Interval.point(value.expand(sizes)) if sizes else Interval.point(value)
+
+
+@operator(torch=_constant_of_shape, interval=infinity_aware(_constant_of_shape_bounds), static=("x",), overflow=False)
 class ConstantOfShape(Operation):
     """https://onnx.ai/onnx/operators/onnx__ConstantOfShape.html."""
 
@@ -71,7 +81,7 @@ def _eye_like(op: Operation, x: Tensor) -> Tensor:
     return torch.eq(rows + op.k, columns).to(dtype)
 
 
-@operator(torch=_eye_like, shape_only=True, overflow=False)
+@operator(torch=_eye_like, interval=evaluated, shape_only=True, overflow=False)
 class EyeLike(Operation):
     """https://onnx.ai/onnx/operators/onnx__EyeLike.html."""
 
@@ -81,9 +91,12 @@ def _range(op: Operation, start: np.ndarray, limit: np.ndarray, delta: np.ndarra
     # ONNX Runtime refuses a delta of 0; the example input on which a model is read may hold one.
     count = max(math.ceil((float(last) - float(first)) / float(step)), 0) if step else 0
     dtype = np.asarray(start).dtype
-    return _placed((first + np.arange(count).astype(dtype) * step).astype(dtype))
+    # Step by step, as ONNX Runtime does: products would be rounded otherwise.
+    steps = np.full(count, step, dtype)
+    steps[:1] = first
+    return _placed(np.add.accumulate(steps, dtype=dtype))
 
 
-@operator(torch=_range, static=("start", "limit", "delta"), overflow=False)
+@operator(torch=_range, interval=evaluated, static=("start", "limit", "delta"), overflow=False)
 class Range(Operation):
     """https://onnx.ai/onnx/operators/onnx__Range.html."""
