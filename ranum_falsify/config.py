@@ -41,7 +41,7 @@ class SearchConfig:
         n_starts: Starting points per target, run as one batch; negative for as many as time allows.
         n_steps: Descent steps from each start.
         seed: Seed of every random choice; the same seed on the same device gives the same answer.
-        timeout: Seconds for proof and search, None for no limit.  Where it cuts the search off, the answer depends on the
+        timeout: Seconds for proof and search, None for no limit.  Where it cuts them off, the answer depends on the
             machine's speed.
         device: torch device, such as `cpu` or `cuda`.
         backend: Attack back ends, tried in order: `pgd` (ours), `dnnf.pgd`, `foolbox.X`, `cleverhans.X`.

@@ -134,11 +134,13 @@ class Problem:
     penalties: tuple[Formula, ...] = field(repr=False)
 
     @cached_property
-    def _clause_circuit(self) -> Circuit:
+    def clause_circuit(self) -> Circuit:
+        """The clauses as one circuit."""
         return Circuit(self.clauses)
 
     @cached_property
-    def _penalty_circuit(self) -> Circuit:
+    def penalty_circuit(self) -> Circuit:
+        """The penalties as one circuit."""
         return Circuit(self.penalties)
 
     @cached_property
@@ -172,8 +174,8 @@ class Problem:
             quick: Whether to look at the values for what need not be computed, so not under `torch.func.vmap`.
         """
         frame = Frame(env, evaluator)
-        clauses, loss = self._clause_circuit.losses(frame, quick=quick)
-        penalties = self._penalty_circuit.margins(frame) if self.penalties else clauses.new_zeros(frame.batch, 0)
+        clauses, loss = self.clause_circuit.losses(frame, quick=quick)
+        penalties = self.penalty_circuit.margins(frame) if self.penalties else clauses.new_zeros(frame.batch, 0)
         return Margins(clauses=clauses, loss=loss, penalties=penalties)
 
     def arguments(self, call: NetworkCall, env: Mapping[str, Tensor], evaluator: Evaluator) -> tuple[Tensor, ...]:

@@ -14,7 +14,7 @@ from ranum_falsify.network.order import operands_in
 from ranum_falsify.properties.problem import ValidityGoal
 from ranum_falsify.validity import Constraint, Finite
 
-__all__ = ["Target", "targets_of"]
+__all__ = ["Target", "operators_of", "targets_of"]
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,8 @@ def targets_of(position: int, goal: ValidityGoal, graph: Graph | None = None) ->
     _check_names(goal, (graph, goal.call.graph))
     infinite = _below_infinity(graph)
     targets = []
-    for op in graph.nodes:
+    for op in operators_of(goal, graph):
         spec = spec_of(op)
-        if goal.only is not None and spec.op_type not in goal.only:
-            continue
-        if goal.nodes is not None and op.name not in goal.nodes:
-            continue
         conditions: list[Constraint] = list(spec.valid)  # type: ignore[arg-type]
         if goal.gradient:
             conditions += list(spec.gradient_valid)  # type: ignore[arg-type]
@@ -70,6 +66,15 @@ def targets_of(position: int, goal: ValidityGoal, graph: Graph | None = None) ->
             of_gradient = condition not in spec.valid and condition in spec.gradient_valid
             targets.append(Target(position, op, spec, condition, remote, of_gradient))
     return targets
+
+
+def operators_of(goal: ValidityGoal, graph: Graph) -> list[Operation]:
+    """Return the operators that a validity goal asks about, in topological order."""
+    return [
+        op
+        for op in graph.nodes
+        if (goal.only is None or spec_of(op).op_type in goal.only) and (goal.nodes is None or op.name in goal.nodes)
+    ]
 
 
 def _below_infinity(graph: Graph) -> set[int]:

@@ -1,0 +1,160 @@
+"""The applications of a problem over one box: bounds of their arguments, and what holds inside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+
+import torch
+from dnnv.nn import Operation
+
+from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.domain.interval import dtype_range
+from ranum_falsify.network import Graph
+from ranum_falsify.network.tensors import torch_dtype
+from ranum_falsify.properties.bounds import Bounds, BoundsFrame
+from ranum_falsify.properties.problem import InputVariable, NetworkCall, Problem, ValidityGoal
+from ranum_falsify.properties.targets import operators_of
+from ranum_falsify.prove.checked import Checked, check, conditions_of
+from ranum_falsify.prove.induction import applied_in, before
+from ranum_falsify.validity import Constraint
+
+__all__ = ["Applications", "Box", "box_of"]
+
+Box = Mapping[str, Interval]
+"""Bounds of each input variable, by name."""
+
+
+def box_of(variables: Sequence[InputVariable]) -> Box:
+    """Return the box that variables range over."""
+    return {v.name: Interval.box(v.lower, v.upper) for v in variables}
+
+
+class Applications:
+    """What is known of each application over one box; each is analysed once.
+
+    Attributes:
+        problem: The problem.
+        graphs: What runs for each application, by `id` of the application: its graph, or the same with some inputs
+            as constants.
+        box: Where the inputs lie.
+        given: Bounds of terms, which hold as long as no operator is invalid.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        graphs: Mapping[int, Graph],
+        analysis_of: Callable[[NetworkCall], IntervalAnalysis],
+        box: Box,
+    ) -> None:
+        self.problem = problem
+        self.graphs = graphs
+        self.box = box
+        self.given = BoundsFrame(self._env(), self._outputs_given, self._nothing_is_valid)
+        self._analysis_of = analysis_of
+        self._checked: dict[int, Checked] = {}
+
+    def sure(self) -> BoundsFrame:
+        """Return bounds of terms that hold in any case."""
+        return BoundsFrame(self._env(), self._outputs_surely, lambda goal: torch.tensor([self.is_valid(goal)]))
+
+    def checked(self, call: NetworkCall) -> Checked:
+        """Return what holds inside an application; nothing does where nothing is known of an argument."""
+        key = id(call)
+        if key not in self._checked:
+            inputs = self.inputs(call)
+            graph = self.graphs[key]
+            if inputs is None:
+                every = {id(op): conditions_of(op, graph) for op in graph.nodes}
+                self._checked[key] = Checked((None,) * len(graph.output_operations), every, {})
+            else:
+                self._checked[key] = check(self._analysis_of(call), inputs)
+        return self._checked[key]
+
+    def inputs(self, call: NetworkCall) -> list[Interval] | None:
+        """Return bounds of what the application's graph reads; None where nothing is known of one."""
+        names, found = self.graphs[id(call)].input_names, list[Interval]()
+        details = call.graph.input_details
+        for name, argument, detail in zip(call.graph.input_names, call.arguments, details, strict=True):
+            if name not in names:
+                continue
+            if argument.variable_name is not None:
+                found.append(self.box[argument.variable_name])
+                continue
+            bounds = _cast(self.given.value(argument), torch_dtype(detail.dtype), argument.shape)
+            if bounds is None:
+                return None
+            found.append(bounds)
+        return found
+
+    # verdicts ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def before(self) -> Mapping[int, Mapping[int, tuple[str, ...]]]:
+        """By `id` of the application and of the operator, the open operators before it."""
+        failed = {id(call): self.checked(call).open for call in self.problem.calls}
+        return before(self.problem, self.graphs, failed)
+
+    def open_conditions(self, goal: ValidityGoal, op: Operation) -> tuple[Constraint, ...]:
+        """Return the conditions of an operator that a validity goal asks for and the bounds do not show."""
+        checked = self.checked(goal.call)
+        found = checked.open.get(id(op), ())
+        return (*found, *checked.open_gradient.get(id(op), ())) if goal.gradient else found
+
+    def is_valid(self, goal: ValidityGoal) -> bool:
+        """Tell whether a validity goal holds on the whole box."""
+        return not any(
+            self.open_conditions(goal, op) or self.before[id(goal.call)][id(op)]
+            for op in operators_of(goal, self.graphs[id(goal.call)])
+        )
+
+    def is_sound(self, call: NetworkCall) -> bool:
+        """Tell whether no operator of an application, or before its arguments, can be invalid."""
+        return not self.checked(call).open and all(
+            self.is_sound(inner) for argument in call.arguments for inner in applied_in(argument)
+        )
+
+    # bounds -----------------------------------------------------------------------------------------------------
+
+    def _env(self) -> dict[str, Bounds]:
+        return {name: _doubles(x) for name, x in self.box.items()}
+
+    def _nothing_is_valid(self, goal: ValidityGoal) -> torch.Tensor:
+        return torch.zeros(1, dtype=torch.bool)
+
+    def _outputs_given(self, call: NetworkCall) -> Sequence[Bounds]:
+        known = zip(self.checked(call).outputs, call.graph.output_details, strict=True)
+        return [_nothing(details.shape) if bounds is None else _doubles(bounds) for bounds, details in known]
+
+    def _outputs_surely(self, call: NetworkCall) -> Sequence[Bounds]:
+        if not self.is_sound(call):
+            return [_nothing(details.shape) for details in call.graph.output_details]
+        return self._outputs_given(call)
+
+
+def _doubles(x: Interval) -> Bounds:
+    """Return bounds in the form of terms: float64, with a batch of 1."""
+    low, high = x.full()
+    return low.double()[None], high.double()[None]
+
+
+def _nothing(shape: Sequence[int]) -> Bounds:
+    unknown = torch.full((1, *shape), torch.nan, dtype=torch.float64)
+    return unknown, unknown
+
+
+def _cast(bounds: Bounds, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval | None:
+    """Return bounds of a term as those of a network's input; None where they say nothing or leave its type."""
+    low, high = (bound[0] for bound in bounds)
+    if bool(low.isnan().any()):
+        return None
+    if dtype is torch.bool:
+        return Interval.of((low > 0) | (high < 0), (low != 0) | (high != 0), shape)
+    if not dtype.is_floating_point:
+        least, greatest = dtype_range(dtype)
+        if bool((low <= least).any()) or bool((high >= greatest).any()):
+            return None
+    # Rounding to nearest is monotone, and so is the truncation to integers.
+    lower, upper = low.to(dtype), high.to(dtype)
+    return Interval.of(lower, lower if torch.equal(lower, upper) else upper, shape)

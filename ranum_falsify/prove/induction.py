@@ -1,0 +1,106 @@
+"""What depends on what: which open operators stand before an operator, over all applications of a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
+from itertools import islice
+
+from dnnv.nn.operations import Input
+
+from ranum_falsify.network import Graph
+from ranum_falsify.network.order import operands_in
+from ranum_falsify.properties.problem import NetworkCall, Problem
+from ranum_falsify.properties.terms import Choice, Output, Term
+
+__all__ = ["applied_in", "before"]
+
+_MOST = 16
+"""Names that are kept for an operator; in a network where all is open each has all others before it."""
+
+
+def before(
+    problem: Problem, graphs: Mapping[int, Graph], failed: Mapping[int, Collection[int]]
+) -> Mapping[int, Mapping[int, tuple[str, ...]]]:
+    """Return for each operator the open ones that its operands depend on, topologically.
+
+    Args:
+        problem: Its applications are walked in their order; arguments apply earlier ones.
+        graphs: What is analysed for each application, by `id` of the application.
+        failed: By `id` of the application, the operators with open conditions, by `id`.
+
+    Returns:
+        By `id` of the application and of the operator, the names of the first open operators before it.
+    """
+    names: list[str] = []
+    several = len({call.network for call in problem.calls}) > 1
+    # Sets of operators as bits of one number each: their unions are taken at every operator.
+    outputs: dict[int, int] = {}
+    found: dict[int, dict[int, int]] = {}
+    for call in problem.calls:
+        graph, masks = graphs[id(call)], dict[int, int]()
+        arguments = _arguments(call, graph, outputs)
+        found[id(call)] = {}
+        for op in graph.order:
+            mask = arguments[op.name] if isinstance(op, Input) else 0
+            for operand in operands_in(op):
+                mask |= masks[id(operand)]
+            found[id(call)][id(op)] = mask
+            if id(op) in failed.get(id(call), ()):
+                mask |= 1 << len(names)
+                names.append(f"{call.network}: {op.name}" if several else op.name)
+            masks[id(op)] = mask
+        outputs[id(call)] = 0
+        for op in graph.output_operations:
+            outputs[id(call)] |= masks[id(op)]
+
+    @cache
+    def text(mask: int) -> tuple[str, ...]:
+        return tuple(names[bit] for bit in islice(_bits(mask), _MOST))
+
+    return {call: {op: text(mask) for op, mask in masks.items()} for call, masks in found.items()}
+
+
+def _bits(mask: int) -> Iterator[int]:
+    while mask:
+        lowest = mask & -mask
+        yield lowest.bit_length() - 1
+        mask ^= lowest
+
+
+def _arguments(call: NetworkCall, graph: Graph, outputs: Mapping[int, int]) -> dict[str, int]:
+    """Return, by name of the input, the open operators that its argument depends on."""
+    result = dict.fromkeys(graph.input_names, 0)
+    for name, argument in zip(call.graph.input_names, call.arguments, strict=True):
+        for inner in applied_in(argument):
+            if name in result:
+                result[name] |= outputs.get(id(inner), 0)
+    return result
+
+
+def applied_in(term: Term) -> Iterator[NetworkCall]:
+    """Yield the applications whose outputs a term reads, not those inside their arguments."""
+    pending: list[Term] = [term]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, Output):
+            yield one.call
+        if one.applies_network:
+            pending.extend(operand for operand in one.operands if not isinstance(one, Output))
+            if isinstance(one, Choice):
+                pending.extend(side for side in _sides(one))
+
+
+def _sides(choice: Choice) -> Iterator[Term]:
+    """Yield the terms that a choice's condition compares."""
+    from ranum_falsify.properties.formula import Comparison, Formula, Goal, Junction
+
+    pending: list[Formula] = [choice.formula]
+    while pending:
+        formula = pending.pop()
+        if isinstance(formula, Junction):
+            pending.extend(formula.parts)
+        elif isinstance(formula, Comparison):
+            yield from (formula.left, formula.right)
+        elif isinstance(formula, Goal):
+            yield from (Output(formula.goal.call, 0),)

@@ -1,0 +1,120 @@
+"""Which nodes must stay in float32 when a network is converted to half precision."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from dnnv.nn import Operation
+
+from ranum_falsify.network import Graph
+from ranum_falsify.network.order import operands_in
+from ranum_falsify.network.precision import is_conversion, original_node
+
+__all__ = ["KeepList", "Node", "float32_nodes"]
+
+Node = tuple[str, str]
+"""Name of a network in the property, and name of a node in it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepList:
+    """What a converter should leave in float32.
+
+    Attributes:
+        nodes: The nodes, in topological order: `node_block_list` of the float16 converters.
+        minimal: Whether the analysis has shown of each that without it another operator is open.
+        left: Nodes that are open whatever stays in float32: also in float32 itself, or at a rounded output.
+    """
+
+    nodes: tuple[Node, ...]
+    minimal: bool
+    left: tuple[Node, ...]
+
+
+def float32_nodes(
+    graphs: Mapping[str, Graph], open_nodes: Callable[[frozenset[Node]], frozenset[Node]], *, deadline: float
+) -> KeepList:
+    """Return nodes that, kept in float32, leave open only what no choice of nodes would prove.
+
+    Args:
+        graphs: The networks in float32.
+        open_nodes: Analyses the networks converted but for some nodes; returns which of their nodes are open by
+            themselves, not through others.
+        deadline: When to stop, by `time.monotonic`; what is left out then is that the list is minimal.
+    """
+    chooser = _Chooser(graphs)
+    keep: frozenset[Node] = frozenset()
+    left: frozenset[Node] = frozenset()
+    while True:
+        now_open = open_nodes(keep)
+        wanted = {node: chooser.remedy(node, keep) for node in now_open}
+        left = frozenset(node for node, remedy in wanted.items() if not remedy)
+        new = frozenset().union(*wanted.values()) - keep
+        if not new or time.monotonic() >= deadline:
+            break
+        keep |= new
+    keep, minimal = _reduced(keep, left, open_nodes, deadline if not new else 0.0)
+    order = [(name, op.name) for name, graph in graphs.items() for op in graph.nodes]
+    return KeepList(nodes=tuple(node for node in order if node in keep), minimal=minimal, left=tuple(sorted(left)))
+
+
+def _reduced(
+    keep: frozenset[Node],
+    left: frozenset[Node],
+    open_nodes: Callable[[frozenset[Node]], frozenset[Node]],
+    deadline: float,
+) -> tuple[frozenset[Node], bool]:
+    """Leave out what is not needed, until each node that stays was shown to be needed beside the others."""
+    needed: set[Node] = set()
+    while needed < keep:
+        for node in sorted(keep - needed):
+            if time.monotonic() >= deadline:
+                return keep, False
+            if open_nodes(keep - {node}) <= left:
+                # The others were needed beside this one; without it that must be shown again.
+                keep, needed = keep - {node}, set()
+            else:
+                needed.add(node)
+    return keep, True
+
+
+class _Chooser:
+    """Knows what to keep in float32 so that an open node of a converted network may be proved."""
+
+    def __init__(self, graphs: Mapping[str, Graph]) -> None:
+        self._graphs = graphs
+        self._nodes = {(name, op.name): op for name, graph in graphs.items() for op in graph.nodes}
+
+    def remedy(self, node: Node, keep: frozenset[Node]) -> frozenset[Node]:
+        """Return nodes to keep besides: the open one, those that round its operands, or those that read its result."""
+        network, name = node
+        origin = (network, original_node(name, self._graphs[network]))
+        if origin not in self._nodes:
+            return frozenset()
+        if origin not in keep:
+            return frozenset({origin})
+        op = self._nodes[origin]
+        near = self._readers(network, op) if is_conversion(name) else self._sources(network, op)
+        return frozenset(near) - keep
+
+    def _readers(self, network: str, op: Operation) -> set[Node]:
+        behind = {id(op)}
+        found: set[Node] = set()
+        for other in self._graphs[network].order:
+            if any(id(operand) in behind for operand in operands_in(other)):
+                if (network, other.name) in self._nodes:
+                    found.add((network, other.name))
+                else:  # the selection of one of several outputs
+                    behind.add(id(other))
+        return found
+
+    def _sources(self, network: str, op: Operation) -> set[Node]:
+        found: set[Node] = set()
+        for operand in operands_in(op):
+            while (network, operand.name) not in self._nodes and (before := list(operands_in(operand))):
+                operand = before[0]
+            if (network, operand.name) in self._nodes:
+                found.add((network, operand.name))
+        return found

@@ -1,0 +1,59 @@
+"""What was proved, as frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ranum_falsify.config import RUNTIMES, Runtime
+from ranum_falsify.validity import Constraint
+
+__all__ = ["NOTHING", "OperatorProof", "Proof"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorProof:
+    """What is known of one operator in question.
+
+    Attributes:
+        network: Name of its network.
+        node: Its name in the graph.
+        op_type: ONNX operator.
+        open: Its conditions that the bounds do not show.
+        after: The first operators before it with open conditions; its bounds hold only while these are valid.
+    """
+
+    network: str
+    node: str
+    op_type: str
+    open: tuple[Constraint, ...] = ()
+    after: tuple[str, ...] = ()
+
+    @property
+    def proved(self) -> bool:
+        """Whether no input of the box makes it invalid."""
+        return not self.open and not self.after
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """What holds on every input of the property's regions.
+
+    Attributes:
+        holds: Whether the property does.
+        operators: The operators in question, by position of the validity goal and name of the node, topologically.
+        runtimes: Runtimes that it covers.
+    """
+
+    holds: bool = False
+    operators: Mapping[tuple[int, str], OperatorProof] = field(default_factory=dict)
+    runtimes: tuple[Runtime, ...] = RUNTIMES
+
+    def proves(self, goal: int, node: str) -> bool:
+        """Tell whether an operator is proved; one that was not looked at is not."""
+        found = self.operators.get((goal, node))
+        return found is not None and found.proved
+
+
+NOTHING = Proof()
+"""The proof that was not tried."""
