@@ -1,9 +1,9 @@
 """Normalised exponentials: each element is exact in real numbers, with itself at one end and the others at theirs.
 
 With lse the logarithm of the sum of all exponentials, Softmax is e^(x_i - lse) = 1 / (1 + sum of e^(x_j - x_i) over
-j != i).  It rises with x_i and falls with every other x_j.  Kernels compute e^(x_i - max) / sum.  Rounding the difference errs
-by u |x_i - max| <= u |x_i - lse|, a relative error of the exponential; in the sum these errors weigh the mean of
-|x_j - max|, at most the entropy ln n.
+j != i).  It rises with x_i and falls with every other x_j.  Kernels compute e^(x_i - max) / sum.  Rounding the
+difference errs by u |x_i - max| <= u |x_i - lse|, a relative error of the exponential; in the sum these errors weigh
+the mean of |x_j - max|, at most the entropy ln n.
 """
 
 from __future__ import annotations

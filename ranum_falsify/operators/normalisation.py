@@ -5,7 +5,7 @@ Where a normaliser is 0 or less, ONNX Runtime divides by it all the same; LpNorm
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from dnnv.nn import Operation
@@ -13,10 +13,19 @@ from dnnv.nn.operations import BatchNormalization
 from torch import Tensor
 from torch.nn import functional
 
+from ranum_falsify.domain import Interval, Site
+from ranum_falsify.domain import normalising as rules
+from ranum_falsify.domain.norms import (
+    divisor_stays_valid,
+    local_response_normalisation,
+    norm_normalisation,
+    norm_stays_positive,
+)
+from ranum_falsify.domain.rounding import tiny
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import ints
-from ranum_falsify.validity import Condition, GreaterThan, NonZero, Operands
+from ranum_falsify.validity import Bounds, Condition, GreaterThan, NonZero, Operands
 
 __all__ = [
     "LRN",
@@ -33,13 +42,18 @@ _POSITIVE = GreaterThan("value", 0.0, reason="")
 _NONZERO = NonZero("value", reason="")
 
 
-def _above_zero(text: str, reason: str, quantity: Callable[[Operation, Operands], Tensor]) -> Condition:
+def _above_zero(
+    text: str,
+    reason: str,
+    quantity: Callable[[Operation, Operands], Tensor],
+    holds: Callable[[Operation, Bounds], bool],
+) -> Condition:
     """Return the condition that a quantity computed from the operands is above 0."""
 
     def margin(op: Operation, operands: Operands) -> Tensor:
         return _POSITIVE.margin(op, {"value": quantity(op, operands)})
 
-    return Condition(text, reason, margin_of=margin, crossing_of=quantity)
+    return Condition(text, reason, margin_of=margin, crossing_of=quantity, holds_of=holds)
 
 
 def _per_channel(values: Tensor, rank: int) -> Tensor:
@@ -84,11 +98,31 @@ def _batch_variance(op: Operation, operands: Operands) -> Tensor:
     return variance + float(op.epsilon)
 
 
+def _batch_dims(op: Operation, rank: int) -> Sequence[int]:
+    return (0, *range(2, rank))
+
+
+_seen_positive = rules.variance_stays_positive(_batch_dims)
+
+
+def _variance_positive(op: Operation, operands: Bounds) -> bool:
+    if op.training_mode:
+        return _seen_positive(op, operands)
+    variance = operands["variance"]
+    return bool((variance.lower + float(op.epsilon) >= tiny(variance.dtype)).all())
+
+
+def _batch_bounds(site: Site, *operands: Interval) -> Interval | tuple[Interval, ...]:
+    bounded = rules.trained_batch_normalisation if site.op.training_mode else rules.batch_normalisation
+    return bounded(site, *operands)
+
+
 operator(
     torch=_batch_normalization,
+    interval=_batch_bounds,
     operands=("x", "scale", "bias", "mean", "variance"),
     renamed={"B": "bias", "input_mean": "mean", "input_var": "variance", "var": "variance"},
-    valid=[_above_zero("variance + epsilon > 0", _VARIANCE, _batch_variance)],
+    valid=[_above_zero("variance + epsilon > 0", _VARIANCE, _batch_variance, _variance_positive)],
 )(BatchNormalization)
 
 
@@ -167,24 +201,52 @@ def _rms_normalization(op: Operation, x: Tensor, scale: Tensor) -> Tensor:
 _TEXT = "variance + epsilon > 0"
 
 
-@operator(torch=_instance_normalization, valid=[_above_zero(_TEXT, _VARIANCE, _row_variance)])
+def _from_axis(op: Operation, rank: int) -> Sequence[int]:
+    return range(op.axis % rank, rank)
+
+
+def _positions(op: Operation, rank: int) -> Sequence[int]:
+    return range(2, rank)
+
+
+@operator(
+    torch=_instance_normalization,
+    interval=rules.standardisation(_positions),
+    valid=[_above_zero(_TEXT, _VARIANCE, _row_variance, rules.variance_stays_positive(_positions, "input"))],
+)
 class InstanceNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__InstanceNormalization.html."""
 
 
-@operator(torch=_group_normalization, valid=[_above_zero(_TEXT, _VARIANCE, _group_variance)])
+@operator(
+    torch=_group_normalization,
+    interval=rules.group_normalisation,
+    valid=[_above_zero(_TEXT, _VARIANCE, _group_variance, rules.groups_stay_positive)],
+)
 class GroupNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__GroupNormalization.html."""
 
 
-@operator(torch=_layer_normalization, valid=[_above_zero(_TEXT, _VARIANCE, _row_variance)])
+@operator(
+    torch=_layer_normalization,
+    interval=rules.layer_normalisation(_from_axis),
+    valid=[_above_zero(_TEXT, _VARIANCE, _row_variance, rules.variance_stays_positive(_from_axis))],
+)
 class LayerNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__LayerNormalization.html."""
 
 
 @operator(
     torch=_rms_normalization,
-    valid=[_above_zero("mean(x^2) + epsilon > 0", "division by the root of a non-positive mean square", _row_square)],
+    interval=rules.rms_normalisation(_from_axis),
+    valid=[
+        _above_zero(
+            "mean(x^2) + epsilon > 0",
+            "division by the root of a non-positive mean square",
+            _row_square,
+            rules.squares_stay_positive(_from_axis),
+        )
+    ],
 )
 class RMSNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__RMSNormalization.html."""
@@ -202,8 +264,23 @@ def _axes_variance(op: Operation, operands: Operands) -> Tensor:
     return _stashed(op, operands["x"]).var(ints(op.axes), correction=0)
 
 
-# The standard adds 1e-9 to the deviation; ONNX Runtime does not.
-@operator(torch=_mean_variance_normalization, valid=[_above_zero("variance > 0", _VARIANCE, _axes_variance)])
+def _axes(op: Operation, rank: int) -> Sequence[int]:
+    return ints(op.axes) or ()
+
+
+_ADDED = 1e-9
+"""What the standard adds to the deviation; ONNX Runtime does not."""
+
+
+@operator(
+    torch=_mean_variance_normalization,
+    interval=rules.unscaled(_axes, added=_ADDED),
+    valid=[
+        _above_zero(
+            "variance > 0", _VARIANCE, _axes_variance, rules.variance_stays_positive(_axes, epsilon=lambda op: 0.0)
+        )
+    ],
+)
 class MeanVarianceNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__MeanVarianceNormalization.html."""
 
@@ -221,8 +298,11 @@ def _norm(op: Operation, operands: Operands) -> Tensor:
 
 @operator(
     torch=_lp_normalization,
+    interval=norm_normalisation,
     operands=("input",),
-    gradient_valid=[_above_zero("norm > 0", "derivative of a division by the norm of zeros", _norm)],
+    gradient_valid=[
+        _above_zero("norm > 0", "derivative of a division by the norm of zeros", _norm, norm_stays_positive)
+    ],
 )
 class LpNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__LpNormalization.html."""
@@ -252,12 +332,14 @@ def _divisor_margin(op: Operation, operands: Operands) -> Tensor:
 
 @operator(
     torch=_lrn,
+    interval=local_response_normalisation,
     valid=[
         Condition(
             "bias + alpha / size * sum(x^2) > 0",
             "division by a power of a non-positive number",
             margin_of=_divisor_margin,
             crossing_of=lambda op, operands: _divisor(op, operands["x"]),
+            holds_of=divisor_stays_valid,
         )
     ],
 )
