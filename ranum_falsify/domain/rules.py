@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -35,8 +36,10 @@ __all__ = [
 
 _AWARE = "aware_of_infinity"
 
+Rule = TypeVar("Rule", bound=IntervalRule)
 
-def infinity_aware(rule: IntervalRule) -> IntervalRule:
+
+def infinity_aware(rule: Rule) -> Rule:
     """Mark a rule that takes infinite bounds and says itself whether infinities may give NaN.
 
     For others the analysis assumes, where an operand may be infinite, that the result may be anything and NaN.

@@ -10,18 +10,31 @@ from dnnv.nn.operations import Add, Div, Mul, Sign, Sub
 from torch import Tensor
 
 from ranum_falsify.domain import curves
+from ranum_falsify.domain.arithmetic import (
+    absolute,
+    added,
+    divided,
+    greatest_of,
+    least_of,
+    multiplied,
+    negated,
+    reciprocal,
+    remainder,
+    sign,
+    subtracted,
+)
 from ranum_falsify.domain.linear_forms import Affine, Quotient
-from ranum_falsify.domain.rules import corners, exactly
+from ranum_falsify.domain.sums import mean_of_operands, sum_of_operands
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import elementwise, variadic, widened
 from ranum_falsify.validity import Condition, NonZero, Operands
 
 __all__ = ["Abs", "Max", "Mean", "Min", "Mod", "Neg", "Reciprocal", "Sum"]
 
-operator(torch=elementwise(widened(torch.add)), interval=corners(torch.add, directions=(1, 1)), linear=Affine())(Add)
-operator(torch=elementwise(widened(torch.sub)), interval=corners(torch.sub, directions=(1, -1)), linear=Affine())(Sub)
-operator(torch=elementwise(widened(torch.mul)), linear=Affine(factors=("a", "b")))(Mul)
-operator(torch=elementwise(widened(torch.sign)), overflow=False)(Sign)
+operator(torch=elementwise(widened(torch.add)), interval=added, linear=Affine())(Add)
+operator(torch=elementwise(widened(torch.sub)), interval=subtracted, linear=Affine())(Sub)
+operator(torch=elementwise(widened(torch.mul)), interval=multiplied, linear=Affine(factors=("a", "b")))(Mul)
+operator(torch=elementwise(widened(torch.sign)), interval=sign, overflow=False)(Sign)
 
 
 def _safe(divisor: Tensor) -> Tensor:
@@ -46,12 +59,14 @@ def _zero_divisor(op: Operation, operands: Operands) -> Tensor:
 
 operator(
     torch=elementwise(widened(_divide)),
+    interval=divided,
     valid=[
         Condition(
             _NONZERO.describe(),
             reason=_NONZERO.reason,
             margin_of=_zero_divisor,
             crossing_of=_NONZERO.crossing,
+            holds_of=_NONZERO.holds,
         )
     ],
     linear=Quotient(),
@@ -60,6 +75,7 @@ operator(
 
 @operator(
     torch=elementwise(torch.reciprocal),
+    interval=reciprocal,
     valid=[NonZero("x", reason="reciprocal of zero")],
     linear=curves.RECIPROCAL,
 )
@@ -81,6 +97,7 @@ def _finite_dividend(op: Operation, operands: Operands) -> Tensor:
 
 @operator(
     torch=_mod,
+    interval=remainder,
     valid=[
         NonZero("b", reason="remainder of a division by zero"),
         Condition("a is finite", "remainder of an infinite number", _finite_dividend, needs_infinity=True),
@@ -91,27 +108,27 @@ class Mod(Operation):
     """https://onnx.ai/onnx/operators/onnx__Mod.html."""
 
 
-@operator(torch=elementwise(widened(torch.abs)), overflow=False, linear=curves.ABS)
+@operator(torch=elementwise(widened(torch.abs)), interval=absolute, overflow=False, linear=curves.ABS)
 class Abs(Operation):
     """https://onnx.ai/onnx/operators/onnx__Abs.html."""
 
 
-@operator(torch=elementwise(torch.neg), interval=exactly(torch.neg, increasing=False), overflow=False, linear=Affine())
+@operator(torch=elementwise(torch.neg), interval=negated, overflow=False, linear=Affine())
 class Neg(Operation):
     """https://onnx.ai/onnx/operators/onnx__Neg.html."""
 
 
-@operator(torch=variadic(widened(torch.minimum)), operands=("data",), overflow=False)
+@operator(torch=variadic(widened(torch.minimum)), interval=least_of, operands=("data",), overflow=False)
 class Min(Operation):
     """https://onnx.ai/onnx/operators/onnx__Min.html."""
 
 
-@operator(torch=variadic(widened(torch.maximum)), operands=("data",), overflow=False)
+@operator(torch=variadic(widened(torch.maximum)), interval=greatest_of, operands=("data",), overflow=False)
 class Max(Operation):
     """https://onnx.ai/onnx/operators/onnx__Max.html."""
 
 
-@operator(torch=variadic(torch.add), operands=("data",), linear=Affine())
+@operator(torch=variadic(torch.add), interval=sum_of_operands, operands=("data",), linear=Affine())
 class Sum(Operation):
     """https://onnx.ai/onnx/operators/onnx__Sum.html."""
 
@@ -121,6 +138,6 @@ def _mean(op: Operation, *data: Tensor) -> Tensor:
     return total / len(data)
 
 
-@operator(torch=_mean, operands=("data",), linear=Affine())
+@operator(torch=_mean, interval=mean_of_operands, operands=("data",), linear=Affine())
 class Mean(Operation):
     """https://onnx.ai/onnx/operators/onnx__Mean.html."""

@@ -10,10 +10,24 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.extremes import extreme, position, top
+from ranum_falsify.domain.factors import product, running_product
 from ranum_falsify.domain.linear_forms import Affine, summation
+from ranum_falsify.domain.sums import (
+    along,
+    euclidean,
+    log_of_sum,
+    log_of_sum_of_exponentials,
+    mean,
+    running_sum,
+    sum_of,
+    sum_of_squares,
+    total,
+    total_of_sizes,
+)
 from ranum_falsify.network.registry import TorchFunction, operator
 from ranum_falsify.operators.functions import ints
-from ranum_falsify.validity import Condition, GreaterThan, Operands
+from ranum_falsify.validity import Bounds, Condition, GreaterThan, Operands
 
 __all__ = [
     "ArgMax",
@@ -37,12 +51,12 @@ Reduction = Callable[[Tensor, list[int], bool], Tensor]
 """`fn(x, dims, keepdim)` with at least one dimension, in ascending order and not negative."""
 
 
-def _dims(op: Operation, x: Tensor, axes: np.ndarray | None) -> list[int]:
+def _dims(op: Operation, rank: int, axes: np.ndarray | None) -> list[int]:
     """Return the axes that a node reduces; none where it leaves its operand's shape alone."""
     given = ints(axes)
     if given:
-        return sorted({axis % x.ndim for axis in given}) if x.ndim else []
-    return [] if op.noop_with_empty_axes else list(range(x.ndim))
+        return sorted({axis % rank for axis in given}) if rank else []
+    return [] if op.noop_with_empty_axes else list(range(rank))
 
 
 def _reduced(reduction: Reduction, *, of_one: Callable[[Tensor], Tensor] | None = None) -> TorchFunction:
@@ -54,7 +68,7 @@ def _reduced(reduction: Reduction, *, of_one: Callable[[Tensor], Tensor] | None 
     """
 
     def evaluate(op: Operation, x: Tensor, axes: np.ndarray | None) -> Tensor:
-        dims = _dims(op, x, axes)
+        dims = _dims(op, x.ndim, axes)
         if dims:
             return reduction(x, dims, bool(op.keepdims)).to(x.dtype)
         return x if of_one is None else of_one(x).to(x.dtype)
@@ -128,45 +142,63 @@ def _worst(dtype: torch.dtype, infinity: float) -> float:
     return torch.iinfo(dtype).max if infinity > 0 else torch.iinfo(dtype).min
 
 
+_MAX = _extreme(torch.amax, of_none=-math.inf)
+_MIN = _extreme(torch.amin, of_none=math.inf)
+
+
 def _log_sum_margin(op: Operation, operands: Operands) -> Tensor:
     x, axes = operands["data"], operands.get("axes")
-    dims = _dims(op, x, None if axes is None else np.asarray(axes))
+    dims = _dims(op, x.ndim, None if axes is None else np.asarray(axes))
     total = _sum(_floating(x), dims, bool(op.keepdims)) if dims else _floating(x)
     return torch.where(total <= 0, total - torch.finfo(total.dtype).tiny, total)
 
 
-@operator(torch=_reduced(_sum), static=("axes",), linear=Affine(terms=summation))
+def _log_sum_holds(op: Operation, operands: Bounds) -> bool:
+    x = operands["data"]
+    if isinstance(op.axes, Operation):
+        return False
+    dims = _dims(op, len(x.shape), op.axes)
+    summed = sum_of(x, dims) if dims else x
+    return not summed.nan and bool((summed.lower > 0).all())
+
+
+@operator(
+    torch=_reduced(_sum), interval=along(total, _dims, of_one=False), static=("axes",), linear=Affine(terms=summation)
+)
 class ReduceSum(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceSum.html."""
 
 
-@operator(torch=_reduced(_mean), static=("axes",), linear=Affine(terms=summation))
+@operator(
+    torch=_reduced(_mean), interval=along(mean, _dims, of_one=False), static=("axes",), linear=Affine(terms=summation)
+)
 class ReduceMean(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceMean.html."""
 
 
-@operator(torch=_reduced(_product), static=("axes",))
+@operator(torch=_reduced(_product), interval=along(product, _dims, of_one=False), static=("axes",))
 class ReduceProd(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceProd.html."""
 
 
-@operator(torch=_reduced(_extreme(torch.amax, of_none=-math.inf)), static=("axes",), overflow=False)
+@operator(torch=_reduced(_MAX), interval=along(extreme(_MAX), _dims, of_one=False), static=("axes",), overflow=False)
 class ReduceMax(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceMax.html."""
 
 
-@operator(torch=_reduced(_extreme(torch.amin, of_none=math.inf)), static=("axes",), overflow=False)
+@operator(torch=_reduced(_MIN), interval=along(extreme(_MIN), _dims, of_one=False), static=("axes",), overflow=False)
 class ReduceMin(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceMin.html."""
 
 
-@operator(torch=_reduced(_l1, of_one=torch.abs), static=("axes",))
+@operator(torch=_reduced(_l1, of_one=torch.abs), interval=along(total_of_sizes, _dims), static=("axes",))
 class ReduceL1(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceL1.html."""
 
 
 @operator(
     torch=_reduced(_l2, of_one=torch.abs),
+    interval=along(euclidean, _dims),
     gradient_valid=[GreaterThan("output", 0.0, reason="derivative of the Euclidean norm at zero")],
     static=("axes",),
 )
@@ -174,19 +206,21 @@ class ReduceL2(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceL2.html."""
 
 
-@operator(torch=_reduced(_sum_square, of_one=torch.square), static=("axes",))
+@operator(torch=_reduced(_sum_square, of_one=torch.square), interval=along(sum_of_squares, _dims), static=("axes",))
 class ReduceSumSquare(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceSumSquare.html."""
 
 
 @operator(
     torch=_reduced(_log_sum, of_one=torch.log),
+    interval=along(log_of_sum, _dims),
     valid=[
         Condition(
             "the sum of data is positive",
             reason="logarithm of a non-positive sum",
             margin_of=_log_sum_margin,
             crossing_of=_log_sum_margin,
+            holds_of=_log_sum_holds,
         )
     ],
     static=("axes",),
@@ -195,7 +229,12 @@ class ReduceLogSum(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceLogSum.html."""
 
 
-@operator(torch=_reduced(_log_sum_exp), static=("axes",), overflow=False)
+@operator(
+    torch=_reduced(_log_sum_exp),
+    interval=along(log_of_sum_of_exponentials, _dims, of_one=False),
+    static=("axes",),
+    overflow=False,
+)
 class ReduceLogSumExp(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceLogSumExp.html."""
 
@@ -210,17 +249,17 @@ def _position(function: Callable[[Tensor, int, bool], Tensor]) -> TorchFunction:
     return evaluate
 
 
-@operator(torch=_position(torch.argmax), overflow=False)
+@operator(torch=_position(torch.argmax), interval=position(largest=True), overflow=False)
 class ArgMax(Operation):
     """https://onnx.ai/onnx/operators/onnx__ArgMax.html."""
 
 
-@operator(torch=_position(torch.argmin), overflow=False)
+@operator(torch=_position(torch.argmin), interval=position(largest=False), overflow=False)
 class ArgMin(Operation):
     """https://onnx.ai/onnx/operators/onnx__ArgMin.html."""
 
 
-def _cumulated(function: Callable[..., Tensor], *, start: int) -> TorchFunction:
+def _cumulated(function: Callable[..., Tensor], *, start: int) -> Callable[..., Tensor]:
     """Return the row function of a running sum or product whose empty value is `start`."""
 
     def evaluate(op: Operation, x: Tensor, axis: np.ndarray) -> Tensor:
@@ -236,12 +275,16 @@ def _cumulated(function: Callable[..., Tensor], *, start: int) -> TorchFunction:
     return evaluate
 
 
-@operator(torch=_cumulated(torch.cumsum, start=0), static=("axis",))
+_RUNNING_SUM = _cumulated(torch.cumsum, start=0)
+_RUNNING_PRODUCT = _cumulated(torch.cumprod, start=1)
+
+
+@operator(torch=_RUNNING_SUM, interval=running_sum(_RUNNING_SUM), static=("axis",))
 class CumSum(Operation):
     """https://onnx.ai/onnx/operators/onnx__CumSum.html."""
 
 
-@operator(torch=_cumulated(torch.cumprod, start=1), static=("axis",))
+@operator(torch=_RUNNING_PRODUCT, interval=running_product(_RUNNING_PRODUCT), static=("axis",))
 class CumProd(Operation):
     """https://onnx.ai/onnx/operators/onnx__CumProd.html."""
 
@@ -254,6 +297,6 @@ def _top_k(op: Operation, x: Tensor, k: np.ndarray) -> tuple[Tensor, Tensor]:
     return values.narrow(op.axis, 0, count), indices.narrow(op.axis, 0, count)
 
 
-@operator(torch=_top_k, static=("k",), overflow=False)
+@operator(torch=_top_k, interval=top, static=("k",), overflow=False)
 class TopK(Operation):
     """https://onnx.ai/onnx/operators/onnx__TopK.html."""

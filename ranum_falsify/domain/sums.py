@@ -1,0 +1,390 @@
+"""Reductions: sums, means, norms and products in any order of evaluation, extremes, running sums, largest elements.
+
+Merged dimensions are reduced without being split: a sum over n equal bounds is n times the bound.  For types of 16 bits
+the accumulator is float32, rounded once, as in every kernel of ONNX Runtime and PyTorch.
+
+Sources: N. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., sections 3.1 and 4.2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.domain.arithmetic import added, ends, fitting
+from ranum_falsify.domain.interval import Interval, dtype_range
+from ranum_falsify.domain.kernels import Envelope
+from ranum_falsify.domain.rounding import outward, tiny, unit
+from ranum_falsify.domain.rules import infinity_aware, result_shape
+from ranum_falsify.domain.site import IntervalRule, Site
+
+__all__ = [
+    "Sums",
+    "accumulator",
+    "along",
+    "euclidean",
+    "growth",
+    "kept",
+    "log_of_sum",
+    "log_of_sum_of_exponentials",
+    "mean",
+    "mean_of",
+    "mean_of_operands",
+    "multiplicity",
+    "running_sum",
+    "squares",
+    "sum_of",
+    "sum_of_operands",
+    "sum_of_squares",
+    "sums",
+    "total",
+    "total_of_sizes",
+    "whole",
+]
+
+_EXACT_INTEGERS = 2.0**53
+"""Sums of integers are exact in float64 up to this size."""
+
+Bound = Callable[[Site, Interval, list[int]], Interval]
+"""`bound(site, x, dims)`: bounds of a reduction along at least one dimension, with the dimensions kept."""
+
+
+def accumulator(dtype: torch.dtype) -> torch.dtype:
+    """Return the type in which kernels add numbers of a type up."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def growth(terms: int, dtype: torch.dtype) -> float:
+    """Return the relative error of n rounded operations in a row, in the accumulator of a floating dtype.
+
+    That is n u / (1 - n u), or (1 + u)^n - 1 where n u is not small.
+    """
+    share = terms * unit(accumulator(dtype))
+    return share / (1 - share) if share < 0.5 else math.expm1(min(share, 700.0))
+
+
+def multiplicity(x: Interval, dims: Sequence[int]) -> int:
+    """Return for how many elements along the dimensions one stored number stands."""
+    return math.prod(x.shape[dim] for dim in dims if x.lower.shape[dim] == 1)
+
+
+def along(
+    bound: Bound,
+    dims_of: Callable[[Operation, int, np.ndarray | None], list[int]],
+    *,
+    of_one: bool = True,
+) -> IntervalRule:
+    """Return the rule of a reduction.
+
+    Args:
+        bound: Its bounds along at least one dimension.
+        dims_of: `dims_of(op, rank, axes)`: the dimensions that a node reduces, not negative.
+        of_one: Whether it changes a single element, where no dimension is reduced.
+    """
+
+    def rule(site: Site, x: Interval, axes: np.ndarray | None) -> Interval:
+        dims = dims_of(site.op, len(x.shape), axes)
+        if not dims:
+            if not of_one:
+                return x
+            y = bound(site, Interval(x.lower[None], x.upper[None], (1, *x.shape)), [0])
+            return replace(y, lower=y.lower[0], upper=y.upper[0], shape=x.shape)
+        y = bound(site, x, dims)
+        if site.op.keepdims:
+            return y
+        low, high = y.lower.squeeze(dims), y.upper.squeeze(dims)
+        return replace(y, lower=low, upper=high, shape=tuple(n for i, n in enumerate(y.shape) if i not in dims))
+
+    return infinity_aware(rule)
+
+
+def kept(x: Interval, dims: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape with dimensions reduced to size 1."""
+    return tuple(1 if i in dims else n for i, n in enumerate(x.shape))
+
+
+# sums -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sums:
+    """Bounds of sums, float64, in the shape that is stored.
+
+    Attributes:
+        low: Least sum that a kernel computes.
+        high: Greatest.
+        size: No sum of magnitudes lies above it.
+        nan: Whether opposite infinities may meet.
+        overflows: Whether a part of a sum may overflow.
+    """
+
+    low: Tensor
+    high: Tensor
+    size: Tensor
+    nan: bool = False
+    overflows: bool = False
+
+
+def sums(x: Interval, dims: Sequence[int], *, extra: int = 2) -> Sums:
+    """Return bounds of the sums along dimensions, in any order of addition.
+
+    Args:
+        x: What is added up.
+        dims: Along what.
+        extra: Rounded operations besides the additions.
+    """
+    copies = multiplicity(x, dims)
+    terms = copies * math.prod(x.lower.shape[dim] for dim in dims)
+    low, low_size = _sum_and_size(x.lower, dims, x.extremes)
+    high, high_size = (low, low_size) if x.upper is x.lower else _sum_and_size(x.upper, dims, x.extremes)
+    sums_ = [part * copies if copies != 1 else part for part in (low, high, low_size, high_size)]
+    found = rounded_sums(x, *sums_, terms=terms + extra)
+    return replace(found, nan=_cancels(x, dims)) if x.may_be_infinite else found
+
+
+def _cancels(x: Interval, dims: Sequence[int]) -> bool:
+    """Tell whether a sum may meet both infinities."""
+    return bool(((x.lower == -math.inf).any(tuple(dims)) & (x.upper == math.inf).any(tuple(dims))).any())
+
+
+def _sum_and_size(bound: Tensor, dims: Sequence[int], extremes: tuple[float, float]) -> tuple[Tensor, Tensor]:
+    value = torch.sum(bound, list(dims), keepdim=True, dtype=torch.float64)
+    if extremes[0] >= 0 or extremes[1] <= 0:
+        return value, value.abs()
+    return value, torch.sum(bound.abs(), list(dims), keepdim=True, dtype=torch.float64)
+
+
+def rounded_sums(x: Interval, low: Tensor, high: Tensor, low_size: Tensor, high_size: Tensor, *, terms: int) -> Sums:
+    """Return bounds of computed sums around exact ones.
+
+    Args:
+        x: What is added up.
+        low: Sums of the lower bounds.
+        high: Sums of the upper bounds.
+        low_size: Sums of the magnitudes of the lower bounds.
+        high_size: Sums of the magnitudes of the upper bounds.
+        terms: Rounded operations per sum.
+    """
+    size = low_size if high_size is low_size else low_size + high_size
+    if not x.is_floating:
+        return Sums(low=low, high=high, size=size)
+    error = growth(terms, x.dtype) + growth(terms, torch.float64)
+    # The least computed sum is that of the lower bounds, as each x - error |x| rises with x; beyond an error of 1 not.
+    sizes = (low_size, high_size) if error < 1 else (size, size)
+    flushes = terms * tiny(x.dtype)
+    least, greatest = low - error * sizes[0] - flushes, high + error * sizes[1] + flushes
+    if x.may_be_infinite:
+        least, greatest = (
+            torch.where(least.isnan(), -math.inf, least),
+            torch.where(greatest.isnan(), math.inf, greatest),
+        )
+    # Sums of numbers of one sign have it, however they are rounded.
+    if x.extremes[0] >= 0:
+        least = least.clamp(min=0)
+    if x.extremes[1] <= 0:
+        greatest = greatest.clamp(max=0)
+    return Sums(low=least, high=greatest, size=size, overflows=_overflows(x, size, error))
+
+
+def _overflows(x: Interval, size: Tensor, error: float) -> bool:
+    """Tell whether part of a sum of finite numbers may overflow."""
+    if x.may_be_infinite or not size.numel():
+        return False
+    limit = torch.finfo(accumulator(x.dtype)).max
+    return bool((size * (1 + error) > limit).any())
+
+
+def sum_of(x: Interval, dims: Sequence[int]) -> Interval:
+    """Bound the sum along dimensions, which are kept."""
+    found = sums(x, dims)
+    shape = kept(x, dims)
+    if not x.is_floating:
+        return whole(found, found.low, found.high, x.dtype, shape)
+    return replace(outward(found.low, found.high, x.dtype, shape), nan=found.nan, overflows=found.overflows)
+
+
+def total(site: Site, x: Interval, dims: list[int]) -> Interval:
+    """Bound `ReduceSum`."""
+    return sum_of(x, dims)
+
+
+def total_of_sizes(site: Site, x: Interval, dims: list[int]) -> Interval:
+    """Bound `ReduceL1`."""
+    return sum_of(_sizes(x), dims)
+
+
+def _sizes(x: Interval) -> Interval:
+    low, high = x.doubles() if not x.is_floating else (x.lower, x.upper)
+    around = (low <= 0) & (high >= 0)
+    size, other = low.abs(), high.abs()
+    y = Interval(
+        torch.where(around, torch.zeros_like(low), torch.minimum(size, other)), torch.maximum(size, other), x.shape
+    )
+    return y if x.is_floating else Interval(y.lower.to(x.dtype), y.upper.to(x.dtype), x.shape)
+
+
+def mean_of(x: Interval, dims: Sequence[int]) -> Interval:
+    """Bound the mean along dimensions, which are kept; 0 of no elements, as the row has it."""
+    shape, count = kept(x, dims), math.prod(x.shape[dim] for dim in dims)
+    if not count:
+        return Interval.filled(0, 0, shape, x.dtype)
+    found = sums(x, dims, extra=4)
+    low, high = found.low / count, found.high / count
+    if not x.is_floating:
+        return whole(found, low, high, x.dtype, shape)
+    y = outward(low, high, x.dtype, shape, Envelope(4 * unit(x.dtype)))
+    return replace(y, nan=found.nan, overflows=found.overflows)
+
+
+def mean(site: Site, x: Interval, dims: list[int]) -> Interval:
+    """Bound `ReduceMean`."""
+    return mean_of(x, dims)
+
+
+def whole(found: Sums, low: Tensor, high: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
+    """Return bounds of integers: real results are cut towards 0, and sums that may wrap may be anything."""
+    lowest, highest = dtype_range(dtype)
+    fits = (found.size < min(_EXACT_INTEGERS, float(highest))) & (found.low >= float(lowest))
+    slack = 1e-9
+    cut_low, cut_high = (low - slack * low.abs()).trunc(), (high + slack * high.abs()).trunc()
+    return fitting(torch.where(fits, cut_low, 0.0).long(), torch.where(fits, cut_high, 0.0).long(), fits, dtype, shape)
+
+
+# squares, logarithms, exponentials ------------------------------------------------------------------------------
+
+
+def squares(x: Interval) -> Interval:
+    """Return bounds of the real squares, float64."""
+    low, high = x.doubles()
+    size, other = low.abs(), high.abs()
+    least = torch.where((low <= 0) & (high >= 0), 0.0, torch.minimum(size, other))
+    return Interval(least.square(), torch.maximum(size, other).square(), x.shape)
+
+
+def _square_sums(x: Interval, dims: Sequence[int]) -> Sums:
+    squared = squares(x)
+    terms = math.prod(x.shape[dim] for dim in dims) + 2
+    copies = multiplicity(x, dims)
+    low, high = (bound.sum(list(dims), keepdim=True) * copies for bound in (squared.lower, squared.upper))
+    if not x.is_floating:
+        return Sums(low=low, high=high, size=high)
+    error = growth(terms, x.dtype) + growth(terms, torch.float64)
+    flushes = 2 * terms * tiny(x.dtype)
+    high = high * (1 + error) + flushes
+    over = not x.may_be_infinite and bool((high > torch.finfo(accumulator(x.dtype)).max).any())
+    return Sums(low=(low * (1 - error) - flushes).clamp(min=0), high=high, size=high, overflows=over)
+
+
+def sum_of_squares(site: Site, x: Interval, dims: list[int]) -> Interval:
+    """Bound `ReduceSumSquare`."""
+    found, shape = _square_sums(x, dims), kept(x, dims)
+    if not x.is_floating:
+        return whole(found, found.low, found.high, x.dtype, shape)
+    return replace(outward(found.low, found.high, x.dtype, shape), overflows=found.overflows)
+
+
+def euclidean(site: Site, x: Interval, dims: list[int]) -> Interval:
+    """Bound `ReduceL2`, which overflows with the sum of squares."""
+    found, shape = _square_sums(x, dims), kept(x, dims)
+    low, high = found.low.sqrt(), found.high.sqrt()
+    if not x.is_floating:
+        return whole(found, low, high, x.dtype, shape)
+    y = outward(low, high, x.dtype, shape, Envelope(4 * unit(x.dtype)))
+    return replace(y, overflows=found.overflows)
+
+
+def log_of_sum(site: Site, x: Interval, dims: list[int]) -> Interval:
+    """Bound `ReduceLogSum` where the sum is positive."""
+    found, shape = sums(x, dims), kept(x, dims)
+    if not x.is_floating:
+        low, high = (part.clamp(min=1).log() for part in (found.low, found.high))
+        return whole(found, low, high, x.dtype, shape)
+    smallest = 2.0**-1074 if x.dtype is torch.float64 else 2.0**-149
+    low, high = (part.clamp(min=smallest).log() for part in (found.low, found.high))
+    y = outward(low, high, x.dtype, shape, site.envelope("Log"))
+    # The logarithm of 0 is infinite.
+    return replace(y, nan=found.nan, overflows=found.overflows or bool((found.low <= 0).any()))
+
+
+def log_of_sum_of_exponentials(site: Site, x: Interval, dims: list[int]) -> Interval:
+    """Bound `ReduceLogSumExp`, which every runtime computes as m + log(sum(exp(x - m))) with m the largest element."""
+    shape, count = kept(x, dims), math.prod(x.shape[dim] for dim in dims)
+    copies = multiplicity(x, dims)
+    low, high = (torch.logsumexp(bound, list(dims), keepdim=True) for bound in x.doubles())
+    if copies != 1:
+        low, high = (bound + (math.log(copies) if copies else -math.inf) for bound in (low, high))
+    if not x.is_floating:
+        size = torch.maximum(low.abs(), high.abs())
+        return whole(Sums(low=low, high=high, size=size), low - 1e-9, high + 1e-9, x.dtype, shape)
+    exponential, logarithm, u = site.envelope("Exp"), site.envelope("Log"), unit(x.dtype)
+    # Errors of the terms relative to their sum, which lies in [1, n]: exponentials, additions, and x - m, whose
+    # error u |x - m| weighs exp(x - m) at most log(n) on average.  The logarithm makes them absolute.
+    terms = exponential.relative + count * exponential.absolute + growth(count + 4, x.dtype)
+    spread = math.log(max(count, 1))
+    absolute = 2 * (terms + u * (2 + spread)) + (logarithm.relative + 2 * u) * (spread + 1) + logarithm.absolute
+    y = outward(low, high, x.dtype, shape, Envelope(4 * u, absolute, keeps_sign=False))
+    return y if x.may_be_infinite or not count else y.finite()
+
+
+# running sums ---------------------------------------------------------------------------------------------------
+
+
+def running_sum(function: Callable[..., Tensor]) -> IntervalRule:
+    """Return the rule of a running sum; `function(op, x, axis)` is the row's."""
+
+    def rule(site: Site, x: Interval, axis: np.ndarray) -> Interval:
+        dim = int(np.asarray(axis).reshape(-1)[0]) % len(x.shape)
+        wide = x.split(dim)
+
+        def run(bound: Tensor) -> Tensor:
+            return function(site.op, bound.double(), axis)
+
+        low, high = run(wide.lower), run(wide.upper)
+        sizes = run(wide.lower.abs() if x.is_floating else wide.lower.double().abs()), run(wide.upper.double().abs())
+        found = rounded_sums(x, low, high, *sizes, terms=x.shape[dim] + 2)
+        if not x.is_floating:
+            return whole(found, found.low, found.high, x.dtype, x.shape)
+        nan = x.may_be_infinite and _cancels(x, [dim])
+        return replace(outward(found.low, found.high, x.dtype, x.shape), nan=nan, overflows=found.overflows)
+
+    return infinity_aware(rule)
+
+
+# sums of operands -----------------------------------------------------------------------------------------------
+
+
+@infinity_aware
+def sum_of_operands(site: Site, *data: Interval) -> Interval:
+    """Bound `Sum`."""
+    if len(data) == 1:
+        return data[0]
+    if len(data) == 2:
+        return added(site, *data)
+    found, shape = _operands(data), result_shape(*data)
+    y = outward(found.low, found.high, data[0].dtype, shape)
+    return replace(y, nan=found.nan, overflows=found.overflows)
+
+
+@infinity_aware
+def mean_of_operands(site: Site, *data: Interval) -> Interval:
+    """Bound `Mean`."""
+    if len(data) == 1:
+        return data[0]
+    found, dtype, shape = _operands(data), data[0].dtype, result_shape(*data)
+    y = outward(found.low / len(data), found.high / len(data), dtype, shape, Envelope(4 * unit(dtype)))
+    return replace(y, nan=found.nan, overflows=found.overflows)
+
+
+def _operands(data: Sequence[Interval]) -> Sums:
+    """Return bounds of the sum of operands, in any order."""
+    shape = torch.broadcast_shapes(*(x.lower.shape for x in data))
+    bounds = [ends(x) for x in data]
+    low, high = (torch.stack([pair[i].expand(shape) for pair in bounds]) for i in (0, 1))
+    found = sums(Interval(low, high, (len(data), *shape)), [0])
+    return replace(found, low=found.low[0], high=found.high[0], size=found.size[0])
