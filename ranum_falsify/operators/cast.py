@@ -7,6 +7,7 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Cast
 from torch import Tensor
 
+from ranum_falsify.domain.conversion import cast
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.creation import dtype_numbered
 
@@ -27,9 +28,9 @@ def _cast_like(op: Operation, x: Tensor, target_type: Tensor) -> Tensor:
     return _converted(x, target_type.dtype)
 
 
-operator(torch=_cast)(Cast)
+operator(torch=_cast, interval=cast)(Cast)
 
 
-@operator(torch=_cast_like, operands=("x", "target_type"))
+@operator(torch=_cast_like, interval=cast, operands=("x", "target_type"))
 class CastLike(Operation):
     """https://onnx.ai/onnx/operators/onnx__CastLike.html."""
