@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.relaxations import Lines, Relaxation
 
-__all__ = ["AffineStep", "Box", "CurveStep", "Function", "ProductStep", "Step", "least"]
+__all__ = ["AffineStep", "Box", "CurveStep", "Function", "MatrixStep", "ProductStep", "Step", "least"]
 
 _OWN = 1e-13
 """Share of the magnitudes that products and sums in float64 may stray."""
@@ -109,15 +109,20 @@ class AffineStep(Step):
 
     def back(self, weights: Sequence[Tensor], boxes: Sequence[Box]) -> tuple[tuple[Tensor, ...], Tensor]:
         """See :meth:`Step.back`."""
+        passed, (offset, error) = self.parts(weights)
+        return passed, offset - error
+
+    def parts(self, weights: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[Tensor, Tensor]]:
+        """Pass coefficients back; the constant and what may come off it stay apart."""
         count, rows = weights[0].shape[0], weights[0].shape[1]
-        constant = torch.zeros(count, rows, dtype=torch.float64)
+        constant, stray = torch.zeros(2, count, rows, dtype=torch.float64)
         for weight, offset, error in zip(weights, self._offsets, self._errors, strict=True):
             if self._has_offset:
                 constant = constant + _dot(weight, offset.unsqueeze(0))
             if not self._is_exact:
-                constant = constant - _dot(weight.abs(), error.unsqueeze(0))
+                stray = stray + _dot(weight.abs(), error.unsqueeze(0))
         pulled = torch.func.vmap(self._pull)(tuple(weight.flatten(0, 1) for weight in weights))
-        return tuple(x.unflatten(0, (count, rows)) for x in pulled), constant
+        return tuple(x.unflatten(0, (count, rows)) for x in pulled), (constant, stray)
 
 
 class CurveStep(Step):
@@ -145,24 +150,62 @@ class CurveStep(Step):
         y = self._relaxation.lines(*box)
         known = [part.isfinite() for part in (y.lower_slope, y.lower_offset, y.upper_slope, y.upper_offset)]
         below, above = known[0] & known[1], known[2] & known[3]
+        # What follows may compute with the mean and the difference of both lines, so the greater decides.
         size = torch.maximum(box[0].abs(), box[1].abs())
-        strayed = [
-            self._error + slope.abs() * (self._smallest + _OWN * size) + _OWN * offset.abs()
-            for slope, offset in ((y.lower_slope, y.lower_offset), (y.upper_slope, y.upper_offset))
-        ]
+        slope = torch.maximum(y.lower_slope.abs(), y.upper_slope.abs())
+        offset = torch.maximum(y.lower_offset.abs(), y.upper_offset.abs())
+        stray = self._error + slope * (self._smallest + _OWN * size) + _OWN * offset
         return Lines(
             torch.where(below, y.lower_slope, 0.0),
-            torch.where(below, y.lower_offset - strayed[0], self._results[0]),
+            torch.where(below, y.lower_offset - stray, self._results[0]),
             torch.where(above, y.upper_slope, 0.0),
-            torch.where(above, y.upper_offset + strayed[1], self._results[1]),
+            torch.where(above, y.upper_offset + stray, self._results[1]),
         )
 
     def back(self, weights: Sequence[Tensor], boxes: Sequence[Box]) -> tuple[tuple[Tensor, ...], Tensor]:
         """See :meth:`Step.back`."""
         y, weight = self.lines(boxes[0]), weights[0]
-        up, down = weight.clamp(min=0), weight.clamp(max=0)
-        constant = _dot(up, y.lower_offset) + _dot(down, y.upper_offset)
-        return (up * y.lower_slope.unsqueeze(1) + down * y.upper_slope.unsqueeze(1),), constant
+        size = weight.abs()
+        # w+ a + w- b = w (a + b) / 2 + |w| (a - b) / 2
+        constant = _dot(weight, (y.lower_offset + y.upper_offset) / 2)
+        constant += _dot(size, (y.lower_offset - y.upper_offset) / 2)
+        passed = weight * ((y.lower_slope + y.upper_slope) / 2).unsqueeze(1)
+        return (passed.addcmul_(size, ((y.lower_slope - y.upper_slope) / 2).unsqueeze(1)),), constant
+
+
+class MatrixStep(Step):
+    """An affine function as matrices, one per operand; the result strays from it by at most `error`."""
+
+    def __init__(
+        self,
+        reads: tuple[int, ...],
+        write: int,
+        matrices: Sequence[Tensor],
+        shapes: Sequence[tuple[int, ...]],
+        offset: Tensor,
+        error: Tensor,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            reads: See :class:`Step`.
+            write: Variable of the result.
+            matrices: `(elements of the result, elements of the operand)` for each operand.
+            shapes: Shapes of the operands.
+            offset: The constant, flat.
+            error: What each element of the result may stray, flat.
+        """
+        self.reads, self.writes = reads, (write,)
+        self._matrices, self._shapes = matrices, shapes
+        self._offset, self._error = offset, error
+        self.work = sum(matrix.numel() for matrix in matrices)
+
+    def back(self, weights: Sequence[Tensor], boxes: Sequence[Box]) -> tuple[tuple[Tensor, ...], Tensor]:
+        """See :meth:`Step.back`."""
+        weight = weights[0].flatten(2)
+        constant = weight @ self._offset - weight.abs() @ self._error
+        parts = zip(self._matrices, self._shapes, strict=True)
+        return tuple((weight @ matrix).reshape(*weight.shape[:2], *shape) for matrix, shape in parts), constant
 
 
 class ProductStep(Step):
