@@ -26,7 +26,7 @@ from ranum_falsify.domain.rounding import flushed, gamma, outward, tiny, unit
 __all__ = ["Product", "bilinear", "matrix_product", "scaled_sum", "slack"]
 
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-"""`product(a, b, c)`: a map that is linear in a and in b, plus c; it rises in a where b is not negative, and vice versa.
+"""`product(a, b, c)`: a map that is linear in a and in b, plus c, and rises in each where the other is not negative.
 
 It takes tensors of the operands' stored shapes, and as c one of the bias' stored shape or a single number.
 """
@@ -390,8 +390,7 @@ def _without(x: Interval, dims: list[int]) -> Interval:
     """Return the bounds without dimensions of size 1."""
     low, high, shape = x.lower, x.upper, torch.empty(x.shape, device="meta")
     for dim in sorted(dims):
-        place = dim if dim == -1 or -1 not in dims else dim
-        low, high, shape = low.select(place, 0), high.select(place, 0), shape.select(place, 0)
+        low, high, shape = low.select(dim, 0), high.select(dim, 0), shape.select(dim, 0)
     return Interval(low, high, tuple(shape.shape), x.nan, x.overflows)
 
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, replace
+
+import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import Conv, ConvTranspose
 from torch import Tensor
 from torch.nn import functional
 
+from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear_forms import Affine, contraction
+from ranum_falsify.domain.products import bilinear
+from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import ints
-from ranum_falsify.operators.windows import axes_of, pad_spatial, spatial
+from ranum_falsify.operators.windows import Axis, axes_of, pad_spatial, spatial
 
 __all__: list[str] = []
 
@@ -19,8 +27,8 @@ _TRANSPOSED = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3
 
 
 def _conv(op: Operation, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-    rank = spatial(x, op)
-    axes = axes_of(op, x, w.shape[2:])
+    rank = spatial(x.shape, op)
+    axes = axes_of(op, x.shape, w.shape[2:])
     strides, dilations = [axis.stride for axis in axes], [axis.dilation for axis in axes]
     padding = [axis.before for axis in axes]
     if any(axis.before != axis.after or axis.before < 0 for axis in axes):
@@ -31,7 +39,7 @@ def _conv(op: Operation, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
 
 
 def _conv_transpose(op: Operation, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-    rank = spatial(x, op)
+    rank = spatial(x.shape, op)
     strides = ints(op.strides) or [1] * rank
     dilations = ints(op.dilations) or [1] * rank
     extra = ints(op.output_padding) or [0] * rank
@@ -68,5 +76,116 @@ def _cuts(op: Operation, x: Tensor, fulls: list[int], strides: list[int], extra:
     return cuts
 
 
-operator(torch=_conv, linear=Affine(factors=("x", "w"), terms=contraction))(Conv)
-operator(torch=_conv_transpose, linear=Affine(factors=("x", "w"), terms=contraction))(ConvTranspose)
+# bounds ---------------------------------------------------------------------------------------------------------
+
+_UNIFORM = Axis(size=1, kernel=1, stride=1, dilation=1, before=0, after=0, count=1)
+"""What windows along a merged axis read: one element, since all are alike."""
+
+
+@infinity_aware
+def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None) -> Interval:
+    spatial(x.shape, site.op)
+    axes = axes_of(site.op, x.shape, w.shape[2:])
+    shape = (x.shape[0], w.shape[0], *(axis.count for axis in axes))
+    terms = max(math.prod(w.shape[1:]), 1)
+    x, merged = _left_merged(x, w, axes)
+    split = [2 + i for i, one in enumerate(merged) if not one]
+    x, w = x.split(*split), w.split(*split)
+    contraction = _contraction(x, w, axes, merged, site.op.group)
+    if contraction.groups > 1:
+        w = w.split(0)
+    return bilinear(contraction, x, w, terms=terms, shape=shape, bias=b)
+
+
+def _left_merged(x: Interval, w: Interval, axes: list[Axis]) -> tuple[Interval, list[bool]]:
+    """Tell which spatial axes stay merged; the bounds then enclose the padding.
+
+    Where they do not, the axis is split if the kernel is known along it, else the bounds grow to 0: a kernel that is
+    merged itself is bounded as roughly.
+    """
+    merged = [x.lower.shape[2 + i] == 1 < axis.size and axis.size >= axis.extent for i, axis in enumerate(axes)]
+    padded = [one and bool(axis.before or axis.after) for one, axis in zip(merged, axes, strict=True)]
+    if not any(padded) or bool(x.contains(0).all()):
+        return x, merged
+    if all(w.lower.shape[2 + i] < axis.kernel for i, axis in enumerate(axes) if padded[i]):
+        return replace(x, lower=x.lower.clamp(max=0), upper=x.upper.clamp(min=0)), merged
+    return x, [one and not pad for one, pad in zip(merged, padded, strict=True)]
+
+
+def _contraction(x: Interval, w: Interval, axes: list[Axis], merged: list[bool], groups: int) -> _Contraction:
+    channels, inner = x.lower.shape[1], w.lower.shape[1]
+    alike = [1] if channels == 1 and inner > 1 else []
+    alike += [2 + i for i, one in enumerate(merged) if one and w.lower.shape[2 + i] > 1]
+    repeated = [w.shape[2 + i] for i, one in enumerate(merged) if one and w.lower.shape[2 + i] == 1]
+    if channels == 1 == inner:
+        repeated.append(w.shape[1])
+    return _Contraction(
+        axes=[_UNIFORM if one else axis for one, axis in zip(merged, axes, strict=True)],
+        groups=groups if channels > 1 else 1,
+        added=groups if channels > 1 and inner == 1 < w.shape[1] else None,
+        alike=alike,
+        times=math.prod(repeated),
+    )
+
+
+@dataclass(frozen=True)
+class _Contraction:
+    """The convolution of stored bounds: what reads a merged dimension is added up first.
+
+    Attributes:
+        axes: Windows along each spatial axis.
+        groups: Groups of channels.
+        added: Into how many sums the channels of the operand are added, since the kernel is the same for all of a
+            group; None where it is not.
+        alike: Dimensions of the kernel that read equal bounds.
+        times: How often equal bounds of the operand are read with equal bounds of the kernel.
+    """
+
+    axes: list[Axis]
+    groups: int
+    added: int | None
+    alike: list[int]
+    times: int
+
+    def __call__(self, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+        if self.alike:
+            w = w.sum(self.alike, keepdim=True)
+        if self.times > 1:
+            w = w * self.times
+        if self.added is not None:
+            x = x.reshape(x.shape[0], self.added, -1, *x.shape[2:]).sum(2)
+        padding = [axis.before for axis in self.axes]
+        if any(axis.before != axis.after or axis.before < 0 for axis in self.axes):
+            x = pad_spatial(x, [(axis.before, axis.after) for axis in self.axes])
+            padding = [0] * len(padding)
+        strides, dilations = [a.stride for a in self.axes], [a.dilation for a in self.axes]
+        fused = None if b is None or b.numel() not in (1, w.shape[0]) else b.reshape(-1).expand(w.shape[0])
+        y: Tensor = _CONV[len(self.axes)](x, w, fused, strides, padding, dilations, self.groups)
+        return y if b is None or fused is not None else y + b.reshape(-1, *[1] * len(self.axes))
+
+
+@infinity_aware
+def _conv_transpose_bounds(site: Site, x: Interval, w: Interval, b: Interval | None) -> Interval:
+    rank, op = spatial(x.shape, site.op), site.op
+    strides, dilations = ints(op.strides) or [1] * rank, ints(op.dilations) or [1] * rank
+    # Elements of the kernel that reach one place of the result lie a whole number of strides apart.
+    steps = [stride // math.gcd(stride, step) for stride, step in zip(strides, dilations, strict=True)]
+    terms = w.shape[0] // op.group * math.prod(-(-w.shape[2 + i] // step) for i, step in enumerate(steps))
+    uniform = x.is_scalar and w.is_scalar and (b is None or b.is_scalar)
+    if uniform:
+        # Not all places are reached by as many.
+        x = replace(x, lower=x.lower.clamp(max=0), upper=x.upper.clamp(min=0))
+    else:
+        x, w = x.split(*range(1, rank + 2)), w.split(*range(rank + 2))
+
+    def product(values: Tensor, kernel: Tensor, c: Tensor | None) -> Tensor:
+        y = values * kernel * terms if uniform else _conv_transpose(op, values, kernel, None)
+        return y if c is None else y + c.reshape(-1, *[1] * rank)
+
+    return bilinear(product, x, w, terms=max(terms, 1), shape=site.shape, bias=b)
+
+
+_LINEAR = Affine(factors=("x", "w"), terms=contraction)
+
+operator(torch=_conv, interval=_conv_bounds, linear=_LINEAR)(Conv)
+operator(torch=_conv_transpose, interval=_conv_transpose_bounds, linear=_LINEAR)(ConvTranspose)

@@ -80,7 +80,32 @@ def _matmul_integer_bounds(
 ) -> Interval:
     if a_zero is not None and len(a_zero.shape) == 1 and a_zero.shape[0] > 1:
         a_zero = a_zero.moved(lambda t: t[..., None])
-    return matrix_product(_above_zero_point(a, a_zero), _above_zero_point(b, b_zero))
+    exact = matrix_product(_above_zero_point(a, a_zero), _above_zero_point(b, b_zero))
+    less, more = _saturated(a, b)
+    if not (less or more):
+        return exact
+    low, high = exact.lower.long() - less, exact.upper.long() + more
+    return Interval.of(low.clamp(*_INT32).to(torch.int32), high.clamp(*_INT32).to(torch.int32), exact.shape)
+
+
+_INT16, _INT32 = (-(2**15), 2**15 - 1), (-(2**31), 2**31 - 1)
+
+
+def _saturated(a: Interval, b: Interval) -> tuple[int, int]:
+    """Return by how much a product may come out too low and too high where the second factor is signed.
+
+    ONNX Runtime then multiplies unsigned with signed numbers and adds pairs of products in 16 bits, which saturate,
+    on processors without the newer dot product instructions
+    (https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html).
+    """
+    if b.dtype is not torch.int8 or not a.size or not b.size:
+        return 0, 0
+    # Signed numbers in the first factor are moved to the unsigned ones.
+    shift = 128 if a.dtype is torch.int8 else 0
+    largest = int(a.extremes[1]) + shift
+    pairs = (a.shape[-1] + 1) // 2
+    low, high = (2 * largest * int(end) for end in b.extremes)
+    return pairs * max(high - _INT16[1], 0), pairs * max(_INT16[0] - low, 0)
 
 
 def _above_zero_point(x: Interval, zero: Interval | None) -> Interval:

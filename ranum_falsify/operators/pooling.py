@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -28,9 +28,9 @@ _MAX: dict[int, Callable[..., Any]] = {
 _AVERAGE = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}
 
 
-def _axes(op: Operation, x: Tensor) -> list[Axis]:
-    spatial(x, op)
-    return axes_of(op, x, ints(op.kernel_shape) or [])
+def _axes(op: Operation, shape: Sequence[int]) -> list[Axis]:
+    spatial(shape, op)
+    return axes_of(op, shape, ints(op.kernel_shape) or [])
 
 
 def _fits_torch(axes: list[Axis]) -> bool:
@@ -42,7 +42,7 @@ def _fits_torch(axes: list[Axis]) -> bool:
 
 
 def _max_pool(op: Operation, x: Tensor) -> tuple[Tensor, ...]:
-    axes = _axes(op, x)
+    axes = _axes(op, x.shape)
     # PyTorch has no maximum over windows of integers; 8 bits are exact as floats.
     values = x if x.is_floating_point() else x.to(torch.float32)
     padding, skipped = [axis.before for axis in axes], [0] * len(axes)
@@ -85,7 +85,7 @@ def _global_max_pool(op: Operation, x: Tensor) -> Tensor:
 
 
 def _average_pool(op: Operation, x: Tensor) -> Tensor:
-    axes = _axes(op, x)
+    axes = _axes(op, x.shape)
     with_padding = bool(op.count_include_pad)
     if _fits_torch(axes) and all(axis.dilation == 1 for axis in axes):
         kernel, strides = [a.kernel for a in axes], [a.stride for a in axes]
@@ -115,7 +115,7 @@ def _global_average_pool(op: Operation, x: Tensor) -> Tensor:
 
 
 def _lp_pool(op: Operation, x: Tensor) -> Tensor:
-    axes = _axes(op, x)
+    axes = _axes(op, x.shape)
     x = pad_spatial(x, [(a.before, a.after + a.beyond) for a in axes])
     for i, axis in enumerate(axes):
         x = torch.linalg.vector_norm(windowed(x, 2 + i, axis), op.p, dim=-1)

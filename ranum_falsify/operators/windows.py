@@ -61,13 +61,13 @@ class Axis:
         return range(-self.before, self.count * self.stride - self.before, self.stride)
 
 
-def spatial(x: Tensor, op: Operation) -> int:
+def spatial(shape: Sequence[int], op: Operation) -> int:
     """Return the number of spatial axes of an operand of shape `(batch, channels, *spatial)`.
 
     Raises:
         UnsupportedAttributeError: There are none, or more than PyTorch's kernels take.
     """
-    rank = x.ndim - 2
+    rank = len(shape) - 2
     if not 1 <= rank <= 3:
         raise UnsupportedAttributeError(
             f"{type(op).__name__} over {max(rank, 0)} spatial axes is not supported; use 1, 2 or 3"
@@ -75,12 +75,12 @@ def spatial(x: Tensor, op: Operation) -> int:
     return rank
 
 
-def axes_of(op: Operation, x: Tensor, kernel: Sequence[int]) -> list[Axis]:
+def axes_of(op: Operation, shape: Sequence[int], kernel: Sequence[int]) -> list[Axis]:
     """Return the windows of a convolution or pool along each spatial axis.
 
     Args:
         op: Its attributes `strides`, `dilations`, `pads`, `auto_pad` and `ceil_mode` are read where it has them.
-        x: The operand, `(batch, channels, *spatial)`.
+        shape: Shape of the operand, `(batch, channels, *spatial)`.
         kernel: Window size per spatial axis.
     """
     rank = len(kernel)
@@ -89,7 +89,7 @@ def axes_of(op: Operation, x: Tensor, kernel: Sequence[int]) -> list[Axis]:
     pads = ints(getattr(op, "pads", None)) or [0] * (2 * rank)
     mode, ceil = op.auto_pad or "NOTSET", bool(getattr(op, "ceil_mode", 0))
     return [
-        _axis(x.shape[2 + i], kernel[i], strides[i], dilations[i], (pads[i], pads[rank + i]), mode, ceil)
+        _axis(shape[2 + i], kernel[i], strides[i], dilations[i], (pads[i], pads[rank + i]), mode, ceil)
         for i in range(rank)
     ]
 
