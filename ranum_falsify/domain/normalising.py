@@ -100,8 +100,8 @@ def standardisation(dims: Dims) -> IntervalRule:
         if not x.size:
             return Interval.filled(0, 0, x.shape, x.dtype)
         rows = sections(x, dims(site.op, len(x.shape)))
-        ends = (channelwise(values, len(x.shape)) for values in (scale, bias))
-        return _finished(rows, standardised(rows, site.op.epsilon), *ends, x)
+        gain, shift = (channelwise(values, len(x.shape)) for values in (scale, bias))
+        return _finished(rows, standardised(rows, site.op.epsilon), gain, shift, x)
 
     return rule
 
@@ -264,8 +264,8 @@ def trained_batch_normalisation(
     """Bound `BatchNormalization` that normalises by the batch and updates the running statistics."""
     rank = len(x.shape)
     rows = sections(x, (0, *range(2, rank)))
-    ends = (channelwise(values, rank) for values in (scale, bias))
-    y = _finished(rows, standardised(rows, site.op.epsilon), *ends, x)
+    gain, shift = (channelwise(values, rank) for values in (scale, bias))
+    y = _finished(rows, standardised(rows, site.op.epsilon), gain, shift, x)
     known, wide = moments(rows), mean.dtype
     seen_mean = known.least_mean - known.drift, known.greatest_mean + known.drift
     seen_variance = _variance(known, sum_error(rows.size, x.dtype, _STEPS))

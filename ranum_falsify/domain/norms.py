@@ -109,7 +109,8 @@ def local_response_normalisation(site: Site, x: Interval) -> Interval:
     lost = (1 - error / low) ** -abs(beta) - 1 + _POWER_ROUNDINGS * unit(x.dtype)
     least, greatest = _quotients(op, x, low, high) if op.alpha > 0 and beta > 0 else _corners(x, low, high, beta)
     least, greatest = least - least.abs() * lost, greatest + greatest.abs() * lost
-    return outward(*torch.broadcast_tensors(least, greatest), x.dtype, x.shape)
+    least, greatest = torch.broadcast_tensors(least, greatest)
+    return outward(least, greatest, x.dtype, x.shape)
 
 
 def divisor_stays_valid(op: Operation, operands: Mapping[str, Interval]) -> bool:
@@ -162,7 +163,7 @@ def _quotients(op: Operation, x: Interval, low: Tensor, high: Tensor) -> tuple[T
     turn = (rests[0] / (share * (2 * beta - 1))).clamp(min=0).sqrt() if 2 * beta > 1 else torch.full_like(low, math.inf)
 
     def value(at: Tensor, rest: Tensor) -> Tensor:
-        return at / (rest + share * at.square()) ** beta
+        return at / torch.pow(rest + share * at.square(), beta)
 
     def greatest(least: Tensor, most: Tensor) -> Tensor:
         top = torch.minimum(torch.maximum(turn, least.clamp(min=0)), most.clamp(min=0))
