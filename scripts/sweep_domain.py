@@ -41,7 +41,7 @@ from tests.operators.harness import OperatorCase
 from tests.operators.test_operators import CASES
 
 _JOB_SECONDS = 120
-_BOXES, _SAMPLES, _ROUNDS = 8, 14, 4
+_BOXES, _SAMPLES, _ROUNDS = 3, 14, 3
 _TYPES = (None, None, None, np.float64, np.float16, ml_dtypes.bfloat16)
 
 Job = tuple[str, int]
@@ -65,17 +65,18 @@ class Outcome:
     error: str = ""
 
 
-def make_case(number: int, cases: list[OperatorCase]) -> OperatorCase:
-    """Return the case of a job: the tables in turn, every other time round in another type where there is one."""
-    case = cases[number % len(cases)]
-    dtype = _TYPES[number // len(cases) % len(_TYPES)]
+def make_case(number: int, rows: list[list[OperatorCase]]) -> OperatorCase:
+    """Return the case of a job: rows in turn, of each row its cases in turn, some with operands of another type."""
+    cases = rows[number % len(rows)]
+    case = cases[number // len(rows) % len(cases)]
+    dtype = _TYPES[int(np.random.default_rng(number).integers(len(_TYPES)))]
     return case if dtype is None else retyped(case, dtype) or case
 
 
-def run_job(job: Job, cases: list[OperatorCase]) -> Outcome:
+def run_job(job: Job, rows: list[list[OperatorCase]]) -> Outcome:
     """Run one job in this process."""
     kind, number = job
-    case = make_case(number, cases) if kind == "case" else None
+    case = make_case(number, rows) if kind == "case" else None
     row = None if case is None else (case.op_type, case.domain)
     try:
         if case is None:
@@ -91,13 +92,13 @@ def run_job(job: Job, cases: list[OperatorCase]) -> Outcome:
 def _work(connection: Connection, match: str) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    cases = _matching(match)
+    rows = _matching(match)
     while True:
         try:
             job = connection.recv()
         except EOFError:
             return
-        connection.send(run_job(job, cases))
+        connection.send(run_job(job, rows))
 
 
 class _Worker:
@@ -167,16 +168,18 @@ class Sweep:
             return
         until = time.monotonic() + self._given.seconds
         while time.monotonic() < until:
-            open_kinds = [
-                kind for kind, wanted in (("case", self.cases < self._given.cases),
-                                          ("graph", self._next["graph"] - self._given.first < self._given.graphs))
-                if wanted
-            ]
-            if not open_kinds:
+            wanted = {"case": self.cases < self._given.cases, "graph": self._made("graph") < self._given.graphs}
+            kinds = [kind for kind, open_ in wanted.items() if open_]
+            if not kinds:
                 return
-            kind = min(open_kinds, key=lambda k: self._next[k] * (1 if k == "case" else 8))
+            # Cases and models in turn, so that a run that is cut short has seen both.
+            kind = min(kinds, key=lambda kind: self._made(kind) * (2 if kind == "graph" else 1))
             yield kind, self._next[kind]
             self._next[kind] += 1
+
+    def _made(self, kind: str) -> int:
+        made: int = self._next[kind] - self._given.first
+        return made
 
     def run(self) -> Iterator[Outcome]:
         """Run all jobs; yield their outcomes as they come."""
@@ -210,8 +213,13 @@ class Sweep:
 # the script ---------------------------------------------------------------------------------------------------------
 
 
-def _matching(pattern: str) -> list[OperatorCase]:
-    return [case for case in CASES if re.search(pattern, case.id)]
+def _matching(pattern: str) -> list[list[OperatorCase]]:
+    """Return the cases whose name matches, by row."""
+    rows: dict[tuple[str, str], list[OperatorCase]] = {}
+    for case in CASES:
+        if re.search(pattern, case.id):
+            rows.setdefault((case.op_type, case.domain), []).append(case)
+    return list(rows.values())
 
 
 def _parsed(job: str) -> Job:

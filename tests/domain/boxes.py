@@ -167,10 +167,15 @@ def points(lower: Feeds, upper: Feeds, count: int, rng: np.random.Generator) -> 
     for number in range(count):
         one_kind = rng.integers(9) if rng.random() < 0.5 else None
         kind = number if number < 2 else one_kind
-        yield {name: np.asarray(_point(low, upper[name], kind, rng)) for name, low in lower.items()}
+        yield {name: _point(low, upper[name], kind, rng) for name, low in lower.items()}
 
 
 def _point(low: Array, high: Array, kind: int | None, rng: np.random.Generator) -> Array:
+    # NumPy gives scalars for arrays without dimensions, and float32 for some functions of bfloat16.
+    return np.asarray(_any_point(low, high, kind, rng)).astype(low.dtype)
+
+
+def _any_point(low: Array, high: Array, kind: int | None, rng: np.random.Generator) -> Array:
     kind = int(rng.integers(9)) if kind is None else kind
     either = rng.random(low.shape) < 0.5
     if kind < 2:
@@ -178,7 +183,7 @@ def _point(low: Array, high: Array, kind: int | None, rng: np.random.Generator) 
     if kind == 2 or low.dtype == np.bool_:
         return np.where(either, low, high)
     if not is_float(low):
-        return np.asarray(rng.integers(low, high, endpoint=True, dtype=low.dtype))
+        return rng.integers(low, high, endpoint=True, dtype=low.dtype)
     with np.errstate(all="ignore"):
         return np.clip(_inner(low, high, kind, either, rng), low, high)
 

@@ -222,14 +222,29 @@ class _Trial:
                     clean = False
                     if proved:
                         yield f"{where}: proved, but {name} holds {_few(value[invalid])}"
-                yield from self._outside(where, name, value, invalid, invalid_by_margin)
+                yield from self._outside(op, where, name, value, invalid, invalid_by_margin)
         self.clean[id(op)] = clean
 
+    def _should_be_bounded(self, op: Operation, name: str) -> bool:
+        spec, bounds = spec_of(op), self.verdict.bounds
+        operands = [operand for operand in operands_in(op) if not isinstance(operand, Input)]
+        known = all(bounds.get(_tensor(operand)) is not None for operand in operands)
+        static = [getattr(op, name) for name in spec.static]
+        return name in bounds and known and not spec.dynamic_shape and not any(isinstance(x, Operation) for x in static)
+
     def _outside(
-        self, where: str, name: str, value: torch.Tensor, invalid: torch.Tensor | None, margins: list[torch.Tensor]
+        self,
+        op: Operation,
+        where: str,
+        name: str,
+        value: torch.Tensor,
+        invalid: torch.Tensor | None,
+        margins: list[torch.Tensor],
     ) -> Iterator[str]:
         bound = self.verdict.bounds.get(name)
         if bound is None:
+            if self._should_be_bounded(op, name):
+                yield f"{where}: no bounds of {name}, whose shape is fixed"
             return
         if tuple(value.shape) != bound.shape or value.dtype != bound.dtype:
             yield f"{where}: {name} is {value.dtype} {tuple(value.shape)}, not as {bound}"
@@ -386,7 +401,7 @@ class _Run:
                 slopes = to_numpy(slope.float())
                 stay = (slopes == 0) | np.isnan(slopes) | (few & (self.rng.random(slopes.shape) < 0.5))
                 end = np.where(slopes > 0, self.upper[n], self.lower[n])
-                moved[n] = np.asarray(np.where(stay, feeds[n], end))
+                moved[n] = np.asarray(np.where(stay, feeds[n], end)).astype(feeds[n].dtype)
         return moved
 
     def _shaken(self, feeds: Feeds) -> dict[str, Array]:
@@ -397,7 +412,7 @@ class _Run:
                 with np.errstate(all="ignore"):
                     target = np.where(self.rng.random(x.shape) < 0.5, self.lower[name], self.upper[name])
                     near = np.where(self.rng.random(x.shape) < 0.3, np.nextafter(x, target), x).astype(x.dtype)
-                x = np.asarray(np.clip(near, self.lower[name], self.upper[name]))
+                x = np.asarray(np.clip(near, self.lower[name], self.upper[name])).astype(x.dtype)
             shaken[name] = x
         return shaken
 
