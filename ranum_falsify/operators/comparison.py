@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
+import math
+from functools import reduce
+
 import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.logic import compared, equal
+from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import elementwise, widened
 
 __all__ = ["Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual"]
 
 
-@operator(torch=elementwise(torch.eq), overflow=False)
+@operator(torch=elementwise(torch.eq), interval=equal, overflow=False)
 class Equal(Operation):
     """https://onnx.ai/onnx/operators/onnx__Equal.html."""
 
 
-@operator(torch=elementwise(widened(torch.gt)), overflow=False)
+@operator(torch=elementwise(widened(torch.gt)), interval=compared(torch.gt), overflow=False)
 class Greater(Operation):
     """https://onnx.ai/onnx/operators/onnx__Greater.html."""
 
 
-@operator(torch=elementwise(widened(torch.ge)), overflow=False)
+@operator(torch=elementwise(widened(torch.ge)), interval=compared(torch.ge), overflow=False)
 class GreaterOrEqual(Operation):
     """https://onnx.ai/onnx/operators/onnx__GreaterOrEqual.html."""
 
 
-@operator(torch=elementwise(widened(torch.lt)), overflow=False)
+@operator(torch=elementwise(widened(torch.lt)), interval=compared(torch.lt), overflow=False)
 class Less(Operation):
     """https://onnx.ai/onnx/operators/onnx__Less.html."""
 
 
-@operator(torch=elementwise(widened(torch.le)), overflow=False)
+@operator(torch=elementwise(widened(torch.le)), interval=compared(torch.le), overflow=False)
 class LessOrEqual(Operation):
     """https://onnx.ai/onnx/operators/onnx__LessOrEqual.html."""
 
@@ -45,11 +52,25 @@ def _is_inf(op: Operation, x: Tensor) -> Tensor:
     return torch.isposinf(x) if op.detect_positive else torch.zeros_like(x, dtype=torch.bool)
 
 
-@operator(torch=_is_inf, overflow=False)
+def _is_inf_bounds(site: Site, x: Interval) -> Interval:
+    asked = [(-math.inf, site.op.detect_negative), (math.inf, site.op.detect_positive)]
+    counted = [number for number, detected in asked if detected]
+    none = torch.zeros_like(x.lower, dtype=torch.bool)
+    surely = reduce(torch.logical_or, ((x.lower == number) & (x.upper == number) for number in counted), none)
+    return Interval(surely, reduce(torch.logical_or, (x.contains(number) for number in counted), none), x.shape)
+
+
+@operator(torch=_is_inf, interval=infinity_aware(_is_inf_bounds), overflow=False)
 class IsInf(Operation):
     """https://onnx.ai/onnx/operators/onnx__IsInf.html."""
 
 
-@operator(torch=elementwise(torch.isnan), overflow=False)
+def _is_nan_bounds(site: Site, x: Interval) -> Interval:
+    # Only constants may be NaN and be no fault: bounds say so by both infinities.
+    maybe = (x.lower == -math.inf) & (x.upper == math.inf)
+    return Interval(torch.zeros_like(maybe), maybe, x.shape)
+
+
+@operator(torch=elementwise(torch.isnan), interval=infinity_aware(_is_nan_bounds), overflow=False)
 class IsNaN(Operation):
     """https://onnx.ai/onnx/operators/onnx__IsNaN.html."""

@@ -6,33 +6,42 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.logic import bitwise_and, bitwise_not, bitwise_or, bitwise_xor, logical, negated, shifted
+from ranum_falsify.domain.movement import chosen
+from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import elementwise, widened
 
 __all__ = ["And", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Not", "Or", "Where", "Xor"]
 
 
-@operator(torch=elementwise(torch.logical_and), overflow=False)
+@operator(torch=elementwise(torch.logical_and), interval=logical(torch.logical_and), overflow=False)
 class And(Operation):
     """https://onnx.ai/onnx/operators/onnx__And.html."""
 
 
-@operator(torch=elementwise(torch.logical_or), overflow=False)
+@operator(torch=elementwise(torch.logical_or), interval=logical(torch.logical_or), overflow=False)
 class Or(Operation):
     """https://onnx.ai/onnx/operators/onnx__Or.html."""
 
 
-@operator(torch=elementwise(torch.logical_xor), overflow=False)
+@operator(torch=elementwise(torch.logical_xor), interval=logical(torch.logical_xor), overflow=False)
 class Xor(Operation):
     """https://onnx.ai/onnx/operators/onnx__Xor.html."""
 
 
-@operator(torch=elementwise(torch.logical_not), overflow=False)
+@operator(torch=elementwise(torch.logical_not), interval=negated, overflow=False)
 class Not(Operation):
     """https://onnx.ai/onnx/operators/onnx__Not.html."""
 
 
-@operator(torch=elementwise(torch.where), overflow=False)
+def _where_bounds(site: Site, condition: Interval, a: Interval, b: Interval) -> Interval:
+    return chosen(condition, a, b)
+
+
+@operator(torch=elementwise(torch.where), interval=infinity_aware(_where_bounds), overflow=False)
 class Where(Operation):
     """https://onnx.ai/onnx/operators/onnx__Where.html."""
 
@@ -49,26 +58,26 @@ def _shift(op: Operation, x: Tensor, y: Tensor) -> Tensor:
     return widened(_shift_right_unsigned if x.dtype is torch.uint64 else torch.bitwise_right_shift)(x, y)
 
 
-@operator(torch=_shift, overflow=False)
+@operator(torch=_shift, interval=shifted, overflow=False)
 class BitShift(Operation):
     """https://onnx.ai/onnx/operators/onnx__BitShift.html."""
 
 
-@operator(torch=elementwise(widened(torch.bitwise_and)), overflow=False)
+@operator(torch=elementwise(widened(torch.bitwise_and)), interval=bitwise_and, overflow=False)
 class BitwiseAnd(Operation):
     """https://onnx.ai/onnx/operators/onnx__BitwiseAnd.html."""
 
 
-@operator(torch=elementwise(widened(torch.bitwise_or)), overflow=False)
+@operator(torch=elementwise(widened(torch.bitwise_or)), interval=bitwise_or, overflow=False)
 class BitwiseOr(Operation):
     """https://onnx.ai/onnx/operators/onnx__BitwiseOr.html."""
 
 
-@operator(torch=elementwise(widened(torch.bitwise_xor)), overflow=False)
+@operator(torch=elementwise(widened(torch.bitwise_xor)), interval=bitwise_xor, overflow=False)
 class BitwiseXor(Operation):
     """https://onnx.ai/onnx/operators/onnx__BitwiseXor.html."""
 
 
-@operator(torch=elementwise(widened(torch.bitwise_not)), overflow=False)
+@operator(torch=elementwise(widened(torch.bitwise_not)), interval=bitwise_not, overflow=False)
 class BitwiseNot(Operation):
     """https://onnx.ai/onnx/operators/onnx__BitwiseNot.html."""
