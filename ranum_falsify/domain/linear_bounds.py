@@ -28,7 +28,7 @@ from ranum_falsify.domain.linear_steps import Box, least
 from ranum_falsify.domain.rounding import outward
 from ranum_falsify.network import Graph, spec_of
 
-__all__ = ["LinearAnalysis", "LinearBounds", "bound_functional", "descend", "refine"]
+__all__ = ["Functional", "LinearAnalysis", "LinearBounds", "Region", "bound_functional", "descend", "refine"]
 
 WORK = 2e10
 """Multiplications that bounds of intermediate tensors may take, about ten seconds of one core."""
@@ -103,7 +103,6 @@ class LinearAnalysis(IntervalAnalysis):
 
     Attributes:
         program: The steps of the graph.
-        boxes: Bounds of the program's variables, `(1, *shape)` each.
     """
 
     def __init__(self, graph: Graph, *, runtimes: Sequence[Runtime] = RUNTIMES, work: float = WORK) -> None:
@@ -127,14 +126,10 @@ class LinearAnalysis(IntervalAnalysis):
         self.program = self._builder.program
         self._left, self._seen = self._work, set[int]()
         self._pending: Operation | None = None
+        self._region = Region(self.program, {})
         outputs = super().run(inputs, observe)
         self._settle()
         return outputs
-
-    @property
-    def boxes(self) -> dict[int, Box]:
-        """Bounds of the program's variables."""
-        return {number: variable.box for number, variable in enumerate(self.program.variables)}
 
     def visit(self, operation: Operation) -> tuple[Interval, ...] | None:
         """Return the bounds of a node's outputs, narrowed where it is worth the work."""
@@ -156,7 +151,7 @@ class LinearAnalysis(IntervalAnalysis):
     def bound(self, ops: Sequence[Operation], rows: Tensor | None = None) -> LinearBounds:
         """Bound linear functionals over the box of the last run; see :func:`bound_functional`."""
         functional = Functional.of(self, self.program, ops, rows)
-        lower, coefficients = descend(self.program, functional.weights, self.boxes)
+        lower, coefficients = descend(functional.weights, self._region)
         least_value = torch.maximum(lower[0] + functional.constant, functional.coarse)
         size = len(least_value) // 2
         inputs = [None if number is None else coefficients[number][0] for number in self.program.inputs]
@@ -194,7 +189,7 @@ class LinearAnalysis(IntervalAnalysis):
             rows = torch.zeros(len(part), low.numel(), dtype=torch.float64)
             rows[torch.arange(len(part)), part] = 1.0
             weight = torch.cat([rows, -rows]).reshape(1, -1, *known.shape)
-            lower, _ = descend(self.program, {number: weight}, self.boxes)
+            lower, _ = descend({number: weight}, self._region)
             low[part], high[part] = lower[0, : len(part)], -lower[0, len(part) :]
         low, high = torch.minimum(low, high).reshape(known.shape), torch.maximum(low, high).reshape(known.shape)
         narrow = known.split(*range(len(known.shape))).meet(outward(low, high, known.dtype, known.shape))
@@ -263,18 +258,46 @@ class Functional:
         return cls(weights, constant, coarse)
 
 
-def descend(program: Program, weights: dict[int, Tensor], boxes: dict[int, Box]) -> tuple[Tensor, dict[int, Tensor]]:
-    """Return lower bounds of linear functionals of variables.
+class Region:
+    """Boxes that passes go over.
+
+    Attributes:
+        program: The steps.
+    """
+
+    def __init__(self, program: Program, boxes: dict[int, Box]) -> None:
+        """Start with bounds `(boxes, *shape)` of some variables; the others have those of the program."""
+        self.program = program
+        self._boxes = dict(boxes)
+        self._prepared: dict[int, object] = {}
+
+    def box(self, variable: int) -> Box:
+        """Return the bounds of a variable, `(boxes or 1, *shape)`."""
+        return self._boxes.get(variable) or self.program.variables[variable].box
+
+    def narrow(self, variable: int, box: Box) -> None:
+        """Set the bounds of a variable that no pass has gone through yet."""
+        self._boxes[variable] = box
+
+    def prepared(self, number: int) -> object:
+        """Return what a step needs to know of the boxes."""
+        if number not in self._prepared:
+            step = self.program.steps[number]
+            self._prepared[number] = step.prepared([self.box(v) for v in step.watched])
+        return self._prepared[number]
+
+
+def descend(weights: dict[int, Tensor], region: Region) -> tuple[Tensor, dict[int, Tensor]]:
+    """Return lower bounds of linear functionals of variables over boxes.
 
     Args:
-        program: The steps.
         weights: Coefficients `(boxes, rows, *shape)` by variable.
-        boxes: Bounds of all variables.
+        region: The boxes.
 
     Returns:
         The bounds `(boxes, rows)`, and the coefficients of the graph's inputs by variable.
     """
-    weights = dict(weights)
+    program, weights = region.program, dict(weights)
     shape = next(iter(weights.values())).shape[:2] if weights else (1, 0)
     total = torch.zeros(shape, dtype=torch.float64)
     slack = torch.zeros(shape, dtype=torch.float64)
@@ -284,13 +307,14 @@ def descend(program: Program, weights: dict[int, Tensor], boxes: dict[int, Box])
             weights.pop(v) if v in weights else torch.zeros(*shape, *program.variables[v].shape, dtype=torch.float64)
             for v in step.writes
         ]
-        passed, constant = step.back(given, [boxes[v] for v in step.watched])
+        passed, constant = step.back(given, region.prepared(number))
         total, slack = total + constant, slack + constant.abs()
         for v, weight in zip(step.reads, passed, strict=True):
             weights[v] = weights[v] + weight if v in weights else weight
     for v, weight in weights.items():
-        share = least(weight, boxes[v])
-        size = torch.maximum(boxes[v][0].abs(), boxes[v][1].abs())
+        low, high = region.box(v)
+        share = least(weight, (low, high))
+        size = torch.maximum(low.abs(), high.abs())
         total, slack = total + share, slack + share.abs() + _spread(weight, size)
     ends = {
         v: weights.get(v, torch.zeros(*shape, *program.variables[v].shape, dtype=torch.float64))

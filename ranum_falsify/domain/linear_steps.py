@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -66,13 +67,17 @@ class Step(ABC):
     watched: tuple[int, ...] = ()
     work: int = 0
 
+    def prepared(self, boxes: Sequence[Box]) -> object:
+        """Return what `back` needs to know of boxes, given the bounds of each watched operand."""
+        return boxes
+
     @abstractmethod
-    def back(self, weights: Sequence[Tensor], boxes: Sequence[Box]) -> tuple[tuple[Tensor, ...], Tensor]:
+    def back(self, weights: Sequence[Tensor], known: object) -> tuple[tuple[Tensor, ...], Tensor]:
         """Pass coefficients from the outputs to the operands.
 
         Args:
             weights: Coefficients of each output, `(boxes, rows, *shape)`.
-            boxes: Bounds of each watched operand.
+            known: What `prepared` returned.
 
         Returns:
             Coefficients of each operand, and the constant `(boxes, rows)`.
@@ -107,7 +112,7 @@ class AffineStep(Step):
         self._is_exact = all(not bool(error.any()) for error in self._errors)
         self._has_offset = any(bool(offset.any()) for offset in self._offsets)
 
-    def back(self, weights: Sequence[Tensor], boxes: Sequence[Box]) -> tuple[tuple[Tensor, ...], Tensor]:
+    def back(self, weights: Sequence[Tensor], known: object) -> tuple[tuple[Tensor, ...], Tensor]:
         """See :meth:`Step.back`."""
         passed, (offset, error) = self.parts(weights)
         return passed, offset - error
@@ -145,8 +150,13 @@ class CurveStep(Step):
         self._relaxation, self._error, self._smallest, self._results = relaxation, error, smallest, results
         self.work = results[0].numel() * 4
 
-    def lines(self, box: Box) -> Lines:
+    def bent(self, box: Box) -> Tensor:
+        """Return where narrower bounds would give other lines, `(boxes or 1, *shape)`."""
+        return self._relaxation.bent(*box)
+
+    def prepared(self, boxes: Sequence[Box]) -> Lines:
         """Return lines that enclose what runtimes compute, of `(boxes or 1, *shape)`."""
+        box = boxes[0]
         y = self._relaxation.lines(*box)
         known = [part.isfinite() for part in (y.lower_slope, y.lower_offset, y.upper_slope, y.upper_offset)]
         below, above = known[0] & known[1], known[2] & known[3]
@@ -162,9 +172,10 @@ class CurveStep(Step):
             torch.where(above, y.upper_offset + stray, self._results[1]),
         )
 
-    def back(self, weights: Sequence[Tensor], boxes: Sequence[Box]) -> tuple[tuple[Tensor, ...], Tensor]:
+    def back(self, weights: Sequence[Tensor], known: object) -> tuple[tuple[Tensor, ...], Tensor]:
         """See :meth:`Step.back`."""
-        y, weight = self.lines(boxes[0]), weights[0]
+        assert isinstance(known, Lines), "curves are prepared to lines"
+        y, weight = known, weights[0]
         size = weight.abs()
         # w+ a + w- b = w (a + b) / 2 + |w| (a - b) / 2
         constant = _dot(weight, (y.lower_offset + y.upper_offset) / 2)
@@ -196,15 +207,15 @@ class MatrixStep(Step):
             error: What each element of the result may stray, flat.
         """
         self.reads, self.writes = reads, (write,)
-        self._matrices, self._shapes = matrices, shapes
-        self._offset, self._error = offset, error
+        self.matrices, self.shapes = matrices, shapes
+        self.offset, self.error = offset, error
         self.work = sum(matrix.numel() for matrix in matrices)
 
-    def back(self, weights: Sequence[Tensor], boxes: Sequence[Box]) -> tuple[tuple[Tensor, ...], Tensor]:
+    def back(self, weights: Sequence[Tensor], known: object) -> tuple[tuple[Tensor, ...], Tensor]:
         """See :meth:`Step.back`."""
         weight = weights[0].flatten(2)
-        constant = weight @ self._offset - weight.abs() @ self._error
-        parts = zip(self._matrices, self._shapes, strict=True)
+        constant = weight @ self.offset - weight.abs() @ self.error
+        parts = zip(self.matrices, self.shapes, strict=True)
         return tuple((weight @ matrix).reshape(*weight.shape[:2], *shape) for matrix, shape in parts), constant
 
 
@@ -239,9 +250,10 @@ class ProductStep(Step):
         self._function, self._magnitude, self._error = function, magnitude, error
         self.work = work
 
-    def back(self, weights: Sequence[Tensor], boxes: Sequence[Box]) -> tuple[tuple[Tensor, ...], Tensor]:
+    def back(self, weights: Sequence[Tensor], known: object) -> tuple[tuple[Tensor, ...], Tensor]:
         """See :meth:`Step.back`."""
         weight = weights[0]
+        boxes = cast(Sequence[Box], known)
         (a_low, a_high), (b_low, b_high) = boxes
         centres = ((a_low + a_high) / 2, (b_low + b_high) / 2)
         radii = [torch.maximum(high - c, c - low) * (1 + _OWN) for c, (low, high) in zip(centres, boxes, strict=True)]

@@ -52,6 +52,10 @@ class Relaxation(ABC):
 
     kernel: str | None = None
 
+    def bent(self, low: Tensor, high: Tensor) -> Tensor:
+        """Return where the function is no line between two bounds, so that narrower ones are of use."""
+        return low < high
+
     @abstractmethod
     def lines(self, low: Tensor, high: Tensor) -> Lines:
         """Return lines that hold for every operand between two finite float64 bounds, low <= high."""
@@ -62,6 +66,10 @@ class Rectifier(Relaxation):
 
     def __init__(self, slope: float | Tensor = 0.0) -> None:
         self._slope = slope
+
+    def bent(self, low: Tensor, high: Tensor) -> Tensor:
+        """See :meth:`Relaxation.bent`."""
+        return (low < 0) & (high > 0)
 
     def lines(self, low: Tensor, high: Tensor) -> Lines:
         """See :meth:`Relaxation.lines`."""

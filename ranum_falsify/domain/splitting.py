@@ -16,9 +16,9 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.condensing import condensed
-from ranum_falsify.domain.linear_bounds import Functional, LinearAnalysis, LinearBounds, descend
+from ranum_falsify.domain.linear_bounds import Functional, LinearAnalysis, LinearBounds, Region, descend
 from ranum_falsify.domain.linear_program import Program
-from ranum_falsify.domain.linear_steps import Box
+from ranum_falsify.domain.linear_steps import Box, CurveStep, MatrixStep
 
 __all__ = ["SplitResult", "split_and_bound"]
 
@@ -28,8 +28,11 @@ _COEFFICIENTS = 1 << 20
 _MOST_OPEN = 1 << 20
 """Boxes that may wait."""
 
-_OWN = 1e-12
-"""Share of the magnitudes by which narrowed bounds are moved outward for our own arithmetic."""
+_FEWEST = 32
+"""Boxes of one batch, however many coefficients they have."""
+
+_WIDTH = 1e-9
+"""Weight of an element's width in the choice of the cut where no functional depends on it."""
 
 Decision = Callable[[LinearBounds], Tensor]
 """Tells of each box, from the bounds `(boxes, rows)`, whether it is proved: booleans `(boxes,)`."""
@@ -70,102 +73,178 @@ def split_and_bound(
         deadline: When to stop, on the clock of `time.monotonic`.
         keep: How many of the open boxes are returned.
     """
-    return _Search(analysis, Functional.of(analysis, analysis.program, ops, rows), is_proved).run(deadline, keep)
+    functional = Functional.of(analysis, analysis.program, ops, rows)
+    return _Search(analysis.program, functional, is_proved).run(deadline, keep)
+
+
+@dataclass(frozen=True)
+class _Boxes:
+    """Boxes that wait: flat bounds `(boxes, elements)` of the inputs, and of the watched variables after them."""
+
+    low: Tensor
+    high: Tensor
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+    def __getitem__(self, part: slice | Tensor) -> _Boxes:
+        return _Boxes(self.low[part], self.high[part])
+
+    def columns(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        return self.low[:, start:stop], self.high[:, start:stop]
 
 
 class _Search:
-    def __init__(self, analysis: LinearAnalysis, functional: Functional, is_proved: Decision) -> None:
+    def __init__(self, program: Program, functional: Functional, is_proved: Decision) -> None:
         self._functional, self._is_proved = functional, is_proved
-        self._program: Program = condensed(analysis.program, functional.variables)
-        self._root = analysis.boxes
-        self._inputs = [v for v in self._program.inputs if v is not None]
+        self._program = condensed(program, functional.variables)
+        self._inputs = [v for v in program.inputs if v is not None]
         order = self._program.before(functional.variables)
-        watched = {v for i in reversed(order) for v in self._program.steps[i].watched if v in self._program.writers}
-        self._watched = sorted(watched)
-        sizes = [math.prod(self._program.variables[v].shape) for i in order for v in self._program.steps[i].reads]
-        rows = max([len(functional.constant), *(2 * self._size(v) for v in self._watched)])
-        self._batch = max(1, _COEFFICIENTS // (max(sizes, default=1) * rows))
+        watched = {v for i in order for v in self._program.steps[i].watched if v in self._program.writers}
+        self._watched = sorted(watched, key=lambda v: self._program.writers[v])
+        self._start: dict[int, int] = {}
+        stop = 0
+        for v in (*self._inputs, *self._watched):
+            self._start[v] = stop
+            stop += self._size(v)
+        self._width = sum(self._size(v) for v in self._inputs)
+        self._largest = max((self._size(v) for i in order for v in self._program.steps[i].reads), default=1)
+        self._rows = len(functional.constant)
 
     def _size(self, variable: int) -> int:
         return math.prod(self._program.variables[variable].shape)
 
     def run(self, deadline: float, keep: int) -> SplitResult:
         """Cut until nothing is open or time is up."""
-        low = torch.cat([self._root[v][0].flatten(1) for v in self._inputs], dim=1)
-        high = torch.cat([self._root[v][1].flatten(1) for v in self._inputs], dim=1)
+        ends = [self._program.variables[v].box for v in (*self._inputs, *self._watched)]
+        root = _Boxes(*(torch.cat([box[side].flatten(1) for box in ends], dim=1) for side in (0, 1)))
+        waiting = [root]
         count = 0
-        while len(low) and time.monotonic() < deadline and len(low) <= _MOST_OPEN:
-            part = (low[-self._batch :], high[-self._batch :])
-            rest = (low[: -self._batch], high[: -self._batch])
-            bounds = self.bound(part)
-            count += len(part[0])
+        while waiting and time.monotonic() < deadline and sum(map(len, waiting)) <= _MOST_OPEN:
+            batch = self._taken(waiting)
+            bounds, batch = self._bounded(batch)
+            count += len(batch)
             stays = ~self._is_proved(bounds)
-            if not bool((part[0][stays] < part[1][stays]).any(1).all()):
+            if not bool(stays.any()):
+                continue
+            batch = batch[stays]
+            low, high = batch.columns(0, self._width)
+            if not bool((low < high).any(1).all()):
                 # A point that is not proved can be cut no further.
-                return SplitResult(False, count, self._named(*part, keep))
-            cut = _halves(part[0][stays], part[1][stays], self._scores(bounds, part)[stays])
-            low, high = torch.cat([rest[0], cut[0]]), torch.cat([rest[1], cut[1]])
-        return SplitResult(not len(low), count, self._named(low.flip(0), high.flip(0), keep))
+                return SplitResult(False, count, self._named(batch, keep))
+            waiting.append(_halves(batch, self._scores(bounds, stays, high - low)))
+        left = _joined([*waiting[::-1], root[:0]])
+        return SplitResult(not waiting, count, self._named(left, keep))
 
-    def bound(self, part: tuple[Tensor, Tensor]) -> LinearBounds:
-        """Bound the functional over boxes, given as flat bounds of all inputs `(boxes, elements)`."""
-        count = len(part[0])
-        boxes = dict(self._root)
-        boxes.update(self._boxes(part))
+    def _taken(self, waiting: list[_Boxes]) -> _Boxes:
+        """Take the boxes that were cut last: neighbours, in which the same operands are bent."""
+        size = max(_FEWEST, _COEFFICIENTS // (self._largest * self._rows))
+        taken, count = [], 0
+        while waiting and count < size:
+            last = waiting.pop()
+            room = size - count
+            if len(last) > room:
+                waiting.append(last[: len(last) - room])
+                last = last[len(last) - room :]
+            taken.append(last)
+            count += len(last)
+        self._rows = len(self._functional.constant)
+        return _joined(taken)
+
+    def _bounded(self, batch: _Boxes) -> tuple[LinearBounds, _Boxes]:
+        """Bound the functional over boxes; return with it the boxes, their watched variables narrowed."""
+        count = len(batch)
+        region = Region(self._program, {v: self._box(v, batch) for v in self._inputs})
+        low, high = batch.low.clone(), batch.high.clone()
         for variable in self._watched:
-            boxes[variable] = self._narrowed(variable, boxes, count)
+            start = self._start[variable]
+            stop = start + self._size(variable)
+            narrow = self._narrowed(variable, region, self._box(variable, batch))
+            region.narrow(variable, narrow)
+            low[:, start:stop], high[:, start:stop] = (bound.flatten(1) for bound in narrow)
         weights = {v: w.expand(count, *w.shape[1:]) for v, w in self._functional.weights.items()}
-        lower, coefficients = descend(self._program, weights, boxes)
+        lower, coefficients = descend(weights, region)
         lower = torch.maximum(lower + self._functional.constant, self._functional.coarse)
         size = lower.shape[1] // 2
         ends = [None if v is None else coefficients[v] for v in self._program.inputs]
-        return LinearBounds(
+        bounds = LinearBounds(
             lower[:, :size],
             -lower[:, size:],
             tuple(None if x is None else x[:, :size] for x in ends),
             tuple(None if x is None else -x[:, size:] for x in ends),
         )
+        return bounds, _Boxes(low, high)
 
-    def _boxes(self, part: tuple[Tensor, Tensor]) -> dict[int, Box]:
-        sizes = [self._size(v) for v in self._inputs]
-        return {
-            v: (low.reshape(-1, *self._program.variables[v].shape), high.reshape(-1, *self._program.variables[v].shape))
-            for v, low, high in zip(self._inputs, *(bound.split(sizes, dim=1) for bound in part), strict=True)
-        }
+    def _box(self, variable: int, batch: _Boxes) -> Box:
+        start, shape = self._start[variable], self._program.variables[variable].shape
+        low, high = batch.columns(start, start + self._size(variable))
+        return low.reshape(len(batch), *shape), high.reshape(len(batch), *shape)
 
-    def _narrowed(self, variable: int, boxes: dict[int, Box], count: int) -> Box:
-        """Bound a watched variable over boxes, where the whole box leaves it a width."""
-        shape = self._program.variables[variable].shape
-        low, high = (bound.flatten(1).expand(count, -1).clone() for bound in self._root[variable])
-        chosen = (low[0] < high[0]).nonzero().flatten()
-        rows = torch.zeros(len(chosen), low.shape[1], dtype=torch.float64)
-        rows[torch.arange(len(chosen)), chosen] = 1.0
-        weight = torch.cat([rows, -rows]).reshape(1, -1, *shape)
-        lower, _ = descend(self._program, {variable: weight.expand(count, *weight.shape[1:])}, boxes)
-        least, greatest = lower[:, : len(chosen)], -lower[:, len(chosen) :]
+    def _narrowed(self, variable: int, region: Region, box: Box) -> Box:
+        """Bound the elements of a watched variable whose bounds matter, each box its own."""
+        low, high = (bound.flatten(1).clone() for bound in box)
+        bent = self._bent(variable, box).flatten(1)
+        most = int(bent.sum(1).amax())
+        if not most:
+            return box
+        self._rows = max(self._rows, 2 * most)
+        # A box with fewer of them bounds others besides, which does no harm.
+        chosen = bent.to(torch.uint8).topk(most, dim=1).indices
+        constant, weights = self._rows_of(variable, chosen)
+        lower = descend(weights, region)[0] + constant
+        least, greatest = lower[:, :most], -lower[:, most:]
         # Rounding may cross two bounds that are one point.
-        low[:, chosen] = torch.maximum(low[:, chosen], torch.minimum(least, greatest))
-        high[:, chosen] = torch.minimum(high[:, chosen], torch.maximum(least, greatest))
-        high = torch.maximum(low, high)
-        return low.reshape(count, *shape), high.reshape(count, *shape)
+        least, greatest = torch.minimum(least, greatest), torch.maximum(least, greatest)
+        old = low.gather(1, chosen), high.gather(1, chosen)
+        new = torch.minimum(torch.maximum(old[0], least), old[1])
+        low.scatter_(1, chosen, new)
+        high.scatter_(1, chosen, torch.maximum(torch.minimum(old[1], greatest), new))
+        return low.reshape(box[0].shape), high.reshape(box[1].shape)
 
-    def _scores(self, bounds: LinearBounds, part: tuple[Tensor, Tensor]) -> Tensor:
+    def _bent(self, variable: int, box: Box) -> Tensor:
+        found = torch.zeros(box[0].shape, dtype=torch.bool)
+        for step in self._program.steps:
+            if variable in step.watched:
+                found |= step.bent(box) if isinstance(step, CurveStep) else box[0] < box[1]
+        return found
+
+    def _rows_of(self, variable: int, chosen: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
+        """Return coefficients that are one of the chosen elements `(boxes, count)` each, then their negatives."""
+        step = self._program.steps[self._program.writers[variable]]
+        if isinstance(step, MatrixStep):
+            parts = zip(step.reads, step.matrices, step.shapes, strict=True)
+            gathered = {v: (matrix[chosen], shape) for v, matrix, shape in parts}
+            weights = {v: torch.cat([w, -w], 1).reshape(len(w), -1, *shape) for v, (w, shape) in gathered.items()}
+            offset, error = step.offset[chosen], step.error[chosen]
+            return torch.cat([offset - error, -offset - error], 1), weights
+        rows = torch.nn.functional.one_hot(chosen, self._size(variable)).double()
+        weight = torch.cat([rows, -rows], 1).reshape(len(rows), -1, *self._program.variables[variable].shape)
+        return torch.zeros(1, dtype=torch.float64), {variable: weight}
+
+    def _scores(self, bounds: LinearBounds, stays: Tensor, width: Tensor) -> Tensor:
         """Return for each box and input element how much of the functionals' spread is due to it."""
-        size = torch.zeros_like(part[0])
+        size = torch.zeros_like(width)
         for coefficients in (bounds.lower_coefficients, bounds.upper_coefficients):
-            size += torch.cat([x.flatten(2).abs().sum(1) for x in coefficients if x is not None], dim=1)
-        width = part[1] - part[0]
-        return torch.where(width > 0, size * width + 1e-9 * width, -1.0)
+            size += torch.cat([x[stays].flatten(2).abs().sum(1) for x in coefficients if x is not None], dim=1)
+        return torch.where(width > 0, size * width + _WIDTH * width, -1.0)
 
-    def _named(self, low: Tensor, high: Tensor, keep: int) -> tuple[tuple[Tensor, Tensor] | None, ...]:
-        boxes = self._boxes((low[:keep], high[:keep]))
-        return tuple(None if v is None else boxes[v] for v in self._program.inputs)
+    def _named(self, boxes: _Boxes, keep: int) -> tuple[tuple[Tensor, Tensor] | None, ...]:
+        return tuple(None if v is None else self._box(v, boxes[:keep]) for v in self._program.inputs)
 
 
-def _halves(low: Tensor, high: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both halves of boxes `(boxes, elements)`, cut along the element of the highest score."""
-    boxes, element = torch.arange(len(low)), scores.argmax(1)
-    middle = (low[boxes, element] + high[boxes, element]) / 2
-    left, right = high.clone(), low.clone()
-    left[boxes, element], right[boxes, element] = middle, middle
-    return torch.cat([low, right]), torch.cat([left, high])
+def _joined(parts: Sequence[_Boxes]) -> _Boxes:
+    return _Boxes(torch.cat([part.low for part in parts]), torch.cat([part.high for part in parts]))
+
+
+def _halves(boxes: _Boxes, scores: Tensor) -> _Boxes:
+    """Return both halves of boxes, cut along the input element of the highest score."""
+    number, element = torch.arange(len(boxes)), scores.argmax(1)
+    middle = (boxes.low[number, element] + boxes.high[number, element]) / 2
+    left, right = boxes.high.clone(), boxes.low.clone()
+    left[number, element], right[number, element] = middle, middle
+    # Halves of one box stay neighbours.
+    return _Boxes(_interleaved(boxes.low, right), _interleaved(left, boxes.high))
+
+
+def _interleaved(first: Tensor, second: Tensor) -> Tensor:
+    return torch.stack([first, second], 1).flatten(0, 1)
