@@ -9,6 +9,22 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.domain import curves
+from ranum_falsify.domain.bends import (
+    celu,
+    clip,
+    elu,
+    gelu,
+    hard_sigmoid,
+    hard_swish,
+    leaky_relu,
+    prelu,
+    selu,
+    shrink,
+    swish,
+    thresholded_relu,
+)
+from ranum_falsify.domain.functions import MISH_TURN, mish, sigmoid, softplus, softsign
+from ranum_falsify.domain.rules import exactly, monotone, piecewise
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import constant_scalar, elementwise, parametrised, widened
 from ranum_falsify.validity import NotInfinite
@@ -32,10 +48,21 @@ __all__ = [
 # Each of these multiplies its operand by a factor that is 0 at -Inf.
 _ABOVE_MINUS_INFINITY = NotInfinite("x", "minus infinity times zero", only_negative=True)
 
-operator(torch=elementwise(torch.relu), overflow=False, linear=curves.RELU)(Relu)
-operator(torch=elementwise(torch.sigmoid), overflow=False, linear=curves.SIGMOID)(Sigmoid)
-operator(torch=parametrised(functional.leaky_relu, "alpha"), linear=lambda op: curves.leaky(op.alpha))(LeakyRelu)
-operator(torch=parametrised(functional.elu, "alpha"), overflow=False, linear=lambda op: curves.elu(op.alpha))(Elu)
+operator(torch=elementwise(torch.relu), interval=exactly(torch.relu), overflow=False, linear=curves.RELU)(Relu)
+operator(
+    torch=elementwise(torch.sigmoid), interval=monotone(sigmoid, "Sigmoid"), overflow=False, linear=curves.SIGMOID
+)(Sigmoid)
+operator(
+    torch=parametrised(functional.leaky_relu, "alpha"),
+    interval=leaky_relu,
+    linear=lambda op: curves.leaky(op.alpha),
+)(LeakyRelu)
+operator(
+    torch=parametrised(functional.elu, "alpha"),
+    interval=elu,
+    overflow=False,
+    linear=lambda op: curves.elu(op.alpha),
+)(Elu)
 
 
 def _prelu(x: Tensor, slope: Tensor) -> Tensor:
@@ -43,12 +70,13 @@ def _prelu(x: Tensor, slope: Tensor) -> Tensor:
     return torch.relu(x) - slope * torch.relu(-x)
 
 
-@operator(torch=elementwise(_prelu))
+@operator(torch=elementwise(_prelu), interval=prelu)
 class PRelu(Operation):
     """https://onnx.ai/onnx/operators/onnx__PRelu.html."""
 
 
-@operator(torch=parametrised(functional.celu, "alpha"), overflow=False)
+# Below 0 a negative alpha makes it grow as fast as the exponential.
+@operator(torch=parametrised(functional.celu, "alpha"), interval=celu)
 class Celu(Operation):
     """https://onnx.ai/onnx/operators/onnx__Celu.html."""
 
@@ -57,7 +85,7 @@ def _selu(x: Tensor, alpha: float, gamma: float) -> Tensor:
     return gamma * functional.elu(x, alpha)
 
 
-@operator(torch=parametrised(_selu, "alpha", "gamma"))
+@operator(torch=parametrised(_selu, "alpha", "gamma"), interval=selu)
 class Selu(Operation):
     """https://onnx.ai/onnx/operators/onnx__Selu.html."""
 
@@ -66,13 +94,14 @@ def _hard_sigmoid(x: Tensor, alpha: float, beta: float) -> Tensor:
     return torch.clamp(alpha * x + beta, 0.0, 1.0)
 
 
-@operator(torch=parametrised(_hard_sigmoid, "alpha", "beta"), overflow=False)
+@operator(torch=parametrised(_hard_sigmoid, "alpha", "beta"), interval=hard_sigmoid, overflow=False)
 class HardSigmoid(Operation):
     """https://onnx.ai/onnx/operators/onnx__HardSigmoid.html."""
 
 
 @operator(
     torch=elementwise(functional.hardswish),
+    interval=hard_swish,
     valid=[_ABOVE_MINUS_INFINITY],
     overflow=False,
     linear=curves.HARD_SWISH,
@@ -81,13 +110,19 @@ class HardSwish(Operation):
     """https://onnx.ai/onnx/operators/onnx__HardSwish.html."""
 
 
-@operator(torch=elementwise(functional.softplus), overflow=False, linear=curves.SOFTPLUS)
+@operator(
+    torch=elementwise(functional.softplus),
+    interval=monotone(softplus, "Softplus"),
+    overflow=False,
+    linear=curves.SOFTPLUS,
+)
 class Softplus(Operation):
     """https://onnx.ai/onnx/operators/onnx__Softplus.html."""
 
 
 @operator(
     torch=elementwise(functional.softsign),
+    interval=monotone(softsign, "Softsign"),
     valid=[NotInfinite("x", "infinity divided by infinity")],
     overflow=False,
     linear=curves.SOFTSIGN,
@@ -98,6 +133,7 @@ class Softsign(Operation):
 
 @operator(
     torch=parametrised(lambda x, alpha: torch.where(x > alpha, x, torch.zeros_like(x)), "alpha"),
+    interval=thresholded_relu,
     overflow=False,
 )
 class ThresholdedRelu(Operation):
@@ -108,18 +144,24 @@ def _gelu(op: Operation, x: Tensor) -> Tensor:
     return functional.gelu(x, approximate=op.approximate)
 
 
-@operator(torch=_gelu, valid=[_ABOVE_MINUS_INFINITY], overflow=False)
+@operator(torch=_gelu, interval=gelu, valid=[_ABOVE_MINUS_INFINITY], overflow=False)
 class Gelu(Operation):
     """https://onnx.ai/onnx/operators/onnx__Gelu.html."""
 
 
-@operator(torch=elementwise(functional.mish), valid=[_ABOVE_MINUS_INFINITY], overflow=False)
+@operator(
+    torch=elementwise(functional.mish),
+    interval=piecewise(mish, "Mish", turns=[MISH_TURN]),
+    valid=[_ABOVE_MINUS_INFINITY],
+    overflow=False,
+)
 class Mish(Operation):
     """https://onnx.ai/onnx/operators/onnx__Mish.html."""
 
 
 @operator(
     torch=parametrised(lambda x, alpha: x * torch.sigmoid(alpha * x), "alpha"),
+    interval=swish,
     valid=[_ABOVE_MINUS_INFINITY],
     overflow=False,
 )
@@ -133,7 +175,7 @@ def _shrink(x: Tensor, bias: float, lambd: float) -> Tensor:
     return torch.where(x < -lambd, x + bias, shrunk).to(x.dtype)
 
 
-@operator(torch=parametrised(_shrink, "bias", "lambd"))
+@operator(torch=parametrised(_shrink, "bias", "lambd"), interval=shrink)
 class Shrink(Operation):
     """https://onnx.ai/onnx/operators/onnx__Shrink.html."""
 
@@ -149,6 +191,6 @@ def _clip(op: Operation, x: Tensor, low: Tensor | None, high: Tensor | None) -> 
     return widened(torch.clamp)(x, *bounds) if any(b is not None for b in bounds) else x
 
 
-@operator(torch=_clip, operands=("x", "min", "max"), renamed={"input": "x"}, overflow=False)
+@operator(torch=_clip, interval=clip, operands=("x", "min", "max"), renamed={"input": "x"}, overflow=False)
 class Clip(Operation):
     """https://onnx.ai/onnx/operators/onnx__Clip.html."""

@@ -10,11 +10,15 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain import curves
+from ranum_falsify.domain.limits import monotone_inside, smallest
+from ranum_falsify.domain.powers import defined, power
+from ranum_falsify.domain.rules import monotone
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import constant_scalar, elementwise
 from ranum_falsify.validity import (
     AtLeast,
     AtMost,
+    Bounds,
     Condition,
     GreaterThan,
     NonZero,
@@ -27,6 +31,7 @@ __all__ = ["Erf", "Exp", "Log", "Pow", "Sqrt"]
 
 @operator(
     torch=elementwise(torch.log),
+    interval=monotone_inside(torch.log, "Log", least=smallest),
     valid=[GreaterThan("x", 0.0, reason="logarithm of a non-positive number")],
     overflow=False,
     linear=curves.LOG,
@@ -37,6 +42,7 @@ class Log(Operation):
 
 @operator(
     torch=elementwise(torch.exp),
+    interval=monotone(torch.exp, "Exp"),
     valid=[AtMost("x", log_of_largest, reason="exponential above the largest finite number", only_finite=True)],
     overflow=False,
     linear=curves.EXP,
@@ -47,6 +53,7 @@ class Exp(Operation):
 
 @operator(
     torch=elementwise(torch.sqrt),
+    interval=monotone(torch.sqrt, "Sqrt", above=0.0),
     valid=[AtLeast("x", 0.0, reason="square root of a negative number")],
     gradient_valid=[GreaterThan("x", 0.0, reason="derivative of the square root at zero")],
     overflow=False,
@@ -56,7 +63,7 @@ class Sqrt(Operation):
     """https://onnx.ai/onnx/operators/onnx__Sqrt.html."""
 
 
-@operator(torch=elementwise(torch.erf), overflow=False, linear=curves.ERF)
+@operator(torch=elementwise(torch.erf), interval=monotone(torch.erf, "Erf"), overflow=False, linear=curves.ERF)
 class Erf(Operation):
     """https://onnx.ai/onnx/operators/onnx__Erf.html."""
 
@@ -99,6 +106,22 @@ def _steep(op: Operation, operands: Operands) -> Tensor:
     return torch.where((y > 0) & (y < 1), NonZero("x", "").margin(op, operands), math.inf)
 
 
+def _no_negative_base(op: Operation, bounds: Bounds) -> bool:
+    x, y = bounds["x"], bounds["y"]
+    return not (x.is_floating and y.is_floating) or bool(defined(x, y).all())
+
+
+def _no_zero_base(op: Operation, bounds: Bounds) -> bool:
+    x, y = bounds["x"], bounds["y"]
+    return not x.is_floating or bool(((y.doubles()[0] >= 0) | ~x.contains(0)).all())
+
+
+def _not_steep(op: Operation, bounds: Bounds) -> bool:
+    x, y = bounds["x"], bounds["y"]
+    least, greatest = y.doubles()
+    return not x.is_floating or bool(((least >= 1) | (greatest <= 0) | ~x.contains(0)).all())
+
+
 def _never(x: Tensor, y: Tensor) -> Tensor:
     shape = np.broadcast_shapes(tuple(x.shape), tuple(y.shape))
     return torch.full(shape, math.inf, device=x.device)
@@ -106,11 +129,19 @@ def _never(x: Tensor, y: Tensor) -> Tensor:
 
 @operator(
     torch=_pow,
+    interval=power,
     valid=[
-        Condition("x >= 0 where y is no integer", "broken power of a negative number", _negative_base),
-        Condition("x != 0 where y < 0", "negative power of zero", _zero_base, _zero_base_crossing),
+        Condition(
+            "x >= 0 where y is no integer",
+            "broken power of a negative number",
+            _negative_base,
+            holds_of=_no_negative_base,
+        ),
+        Condition(
+            "x != 0 where y < 0", "negative power of zero", _zero_base, _zero_base_crossing, holds_of=_no_zero_base
+        ),
     ],
-    gradient_valid=[Condition("x != 0 where 0 < y < 1", "derivative of a root at zero", _steep)],
+    gradient_valid=[Condition("x != 0 where 0 < y < 1", "derivative of a root at zero", _steep, holds_of=_not_steep)],
 )
 class Pow(Operation):
     """https://onnx.ai/onnx/operators/onnx__Pow.html."""

@@ -9,23 +9,42 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Atan, Tanh
 
 from ranum_falsify.domain import curves
+from ranum_falsify.domain.limits import just_below_one, monotone_inside
+from ranum_falsify.domain.rules import antitone, monotone, piecewise
+from ranum_falsify.domain.waves import tangent, wave
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import elementwise
-from ranum_falsify.validity import AtLeast, AtMost, GreaterThan, LessThan, NotInfinite, largest
+from ranum_falsify.validity import (
+    AtLeast,
+    AtMost,
+    Bounds,
+    GreaterThan,
+    LessThan,
+    NotInfinite,
+    largest,
+    log_of_largest,
+)
 
 __all__ = ["Acos", "Acosh", "Asin", "Asinh", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan"]
 
-operator(torch=elementwise(torch.atan), overflow=False, linear=curves.ATAN)(Atan)
-operator(torch=elementwise(torch.tanh), overflow=False, linear=curves.TANH)(Tanh)
+operator(torch=elementwise(torch.atan), interval=monotone(torch.atan, "Atan"), overflow=False, linear=curves.ATAN)(Atan)
+operator(torch=elementwise(torch.tanh), interval=monotone(torch.tanh, "Tanh"), overflow=False, linear=curves.TANH)(Tanh)
 
 
-@operator(torch=elementwise(torch.sin), valid=[NotInfinite("x", "sine of infinity")], overflow=False, linear=curves.SIN)
+@operator(
+    torch=elementwise(torch.sin),
+    interval=wave(torch.sin, "Sin", crest=math.pi / 2),
+    valid=[NotInfinite("x", "sine of infinity")],
+    overflow=False,
+    linear=curves.SIN,
+)
 class Sin(Operation):
     """https://onnx.ai/onnx/operators/onnx__Sin.html."""
 
 
 @operator(
     torch=elementwise(torch.cos),
+    interval=wave(torch.cos, "Cos", crest=0.0),
     valid=[NotInfinite("x", "cosine of infinity")],
     overflow=False,
     linear=curves.COS,
@@ -35,13 +54,19 @@ class Cos(Operation):
 
 
 # No float is close enough to a pole for an infinite tangent.
-@operator(torch=elementwise(torch.tan), valid=[NotInfinite("x", "tangent of infinity")], overflow=False)
+@operator(
+    torch=elementwise(torch.tan),
+    interval=tangent,
+    valid=[NotInfinite("x", "tangent of infinity")],
+    overflow=False,
+)
 class Tan(Operation):
     """https://onnx.ai/onnx/operators/onnx__Tan.html."""
 
 
 @operator(
     torch=elementwise(torch.asin),
+    interval=monotone(torch.asin, "Asin", above=-1.0, below=1.0),
     valid=[
         AtLeast("x", -1.0, reason="arc sine of a number below -1"),
         AtMost("x", 1.0, reason="arc sine of a number above 1"),
@@ -58,6 +83,7 @@ class Asin(Operation):
 
 @operator(
     torch=elementwise(torch.acos),
+    interval=antitone(torch.acos, "Acos", above=-1.0, below=1.0),
     valid=[
         AtLeast("x", -1.0, reason="arc cosine of a number below -1"),
         AtMost("x", 1.0, reason="arc cosine of a number above 1"),
@@ -84,29 +110,61 @@ def _minus_hyperbolic_limit(dtype: torch.dtype) -> float:
     return -_hyperbolic_limit(dtype)
 
 
+class _AtLeastHyperbolic(AtLeast):
+    """The lower limit; proved only as far as exp(-x) is finite, since some kernels of torch compute exp(x) / 2."""
+
+    def holds(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.holds`."""
+        x = self._finite(operands[self.operand])
+        return bool((x.lower >= -log_of_largest(x.dtype)).all())
+
+
+class _AtMostHyperbolic(AtMost):
+    """The upper limit; see :class:`_AtLeastHyperbolic`."""
+
+    def holds(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.holds`."""
+        x = self._finite(operands[self.operand])
+        return bool((x.upper <= log_of_largest(x.dtype)).all())
+
+
+_TOO_LARGE = "hyperbolic function above the largest finite number"
 _HYPERBOLIC = (
-    AtLeast("x", _minus_hyperbolic_limit, "hyperbolic function above the largest finite number", only_finite=True),
-    AtMost("x", _hyperbolic_limit, "hyperbolic function above the largest finite number", only_finite=True),
+    _AtLeastHyperbolic("x", _minus_hyperbolic_limit, _TOO_LARGE, only_finite=True),
+    _AtMostHyperbolic("x", _hyperbolic_limit, _TOO_LARGE, only_finite=True),
 )
 
 
-@operator(torch=elementwise(torch.sinh), valid=_HYPERBOLIC, overflow=False, linear=curves.SINH)
+@operator(
+    torch=elementwise(torch.sinh),
+    interval=monotone(torch.sinh, "Sinh"),
+    valid=_HYPERBOLIC,
+    overflow=False,
+    linear=curves.SINH,
+)
 class Sinh(Operation):
     """https://onnx.ai/onnx/operators/onnx__Sinh.html."""
 
 
-@operator(torch=elementwise(torch.cosh), valid=_HYPERBOLIC, overflow=False, linear=curves.COSH)
+@operator(
+    torch=elementwise(torch.cosh),
+    interval=piecewise(torch.cosh, "Cosh", turns=[0.0]),
+    valid=_HYPERBOLIC,
+    overflow=False,
+    linear=curves.COSH,
+)
 class Cosh(Operation):
     """https://onnx.ai/onnx/operators/onnx__Cosh.html."""
 
 
-@operator(torch=elementwise(torch.asinh), overflow=False, linear=curves.ASINH)
+@operator(torch=elementwise(torch.asinh), interval=monotone(torch.asinh, "Asinh"), overflow=False, linear=curves.ASINH)
 class Asinh(Operation):
     """https://onnx.ai/onnx/operators/onnx__Asinh.html."""
 
 
 @operator(
     torch=elementwise(torch.acosh),
+    interval=monotone(torch.acosh, "Acosh", above=1.0),
     valid=[AtLeast("x", 1.0, reason="inverse hyperbolic cosine of a number below 1")],
     gradient_valid=[GreaterThan("x", 1.0, reason="derivative of the inverse hyperbolic cosine at 1")],
     overflow=False,
@@ -117,6 +175,7 @@ class Acosh(Operation):
 
 @operator(
     torch=elementwise(torch.atanh),
+    interval=monotone_inside(torch.atanh, "Atanh", least=lambda dtype: -just_below_one(dtype), greatest=just_below_one),
     valid=[
         GreaterThan("x", -1.0, reason="inverse hyperbolic tangent of -1 or less"),
         LessThan("x", 1.0, reason="inverse hyperbolic tangent of 1 or more"),

@@ -1,0 +1,282 @@
+"""Activation functions that are put together from pieces, most of them with slopes or thresholds as attributes.
+
+Attributes of 16-bit operators may be rounded to that type or not; bounds cover both.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ranum_falsify.domain import functions as real
+from ranum_falsify.domain.arithmetic import greatest_of, least_of
+from ranum_falsify.domain.interval import Interval, dtype_range
+from ranum_falsify.domain.kernels import Envelope
+from ranum_falsify.domain.rounding import outward, rounded, unit
+from ranum_falsify.domain.rules import infinity_aware, piecewise, result_shape
+from ranum_falsify.domain.site import Site
+
+__all__ = [
+    "celu",
+    "clip",
+    "elu",
+    "gelu",
+    "hard_sigmoid",
+    "hard_swish",
+    "leaky_relu",
+    "prelu",
+    "selu",
+    "shrink",
+    "swish",
+    "thresholded_relu",
+]
+
+Pair = tuple[Tensor, Tensor]
+
+
+def _rounded(dtype: torch.dtype, operations: int) -> Envelope:
+    """Return the error of a few rounded operations, and of an attribute that is rounded first."""
+    return Envelope(2 * (operations + 1) * unit(dtype))
+
+
+def _joined(x: Interval, below: Pair, above: Pair) -> Pair:
+    """Return the hull of what a function is below 0 and above it, each where the operand comes there.
+
+    Args:
+        x: The operand.
+        below: Bounds of the results for the part of the operand that is not above 0.
+        above: Bounds for the part that is not below 0.
+    """
+    only_above, only_below = x.lower >= 0, x.upper < 0
+    least, greatest = torch.minimum(below[0], above[0]), torch.maximum(below[1], above[1])
+    least = torch.where(only_above, above[0], torch.where(only_below, below[0], least))
+    return least, torch.where(only_above, above[1], torch.where(only_below, below[1], greatest))
+
+
+def _parts(x: Interval) -> tuple[Pair, Pair]:
+    """Return the parts of the operand that are not above and not below 0, in float64."""
+    low, high = x.doubles()
+    return (low.clamp(max=0), high.clamp(max=0)), (low.clamp(min=0), high.clamp(min=0))
+
+
+def _scaled(bounds: Pair, factor: float) -> Pair:
+    """Return bounds times a number, 0 times infinity being 0."""
+    low, high = ((bound * factor).nan_to_num(0.0, math.inf, -math.inf) for bound in bounds)
+    return (low, high) if factor >= 0 else (high, low)
+
+
+# slopes ---------------------------------------------------------------------------------------------------------
+
+
+@infinity_aware
+def leaky_relu(site: Site, x: Interval) -> Interval:
+    """Bound x above 0 and alpha x below; NaN where alpha is 0 and x may be minus infinity."""
+    alpha = float(site.op.alpha)
+    below, above = _parts(x)
+    bounds = outward(*_joined(x, _scaled(below, alpha), above), x.dtype, x.shape, _slope_error(x.dtype))
+    return replace(bounds, nan=alpha == 0 and bool((x.lower == -math.inf).any()))
+
+
+def _slope_error(dtype: torch.dtype) -> Envelope:
+    """Return the error of one product beyond its rounding, which falls outward anyway."""
+    return Envelope(0.0) if dtype in (torch.float32, torch.float64) else _rounded(dtype, 1)
+
+
+def prelu(site: Site, x: Interval, slope: Interval) -> Interval:
+    """Bound x above 0 and slope * x below."""
+    below, above = _parts(x)
+    corners = [a * b for a in below for b in slope.doubles()]
+    low, high = torch.stack(torch.broadcast_tensors(*corners)).aminmax(dim=0)
+    if not x.is_floating:
+        return _integers(*_joined(x, (low, high), above), x.dtype, result_shape(x, slope))
+    return outward(*_joined(x, (low, high), above), x.dtype, result_shape(x, slope), _slope_error(x.dtype))
+
+
+def _integers(low: Tensor, high: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
+    """Return integer bounds of results that are cut towards 0; the whole range where they may wrap."""
+    lowest, highest = dtype_range(dtype)
+    # Beyond 2^53 float64 rounds integers.
+    limit = min(float(highest), 2.0**53)
+    if low.numel() and (float(low.amin()) < max(float(lowest), -limit) or float(high.amax()) > limit):
+        return Interval.filled(lowest, highest, shape, dtype)
+    return Interval.of(low.trunc().to(dtype), high.trunc().to(dtype), shape)
+
+
+# exponential below 0 --------------------------------------------------------------------------------------------
+
+
+def _exponential(site: Site, below: Pair, kernel: str) -> Pair:
+    """Bound exp(x) - 1 as kernels compute it, for bounds of x that are not above 0."""
+    bounds = outward(torch.expm1(below[0]), torch.expm1(below[1]), site.dtype, (), site.envelope(kernel))
+    return bounds.doubles()
+
+
+@infinity_aware
+def elu(site: Site, x: Interval) -> Interval:
+    """Bound x above 0 and alpha (exp(x) - 1) below."""
+    below, above = _parts(x)
+    bent = _bent(site, _scaled(_exponential(site, below, "Elu"), float(site.op.alpha)))
+    return rounded(*_joined(x, bent, above), site.dtype, x.shape)
+
+
+def _bent(site: Site, bounds: Pair) -> Pair:
+    """Widen bounds by the rounding of a few factors."""
+    return outward(*bounds, site.dtype, (), _rounded(site.dtype, 3)).doubles()
+
+
+@infinity_aware
+def selu(site: Site, x: Interval) -> Interval:
+    """Bound gamma x above 0 and gamma alpha (exp(x) - 1) below.
+
+    ONNX Runtime takes what a negative alpha makes positive for 0.
+    """
+    alpha, gamma = float(site.op.alpha), float(site.op.gamma)
+    below, above = _parts(x)
+    low, high = _scaled(_exponential(site, below, "Elu"), alpha)
+    if alpha < 0:
+        low = low.clamp(max=0)
+    return outward(
+        *_joined(x, _scaled((low, high), gamma), _scaled(above, gamma)), site.dtype, x.shape, _rounded(site.dtype, 3)
+    )
+
+
+@infinity_aware
+def celu(site: Site, x: Interval) -> Interval:
+    """Bound x above 0 and alpha (exp(x / alpha) - 1) below."""
+    alpha = float(site.op.alpha)
+    below, above = _parts(x)
+    if alpha > 0:
+        inner = _exponential(site, _scaled(below, 1 / alpha), "Elu")
+    else:
+        # The exponent is positive then, and its rounding counts.
+        error = _rounded(torch.float32, 2).relative * below[0].abs() / abs(alpha)
+        low, high = _scaled(below, 1 / alpha)
+        inner = torch.expm1(low - error).clamp(min=0), torch.expm1(high + error)
+        inner = _strayed(inner, site.envelope("Exp"))
+    return rounded(*_joined(x, _bent(site, _scaled(inner, alpha)), above), site.dtype, x.shape)
+
+
+def _strayed(bounds: Pair, envelope: Envelope) -> Pair:
+    """Widen bounds of exp(x) - 1 that are not negative by the error of exp(x)."""
+    low, high = (bound.nan_to_num(math.inf) for bound in bounds)
+    return (low - envelope.relative * (1 + low)).nan_to_num(math.inf).clamp(min=0), high + envelope.relative * (
+        1 + high
+    )
+
+
+# thresholds -----------------------------------------------------------------------------------------------------
+
+
+@infinity_aware
+def hard_sigmoid(site: Site, x: Interval) -> Interval:
+    """Bound alpha x + beta, cut to [0, 1]."""
+    alpha, beta = float(site.op.alpha), float(site.op.beta)
+    low, high = _scaled(x.doubles(), alpha)
+    error = _rounded(site.dtype, 1).relative
+
+    def at(bound: Tensor, direction: float) -> Tensor:
+        slack = error * (bound.abs() + abs(beta))
+        return torch.where(bound.isinf(), bound, bound + beta + direction * slack).clamp(0, 1)
+
+    return outward(at(low, -1.0), at(high, 1.0), site.dtype, x.shape, Envelope(0.0, 0.0, 0.0, 1.0))
+
+
+@infinity_aware
+def thresholded_relu(site: Site, x: Interval) -> Interval:
+    """Bound x above alpha, else 0."""
+    alpha = float(site.op.alpha)
+    thresholds = alpha, torch.tensor(alpha, dtype=x.dtype).item()
+    low, high = x.lower, x.upper
+    passes, blocked = high > min(thresholds), low <= max(thresholds)
+    kept = torch.maximum(low, torch.tensor(min(thresholds), dtype=x.dtype))
+    least = torch.where(passes, torch.where(blocked, kept.clamp(max=0), low), 0.0)
+    greatest = torch.where(passes, torch.where(blocked, high.clamp(min=0), high), 0.0)
+    return Interval.of(least.to(x.dtype), greatest.to(x.dtype), x.shape)
+
+
+@infinity_aware
+def shrink(site: Site, x: Interval) -> Interval:
+    """Bound x + bias below -lambd, x - bias above lambd, and 0 between."""
+    bias, lambd = float(site.op.bias), float(site.op.lambd)
+    low, high = x.doubles()
+    near = _rounded(x.dtype, 0).relative * abs(lambd) if x.is_floating else 0.0
+    pieces = (
+        (low < -lambd + near, low, high.clamp(max=-lambd + near), bias),
+        ((high > lambd - near) & (high >= -lambd - near), low.clamp(min=max(lambd, -lambd) - near), high, -bias),
+    )
+    least, greatest = torch.full_like(low, math.inf), torch.full_like(high, -math.inf)
+    for has, begin, end, shift in pieces:
+        least = torch.where(has, torch.minimum(least, begin + shift), least)
+        greatest = torch.where(has, torch.maximum(greatest, end + shift), greatest)
+    flat = (high >= -abs(lambd) - near) & (low <= abs(lambd) + near)
+    least = torch.where(flat, least.clamp(max=0), least)
+    greatest = torch.where(flat, greatest.clamp(min=0), greatest)
+    if not x.is_floating:
+        return _integers(least, greatest, x.dtype, x.shape)
+    return outward(least, greatest, x.dtype, x.shape, _slope_error(x.dtype))
+
+
+@infinity_aware
+def clip(site: Site, x: Interval, low: Interval | None = None, high: Interval | None = None) -> Interval:
+    """Bound min(max(x, low), high), exactly."""
+    for limit, cut in ((low, greatest_of), (high, least_of)):
+        if limit is not None:
+            if limit.dtype is not x.dtype:  # an attribute of old opsets
+                limit = rounded(*limit.doubles(), x.dtype, limit.shape)
+            x = cut(site, x, limit)
+    return x
+
+
+# products with a bent factor ------------------------------------------------------------------------------------
+
+_gelu = piecewise(real.gelu, "Gelu", turns=[real.GELU_TURN])
+_gelu_tanh = piecewise(real.gelu_tanh, "Gelu tanh", turns=[real.GELU_TANH_TURN])
+
+
+@infinity_aware
+def gelu(site: Site, x: Interval) -> Interval:
+    """Bound x times the normal distribution function, or its approximation by the hyperbolic tangent."""
+    rule = _gelu_tanh if site.op.approximate == "tanh" else _gelu
+    bounds = rule(site, x)
+    assert isinstance(bounds, Interval)
+    return bounds
+
+
+_hard_swish = piecewise(real.hard_swish, "HardSwish", turns=[-1.5])
+
+
+@infinity_aware
+def hard_swish(site: Site, x: Interval) -> Interval:
+    """Bound x max(0, min(1, x / 6 + 1 / 2)); a kernel that divides by 6 last may overflow."""
+    bounds = _hard_swish(site, x)
+    assert isinstance(bounds, Interval)
+    greatest = dtype_range(site.dtype)[1]
+    return replace(bounds, overflows=bool((x.finite().upper.double() > float(greatest) / 6).any()))
+
+
+@infinity_aware
+def swish(site: Site, x: Interval) -> Interval:
+    """Bound x / (1 + exp(-alpha x)): g(alpha x) / alpha for g(z) = z / (1 + exp(-z)).
+
+    The rounding of alpha x counts besides the kernel's errors: g'(z) z u is at most 1.3 u |g(z)| for positive z, and
+    at most 0.7 u for negative ones.
+    """
+    alpha, kernel = float(site.op.alpha), site.envelope("Swish")
+    if alpha == 0:
+        low, high = x.doubles()
+        return outward(low / 2, high / 2, site.dtype, x.shape)
+    low, high = _scaled(x.doubles(), alpha)
+    at_low, at_high = real.swish(low), real.swish(high)
+    least, greatest = torch.minimum(at_low, at_high), torch.maximum(at_low, at_high)
+    turns = (low <= real.SWISH_TURN) & (high >= real.SWISH_TURN)
+    least = torch.where(turns, real.swish(torch.tensor(real.SWISH_TURN, dtype=torch.float64)), least)
+    rounding = unit(site.dtype)
+    envelope = replace(
+        kernel,
+        relative=kernel.relative + 8 * rounding,
+        absolute=(kernel.absolute + 2 * rounding) / abs(alpha),
+    )
+    return outward(*_scaled((least, greatest), 1 / alpha), site.dtype, x.shape, envelope)

@@ -1,0 +1,53 @@
+"""Monotone functions whose valid part ends where they are infinite: how far numbers of a dtype come to that end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.rounding import outward
+from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.site import IntervalRule, Site
+
+__all__ = ["just_below_one", "monotone_inside", "smallest"]
+
+Limit = Callable[[torch.dtype], float]
+"""A number that depends on the dtype."""
+
+
+def _computed(dtype: torch.dtype) -> torch.dtype:
+    """Return the type whose numbers an operand may be: ONNX Runtime keeps results of 16-bit chains in float32."""
+    return torch.float64 if dtype is torch.float64 else torch.float32
+
+
+def smallest(dtype: torch.dtype) -> float:
+    """Return the smallest positive number that an operand may be."""
+    return float(torch.finfo(_computed(dtype)).smallest_normal * torch.finfo(_computed(dtype)).eps)
+
+
+def just_below_one(dtype: torch.dtype) -> float:
+    """Return the largest number below 1 that an operand may be."""
+    return 1 - float(torch.finfo(_computed(dtype)).eps) / 2
+
+
+def monotone_inside(
+    function: Callable[[Tensor], Tensor], kernel: str, *, least: Limit, greatest: Limit | None = None
+) -> IntervalRule:
+    """Return the rule of a rising function on the part between two limits; operands beyond count as these.
+
+    Args:
+        function: The function, on float64.
+        kernel: Name of its kernel.
+        least: Where the valid part begins.
+        greatest: Where it ends, if it does.
+    """
+
+    def rule(site: Site, x: Interval) -> Interval:
+        limits = least(x.dtype), None if greatest is None else greatest(x.dtype)
+        low, high = (function(bound.clamp(*limits)) for bound in x.doubles())
+        return outward(low, high, site.dtype, x.shape, site.envelope(kernel))
+
+    return infinity_aware(rule)
