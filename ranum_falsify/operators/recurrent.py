@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain import Interval, Site
+from ranum_falsify.domain import recurrence as bounds
+from ranum_falsify.domain.rules import unknown
 from ranum_falsify.network.registry import operator
-from ranum_falsify.operators.gates import Activation, activations_of
+from ranum_falsify.operators.gates import Activation, activations_of, curves_of
 
 __all__ = ["GRU", "LSTM", "RNN"]
 
@@ -237,16 +240,100 @@ def _lstm_step(
     return step
 
 
-@operator(torch=_rnn)
+# bounds ---------------------------------------------------------------------------------------------------------
+
+
+def _bounded(
+    site: Site,
+    operands: Sequence[Interval | None],
+    initial: Sequence[Interval | None],
+    peepholes: Interval | None,
+    step_of: Callable[[bounds.Flow, int], bounds.Step],
+) -> tuple[Interval, ...]:
+    """Return the bounds of a layer's outputs.
+
+    Args:
+        site: The layer.
+        operands: X, W, R, B and the lengths of sequences.
+        initial: States to start from, None for zeros.
+        peepholes: Those of an LSTM.
+        step_of: Gives the step of a direction.
+    """
+    op = site.op
+    x, w, r, b, lengths = operands
+    assert x is not None and w is not None and r is not None
+    if not x.size or not r.size:
+        return unknown(site)
+    batch_first = bool(op.layout)
+    turned = [None if h is None else _permuted(h, (1, 0, 2)) for h in initial] if batch_first else initial
+    layer = bounds.Layer(
+        x=_permuted(x, (1, 0, 2)) if batch_first else x,
+        w=w,
+        r=r,
+        bias=b,
+        lengths=lengths,
+        initial=turned,
+        peepholes=peepholes,
+        gates=w.shape[1] // r.shape[-1],
+        reversed=[op.direction == "reverse" or number == 1 for number in range(w.shape[0])],
+    )
+    try:
+        y, *last = bounds.layer_bounds(layer, step_of)
+    except bounds.Overflow:
+        return tuple(replace(output, nan=True) for output in unknown(site))
+    if batch_first:
+        y, last = _permuted(y, (2, 0, 1, 3)), [_permuted(part, (1, 0, 2)) for part in last]
+    return (y, *last)[: len(op.output_names)]
+
+
+def _permuted(x: Interval, order: Sequence[int]) -> Interval:
+    return Interval(x.lower.permute(*order), x.upper.permute(*order), tuple(x.shape[dim] for dim in order))
+
+
+def _rnn_bounds(site: Site, *operands: Interval | None) -> tuple[Interval, ...]:
+    x, w = operands[:2]
+    assert x is not None and w is not None
+    curves = curves_of(site.op, ["Tanh"], w.shape[0], x.dtype)
+
+    return _bounded(
+        site, operands[:5], operands[5:6], None, lambda flow, number: bounds.rnn_step(flow, *curves[number])
+    )
+
+
+def _gru_bounds(site: Site, *operands: Interval | None) -> tuple[Interval, ...]:
+    x, w = operands[:2]
+    assert x is not None and w is not None
+    curves = curves_of(site.op, ["Sigmoid", "Tanh"], w.shape[0], x.dtype)
+    step_of = bounds.gru_step_reset_last if site.op.linear_before_reset else bounds.gru_step_reset_first
+    return _bounded(site, operands[:5], operands[5:6], None, lambda flow, number: step_of(flow, *curves[number]))
+
+
+def _lstm_bounds(site: Site, *operands: Interval | None) -> tuple[Interval, ...]:
+    x, w = operands[:2]
+    assert x is not None and w is not None
+    curves = curves_of(site.op, ["Sigmoid", "Tanh", "Tanh"], w.shape[0], x.dtype)
+    # ONNX Runtime clips what the activations read, but for the cell state that it shows.
+    unclipped = curves_of(site.op, ["Sigmoid", "Tanh", "Tanh"], w.shape[0], x.dtype, clipped=False)
+    coupled = bool(site.op.input_forget)
+
+    def step_of(flow: bounds.Flow, number: int) -> bounds.Step:
+        gate, activation, clipped = curves[number]
+        shown = unclipped[number][2]
+        return bounds.lstm_step(flow, gate, activation, lambda c: shown(c).hull(clipped(c)), coupled)
+
+    return _bounded(site, operands[:5], operands[5:7], operands[7], step_of)
+
+
+@operator(torch=_rnn, interval=_rnn_bounds)
 class RNN(Operation):
     """https://onnx.ai/onnx/operators/onnx__RNN.html."""
 
 
-@operator(torch=_gru)
+@operator(torch=_gru, interval=_gru_bounds)
 class GRU(Operation):
     """https://onnx.ai/onnx/operators/onnx__GRU.html."""
 
 
-@operator(torch=_lstm)
+@operator(torch=_lstm, interval=_lstm_bounds)
 class LSTM(Operation):
     """https://onnx.ai/onnx/operators/onnx__LSTM.html."""
