@@ -9,6 +9,10 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.rounding import outward, unit
+from ranum_falsify.domain.rules import infinity_aware, within
+from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.creation import dtype_numbered
 
@@ -77,31 +81,64 @@ def _multinomial(op: Operation, x: Tensor) -> Tensor:
     return torch.argmax(x.unsqueeze(1) + gumbel, dim=-1).to(dtype_numbered(op.dtype or _INT32))
 
 
-@operator(torch=_random_normal, random=True)
+_MOST_DEVIATIONS = 40.0
+"""How far a normal draw may lie from its mean, in standard deviations.
+
+Kernels make it of uniform numbers by Box and Muller's or Marsaglia's formula, which reach sqrt(-2 ln u).  The least
+positive number u of float64, 2^-1074, gives 38.6.
+"""
+
+
+def _normal_bounds(site: Site, *operands: Interval) -> Interval:
+    mean, reach = float(site.op.mean), _MOST_DEVIATIONS * abs(float(site.op.scale))
+    return _between(site, mean - reach, mean + reach, abs(mean))
+
+
+def _uniform_bounds(site: Site, *operands: Interval) -> Interval:
+    low, high = float(site.op.low), float(site.op.high)
+    if low <= high:
+        # What is added to the lower end is not negative, whatever the rounding.
+        y = _between(site, low, high, abs(low) + abs(high))
+        return Interval.of(torch.full_like(y.lower, low), y.upper, y.shape)
+    return _between(site, high, low, abs(low) + abs(high))
+
+
+def _between(site: Site, low: float, high: float, size: float) -> Interval:
+    """Return bounds about a range, widened by the rounding of numbers of a size."""
+    error = 8 * unit(site.dtype) * (size + high - low)
+    least, greatest = (torch.full((1,) * len(site.shape), x, dtype=torch.float64) for x in (low - error, high + error))
+    return outward(least, greatest, site.dtype, site.shape)
+
+
+def _multinomial_bounds(site: Site, x: Interval) -> Interval:
+    return Interval.filled(0, max(x.shape[-1] - 1, 0), site.shape, site.dtype)
+
+
+@operator(torch=_random_normal, interval=infinity_aware(_normal_bounds), random=True)
 class RandomNormal(Operation):
     """https://onnx.ai/onnx/operators/onnx__RandomNormal.html."""
 
 
-@operator(torch=_random_uniform, random=True)
+@operator(torch=_random_uniform, interval=infinity_aware(_uniform_bounds), random=True)
 class RandomUniform(Operation):
     """https://onnx.ai/onnx/operators/onnx__RandomUniform.html."""
 
 
-@operator(torch=_random_normal_like, random=True)
+@operator(torch=_random_normal_like, interval=infinity_aware(_normal_bounds), random=True)
 class RandomNormalLike(Operation):
     """https://onnx.ai/onnx/operators/onnx__RandomNormalLike.html."""
 
 
-@operator(torch=_random_uniform_like, random=True)
+@operator(torch=_random_uniform_like, interval=infinity_aware(_uniform_bounds), random=True)
 class RandomUniformLike(Operation):
     """https://onnx.ai/onnx/operators/onnx__RandomUniformLike.html."""
 
 
-@operator(torch=_bernoulli, random=True, overflow=False)
+@operator(torch=_bernoulli, interval=within(0, 1), random=True, overflow=False)
 class Bernoulli(Operation):
     """https://onnx.ai/onnx/operators/onnx__Bernoulli.html."""
 
 
-@operator(torch=_multinomial, random=True, overflow=False)
+@operator(torch=_multinomial, interval=infinity_aware(_multinomial_bounds), random=True, overflow=False)
 class Multinomial(Operation):
     """https://onnx.ai/onnx/operators/onnx__Multinomial.html."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,11 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Dropout
 from torch import Tensor
 
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.kernels import Envelope
+from ranum_falsify.domain.rounding import outward, unit
+from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
 
 __all__: list[str] = []
@@ -33,17 +39,33 @@ def _dropout(
     rate = _number(ratio, 0.5)
     if _number(training_mode, 0) and rate > 0:
         kept = torch.rand(x.shape, device=x.device) >= rate
-        return (torch.where(kept, x / (1 - rate), 0), kept)[: len(op.output_names)]
+        return (x * kept / (1 - rate), kept)[: len(op.output_names)]
     # Before opset 10 the mask has the operand's type, and before opset 12 ONNX Runtime fills it with zeros.
     mask = torch.full_like(x, op.version >= 12, dtype=torch.bool if op.version >= 10 else x.dtype)
     return (x, mask)[: len(op.output_names)]
 
 
+def _dropout_bounds(
+    site: Site, x: Interval, ratio: np.ndarray | None, training_mode: np.ndarray | None
+) -> tuple[Interval, ...]:
+    op, rate = site.op, _number(ratio, 0.5)
+    if _number(training_mode, 0) and rate > 0:
+        scale = 1 / (1 - rate) if rate < 1 else 0.0
+        low, high = (bound * scale for bound in x.finite().doubles())
+        # The share that is kept, its reciprocal and the product are rounded.
+        y = outward(low.clamp(max=0), high.clamp(min=0), x.dtype, x.shape, Envelope(8 * unit(x.dtype)))
+        y = y.hull(x) if x.may_be_infinite else y
+        mask = Interval.filled(0, 1, x.shape, torch.bool)
+        return (replace(y, gap=0.0, nan=x.may_be_infinite), mask)[: len(op.output_names)]
+    kind = torch.bool if op.version >= 10 else x.dtype
+    return (x, Interval.point(torch.full((), op.version >= 12, dtype=kind).expand(x.shape)))[: len(op.output_names)]
+
+
 operator(
     torch=_dropout,
+    interval=infinity_aware(_dropout_bounds),
     operands=("x", "ratio", "training_mode"),
     renamed={"data": "x"},
     static=("ratio", "training_mode"),
-    overflow=False,
     random_where=_draws,
 )(Dropout)
