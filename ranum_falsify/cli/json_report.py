@@ -30,8 +30,8 @@ def report(result: Result, saved: Saved, folder: Path) -> dict[str, Any]:
         oracles = oracles or {"onnxruntime"}
     return {
         "verdict": result.verdict,
-        "runtimes": sorted(oracles),
-        "operators": [_operator(operator, saved, folder, several) for operator in result.operators],
+        "runtimes": sorted(oracles) if result.verdict == "violated" else list(result.runtimes),
+        "operators": [_operator(operator, result, saved, folder, several) for operator in result.operators],
         "counterexample": _relative(saved.of(result.counterexample), folder),
         "seconds": {stage: round(result.seconds.get(stage, 0.0), 6) for stage in STAGES},
         "seed": result.seed,
@@ -39,13 +39,16 @@ def report(result: Result, saved: Saved, folder: Path) -> dict[str, Any]:
     }
 
 
-def _operator(operator: OperatorResult, saved: Saved, folder: Path, several: bool) -> dict[str, Any]:
+def _operator(operator: OperatorResult, result: Result, saved: Saved, folder: Path, several: bool) -> dict[str, Any]:
+    shown_by = {"proved": list(result.runtimes), "violated": [operator.oracle] if operator.oracle else [], "open": []}
     return {
         # Names are unique within a network only.
         "node": f"{operator.network}:{operator.node}" if several else operator.node,
         "op_type": operator.op_type,
         "verdict": operator.verdict,
+        "runtimes": shown_by[operator.verdict],
         "constraint": operator.constraint,
+        "after": list(operator.after),
         "reach": operator.reach,
         "counterexample": _relative(saved.of(operator.counterexample), folder),
     }

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from ranum_falsify import __version__
 from ranum_falsify.cli import words
 from ranum_falsify.cli.usage import Parser, UsageError
-from ranum_falsify.config import Reach, SearchConfig
+from ranum_falsify.config import RUNTIMES, ProveConfig, Reach, SearchConfig
 
 __all__ = ["PROGRAM", "Command", "FalsifyOptions", "OperatorsOptions", "ReplayOptions", "parse"]
 
@@ -31,7 +31,6 @@ class FalsifyOptions:
         parameters: Values of the property's parameters, as text, by name.
         dims: Sizes of symbolic dimensions, by name.
         config: How to search.
-        prove: Whether to try a proof before searching.
         save_violation: Where the counterexample goes.
         json: Where the JSON report goes, `-` for standard output.
         list_operators: List the operators in question instead of searching.
@@ -44,7 +43,6 @@ class FalsifyOptions:
     parameters: Mapping[str, str] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     config: SearchConfig = _DEFAULT
-    prove: bool = True
     save_violation: Path | None = None
     json: str | None = None
     list_operators: bool = False
@@ -155,7 +153,9 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 def _falsify_parser() -> Parser:
     parser = _parser(
-        "", "Find inputs on which an operator of an ONNX network produces NaN or infinity.", epilog=_EPILOG
+        "",
+        "Find inputs on which an operator of an ONNX network produces NaN or infinity, or prove that there are none.",
+        epilog=_EPILOG,
     )
     parser.add_argument("property_path", nargs="?", type=Path, metavar="PROPERTY", help="property file (.py, .vnnlib)")
     _add_common(parser)
@@ -170,6 +170,7 @@ def _falsify_parser() -> Parser:
         help="size of a symbolic dimension of the model's inputs (default: 1)",
     )
     _add_search(parser.add_argument_group("search"))
+    _add_proof(parser.add_argument_group("proof"))
     output = parser.add_argument_group("output")
     output.add_argument("--save-violation", type=Path, metavar="PATH", help="write the counterexample, such as cex.npy")
     output.add_argument("--json", metavar="PATH", help="write a report as JSON; - is standard output")
@@ -230,7 +231,25 @@ def _add_search(group: argparse._ArgumentGroup) -> None:
         metavar=("BACKEND", "PARAM", "VALUE"),
         help="set a parameter of a back end, such as: --set pgd n_steps 200",
     )
-    group.add_argument("--no-prove", action="store_false", dest="prove", help="search only (no proof exists yet)")
+
+
+def _add_proof(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--no-prove", action="store_false", dest="prove", help="search only")
+    group.add_argument(
+        "--prove-timeout",
+        type=words.duration,
+        metavar="SECONDS",
+        help="for proofs that one interval analysis does not give, after a first round of the search "
+        f"(default: {ProveConfig().timeout:g}; 0 for none)",
+    )
+    group.add_argument(
+        "--runtime",
+        action="append",
+        type=words.runtimes,
+        dest="runtimes",
+        metavar="NAME",
+        help=f"what proofs must cover: {', '.join(RUNTIMES)}; repeat it or separate by commas (default: all)",
+    )
 
 
 def _parse_falsify(arguments: Sequence[str]) -> FalsifyOptions:
@@ -254,6 +273,7 @@ def _parse_falsify(arguments: Sequence[str]) -> FalsifyOptions:
         parameters=settings,
         reach=given.reach,
         processors=given.processors,
+        prove=_prove_config(given),
     )
     return FalsifyOptions(
         property_path=given.property_path,
@@ -262,12 +282,31 @@ def _parse_falsify(arguments: Sequence[str]) -> FalsifyOptions:
         parameters=parameters,
         dims=words.by_name("--dim", given.dims),
         config=config,
-        prove=given.prove,
         save_violation=given.save_violation,
         json=given.json,
         list_operators=given.list_operators,
         verbosity=given.verbosity,
     )
+
+
+def _prove_config(given: argparse.Namespace) -> ProveConfig | None:
+    """Return how to prove.
+
+    Raises:
+        UsageError: Options contradict each other.
+    """
+    settings: dict[str, Any] = {}
+    if given.prove_timeout is not None:
+        settings["timeout"] = given.prove_timeout
+    if given.runtimes:
+        chosen = {runtime for part in given.runtimes for runtime in part}
+        settings["runtimes"] = tuple(runtime for runtime in RUNTIMES if runtime in chosen)
+    if given.prove:
+        return ProveConfig(**settings)
+    if settings:
+        option = "--runtime" if given.runtimes else "--prove-timeout"
+        raise UsageError(f"--no-prove and {option} contradict each other; give one of them")
+    return None
 
 
 def _own_settings(values: Mapping[str, object]) -> dict[str, int]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ranum_falsify.cli.counterexample import Saved
 from ranum_falsify.cli.json_report import STAGES
+from ranum_falsify.config import RUNTIMES
 from ranum_falsify.falsify.result import OperatorResult, Result
 
 __all__ = ["finding_lines", "ranges", "report"]
@@ -20,6 +21,7 @@ _ORACLES = {
 _KINDS = {"nan": "NaN", "inf": "infinity", "gradient": "a derivative that is not finite"}
 _REACHES = {"output": "an output turns non-finite", "masked": "a later operator swallows it"}
 _MOST_OPERANDS = 8
+_MOST_CAUSES = 3
 
 
 def report(result: Result, saved: Saved, *, verbosity: int = 0, network_count: int = 1) -> Iterator[str]:
@@ -95,7 +97,14 @@ def _range(name: str, low: float, high: float) -> str:
 
 def _verdict(result: Result) -> str:
     ended = f" (ended early: {result.interrupted})" if result.interrupted else ""
-    return f"{result.verdict}{ended}"
+    narrowed = result.runtimes and result.runtimes != RUNTIMES
+    named = result.verdict == "holds" or (result.verdict == "unknown" and narrowed)
+    return f"{result.verdict}{_for(result) if named else ''}{ended}"
+
+
+def _for(result: Result) -> str:
+    """Return the runtimes that proofs cover, as the end of a phrase."""
+    return f" for {', '.join(result.runtimes)}"
 
 
 def _title(operator: OperatorResult, network_count: int) -> str:
@@ -144,9 +153,26 @@ def _open(result: Result, verdict: str, verbosity: int, network_count: int) -> I
     if not operators:
         return
     counts = Counter(operator.op_type for operator in operators)
-    yield f"{verdict}: {_plural(len(operators), 'operator')} ({_counts(counts)})"
+    title = f"proved{_for(result)}" if verdict == "proved" else verdict
+    yield f"{title}: {_plural(len(operators), 'operator')} ({_counts(counts)}){_dependent(operators)}"
     if verbosity > 0:
-        yield from (f"  {_title(operator, network_count)}: {operator.constraint}" for operator in operators)
+        yield from (f"  {_title(operator, network_count)}: {_state(operator)}" for operator in operators)
+
+
+def _dependent(operators: Sequence[OperatorResult]) -> str:
+    """Return how many operators are open only because others are."""
+    dependent = [operator for operator in operators if operator.after]
+    causes = tuple(dict.fromkeys(name for operator in dependent for name in operator.after))
+    return f", {len(dependent)} only because of {_names(causes)}" if dependent else ""
+
+
+def _state(operator: OperatorResult) -> str:
+    return f"open only because of {_names(operator.after)}" if operator.after else operator.constraint
+
+
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_CAUSES
+    return ", ".join(names[:_MOST_CAUSES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _counts(counts: Counter[str]) -> str:

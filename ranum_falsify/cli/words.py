@@ -9,8 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from ranum_falsify.cli.usage import UsageError
+from ranum_falsify.config import RUNTIMES, Runtime
 
-__all__ = ["backend", "by_name", "dimension", "networks", "pair", "seconds", "settings", "split_parameters", "whole"]
+__all__ = [
+    "backend",
+    "by_name",
+    "dimension",
+    "duration",
+    "networks",
+    "pair",
+    "runtimes",
+    "seconds",
+    "settings",
+    "split_parameters",
+    "whole",
+]
 
 _FOREIGN_BACKENDS = ("dnnf.", "foolbox.", "cleverhans.")
 
@@ -39,6 +52,20 @@ def seconds(text: str) -> float:
     if not value > 0:
         raise argparse.ArgumentTypeError(f"{text} is out of range; more than 0 seconds are needed")
     return value
+
+
+def duration(text: str) -> float:
+    """Return a number of seconds, 0 and infinity included."""
+    return 0.0 if text.strip("0") in ("", ".") else seconds(text)
+
+
+def runtimes(text: str) -> tuple[Runtime, ...]:
+    """Split names of runtimes at commas."""
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in RUNTIMES:
+            raise argparse.ArgumentTypeError(f"{name!r} is unknown; {', '.join(RUNTIMES)} exist")
+    return names
 
 
 def backend(text: str) -> str:

@@ -15,6 +15,7 @@ from ranum_falsify.falsify.objective import Objective
 from ranum_falsify.falsify.result import Counterexample
 from ranum_falsify.falsify.search import Progress, Region, SearchContext, descend
 from ranum_falsify.properties.problem import ValidityGoal
+from ranum_falsify.properties.targets import Target
 
 __all__ = ["ClauseSearch"]
 
@@ -30,23 +31,31 @@ class ClauseSearch:
         self.counterexample: Counterexample | None = None
         self.unconfirmed: list[str] = []
         self._wait = 0
-        self._targets = context.targets()
+        self._rounds = 0
+        self._all_targets = context.targets()
 
-    def run(self) -> None:
-        """Search all regions, round by round."""
+    @property
+    def _targets(self) -> list[Target]:
+        return [target for target in self._all_targets if not self.context.is_proved(target)]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to find."""
+        return self.counterexample is not None
+
+    def run(self, *, endless: bool = False) -> None:
+        """Search all regions, round by round; `endless` until something is found or time is up."""
         objective = self.context.objective(self._targets, by_clause=True)
         regions = list(self.context.regions())
-        wanted = self.context.config.n_starts
-        round_number = 0
         while self.counterexample is None and not self.context.budget.expired:
             for number, region in enumerate(regions):
-                text = f"round {round_number + 1}"
+                text = f"round {self._rounds + 1}"
                 self.context.report(Progress(stage="search", done=number / len(regions), text=text))
-                self._round(objective, region, first=round_number == 0)
+                self._round(objective, region, first=self._rounds == 0)
                 if self.counterexample is not None or self.context.budget.expired:
                     return
-            round_number += 1
-            if wanted >= 0:
+            self._rounds += 1
+            if not endless:
                 return
 
     def objectives(self) -> Iterator[tuple[Objective, Callable[[Sequence[Tensor]], bool]]]:

@@ -20,6 +20,7 @@ from ranum_falsify.falsify.operator_search import OperatorSearch
 from ranum_falsify.falsify.result import OperatorResult, Result
 from ranum_falsify.falsify.search import Budget, OutOfTime, Progress, SearchContext
 from ranum_falsify.properties.problem import NetworkCall, Problem
+from ranum_falsify.prove.prover import Prover
 
 __all__ = ["Progress", "falsify"]
 
@@ -31,15 +32,17 @@ _REPLAY_THREADS = 1
 
 
 def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progress], None] | None = None) -> Result:
-    """Search for a counterexample of a reduced property.
+    """Prove a reduced property, or search for a counterexample.
 
-    The verdict is `violated` only with inputs that ONNX Runtime has confirmed on the original models, else `unknown`.
-    A timeout or Ctrl-C ends the search early with the best answer so far.
+    First comes one interval analysis; what it proves is not searched.  Then a round of the search, then finer proofs of
+    what is still open, then further rounds where there are as many as time allows.  The verdict is `violated` only with
+    inputs that ONNX Runtime has confirmed on the original models, `holds` only with a proof, else `unknown`.  A timeout
+    or Ctrl-C ends the run early with the best answer so far.
 
     Args:
         problem: What must hold.
-        config: How to search.
-        progress: Called now and then with how far the search is.
+        config: How to look.
+        progress: Called now and then with how far the run is.
 
     Raises:
         DeviceError: The device does not exist.
@@ -50,26 +53,50 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
     budget = Budget(None if config.timeout is None else began + config.timeout)
     graphs = {id(call.graph): call.graph for call in problem.calls}
     size = bytes_per_sample(graphs.values()) * config.batch
-    interrupted = ""
-    with Confirmer(list(graphs.values()), threads=_REPLAY_THREADS) as confirmer, _settings(config, device, size):
+    confirmer = Confirmer(list(graphs.values()), threads=_REPLAY_THREADS)
+    with _settings(config, device, size):
         modules = {key: convert(graph).to(device) for key, graph in graphs.items()}
         models = [_without_branches(problem, call, modules[id(call.graph)]).to(device) for call in problem.calls]
         for call, model in zip(problem.calls, models, strict=True):
             if model.graph is not call.graph:
                 confirmer.inline(call, model.graph)
-        report = progress or (lambda _: None)
-        context = SearchContext(problem, config, models, confirmer, budget, device, report)
+        context = SearchContext(problem, config, models, confirmer, budget, device, progress or (lambda _: None))
         search = OperatorSearch(context) if problem.is_pure_validity else ClauseSearch(context)
+        interrupted = ""
         try:
-            for backend in config.backend:
-                (search if backend == "pgd" else BackendSearch(context, backend, search)).run()
+            _decide(context, search)
         except KeyboardInterrupt:
             interrupted = "Ctrl-C"
         except OutOfTime:
             interrupted = "timeout"
-    if budget.expired and not interrupted:
+    if budget.expired and not interrupted and not context.proof.holds:
         interrupted = "timeout"
     return _result(context, search, interrupted, _seconds(began, budget))
+
+
+def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch) -> None:
+    """Prove and search in turns, until the property is decided or time is up."""
+    config, budget = context.config, context.budget
+    prover = None
+    if config.prove is not None:
+        graphs = {id(call): model.graph for call, model in zip(context.problem.calls, context.models, strict=True)}
+        prover = Prover(context.problem, config.prove, graphs, tick=budget.check)
+        context.report(Progress(stage="prove", done=0.0, text="interval analysis"))
+        with budget.proving():
+            context.proof = prover.analyse()
+    if context.proof.holds:
+        return
+    with context.confirmer:
+        is_first = config.backend[0] == "pgd"
+        if is_first:
+            search.run()
+        for number, backend in enumerate(config.backend):
+            if search.is_done or context.proof.holds:
+                return
+            if backend != "pgd":
+                BackendSearch(context, backend, search).run()
+            elif number or not is_first or config.n_starts < 0:
+                search.run(endless=config.n_starts < 0)
 
 
 def _without_branches(problem: Problem, call: NetworkCall, model: TorchModel) -> TorchModel:
@@ -89,7 +116,12 @@ def _without_branches(problem: Problem, call: NetworkCall, model: TorchModel) ->
 
 
 def _seconds(began: float, budget: Budget) -> Mapping[str, float]:
-    return {"search": time.monotonic() - began - budget.replay_seconds, "replay": budget.replay_seconds}
+    others = budget.replay_seconds + budget.prove_seconds
+    return {
+        "prove": budget.prove_seconds,
+        "search": time.monotonic() - began - others,
+        "replay": budget.replay_seconds,
+    }
 
 
 def _result(
@@ -108,7 +140,7 @@ def _result(
         found, unconfirmed = search.counterexample, tuple(search.unconfirmed)
     notices += [notice for call in context.problem.calls for notice in call.graph.notices]
     return Result(
-        verdict="unknown" if found is None else "violated",
+        verdict="violated" if found is not None else "holds" if context.proof.holds else "unknown",
         operators=results,
         counterexample=found,
         unconfirmed=unconfirmed,
@@ -118,6 +150,7 @@ def _result(
         starts=context.budget.starts,
         steps=context.budget.steps,
         interrupted=interrupted,
+        runtimes=context.proof.runtimes,
     )
 
 

@@ -20,6 +20,7 @@ from ranum_falsify.falsify.objective import Objective
 from ranum_falsify.falsify.replay import Finding
 from ranum_falsify.falsify.result import Counterexample, OperatorResult
 from ranum_falsify.falsify.search import Progress, Region, SearchContext, descend
+from ranum_falsify.falsify.standing import standing
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.targets import Target
 
@@ -74,7 +75,9 @@ class OperatorSearch:
     def __init__(self, context: SearchContext) -> None:
         self.context = context
         self.goals = context.problem.goals
-        self.states = [_State(target) for target in context.targets()]
+        self.targets = context.targets()
+        self.states = [_State(target) for target in self.targets]
+        self._rounds = 0
         self.found: dict[tuple[int, str], OperatorResult] = {}
         self._seen: set[tuple[bytes, int | None]] = set()
         self._failures: dict[str, None] = {}
@@ -82,23 +85,28 @@ class OperatorSearch:
 
     # passes -----------------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Search all regions."""
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to find."""
+        return not self._open() and not self._open(remote=True)
+
+    def run(self, *, endless: bool = False) -> None:
+        """Search all regions, once or, `endless`, until everything is found or time is up."""
         if self.context.config.n_starts == 0 or not self.states:
             return
         passes = (
             *(self._portfolio, self._wide, self._deep, self._bisection, self._near_misses),
             *(self._overflow, self._crossover),
         )
-        endless = self.context.config.n_starts < 0
-        first = True
-        while first or (endless and self._open() and not self.context.budget.expired):
+        while (endless and self._open() and not self.context.budget.expired) or not self._rounds:
             for region in self.context.regions():
                 for part in passes:
                     if self.context.budget.expired:
                         return
-                    part(region, first)
-            first = False
+                    part(region, self._rounds == 0)
+            self._rounds += 1
+            if not endless:
+                return
 
     def objectives(self) -> Iterator[tuple[Objective, Callable[[Sequence[Tensor]], bool]]]:
         """Yield what other back ends attack, each with a function that replays a batch of one candidate."""
@@ -205,7 +213,8 @@ class OperatorSearch:
     # candidates -------------------------------------------------------------------------------------------------
 
     def _is_open(self, state: _State) -> bool:
-        return (state.target.goal, state.target.op.name) not in self.found and state.refused < _REFUSALS
+        found = (state.target.goal, state.target.op.name) in self.found
+        return not found and state.refused < _REFUSALS and not self.context.is_proved(state.target)
 
     def _visit(self, states: Sequence[_State], margins: Tensor, inputs: Sequence[Tensor]) -> bool:
         """Note the best points and replay the violated ones; return whether nothing is left to find."""
@@ -274,7 +283,7 @@ class OperatorSearch:
         known = self.found.get((number, name))
         if known is not None and (known.reach == "output" or finding.reach != "output"):
             return
-        targets = [s.target for s in self.states if s.target.goal == number and s.target.op.name == name]
+        targets = [t for t in self.targets if t.goal == number and t.op.name == name]
         targets.sort(key=lambda target: target.is_remote)
         constraint = targets[0].constraint if targets else None
         self.found[number, name] = OperatorResult(
@@ -314,20 +323,12 @@ class OperatorSearch:
     # report -----------------------------------------------------------------------------------------------------
 
     def results(self) -> tuple[OperatorResult, ...]:
-        """Return every operator in question: those found, in topological order, and the open ones."""
+        """Return every operator in question in topological order, and what was found besides."""
         listed: dict[tuple[int, str], OperatorResult] = {}
-        for state in self.states:
-            target = state.target
+        for target in self.targets:
             key = (target.goal, target.op.name)
             if key not in listed:
-                listed[key] = self.found.get(key) or OperatorResult(
-                    network=self.goals[target.goal].call.network,
-                    node=target.op.name,
-                    op_type=target.spec.op_type,
-                    verdict="open",
-                    constraint=target.constraint.describe(),
-                    reason=target.constraint.reason,
-                )
+                listed[key] = self.found.get(key) or standing(target, self.context.proof)
         return (*listed.values(), *(result for key, result in self.found.items() if key not in listed))
 
     def unconfirmed(self) -> tuple[str, ...]:

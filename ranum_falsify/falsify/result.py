@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from ranum_falsify.config import Reach
+from ranum_falsify.config import Reach, Runtime
 
 __all__ = ["Counterexample", "OperatorResult", "Result", "Verdict"]
 
@@ -38,7 +38,8 @@ class OperatorResult:
         network: Name of its network.
         node: Its name in the graph: the ONNX name where that is unique.
         op_type: ONNX operator.
-        verdict: `open` says that no counterexample was found and no proof either.
+        verdict: `open` says that no counterexample was found and no proof either; `proved`, that no input of the
+            property's box makes it invalid, whatever other operators do.
         constraint: The condition on its operands, in words.
         reason: Why a violation is invalid.
         kind: What came out on violation; `gradient` is a derivative that is not finite.
@@ -46,6 +47,8 @@ class OperatorResult:
         oracle: Who confirmed it; `autograd` differentiates at the operands that ONNX Runtime computes.
         operands: Least and greatest value of each operand at the counterexample.
         counterexample: The confirmed inputs.
+        after: Of an open operator whose own conditions are proved: the first open operators before it, which alone
+            may break it.
     """
 
     network: str
@@ -59,6 +62,7 @@ class OperatorResult:
     oracle: Literal["onnxruntime", "reference", "autograd"] | None = None
     operands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     counterexample: Counterexample | None = None
+    after: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +70,7 @@ class Result:
     """The answer to one property.
 
     Attributes:
-        verdict: `violated` only with a counterexample that replays on ONNX Runtime.
+        verdict: `violated` only with a counterexample that replays on ONNX Runtime, `holds` only with a proof.
         operators: Every operator in question, in topological order; empty for a classic property.
         counterexample: The first one found.
         unconfirmed: What torch saw and ONNX Runtime did not confirm, one line each.
@@ -75,7 +79,8 @@ class Result:
         seed: Seed of the search.
         starts: Starting points tried.
         steps: Descent steps done, over all rounds.
-        interrupted: Why the search ended early: `timeout`, `Ctrl-C`, or "".
+        interrupted: Why proof or search ended early: `timeout`, `Ctrl-C`, or "".
+        runtimes: Runtimes that proofs cover; none where no proof was tried.
     """
 
     verdict: Verdict
@@ -88,3 +93,4 @@ class Result:
     starts: int = 0
     steps: int = 0
     interrupted: str = ""
+    runtimes: tuple[Runtime, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +21,7 @@ from ranum_falsify.falsify.starts import Box, sample_starts
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.properties.problem import InputVariable, NetworkCall, Problem
 from ranum_falsify.properties.targets import Target, targets_of
+from ranum_falsify.prove.proof import NOTHING, Proof
 
 __all__ = ["Budget", "OutOfTime", "Progress", "Region", "SearchContext", "descend"]
 
@@ -33,7 +35,7 @@ class Progress:
     """How far a run is.
 
     Attributes:
-        stage: What is going on: `search` or `replay`.
+        stage: What is going on: `prove` or `search`.
         done: Share of the work done, 0 to 1.
         text: What a user may want to see beside the bar.
     """
@@ -55,6 +57,7 @@ class Budget:
     steps: int = 0
     starts: int = 0
     replay_seconds: float = 0.0
+    prove_seconds: float = 0.0
 
     @property
     def expired(self) -> bool:
@@ -69,6 +72,15 @@ class Budget:
         """
         if self.expired:
             raise OutOfTime
+
+    @contextmanager
+    def proving(self) -> Iterator[None]:
+        """Count the time of a proof."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.prove_seconds += time.monotonic() - began
 
 
 @dataclass(frozen=True)
@@ -98,6 +110,7 @@ class SearchContext:
     budget: Budget
     device: torch.device
     report: Callable[[Progress], None]
+    proof: Proof = NOTHING
     generator: torch.Generator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -119,9 +132,13 @@ class SearchContext:
         return next(m for c, m in zip(self.problem.calls, self.models, strict=True) if c is call)
 
     def targets(self) -> list[Target]:
-        """Return the targets of all validity goals."""
+        """Return the targets of all validity goals, proved ones too."""
         goals = enumerate(self.problem.goals)
         return [t for number, goal in goals for t in targets_of(number, goal, self.model_of(goal.call).graph)]
+
+    def is_proved(self, target: Target) -> bool:
+        """Tell whether there is nothing to find for a target."""
+        return self.proof.proves(target.goal, target.op.name)
 
     def regions(self) -> Iterator[Region]:
         """Yield the boxes that may hold counterexamples."""

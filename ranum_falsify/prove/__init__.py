@@ -1,1 +1,3 @@
 """Proofs: bounds of the interval domain, read as verdicts on operators and properties."""
+
+__all__: list[str] = []

@@ -47,6 +47,7 @@ class Applications:
         graphs: Mapping[int, Graph],
         analysis_of: Callable[[NetworkCall], IntervalAnalysis],
         box: Box,
+        tick: Callable[[], None],
     ) -> None:
         self.problem = problem
         self.graphs = graphs
@@ -54,6 +55,7 @@ class Applications:
         self.given = BoundsFrame(self._env(), self._outputs_given, self._nothing_is_valid)
         self._analysis_of = analysis_of
         self._checked: dict[int, Checked] = {}
+        self._tick = tick
 
     def sure(self) -> BoundsFrame:
         """Return bounds of terms that hold in any case."""
@@ -69,7 +71,7 @@ class Applications:
                 every = {id(op): conditions_of(op, graph) for op in graph.nodes}
                 self._checked[key] = Checked((None,) * len(graph.output_operations), every, {})
             else:
-                self._checked[key] = check(self._analysis_of(call), inputs)
+                self._checked[key] = check(self._analysis_of(call), inputs, tick=self._tick)
         return self._checked[key]
 
     def inputs(self, call: NetworkCall) -> list[Interval] | None:

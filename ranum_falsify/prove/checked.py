@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,8 +31,21 @@ class Checked:
     open_gradient: Mapping[int, tuple[Constraint, ...]]
 
 
-def check(analysis: IntervalAnalysis, inputs: Sequence[Interval], *, only: Collection[int] | None = None) -> Checked:
-    """Analyse a graph over a box and check every condition of every operator, or of those with the given `id`."""
+def check(
+    analysis: IntervalAnalysis,
+    inputs: Sequence[Interval],
+    *,
+    only: Collection[int] | None = None,
+    tick: Callable[[], None] = lambda: None,
+) -> Checked:
+    """Analyse a graph over a box and check every condition of its operators.
+
+    Args:
+        analysis: The analysis of the graph.
+        inputs: The box.
+        only: The operators to check, by `id`; all if not given.
+        tick: Called at every operator; may raise to end the analysis.
+    """
     graph = analysis.graph
     wanted = [op for op in graph.nodes if only is None or id(op) in only]
     found = {id(op): conditions_of(op, graph) for op in wanted}
@@ -43,6 +56,7 @@ def check(analysis: IntervalAnalysis, inputs: Sequence[Interval], *, only: Colle
     }
 
     def observe(visited: Visited) -> None:
+        tick()
         key = id(visited.op)
         if found.get(key) or of_gradient.get(key):
             bounds = named(spec_of(visited.op), visited)

@@ -55,5 +55,5 @@ class Proof:
         return found is not None and found.proved
 
 
-NOTHING = Proof()
+NOTHING = Proof(runtimes=())
 """The proof that was not tried."""

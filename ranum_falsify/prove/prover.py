@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -25,12 +25,20 @@ class Prover:
         problem: What must hold.
         config: How to prove.
         graphs: What runs for each application, by `id` of the application, where that is not its own graph.
+        tick: Called at every operator; may raise to end the proof.
     """
 
-    def __init__(self, problem: Problem, config: ProveConfig, graphs: Mapping[int, Graph] | None = None) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        config: ProveConfig,
+        graphs: Mapping[int, Graph] | None = None,
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
         self.problem = problem
         self.config = config
         self.graphs = {id(call): (graphs or {}).get(id(call), call.graph) for call in problem.calls}
+        self._tick = tick
         self._analyses: dict[int, IntervalAnalysis] = {}
         self.proof = Proof(runtimes=config.runtimes)
 
@@ -47,7 +55,7 @@ class Prover:
 
     def applications(self, box: Box) -> Applications:
         """Return what is known of the applications over a box."""
-        return Applications(self.problem, self.graphs, self._analysis_of, box)
+        return Applications(self.problem, self.graphs, self._analysis_of, box, self._tick)
 
     def holds(self, region: Applications) -> bool:
         """Tell whether the property holds on the box of a region."""

@@ -11,7 +11,9 @@ import pytest
 from tests.cli.workshop import LOG, PRODUCT, QUOTIENT, SAFE, Workshop
 
 KEYS = {"verdict", "runtimes", "operators", "counterexample", "seconds", "seed", "versions"}
-OPERATOR_KEYS = {"node", "op_type", "verdict", "constraint", "reach", "counterexample"}
+OPERATOR_KEYS = {"node", "op_type", "verdict", "runtimes", "constraint", "after", "reach", "counterexample"}
+VALID = ("--prop.lb=1", "--prop.ub=2")
+ALL = "onnxruntime, torch, exact"
 
 
 def outputs(model: Path, **inputs: np.ndarray) -> list[np.ndarray]:
@@ -32,18 +34,52 @@ class TestVerdict:
         assert lines[-1].startswith("time: read ") and "seed 0" in lines[-1]
 
     def test_nothing_found_is_unknown(self, workshop: Workshop) -> None:
-        run = workshop.falsify("--prop.lb=1", "--prop.ub", "2")
+        run = workshop.falsify("--prop.lb=1", "--prop.ub", "2", "--no-prove")
         assert (run.status, run.err) == (3, "")
         assert run.out.splitlines()[0] == "unknown"
         assert "open: 1 operator (Log 1)" in run.out
 
     def test_quiet_leaves_the_verdict_and_the_violations(self, workshop: Workshop) -> None:
-        assert workshop.falsify("-q", "--prop.lb=1", "--prop.ub=2").out == "unknown\n"
+        assert workshop.falsify("-q", "--no-prove", *VALID).out == "unknown\n"
+        assert workshop.falsify("-q", *VALID).out == f"holds for {ALL}\n"
         assert "time:" not in workshop.falsify("-q").out
 
     def test_verbose_lists_the_open_operators(self, workshop: Workshop) -> None:
-        run = workshop.falsify("-v", "--prop.lb=1", "--prop.ub=2")
+        run = workshop.falsify("-v", "--no-prove", *VALID)
         assert "  logarithm (Log): x > 0\n" in run.out
+
+    def test_a_proof_needs_no_search(self, workshop: Workshop) -> None:
+        run = workshop.falsify(*VALID)
+        assert (run.status, run.err) == (0, "")
+        lines = run.out.splitlines()
+        assert lines[:2] == [f"holds for {ALL}", f"proved for {ALL}: 1 operator (Log 1)"]
+        assert "; 0 starts, 0 steps" in lines[-1]
+
+    def test_a_proof_covers_the_runtimes_that_it_names(self, workshop: Workshop) -> None:
+        model = """g (float[1, 2] x) => (float[1, 2] y) { [squash] s = Sigmoid(x) [logarithm] y = Log(s) }"""
+        box = ("--prop.lb=-20", "--prop.ub=20")
+        run = workshop.falsify(*box, model=model)
+        assert run.status == 1 and "logarithm (Log) gives infinity" in run.out
+        run = workshop.falsify(*box, "--runtime", "torch", model=model)
+        assert run.status == 0 and run.out.startswith("holds for torch\nproved for torch: ")
+        run = workshop.falsify(*box, "--runtime", "torch,onnxruntime", "--json", "-", "--n_starts=0", model=model)
+        report = json.loads(run.out)
+        assert run.status == 3 and report["runtimes"] == ["onnxruntime", "torch"]
+        verdicts = {o["node"]: (o["verdict"], o["runtimes"]) for o in report["operators"]}
+        assert verdicts["logarithm"] == ("open", [])
+
+    def test_what_is_open_only_because_of_others_says_so(self, workshop: Workshop) -> None:
+        model = """g (float[1, 2] x) => (float[1, 2] y) {
+            [logarithm] l = Log(x) [wave] y = Sin(l)
+        }"""
+        run = workshop.falsify("-v", "--n_starts=0", "--prop.lb=0", model=model)
+        assert "open: 2 operators (Log 1, Sin 1), 1 only because of logarithm\n" in run.out
+        assert "  wave (Sin): open only because of logarithm\n" in run.out
+
+    @pytest.mark.parametrize("option", [("--runtime", "torch"), ("--prove-timeout", "3")])
+    def test_no_proof_and_its_options_contradict(self, workshop: Workshop, option: tuple[str, str]) -> None:
+        assert f"--no-prove and {option[0]} contradict" in workshop.falsify("--no-prove", *option).error
+        assert "--runtime" in workshop.falsify("--runtime", "tensorflow").error
 
     def test_a_masked_violation_is_left_out_on_demand(self, workshop: Workshop) -> None:
         masked = """g (float[1, 2] x) => (float[1, 2] y) {
@@ -95,7 +131,7 @@ class TestVerdict:
         models = workshop.model(SAFE, "n.onnx"), workshop.model(symbolic, "m.onnx")
         formula = 'Forall(x, Implies(-1 <= x <= 1, N(x)[0, 0] >= Network("M")(x)[0, 0] - 1))'
         files = (workshop.property(formula), "-N", "N", models[0], "-N", "M", models[1], "--n_starts", "2")
-        assert workshop.run(*files, "--dim", "batch=1").status == 3
+        assert workshop.run(*files, "--dim", "batch=1", "--no-prove").status == 3
         assert "no network has this symbolic dimension; they have batch" in workshop.run(*files, "--dim", "d=1").error
 
     def test_operators_are_listed_without_a_search(self, workshop: Workshop) -> None:
@@ -105,7 +141,7 @@ class TestVerdict:
         assert "violated" not in run.out
 
     def test_settings_reach_the_back_end(self, workshop: Workshop) -> None:
-        given = ("--prop.lb=1", "--prop.ub=2")
+        given = ("--no-prove", *VALID)
         run = workshop.falsify("--set", "pgd", "n_starts", "0", *given)
         assert "; 0 starts, 0 steps" in run.out
         run = workshop.falsify("--set", "pgd", "n_starts", "3", "--set", "pgd", "n_steps", "2", *given)
@@ -160,9 +196,7 @@ class TestFiles:
 
     def test_nothing_is_written_without_a_violation(self, workshop: Workshop) -> None:
         before = {"prop.py", "model.onnx"}
-        assert (
-            workshop.falsify("--save-violation", workshop.folder / "cex.npy", "--prop.lb=1", "--prop.ub=2").status == 3
-        )
+        assert workshop.falsify("--save-violation", workshop.folder / "cex.npy", *VALID).status == 0
         assert {path.name for path in workshop.folder.iterdir()} == before
 
 
@@ -189,11 +223,20 @@ class TestJson:
         assert (workshop.folder / "report.cex.npy").is_file() and (workshop.folder / "report.cex.json").is_file()
 
     def test_standard_output_holds_the_report_alone(self, workshop: Workshop) -> None:
-        run = workshop.falsify("--json", "-", "--prop.lb=1", "--prop.ub=2")
+        run = workshop.falsify("--json", "-", "--no-prove", *VALID)
         report = json.loads(run.out)
         assert run.status == 3 and report["verdict"] == "unknown"
         assert report["runtimes"] == [] and report["counterexample"] is None
         assert [operator["verdict"] for operator in report["operators"]] == ["open"]
+
+    def test_a_proof_names_the_runtimes(self, workshop: Workshop) -> None:
+        run = workshop.falsify("--json", "-", *VALID)
+        report = json.loads(run.out)
+        assert run.status == 0 and report["verdict"] == "holds"
+        assert report["runtimes"] == ["onnxruntime", "torch", "exact"] and report["counterexample"] is None
+        (operator,) = report["operators"]
+        assert (operator["verdict"], operator["runtimes"], operator["after"]) == ("proved", report["runtimes"], [])
+        assert report["seconds"]["prove"] > 0
 
     def test_a_stream_is_written_and_not_replaced(self, workshop: Workshop) -> None:
         run = workshop.falsify("--json", "/dev/null")

@@ -70,8 +70,10 @@ class TestText:
 
     def test_a_proof(self) -> None:
         proved = OperatorResult(network="N", node="n", op_type="Log", verdict="proved", constraint="x > 0")
-        shown = lines(result(proved, verdict="holds"))
-        assert shown[:2] == ["holds", "proved: 1 operator (Log 1)"]
+        shown = lines(result(proved, verdict="holds", runtimes=("torch",)))
+        assert shown[:2] == ["holds for torch", "proved for torch: 1 operator (Log 1)"]
+        shown = lines(result(proved, runtimes=("torch",)))
+        assert shown[:2] == ["unknown for torch", "proved for torch: 1 operator (Log 1)"]
 
     def test_networks_are_named_where_there_are_several(self) -> None:
         assert lines(result(violated("d", example(0))))[1] == "  d (Div) gives NaN"

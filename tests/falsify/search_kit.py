@@ -9,7 +9,7 @@ import onnx
 import torch
 from numpy.typing import NDArray
 
-from ranum_falsify.config import SearchConfig
+from ranum_falsify.config import ProveConfig, SearchConfig
 from ranum_falsify.falsify.confirm import Confirmer
 from ranum_falsify.falsify.converter import convert
 from ranum_falsify.falsify.falsifier import falsify
@@ -18,6 +18,7 @@ from ranum_falsify.falsify.result import OperatorResult, Result
 from ranum_falsify.falsify.search import Budget, SearchContext
 from ranum_falsify.network import Graph, read
 from ranum_falsify.properties.problem import Problem
+from ranum_falsify.prove.prover import Prover
 from tests.networks.probing import natural_box
 from tests.properties.properties_kit import NETWORKS, network, problem
 
@@ -68,8 +69,8 @@ def natural(name: str, *, free: Mapping[str, Bounds] | None = None, **options: A
 
 
 def search(reduced: Problem, **config: Any) -> Result:
-    """Search shortly on one thread, and check that whatever is said to be violated replays."""
-    settings = {"n_starts": 40, "n_steps": 60, "timeout": 30.0, "processors": 1} | config
+    """Search shortly on one thread, also for what is proved, and check that whatever is violated replays."""
+    settings = {"n_starts": 40, "n_steps": 60, "timeout": 30.0, "processors": 1, "prove": None} | config
     result = falsify(reduced, SearchConfig(**settings))
     check(reduced, result)
     return result
@@ -79,6 +80,10 @@ def check(reduced: Problem, result: Result) -> None:
     """Assert that every violated operator fails on ONNX Runtime at its counterexample, which lies in the box."""
     assert (result.verdict == "violated") == (result.counterexample is not None)
     calls = {call.network: call for call in reduced.calls}
+    proof = Prover(reduced, ProveConfig()).analyse()
+    assert not (proof.holds and result.verdict == "violated"), "what is violated is proved"
+    proved = {node for (_, node), operator in proof.operators.items() if operator.proved}
+    assert not proved & found(result).keys()
     for operator in result.operators:
         if operator.verdict != "violated":
             assert operator.counterexample is None
