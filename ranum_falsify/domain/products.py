@@ -23,7 +23,7 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import flushed, gamma, outward, tiny, unit
 
-__all__ = ["Product", "bilinear", "matrix_product", "scaled_sum", "slack"]
+__all__ = ["Product", "bilinear", "matrix_product", "scaled_sum", "slack", "weighted"]
 
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """`product(a, b, c)`: a map that is linear in a and in b, plus c, and rises in each where the other is not negative.
@@ -184,6 +184,40 @@ def _converted(x: Interval | None, dtype: torch.dtype) -> Interval | None:
         return None
     low = x.lower.to(dtype)
     return Interval(low, low if _is_known(x) else x.upper.to(dtype), x.shape)
+
+
+def weighted(function: Callable[[Tensor], Tensor], x: Interval, *, terms: int, shape: tuple[int, ...]) -> Interval:
+    """Return bounds on sums and means with weights that are not negative.
+
+    Such a sum rises with each element, and so does what is left of it by an error in proportion to the element.
+
+    Args:
+        function: The weighted sums, of tensors of the operand's stored shape; means of at most `terms` elements, or
+            sums with weights of at least 1.
+        x: The operand.
+        terms: How many elements are added up at most.
+        shape: Shape of the result.
+    """
+    if not x.is_floating:
+        return _of_integers(lambda p, q, c: function(p) * q, x, Interval.filled(1, 1, (), x.dtype), terms, shape, None)
+    work = _accumulator(x.dtype)
+    if x.may_be_infinite or gamma(terms + _SPARE, work) > 0.5:
+        return replace(Interval.filled(-math.inf, math.inf, shape, x.dtype), nan=True)
+    risky = terms * _largest(x) >= _ROOM * torch.finfo(work).max
+    wide = _converted(x, torch.float64 if risky else work) or x
+    share = slack(terms, work)
+    low, high = function(_stretched(wide.lower, -share)), function(_stretched(wide.upper, share))
+    lost = 4 * terms * tiny(work)
+    low = (low - lost).clamp_(min=0) if x.extremes[0] >= 0 else low - lost
+    high = (high + lost).clamp_(max=0) if x.extremes[1] <= 0 else high + lost
+    if not risky:
+        return flushed(Interval.of(low.to(x.dtype), high.to(x.dtype), shape))
+    size = terms * function(torch.maximum(wide.lower.abs(), wide.upper.abs()))
+    beyond = ~(size * (1 + share) < torch.finfo(work).max)
+    up = torch.where(beyond & (high > 0), math.inf, high)
+    down = torch.where(beyond & (low < 0), -math.inf, low)
+    mixed = beyond & (low < 0) & (high > 0)
+    return replace(outward(down, up, x.dtype, shape), nan=bool(mixed.any()))
 
 
 # special operands -----------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import Conv, ConvTranspose
 from torch import Tensor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +13,13 @@ from dnnv.nn.operations import AveragePool, GlobalAveragePool, MaxPool
 from torch import Tensor
 from torch.nn import functional
 
+from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear_forms import Affine, pooling, summation
+from ranum_falsify.domain.products import weighted
+from ranum_falsify.domain.rounding import gamma, outward, tiny
+from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.sums import mean_of
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import ints
 from ranum_falsify.operators.windows import Axis, axes_of, pad_spatial, spatial, windowed
@@ -25,6 +32,8 @@ _MAX: dict[int, Callable[..., Any]] = {
     2: functional.max_pool2d,
     3: functional.max_pool3d,
 }
+_LARGEST_BASE = 1e60
+"""Powers of larger numbers count as overflowing; their cubes would do so in float64."""
 _AVERAGE = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}
 
 
@@ -42,7 +51,13 @@ def _fits_torch(axes: list[Axis]) -> bool:
 
 
 def _max_pool(op: Operation, x: Tensor) -> tuple[Tensor, ...]:
-    axes = _axes(op, x.shape)
+    wanted = len(op.output_names) > 1 and bool(op.output_names[1])
+    y, found = _maxima(x, _axes(op, x.shape), bool(op.storage_order) if wanted else None)
+    return (y,) * len(op.output_names) if found is None else (y, found)
+
+
+def _maxima(x: Tensor, axes: list[Axis], column_major: bool | None) -> tuple[Tensor, Tensor | None]:
+    """Return the maxima and, unless the order is None, where they were found."""
     # PyTorch has no maximum over windows of integers; 8 bits are exact as floats.
     values = x if x.is_floating_point() else x.to(torch.float32)
     padding, skipped = [axis.before for axis in axes], [0] * len(axes)
@@ -50,14 +65,14 @@ def _max_pool(op: Operation, x: Tensor) -> tuple[Tensor, ...]:
         values = pad_spatial(values, [(a.before, a.after + a.beyond) for a in axes], -math.inf)
         padding, skipped = skipped, padding
     kernel, strides, dilations = [a.kernel for a in axes], [a.stride for a in axes], [a.dilation for a in axes]
-    wanted = len(op.output_names) > 1 and bool(op.output_names[1])
+    wanted = column_major is not None
     result = _MAX[len(axes)](values, kernel, strides, padding, dilations, False, wanted)
     y, found = result if wanted else (result, None)
     counted = (..., *(slice(axis.count) for axis in axes))
     y = y[counted].to(x.dtype)
     if found is None:
-        return (y,) * len(op.output_names)
-    return y, _flat_indices(found[counted], x, tuple(values.shape[2:]), skipped, bool(op.storage_order))
+        return y, None
+    return y, _flat_indices(found[counted], x, tuple(values.shape[2:]), skipped, bool(column_major))
 
 
 def _flat_indices(found: Tensor, x: Tensor, padded: tuple[int, ...], before: list[int], column_major: bool) -> Tensor:
@@ -85,8 +100,10 @@ def _global_max_pool(op: Operation, x: Tensor) -> Tensor:
 
 
 def _average_pool(op: Operation, x: Tensor) -> Tensor:
-    axes = _axes(op, x.shape)
-    with_padding = bool(op.count_include_pad)
+    return _means(x, _axes(op, x.shape), bool(op.count_include_pad))
+
+
+def _means(x: Tensor, axes: list[Axis], with_padding: bool) -> Tensor:
     if _fits_torch(axes) and all(axis.dilation == 1 for axis in axes):
         kernel, strides = [a.kernel for a in axes], [a.stride for a in axes]
         direct: Tensor = _AVERAGE[len(axes)](x, kernel, strides, [a.before for a in axes], False, with_padding)
@@ -132,23 +149,143 @@ def _norm_above_zero(op: Operation, operands: Operands) -> Tensor:
     return torch.ones_like(y) if op.p == 1 else torch.where(y == 0, -torch.finfo(y.dtype).tiny, y)
 
 
-_SMOOTH = Condition("norm of each window > 0", "derivative of the norm of zeros", _norm_above_zero)
+# bounds ---------------------------------------------------------------------------------------------------------
 
-operator(torch=_max_pool, overflow=False)(MaxPool)
-operator(torch=_average_pool, linear=Affine(terms=pooling))(AveragePool)
-operator(torch=_global_average_pool, linear=Affine(terms=summation))(GlobalAveragePool)
+_UNIFORM = Axis(size=1, kernel=1, stride=1, dilation=1, before=0, after=0, count=1)
+"""Windows of one element: what windows along a merged axis come down to."""
 
 
-@operator(torch=_global_max_pool, overflow=False)
+def _left_merged(x: Interval, axes: list[Axis], *, reads_padding: bool) -> tuple[Interval, list[bool]]:
+    """Return the operand and which of its spatial axes stay merged: where every window reads the same bounds."""
+    zero = not reads_padding or bool(x.contains(0).all())
+    merged = []
+    for i, axis in enumerate(axes):
+        after = axis.after + axis.beyond
+        covered = axis.dilation == 1 and max(axis.before, after) < axis.kernel <= axis.size
+        inside = axis.before <= 0 and after <= 0
+        merged.append(x.lower.shape[2 + i] == 1 < axis.size and (inside or (covered and zero)))
+    return x.split(*(2 + i for i, one in enumerate(merged) if not one)), merged
+
+
+def _reduced(axes: list[Axis], merged: list[bool]) -> list[Axis]:
+    return [_UNIFORM if one else axis for one, axis in zip(merged, axes, strict=True)]
+
+
+def _pooled_shape(x: Interval, axes: list[Axis]) -> tuple[int, ...]:
+    return (*x.shape[:2], *(axis.count for axis in axes))
+
+
+@infinity_aware
+def _max_pool_bounds(site: Site, x: Interval) -> tuple[Interval, ...]:
+    axes = _axes(site.op, x.shape)
+    shape = _pooled_shape(x, axes)
+    x, merged = _left_merged(x, axes, reads_padding=False)
+    low, high = (_maxima(bound, _reduced(axes, merged), None)[0] for bound in (x.lower, x.upper))
+    y = _not_below_all(Interval.of(low, high, shape))
+    places = Interval.filled(0, max(math.prod(x.shape) - 1, 0), shape, torch.int64)
+    if x.is_floating and x.extremes[0] == -math.inf:
+        # PyTorch finds the maximum of -inf alone in the padding.
+        places = Interval.top(shape, torch.int64)
+    return (y, places)[: len(site.details)]
+
+
+@infinity_aware
+def _average_pool_bounds(site: Site, x: Interval) -> Interval:
+    with_padding = bool(site.op.count_include_pad)
+    axes = _axes(site.op, x.shape)
+    shape = _pooled_shape(x, axes)
+    x, merged = _left_merged(x, axes, reads_padding=with_padding)
+    reduced = _reduced(axes, merged)
+    terms = math.prod(axis.kernel for axis in axes)
+    return weighted(lambda bound: _means(bound, reduced, with_padding), x, terms=terms, shape=shape)
+
+
+@infinity_aware
+def _global_average_pool_bounds(site: Site, x: Interval) -> Interval:
+    return mean_of(x, range(2, len(x.shape)))
+
+
+@infinity_aware
+def _global_max_pool_bounds(site: Site, x: Interval) -> Interval:
+    y = x.mapped(lambda bound: _global_max_pool(site.op, bound))
+    return _not_below_all(replace(y, shape=(*x.shape[:2], *(1,) * (len(x.shape) - 2))))
+
+
+def _not_below_all(y: Interval) -> Interval:
+    """Return bounds that allow for ONNX Runtime, to which the maximum of -inf alone is the lowest finite number."""
+    if not y.is_floating or not y.may_be_infinite:
+        return y
+    return replace(y, upper=y.upper.clamp(min=torch.finfo(y.dtype).min))
+
+
+def _lp_pool_bounds(site: Site, x: Interval) -> Interval:
+    axes = _axes(site.op, x.shape)
+    shape = _pooled_shape(x, axes)
+    x, merged = _left_merged(x, axes, reads_padding=True)
+    times = math.prod(axis.kernel for one, axis in zip(merged, axes, strict=True) if one)
+    reduced = _reduced(axes, merged)
+
+    def total(powers: Tensor) -> Tensor:
+        powers = pad_spatial(powers, [(a.before, a.after + a.beyond) for a in reduced])
+        for i, axis in enumerate(reduced):
+            powers = windowed(powers, 2 + i, axis).sum(-1)
+        return powers * times
+
+    return _norm_bounds(site, x, total, math.prod(axis.kernel for axis in axes), shape)
+
+
+def _global_lp_pool_bounds(site: Site, x: Interval) -> Interval:
+    dims = tuple(range(2, len(x.shape)))
+    terms = math.prod(x.shape[2:])
+    times = terms // max(math.prod(x.lower.shape[2:]), 1)
+    shape = (*x.shape[:2], *(1,) * len(dims))
+    return _norm_bounds(site, x, lambda powers: powers.sum(dims, keepdim=True) * times, terms, shape)
+
+
+def _norm_bounds(
+    site: Site, x: Interval, total: Callable[[Tensor], Tensor], terms: int, shape: tuple[int, ...]
+) -> Interval:
+    """Return bounds on norms, given how powers of absolute values are added up; one norm of norms per axis."""
+    low, high = x.doubles()
+    p, nested = site.op.p, len(shape) - 2
+    near = torch.where((low <= 0) & (high >= 0), 0.0, torch.minimum(low.abs(), high.abs()))
+    far = torch.maximum(low.abs(), high.abs())
+    work = torch.float64 if x.dtype is torch.float64 else torch.float32
+    power = 0.0 if p in (1, 2) else 2 * site.envelope("Pow").relative
+    error = nested * (power + gamma(terms + 8, work)) * 2
+    lost = 4 * terms * tiny(work)
+    least, greatest = (total(ends.clamp(max=_LARGEST_BASE).pow(p)) for ends in (near, far))
+    least, greatest = (least * (1 - error) - lost).clamp(min=0), greatest * (1 + error) + lost
+    overflows = (greatest >= torch.finfo(work).max) | (total((far >= _LARGEST_BASE).double()) > 0)
+    least, greatest = (ends.pow(1 / p) for ends in (least, greatest))
+    greatest = torch.where(overflows, math.inf, greatest * (1 + error))
+    return outward(least * max(1 - error, 0.0), greatest, x.dtype, shape)
+
+
+_SMOOTH = Condition(
+    "norm of each window > 0",
+    "derivative of the norm of zeros",
+    _norm_above_zero,
+    holds_of=lambda op, bounds: op.p == 1 or bool((bounds["output"].lower > 0).all()),
+)
+
+operator(torch=_max_pool, interval=_max_pool_bounds, overflow=False)(MaxPool)
+operator(torch=_average_pool, interval=_average_pool_bounds, linear=Affine(terms=pooling))(AveragePool)
+operator(torch=_global_average_pool, interval=_global_average_pool_bounds, linear=Affine(terms=summation))(
+    GlobalAveragePool
+)
+
+
+@operator(torch=_global_max_pool, interval=_global_max_pool_bounds, overflow=False)
 class GlobalMaxPool(Operation):
     """https://onnx.ai/onnx/operators/onnx__GlobalMaxPool.html."""
 
 
-@operator(torch=_lp_pool, gradient_valid=[_SMOOTH])
+@operator(torch=_lp_pool, interval=_lp_pool_bounds, gradient_valid=[_SMOOTH])
 class LpPool(Operation):
     """https://onnx.ai/onnx/operators/onnx__LpPool.html."""
 
 
-@operator(torch=_global_lp_pool, gradient_valid=[_SMOOTH])
+@operator(torch=_global_lp_pool, interval=_global_lp_pool_bounds, gradient_valid=[_SMOOTH])
 class GlobalLpPool(Operation):
     """https://onnx.ai/onnx/operators/onnx__GlobalLpPool.html."""

@@ -6,6 +6,10 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.rounding import flushed
+from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.registry import operator
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, torch_dtype
@@ -49,11 +53,59 @@ def _dequantize(op: Operation, x: Tensor, scale: Tensor, zero_point: Tensor | No
     return product.to(_requested(op, "output_dtype") or scale.dtype)
 
 
-@operator(torch=_quantize, overflow=False)
+# bounds ---------------------------------------------------------------------------------------------------------
+
+
+@infinity_aware
+def _quantize_bounds(site: Site, x: Interval, scale: Interval, zero_point: Interval | None) -> Interval:
+    """Bound a function that rises with the operand and the zero point, and is monotone in a scale of one sign."""
+    op = site.op
+    least, greatest = scale.extremes
+    if scale.may_be_infinite or least <= 0 <= greatest:
+        return Interval.top(x.shape, site.dtype)
+    x, scale, zero_point = _stored(op, x, scale, zero_point)
+    zeros = (None, None) if zero_point is None else (zero_point.lower, zero_point.upper)
+    precisions = [torch.float32] if x.dtype is torch.float32 else [x.dtype, torch.float32]
+    points = [
+        _quantize(op, end.to(precision), size.to(precision), zero)
+        for precision in precisions
+        for end in (x.lower, x.upper)
+        for size in (scale.lower, scale.upper)
+        for zero in zeros
+    ]
+    wide = torch.stack([point.to(torch.int32) for point in points])
+    return Interval.of(wide.amin(0).to(site.dtype), wide.amax(0).to(site.dtype), x.shape)
+
+
+def _dequantize_bounds(site: Site, x: Interval, scale: Interval, zero_point: Interval | None) -> Interval:
+    x, scale, zero_point = _stored(site.op, x, scale, zero_point)
+    zeros = (None, None) if zero_point is None else (zero_point.upper, zero_point.lower)
+    # Rounding is monotone: the rounded corners bound the rounded products.
+    points = torch.stack(
+        [
+            _dequantize(site.op, end, size, zero)
+            for end, zero in zip((x.lower, x.upper), zeros, strict=True)
+            for size in (scale.lower, scale.upper)
+        ]
+    )
+    return flushed(Interval.of(points.amin(0), points.amax(0), x.shape))
+
+
+def _stored(
+    op: Operation, x: Interval, scale: Interval, zero_point: Interval | None
+) -> tuple[Interval, Interval, Interval | None]:
+    """Return the operands; where scales are shared by blocks, with no dimension merged."""
+    if op.block_size:
+        x, scale = x.split(*range(len(x.shape))), scale.split(*range(len(scale.shape)))
+        zero_point = zero_point and zero_point.split(*range(len(zero_point.shape)))
+    return x, scale, zero_point
+
+
+@operator(torch=_quantize, interval=_quantize_bounds, overflow=False)
 class QuantizeLinear(Operation):
     """https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html."""
 
 
-@operator(torch=_dequantize)
+@operator(torch=_dequantize, interval=_dequantize_bounds)
 class DequantizeLinear(Operation):
     """https://onnx.ai/onnx/operators/onnx__DequantizeLinear.html."""

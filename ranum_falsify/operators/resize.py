@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -12,6 +13,9 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Resize
 from torch import Tensor
 
+from ranum_falsify.domain.interval import Interval, dtype_range
+from ranum_falsify.domain.rounding import outward, unit
+from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import ModelError, UnsupportedAttributeError
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.sampling import Axis, Sampling, Taps, taps_of
@@ -60,9 +64,13 @@ def _scales_for(op: Operation, before: list[int], sizes: list[float]) -> tuple[l
 def _resize(
     op: Operation, x: Tensor, roi: np.ndarray | None, scales: np.ndarray | None, sizes: np.ndarray | None
 ) -> Tensor:
-    axes = _axes(op, x.shape, _floats(roi), _floats(scales), _floats(sizes))
-    if op.version < 11:
-        return resampled(x, axes, Sampling(**(vars(_OPSET_10) | {"mode": op.mode})), 0.0)
+    return resampled(x, _axes(op, x.shape, _floats(roi), _floats(scales), _floats(sizes)), *_sampling(op))
+
+
+def _sampling(op: Operation) -> tuple[Sampling, float]:
+    """Return how every axis is sampled, and the value outside the input."""
+    if op.version < 11 or isinstance(op, Upsample):
+        return replace(_OPSET_10, mode=op.mode), 0.0
     how = Sampling(
         mode=op.mode,
         transform=op.coordinate_transformation_mode,
@@ -71,22 +79,11 @@ def _resize(
         exclude_outside=bool(op.exclude_outside),
         antialias=bool(op.antialias),
     )
-    return resampled(x, axes, how, op.extrapolation_value)
+    return how, op.extrapolation_value
 
 
 def _upsample(op: Operation, x: Tensor, scales: np.ndarray) -> Tensor:
-    axes = _axes(op, x.shape, [], _floats(scales), [])
-    return resampled(x, axes, Sampling(**(vars(_OPSET_10) | {"mode": op.mode})), 0.0)
-
-
-operator(torch=_resize, operands=("x", "roi", "scales", "sizes"), static=("roi", "scales", "sizes"), overflow=True)(
-    Resize
-)
-
-
-@operator(torch=_upsample, operands=("x", "scales"), static=("scales",), overflow=False)
-class Upsample(Operation):
-    """https://onnx.ai/onnx/operators/onnx__Upsample.html."""
+    return _resize(op, x, None, scales, None)
 
 
 def resampled(x: Tensor, axes: dict[int, Axis], how: Sampling, extrapolation: float) -> Tensor:
@@ -183,3 +180,94 @@ def _torch_samples(axis: Axis, transform: str) -> bool:
     exact = float(np.float32(axis.after) / np.float32(axis.before)) == axis.scale
     one = transform == "pytorch_half_pixel" and axis.after == 1
     return exact and not one and transform in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
+
+
+# bounds ---------------------------------------------------------------------------------------------------------
+
+_COORDINATE = 32
+"""Error of coordinates and of kernels at them, in roundings of the size of the axis."""
+
+
+def _resize_bounds(
+    site: Site, x: Interval, roi: np.ndarray | None, scales: np.ndarray | None, sizes: np.ndarray | None
+) -> Interval:
+    axes = _axes(site.op, x.shape, _floats(roi), _floats(scales), _floats(sizes))
+    how, extrapolation = _sampling(site.op)
+    if how.transform != "tf_crop_and_resize" and all(axis.before == axis.after for axis in axes.values()):
+        return x
+    taps = {number: taps_of(axis, how) for number, axis in axes.items()}
+    shape = tuple(axes[i].after if i in axes else size for i, size in enumerate(x.shape))
+    x = x.split(*(number for number, tap in taps.items() if tap.outside is not None))
+    if how.mode == "nearest":
+        # A merged axis stays merged: whatever is read, it is the same.
+        moving = {number: tap for number, tap in taps.items() if x.lower.shape[number] > 1 or tap.outside is not None}
+        low, high = (_by_taps(bound, moving, extrapolation) for bound in (x.lower, x.upper))
+        return Interval.of(low, high, shape)
+    return _interpolated(x, axes, taps, extrapolation, shape)
+
+
+def _upsample_bounds(site: Site, x: Interval, scales: np.ndarray) -> Interval:
+    return _resize_bounds(site, x, None, scales, None)
+
+
+def _interpolated(
+    x: Interval, axes: dict[int, Axis], taps: dict[int, Taps], extrapolation: float, shape: tuple[int, ...]
+) -> Interval:
+    low, high = x.doubles()
+    for number, tap in taps.items():
+        if not tap.is_identity(axes[number].before):
+            merged = low.shape[number] < axes[number].before
+            low, high = _weighted_ends(low, high, number, tap, axes[number])
+            if merged:
+                low, high = low.amin(number, keepdim=True), high.amax(number, keepdim=True)
+    for number, tap in taps.items():
+        if tap.outside is not None:
+            mask = torch.from_numpy(tap.outside).reshape([-1] + [1] * (low.ndim - number - 1))
+            low, high = torch.where(mask, extrapolation, low), torch.where(mask, extrapolation, high)
+    if x.is_floating:
+        return outward(low, high, x.dtype, shape)
+    # Kernels for pictures of 8 bits round in integers.
+    least, greatest = dtype_range(x.dtype)
+    low, high = (low.floor() - 1).clamp(least, greatest), (high.ceil() + 1).clamp(least, greatest)
+    return Interval.of(low.to(x.dtype), high.to(x.dtype), shape)
+
+
+def _weighted_ends(low: Tensor, high: Tensor, number: int, taps: Taps, axis: Axis) -> tuple[Tensor, Tensor]:
+    """Return bounds after one axis, which runtimes compute in float32."""
+    positions = torch.from_numpy(taps.index if low.shape[number] > 1 else np.zeros_like(taps.index))
+    weights = np.ones(taps.index.shape) if taps.weights is None else taps.weights
+    column = [-1] + [1] * (low.ndim - number - 1)
+    rounding = unit(torch.float32)
+    doubt = _COORDINATE * rounding * max(axis.before, axis.after)
+    least = greatest = error = torch.zeros((), dtype=torch.float64)
+    hull: tuple[Tensor, Tensor] | None = None
+    for index, row in zip(positions, torch.from_numpy(weights), strict=True):
+        a, b = low.index_select(number, index), high.index_select(number, index)
+        up, down = row.clamp(min=0).reshape(column), row.clamp(max=0).reshape(column)
+        least, greatest = least + (up * a + down * b), greatest + (up * b + down * a)
+        size = torch.maximum(a.abs(), b.abs())
+        error = error + size * (doubt + (len(weights) + 8) * rounding * (up - down))
+        hull = (a, b) if hull is None else (torch.minimum(hull[0], a), torch.maximum(hull[1], b))
+    least, greatest = least - error, greatest + error
+    if hull is None or (weights < 0).any():
+        return least, greatest
+    # Weights that are not negative add up to 1 but for rounding.
+    share = 2 * (len(weights) + 8) * rounding
+    return (
+        torch.maximum(least, hull[0] - share * hull[0].abs()),
+        torch.minimum(greatest, hull[1] + share * hull[1].abs()),
+    )
+
+
+operator(
+    torch=_resize,
+    interval=_resize_bounds,
+    operands=("x", "roi", "scales", "sizes"),
+    static=("roi", "scales", "sizes"),
+    overflow=True,
+)(Resize)
+
+
+@operator(torch=_upsample, interval=_upsample_bounds, operands=("x", "scales"), static=("scales",), overflow=False)
+class Upsample(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Upsample.html."""

@@ -1,0 +1,207 @@
+"""Measure the interval analysis beside one inference of ONNX Runtime on the same model, batch 1.
+
+    python scripts/bench_domain.py [--parts residual encoder ...] [--models FOLDER] [--rounds 7] [--profile]
+
+A measurement is a whole analysis, with the proof of every condition, by a new `IntervalAnalysis` over a graph that is
+read already.  Rounds alternate with inferences; figures are medians, ratios those of the pairs.  Memory is the most
+that the process grew by during a first analysis, of the size of the model's weights (--memory; Linux only).
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import gzip
+import pstats
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import psutil
+import torch
+from benchlib.large import encoder, residual_network
+from benchlib.timing import load_text, paired, seconds_of
+
+import ranum_falsify.operators  # noqa: F401 - fills the registry
+from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
+from ranum_falsify.network import Graph, read, spec_of
+from ranum_falsify.validity import Finite
+
+__all__ = ["main"]
+
+_THREADS = 2
+_SMALL = 0.02
+"""Seconds that the analysis of a small model may take, however short the inference."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One line of the table.
+
+    Attributes:
+        name: What the table calls it.
+        model: The model.
+        box: Bounds of the inputs of its graph.
+        most: Ratio that is aimed at.
+        free: Whether all weights are ranges.
+    """
+
+    name: str
+    model: onnx.ModelProto
+    box: Callable[[Graph], list[Interval]]
+    most: float
+    free: bool = False
+
+    def graph(self) -> Graph:
+        """Return the graph that is analysed."""
+        names = [w.name for w in self.model.graph.initializer if w.data_type == onnx.TensorProto.FLOAT]
+        return read(self.model, free=names if self.free else [])
+
+
+def _between(low: float, high: float) -> Callable[[Graph], list[Interval]]:
+    """Return a uniform box of the first input, and ranges of weights."""
+
+    def box(graph: Graph) -> list[Interval]:
+        boxes = [Interval.filled(low, high, tuple(graph.input_details[0].shape), torch.float32)]
+        for name, details in zip(graph.input_names[1:], graph.input_details[1:], strict=True):
+            ends = (0.5, 1.5) if name.startswith("variance") else (-0.02, 0.02)
+            boxes.append(Interval.filled(*ends, tuple(details.shape), torch.float32))
+        return boxes
+
+    return box
+
+
+def _around(radius: float) -> Callable[[Graph], list[Interval]]:
+    """Return a box around a random point per input, of one width."""
+
+    def box(graph: Graph) -> list[Interval]:
+        rng = np.random.default_rng(0)
+        points = [rng.random(details.shape).astype(details.dtype) for details in graph.input_details]
+        return [Interval.box(x - x.dtype.type(radius), x + x.dtype.type(radius)) for x in points]
+
+    return box
+
+
+def parts(names: Sequence[str] | None) -> Iterator[Part]:
+    """Yield the chosen lines, all by default."""
+    chosen = set(names or ("residual", "free", "encoder", "fused"))
+    if chosen & {"residual", "free"}:
+        model = residual_network()
+        if "residual" in chosen:
+            yield Part(name="residual network, box [0, 1]", model=model, box=_between(0, 1), most=5)
+            yield Part(name="residual network, image +- 0.01", model=model, box=_around(0.01), most=5)
+        if "free" in chosen:
+            yield Part(name="residual network, free weights", model=model, box=_between(0, 1), most=0.3, free=True)
+    for name, fused in (("encoder", False), ("fused", True)):
+        if name in chosen:
+            model = encoder(fused=fused)
+            kind = "operators" if fused else "spelled out"
+            yield Part(name=f"encoder, {kind}, box [-1, 1]", model=model, box=_between(-1, 1), most=5)
+            yield Part(name=f"encoder, {kind}, tokens +- 0.01", model=model, box=_around(0.01), most=5)
+
+
+def found(folder: Path) -> Iterator[Part]:
+    """Yield the models of a folder, gzipped or not."""
+    for path in sorted([*folder.rglob("*.onnx"), *folder.rglob("*.onnx.gz")]):
+        opened = gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+        with opened as file:
+            model = onnx.load_model_from_string(file.read())
+        yield Part(name=f"{path.parent.parent.name}/{path.name.split('.onnx')[0]}", model=model, box=_around(0.01), most=5)
+
+
+def analysed(graph: Graph, box: Sequence[Interval]) -> tuple[int, int]:
+    """Analyse a graph; return how many nodes are proved, of how many."""
+    counts = [0, 0]
+
+    def observe(visited: Visited) -> None:
+        spec = spec_of(visited.op)
+        outputs = {f"output_{i}" if i else "output": y for i, y in enumerate(visited.outputs)}
+        bounds = {k: v for k, v in spec.named(visited.operands).items() if isinstance(v, Interval)} | outputs
+        conditions = [*spec.valid, *([Finite()] if spec.overflow and visited.outputs[0].is_floating else [])]
+        counts[0] += all(condition.holds(visited.op, bounds) for condition in conditions)
+        counts[1] += 1
+
+    IntervalAnalysis(graph).run(box, observe)
+    return counts[0], counts[1]
+
+
+def inference(model: onnx.ModelProto) -> Callable[[], object]:
+    """Return a call that runs the model once."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = _THREADS
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    rng, given = np.random.default_rng(0), {tensor.name for tensor in model.graph.initializer}
+    feeds = {
+        x.name: rng.random([n if isinstance(n, int) and n > 0 else 1 for n in x.shape]).astype(np.float32)
+        for x in session.get_inputs()
+        if x.name not in given
+    }
+    return lambda: session.run(None, feeds)
+
+
+def growth(run: Callable[[], object]) -> int:
+    """Return by how many bytes the process grows at most during a call."""
+    process, stop, most = psutil.Process(), threading.Event(), [0]
+    before = process.memory_info().rss
+
+    def watch() -> None:
+        while not stop.wait(0.001):
+            most[0] = max(most[0], process.memory_info().rss - before)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    run()
+    stop.set()
+    watcher.join()
+    return most[0]
+
+
+def measure(part: Part, rounds: int, profile: bool) -> None:
+    """Print one line, and where the time goes if that is asked."""
+    graph = part.graph()
+    box = part.box(graph)
+    weights = sum(onnx.numpy_helper.to_array(w).nbytes for w in part.model.graph.initializer)
+    grown = growth(lambda: analysed(graph, box))
+    run = inference(part.model)
+    analysed(graph, box), run()
+    times = paired(lambda: seconds_of(lambda: analysed(graph, box)), lambda: seconds_of(run), rounds)
+    proved, nodes = analysed(graph, box)
+    reached = times.ratio <= part.most or (times.ours <= _SMALL and not part.free)
+    print(
+        f"{part.name:48} {times.ours * 1e3:9.1f} ms {times.theirs * 1e3:8.1f} ms {times.ratio:6.2f} "
+        f"({times.spread[0]:.2f}-{times.spread[1]:.2f}, aim {part.most}) {'ok  ' if reached else 'MISS'} "
+        f"{grown / 2**20:7.1f} MB {grown / max(weights, 1):5.2f} of weights  {proved}/{nodes} proved",
+        flush=True,
+    )
+    if profile:
+        profiler = cProfile.Profile()
+        profiler.runcall(analysed, graph, box)
+        pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="*", choices=["residual", "free", "encoder", "fused"])
+    parser.add_argument("--models", type=Path, help="folder of further models")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--profile", action="store_true", help="print where the time goes")
+    options = parser.parse_args(argv)
+    torch.set_num_threads(_THREADS)
+    print(f"{_THREADS} threads, {load_text()}, {time.strftime('%Y-%m-%d')}")
+    print(f"{'':48} {'analysis':>12} {'inference':>11} {'ratio':>6}")
+    for part in parts(options.parts) if options.parts != [] else ():
+        measure(part, options.rounds, options.profile)
+    for part in found(options.models) if options.models else ():
+        measure(part, options.rounds, options.profile)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
