@@ -6,6 +6,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.losses import cross_entropy, likelihood_loss, weights_stay_nonzero
 from ranum_falsify.network.registry import operator
 from ranum_falsify.validity import Condition, NonZero, Operands
 
@@ -59,15 +60,19 @@ def _total_margin(op: Operation, operands: Operands) -> Tensor:
 
 
 _WEIGHED = Condition(
-    "sum of the targets' weights != 0", "mean over targets that all weigh nothing", _total_margin, _total_weight
+    "sum of the targets' weights != 0",
+    "mean over targets that all weigh nothing",
+    _total_margin,
+    _total_weight,
+    holds_of=weights_stay_nonzero,
 )
 
 
-@operator(torch=_loss, valid=[_WEIGHED])
+@operator(torch=_loss, interval=likelihood_loss, valid=[_WEIGHED])
 class NegativeLogLikelihoodLoss(Operation):
     """https://onnx.ai/onnx/operators/onnx__NegativeLogLikelihoodLoss.html."""
 
 
-@operator(torch=_cross_entropy, valid=[_WEIGHED])
+@operator(torch=_cross_entropy, interval=cross_entropy, valid=[_WEIGHED])
 class SoftmaxCrossEntropyLoss(Operation):
     """https://onnx.ai/onnx/operators/onnx__SoftmaxCrossEntropyLoss.html."""
