@@ -20,7 +20,7 @@ from dnnv.nn.operations import Input, OutputSelect
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels import RUNTIMES, Runtime
 from ranum_falsify.domain.rounding import flushed
-from ranum_falsify.domain.rules import is_infinity_aware, unknown
+from ranum_falsify.domain.rules import is_infinity_aware, is_shape_aware, unknown
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.order import operands_in, topological_order
@@ -167,15 +167,17 @@ class IntervalAnalysis(OperationVisitor):
     def generic_visit(self, operation: Operation) -> Outputs:
         """Return what the row's rule says of a node whose operands are bounded already."""
         operands = self.operands(operation)
+        rule = spec_of(operation).interval
         if not self._has_fixed_shape(operation, operands):
             return None
         site = self._site(operation)
-        rule = spec_of(operation).interval
         if not is_infinity_aware(rule) and any(isinstance(x, Interval) and x.may_be_infinite for x in operands):
             return tuple(_anything(y) for y in unknown(site))
         if rule is None:
             return unknown(site)
         result = rule(site, *operands)
+        if result is None:
+            return None
         outputs = result if isinstance(result, tuple) else (result,)
         for output in outputs:
             output.check()
@@ -207,7 +209,7 @@ class IntervalAnalysis(OperationVisitor):
         if any(field is not None and value is None for field, value in zip(fields, operands, strict=True)):
             return False
         spec = spec_of(op)
-        if not spec.static and not spec.dynamic_shape:
+        if is_shape_aware(spec.interval) or not (spec.static or spec.dynamic_shape):
             return True
         known = [None if x is None else isinstance(x, np.ndarray) or x.is_point for x in operands]
         return spec.has_fixed_shape(known) or all(k is not False for k in known)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -25,16 +25,18 @@ __all__ = [
     "exactly",
     "infinity_aware",
     "is_infinity_aware",
+    "is_shape_aware",
     "monotone",
     "moving",
     "piecewise",
     "result_shape",
+    "shape_aware",
     "unknown",
     "unsupported",
     "within",
 ]
 
-_AWARE = "aware_of_infinity"
+_AWARE, _SHAPED = "aware_of_infinity", "aware_of_shape"
 
 Rule = TypeVar("Rule", bound=IntervalRule)
 
@@ -51,6 +53,20 @@ def infinity_aware(rule: Rule) -> Rule:
 def is_infinity_aware(rule: IntervalRule | None) -> bool:
     """Tell whether a rule is marked by :func:`infinity_aware`."""
     return bool(getattr(rule, _AWARE, False))
+
+
+def shape_aware(rule: Callable[..., Interval | tuple[Interval, ...] | None]) -> IntervalRule:
+    """Mark a rule that says itself whether the shape of the output depends on the input: it answers None then.
+
+    For others the analysis goes by the row.
+    """
+    setattr(rule, _SHAPED, True)
+    return cast(IntervalRule, rule)
+
+
+def is_shape_aware(rule: IntervalRule | None) -> bool:
+    """Tell whether a rule is marked by :func:`shape_aware`."""
+    return bool(getattr(rule, _SHAPED, False))
 
 
 def result_shape(*operands: Interval) -> tuple[int, ...]:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain import Interval, IntervalAnalysis, Site, Visited
+from ranum_falsify.domain.rules import infinity_aware, shape_aware
+from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.registry import operator
+from ranum_falsify.network.trace import UnfitBranch
+from ranum_falsify.validity import Finite
 
 __all__ = ["If"]
 
@@ -17,7 +25,66 @@ def _if(op: Operation, cond: np.ndarray, *captured: Tensor) -> tuple[Tensor, ...
     return results
 
 
-@operator(torch=_if, operands=("cond", "captured"), variadic=True, static=("cond",), dynamic_shape=True)
+def _if_bounds(site: Site, cond: Interval | np.ndarray, *captured: Interval) -> tuple[Interval, ...] | None:
+    known = cond if isinstance(cond, Interval) else Interval.point(cond)
+    found = [
+        _branch_bounds(site, branch, captured)
+        for branch, chosen in ((site.op.then_branch, known.upper), (site.op.else_branch, ~known.lower))
+        if bool(chosen.any())
+    ]
+    first, last = found[0], found[-1]
+    if first is None or last is None or [y.shape for y in first] != [y.shape for y in last]:
+        return None
+    joined = (a if first is last else a.hull(b) for a, b in zip(first, last, strict=True))
+    flags = [(a.nan or b.nan, a.overflows or b.overflows) for a, b in zip(first, last, strict=True)]
+    return tuple(replace(y, nan=nan, overflows=over) for y, (nan, over) in zip(joined, flags, strict=True))
+
+
+def _branch_bounds(
+    site: Site, branch: Graph | UnfitBranch, captured: Sequence[Interval]
+) -> tuple[Interval, ...] | None:
+    """Return the bounds of a branch's outputs, None where a shape depends on the input.
+
+    Where an operator in it is not proved valid, nothing is known of what follows: not even that it is seen outside.
+    """
+    if isinstance(branch, UnfitBranch):
+        return None
+    proved = set[int]()
+
+    def observe(visited: Visited) -> None:
+        if _is_proved(visited):
+            proved.add(id(visited.op))
+
+    outputs = IntervalAnalysis(branch, runtimes=site.runtimes).run(captured, observe)
+    if any(y is None for y in outputs):
+        return None
+    bounds = tuple(y for y in outputs if y is not None)
+    if all(id(op) in proved for op in branch.nodes):
+        return bounds
+    return tuple(replace(Interval.top(y.shape, y.dtype), nan=True, overflows=True) for y in bounds)
+
+
+def _is_proved(visited: Visited) -> bool:
+    spec = spec_of(visited.op)
+    flagged = any(y.nan or y.overflows for y in visited.outputs)
+    values = spec.named(visited.operands)
+    bounds = {
+        name: Interval.point(x) if isinstance(x, np.ndarray) else x for name, x in values.items() if x is not None
+    }
+    bounds |= {f"output_{i}" if i else "output": y for i, y in enumerate(visited.outputs)}
+    # Rows without conditions promise that their operators are never the first to fail.
+    conditions = [*spec.valid, *([Finite()] if spec.overflow or spec.valid else [])]
+    return not flagged and all(c.holds(visited.op, bounds) for c in conditions)  # type: ignore[attr-defined]
+
+
+@operator(
+    torch=_if,
+    interval=infinity_aware(shape_aware(_if_bounds)),
+    operands=("cond", "captured"),
+    variadic=True,
+    static=("cond",),
+    dynamic_shape=True,
+)
 class If(Operation):
     """https://onnx.ai/onnx/operators/onnx__If.html.
 
