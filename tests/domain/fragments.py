@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 from onnx import TensorProto
+
 from tests.domain.maker import Maker
 
 __all__ = ["FRAGMENTS", "WEIGHTS"]

@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 import onnx.shape_inference
 from onnx import TypeProto, helper, numpy_helper
-from tests.domain.boxes import Array
 
 __all__ = ["OPSET", "Maker", "Unfit"]
 

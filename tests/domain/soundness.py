@@ -13,9 +13,10 @@ neighbours in the last place.  Of every node it checks that
 
 from __future__ import annotations
 
+import copy
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,8 +26,6 @@ import onnxruntime
 import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import Input, OutputSelect
-from tests.domain.boxes import Array, Box, Feeds, Recipe, box, is_float, points, recipes
-from tests.operators.harness import OperatorCase, _model
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
@@ -34,6 +33,8 @@ from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.validity import Constraint, Finite
+from tests.domain.boxes import Array, Box, Feeds, Recipe, box, is_float, points, recipes
+from tests.operators.harness import OperatorCase, _model
 
 __all__ = ["Subject", "Tally", "Verdict", "check_case", "faults_in", "retyped", "sweep_case"]
 
@@ -82,12 +83,46 @@ class Verdict:
         return all(holds for _, holds, of_validity in self.held.get(node, ((Finite(), False, True),)) if of_validity)
 
 
+class _Place:
+    """A node with the names of the tensors about it.
+
+    Attributes:
+        op: The node.
+        where: What messages call it.
+        read: Tensors that it reads.
+        outputs: Tensors that it writes and the graph has, by position.
+        written: The same as a tuple.
+        operands: By operand name a tensor's name, or a constant.
+        finite_constants: Whether no constant operand is infinite.
+        has_fixed_shape: Whether its shape does not depend on values.
+    """
+
+    def __init__(self, op: Operation, names: Mapping[int, str], present: Collection[str]) -> None:
+        spec = spec_of(op)
+        self.op = op
+        self.where = f"{type(op).__name__} {op.name!r}"
+        self.read = tuple(names[id(operand)] for operand in operands_in(op))
+        self.outputs = {i: name for i, name in enumerate(op.output_names) if name in present}
+        self.written = tuple(self.outputs.values())
+        fields = spec.named(spec.operands_of(op))
+        self.operands: dict[str, str | torch.Tensor] = {
+            name: to_torch(x) if isinstance(x, np.ndarray) else names[id(x)]
+            for name, x in fields.items()
+            if x is not None
+        }
+        constants = [x for x in self.operands.values() if isinstance(x, torch.Tensor) and x.is_floating_point()]
+        self.finite_constants = all(bool(x.isfinite().all()) for x in constants)
+        computed = any(isinstance(fields.get(name), Operation) for name in spec.static)
+        self.has_fixed_shape = not spec.dynamic_shape and not computed
+
+
 class Subject:
     """A model, its graph and the runtimes that run it.
 
     Attributes:
         graph: The graph that is analysed.
         exposed: The same with every tensor as an output.
+        places: Its nodes.
         runtimes: `fn(feeds) -> values by tensor name` by name of the runtime.
     """
 
@@ -103,6 +138,9 @@ class Subject:
         }
         if torch.cuda.is_available():
             self.runtimes["cuda"] = lambda feeds: _evaluated(self.exposed, feeds, "cuda")
+        names = {id(op): op.name if isinstance(op, Input) else _tensor(op) for op in self.graph.order}
+        present = {_tensor(op) for op in self.graph.order if not isinstance(op, Input)}
+        self.places = [_Place(op, names, present) for op in self.graph.nodes]
         self.is_random = any(spec_of(op).is_random(op) for op in self.graph.nodes)
 
     def analyse(self, lower: Feeds, upper: Feeds, *, keep: bool = True) -> Verdict:
@@ -182,100 +220,93 @@ class _Trial:
     """What one runtime computed at one point, against a verdict."""
 
     def __init__(self, subject: Subject, verdict: Verdict, feeds: Feeds, values: Mapping[str, Array]) -> None:
-        self.subject, self.verdict, self.feeds, self.values = subject, verdict, feeds, values
-        self.arrays: dict[int, Array] = {}
-        self.clean: dict[int, bool] = {}
+        self.subject, self.verdict = subject, verdict
+        self.tensors = {name: to_torch(np.asarray(x)) for name, x in (feeds | dict(values)).items()}
+        self.finite = {
+            name: bool(x.isfinite().all()) if x.is_floating_point() else True for name, x in self.tensors.items()
+        }
+        self.clean: dict[str, bool] = dict.fromkeys(feeds, True)
 
     def faults(self) -> Iterator[str]:
         """Yield what is unsound, node by node in topological order."""
-        for op in self.subject.graph.order:
-            if isinstance(op, Input):
-                self.arrays[id(op)], self.clean[id(op)] = self.feeds[op.name], True
-                continue
-            source = op.operation if isinstance(op, OutputSelect) else op
-            self.arrays[id(op)] = self.values[_tensor(op)]
-            if source is not op:
-                self.clean[id(op)] = self.clean[id(source)]
-                continue
-            self.clean[id(op)] = all(self.clean[id(operand)] for operand in operands_in(op))
-            if self.clean[id(op)]:
-                yield from self._node_faults(op)
+        for place in self.subject.places:
+            clean = all(self.clean[name] for name in place.read)
+            if clean:
+                violated = self._violated(place)
+                yield from self._false_proofs(place, violated)
+                for name in place.written:
+                    yield from self._outside(place, name, violated)
+                clean = not any(of_validity for _, of_validity, _, _ in violated)
+                clean = clean and not any(self._invalid(place, name) is not None for name in place.written)
+            self.clean.update(dict.fromkeys(place.written, clean))
 
-    def _node_faults(self, op: Operation) -> Iterator[str]:
-        constants = [x for x in spec_of(op).operands_of(op) if isinstance(x, np.ndarray)]
-        read_ = [self.arrays[id(operand)] for operand in operands_in(op)]
-        finite = all(bool(np.isfinite(x).all()) for x in (*read_, *constants) if is_float(x))
-        proved = self.verdict.proves(op.name)
-        where = f"{type(op).__name__} {op.name!r}"
-        violated = self._violated(op)
+    def _invalid(self, place: _Place, name: str) -> torch.Tensor | None:
+        """Return where the elements of an output are invalid; None where none is."""
+        if self.finite[name]:
+            return None
+        y = self.tensors[name]
+        finite = place.finite_constants and all(self.finite[operand] for operand in place.read)
+        invalid = ~y.isfinite() if finite else y.isnan()
+        return invalid if bool(invalid.any()) else None
+
+    def _false_proofs(self, place: _Place, violated: list[tuple[Constraint, bool, bool, torch.Tensor]]) -> Iterator[str]:
         for condition, of_validity, held, margin in violated:
             if held:
                 kind = "" if of_validity else " (gradient)"
-                yield f"{where}: said to hold{kind}: {condition.describe()}, margin {float(margin.min()):.6g}"
-        invalid_by_margin = [margin for _, of_validity, _, margin in violated if of_validity]
-        clean = not invalid_by_margin
-        for name in op.output_names:
-            if name and name in self.values:
-                value = to_torch(np.asarray(self.values[name]))
-                invalid = value.isnan() | (value.isinf() & finite) if value.is_floating_point() else None
-                if invalid is not None and bool(invalid.any()):
-                    clean = False
-                    if proved:
-                        yield f"{where}: proved, but {name} holds {_few(value[invalid])}"
-                yield from self._outside(op, where, name, value, invalid, invalid_by_margin)
-        self.clean[id(op)] = clean
-
-    def _should_be_bounded(self, op: Operation, name: str) -> bool:
-        spec, bounds = spec_of(op), self.verdict.bounds
-        operands = [operand for operand in operands_in(op) if not isinstance(operand, Input)]
-        known = all(bounds.get(_tensor(operand)) is not None for operand in operands)
-        static = [getattr(op, name) for name in spec.static]
-        return name in bounds and known and not spec.dynamic_shape and not any(isinstance(x, Operation) for x in static)
+                yield f"{place.where}: said to hold{kind}: {condition.describe()}, margin {float(margin.min()):.6g}"
+        for name in place.written:
+            invalid = self._invalid(place, name)
+            if invalid is not None and self.verdict.proves(place.op.name):
+                yield f"{place.where}: proved, but {name} holds {_few(self.tensors[name][invalid])}"
 
     def _outside(
-        self,
-        op: Operation,
-        where: str,
-        name: str,
-        value: torch.Tensor,
-        invalid: torch.Tensor | None,
-        margins: list[torch.Tensor],
+        self, place: _Place, name: str, violated: list[tuple[Constraint, bool, bool, torch.Tensor]]
     ) -> Iterator[str]:
-        bound = self.verdict.bounds.get(name)
+        if name not in self.verdict.bounds:
+            return
+        bound, value = self.verdict.bounds[name], self.tensors[name]
         if bound is None:
-            if self._should_be_bounded(op, name):
-                yield f"{where}: no bounds of {name}, whose shape is fixed"
+            if place.has_fixed_shape and all(self.verdict.bounds.get(x, self) is not None for x in place.read):
+                yield f"{place.where}: no bounds of {name}, whose shape is fixed"
             return
         if tuple(value.shape) != bound.shape or value.dtype != bound.dtype:
-            yield f"{where}: {name} is {value.dtype} {tuple(value.shape)}, not as {bound}"
+            yield f"{place.where}: {name} is {value.dtype} {tuple(value.shape)}, not as {bound}"
             return
         outside = ~bound.encloses(value)
+        if not bool(outside.any()):
+            return
+        invalid = self._invalid(place, name)
         if invalid is not None:
             outside &= ~invalid
-        for margin in margins if bool(outside.any()) else []:
-            broadcasts = torch.broadcast_shapes(margin.shape, value.shape) == value.shape if margin.ndim else False
-            outside &= margin >= 0 if broadcasts else torch.zeros_like(outside)
+        # A rule bounds the results of valid operands only.
+        for margin in (margin for _, of_validity, _, margin in violated if of_validity):
+            outside &= margin >= 0 if _fits(margin, value) else torch.zeros_like(outside)
         if bool(outside.any()):
             low, high = (end.expand(value.shape)[outside] for end in (bound.lower, bound.upper))
-            yield f"{where}: {name} = {_few(value[outside])} outside [{_few(low)}, {_few(high)}]"
+            yield f"{place.where}: {name} = {_few(value[outside])} outside [{_few(low)}; {_few(high)}]"
 
-    def _violated(self, op: Operation) -> list[tuple[Constraint, bool, bool, torch.Tensor]]:
+    def _violated(self, place: _Place) -> list[tuple[Constraint, bool, bool, torch.Tensor]]:
         """Return the conditions with a negative margin: whether of validity, whether said to hold, the margin."""
-        held = self.verdict.held.get(op.name, ())
+        held = self.verdict.held.get(place.op.name, ())
+        # Finite results have no negative distance to overflow.
+        if all(self.finite[name] for name in place.written):
+            held = tuple(h for h in held if not isinstance(h[0], Finite))
         if not held:
             return []
-        spec = spec_of(op)
-        fields = [None if x is None else self.arrays.get(id(x), x) for x in spec.operands_of(op)]
-        operands = {k: to_torch(v) for k, v in spec.named(fields).items() if isinstance(v, np.ndarray)}
-        for i, name in enumerate(op.output_names):
-            if name in self.values:
-                operands[f"output_{i}" if i else "output"] = to_torch(np.asarray(self.values[name]))
+        operands = {name: x if isinstance(x, torch.Tensor) else self.tensors[x] for name, x in place.operands.items()}
+        operands |= {f"output_{i}" if i else "output": self.tensors[name] for i, name in place.outputs.items()}
         found = []
         for condition, holds, of_validity in held:
-            margin = condition.margin(op, operands)
+            margin = condition.margin(place.op, operands)
             if bool((margin < 0).any()):
                 found.append((condition, of_validity, holds, margin))
         return found
+
+
+def _fits(margin: torch.Tensor, value: torch.Tensor) -> bool:
+    """Tell whether a margin has an element for each one of a value."""
+    pairs = zip(reversed(margin.shape), reversed(value.shape), strict=False)
+    return 0 < margin.ndim <= value.ndim and all(m in (1, n) for m, n in pairs)
 
 
 def _few(x: torch.Tensor) -> str:
@@ -488,15 +519,75 @@ def sweep_case(
         model, arrays = _model(case, case.arrays(seed))
     feeds = {name: _without_nan(x) for name, x in arrays.items()}
     subject = Subject(model)
+    wide = _widened_subject(case, seed)
     tally = Tally()
     for number in range(boxes):
         chosen = recipes(feeds, rng)
         if given:
             chosen = {name: given[i % len(given)] for i, name in enumerate(feeds)}
-        found = faults_in(subject, box(feeds, chosen, rng), samples=samples, rounds=rounds, rng=rng)
+        bounds = box(feeds, chosen, rng)
+        found = faults_in(subject, bounds, samples=samples, rounds=rounds, rng=rng)
+        if wide is not None:
+            found.add(_unrounded_faults(subject, wide, bounds, samples, rng))
         found.faults = [f"{case.id}, seed {seed}, box {number}: {fault}" for fault in found.faults[:2]]
         tally.add(found)
     return tally
+
+
+def _widened_subject(case: OperatorCase, seed: int) -> Subject | None:
+    """Return a case of half precision as ONNX Runtime runs it on the CPU inside a network: in float32.
+
+    It runs neighbouring operators in float32 without rounding what passes between them, even with optimisations off.
+    """
+    arrays = case.arrays(seed)
+    kinds = {x.dtype for x in arrays if x is not None and is_float(x)}
+    # Operators that name the type of their output are others in float32.
+    if kinds != {np.dtype(np.float16)} or {"to", "dtype"} & case.attributes.keys() or case.op_type == "CastLike":
+        return None
+    with np.errstate(all="ignore"):
+        wider = [x.astype(np.float32) if x is not None and x.dtype == np.float16 else x for x in arrays]
+        model, _ = _model(case, wider)
+    try:
+        subject = Subject(model)
+    except Exception:  # ONNX allows the operator in half precision alone
+        return None
+    subject.runtimes = {"onnxruntime-unrounded": subject.runtimes["onnxruntime"]}
+    return subject
+
+
+def _unrounded_faults(subject: Subject, wide: Subject, bounds: Box, samples: int, rng: np.random.Generator) -> Tally:
+    """Check bounds of half precision on results that were not rounded to it, of operands that were not."""
+    try:
+        verdict = subject.analyse(*bounds)
+    except Exception:  # reported already
+        return Tally()
+    limit = float(np.finfo(np.float16).max)
+    trial = copy.copy(wide)
+
+    def run(feeds: Feeds) -> dict[str, Array]:
+        values: dict[str, Array] = wide.runtimes["onnxruntime-unrounded"](feeds)
+        with np.errstate(all="ignore"):
+            return {
+                name: np.where(np.abs(y) > limit, np.copysign(np.inf, y), y).astype(np.float32) if is_float(y) else y
+                for name, y in values.items()
+            }
+
+    widened = {name: None if x is None else _widened(x) for name, x in verdict.bounds.items()}
+    lower, upper = ({k: x.astype(np.float32) if is_float(x) else x for k, x in end.items()} for end in bounds)
+    trial.runtimes = {"onnxruntime-unrounded": run}
+    search = _Run(trial, Verdict(widened, verdict.held), lower, upper, rng)
+    for feeds in points(lower, upper, samples, rng):
+        search.run({k: _within_half(x) if is_float(x) else x for k, x in feeds.items()})
+    return search.tally
+
+
+def _within_half(x: Array) -> Array:
+    limit = float(np.finfo(np.float16).max)
+    return np.where(np.isfinite(x), np.clip(x, -limit, limit), x).astype(x.dtype)
+
+
+def _widened(x: Interval) -> Interval:
+    return Interval(x.lower.float(), x.upper.float(), x.shape) if x.dtype is torch.float16 else x
 
 
 def _without_nan(x: Array) -> Array:

@@ -7,9 +7,9 @@ from collections import Counter
 import numpy as np
 import onnx
 import pytest
-from tests.domain.random_graphs import random_model, sweep_graph
 
 from ranum_falsify.network import find
+from tests.domain.random_graphs import random_model, sweep_graph
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -12,17 +12,20 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from ranum_falsify.domain import Interval
+from ranum_falsify.network import registry, supported
+from ranum_falsify.validity import AtLeast, Constraint
 from tests.domain import boxes
 from tests.domain.boxes import Recipe
 from tests.domain.soundness import check_case, retyped, sweep_case
 from tests.operators.harness import OperatorCase, Spread
 from tests.operators.test_operators import CASES
 
-from ranum_falsify.domain import Interval
-from ranum_falsify.network import registry, supported
-from ranum_falsify.validity import AtLeast, Constraint
-
-BY_ROW = {spec.op_type: [c for c in CASES if (c.op_type, c.domain) == (spec.op_type, spec.domain)] for spec in supported()}
+BY_ROW = {
+    spec.op_type: [case for case in CASES if (case.op_type, case.domain) == (spec.op_type, spec.domain)]
+    for spec in supported()
+}
 RECIPES = st.builds(
     Recipe,
     centre=st.sampled_from(boxes.CENTRES),
