@@ -37,7 +37,7 @@ class BoundsFrame:
         env: Bounds of each input variable.
         outputs: Bounds of the outputs of an application, NaN where its operators are not proved valid.
         valid: For each box, whether a validity goal is proved, `(batch,)`.
-        differences: Tighter bounds of `first - second`, `(batch, elements)`, None where none are known.
+        differences: Bounds of `first - second`, `(batch, elements)`, known as a whole; None where they are not.
     """
 
     def __init__(
@@ -160,15 +160,14 @@ def _aligned(value: Tensor, rank: int) -> Tensor:
 
 @bounds_of.register
 def _elementwise(term: Elementwise, frame: BoundsFrame) -> Bounds:
+    if term.name == "-" and (known := frame.differences(*term.operands)) is not None:
+        low, high = (bound.reshape(-1, *term.shape) for bound in known)
+        return low, high
     operands = [frame.value(operand) for operand in term.operands]
     rank = len(term.shape)
     pairs = [(_aligned(low, rank), _aligned(high, rank)) for low, high in operands]
     if term.name == "*" and _is_same(*term.operands):
         return _even(torch.square, *pairs[0])
-    if term.name == "-" and (known := frame.differences(*term.operands)) is not None:
-        low, high = _RULES["-"](term, *pairs)
-        shape = low.shape
-        return torch.maximum(low, known[0].reshape(shape)), torch.minimum(high, known[1].reshape(shape))
     rule = _RULES.get(term.name)
     if rule is None:
         nothing = torch.full((frame.batch, *term.shape), torch.nan, dtype=torch.float64, device=frame.device)

@@ -23,6 +23,7 @@ class Target:
 
     Attributes:
         goal: Position of the validity goal in the problem.
+        network: Name of the network.
         op: The operator.
         spec: Its row.
         constraint: The condition.
@@ -32,6 +33,7 @@ class Target:
     """
 
     goal: int
+    network: str
     op: Operation
     spec: OperatorSpec
     constraint: Constraint
@@ -64,7 +66,7 @@ def targets_of(position: int, goal: ValidityGoal, graph: Graph | None = None) ->
         for condition in conditions:
             remote = isinstance(condition, Finite) or (condition.needs_infinity and id(op) not in infinite)
             of_gradient = condition not in spec.valid and condition in spec.gradient_valid
-            targets.append(Target(position, op, spec, condition, remote, of_gradient))
+            targets.append(Target(position, goal.call.network, op, spec, condition, remote, of_gradient))
     return targets
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 
 import torch
 from dnnv.nn import Operation
@@ -19,7 +18,7 @@ from ranum_falsify.prove.checked import Checked, check, conditions_of
 from ranum_falsify.prove.induction import applied_in, before
 from ranum_falsify.validity import Constraint
 
-__all__ = ["Applications", "Box", "box_of"]
+__all__ = ["Applications", "Box", "box_of", "in_question"]
 
 Box = Mapping[str, Interval]
 """Bounds of each input variable, by name."""
@@ -28,6 +27,17 @@ Box = Mapping[str, Interval]
 def box_of(variables: Sequence[InputVariable]) -> Box:
     """Return the box that variables range over."""
     return {v.name: Interval.box(v.lower, v.upper) for v in variables}
+
+
+def in_question(goal: ValidityGoal, graph: Graph) -> list[Operation]:
+    """Return the operators that a validity goal asks about, and those that hide such in a subgraph."""
+    wanted = {id(op) for op in operators_of(goal, graph)}
+    return [op for op in graph.nodes if id(op) in wanted or _hides(op, goal)]
+
+
+def _hides(op: Operation, goal: ValidityGoal) -> bool:
+    inner = [value for value in op.__dict__.values() if isinstance(value, Graph)]
+    return any(operators_of(goal, graph) or any(_hides(part, goal) for part in graph.nodes) for graph in inner)
 
 
 class Applications:
@@ -39,6 +49,7 @@ class Applications:
             as constants.
         box: Where the inputs lie.
         given: Bounds of terms, which hold as long as no operator is invalid.
+        closed: Operators whose conditions were proved by other means, by `id` of application and operator.
     """
 
     def __init__(
@@ -54,7 +65,9 @@ class Applications:
         self.box = box
         self.given = BoundsFrame(self._env(), self._outputs_given, self._nothing_is_valid)
         self._analysis_of = analysis_of
+        self.closed: set[tuple[int, int]] = set()
         self._checked: dict[int, Checked] = {}
+        self._before: tuple[int, Mapping[int, Mapping[int, tuple[str, ...]]]] | None = None
         self._tick = tick
 
     def sure(self) -> BoundsFrame:
@@ -92,28 +105,35 @@ class Applications:
 
     # verdicts ---------------------------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def before(self) -> Mapping[int, Mapping[int, tuple[str, ...]]]:
-        """By `id` of the application and of the operator, the open operators before it."""
-        failed = {id(call): self.checked(call).open for call in self.problem.calls}
-        return before(self.problem, self.graphs, failed)
+        """By `id` of the application and of the operator, the first open operators before it."""
+        if self._before is None or self._before[0] != len(self.closed):
+            failed = {id(call): set(self.open(call)) for call in self.problem.calls}
+            self._before = len(self.closed), before(self.problem, self.graphs, failed)
+        return self._before[1]
+
+    def open(self, call: NetworkCall) -> dict[int, tuple[Constraint, ...]]:
+        """Return the open conditions of an application by `id` of the operator, those of derivatives aside."""
+        found = self.checked(call).open
+        return {key: conditions for key, conditions in found.items() if (id(call), key) not in self.closed}
 
     def open_conditions(self, goal: ValidityGoal, op: Operation) -> tuple[Constraint, ...]:
         """Return the conditions of an operator that a validity goal asks for and the bounds do not show."""
         checked = self.checked(goal.call)
-        found = checked.open.get(id(op), ())
+        found = () if (id(goal.call), id(op)) in self.closed else checked.open.get(id(op), ())
         return (*found, *checked.open_gradient.get(id(op), ())) if goal.gradient else found
 
     def is_valid(self, goal: ValidityGoal) -> bool:
         """Tell whether a validity goal holds on the whole box."""
         return not any(
             self.open_conditions(goal, op) or self.before[id(goal.call)][id(op)]
-            for op in operators_of(goal, self.graphs[id(goal.call)])
+            for op in in_question(goal, self.graphs[id(goal.call)])
         )
 
     def is_sound(self, call: NetworkCall) -> bool:
         """Tell whether no operator of an application, or before its arguments, can be invalid."""
-        return not self.checked(call).open and all(
+        return not self.open(call) and all(
             self.is_sound(inner) for argument in call.arguments for inner in applied_in(argument)
         )
 

@@ -1,31 +1,40 @@
-"""From a problem to a proof: one interval analysis of each application over each region."""
+"""From a problem to a proof: interval analysis first, linear bounds and splitting of the inputs for what stays open."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 
 import torch
+from dnnv.nn import Operation
 
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.domain import IntervalAnalysis
+from ranum_falsify.domain.linear_bounds import LinearAnalysis
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.properties.margin_bounds import margin_bounds
-from ranum_falsify.properties.problem import NetworkCall, Problem
-from ranum_falsify.properties.targets import operators_of
-from ranum_falsify.prove.applications import Applications, Box, box_of
+from ranum_falsify.properties.problem import InputVariable, NetworkCall, Problem
+from ranum_falsify.prove.applications import Applications, Box, box_of, in_question
+from ranum_falsify.prove.checked import check
+from ranum_falsify.prove.cutting import cut, is_narrow
+from ranum_falsify.prove.margins import MarginProof
 from ranum_falsify.prove.proof import OperatorProof, Proof
 
 __all__ = ["Prover"]
+
+_WORK_PER_SECOND = 1e9
+"""Multiplications that one core does in a second, about; linear bounds take a third of the time that is left."""
+
+
+class _Late(Exception):
+    """The time for proofs is up."""
 
 
 class Prover:
     """Proves what it can of one problem.
 
-    Args:
-        problem: What must hold.
-        config: How to prove.
-        graphs: What runs for each application, by `id` of the application, where that is not its own graph.
-        tick: Called at every operator; may raise to end the proof.
+    Attributes:
+        proof: What is proved so far.
     """
 
     def __init__(
@@ -35,57 +44,179 @@ class Prover:
         graphs: Mapping[int, Graph] | None = None,
         tick: Callable[[], None] = lambda: None,
     ) -> None:
+        """Prepare.
+
+        Args:
+            problem: What must hold.
+            config: How to prove.
+            graphs: What runs for each application, by `id` of the application, where that is not its own graph.
+            tick: Called at every operator; may raise to end the proof.
+        """
         self.problem = problem
         self.config = config
         self.graphs = {id(call): (graphs or {}).get(id(call), call.graph) for call in problem.calls}
-        self._tick = tick
-        self._analyses: dict[int, IntervalAnalysis] = {}
         self.proof = Proof(runtimes=config.runtimes)
+        self._tick = tick
+        self._deadline: float | None = None
+        self._analyses: dict[tuple[int, bool], IntervalAnalysis] = {}
+        self._regions: list[_Region] = []
 
     def analyse(self) -> Proof:
         """Prove by interval analysis alone, at about the cost of an inference."""
         with torch.no_grad():
-            regions = [self.applications(box_of(variables)) for variables in self.problem.regions]
-            self.proof = Proof(
-                holds=all(self.holds(region) for region in regions),
-                operators=_joined([self.operators(region) for region in regions]),
-                runtimes=self.config.runtimes,
-            )
+            self._regions = [_Region(self, variables) for variables in self.problem.regions]
+            return self._conclude()
+
+    def refine(self, deadline: float, violated: Collection[tuple[int, str]] = ()) -> Proof:
+        """Try harder on what `analyse` left open.
+
+        Args:
+            deadline: When to stop, on the clock of `time.monotonic`.
+            violated: Operators that are known to fail, by position of the validity goal and name of the node.
+        """
+        self._deadline = deadline
+        try:
+            with torch.no_grad():
+                for region in self._regions:
+                    if not region.holds():
+                        region.refine(deadline, violated)
+                        self._conclude()
+        except _Late:
+            pass
+        finally:
+            self._deadline = None
+        return self._conclude()
+
+    def analysis_of(self, call: NetworkCall, *, linear: bool = False) -> IntervalAnalysis:
+        """Return an analysis of an application's graph, with backward linear bounds where they are wanted."""
+        graph = self.graphs[id(call)]
+        key = id(graph), linear
+        if linear:
+            left = max(0.0, (self._deadline or 0.0) - time.monotonic())
+            work = left / 3 * _WORK_PER_SECOND
+            return LinearAnalysis(graph, runtimes=self.config.runtimes, work=work)
+        if key not in self._analyses:
+            self._analyses[key] = IntervalAnalysis(graph, runtimes=self.config.runtimes)
+        return self._analyses[key]
+
+    def tick(self) -> None:
+        """Go on while there is time.
+
+        Raises:
+            _Late: The time for proofs is up.
+        """
+        self._tick()
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            raise _Late
+
+    def _conclude(self) -> Proof:
+        self.proof = Proof(
+            holds=all(region.holds() for region in self._regions),
+            operators=_joined([region.operators() for region in self._regions]),
+            runtimes=self.config.runtimes,
+        )
         return self.proof
 
-    def applications(self, box: Box) -> Applications:
-        """Return what is known of the applications over a box."""
-        return Applications(self.problem, self.graphs, self._analysis_of, box, self._tick)
 
-    def holds(self, region: Applications) -> bool:
-        """Tell whether the property holds on the box of a region."""
-        if self.problem.is_pure_validity:
-            return all(region.is_valid(goal) for goal in self.problem.goals)
-        frame = region.sure()
-        clauses = margin_bounds(self.problem.clause_circuit, frame)[0]
-        if bool((clauses >= 0).all()):
-            return True
-        return bool((margin_bounds(self.problem.penalty_circuit, frame)[1] < 0).any())
+class _Region:
+    """What is proved of one of the problem's boxes."""
 
-    def operators(self, region: Applications) -> dict[tuple[int, str], OperatorProof]:
-        """Return what is known of every operator in question on the box of a region."""
+    def __init__(self, prover: Prover, variables: tuple[InputVariable, ...]) -> None:
+        self._prover = prover
+        self._problem = prover.problem
+        self._box = box_of(variables)
+        self._all_parts_hold = False
+        self._known = self._applications(self._box)
+        self.operators()  # what is open is known before time may be up
+
+    def holds(self) -> bool:
+        """Tell whether the property holds on the box."""
+        return self._all_parts_hold or self._holds_on(self._known)
+
+    def operators(self) -> dict[tuple[int, str], OperatorProof]:
+        """Return what is known of every operator in question."""
         return {
             (number, op.name): OperatorProof(
                 network=goal.call.network,
                 node=op.name,
                 op_type=spec_of(op).op_type,
-                open=region.open_conditions(goal, op),
-                after=region.before[id(goal.call)][id(op)],
+                open=self._known.open_conditions(goal, op),
+                after=self._known.before[id(goal.call)][id(op)],
             )
-            for number, goal in enumerate(self.problem.goals)
-            for op in operators_of(goal, self.graphs[id(goal.call)])
+            for number, goal in enumerate(self._problem.goals)
+            for op in in_question(goal, self._prover.graphs[id(goal.call)])
         }
 
-    def _analysis_of(self, call: NetworkCall) -> IntervalAnalysis:
-        graph = self.graphs[id(call)]
-        if id(graph) not in self._analyses:
-            self._analyses[id(graph)] = IntervalAnalysis(graph, runtimes=self.config.runtimes)
-        return self._analyses[id(graph)]
+    def refine(self, deadline: float, violated: Collection[tuple[int, str]]) -> None:
+        """Try linear bounds on the whole box, then cut it."""
+        linear = {id(call): self._prover.analysis_of(call, linear=True) for call in self._problem.calls}
+        known = Applications(
+            self._problem, self._prover.graphs, lambda call: linear[id(call)], self._box, self._prover.tick
+        )
+        for call in self._problem.calls:
+            known.checked(call)
+        self._known = known
+        if self._holds_on(known):
+            return
+        if self._problem.is_pure_validity:
+            self._close_operators(deadline, violated)
+        else:
+            self._all_parts_hold = self._margins_hold(linear, deadline)
+
+    # properties of outputs ----------------------------------------------------------------------------------------
+
+    def _holds_on(self, known: Applications) -> bool:
+        if self._problem.is_pure_validity:
+            return all(known.is_valid(goal) for goal in self._problem.goals)
+        frame = known.sure()
+        if bool((margin_bounds(self._problem.clause_circuit, frame)[0] >= 0).all()):
+            return True
+        return bool((margin_bounds(self._problem.penalty_circuit, frame)[1] < 0).any())
+
+    def _margins_hold(self, linear: Mapping[int, IntervalAnalysis], deadline: float) -> bool:
+        first = self._problem.calls[0]
+        analysis = linear[id(first)]
+        if isinstance(analysis, LinearAnalysis) and self._known.is_sound(first):
+            valid = {id(goal): self._known.is_valid(goal) for goal in self._problem.goals}
+            proof = MarginProof.of(self._problem, analysis, valid)
+            if proof is not None:
+                return proof.run(deadline).proved
+        if not is_narrow(self._box):
+            return False
+        return cut(self._box, lambda box: self._holds_on(self._applications(box)), deadline=deadline)
+
+    # operators ----------------------------------------------------------------------------------------------------
+
+    def _close_operators(self, deadline: float, violated: Collection[tuple[int, str]]) -> None:
+        """Cut the box for one open operator after the other, in topological order."""
+        if not is_narrow(self._box):
+            return
+        failing = {node for _, node in violated}
+        open_ops = [
+            (call, op)
+            for call in self._problem.calls
+            for op in self._prover.graphs[id(call)].nodes
+            if id(op) in self._known.open(call) and op.name not in failing
+        ]
+        for position, (call, op) in enumerate(open_ops):
+            if failing.intersection(self._known.before[id(call)][id(op)]):
+                continue
+            left = deadline - time.monotonic()
+            share = left / (len(open_ops) - position)
+            if self._is_closed_by_cutting(call, op, time.monotonic() + share):
+                self._known.closed.add((id(call), id(op)))
+
+    def _is_closed_by_cutting(self, call: NetworkCall, op: Operation, deadline: float) -> bool:
+        analysis = self._prover.analysis_of(call)
+
+        def decide(box: Box) -> bool:
+            inputs = self._applications(box).inputs(call)
+            return inputs is not None and not check(analysis, inputs, only={id(op)}, tick=self._prover.tick).open
+
+        return cut(self._box, decide, deadline=deadline)
+
+    def _applications(self, box: Box) -> Applications:
+        return Applications(self._problem, self._prover.graphs, self._prover.analysis_of, box, self._prover.tick)
 
 
 def _joined(regions: list[dict[tuple[int, str], OperatorProof]]) -> dict[tuple[int, str], OperatorProof]:

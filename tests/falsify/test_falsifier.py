@@ -63,7 +63,7 @@ def hard() -> Problem:
 
 def test_timeout_ends_an_endless_search() -> None:
     began = time.monotonic()
-    result = falsify(hard(), SearchConfig(n_starts=-1, timeout=1.5, processors=1))
+    result = falsify(hard(), SearchConfig(n_starts=-1, timeout=1.5, processors=1, prove=None))
     assert time.monotonic() - began < 1.5 + 3.0
     assert (result.verdict, result.interrupted) == ("unknown", "timeout")
     assert result.starts > 100 and result.steps > 0
@@ -72,7 +72,7 @@ def test_timeout_ends_an_endless_search() -> None:
 def test_timeout_ends_a_batch_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_module, "batch_limit", lambda size, device: 1)
     began = time.monotonic()
-    result = falsify(hard(), SearchConfig(n_starts=20_000, timeout=1.0, processors=1))
+    result = falsify(hard(), SearchConfig(n_starts=20_000, timeout=1.0, processors=1, prove=None))
     assert time.monotonic() - began < 1.0 + 3.0
     assert result.interrupted == "timeout"
 

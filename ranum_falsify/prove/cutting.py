@@ -1,0 +1,87 @@
+"""Cutting a box into smaller ones until each is decided: for what no functional decides at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from ranum_falsify.domain import Interval
+
+__all__ = ["cut", "is_narrow"]
+
+Box = Mapping[str, Interval]
+
+_INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+"""Integers that torch computes with."""
+
+_MOST_ELEMENTS = 64
+"""Elements with a width, above which cutting one after the other gets nowhere."""
+
+
+def is_narrow(box: Box) -> bool:
+    """Tell whether a box has so few elements with a width that cutting it may help."""
+    wide = [x for x in box.values() if not x.is_point]
+    known = all(x.is_floating or x.dtype in _INTEGERS for x in wide)
+    return known and 0 < sum(int((x.full()[0] != x.full()[1]).sum()) for x in wide) <= _MOST_ELEMENTS
+
+
+def cut(box: Box, decide: Callable[[Box], bool], *, deadline: float) -> bool:
+    """Tell whether every part of a box is decided.
+
+    Args:
+        box: What to cut.
+        decide: Tells whether something holds on a box.
+        deadline: When to stop, on the clock of `time.monotonic`.
+    """
+    whole = {name: _Part(*(bound.clone() for bound in x.full())) for name, x in box.items()}
+    widths = {name: part.width for name, part in whole.items()}
+    waiting = [whole]
+    while waiting:
+        if time.monotonic() >= deadline:
+            return False
+        part = waiting.pop()
+        if decide({name: Interval(side.low, side.high, tuple(side.low.shape)) for name, side in part.items()}):
+            continue
+        halves = list(_halves(part, widths))
+        if not halves:
+            return False
+        waiting += halves
+    return True
+
+
+class _Part:
+    """Bounds of one variable."""
+
+    def __init__(self, low: Tensor, high: Tensor) -> None:
+        self.low, self.high = low, high
+
+    @property
+    def width(self) -> Tensor:
+        return self.high.double() - self.low.double()
+
+
+def _halves(part: Mapping[str, _Part], widths: Mapping[str, Tensor]) -> Iterator[dict[str, _Part]]:
+    """Yield both halves along the element that was cut least; none where no element can be cut."""
+    shares = {name: (side.width / widths[name]).nan_to_num(0.0).reshape(-1) for name, side in part.items()}
+    name = max(shares, key=lambda key: float(shares[key].max()) if shares[key].numel() else 0.0)
+    if not shares[name].numel() or float(shares[name].max()) <= 0:
+        return
+    element = int(shares[name].argmax())
+    side = part[name]
+    low, high = side.low.reshape(-1)[element], side.high.reshape(-1)[element]
+    floating = side.low.is_floating_point()
+    middle = low / 2 + high / 2 if floating else low + (high - low) // 2
+    if floating and not bool((low < middle) & (middle < high)):
+        return
+    above = middle if floating else middle + 1
+    yield {**part, name: _Part(side.low, _with(side.high, element, middle))}
+    yield {**part, name: _Part(_with(side.low, element, above), side.high)}
+
+
+def _with(x: Tensor, element: int, value: Tensor) -> Tensor:
+    changed = x.clone()
+    changed.reshape(-1)[element] = value
+    return changed

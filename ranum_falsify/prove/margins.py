@@ -1,0 +1,186 @@
+"""Clauses of a property by branch and bound: their margins are bounded on ever smaller boxes of the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.domain.linear_bounds import LinearAnalysis, LinearBounds
+from ranum_falsify.domain.splitting import SplitResult, split_and_bound
+from ranum_falsify.properties.bounds import Bounds, BoundsFrame
+from ranum_falsify.properties.circuit import Circuit
+from ranum_falsify.properties.leaves import ComparisonLeaf
+from ranum_falsify.properties.linear import LinearForm, linear_form
+from ranum_falsify.properties.margin_bounds import margin_bounds
+from ranum_falsify.properties.problem import NetworkCall, Problem, ValidityGoal
+from ranum_falsify.properties.terms import Choice, Output, Term, Variable
+
+__all__ = ["MarginProof"]
+
+_MOST_ROWS = 4096
+"""Rows of all functionals together, above which branch and bound would not get far."""
+
+_UNIT = 2.0**-52
+
+
+class MarginProof:
+    """Decides a problem whose clauses speak of the outputs of one application to its variables.
+
+    Args:
+        problem: The problem.
+        analysis: The analysis of the application's graph, run over the box.
+        valid: Whether each validity goal is proved there.
+    """
+
+    def __init__(self, problem: Problem, analysis: LinearAnalysis, valid: Mapping[int, bool]) -> None:
+        self._problem = problem
+        self._analysis = analysis
+        self._valid = valid
+        circuits = [problem.clause_circuit, problem.penalty_circuit]
+        differences = list(_differences(circuits))
+        forms = [(first, second, form) for first, second, form in differences if form is not None]
+        alone = {id(term): term for term in _bases(circuits)}
+        self._bases = list((alone | {id(base): base for _, _, form in forms for base in form.bases}).values())
+        self._alone = list(alone.values())
+        self._plain: dict[int, slice] = {}
+        self._known: dict[tuple[int, int], slice] = {}
+        self._rows, self._offset, self._error = self._stacked(forms)
+
+    @classmethod
+    def of(cls, problem: Problem, analysis: LinearAnalysis, valid: Mapping[int, bool]) -> MarginProof | None:
+        """Return the proof of a problem of the right form; None for any other."""
+        (call, *more) = problem.calls
+        names = {v.name for v in problem.inputs}
+        own = set(call.variables)
+        if more or None in own or own != names or len(call.variables) != len(own):
+            return None
+        if set(analysis.graph.input_names) != set(call.graph.input_names):
+            return None
+        proof = cls(problem, analysis, valid)
+        return proof if 0 < len(proof._rows) <= _MOST_ROWS else None
+
+    def run(self, deadline: float) -> SplitResult:
+        """Cut the box until every part of it is decided or time is up."""
+        ops = [self._operation(base) for base in self._bases]
+        return split_and_bound(self._analysis, ops, self._rows, self._decide, deadline=deadline)
+
+    # rows ---------------------------------------------------------------------------------------------------------
+
+    def _stacked(self, forms: Sequence[tuple[Term, Term, LinearForm]]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the functionals, elements that stand alone first and differences after, their offsets and errors."""
+        starts = np.cumsum([0, *(base.size for base in self._bases)]).tolist()
+        columns = {id(base): slice(start, start + base.size) for base, start in zip(self._bases, starts, strict=False)}
+        width, count = starts[-1], sum(base.size for base in self._alone)
+        # The bases that stand alone are the first.
+        self._plain = {id(base): columns[id(base)] for base in self._alone}
+        rows, offsets, errors = [np.eye(count, width)], [np.zeros(count)], [np.zeros(count)]
+        size = np.concatenate([np.zeros(0), *(self._magnitude(base) for base in self._bases)])
+        for first, second, form in forms:
+            matrix = np.zeros((len(form.offset), width))
+            for base, part in zip(form.bases, form.matrices, strict=True):
+                matrix[:, columns[id(base)]] = part
+            self._known[id(first), id(second)] = slice(count, count + len(matrix))
+            count += len(matrix)
+            rows.append(matrix)
+            offsets.append(form.offset)
+            # The property is evaluated in float64, step by step.
+            with np.errstate(invalid="ignore", over="ignore"):
+                sizes = np.abs(matrix) @ size + np.abs(form.offset)
+            errors.append((form.terms + 8) * _UNIT * sizes)
+        return tuple(torch.from_numpy(np.concatenate(parts)) for parts in (rows, offsets, errors))  # type: ignore[return-value]
+
+    def _magnitude(self, base: Term) -> np.ndarray:
+        bounds = self._analysis.bounds_of(self._operation(base))
+        assert bounds is not None
+        low, high = bounds.full()
+        return np.asarray(torch.maximum(low.double().abs(), high.double().abs()).reshape(-1))
+
+    def _operation(self, base: Term) -> Operation:
+        graph = self._analysis.graph
+        if isinstance(base, Output):
+            return graph.output_operations[base.index]
+        (call,) = self._problem.calls
+        position = call.variables.index(base.variable_name)
+        return next(op for op in graph.inputs if op.name == call.graph.input_names[position])
+
+    # decisions ----------------------------------------------------------------------------------------------------
+
+    def _decide(self, bounds: LinearBounds) -> Tensor:
+        """Tell of each box whether it holds no counterexample."""
+        low = bounds.lower + self._offset - self._error
+        high = bounds.upper + self._offset + self._error
+        # Functionals without a bound are NaN after the subtraction of infinities.
+        low, high = low.nan_to_num(-torch.inf, torch.inf, -torch.inf), high.nan_to_num(torch.inf, torch.inf, -torch.inf)
+        frame = _Boxes(self._problem, self._plain, self._known, self._valid, low, high)
+        holds = (margin_bounds(self._problem.clause_circuit, frame)[0] >= 0).all(1)
+        return holds | (margin_bounds(self._problem.penalty_circuit, frame)[1] < 0).any(1)
+
+
+class _Boxes(BoundsFrame):
+    """Bounds of terms on a batch of boxes, from bounds of functionals."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        plain: Mapping[int, slice],
+        known: Mapping[tuple[int, int], slice],
+        valid: Mapping[int, bool],
+        low: Tensor,
+        high: Tensor,
+    ) -> None:
+        self._elements, self._low, self._high = plain, low, high
+
+        def differences(first: Term, second: Term) -> Bounds | None:
+            rows = known.get((id(first), id(second)))
+            return None if rows is None else (low[:, rows], high[:, rows])
+
+        def outputs(call: NetworkCall) -> Sequence[Bounds]:
+            raise AssertionError("outputs are looked up by their terms")
+
+        def goals(goal: ValidityGoal) -> Tensor:
+            return torch.full((len(low),), valid[id(goal)])
+
+        super().__init__({"": (low, high)}, outputs, goals, differences)
+
+    def value(self, term: Term) -> Bounds:
+        """Return the bounds of a term; of outputs and variables, those of their functionals."""
+        rows = self._elements.get(id(term))
+        if rows is None:
+            return super().value(term)
+        low, high = (bound[:, rows].reshape(-1, *term.shape) for bound in (self._low, self._high))
+        return low, high
+
+
+def _differences(circuits: Sequence[Circuit]) -> Iterator[tuple[Term, Term, LinearForm | None]]:
+    """Yield the pairs of terms whose difference decides a leaf, with its linear form."""
+    for circuit in circuits:
+        for leaf in circuit.leaves:
+            if isinstance(leaf, ComparisonLeaf):
+                difference = leaf.difference if leaf.arg is None else leaf.arg.lead
+                if difference is not None:
+                    first, second = difference.operands
+                    yield first, second, linear_form(difference)
+
+
+def _bases(circuits: Sequence[Circuit]) -> Iterator[Term]:
+    """Yield the outputs and variables that leaves without a linear form read."""
+    pending: list[Term] = []
+    for circuit in circuits:
+        for leaf in circuit.leaves:
+            if not isinstance(leaf, ComparisonLeaf):
+                continue
+            difference = leaf.difference if leaf.arg is None else leaf.arg.lead
+            if difference is None or linear_form(difference) is None:
+                pending += [leaf.left, leaf.right]
+    while pending:
+        term = pending.pop()
+        if isinstance(term, Output | Variable):
+            yield term
+            continue
+        pending += term.operands
+        if isinstance(term, Choice):
+            yield from _bases([term.condition])
