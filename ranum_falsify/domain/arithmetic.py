@@ -30,23 +30,27 @@ __all__ = [
     "fitting",
     "greatest_of",
     "least_of",
+    "least_positive",
     "multiplied",
     "negated",
     "reciprocal",
     "remainder",
     "sign",
+    "squared",
     "subtracted",
 ]
 
 _HALF = (torch.float16, torch.bfloat16)
 
-_LEAST_POSITIVE = {torch.float64: 5e-324}
-"""The smallest positive number that a divisor may be, by dtype; for types of 16 bits that of float32."""
-
 _SAFE_BITS = 62
 """64-bit integers are bounded exactly while results stay below this power of 2, which float64 can tell."""
 
 Pair = tuple[Tensor, Tensor]
+
+
+def least_positive(dtype: torch.dtype) -> float:
+    """Return the smallest positive number that a tensor may hold; for types of 16 bits that of float32."""
+    return 2.0**-1074 if dtype is torch.float64 else 2.0**-149
 
 
 def ends(x: Interval) -> Pair:
@@ -120,6 +124,15 @@ def multiplied(site: Site, a: Interval, b: Interval) -> Interval:
     return replace(_result(low, high, a, result_shape(a, b)), nan=bool(zero_times.any()))
 
 
+def squared(x: Interval) -> Interval:
+    """Bound x * x with both factors the same number."""
+    low, high = ends(x)
+    size, others = low.abs(), high.abs()
+    least_size = torch.where(x.contains(0), 0.0, torch.minimum(size, others))
+    size = torch.maximum(size, others)
+    return _result(least_size * least_size, size * size, x, x.shape)
+
+
 def _unbounded(x: Interval) -> Tensor:
     return x.lower.isinf() | x.upper.isinf()
 
@@ -171,7 +184,7 @@ def divided(site: Site, a: Interval, b: Interval) -> Interval:
 
 def _off_zero(b: Interval) -> tuple[tuple[Interval, Tensor | None], ...]:
     """Return the positive and the negative part of a divisor, and where it has each; where it is 0, it has both."""
-    smallest = max(b.gap, _LEAST_POSITIVE.get(b.dtype, 2.0**-149))
+    smallest = max(b.gap, least_positive(b.dtype))
     low, high = ends(b)
     nothing = (low == 0) & (high == 0)
     positive = Interval(low.clamp(min=smallest), high.clamp(min=smallest), b.shape)
@@ -188,7 +201,7 @@ def _hull(parts: Sequence[tuple[Tensor, Tensor, Tensor | None]]) -> Pair:
 @infinity_aware
 def reciprocal(site: Site, x: Interval) -> Interval:
     """Bound 1 / x without 0; kernels approximate it."""
-    smallest = _LEAST_POSITIVE.get(x.dtype, 2.0**-149)
+    smallest = least_positive(x.dtype)
     parts = _off_zero(Interval(*x.doubles(), x.shape, gap=max(x.gap, smallest)))
     low, high = _hull([(1 / part.upper, 1 / part.lower, has) for part, has in parts])
     return outward(low, high, x.dtype, x.shape, site.envelope("Reciprocal"))

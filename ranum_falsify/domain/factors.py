@@ -13,8 +13,9 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels import Envelope
 from ranum_falsify.domain.rounding import outward
+from ranum_falsify.domain.sections import accumulation
 from ranum_falsify.domain.site import IntervalRule, Site
-from ranum_falsify.domain.sums import Sums, accumulator, growth, kept, multiplicity, whole
+from ranum_falsify.domain.sums import Sums, growth, kept, multiplicity, whole
 
 __all__ = ["product", "running_product"]
 
@@ -77,7 +78,7 @@ def _stepwise(
     counts in full.
     """
     small, large = parts
-    limits = torch.finfo(accumulator(x.dtype))
+    limits = torch.finfo(accumulation(x.dtype))
     sinks = small <= math.log(limits.tiny) + error
     reach = (large + math.log(limits.tiny)).exp() * (1 + error)
     low, high = (

@@ -17,16 +17,16 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.domain.arithmetic import added, ends, fitting
+from ranum_falsify.domain.arithmetic import added, ends, fitting, least_positive
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.kernels import Envelope
 from ranum_falsify.domain.rounding import outward, tiny, unit
 from ranum_falsify.domain.rules import infinity_aware, result_shape
+from ranum_falsify.domain.sections import accumulation
 from ranum_falsify.domain.site import IntervalRule, Site
 
 __all__ = [
     "Sums",
-    "accumulator",
     "along",
     "euclidean",
     "growth",
@@ -55,17 +55,12 @@ Bound = Callable[[Site, Interval, list[int]], Interval]
 """`bound(site, x, dims)`: bounds of a reduction along at least one dimension, with the dimensions kept."""
 
 
-def accumulator(dtype: torch.dtype) -> torch.dtype:
-    """Return the type in which kernels add numbers of a type up."""
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
-
-
 def growth(terms: int, dtype: torch.dtype) -> float:
     """Return the relative error of n rounded operations in a row, in the accumulator of a floating dtype.
 
     That is n u / (1 - n u), or (1 + u)^n - 1 where n u is not small.
     """
-    share = terms * unit(accumulator(dtype))
+    share = terms * unit(accumulation(dtype))
     return share / (1 - share) if share < 0.5 else math.expm1(min(share, 700.0))
 
 
@@ -196,7 +191,7 @@ def _overflows(x: Interval, size: Tensor, error: float) -> bool:
     """Tell whether part of a sum of finite numbers may overflow."""
     if x.may_be_infinite or not size.numel():
         return False
-    limit = torch.finfo(accumulator(x.dtype)).max
+    limit = torch.finfo(accumulation(x.dtype)).max
     return bool((size * (1 + error) > limit).any())
 
 
@@ -277,7 +272,7 @@ def _square_sums(x: Interval, dims: Sequence[int]) -> Sums:
     error = growth(terms, x.dtype) + growth(terms, torch.float64)
     flushes = 2 * terms * tiny(x.dtype)
     high = high * (1 + error) + flushes
-    over = not x.may_be_infinite and bool((high > torch.finfo(accumulator(x.dtype)).max).any())
+    over = not x.may_be_infinite and bool((high > torch.finfo(accumulation(x.dtype)).max).any())
     return Sums(low=(low * (1 - error) - flushes).clamp(min=0), high=high, size=high, overflows=over)
 
 
@@ -305,8 +300,7 @@ def log_of_sum(site: Site, x: Interval, dims: list[int]) -> Interval:
     if not x.is_floating:
         low, high = (part.clamp(min=1).log() for part in (found.low, found.high))
         return whole(found, low, high, x.dtype, shape)
-    smallest = 2.0**-1074 if x.dtype is torch.float64 else 2.0**-149
-    low, high = (part.clamp(min=smallest).log() for part in (found.low, found.high))
+    low, high = (part.clamp(min=least_positive(x.dtype)).log() for part in (found.low, found.high))
     y = outward(low, high, x.dtype, shape, site.envelope("Log"))
     # The logarithm of 0 is infinite.
     return replace(y, nan=found.nan, overflows=found.overflows or bool((found.low <= 0).any()))

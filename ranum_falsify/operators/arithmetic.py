@@ -12,11 +12,9 @@ from torch import Tensor
 from ranum_falsify.domain import curves
 from ranum_falsify.domain.arithmetic import (
     absolute,
-    added,
     divided,
     greatest_of,
     least_of,
-    multiplied,
     negated,
     reciprocal,
     remainder,
@@ -27,13 +25,56 @@ from ranum_falsify.domain.linear_forms import Affine, Quotient
 from ranum_falsify.domain.sums import mean_of_operands, sum_of_operands
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import elementwise, variadic, widened
+from ranum_falsify.operators.fused import accumulated
+from ranum_falsify.operators.patterns import (
+    difference_to_extreme,
+    difference_to_itself,
+    difference_to_mean,
+    logarithm_of_share,
+    product_with_itself,
+    refined,
+    variance_by_moments,
+)
+from ranum_falsify.operators.quotients import (
+    over_norm,
+    over_reciprocal,
+    product_or_quotient,
+    quotient_by_itself,
+    share_of_sum,
+    standard_score,
+)
+from ranum_falsify.operators.self_gated import complement, cube, gelu_by_parts, mish_by_parts, swish_by_parts
 from ranum_falsify.validity import Condition, NonZero, Operands
 
 __all__ = ["Abs", "Max", "Mean", "Min", "Mod", "Neg", "Reciprocal", "Sum"]
 
-operator(torch=elementwise(widened(torch.add)), interval=added, linear=Affine())(Add)
-operator(torch=elementwise(widened(torch.sub)), interval=subtracted, linear=Affine())(Sub)
-operator(torch=elementwise(widened(torch.mul)), interval=multiplied, linear=Affine(factors=("a", "b")))(Mul)
+operator(torch=elementwise(widened(torch.add)), interval=accumulated, linear=Affine())(Add)
+operator(
+    torch=elementwise(widened(torch.sub)),
+    interval=refined(
+        subtracted,
+        difference_to_itself,
+        difference_to_extreme,
+        difference_to_mean,
+        variance_by_moments,
+        logarithm_of_share,
+    ),
+    linear=Affine(),
+)(Sub)
+operator(
+    torch=elementwise(widened(torch.mul)),
+    interval=refined(
+        product_or_quotient,
+        product_with_itself,
+        cube,
+        complement,
+        swish_by_parts,
+        mish_by_parts,
+        gelu_by_parts,
+        over_reciprocal(standard_score, over_norm, share_of_sum),
+    ),
+    linear=Affine(factors=("a", "b")),
+)(Mul)
 operator(torch=elementwise(widened(torch.sign)), interval=sign, overflow=False)(Sign)
 
 
@@ -59,7 +100,7 @@ def _zero_divisor(op: Operation, operands: Operands) -> Tensor:
 
 operator(
     torch=elementwise(widened(_divide)),
-    interval=divided,
+    interval=refined(divided, quotient_by_itself, standard_score, over_norm, share_of_sum),
     valid=[
         Condition(
             _NONZERO.describe(),

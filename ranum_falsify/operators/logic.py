@@ -9,10 +9,10 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.logic import bitwise_and, bitwise_not, bitwise_or, bitwise_xor, logical, negated, shifted
 from ranum_falsify.domain.movement import chosen
-from ranum_falsify.domain.rules import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import elementwise, widened
+from ranum_falsify.operators.guards import guarded
 
 __all__ = ["And", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Not", "Or", "Where", "Xor"]
 
@@ -41,7 +41,7 @@ def _where_bounds(site: Site, condition: Interval, a: Interval, b: Interval) -> 
     return chosen(condition, a, b)
 
 
-@operator(torch=elementwise(torch.where), interval=infinity_aware(_where_bounds), overflow=False)
+@operator(torch=elementwise(torch.where), interval=guarded(_where_bounds), overflow=False)
 class Where(Operation):
     """https://onnx.ai/onnx/operators/onnx__Where.html."""
 

@@ -13,7 +13,9 @@ from torch import Tensor
 from ranum_falsify.domain.extremes import extreme, position, top
 from ranum_falsify.domain.factors import product, running_product
 from ranum_falsify.domain.linear_forms import Affine, summation
+from ranum_falsify.domain.site import IntervalRule
 from ranum_falsify.domain.sums import (
+    Bound,
     along,
     euclidean,
     log_of_sum,
@@ -26,7 +28,13 @@ from ranum_falsify.domain.sums import (
     total_of_sizes,
 )
 from ranum_falsify.network.registry import TorchFunction, operator
-from ranum_falsify.operators.functions import ints
+from ranum_falsify.operators.matching import reduced_dims
+from ranum_falsify.operators.patterns import (
+    mean_of_squared_differences,
+    refined,
+    sum_of_exponentials,
+    sum_of_shares,
+)
 from ranum_falsify.validity import Bounds, Condition, GreaterThan, Operands
 
 __all__ = [
@@ -51,14 +59,6 @@ Reduction = Callable[[Tensor, list[int], bool], Tensor]
 """`fn(x, dims, keepdim)` with at least one dimension, in ascending order and not negative."""
 
 
-def _dims(op: Operation, rank: int, axes: np.ndarray | None) -> list[int]:
-    """Return the axes that a node reduces; none where it leaves its operand's shape alone."""
-    given = ints(axes)
-    if given:
-        return sorted({axis % rank for axis in given}) if rank else []
-    return [] if op.noop_with_empty_axes else list(range(rank))
-
-
 def _reduced(reduction: Reduction, *, of_one: Callable[[Tensor], Tensor] | None = None) -> TorchFunction:
     """Return the row function of a reduction.
 
@@ -68,12 +68,16 @@ def _reduced(reduction: Reduction, *, of_one: Callable[[Tensor], Tensor] | None 
     """
 
     def evaluate(op: Operation, x: Tensor, axes: np.ndarray | None) -> Tensor:
-        dims = _dims(op, x.ndim, axes)
+        dims = reduced_dims(op, x.ndim, axes)
         if dims:
             return reduction(x, dims, bool(op.keepdims)).to(x.dtype)
         return x if of_one is None else of_one(x).to(x.dtype)
 
     return evaluate
+
+
+def _bounded(bound: Bound, *, of_one: bool = True) -> IntervalRule:
+    return along(bound, reduced_dims, of_one=of_one)
 
 
 def _floating(x: Tensor) -> Tensor:
@@ -148,7 +152,7 @@ _MIN = _extreme(torch.amin, of_none=math.inf)
 
 def _log_sum_margin(op: Operation, operands: Operands) -> Tensor:
     x, axes = operands["data"], operands.get("axes")
-    dims = _dims(op, x.ndim, None if axes is None else np.asarray(axes))
+    dims = reduced_dims(op, x.ndim, None if axes is None else np.asarray(axes))
     total = _sum(_floating(x), dims, bool(op.keepdims)) if dims else _floating(x)
     return torch.where(total <= 0, total - torch.finfo(total.dtype).tiny, total)
 
@@ -157,48 +161,54 @@ def _log_sum_holds(op: Operation, operands: Bounds) -> bool:
     x = operands["data"]
     if isinstance(op.axes, Operation):
         return False
-    dims = _dims(op, len(x.shape), op.axes)
+    dims = reduced_dims(op, len(x.shape), op.axes)
     summed = sum_of(x, dims) if dims else x
     return not summed.nan and bool((summed.lower > 0).all())
 
 
 @operator(
-    torch=_reduced(_sum), interval=along(total, _dims, of_one=False), static=("axes",), linear=Affine(terms=summation)
+    torch=_reduced(_sum),
+    interval=refined(_bounded(total, of_one=False), sum_of_exponentials, sum_of_shares, mean_of_squared_differences),
+    static=("axes",),
+    linear=Affine(terms=summation),
 )
 class ReduceSum(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceSum.html."""
 
 
 @operator(
-    torch=_reduced(_mean), interval=along(mean, _dims, of_one=False), static=("axes",), linear=Affine(terms=summation)
+    torch=_reduced(_mean),
+    interval=refined(_bounded(mean, of_one=False), mean_of_squared_differences),
+    static=("axes",),
+    linear=Affine(terms=summation),
 )
 class ReduceMean(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceMean.html."""
 
 
-@operator(torch=_reduced(_product), interval=along(product, _dims, of_one=False), static=("axes",))
+@operator(torch=_reduced(_product), interval=_bounded(product, of_one=False), static=("axes",))
 class ReduceProd(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceProd.html."""
 
 
-@operator(torch=_reduced(_MAX), interval=along(extreme(_MAX), _dims, of_one=False), static=("axes",), overflow=False)
+@operator(torch=_reduced(_MAX), interval=_bounded(extreme(_MAX), of_one=False), static=("axes",), overflow=False)
 class ReduceMax(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceMax.html."""
 
 
-@operator(torch=_reduced(_MIN), interval=along(extreme(_MIN), _dims, of_one=False), static=("axes",), overflow=False)
+@operator(torch=_reduced(_MIN), interval=_bounded(extreme(_MIN), of_one=False), static=("axes",), overflow=False)
 class ReduceMin(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceMin.html."""
 
 
-@operator(torch=_reduced(_l1, of_one=torch.abs), interval=along(total_of_sizes, _dims), static=("axes",))
+@operator(torch=_reduced(_l1, of_one=torch.abs), interval=_bounded(total_of_sizes), static=("axes",))
 class ReduceL1(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceL1.html."""
 
 
 @operator(
     torch=_reduced(_l2, of_one=torch.abs),
-    interval=along(euclidean, _dims),
+    interval=_bounded(euclidean),
     gradient_valid=[GreaterThan("output", 0.0, reason="derivative of the Euclidean norm at zero")],
     static=("axes",),
 )
@@ -206,14 +216,14 @@ class ReduceL2(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceL2.html."""
 
 
-@operator(torch=_reduced(_sum_square, of_one=torch.square), interval=along(sum_of_squares, _dims), static=("axes",))
+@operator(torch=_reduced(_sum_square, of_one=torch.square), interval=_bounded(sum_of_squares), static=("axes",))
 class ReduceSumSquare(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceSumSquare.html."""
 
 
 @operator(
     torch=_reduced(_log_sum, of_one=torch.log),
-    interval=along(log_of_sum, _dims),
+    interval=_bounded(log_of_sum),
     valid=[
         Condition(
             "the sum of data is positive",
@@ -231,7 +241,7 @@ class ReduceLogSum(Operation):
 
 @operator(
     torch=_reduced(_log_sum_exp),
-    interval=along(log_of_sum_of_exponentials, _dims, of_one=False),
+    interval=_bounded(log_of_sum_of_exponentials, of_one=False),
     static=("axes",),
     overflow=False,
 )

@@ -1,0 +1,72 @@
+"""Sums that runtimes fuse with what stands before them, so that they round otherwise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from dnnv.nn import Operation
+
+from ranum_falsify.domain.arithmetic import added
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.rounding import outward, unit
+from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.sums import growth
+from ranum_falsify.operators.matching import Field, fields_of, is_a, pairs
+
+__all__ = ["accumulated"]
+
+
+@infinity_aware
+def accumulated(site: Site, a: Interval, b: Interval) -> Interval:
+    """Bound a + b, also where ONNX Runtime adds b into the sum of products that a is, or regroups three summands."""
+    if not a.is_floating:
+        return added(site, a, b)
+    (first, second), _ = pairs(site.op)
+    wide = _widened(site, b, first), _widened(site, a, second)
+    y = added(site, wide[1], wide[0])
+    regrouped = next((op for op in (is_a(first, "Add"), is_a(second, "Add")) if op is not None), None)
+    if regrouped is None or len(y.shape) < 2 or y.may_be_infinite:
+        return y
+    return _regrouped(site, y, regrouped, a, b)
+
+
+def _widened(site: Site, x: Interval, beside: Field) -> Interval:
+    """Return bounds of a summand with the error that it takes part in, inside the sum that stands beside it."""
+    op = is_a(beside, "MatMul", "Gemm", "Conv", "ConvTranspose")
+    terms = 0 if op is None else _terms(site, op)
+    if not terms or not x.size or x.may_be_infinite:
+        return x
+    error = growth(terms, x.dtype)
+    low = x.lower - error * x.lower.abs()
+    return replace(x, lower=low, upper=x.upper + error * x.upper.abs(), gap=0.0)
+
+
+def _terms(site: Site, op: Operation) -> int:
+    """Return how many products are added up in an element of the result, at most; 0 where it is not known."""
+    known = site.known(fields_of(op)[1])
+    if known is None or not known.shape:
+        return 0
+    if is_a(op, "Conv"):
+        return math.prod(known.shape[1:])
+    if is_a(op, "ConvTranspose"):
+        return math.prod(known.shape) // max(known.shape[1], 1)
+    if is_a(op, "Gemm"):
+        return known.shape[1] if op.transb else known.shape[0]
+    return known.shape[-2] if len(known.shape) > 1 else known.shape[0]
+
+
+def _regrouped(site: Site, y: Interval, inner: Operation, a: Interval, b: Interval) -> Interval:
+    """Return bounds of a sum of three that a fused normalisation may add up in another order."""
+    if not any(x is not None and x.is_point and len(x.shape) == 1 for x in map(site.known, fields_of(inner))):
+        return y
+    size = sum(max(map(abs, x.extremes)) for x in map(site.known, fields_of(inner)) if x is not None and x.size)
+    size += max(max(map(abs, x.extremes)) for x in (a, b) if x.size)
+    if not size < math.inf:
+        return y
+    error = 6 * unit(y.dtype) * size
+    low, high = y.doubles()
+    low, high = torch.where(low >= 0, (low - error).clamp(min=0), low - error), high + error
+    return outward(low, torch.where(y.upper <= 0, high.clamp(max=0), high), y.dtype, y.shape)

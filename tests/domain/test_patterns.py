@@ -1,0 +1,270 @@
+"""Networks that are safe for a reason that lies in several nodes are proved; their unsafe twins stay open."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from tests.domain.soundness import Subject, Verdict, faults_in
+from tests.network.building import parse
+
+TINY = "<float tiny = {1e-5}, float one = {1}, float two = {2}, float zero = {0}, float half = {0.5}, int64[1] last = {1}>"
+
+
+@dataclass(frozen=True)
+class Twins:
+    """Two bodies over `x`, of shape (2, 6), that differ in what makes one of them safe."""
+
+    name: str
+    safe: str
+    unsafe: str
+    low: float = -4.0
+    high: float = 4.0
+    more: str = ""
+
+
+PAIRS = [
+    Twins("x * x", "q = Mul(x, x) t = Add(q, tiny) y = Log(t)", "q = Mul(x, x) y = Log(q)"),
+    Twins(
+        "x * x and another",
+        "q = Mul(x, x) y = Sqrt(q)",
+        "w = Neg(x) q = Mul(x, w) y = Sqrt(q)",
+    ),
+    Twins("x ^ 2", "q = Pow(x, two) t = Add(q, one) y = Reciprocal(t)", "q = Pow(x, two) t = Sub(q, one) y = Reciprocal(t)"),
+    Twins("x - x", "d = Sub(x, x) y = Sqrt(d)", "e = Add(x, zero) r = Sub(e, tiny) d = Sub(r, x) y = Sqrt(d)"),
+    Twins("x / x", "q = Div(x, x) y = Log(q)", "q = Div(x, x) y = Log(q)", low=0.0) if False else Twins(
+        "x / x", "p = Exp(x) q = Div(p, p) y = Acos(q)", "p = Exp(x) r = Add(p, one) q = Div(r, p) y = Acos(q)"
+    ),
+    Twins("x + x", "a = Abs(x) s = Add(a, a) y = Sqrt(s)", "s = Add(x, x) y = Sqrt(s)"),
+    Twins(
+        "x - max",
+        "m = ReduceMax<axes = [1]>(x) d = Sub(x, m) y = Exp(d)",
+        "m = ReduceMin<axes = [1]>(x) d = Sub(x, m) y = Exp(d)",
+        low=-1e4,
+        high=1e4,
+    ),
+    Twins(
+        "max - x",
+        "m = ReduceMax<axes = [1]>(x) d = Sub(m, x) y = Sqrt(d)",
+        "m = ReduceMax<axes = [1]>(x) d = Sub(x, m) y = Sqrt(d)",
+    ),
+    Twins(
+        "x - min",
+        "m = ReduceMin<axes = [1]>(x) d = Sub(x, m) y = Sqrt(d)",
+        "m = ReduceMin<axes = [0]>(x) d = Sub(m, x) y = Sqrt(d)",
+    ),
+    Twins(
+        "softmax by hand",
+        "m = ReduceMax<axes = [1]>(x) d = Sub(x, m) e = Exp(d) s = ReduceSum(e, last) y = Div(e, s)",
+        "e = Exp(x) s = ReduceSum(e, last) y = Div(e, s)",
+        low=-200,
+        high=80,
+    ),
+    Twins(
+        "log-sum-exp by hand",
+        "m = ReduceMax<axes = [1]>(x) d = Sub(x, m) e = Exp(d) s = ReduceSum(e, last) l = Log(s) y = Add(l, m)",
+        "m = ReduceMax<axes = [1]>(x) h = Sub(m, one) d = Sub(x, m) e = Exp(d) s = ReduceSum(e, last) "
+        "t = Sub(s, one) y = Log(t)",
+        low=-300,
+        high=300,
+    ),
+    Twins(
+        "log-softmax by hand",
+        "m = ReduceMax<axes = [1]>(x) d = Sub(x, m) e = Exp(d) s = ReduceSum(e, last) l = Log(s) p = Sub(d, l) n = Neg(p) y = Sqrt(n)",
+        "e = Exp(x) s = ReduceSum(e, last) l = Log(s) p = Sub(x, l) y = Sqrt(p)",
+    ),
+    Twins(
+        "share of exponentials",
+        "e = Exp(x) s = ReduceSum(e, last) p = Div(e, s) y = Acos(p)",
+        "e = Exp(x) s = ReduceSum(e, last) r = Add(e, one) p = Div(r, s) y = Acos(p)",
+    ),
+    Twins(
+        "softmax sums to 1",
+        "p = Softmax<axis = 1>(x) s = ReduceSum(p, last) t = Sub(two, s) y = Log(t)",
+        "p = Softmax<axis = 1>(x) s = ReduceSum(p, last) t = Sub(one, s) y = Log(t)",
+    ),
+    Twins(
+        "x - mean",
+        "m = ReduceMean<axes = [1]>(x) d = Sub(x, m) s = Mul(d, tenth) y = Acos(s)",
+        "m = ReduceMean<axes = [1]>(x) d = Sub(x, m) s = Mul(d, tenth) t = Add(s, half) y = Acos(t)",
+        low=95.0,
+        high=106.0,
+        more="float tenth = {0.1}",
+    ),
+    Twins(
+        "variance",
+        "m = ReduceMean<axes = [1]>(x) d = Sub(x, m) q = Mul(d, d) v = ReduceMean<axes = [1]>(q) s = Add(v, tiny) r = Sqrt(s) y = Div(d, r)",
+        "m = ReduceMean<axes = [1]>(x) d = Sub(x, m) q = Mul(d, d) v = ReduceMean<axes = [1]>(q) r = Sqrt(v) y = Div(d, r)",
+        low=-1e3,
+        high=1e3,
+    ),
+    Twins(
+        "variance is bounded",
+        "m = ReduceMean<axes = [1]>(x) d = Sub(x, m) q = Pow(d, two) v = ReduceMean<axes = [1]>(q) s = Sub(limit, v) y = Log(s)",
+        "q = Pow(x, two) v = ReduceMean<axes = [1]>(q) s = Sub(limit, v) y = Log(s)",
+        low=10.0,
+        high=14.0,
+        more="float limit = {4.001}",
+    ),
+    Twins(
+        "variance of moments cancels",
+        "m = ReduceMean<axes = [1]>(x) n = Mul(m, m) q = Mul(x, x) e = ReduceMean<axes = [1]>(q) v = Sub(e, n) s = Add(v, one) y = Sqrt(s)",
+        "m = ReduceMean<axes = [1]>(x) n = Mul(m, m) q = Mul(x, x) e = ReduceMean<axes = [1]>(q) v = Sub(e, n) y = Sqrt(v)",
+        low=90.0,
+        high=100.0,
+    ),
+    Twins(
+        "standard score",
+        "m = ReduceMean<axes = [1]>(x) d = Sub(x, m) q = Mul(d, d) v = ReduceMean<axes = [1]>(q) s = Add(v, tiny) r = Sqrt(s) z = Div(d, r) t = Add(z, three) y = Log(t)",
+        "m = ReduceMean<axes = [1]>(x) d = Sub(x, m) q = Mul(d, d) v = ReduceMean<axes = [1]>(q) s = Add(v, tiny) r = Sqrt(s) z = Div(d, r) t = Add(z, two) y = Log(t)",
+        more="float three = {3}",
+    ),
+    Twins(
+        "x / norm",
+        "q = Mul(x, x) s = ReduceSum(q, last) t = Add(s, tiny) r = Sqrt(t) u = Div(x, r) v = Mul(u, half) y = Acos(v)",
+        "q = Mul(x, x) s = ReduceSum(q, last) t = Add(s, tiny) r = Sqrt(t) u = Div(x, r) v = Mul(u, two) y = Acos(v)",
+    ),
+    Twins(
+        "x / max(norm, epsilon)",
+        "n = ReduceL2<axes = [1]>(x) r = Max(n, tiny) u = Div(x, r) v = Mul(u, half) y = Acos(v)",
+        "n = ReduceL2<axes = [1]>(x) r = Max(n, tiny) u = Div(x, r) v = Add(u, half) y = Acos(v)",
+    ),
+    Twins(
+        "root mean square",
+        "q = Mul(x, x) s = ReduceMean<axes = [1]>(q) t = Add(s, tiny) r = Sqrt(t) i = Reciprocal(r) u = Mul(x, i) v = Add(u, three) y = Log(v)",
+        "q = Mul(x, x) s = ReduceMean<axes = [1]>(q) t = Add(s, tiny) r = Sqrt(t) i = Reciprocal(r) u = Mul(x, i) v = Add(u, one) y = Log(v)",
+        more="float three = {3}",
+    ),
+    Twins(
+        "x * sigmoid(x)",
+        "g = Sigmoid(x) w = Mul(x, g) t = Add(w, third) y = Log(t)",
+        "g = Sigmoid(x) w = Mul(x, g) t = Add(w, quarter) y = Log(t)",
+        low=-9,
+        high=9,
+        more="float third = {0.3}, float quarter = {0.25}",
+    ),
+    Twins(
+        "x * sigmoid(c x)",
+        "c = Mul(x, two) g = Sigmoid(c) w = Mul(g, x) t = Add(w, third) y = Log(t)",
+        "c = Mul(x, two) g = Sigmoid(c) w = Mul(g, x) t = Add(w, less) y = Log(t)",
+        low=-9,
+        high=9,
+        more="float third = {0.2}, float less = {0.13}",
+    ),
+    Twins(
+        "Gelu by erf",
+        "a = Div(x, root) e = Erf(a) f = Add(e, one) g = Mul(x, f) h = Mul(g, half) t = Add(h, fifth) y = Log(t)",
+        "a = Div(x, root) e = Erf(a) f = Add(e, one) g = Mul(x, f) t = Add(g, fifth) y = Log(t)",
+        more="float root = {1.4142135}, float fifth = {0.2}",
+    ),
+    Twins(
+        "Gelu by erf, factors first",
+        "k = Mul(half, x) a = Mul(x, root) e = Erf(a) f = Add(one, e) g = Mul(f, k) t = Add(g, fifth) y = Log(t)",
+        "k = Mul(half, x) a = Mul(x, root) e = Erf(a) f = Add(half, e) g = Mul(f, k) t = Add(g, fifth) y = Log(t)",
+        more="float root = {0.70710677}, float fifth = {0.2}",
+    ),
+    Twins(
+        "Gelu by tanh",
+        "q = Pow(x, cube) c = Mul(q, small) s = Add(x, c) a = Mul(s, root) e = Tanh(a) f = Add(e, one) "
+        "k = Mul(x, half) g = Mul(k, f) t = Add(g, fifth) y = Log(t)",
+        "q = Pow(x, cube) c = Mul(q, small) s = Add(x, c) a = Mul(s, root) e = Tanh(a) f = Add(e, one) "
+        "k = Mul(x, half) g = Mul(k, f) t = Add(g, less) y = Log(t)",
+        more="float root = {0.7978845608}, float fifth = {0.2}, float cube = {3}, float small = {0.044715}, float less = {0.16}",
+    ),
+    Twins(
+        "Mish by parts",
+        "s = Softplus(x) e = Tanh(s) g = Mul(x, e) t = Add(g, third) y = Log(t)",
+        "s = Softplus(x) e = Tanh(s) g = Mul(x, e) t = Add(g, less) y = Log(t)",
+        more="float third = {0.32}, float less = {0.3}",
+    ),
+    Twins(
+        "x (1 - x)",
+        "r = Sub(one, x) p = Mul(x, r) t = Sub(third, p) y = Log(t)",
+        "r = Sub(one, x) p = Mul(x, r) t = Sub(fifth, p) y = Log(t)",
+        low=0,
+        high=1,
+        more="float third = {0.26}, float fifth = {0.2}",
+    ),
+    Twins("1 + e^x", "e = Exp(x) s = Add(one, e) l = Log(s) y = Sqrt(l)", "e = Exp(x) s = Sub(e, one) y = Log(s)", low=-80),
+    Twins("sqrt(x x + e)", "q = Mul(x, x) s = Add(q, tiny) r = Sqrt(s) y = Div(x, r)", "q = Mul(x, x) r = Sqrt(q) y = Div(x, r)"),
+    Twins("max(x, e)", "m = Max(x, tiny) y = Log(m)", "m = Max(x, zero) y = Log(m)"),
+    Twins("clip(x, e)", "m = Clip(x, tiny) y = Log(m)", "m = Clip(x, zero) y = Log(m)"),
+    Twins("|x| + e", "a = Abs(x) s = Add(a, tiny) y = Div(x, s)", "a = Abs(x) s = Sub(a, tiny) y = Div(x, s)"),
+    Twins("relu(x) + e", "a = Relu(x) s = Add(a, tiny) y = Log(s)", "a = Relu(x) y = Log(a)"),
+    # tests of what a branch reads
+    Twins(
+        "where x > 0",
+        "c = Greater(x, zero) w = Where(c, x, one) y = Log(w)",
+        "c = GreaterOrEqual(x, zero) w = Where(c, x, one) y = Log(w)",
+    ),
+    Twins(
+        "where x > 0, f(x)",
+        "c = Greater(x, zero) f = Add(x, tiny) w = Where(c, f, one) y = Log(w)",
+        "c = Greater(x, zero) f = Sub(x, tiny) w = Where(c, f, one) y = Log(w)",
+    ),
+    Twins(
+        "where not x <= 0",
+        "c = LessOrEqual(x, zero) n = Not(c) w = Where(n, x, one) y = Log(w)",
+        "c = LessOrEqual(x, zero) w = Where(c, x, one) y = Log(w)",
+    ),
+    Twins(
+        "where x > 0, of another element",
+        "c = Greater(x, zero) w = Where(c, x, one) y = Log(w)",
+        "c = Greater(x, zero) f = ReduceMin<axes = [1]>(x) w = Where(c, f, one) y = Log(w)",
+    ),
+    Twins(
+        "where |x| > e",
+        "a = Abs(x) c = Greater(a, tiny) w = Where(c, x, tiny) y = Reciprocal(w)",
+        "a = Abs(x) c = Less(a, tiny) w = Where(c, x, tiny) y = Reciprocal(w)",
+    ),
+    Twins(
+        "where |x| > e, moved",
+        "a = Abs(x) c = Greater(a, tiny) w = Where(c, x, one) t = Transpose(w) n = Neg(t) y = Div(one, n)",
+        "a = Abs(x) c = Greater(a, zero) w = Where(c, x, one) t = Transpose(w) s = Add(t, one) y = Div(one, s)",
+    ),
+    Twins(
+        "where both",
+        "c = Greater(x, tiny) d = Less(x, one) b = And(c, d) w = Where(b, x, half) l = Log(w) n = Neg(l) y = Sqrt(n)",
+        "c = Greater(x, tiny) d = Less(x, one) b = Or(c, d) w = Where(b, x, half) y = Log(w)",
+    ),
+    Twins(
+        "where x > y",
+        "z = Transpose<perm = [0, 1]>(x) c = Greater(x, half) w = Where(c, z, one) v = Where(c, x, one) y = Log(v)",
+        "z = Transpose<perm = [0, 1]>(x) c = Greater(half, x) v = Where(c, x, one) y = Log(v)",
+    ),
+    Twins(
+        "where n == 0, a float",
+        "i = Cast<to = 7>(x) z = Cast<to = 7>(zero) o = Cast<to = 7>(one) c = Equal(i, z) w = Where(c, o, i) y = Div(o, w)",
+        "c = Equal(x, zero) w = Where(c, one, x) y = Div(one, w)",
+    ),
+    Twins(
+        "where n == 0, a remainder",
+        "i = Cast<to = 7>(x) z = Cast<to = 7>(zero) o = Cast<to = 7>(one) c = Equal(i, z) w = Where(c, o, i) y = Mod(o, w)",
+        "i = Cast<to = 7>(x) z = Cast<to = 7>(zero) o = Cast<to = 7>(one) c = Equal(i, o) w = Where(c, o, i) y = Mod(o, w)",
+    ),
+]
+
+
+def analysed(twins: Twins, body: str) -> tuple[Subject, dict[str, np.ndarray], dict[str, np.ndarray], Verdict]:
+    constants = TINY if not twins.more else f"{TINY[:-1]}, {twins.more}>"
+    kind = "int64" if "<to = 7>" in body else "float"
+    shape = "6,2" if "Transpose(" in body else "2,1" if "keep" in body else None
+    model = parse(f"g (float[2,6] x) => ({kind}[{shape or 'a,b'}] y) {constants} {{ {body} }}")
+    subject = Subject(model)
+    low, high = ({"x": np.full((2, 6), end, np.float32)} for end in (twins.low, twins.high))
+    return subject, low, high, subject.analyse(low, high)
+
+
+@pytest.mark.parametrize("twins", PAIRS, ids=[twins.name for twins in PAIRS])
+def test_safe_twin_is_proved(twins: Twins) -> None:
+    subject, low, high, verdict = analysed(twins, twins.safe)
+    assert {op.name for op in subject.graph.nodes if not verdict.proves(op.name)} == set()
+    tally = faults_in(subject, (low, high), samples=4, rounds=1, rng=np.random.default_rng(0))
+    assert not tally.faults, "\n".join(tally.faults)
+
+
+@pytest.mark.parametrize("twins", PAIRS, ids=[twins.name for twins in PAIRS])
+def test_unsafe_twin_stays_open(twins: Twins) -> None:
+    subject, low, high, verdict = analysed(twins, twins.unsafe)
+    assert any(not verdict.proves(op.name) for op in subject.graph.nodes)
+    tally = faults_in(subject, (low, high), samples=4, rounds=1, rng=np.random.default_rng(0))
+    assert not tally.faults, "\n".join(tally.faults)
