@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measure how far the kernels of ONNX Runtime and PyTorch stray, and print the table of `domain/kernel_table.py`.
+"""Measure how far the kernels of ONNX Runtime and PyTorch stray, and write the table `domain/kernel_table.py`.
 
     scripts/measure_kernels.py --jobs 2              # every float32 value of the critical ranges, each 61st elsewhere
     scripts/measure_kernels.py --every 1             # every float32 value
-    scripts/measure_kernels.py --only Tanh --inner 997 --every 997
+    scripts/measure_kernels.py --only Tanh --inner 997 --every 997 --write ranum_falsify/domain/kernel_table.py
 
 float16 and bfloat16 are swept entirely, float64 is sampled and compared with mpmath.  Vector bodies, the tails that
 are left when a tensor's size is no multiple of the vector width, and operands that are not contiguous are all run.
@@ -32,10 +32,10 @@ from kernellib.runners import Run, runners
 from kernellib.table import text_of
 from torch import Tensor
 
-CHUNK = 1 << 17
+CHUNK = 1 << 16
 TAILS = 100
-OTHER_WAYS = 64
-PRECISE_SAMPLES = 4000
+OTHER_WAYS = 128
+PRECISE_SAMPLES = 20000
 RANGE_SAMPLES = 1 << 20
 
 _ALL: tuple[Function | RowFunction, ...] = (*FUNCTIONS, *ROW_FUNCTIONS)
@@ -82,11 +82,14 @@ def half_values(function: Function, dtype: torch.dtype) -> Tensor:
 
 
 def float64_values(function: Function, count: int, rng: np.random.Generator) -> Tensor:
-    """Return random values within a function's domain: most of moderate size, some near 1, some far out."""
+    """Return random values within a function's domain: most of moderate size, some near 1, near multiples of pi / 2, or far out."""
     exponents = np.where(rng.random(count) < 0.9, rng.uniform(-40, 10, count), rng.uniform(-1000, 60, count))
     x = np.exp2(exponents) * rng.choice((-1.0, 1.0), count)
-    near = rng.random(count) < 0.1
+    near, by_poles = (rng.random(count) < 0.1 for _ in range(2))
     x[near] = 1 + x[near] * 2.0**-20
+    # Zeros and poles of circular functions are where errors of their arguments' reduction show.
+    quarters = rng.integers(-200, 200, count) * (math.pi / 2)
+    x[by_poles] = (quarters * (1 + rng.uniform(-1, 1, count) * 10.0 ** rng.uniform(-16, -3, count)))[by_poles]
     low, high = function.domain
     return torch.from_numpy(np.concatenate([x[(x >= low) & (x <= high)], [1.0]]))
 
@@ -150,11 +153,13 @@ def main() -> int:
     share = Share(inner=options.inner, every=options.every)
     chosen = [i for i, f in enumerate(_ALL) if not options.only or f.key in options.only]
     records: Records = {}
+    swept: dict[str, str] = {}
+    text = ""
     with ProcessPoolExecutor(options.jobs) as pool:
         for index, part, seconds in pool.map(partial(_timed, share=share), chosen):
-            exponent = getattr(_ALL[index], "exponent", None)
-            name = _ALL[index].key if exponent is None else f"{_ALL[index].key} {exponent:.3g}"
-            print(f"{name}: {seconds:.0f} s", file=sys.stderr, flush=True)
+            function = _ALL[index]
+            print(f"{function.key}: {seconds:.0f} s", file=sys.stderr, flush=True)
+            swept[function.key] = _swept(function, share)
             for key, record in part.items():
                 if record.invalid:
                     print(f"  {key}: NaN or infinite at {record.invalid[:5]}", file=sys.stderr)
@@ -162,12 +167,22 @@ def main() -> int:
                     records[key].merge(record)
                 else:
                     records[key] = record
-    text = text_of(records, f"inner {share.inner}, every {share.every}")
-    if options.write:
-        options.write.write_text(text)
-    else:
+            text = text_of(records, swept)
+            if options.write:
+                options.write.write_text(text)
+    if not options.write:
         print(text)
     return 0
+
+
+def _swept(function: Function | RowFunction, share: Share) -> str:
+    if isinstance(function, RowFunction):
+        return "rows of random numbers, up to 4096 long"
+    if share.inner == share.every:
+        return f"one in {share.inner}" if share.inner > 1 else "all"
+    low, high = function.critical
+    part = "all" if share.inner == 1 else f"one in {share.inner}"
+    return f"{part} of magnitude {low:.3g} to {high:.3g}, one in {share.every} of the others"
 
 
 def _timed(index: int, *, share: Share) -> tuple[int, Records, float]:

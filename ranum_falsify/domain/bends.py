@@ -202,21 +202,36 @@ def shrink(site: Site, x: Interval) -> Interval:
     """Bound x + bias below -lambd, x - bias above lambd, and 0 between."""
     bias, lambd = float(site.op.bias), float(site.op.lambd)
     low, high = x.doubles()
-    near = _rounded(x.dtype, 0).relative * abs(lambd) if x.is_floating else 0.0
+    # ONNX Runtime computes in float32, whatever the type.
+    error = 0.0 if x.dtype is torch.float32 else 2 * unit(torch.float32)
+    near = max(error, _slope_error(x.dtype).relative if x.is_floating else 0.0) * abs(lambd)
     pieces = (
         (low < -lambd + near, low, high.clamp(max=-lambd + near), bias),
-        ((high > lambd - near) & (high >= -lambd - near), low.clamp(min=max(lambd, -lambd) - near), high, -bias),
+        ((high > lambd - near) & (high >= -lambd - near), low.clamp(min=abs(lambd) - near), high, -bias),
     )
     least, greatest = torch.full_like(low, math.inf), torch.full_like(high, -math.inf)
     for has, begin, end, shift in pieces:
-        least = torch.where(has, torch.minimum(least, begin + shift), least)
-        greatest = torch.where(has, torch.maximum(greatest, end + shift), greatest)
+        begin, end = (_shifted(bound, shift, way * error) for bound, way in ((begin, -1.0), (end, 1.0)))
+        least = torch.where(has, torch.minimum(least, begin), least)
+        greatest = torch.where(has, torch.maximum(greatest, end), greatest)
     flat = (high >= -abs(lambd) - near) & (low <= abs(lambd) + near)
     least = torch.where(flat, least.clamp(max=0), least)
     greatest = torch.where(flat, greatest.clamp(min=0), greatest)
     if not x.is_floating:
         return _integers(least, greatest, x.dtype, x.shape)
-    return outward(least, greatest, x.dtype, x.shape, _slope_error(x.dtype))
+    limit = torch.finfo(torch.float32).max
+    return outward(
+        torch.where(least < -limit, -math.inf, least.clamp(max=limit)),
+        torch.where(greatest > limit, math.inf, greatest.clamp(min=-limit)),
+        x.dtype,
+        x.shape,
+        _slope_error(x.dtype),
+    )
+
+
+def _shifted(bound: Tensor, shift: float, error: float) -> Tensor:
+    """Return a sum less or more its relative error and that of its terms."""
+    return torch.where(bound.isinf(), bound, bound + shift + error * (bound.abs() + abs(shift)))
 
 
 @infinity_aware

@@ -20,6 +20,10 @@ _DOUBLE_ULPS = 4
 """How far, in units in the last place, float64 functions of torch may err; their documentation says 1."""
 
 
+_DENORMAL_ULPS = 4
+"""How far, in units in the last place, kernels may err where their results are denormal."""
+
+
 def unit(dtype: torch.dtype) -> float:
     """Return the unit roundoff u of a floating dtype: half the distance from 1 to the next larger number."""
     return float(torch.finfo(dtype).eps) / 2
@@ -79,12 +83,14 @@ def _strayed(values: Tensor, envelope: Envelope, direction: float, dtype: torch.
     relative = envelope.relative + own
     if dtype is torch.float64:
         relative += 2 * own
+    limits = torch.finfo(dtype)
+    # Below the smallest normal number the distance between numbers does not shrink any more.
+    absolute = envelope.absolute + (_DENORMAL_ULPS * limits.tiny * limits.eps if envelope.relative else 0.0)
     # An infinite value strays nowhere; infinity minus infinity would be NaN.
-    error = torch.where(values.isinf(), 0.0, values.abs() * relative + envelope.absolute)
-    moved = torch.where(values == 0, values + direction * envelope.absolute, values + direction * error)
-    if envelope.absolute and envelope.keeps_sign:
-        moved = torch.where(values >= 0, moved.clamp(min=0), moved)
-        moved = torch.where(values <= 0, moved.clamp(max=0), moved)
+    moved = values + direction * torch.where(values.isinf(), 0.0, values.abs() * relative + absolute)
+    if absolute and envelope.keeps_sign:
+        crossing = values >= 0 if direction < 0 else values <= 0
+        moved = torch.where(crossing, moved.clamp(min=0) if direction < 0 else moved.clamp(max=0), moved)
     return moved.clamp(envelope.lowest, envelope.highest)
 
 

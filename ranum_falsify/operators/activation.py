@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import Elu, LeakyRelu, Relu, Sigmoid
@@ -27,7 +29,7 @@ from ranum_falsify.domain.functions import MISH_TURN, mish, sigmoid, softplus, s
 from ranum_falsify.domain.rules import exactly, monotone, piecewise
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import constant_scalar, elementwise, parametrised, widened
-from ranum_falsify.validity import NotInfinite
+from ranum_falsify.validity import Bounds, Condition, NotInfinite, Operands
 
 __all__ = [
     "Celu",
@@ -94,7 +96,29 @@ def _hard_sigmoid(x: Tensor, alpha: float, beta: float) -> Tensor:
     return torch.clamp(alpha * x + beta, 0.0, 1.0)
 
 
-@operator(torch=parametrised(_hard_sigmoid, "alpha", "beta"), interval=hard_sigmoid, overflow=False)
+def _infinite_times_zero(op: Operation, operands: Operands) -> Tensor:
+    margin = NotInfinite("x", "").margin(op, operands)
+    return margin if op.alpha == 0 else torch.full_like(margin, math.inf)
+
+
+def _no_infinite_times_zero(op: Operation, bounds: Bounds) -> bool:
+    return op.alpha != 0 or not bounds["x"].may_be_infinite
+
+
+@operator(
+    torch=parametrised(_hard_sigmoid, "alpha", "beta"),
+    interval=hard_sigmoid,
+    valid=[
+        Condition(
+            "x is finite where alpha = 0",
+            "infinity times zero",
+            _infinite_times_zero,
+            needs_infinity=True,
+            holds_of=_no_infinite_times_zero,
+        )
+    ],
+    overflow=False,
+)
 class HardSigmoid(Operation):
     """https://onnx.ai/onnx/operators/onnx__HardSigmoid.html."""
 
@@ -159,10 +183,24 @@ class Mish(Operation):
     """https://onnx.ai/onnx/operators/onnx__Mish.html."""
 
 
+def _swish_margin(op: Operation, operands: Operands) -> Tensor:
+    x = operands["x"]
+    constraint = NotInfinite("x", "", only_negative=op.alpha != 0)
+    return constraint.margin(op, {"x": -x if op.alpha < 0 else x})
+
+
+def _swish_holds(op: Operation, bounds: Bounds) -> bool:
+    x = bounds["x"]
+    below, above = bool((x.lower == -math.inf).any()), bool((x.upper == math.inf).any())
+    return not (below and op.alpha >= 0) and not (above and op.alpha <= 0)
+
+
 @operator(
     torch=parametrised(lambda x, alpha: x * torch.sigmoid(alpha * x), "alpha"),
     interval=swish,
-    valid=[_ABOVE_MINUS_INFINITY],
+    valid=[
+        Condition("alpha x > -inf", "infinity times zero", _swish_margin, needs_infinity=True, holds_of=_swish_holds)
+    ],
     overflow=False,
 )
 class Swish(Operation):

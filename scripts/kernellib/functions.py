@@ -42,7 +42,7 @@ class Function:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     exponent: float | None = None
     domain: tuple[float, float] = (-math.inf, math.inf)
-    critical: tuple[float, float] = (2.0**-32, 2.0**8)
+    critical: tuple[float, float] = (2.0**-26, 2.0**8)
     infimum: float = -math.inf
     supremum: float = math.inf
 

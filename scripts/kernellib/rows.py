@@ -56,7 +56,7 @@ ROW_FUNCTIONS = (
 def measure_rows(function: RowFunction) -> dict[tuple[str, torch.dtype, str], Record]:
     """Measure a function on rows of a length up to 4096, in every element type and runtime."""
     torch.set_num_threads(1)
-    found = {}
+    found: dict[tuple[str, torch.dtype, str], Record] = {}
     single = Function(key=function.key, reference=torch.abs, precise=abs)
     for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
         rng = np.random.default_rng(0)

@@ -8,7 +8,7 @@ import onnxruntime
 import torch
 
 from kernellib.record import Record
-from ranum_falsify.domain.kernels import Envelope
+from ranum_falsify.domain.kernel_table import MEASURED, SWEPT, VERSIONS
 
 __all__ = ["SAFETY", "text_of"]
 
@@ -17,7 +17,8 @@ SAFETY = {torch.float32: 1.5, torch.float16: 1.25, torch.bfloat16: 1.25, torch.f
 
 _HEAD = '''"""Errors of kernels, as `scripts/measure_kernels.py` measured and printed them; not to be edited by hand.
 
-{swept}
+float16 and bfloat16 were swept entirely, float64 was sampled.  Errors are rounded up, after multiplication by
+{safety}.
 """
 
 from __future__ import annotations
@@ -25,37 +26,54 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 
-__all__ = ["MEASURED", "VERSIONS"]
+__all__ = ["MEASURED", "SWEPT", "VERSIONS", "Row"]
 
 VERSIONS: Mapping[str, str] = {versions}
 """Libraries that were measured."""
 
 Row = tuple[float, float, float, float, bool]
+"""relative, absolute, lowest, highest, keeps_sign: see `kernels.Envelope`."""
 
-MEASURED: Mapping[str, Mapping[str, Mapping[str, Row]]] = {{
+SWEPT: Mapping[str, str] = {{
+'''
+_MIDDLE = '''}
+"""Which float32 values were run."""
+
+MEASURED: Mapping[str, Mapping[str, Mapping[str, Row]]] = {
+'''
+_TAIL = '''}
+"""By function, element type and runtime."""
 '''
 
 
-def text_of(records: Mapping[tuple[str, torch.dtype, str], Record], swept: str) -> str:
-    """Return the module's text.
+def text_of(records: Mapping[tuple[str, torch.dtype, str], Record], swept: Mapping[str, str]) -> str:
+    """Return the module's text: what was measured now, and of the same versions what was measured before.
 
     Args:
         records: What was measured, by function, element type and runtime.
-        swept: Which values were run, for the docstring.
+        swept: Which float32 values were run, by function.
     """
     versions = {"onnxruntime": onnxruntime.__version__, "torch": torch.__version__.split("+")[0]}
-    lines = [_HEAD.format(swept=swept, versions=str(versions).replace("'", '"'))]
-    for function in dict.fromkeys(key[0] for key in records):
-        lines.append(f'    "{function}": {{\n')
-        for dtype in SAFETY:
-            row = {r: rec.envelope(SAFETY[dtype]) for (f, d, r), rec in records.items() if (f, d) == (function, dtype)}
-            if row:
-                lines.append(f'        "{str(dtype).removeprefix("torch.")}": {{\n')
-                lines += [f'            "{runtime}": {_row(e)},\n' for runtime, e in row.items()]
-                lines.append("        },\n")
+    rows: dict[str, dict[str, dict[str, tuple[object, ...]]]] = {}
+    for (function, dtype, runtime), record in records.items():
+        e = record.envelope(SAFETY[dtype])
+        row = (e.relative, e.absolute, float(e.lowest), float(e.highest), e.keeps_sign)
+        rows.setdefault(function, {}).setdefault(_name(dtype), {})[runtime] = row
+    before = MEASURED if versions == VERSIONS else {}
+    names = [*before, *(name for name in rows if name not in before)]
+    safety = ", ".join(f"{factor} in {_name(dtype)}" for dtype, factor in SAFETY.items())
+    lines = [_HEAD.format(versions=str(versions).replace("'", '"'), safety=safety)]
+    lines += [f'    "{name}": "{swept.get(name, SWEPT.get(name, ""))}",\n' for name in names]
+    lines.append(_MIDDLE)
+    for name in names:
+        lines.append(f'    "{name}": {{\n')
+        for dtype_name, by_runtime in rows.get(name, before.get(name, {})).items():
+            lines.append(f'        "{dtype_name}": {{\n')
+            lines += [f'            "{runtime}": {row!r},\n' for runtime, row in by_runtime.items()]
+            lines.append("        },\n")
         lines.append("    },\n")
-    return "".join([*lines, "}\n", '"""relative, absolute, lowest, highest, keeps_sign: see `kernels.Envelope`."""\n'])
+    return "".join([*lines, _TAIL])
 
 
-def _row(e: Envelope) -> str:
-    return f"({e.relative!r}, {e.absolute!r}, {e.lowest!r}, {e.highest!r}, {e.keeps_sign})"
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
