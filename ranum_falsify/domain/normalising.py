@@ -20,6 +20,7 @@ from ranum_falsify.domain.statistics import (
     by_root_mean_square,
     cancellation,
     moments,
+    squares_overflow,
     standardised,
 )
 
@@ -187,6 +188,8 @@ def _statistics(rows: Sections, epsilon: float, x: Interval) -> tuple[Interval, 
     least = torch.where(root > 4 * known.drift, root - 2 * known.drift, math.sqrt(epsilon))
     most = ((known.greatest_deviation + 1.25 * known.drift).square() + epsilon).sqrt()
     error = sum_error(rows.size, x.dtype, _STEPS)
+    if squares_overflow(rows):
+        most = torch.full_like(most, math.inf)
     inverse = outward(rows.restored((1 - error) / most).clamp(min=0), rows.restored((1 + error) / least), wide, kept)
     return mean, inverse
 
@@ -269,6 +272,8 @@ def trained_batch_normalisation(
     known, wide = moments(rows), mean.dtype
     seen_mean = known.least_mean - known.drift, known.greatest_mean + known.drift
     seen_variance = _variance(known, sum_error(rows.size, x.dtype, _STEPS))
+    if squares_overflow(rows):
+        seen_variance = torch.zeros_like(known.drift), torch.full_like(known.drift, math.inf)
     kept = float(site.op.momentum)
     updated = (
         _mixed(mean, tuple(end.reshape(-1) for end in seen_mean), kept, wide),
@@ -287,9 +292,11 @@ def _mixed(old: Interval, new: Sequence[Tensor], kept: float, dtype: torch.dtype
     """Return the bounds of old * kept + new * (1 - kept)."""
     parts = []
     for (low, high), share in ((old.doubles(), kept), ((new[0], new[1]), 1 - kept)):
-        parts.append((low * share, high * share) if share >= 0 else (high * share, low * share))
+        ends = (low * share, high * share) if share >= 0 else (high * share, low * share)
+        parts.append((ends[0].nan_to_num(nan=0.0), ends[1].nan_to_num(nan=0.0)))
     error = 8 * unit(dtype) * sum(_size(part) for part in parts)
     low, high = parts[0][0] + parts[1][0] - error, parts[0][1] + parts[1][1] + error
+    low, high = low.nan_to_num(nan=-math.inf, neginf=-math.inf), high.nan_to_num(nan=math.inf, posinf=math.inf)
     return outward(low, high, dtype, old.shape)
 
 

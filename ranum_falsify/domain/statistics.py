@@ -22,7 +22,15 @@ from torch import Tensor
 from ranum_falsify.domain.rounding import gamma, tiny
 from ranum_falsify.domain.sections import Sections, accumulation, sum_error
 
-__all__ = ["Moments", "Standardised", "by_root_mean_square", "cancellation", "moments", "standardised"]
+__all__ = [
+    "Moments",
+    "Standardised",
+    "by_root_mean_square",
+    "cancellation",
+    "moments",
+    "squares_overflow",
+    "standardised",
+]
 
 _STEPS = 24
 """Roundings of a mean besides those of its sum, and of what kernels add to the mean before they take it off."""
@@ -117,9 +125,10 @@ def standardised(rows: Sections, epsilon: float, *, cancels: bool = False, added
     low = -limit(_quotient(-least, fewest, most, rows.size, epsilon), -least, root, epsilon, known, rows)
     low, high = low - low.abs() * relative, high + high.abs() * relative
     low, high = low.nan_to_num(nan=-math.inf, neginf=-math.inf), high.nan_to_num(nan=math.inf, posinf=math.inf)
-    if _squares_overflow(rows):  # an infinite deviation makes everything 0
-        low, high = low.clamp(max=0), high.clamp(min=0)
-    return Standardised(lower=low, upper=high, nan=bool((high == math.inf).any() or (low == -math.inf).any()))
+    nan = bool((high == math.inf).any() or (low == -math.inf).any())
+    if squares_overflow(rows):  # an infinite deviation makes everything 0, or NaN where two of them meet
+        low, high, nan = low.clamp(max=0), high.clamp(min=0), True
+    return Standardised(lower=low, upper=high, nan=nan)
 
 
 def by_root_mean_square(rows: Sections, epsilon: float, share: float = 1.0) -> Standardised:
@@ -144,7 +153,7 @@ def by_root_mean_square(rows: Sections, epsilon: float, share: float = 1.0) -> S
     upper, lower = high(rows.upper), -high(-rows.lower)
     upper = (upper + upper.abs() * relative).nan_to_num(nan=math.inf, posinf=math.inf)
     lower = (lower - lower.abs() * relative).nan_to_num(nan=-math.inf, neginf=-math.inf)
-    if _squares_overflow(rows):
+    if squares_overflow(rows):
         lower, upper = lower.clamp(max=0), upper.clamp(min=0)
     return Standardised(lower=lower, upper=upper, nan=bool((upper == math.inf).any() or (lower == -math.inf).any()))
 
@@ -237,7 +246,8 @@ def _overflows(rows: Sections) -> bool:
     return most >= _LARGEST_SQUARED or 4 * rows.size * most >= torch.finfo(accumulation(rows.dtype)).max
 
 
-def _squares_overflow(rows: Sections) -> bool:
+def squares_overflow(rows: Sections) -> bool:
+    """Tell whether a variance may overflow, or a sum of squares."""
     most = 2.01 * float(rows.magnitude.max())
     return most * most * rows.size >= torch.finfo(accumulation(rows.dtype)).max
 
