@@ -208,7 +208,8 @@ class Interval:
         """
         low = signed(self.lower.expand(self.shape), function)
         high = low if self.upper is self.lower else signed(self.upper.expand(self.shape), function)
-        return replace(Interval.of(merged(low), merged(high), low.shape), gap=self.gap)
+        lower = merged(low)
+        return replace(Interval.of(lower, lower if high is low else merged(high), low.shape), gap=self.gap)
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> Interval:
         """Return the interval of a non-decreasing elementwise function that is computed exactly."""
