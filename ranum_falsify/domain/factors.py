@@ -13,7 +13,6 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels import Envelope
 from ranum_falsify.domain.rounding import outward
-from ranum_falsify.domain.sections import accumulation
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.domain.sums import Sums, growth, kept, multiplicity, whole
 
@@ -46,7 +45,7 @@ def product(site: Site, x: Interval, dims: list[int]) -> Interval:
     if not x.is_floating:
         size = torch.maximum(low.abs(), high.abs())
         return whole(Sums(low=low, high=high, size=size), low, high, x.dtype, shape)
-    return _stepwise(x, low, high, growth(count, x.dtype), _parts(x, dims, copies), shape)
+    return _stepwise(x, low, high, growth(count, x.dtype, stepwise=True), _parts(x, dims, copies), shape)
 
 
 def _powers(low: Tensor, high: Tensor, copies: int) -> tuple[Tensor, Tensor]:
@@ -78,7 +77,7 @@ def _stepwise(
     counts in full.
     """
     small, large = parts
-    limits = torch.finfo(accumulation(x.dtype))
+    limits = torch.finfo(x.dtype)
     sinks = small <= math.log(limits.tiny) + error
     reach = (large + math.log(limits.tiny)).exp() * (1 + error)
     low, high = (

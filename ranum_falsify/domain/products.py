@@ -6,14 +6,14 @@ of the sums, gamma_n times the product of the magnitudes, for the runtime's sums
 into r beforehand, so that two products do.  Operands of one sign take their ends instead, which keeps small results
 exact and the sign.
 
-Covered: accumulation in the operands' type, for half precision in float32 with one rounding at the end, or with one
-more before a bias is added, as ONNX Runtime and PyTorch do.
+Covered: accumulation in the operands' type, for half precision in float32 with one rounding at the end or none (ONNX
+Runtime leaves out the roundings between operators of half precision), or with as many more as a rule says.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import flushed, gamma, outward, tiny, unit
+from ranum_falsify.domain.rounding import flushed, gamma, outward, rounded, tiny, unit
 
 __all__ = ["Product", "bilinear", "matrix_product", "scaled_sum", "slack", "weighted"]
 
@@ -58,6 +58,8 @@ def bilinear(
     terms: int,
     shape: tuple[int, ...],
     bias: Interval | None = None,
+    roundings: int = 0,
+    alike: Sequence[int] = (),
 ) -> Interval:
     """Return bounds on sums of products; infinite operands are taken rightly.
 
@@ -69,6 +71,9 @@ def bilinear(
             0 is among the values of one of them.
         shape: Shape of the result.
         bias: What is added, before or after the products are.
+        roundings: How often a part of a sum in half precision is rounded to it before more is added, a bias aside.
+        alike: Dimensions of the second operand, not merged, that the map multiplies with equal bounds of the first:
+            along which it may be added up beforehand.
     """
     if not a.is_floating:
         return _of_integers(product, a, b, terms, shape, bias)
@@ -81,11 +86,11 @@ def bilinear(
     if a.is_scalar and b.is_scalar and (bias is None or bias.is_scalar):
         return _of_numbers(a, b, terms, shape, bias)
     left, right = (max(_largest(x), 1.0) for x in (a, b))
-    sums = _Sums(product, slack(terms, work), 4 * terms * tiny(work) * max(left, right))
+    sums = _Sums(product, slack(terms, work), 4 * terms * tiny(work) * max(left, right), tuple(alike))
     if terms * left * right + (0 if bias is None else _largest(bias)) >= _ROOM * torch.finfo(work).max:
-        return _near_overflow(sums, a, b, shape, bias)
+        return _near_overflow(sums, a, b, terms, shape, bias)
     if a.dtype is not work:
-        return _of_halves(sums, a, b, shape, bias)
+        return _of_halves(sums, a, b, shape, bias, roundings)
     return Interval.of(*sums.bounds(a, b, bias), shape)
 
 
@@ -97,11 +102,13 @@ class _Sums:
         product: The map.
         slack: See :func:`slack`.
         lost: What results may lose to underflow.
+        alike: See :func:`bilinear`.
     """
 
     product: Product
     slack: float
     lost: float
+    alike: tuple[int, ...] = ()
 
     def bounds(self, a: Interval, b: Interval, bias: Interval | None) -> tuple[Tensor, Tensor]:
         """Return bounds on the sums, in the dtype of the operands; its roundings are within the slack."""
@@ -111,6 +118,21 @@ class _Sums:
             return self._between_ends(lambda p, q, c: self.product(q, p, c), b, a, bias)
         return self._around_centre(a, b, bias)
 
+    def magnitude(self, a: Interval, b: Interval, bias: Interval | None) -> Tensor:
+        """Return the greatest sums of magnitudes."""
+        return self.product(_sizes(a), self._size(b), None if bias is None else _sizes(bias)) * (1 + self.slack)
+
+    def _size(self, b: Interval) -> Tensor:
+        """Return the magnitudes of the second operand, added up where the map would add them."""
+        if not _is_known(b):
+            return _sizes(b)
+        if not self.alike:
+            return b.lower.abs()
+        return torch.linalg.vector_norm(b.lower, 1, self.alike, keepdim=True)
+
+    def _value(self, b: Interval) -> Tensor:
+        return b.lower.sum(self.alike, keepdim=True) if self.alike else b.lower
+
     def _around_centre(self, a: Interval, b: Interval, bias: Interval | None) -> tuple[Tensor, Tensor]:
         # Radii are doubled until the end, which spares a pass over each operand.
         centre_a, width_a, inflated_a = self._ball(a)
@@ -119,14 +141,15 @@ class _Sums:
             shift, _, spread = self._ball(bias)
             least = least + spread
         if _is_known(b):
-            centre = self.product(centre_a, b.lower, shift)
-            radius = self.product(inflated_a, b.lower.abs(), least)
+            centre = self.product(centre_a, self._value(b), shift)
+            radius = self.product(inflated_a, self._size(b), least)
         else:
             centre_b, width_b, inflated_b = self._ball(b)
             centre = self.product(centre_a, centre_b, shift)
             radius = self.product(centre_a.abs(), inflated_b, least)
             if width_a is not None:
-                radius = radius + self.product(width_a, centre_b.abs().add_(width_b, alpha=0.5), None)
+                size_b = centre_b.abs() if width_b is None else torch.add(centre_b.abs(), width_b, alpha=0.5)
+                radius = radius + self.product(width_a, size_b, None)
         share = 0.5 * (1 + 2 * self.slack)
         return torch.sub(centre, radius, alpha=share), centre.add_(radius, alpha=share)
 
@@ -159,6 +182,10 @@ class _Sums:
             greatest = greatest.clamp_(max=0)
         bounds = flushed(Interval.of(least, greatest))
         return bounds.lower, bounds.upper
+
+
+def _sizes(x: Interval) -> Tensor:
+    return x.lower.abs() if _is_known(x) else torch.maximum(x.lower.abs(), x.upper.abs())
 
 
 def _stretched(x: Tensor, share: float) -> Tensor:
@@ -205,13 +232,16 @@ def weighted(function: Callable[[Tensor], Tensor], x: Interval, *, terms: int, s
         return replace(Interval.filled(-math.inf, math.inf, shape, x.dtype), nan=True)
     risky = terms * _largest(x) >= _ROOM * torch.finfo(work).max
     wide = _converted(x, torch.float64 if risky else work) or x
-    share = slack(terms, work)
+    share, lost = slack(terms, work), 4 * terms * tiny(work)
+    if work is not x.dtype:
+        # PyTorch rounds the sum to half precision before it divides.
+        share, lost = share + 2 * unit(x.dtype), lost + tiny(x.dtype) * torch.finfo(x.dtype).eps
     low, high = function(_stretched(wide.lower, -share)), function(_stretched(wide.upper, share))
-    lost = 4 * terms * tiny(work)
     low = (low - lost).clamp_(min=0) if x.extremes[0] >= 0 else low - lost
     high = (high + lost).clamp_(max=0) if x.extremes[1] <= 0 else high + lost
     if not risky:
-        return flushed(Interval.of(low.to(x.dtype), high.to(x.dtype), shape))
+        y = rounded(low.double(), high.double(), x.dtype, shape)
+        return replace(y, overflows=terms * _largest(x) * (1 + share) > torch.finfo(x.dtype).max)
     size = terms * function(torch.maximum(wide.lower.abs(), wide.upper.abs()))
     beyond = ~(size * (1 + share) < torch.finfo(work).max)
     up = torch.where(beyond & (high > 0), math.inf, high)
@@ -223,34 +253,62 @@ def weighted(function: Callable[[Tensor], Tensor], x: Interval, *, terms: int, s
 # special operands -----------------------------------------------------------------------------------------------
 
 
-def _of_halves(sums: _Sums, a: Interval, b: Interval, shape: tuple[int, ...], bias: Interval | None) -> Interval:
-    """Return bounds for half precision: sums in float32, one rounding, one more where a bias may be added later."""
+def _of_halves(
+    sums: _Sums, a: Interval, b: Interval, shape: tuple[int, ...], bias: Interval | None, roundings: int
+) -> Interval:
+    """Return bounds for half precision: sums in float32, rounded or not, and rounded on the way as often as given."""
     wide = [_converted(x, torch.float32) for x in (a, b, bias)]
-    if bias is None:
-        low, high = sums.bounds(*wide)  # type: ignore[arg-type]
-    else:
-        twice = replace(sums, slack=sums.slack + 2 * unit(a.dtype))
-        low, high = twice.bounds(*wide)  # type: ignore[arg-type]
-        least, greatest = sums.bounds(*wide[:2], None)  # type: ignore[arg-type]
-        limit = torch.finfo(a.dtype).max
-        low = torch.where(least < -limit, -math.inf, low)
-        high = torch.where(greatest > limit, math.inf, high)
-    # Rounding to the nearest is monotone, so that the rounded bounds hold for the rounded results.
-    return flushed(Interval.of(low.to(a.dtype), high.to(a.dtype), shape))
+    count = roundings + (bias is not None)
+    limits = torch.finfo(a.dtype)
+    share, lost = 2 * count * unit(a.dtype), count * limits.tiny * limits.eps
+    often = replace(sums, slack=sums.slack + share, lost=sums.lost + lost)
+    low, high = often.bounds(*wide)  # type: ignore[arg-type]
+    if bias is not None:
+        least, greatest = often.bounds(*wide[:2], None)  # type: ignore[arg-type]
+        low = torch.where(least < -limits.max, -math.inf, low)
+        high = torch.where(greatest > limits.max, math.inf, high)
+    if roundings:
+        sizes = [None if x is None else torch.maximum(x.lower.abs(), x.upper.abs()) for x in wide]
+        beyond = sums.product(*sizes) * (1 + often.slack) > limits.max  # type: ignore[arg-type]
+        low, high = torch.where(beyond, -math.inf, low), torch.where(beyond, math.inf, high)
+    return rounded(low.double(), high.double(), a.dtype, shape)
 
 
-def _near_overflow(sums: _Sums, a: Interval, b: Interval, shape: tuple[int, ...], bias: Interval | None) -> Interval:
-    """Return bounds where sums may overflow on the way, in float64; such a sum may be anything, also NaN."""
-    dtype, wide = a.dtype, [_converted(x, torch.float64) for x in (a, b, bias)]
-    low, high = sums.bounds(*wide)  # type: ignore[arg-type]
-    sizes = [None if x is None else torch.maximum(x.lower.abs(), x.upper.abs()) for x in wide]
-    magnitude = sums.product(*sizes) * (1 + sums.slack)  # type: ignore[arg-type]
-    beyond = ~(magnitude < torch.finfo(_accumulator(dtype)).max)
+def _near_overflow(
+    sums: _Sums, a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bias: Interval | None
+) -> Interval:
+    """Return bounds where sums may overflow on the way; such a sum may be anything, also NaN.
+
+    The operands are scaled by powers of 2, so that nothing overflows here.
+    """
+    dtype, work = a.dtype, _accumulator(a.dtype)
+    wide_a, wide_b, wide_bias = (_converted(x, work) for x in (a, b, bias))
+    scales = [2.0 ** -math.ceil(math.log2(max(_largest(x), 1.0))) for x in (a, b)]
+    if bias is not None:
+        # A bias that dwarfs the products scales them down too.
+        scales[0] *= 2.0 ** -math.ceil(math.log2(max(_largest(bias) * scales[0] * scales[1], 1.0)))
+    whole = scales[0] * scales[1]
+    small = (_times(wide_a, scales[0]), _times(wide_b, scales[1]), _times(wide_bias, scales[0], scales[1]))
+    scaled = replace(sums, lost=8 * terms * tiny(work))
+    low, high = scaled.bounds(*small)  # type: ignore[arg-type]
+    beyond = ~(scaled.magnitude(*small) < torch.finfo(work).max * whole)  # type: ignore[arg-type]
     same_sign = all(x is None or x.extremes[0] >= 0 for x in (a, b, bias))
+    low, high = (end / scales[0] / scales[1] for end in (low, high))
     high = torch.where(beyond | high.isnan(), math.inf, high)
-    low = torch.where(low.isnan(), 0.0, low) if same_sign else torch.where(beyond | low.isnan(), -math.inf, low)
+    low = low.nan_to_num(0.0) if same_sign else torch.where(beyond | low.isnan(), -math.inf, low)
     low = low.clamp(max=torch.finfo(dtype).max)
-    return replace(outward(low, high, dtype, shape), nan=not same_sign and bool(beyond.any()))
+    nan = not same_sign and bool(beyond.any())
+    return replace(flushed(Interval.of(low.to(dtype), high.to(dtype), shape)), nan=nan)
+
+
+def _times(x: Interval | None, *factors: float) -> Interval | None:
+    """Return scaled bounds; powers of 2 keep them exact but for underflow, which the sums allow for."""
+    if x is None or all(factor == 1 for factor in factors):
+        return x
+    low, high = x.lower, x.upper
+    for factor in factors:
+        low, high = low * factor, high * factor
+    return Interval(low, low if _is_known(x) else high, x.shape)
 
 
 def _of_numbers(a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bias: Interval | None) -> Interval:
@@ -378,7 +436,7 @@ def matrix_product(
     def product(x: Tensor, y: Tensor, c: Tensor | None) -> Tensor:
         if once_left and once_right:
             y = y * count
-        elif once_left:
+        elif once_left and y.shape[-2] > 1:
             y = y.sum(-2, keepdim=True)
         elif once_right:
             x = x.sum(-1, keepdim=True)
@@ -389,7 +447,8 @@ def matrix_product(
 
     batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     shape = (*batch, rows, right.shape[-1])
-    result = bilinear(product, left, right, terms=max(count, 1), shape=shape, bias=bias)
+    alike = [len(right.shape) - 2] if once_left and not once_right else []
+    result = bilinear(product, left, right, terms=max(count, 1), shape=shape, bias=bias, alike=alike)
     dropped = [dim for dim, x in ((-2, a), (-1, b)) if len(x.shape) == 1]
     return _without(result, dropped)
 

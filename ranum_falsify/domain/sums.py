@@ -55,12 +55,17 @@ Bound = Callable[[Site, Interval, list[int]], Interval]
 """`bound(site, x, dims)`: bounds of a reduction along at least one dimension, with the dimensions kept."""
 
 
-def growth(terms: int, dtype: torch.dtype) -> float:
+def growth(terms: int, dtype: torch.dtype, *, stepwise: bool = False) -> float:
     """Return the relative error of n rounded operations in a row, in the accumulator of a floating dtype.
 
     That is n u / (1 - n u), or (1 + u)^n - 1 where n u is not small.
+
+    Args:
+        terms: How many operations.
+        dtype: That of the operands.
+        stepwise: Whether each result is rounded to the dtype itself.
     """
-    share = terms * unit(accumulation(dtype))
+    share = terms * unit(dtype if stepwise else accumulation(dtype))
     return share / (1 - share) if share < 0.5 else math.expm1(min(share, 700.0))
 
 
@@ -272,7 +277,9 @@ def _square_sums(x: Interval, dims: Sequence[int]) -> Sums:
     error = growth(terms, x.dtype) + growth(terms, torch.float64)
     flushes = 2 * terms * tiny(x.dtype)
     high = high * (1 + error) + flushes
-    over = not x.may_be_infinite and bool((high > torch.finfo(accumulation(x.dtype)).max).any())
+    # PyTorch rounds the sum to half precision before it goes on.
+    high = torch.where(high > torch.finfo(x.dtype).max, math.inf, high)
+    over = not x.may_be_infinite and bool(high.isinf().any())
     return Sums(low=(low * (1 - error) - flushes).clamp(min=0), high=high, size=high, overflows=over)
 
 
@@ -303,7 +310,10 @@ def log_of_sum(site: Site, x: Interval, dims: list[int]) -> Interval:
     low, high = (part.clamp(min=least_positive(x.dtype)).log() for part in (found.low, found.high))
     y = outward(low, high, x.dtype, shape, site.envelope("Log"))
     # The logarithm of 0 is infinite.
-    return replace(y, nan=found.nan, overflows=found.overflows or bool((found.low <= 0).any()))
+    # Half precision may overflow in the sum, which PyTorch rounds before it goes on.
+    beyond = found.high > torch.finfo(x.dtype).max
+    y = replace(y, upper=torch.where(beyond, math.inf, y.upper).to(x.dtype))
+    return replace(y, nan=found.nan, overflows=found.overflows or bool((beyond | (found.low <= 0)).any()))
 
 
 def log_of_sum_of_exponentials(site: Site, x: Interval, dims: list[int]) -> Interval:

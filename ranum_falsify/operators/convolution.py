@@ -93,7 +93,7 @@ def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None) -> In
     contraction = _contraction(x, w, axes, merged, site.op.group)
     if contraction.groups > 1:
         w = w.split(0)
-    return bilinear(contraction, x, w, terms=terms, shape=shape, bias=b)
+    return bilinear(contraction, x, w, terms=terms, shape=shape, bias=b, alike=contraction.alike)
 
 
 def _left_merged(x: Interval, w: Interval, axes: list[Axis]) -> tuple[Interval, list[bool]]:
@@ -181,7 +181,9 @@ def _conv_transpose_bounds(site: Site, x: Interval, w: Interval, b: Interval | N
         y = values * kernel * terms if uniform else _conv_transpose(op, values, kernel, None)
         return y if c is None else y + c.reshape(-1, *[1] * rank)
 
-    return bilinear(product, x, w, terms=max(terms, 1), shape=site.shape, bias=b)
+    # PyTorch adds what each place of the kernel gives up in half precision.
+    places = math.prod(w.shape[2:])
+    return bilinear(product, x, w, terms=max(terms, 1), shape=site.shape, bias=b, roundings=places)
 
 
 _LINEAR = Affine(factors=("x", "w"), terms=contraction)

@@ -7,7 +7,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import flushed
+from ranum_falsify.domain.rounding import rounded
 from ranum_falsify.domain.rules import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
@@ -80,15 +80,17 @@ def _quantize_bounds(site: Site, x: Interval, scale: Interval, zero_point: Inter
 def _dequantize_bounds(site: Site, x: Interval, scale: Interval, zero_point: Interval | None) -> Interval:
     x, scale, zero_point = _stored(site.op, x, scale, zero_point)
     zeros = (None, None) if zero_point is None else (zero_point.upper, zero_point.lower)
-    # Rounding is monotone: the rounded corners bound the rounded products.
+    # Rounding is monotone: the rounded corners bound the rounded products.  What is not rounded to half precision is
+    # enclosed too.
+    wide = torch.float64 if scale.dtype is torch.float64 else torch.float32
     points = torch.stack(
         [
-            _dequantize(site.op, end, size, zero)
+            _dequantize(site.op, end, size.to(wide), zero)
             for end, zero in zip((x.lower, x.upper), zeros, strict=True)
             for size in (scale.lower, scale.upper)
         ]
     )
-    return flushed(Interval.of(points.amin(0), points.amax(0), x.shape))
+    return rounded(points.amin(0).double(), points.amax(0).double(), site.dtype, x.shape)
 
 
 def _stored(

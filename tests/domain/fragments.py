@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from onnx import TensorProto
 
-from tests.domain.maker import Maker
+from tests.domain.maker import Maker, Unfit
 
 __all__ = ["FRAGMENTS", "WEIGHTS"]
 
@@ -193,7 +193,8 @@ def gemm(m: Maker) -> None:
     k = m.shape(x)[1]
     weight = m.weight(n, k) if turned else m.weight(k, n)
     bias = [m.weight(n)] if m.rng.random() < 0.7 else []
-    m.keep(m.op("Gemm", x, weight, *bias, transB=turned, alpha=float(m.one_of(1.0, 0.5)), beta=float(m.one_of(1.0, 2.0))))
+    alpha, beta = m.one_of(1.0, 0.5), m.one_of(1.0, 2.0)
+    m.keep(m.op("Gemm", x, weight, *bias, transB=turned, alpha=alpha, beta=beta))
 
 
 @fragment
@@ -235,6 +236,8 @@ def convolution(m: Maker) -> None:
     weight = m.weight(filters, 1 if grouped else channels, *[size] * space)
     bias = [m.weight(filters)] if m.rng.random() < 0.5 else []
     pads = [int(m.rng.integers(0, size)) for _ in range(2 * space)]
+    if min(shape[2:]) < size:
+        raise Unfit("a window larger than the image")
     strides = [int(m.rng.integers(1, 3))] * space
     y = m.op("Conv", x, weight, *bias, pads=pads, strides=strides, group=channels if grouped else 1)
     if m.rng.random() < 0.5:
@@ -275,6 +278,8 @@ def pooling(m: Maker) -> None:
     if op_type.startswith("Global"):
         m.keep(m.op(op_type, x))
         return
+    if min(m.shape(x)[2:]) < 2:
+        raise Unfit("a window larger than the image")
     pads = [int(m.rng.integers(0, 2))] * (2 * space)
     m.keep(m.op(op_type, x, kernel_shape=[2] * space, pads=pads, strides=[m.one_of(1, 2)] * space))
 
