@@ -81,7 +81,7 @@ class Interval:
             shape: Shape of the tensor, that of the bounds if not given.
             nan: See :class:`Interval`.
         """
-        stored = torch.broadcast_shapes(lower.shape, upper.shape)
+        stored = np.broadcast_shapes(lower.shape, upper.shape)
         full = stored if shape is None else shape
         if len(stored) < len(full):
             stored = (*(1,) * (len(full) - len(stored)), *stored)
@@ -223,7 +223,7 @@ class Interval:
 
     def hull(self, other: Interval) -> Interval:
         """Return bounds on the values of both, whose shapes broadcast."""
-        shape = torch.broadcast_shapes(self.shape, other.shape)
+        shape = np.broadcast_shapes(self.shape, other.shape)
         both = Interval.of(least(self.lower, other.lower), greatest(self.upper, other.upper), shape)
         return replace(both, gap=min(self.distance, other.distance))
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from dnnv.nn import Operation
 from torch import Tensor
@@ -155,7 +156,7 @@ def _mean(total: Ends, picked: Ends, shares: Ends, count: int, dtype: torch.dtyp
     least, greatest = points.amin() - error, points.amax() + error
     if bool((shares[0] >= 0).all()):
         # A mean with non-negative weights lies among what it is taken of.
-        counted = (shares[1] > 0).expand(torch.broadcast_shapes(shares[1].shape, picked[0].shape))
+        counted = (shares[1] > 0).expand(np.broadcast_shapes(shares[1].shape, picked[0].shape))
         ends = [end.expand(counted.shape)[counted] for end in picked]
         reach = torch.maximum(ends[0].abs().max(), ends[1].abs().max())
         slack = sum_error(2 * count, dtype, _STEPS) * reach + 2 * count * tiny(dtype) / weights[0]

@@ -209,7 +209,7 @@ def chosen(condition: Interval, a: Interval, b: Interval) -> Interval:
         a: Bounds of what is taken where it is true.
         b: Bounds of what is taken elsewhere.
     """
-    shape = tuple(torch.broadcast_shapes(condition.shape, a.shape, b.shape))
+    shape = tuple(np.broadcast_shapes(condition.shape, a.shape, b.shape))
     always, never = condition.lower, ~condition.upper
     if bool(always.all()):
         return _broadcast(a, shape)

@@ -445,7 +445,7 @@ def matrix_product(
         result = torch.matmul(x, y)
         return result if c is None else result + c
 
-    batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     shape = (*batch, rows, right.shape[-1])
     alike = [len(right.shape) - 2] if once_left and not once_right else []
     result = bilinear(product, left, right, terms=max(count, 1), shape=shape, bias=bias, alike=alike)

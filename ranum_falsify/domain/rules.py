@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -71,7 +72,7 @@ def is_shape_aware(rule: IntervalRule | None) -> bool:
 
 def result_shape(*operands: Interval) -> tuple[int, ...]:
     """Return the shape that operands broadcast to."""
-    return tuple(torch.broadcast_shapes(*(x.shape for x in operands)))
+    return tuple(np.broadcast_shapes(*(x.shape for x in operands)))
 
 
 # functions of one operand ---------------------------------------------------------------------------------------

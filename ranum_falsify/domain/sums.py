@@ -145,12 +145,23 @@ def sums(x: Interval, dims: Sequence[int], *, extra: int = 2) -> Sums:
     high, high_size = (low, low_size) if x.upper is x.lower else _sum_and_size(x.upper, dims, x.extremes)
     sums_ = [part * copies if copies != 1 else part for part in (low, high, low_size, high_size)]
     found = rounded_sums(x, *sums_, terms=terms + extra)
-    return replace(found, nan=_cancels(x, dims)) if x.may_be_infinite else found
+    return _with_infinities(x, dims, found) if x.may_be_infinite else found
 
 
-def _cancels(x: Interval, dims: Sequence[int]) -> bool:
-    """Tell whether a sum may meet both infinities."""
-    return bool(((x.lower == -math.inf).any(tuple(dims)) & (x.upper == math.inf).any(tuple(dims))).any())
+def _with_infinities(x: Interval, dims: Sequence[int], found: Sums) -> Sums:
+    """Return bounds of sums of which some numbers may be infinite; parts of finite ones may become so, too."""
+    copies, along, limit = multiplicity(x, dims), tuple(dims), torch.finfo(accumulation(x.dtype)).max / 1.01
+    low, high = x.doubles()
+    falls = torch.where(low.isinf(), 0.0, low.clamp(max=0)).sum(along, keepdim=True) * copies < -limit
+    rises = torch.where(high.isinf(), 0.0, high.clamp(min=0)).sum(along, keepdim=True) * copies > limit
+    falls, rises = falls | (low == -math.inf).any(along, True), rises | (high == math.inf).any(along, True)
+    least, greatest = (bound.nan_to_num(nan=end) for bound, end in ((found.low, -math.inf), (found.high, math.inf)))
+    return replace(
+        found,
+        low=torch.where(falls, -math.inf, least),
+        high=torch.where(rises, math.inf, greatest),
+        nan=bool((falls & rises).any()),
+    )
 
 
 def _sum_and_size(bound: Tensor, dims: Sequence[int], extremes: tuple[float, float]) -> tuple[Tensor, Tensor]:
@@ -179,7 +190,7 @@ def rounded_sums(x: Interval, low: Tensor, high: Tensor, low_size: Tensor, high_
     sizes = (low_size, high_size) if error < 1 else (size, size)
     flushes = terms * tiny(x.dtype)
     least, greatest = low - error * sizes[0] - flushes, high + error * sizes[1] + flushes
-    if x.may_be_infinite:
+    if x.may_be_infinite or x.dtype is torch.float64:
         least, greatest = (
             torch.where(least.isnan(), -math.inf, least),
             torch.where(greatest.isnan(), math.inf, greatest),
@@ -354,8 +365,9 @@ def running_sum(function: Callable[..., Tensor]) -> IntervalRule:
         found = rounded_sums(x, low, high, *sizes, terms=x.shape[dim] + 2)
         if not x.is_floating:
             return whole(found, found.low, found.high, x.dtype, x.shape)
-        nan = x.may_be_infinite and _cancels(x, [dim])
-        return replace(outward(found.low, found.high, x.dtype, x.shape), nan=nan, overflows=found.overflows)
+        if x.may_be_infinite:
+            found = _with_infinities(x, [dim], found)
+        return replace(outward(found.low, found.high, x.dtype, x.shape), nan=found.nan, overflows=found.overflows)
 
     return infinity_aware(rule)
 
@@ -387,7 +399,7 @@ def mean_of_operands(site: Site, *data: Interval) -> Interval:
 
 def _operands(data: Sequence[Interval]) -> Sums:
     """Return bounds of the sum of operands, in any order."""
-    shape = torch.broadcast_shapes(*(x.lower.shape for x in data))
+    shape = np.broadcast_shapes(*(x.lower.shape for x in data))
     bounds = [ends(x) for x in data]
     low, high = (torch.stack([pair[i].expand(shape) for pair in bounds]) for i in (0, 1))
     found = sums(Interval(low, high, (len(data), *shape)), [0])

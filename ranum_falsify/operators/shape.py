@@ -74,7 +74,7 @@ def _transpose(op: Operation, x: Tensor) -> Tensor:
 
 def _expand(op: Operation, x: Tensor, shape: np.ndarray) -> Tensor:
     # The shape may hold 1 where x is larger: both sides broadcast.
-    return x.expand(torch.broadcast_shapes(x.shape, tuple(ints(shape) or ())))
+    return x.expand(np.broadcast_shapes(x.shape, tuple(ints(shape) or ())))
 
 
 def _tile(op: Operation, x: Tensor, repeats: np.ndarray) -> Tensor:
