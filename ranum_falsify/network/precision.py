@@ -25,7 +25,7 @@ from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.model_file import check_structure
 from ranum_falsify.network.reader import read
 
-__all__ = ["HalfPrecision", "converted", "original_node"]
+__all__ = ["HalfPrecision", "converted", "is_conversion", "original_node"]
 
 HalfPrecision = Literal["float16", "bfloat16"]
 
@@ -58,6 +58,11 @@ def converted(graph: Graph, dtype: HalfPrecision, keep: Collection[str] = ()) ->
         raise ModelError(f"the network converted to {dtype} cannot be read: {error}") from error
 
 
+def is_conversion(name: str) -> bool:
+    """Tell whether a node of a converted network was added by the conversion."""
+    return name.endswith(_SUFFIXES)
+
+
 def original_node(name: str, graph: Graph) -> str:
     """Return the name of the node in the original network whose result a node of the converted one rounds.
 
@@ -65,7 +70,7 @@ def original_node(name: str, graph: Graph) -> str:
         name: Name of a node of the converted network.
         graph: The original network.
     """
-    if not name.endswith(_SUFFIXES):
+    if not is_conversion(name):
         return name
     tensor = next(name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix))
     return next((op.name for op in graph.nodes if tensor in op.output_names), tensor)
