@@ -25,15 +25,16 @@ from ranum_falsify.domain.kernels import RUNTIMES, Runtime
 from ranum_falsify.domain.linear_forms import Affine
 from ranum_falsify.domain.linear_program import Program, ProgramBuilder, Variable, form_of
 from ranum_falsify.domain.linear_steps import Box, least
+from ranum_falsify.domain.relaxations import Relaxation
 from ranum_falsify.domain.rounding import outward
 from ranum_falsify.network import Graph, spec_of
 
 __all__ = ["Functional", "LinearAnalysis", "LinearBounds", "Region", "bound_functional", "descend", "refine"]
 
-WORK = 2e10
-"""Multiplications that bounds of intermediate tensors may take, about ten seconds of one core."""
+WORK = 2e9
+"""Multiplications that bounds of intermediate tensors may take, two to four seconds of one core."""
 
-_CHUNK = 1 << 25
+_CHUNK = 1 << 22
 """Coefficients that one pass keeps of one variable."""
 
 _OWN = 1e-12
@@ -146,7 +147,7 @@ class LinearAnalysis(IntervalAnalysis):
         number = self.program.numbers.get(id(operation))
         if number is None or id(operation) not in self._watched:
             return outputs
-        return (self._narrowed(number, outputs[0]),)
+        return (self._narrowed(number, outputs[0], self._watched[id(operation)]),)
 
     def bound(self, ops: Sequence[Operation], rows: Tensor | None = None) -> LinearBounds:
         """Bound linear functionals over the box of the last run; see :func:`bound_functional`."""
@@ -167,7 +168,7 @@ class LinearAnalysis(IntervalAnalysis):
         known = _known(self, op)
         number = self.program.numbers.get(id(op))
         self._left = self._work
-        return known if number is None else self._narrowed(number, known)
+        return known if number is None else self._narrowed(number, known, None)
 
     def _settle(self) -> None:
         """Add an operation whose bounds the run has cut to their valid part by now."""
@@ -175,16 +176,20 @@ class LinearAnalysis(IntervalAnalysis):
             self._builder.add(self._pending, self._values[id(self._pending)])
         self._pending = None
 
-    def _narrowed(self, number: int, known: Interval) -> Interval:
-        """Return bounds of a variable by a pass from each of its elements that have a width."""
-        low, high = (bound.flatten().clone() for bound in self.program.variables[number].box)
-        chosen = (low < high).nonzero().flatten()
+    def _narrowed(self, number: int, known: Interval, curves: list[Relaxation] | None) -> Interval:
+        """Return bounds of a variable by a pass from each of its elements; with curves, where one of them is bent."""
+        box = self.program.variables[number].box
+        matters = box[0] < box[1]
+        if curves is not None:
+            matters &= torch.stack([curve.bent(*box) for curve in curves]).any(0)
+        low, high = (bound.flatten().clone() for bound in box)
+        chosen = matters.flatten().nonzero().flatten()
         order = self.program.before([number])
         cost = 2 * len(chosen) * sum(self.program.steps[i].work for i in order)
         if not order or not len(chosen) or cost > self._left:
             return known
         self._left -= cost
-        largest = max(math.prod(self.program.variables[v].shape) for i in order for v in self.program.steps[i].reads)
+        largest = max(math.prod(self.program.variables[v].shape) for i in order for v in self.program.steps[i].writes)
         for part in chosen.split(max(1, _CHUNK // (2 * largest))):
             rows = torch.zeros(len(part), low.numel(), dtype=torch.float64)
             rows[torch.arange(len(part)), part] = 1.0
@@ -198,14 +203,20 @@ class LinearAnalysis(IntervalAnalysis):
         return narrow
 
 
-def _watched(graph: Graph) -> set[int]:
-    """Return, by id, the operations that are read by a node that is not linear in them."""
-    found = set[int]()
+def _watched(graph: Graph) -> dict[int, list[Relaxation] | None]:
+    """Return, by id, the operations that are read by a node that is not linear in them: by which curves, if by such."""
+    found: dict[int, list[Relaxation] | None] = {}
     for op in graph.nodes:
         operands = [x for x in spec_of(op).operands_of(op) if isinstance(x, Operation)]
         form = form_of(op)
-        if not isinstance(form, Affine) or (form.factors and len(operands) > 1):
-            found.update(map(id, operands))
+        if isinstance(form, Affine) and not (form.factors and len(operands) > 1):
+            continue
+        for operand in operands:
+            curves = found.setdefault(id(operand), [])
+            if isinstance(form, Relaxation) and curves is not None:
+                curves.append(form)
+            else:
+                found[id(operand)] = None
     return found
 
 
@@ -326,7 +337,7 @@ def descend(weights: dict[int, Tensor], region: Region) -> tuple[Tensor, dict[in
 
 def _spread(weight: Tensor, size: Tensor) -> Tensor:
     worst = weight.abs() * size.unsqueeze(1)
-    return torch.where(weight == 0, 0.0, worst).flatten(2).sum(-1)
+    return torch.where(weight == 0, 0.0, worst).reshape(*weight.shape[:2], -1).sum(-1)
 
 
 def _known(analysis: IntervalAnalysis, op: Operation) -> Interval:

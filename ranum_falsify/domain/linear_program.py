@@ -227,7 +227,13 @@ class ProgramBuilder:
         elif len(reads) == 2:
             work = math.prod(self.program.variables[writes[0]].shape) * call.terms * 2
             step = ProductStep(
-                (reads[0], reads[1]), writes[0], lambda a, b: call(a, b)[0], call.product_of_sizes, errors[0], work
+                (reads[0], reads[1]),
+                writes[0],
+                lambda a, b: call(a, b)[0],
+                shapes,
+                call.product_of_sizes,
+                errors[0],
+                work,
             )
         else:
             return

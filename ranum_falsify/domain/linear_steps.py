@@ -7,6 +7,7 @@ runtimes' rounding and our own can add is part of the constant.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -42,14 +43,20 @@ def least(weights: Tensor, box: Box) -> Tensor:
     if bool(low.isfinite().all()) and bool(high.isfinite().all()):
         return _dot(weights.clamp(min=0), box[0]) + _dot(weights.clamp(max=0), box[1])
     worst = weights * torch.where(weights > 0, low, high)
-    return torch.where(weights == 0, 0.0, worst).flatten(2).sum(-1)
+    return _flat(torch.where(weights == 0, 0.0, worst)).sum(-1)
 
 
 def _dot(weights: Tensor, values: Tensor) -> Tensor:
     """Return the products `(boxes, rows)` of `(boxes, rows, *shape)` with `(boxes or 1, *shape)`."""
+    flat = _flat(weights)
     if values.shape[0] == 1:
-        return weights.flatten(2) @ values.reshape(-1)
-    return (weights.flatten(2) @ values.flatten(1).unsqueeze(-1)).squeeze(-1)
+        return flat @ values.reshape(-1)
+    return (flat @ values.reshape(len(values), -1, 1)).squeeze(-1)
+
+
+def _flat(weights: Tensor) -> Tensor:
+    """Return coefficients as `(boxes, rows, elements)`."""
+    return weights.reshape(weights.shape[0], weights.shape[1], -1)
 
 
 class Step(ABC):
@@ -105,9 +112,10 @@ class AffineStep(Step):
             errors: What each output may stray.
         """
         self.reads, self.writes = reads, writes
-        zeros = [torch.zeros(shape, dtype=torch.float64) for shape in shapes]
-        made = torch.func.vjp(lambda *xs: function(*xs), *zeros)
-        self._offsets, self._pull = made[0], made[1]
+        self._zeros = [torch.zeros(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+        with torch.enable_grad():
+            self._results = function(*self._zeros)
+        self._offsets = [result.detach() for result in self._results]
         self._errors = [error.expand(offset.shape) for error, offset in zip(errors, self._offsets, strict=True)]
         self._is_exact = all(not bool(error.any()) for error in self._errors)
         self._has_offset = any(bool(offset.any()) for offset in self._offsets)
@@ -126,8 +134,31 @@ class AffineStep(Step):
                 constant = constant + _dot(weight, offset.unsqueeze(0))
             if not self._is_exact:
                 stray = stray + _dot(weight.abs(), error.unsqueeze(0))
-        pulled = torch.func.vmap(self._pull)(tuple(weight.flatten(0, 1) for weight in weights))
+        pulled = _pulled(self._results, self._zeros, [weight.flatten(0, 1) for weight in weights])
         return tuple(x.unflatten(0, (count, rows)) for x in pulled), (constant, stray)
+
+
+def _pulled(results: Sequence[Tensor], operands: Sequence[Tensor], weights: Sequence[Tensor]) -> list[Tensor]:
+    """Return the products `(rows, *operand)` of coefficients `(rows, *result)` with the derivatives of results."""
+    computed = [(y, w) for y, w in zip(results, weights, strict=True) if y.requires_grad]
+    found: Sequence[Tensor | None] = [None] * len(operands)
+    if computed:
+        with warnings.catch_warnings():
+            # Some derivatives are computed row by row, which is slower but no news to a user.
+            warnings.simplefilter("ignore", UserWarning)
+            found = torch.autograd.grad(
+                [y for y, _ in computed],
+                operands,
+                [w for _, w in computed],
+                retain_graph=True,
+                allow_unused=True,
+                is_grads_batched=True,
+            )
+    rows = len(weights[0])
+    return [
+        torch.zeros(rows, *x.shape, dtype=torch.float64) if y is None else y
+        for x, y in zip(operands, found, strict=True)
+    ]
 
 
 class CurveStep(Step):
@@ -213,7 +244,7 @@ class MatrixStep(Step):
 
     def back(self, weights: Sequence[Tensor], known: object) -> tuple[tuple[Tensor, ...], Tensor]:
         """See :meth:`Step.back`."""
-        weight = weights[0].flatten(2)
+        weight = _flat(weights[0])
         constant = weight @ self.offset - weight.abs() @ self.error
         parts = zip(self.matrices, self.shapes, strict=True)
         return tuple((weight @ matrix).reshape(*weight.shape[:2], *shape) for matrix, shape in parts), constant
@@ -222,9 +253,10 @@ class MatrixStep(Step):
 class ProductStep(Step):
     """A function of two operands that is linear in each, about the centres of their boxes.
 
-    With centres c and radii r, f(x, y) = f(x, cy) + f(cx, y) - f(cx, cy) + f(x - cx, y - cy), and the last is at most
-    |f|(rx, ry): the mean of McCormick's two planes on either side (G. McCormick, Computability of Global Solutions to
-    Factorable Nonconvex Programs, 1976).
+    With f = g + constant, centres c and radii r, g(x, y) = g(x, cy) + g(cx, y) - g(cx, cy) + g(x - cx, y - cy), and
+    the last is at most |g|(rx, ry): the mean of McCormick's two planes on either side.
+
+    Source: G. McCormick, Computability of Global Solutions to Factorable Nonconvex Programs, 1976.
     """
 
     def __init__(
@@ -232,6 +264,7 @@ class ProductStep(Step):
         reads: tuple[int, int],
         write: int,
         function: Callable[[Tensor, Tensor], Tensor],
+        shapes: Sequence[tuple[int, ...]],
         magnitude: Callable[[Tensor, Tensor], Tensor],
         error: Tensor,
         work: int,
@@ -241,13 +274,15 @@ class ProductStep(Step):
         Args:
             reads: Variables of the operands.
             write: Variable of the result.
-            function: The function.
-            magnitude: The function of the magnitudes, with all terms of one sign.
+            function: The function, constant included.
+            shapes: Shapes of the operands.
+            magnitude: The part of both operands, of their magnitudes and with all terms of one sign.
             error: What results may stray from it.
             work: See :class:`Step`.
         """
         self.reads, self.writes, self.watched = reads, (write,), reads
         self._function, self._magnitude, self._error = function, magnitude, error
+        self._offset = function(*(torch.zeros(shape, dtype=torch.float64) for shape in shapes)).unsqueeze(0)
         self.work = work
 
     def back(self, weights: Sequence[Tensor], known: object) -> tuple[tuple[Tensor, ...], Tensor]:
@@ -258,14 +293,12 @@ class ProductStep(Step):
         centres = ((a_low + a_high) / 2, (b_low + b_high) / 2)
         radii = [torch.maximum(high - c, c - low) * (1 + _OWN) for c, (low, high) in zip(centres, boxes, strict=True)]
         count = weight.shape[0]
-        sized = [c.expand(count, *c.shape[1:]) for c in centres]
-
-        def pull(rows: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
-            back = torch.func.vjp(self._function, a, b)[1]
-            return tuple(torch.func.vmap(back)(rows))
-
-        pulled = torch.func.vmap(pull)(weight, *sized)
-        middle = torch.func.vmap(self._function)(*sized)
+        sized = [c.expand(count, *c.shape[1:]).clone().requires_grad_() for c in centres]
+        with torch.enable_grad():
+            middle = torch.func.vmap(self._function)(*sized)
+        # Boxes do not mix, so that one product with the derivative serves all of them.
+        pulled = tuple(x.transpose(0, 1) for x in _pulled([middle], sized, [weight.transpose(0, 1)]))
+        middle = middle.detach()
         spare = torch.func.vmap(self._magnitude)(*(r.expand(count, *r.shape[1:]) for r in radii))
-        constant = -_dot(weight, middle) - _dot(weight.abs(), spare + self._error)
+        constant = _dot(weight, 2 * self._offset - middle) - _dot(weight.abs(), spare + self._error)
         return pulled, constant

@@ -117,7 +117,7 @@ class _Search:
     def run(self, deadline: float, keep: int) -> SplitResult:
         """Cut until nothing is open or time is up."""
         ends = [self._program.variables[v].box for v in (*self._inputs, *self._watched)]
-        root = _Boxes(*(torch.cat([box[side].flatten(1) for box in ends], dim=1) for side in (0, 1)))
+        root = _Boxes(*(torch.cat([box[side].reshape(1, -1) for box in ends], dim=1) for side in (0, 1)))
         waiting = [root]
         count = 0
         while waiting and time.monotonic() < deadline and sum(map(len, waiting)) <= _MOST_OPEN:
@@ -161,7 +161,7 @@ class _Search:
             stop = start + self._size(variable)
             narrow = self._narrowed(variable, region, self._box(variable, batch))
             region.narrow(variable, narrow)
-            low[:, start:stop], high[:, start:stop] = (bound.flatten(1) for bound in narrow)
+            low[:, start:stop], high[:, start:stop] = (bound.reshape(count, -1) for bound in narrow)
         weights = {v: w.expand(count, *w.shape[1:]) for v, w in self._functional.weights.items()}
         lower, coefficients = descend(weights, region)
         lower = torch.maximum(lower + self._functional.constant, self._functional.coarse)
@@ -182,8 +182,8 @@ class _Search:
 
     def _narrowed(self, variable: int, region: Region, box: Box) -> Box:
         """Bound the elements of a watched variable whose bounds matter, each box its own."""
-        low, high = (bound.flatten(1).clone() for bound in box)
-        bent = self._bent(variable, box).flatten(1)
+        low, high = (bound.reshape(len(bound), -1).clone() for bound in box)
+        bent = self._bent(variable, box).reshape(len(low), -1)
         most = int(bent.sum(1).amax())
         if not most:
             return box
@@ -225,7 +225,10 @@ class _Search:
         """Return for each box and input element how much of the functionals' spread is due to it."""
         size = torch.zeros_like(width)
         for coefficients in (bounds.lower_coefficients, bounds.upper_coefficients):
-            size += torch.cat([x[stays].flatten(2).abs().sum(1) for x in coefficients if x is not None], dim=1)
+            size += torch.cat(
+                [x[stays].reshape(len(width), x.shape[1], -1).abs().sum(1) for x in coefficients if x is not None],
+                dim=1,
+            )
         return torch.where(width > 0, size * width + _WIDTH * width, -1.0)
 
     def _named(self, boxes: _Boxes, keep: int) -> tuple[tuple[Tensor, Tensor] | None, ...]:
