@@ -112,7 +112,8 @@ def found(folder: Path) -> Iterator[Part]:
         opened = gzip.open(path) if path.suffix == ".gz" else path.open("rb")
         with opened as file:
             model = onnx.load_model_from_string(file.read())
-        yield Part(name=f"{path.parent.parent.name}/{path.name.split('.onnx')[0]}", model=model, box=_around(0.01), most=5)
+        name = f"{path.parent.parent.name}/{path.name.split('.onnx')[0]}"
+        yield Part(name=name, model=model, box=_around(0.01), most=5)
 
 
 def analysed(graph: Graph, box: Sequence[Interval]) -> tuple[int, int]:

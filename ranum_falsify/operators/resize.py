@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -187,6 +188,9 @@ def _torch_samples(axis: Axis, transform: str) -> bool:
 _COORDINATE = 32
 """Error of coordinates and of kernels at them, in roundings of the size of the axis."""
 
+_HEADROOM = 8.0
+"""How far below the largest number weighted sums along one axis stay finite: weights of cubic kernels sum to less."""
+
 
 def _resize_bounds(
     site: Site, x: Interval, roi: np.ndarray | None, scales: np.ndarray | None, sizes: np.ndarray | None
@@ -213,6 +217,9 @@ def _upsample_bounds(site: Site, x: Interval, scales: np.ndarray) -> Interval:
 def _interpolated(
     x: Interval, axes: dict[int, Axis], taps: dict[int, Taps], extrapolation: float, shape: tuple[int, ...]
 ) -> Interval:
+    if x.is_floating and max(map(abs, x.extremes)) >= torch.finfo(x.dtype).max / _HEADROOM ** len(axes):
+        # Sums of weighted neighbours may overflow on the way, to both sides.
+        return replace(Interval.filled(-math.inf, math.inf, shape, x.dtype), nan=True)
     low, high = x.doubles()
     for number, tap in taps.items():
         if not tap.is_identity(axes[number].before):
@@ -268,6 +275,6 @@ operator(
 )(Resize)
 
 
-@operator(torch=_upsample, interval=_upsample_bounds, operands=("x", "scales"), static=("scales",), overflow=False)
+@operator(torch=_upsample, interval=_upsample_bounds, operands=("x", "scales"), static=("scales",))
 class Upsample(Operation):
     """https://onnx.ai/onnx/operators/onnx__Upsample.html."""
