@@ -203,8 +203,13 @@ def share_of_sum(site: Site, a: Interval, b: Interval) -> Interval | None:
     if exponential is None or not is_a(found.op, "ReduceSum") or not same(field, site.op.b):
         return y
     inner = fields_of(exponential)[0]
-    x = before_shift(site, source(inner), found.dims) or site.known(inner)
-    if x is None or x.may_be_infinite:
+    x = before_shift(site, source(inner), found.dims)
+    if x is None:
+        x = site.known(inner)
+        # Exponentials that are not shifted may underflow, all of a section together.
+        if x is None or x.extremes[0] < 0.99 * math.log(tiny(a.dtype)):
+            return y
+    if x.may_be_infinite:
         return y
     probability = softmax(lambda op, rank: found.dims)(site, x)
     assert isinstance(probability, Interval)
