@@ -36,7 +36,8 @@ import torch
 
 from ranum_falsify.network import supported
 from tests.domain.random_graphs import sweep_graph
-from tests.domain.soundness import Tally, retyped, sweep_case
+from tests.domain.search import Tally
+from tests.domain.soundness import retyped, sweep_case
 from tests.operators.harness import OperatorCase
 from tests.operators.test_operators import CASES
 
@@ -121,8 +122,8 @@ class _Worker:
 
     def take(self, ready: bool) -> Outcome | None:
         """Return the outcome of the job that was given, None if it is still at work."""
-        assert self.job is not None
-        error = ""
+        job, error = self.job, ""
+        assert job is not None
         if ready:
             try:
                 outcome: Outcome = self.connection.recv()
@@ -135,8 +136,7 @@ class _Worker:
             error = f"more than {_JOB_SECONDS} s"
         if not error:
             return None
-        failed = Outcome(self.job, error=error)
-        self.job = None
+        failed, self.job = Outcome(job, error=error), None
         self.stop()
         self._start()
         return failed

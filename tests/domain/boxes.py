@@ -10,7 +10,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CENTRES", "MASKS", "SIDES", "WIDTHS", "Array", "Box", "Feeds", "Recipe", "box", "is_float", "points", "recipes"]
+__all__ = ["CENTRES", "MASKS", "SIDES", "WIDTHS", "Array", "Box", "Feeds", "Recipe"]
+__all__ += ["box", "is_float", "points", "recipes"]
 
 Array = NDArray[Any]
 Feeds = Mapping[str, Array]
@@ -32,6 +33,12 @@ _BORDERS = (
 def is_float(x: Array) -> bool:
     """Tell whether an array holds floating-point numbers, bfloat16 among them."""
     return x.dtype.kind == "f" or x.dtype == ml_dtypes.bfloat16
+
+
+def _limits(x: Array) -> tuple[float, float]:
+    """Return the smallest normal and the largest finite number of an array's type."""
+    limits = ml_dtypes.finfo(x.dtype)  # type: ignore[no-untyped-call]
+    return float(limits.tiny), float(limits.max)
 
 
 @dataclass(frozen=True)
@@ -56,8 +63,7 @@ class Recipe:
 
     def bounds(self, x: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return lower and upper bounds of the shape and dtype of an operand."""
-        limits = ml_dtypes.finfo(x.dtype)
-        greatest, smallest = float(limits.max), float(limits.tiny)
+        smallest, greatest = _limits(x)
         with np.errstate(all="ignore"):
             centre = self._centre(x.astype(np.float64), greatest, smallest, rng)
             low, high = self._ends(centre, x.dtype, greatest, rng)
@@ -71,9 +77,9 @@ class Recipe:
         if self.centre == "zero":
             return np.zeros_like(x)
         if self.centre == "border":
-            return sign * rng.choice(_BORDERS, size=x.shape)
+            return np.asarray(sign * rng.choice(_BORDERS, size=x.shape))
         if self.centre == "scaled":
-            return x * 10.0 ** (np.log10(greatest) * rng.uniform(-0.9, 0.9))
+            return np.asarray(x * 10.0 ** (np.log10(greatest) * rng.uniform(-0.9, 0.9)))
         if self.centre == "denormal":
             return sign * smallest * rng.random(x.shape) * 2
         if self.centre == "huge":
@@ -165,7 +171,7 @@ def _whole_bounds(x: Array, rng: np.random.Generator) -> tuple[Array, Array]:
 def points(lower: Feeds, upper: Feeds, count: int, rng: np.random.Generator) -> Iterator[dict[str, Array]]:
     """Yield points of a box: its two extreme corners first, then all kinds."""
     for number in range(count):
-        one_kind = rng.integers(9) if rng.random() < 0.5 else None
+        one_kind = int(rng.integers(9)) if rng.random() < 0.5 else None
         kind = number if number < 2 else one_kind
         yield {name: _point(low, upper[name], kind, rng) for name, low in lower.items()}
 
@@ -189,10 +195,9 @@ def _any_point(low: Array, high: Array, kind: int | None, rng: np.random.Generat
 
 
 def _inner(low: Array, high: Array, kind: int, either: Array, rng: np.random.Generator) -> Array:
-    limits = ml_dtypes.finfo(low.dtype)
     if kind == 3:
         return np.where(either, np.nextafter(low, high), np.nextafter(high, low)).astype(low.dtype)
-    smallest, greatest = float(limits.tiny), float(limits.max)
+    smallest, greatest = _limits(low)
     if kind == 4:
         special = (0.0, -0.0, smallest / 4, -smallest / 4, smallest, -smallest, 1.0, -1.0)
         return rng.choice(np.array(special), size=low.shape).astype(low.dtype)

@@ -15,7 +15,8 @@ import onnx
 from tests.domain import fragments
 from tests.domain.boxes import Array, Recipe, box
 from tests.domain.maker import Maker
-from tests.domain.soundness import Subject, Tally, faults_in
+from tests.domain.search import Tally, faults_in
+from tests.domain.subjects import Subject
 
 __all__ = ["random_model", "sweep_graph"]
 

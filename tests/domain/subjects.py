@@ -1,0 +1,174 @@
+"""Models with the runtimes that run them, and what the analysis says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from dnnv.nn import Operation
+from dnnv.nn.operations import Input, OutputSelect
+
+import ranum_falsify.operators  # noqa: F401 - fills the registry
+from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
+from ranum_falsify.network import Graph, read, spec_of
+from ranum_falsify.network.order import operands_in
+from ranum_falsify.network.tensors import to_numpy, to_torch
+from ranum_falsify.validity import Constraint, Finite
+from tests.domain.boxes import Array, Feeds
+
+__all__ = ["Held", "Place", "Subject", "Verdict"]
+
+Held = tuple[tuple[Constraint, bool, bool], ...]
+"""Conditions of a node: the condition, whether it is said to hold, whether it is one of validity."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the analysis says of a box.
+
+    Attributes:
+        bounds: Bounds by tensor name; None where the shape depends on the input.
+        held: Conditions by node name.
+    """
+
+    bounds: Mapping[str, Interval | None]
+    held: Mapping[str, Held]
+
+    def proves(self, node: str) -> bool:
+        """Tell whether all conditions of validity of a node hold."""
+        return all(holds for _, holds, of_validity in self.held.get(node, ((Finite(), False, True),)) if of_validity)
+
+
+class Place:
+    """A node with the names of the tensors about it.
+
+    Attributes:
+        op: The node.
+        where: What messages call it.
+        read: Tensors that it reads.
+        outputs: Tensors that it writes and the graph has, by position.
+        written: The same as a tuple.
+        operands: By operand name a tensor's name, or a constant.
+        finite_constants: Whether no constant operand is infinite.
+        has_fixed_shape: Whether its shape does not depend on values.
+    """
+
+    def __init__(self, op: Operation, names: Mapping[int, str], present: Collection[str]) -> None:
+        spec = spec_of(op)
+        self.op = op
+        self.where = f"{type(op).__name__} {op.name!r}"
+        self.read = tuple(names[id(operand)] for operand in operands_in(op))
+        self.outputs = {i: name for i, name in enumerate(op.output_names) if name in present}
+        self.written = tuple(self.outputs.values())
+        fields = spec.named(spec.operands_of(op))
+        self.operands: dict[str, str | torch.Tensor] = {
+            name: to_torch(x) if isinstance(x, np.ndarray) else names[id(x)]
+            for name, x in fields.items()
+            if x is not None
+        }
+        constants = [x for x in self.operands.values() if isinstance(x, torch.Tensor) and x.is_floating_point()]
+        self.finite_constants = all(bool(x.isfinite().all()) for x in constants)
+        computed = any(isinstance(fields.get(name), Operation) for name in spec.static)
+        self.has_fixed_shape = not spec.dynamic_shape and not computed
+
+
+class Subject:
+    """A model, its graph and the runtimes that run it.
+
+    Attributes:
+        graph: The graph that is analysed.
+        exposed: The same with every tensor as an output.
+        places: Its nodes.
+        runtimes: `fn(feeds) -> values by tensor name` by name of the runtime.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.graph = read(model)
+        shown = _with_all_outputs(model)
+        self.exposed = self.graph if len(self.graph.nodes) == 1 else read(shown)
+        levels = onnxruntime.GraphOptimizationLevel
+        self.runtimes: dict[str, Any] = {
+            "onnxruntime": _session(shown, levels.ORT_DISABLE_ALL),
+            "onnxruntime-optimised": _session(model, levels.ORT_ENABLE_ALL),
+            "torch": lambda feeds: _evaluated(self.exposed, feeds, "cpu"),
+        }
+        if torch.cuda.is_available():
+            self.runtimes["cuda"] = lambda feeds: _evaluated(self.exposed, feeds, "cuda")
+        names = {id(op): op.name if isinstance(op, Input) else _tensor(op) for op in self.graph.order}
+        present = {_tensor(op) for op in self.graph.order if not isinstance(op, Input)}
+        self.places = [Place(op, names, present) for op in self.graph.nodes]
+        self.is_random = any(spec_of(op).is_random(op) for op in self.graph.nodes)
+
+    def analyse(self, lower: Feeds, upper: Feeds, *, keep: bool = True) -> Verdict:
+        """Analyse the graph over a box."""
+        held: dict[str, Held] = {}
+        bounds: dict[str, Interval | None] = {}
+
+        def observe(visited: Visited) -> None:
+            held[visited.op.name] = _conditions(visited)
+
+        inputs = [Interval.box(lower[name], upper[name]) for name in self.graph.input_names]
+        analysis = IntervalAnalysis(self.graph, keep=keep)
+        outputs = analysis.run(inputs, observe)
+        if keep:
+            for op in self.graph.order:
+                if not isinstance(op, Input):
+                    bounds[_tensor(op)] = analysis.bounds_of(op)
+        bounds |= dict(zip(self.graph.output_names, outputs, strict=True))
+        return Verdict(bounds, held)
+
+
+def _session(model: onnx.ModelProto, level: Any) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = level
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        made = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime has no kernel for this type
+        refusal = error
+
+        def refuse(feeds: Feeds) -> dict[str, Array]:
+            raise refusal
+
+        return refuse
+    names = [output.name for output in made.get_outputs()]
+    return lambda feeds: dict(zip(names, made.run(None, dict(feeds)), strict=True))
+
+
+def _evaluated(graph: Graph, feeds: Feeds, device: str) -> dict[str, Array]:
+    with torch.no_grad():
+        outputs = graph.evaluate([to_torch(feeds[name]).to(device) for name in graph.input_names])
+    return {name: to_numpy(y) for name, y in zip(graph.output_names, outputs, strict=True)}
+
+
+def _with_all_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
+    shown = onnx.ModelProto()
+    shown.CopyFrom(model)
+    present = {output.name for output in model.graph.output}
+    names = [name for node in model.graph.node for name in node.output if name and name not in present]
+    shown.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    return shown
+
+
+def _tensor(op: Operation) -> str:
+    """Return the name of the tensor that an operation gives, its first one."""
+    names = op.operation.output_names if isinstance(op, OutputSelect) else op.output_names
+    name: str = names[op.index if isinstance(op, OutputSelect) else 0]
+    return name
+
+
+def _conditions(visited: Visited) -> Held:
+    spec = spec_of(visited.op)
+    outputs = {"output" if i == 0 else f"output_{i}": y for i, y in enumerate(visited.outputs)}
+    operands = {k: v for k, v in spec.named(visited.operands).items() if isinstance(v, Interval)}
+    generic = [Finite()] if spec.overflow and visited.outputs[0].is_floating else []
+    known = operands | outputs
+    found: list[tuple[Any, bool]] = [(c, True) for c in (*spec.valid, *generic)]
+    found += [(c, False) for c in spec.gradient_valid]
+    return tuple((c, bool(c.holds(visited.op, known)), of_validity) for c, of_validity in found)

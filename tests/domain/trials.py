@@ -1,0 +1,115 @@
+"""Values that runtimes computed, against what an analysis says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+
+from ranum_falsify.network.tensors import to_torch
+from ranum_falsify.validity import Constraint, Finite
+from tests.domain.boxes import Array, Feeds
+from tests.domain.subjects import Place, Subject, Verdict
+
+__all__ = ["Trial", "few"]
+
+Violated = list[tuple[Constraint, bool, bool, torch.Tensor]]
+"""Conditions with a negative margin: whether of validity, whether said to hold, the margin."""
+
+
+class Trial:
+    """What one runtime computed at one point, against a verdict."""
+
+    def __init__(self, subject: Subject, verdict: Verdict, feeds: Feeds, values: Mapping[str, Array]) -> None:
+        self.subject, self.verdict = subject, verdict
+        self.tensors = {name: to_torch(np.asarray(x)) for name, x in (dict(feeds) | dict(values)).items()}
+        self.finite = {
+            name: bool(x.isfinite().all()) if x.is_floating_point() else True for name, x in self.tensors.items()
+        }
+        self.clean: dict[str, bool] = dict.fromkeys(feeds, True)
+
+    def faults(self) -> Iterator[str]:
+        """Yield what is unsound, node by node in topological order."""
+        for place in self.subject.places:
+            clean = all(self.clean[name] for name in place.read)
+            if clean:
+                violated = self._violated(place)
+                yield from self._false_proofs(place, violated)
+                for name in place.written:
+                    yield from self._outside(place, name, violated)
+                clean = not any(of_validity for _, of_validity, _, _ in violated)
+                clean = clean and not any(self._invalid(place, name) is not None for name in place.written)
+            self.clean.update(dict.fromkeys(place.written, clean))
+
+    def _invalid(self, place: Place, name: str) -> torch.Tensor | None:
+        """Return where the elements of an output are invalid; None where none is."""
+        if self.finite[name]:
+            return None
+        y = self.tensors[name]
+        finite = place.finite_constants and all(self.finite[operand] for operand in place.read)
+        invalid = ~y.isfinite() if finite else y.isnan()
+        return invalid if bool(invalid.any()) else None
+
+    def _false_proofs(self, place: Place, violated: Violated) -> Iterator[str]:
+        for condition, of_validity, held, margin in violated:
+            if held:
+                kind = "" if of_validity else " (gradient)"
+                yield f"{place.where}: said to hold{kind}: {condition.describe()}, margin {float(margin.min()):.6g}"
+        for name in place.written:
+            invalid = self._invalid(place, name)
+            if invalid is not None and self.verdict.proves(place.op.name):
+                yield f"{place.where}: proved, but {name} holds {few(self.tensors[name][invalid])}"
+
+    def _outside(
+        self, place: Place, name: str, violated: Violated
+    ) -> Iterator[str]:
+        if name not in self.verdict.bounds:
+            return
+        bound, value = self.verdict.bounds[name], self.tensors[name]
+        if bound is None:
+            if place.has_fixed_shape and all(self.verdict.bounds.get(x, self) is not None for x in place.read):
+                yield f"{place.where}: no bounds of {name}, whose shape is fixed"
+            return
+        if tuple(value.shape) != bound.shape or value.dtype != bound.dtype:
+            yield f"{place.where}: {name} is {value.dtype} {tuple(value.shape)}, not as {bound}"
+            return
+        outside = ~bound.encloses(value)
+        if not bool(outside.any()):
+            return
+        invalid = self._invalid(place, name)
+        if invalid is not None:
+            outside &= ~invalid
+        # A rule bounds the results of valid operands only.
+        for margin in (margin for _, of_validity, _, margin in violated if of_validity):
+            outside &= margin >= 0 if _fits(margin, value) else torch.zeros_like(outside)
+        if bool(outside.any()):
+            low, high = (end.expand(value.shape)[outside] for end in (bound.lower, bound.upper))
+            yield f"{place.where}: {name} = {few(value[outside])} outside [{few(low)}; {few(high)}]"
+
+    def _violated(self, place: Place) -> Violated:
+        """Return the conditions with a negative margin: whether of validity, whether said to hold, the margin."""
+        held = self.verdict.held.get(place.op.name, ())
+        # Finite results have no negative distance to overflow.
+        if all(self.finite[name] for name in place.written):
+            held = tuple(h for h in held if not isinstance(h[0], Finite))
+        if not held:
+            return []
+        operands = {name: x if isinstance(x, torch.Tensor) else self.tensors[x] for name, x in place.operands.items()}
+        operands |= {f"output_{i}" if i else "output": self.tensors[name] for i, name in place.outputs.items()}
+        found = []
+        for condition, holds, of_validity in held:
+            margin = condition.margin(place.op, operands)
+            if bool((margin < 0).any()):
+                found.append((condition, of_validity, holds, margin))
+        return found
+
+
+def _fits(margin: torch.Tensor, value: torch.Tensor) -> bool:
+    """Tell whether a margin has an element for each one of a value."""
+    pairs = zip(reversed(margin.shape), reversed(value.shape), strict=False)
+    return 0 < margin.ndim <= value.ndim and all(m in (1, n) for m, n in pairs)
+
+
+def few(x: torch.Tensor) -> str:
+    return ", ".join(f"{number:.9g}" for number in x.reshape(-1)[:3].double().tolist())
