@@ -19,7 +19,7 @@ from torch import Tensor
 from ranum_falsify.domain.order import SIGNED, greatest, least, ordered, restored, signed
 from ranum_falsify.network.tensors import to_torch
 
-__all__ = ["Interval", "dtype_range", "merged"]
+__all__ = ["Interval", "dtype_range", "merged", "shared_gap"]
 
 
 def dtype_range(dtype: torch.dtype) -> tuple[float | int, float | int]:
@@ -140,7 +140,7 @@ class Interval:
     @property
     def size(self) -> int:
         """Number of elements that it stands for."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def is_point(self) -> bool:
@@ -154,10 +154,20 @@ class Interval:
         return self.is_floating and self.size > 0 and (least == -torch.inf or greatest == torch.inf)
 
     @property
+    def first_sign(self) -> int | None:
+        """The sign of the first element, 0 where it may be 0; None where only the gap keeps it from 0."""
+        low, high = (bound[(0,) * bound.ndim].item() for bound in (self.lower, self.upper))
+        if low <= 0 <= high:
+            return None if self.gap else 0
+        return 1 if low > 0 else -1
+
+    @property
     def distance(self) -> float:
         """How far every element is from 0 at least."""
+        if not self.size or self.first_sign == 0:
+            return 0.0
         low, high = self.extremes
-        return float(max(self.gap, low, -high)) if self.size else 0.0
+        return float(max(self.gap, low, -high))
 
     @property
     def surely_infinite(self) -> bool:
@@ -169,6 +179,11 @@ class Interval:
         """The least lower and the greatest upper bound; of no elements (inf, -inf)."""
         if not self.lower.numel():
             return torch.inf, -torch.inf
+        if self.is_scalar and self.is_floating:
+            return self.lower.item(), self.upper.item()
+        if self.lower is self.upper and self.is_floating:
+            least, greatest = self.lower.aminmax()
+            return least.item(), greatest.item()
         low, high = ordered(self.lower).amin().reshape(1), ordered(self.upper).amax().reshape(1)
         return restored(low, self.dtype).item(), restored(high, self.dtype).item()
 
@@ -225,7 +240,7 @@ class Interval:
         """Return bounds on the values of both, whose shapes broadcast."""
         shape = np.broadcast_shapes(self.shape, other.shape)
         both = Interval.of(least(self.lower, other.lower), greatest(self.upper, other.upper), shape)
-        return replace(both, gap=min(self.distance, other.distance))
+        return replace(both, gap=shared_gap(self, other))
 
     def meet(self, other: Interval) -> Interval:
         """Return bounds on the values that lie in both; where none does, those of this interval's nearest point."""
@@ -268,6 +283,13 @@ class Interval:
         """Name shape, dtype and the range of all elements."""
         low, high = self.extremes
         return f"Interval({self.shape}, {str(self.dtype).removeprefix('torch.')}, [{low:.7g}, {high:.7g}])"
+
+
+def shared_gap(*parts: Interval) -> float:
+    """Return how far the values of all parts are from 0, where their bounds together may not say it; else 0."""
+    signs = {part.first_sign for part in parts if part.size}
+    # Parts on one side of 0 have bounds that say so, element by element.
+    return min((part.distance for part in parts if part.size), default=0.0) if len(signs) > 1 or None in signs else 0.0
 
 
 def _uniform(bound: np.ndarray) -> np.ndarray:

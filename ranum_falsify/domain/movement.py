@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.interval import Interval, shared_gap
 from ranum_falsify.domain.order import SIGNED, greatest, least, ordered, restored, signed
 from ranum_falsify.domain.rules import infinity_aware, unknown
 from ranum_falsify.domain.site import IntervalRule, Site
@@ -166,7 +166,7 @@ def joined(parts: Sequence[Interval], dim: int) -> Interval:
     shape = list(parts[0].shape)
     shape[dim] = sum(part.shape[dim] for part in parts)
     parts = [part for part in parts if part.shape[dim]] or list(parts[:1])
-    gap = min(part.distance for part in parts)
+    gap = shared_gap(*parts)
     first = parts[0]
     if all(part.lower.shape == first.lower.shape and part.lower.shape[dim] == 1 for part in parts) and all(
         torch.equal(part.lower, first.lower) and torch.equal(part.upper, first.upper) for part in parts[1:]
@@ -195,7 +195,7 @@ def padded(x: Interval, before: Sequence[int], after: Sequence[int], value: floa
     number = filling.view(SIGNED.get(x.dtype, x.dtype)).item()
     flat = [width for dim in reversed(range(len(shape))) for width in (front[dim], back[dim])]
     padding = rearranged(x.split(*wide), lambda bound: F.pad(bound, flat, value=number), shape)
-    return replace(padding, gap=min(x.distance, abs(float(value))))
+    return replace(padding, gap=shared_gap(x, Interval(filling, filling, ())) if value else 0.0)
 
 
 # choosing -------------------------------------------------------------------------------------------------------
@@ -215,10 +215,12 @@ def chosen(condition: Interval, a: Interval, b: Interval) -> Interval:
         return _broadcast(a, shape)
     if bool(never.all()):
         return _broadcast(b, shape)
+    if not bool(always.any()) and not bool(never.any()):
+        return _broadcast(a.hull(b), shape)
     low = torch.where(always, a.lower, torch.where(never, b.lower, least(a.lower, b.lower)))
     known = condition.is_point and a.lower is a.upper and b.lower is b.upper
     high = low if known else torch.where(always, a.upper, torch.where(never, b.upper, greatest(a.upper, b.upper)))
-    return replace(Interval.of(low, high, shape), gap=min(a.distance, b.distance))
+    return replace(Interval.of(low, high, shape), gap=shared_gap(a, b))
 
 
 def _broadcast(x: Interval, shape: tuple[int, ...]) -> Interval:

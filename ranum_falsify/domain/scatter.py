@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.interval import Interval, dtype_range
+from ranum_falsify.domain.interval import Interval, dtype_range, shared_gap
 from ranum_falsify.domain.movement import collapsed
 from ranum_falsify.domain.order import ordered, restored
 from ranum_falsify.domain.rounding import gamma, outward, tiny
@@ -35,7 +35,7 @@ def scattered(x: Interval, index: Tensor, updates: Interval, reduction: str | No
         # Of several updates of one element any may be the last.
         low = _reduced(x.lower, index, updates.lower, "amin", own=False)
         high = _reduced(x.upper, index, updates.upper, "amax", own=False)
-        return Interval(low, high, x.shape, gap=min(x.distance, updates.distance))
+        return Interval(low, high, x.shape, gap=shared_gap(x, updates))
     if reduction in ("max", "min"):
         ends = ((x.lower, updates.lower), (x.upper, updates.upper))
         low, high = (_reduced(a, index, b, f"a{reduction}", own=True) for a, b in ends)

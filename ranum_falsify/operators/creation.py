@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.movement import evaluated
-from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.rules import infinity_aware, shape_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedTypeError
 from ranum_falsify.network.registry import operator
@@ -97,6 +97,21 @@ def _range(op: Operation, start: np.ndarray, limit: np.ndarray, delta: np.ndarra
     return _placed(np.add.accumulate(steps, dtype=dtype))
 
 
-@operator(torch=_range, interval=evaluated, static=("start", "limit", "delta"), overflow=False)
+def _range_bounds(site: Site, *ends: np.ndarray | Interval) -> Interval | None:
+    known = [end.full()[0].numpy() if isinstance(end, Interval) and end.is_point else end for end in ends]
+    start, limit, delta = (None if isinstance(end, Interval) else end.reshape(-1)[0] for end in known)
+    if start is None or limit is None or delta is None or not delta:
+        return None
+    count = max(math.ceil((float(limit) - float(start)) / float(delta)), 0)
+    # One input may ask for more numbers than memory holds.
+    return Interval.point(_range(site.op, *known)) if (count,) == site.shape else None  # type: ignore[arg-type]
+
+
+@operator(
+    torch=_range,
+    interval=infinity_aware(shape_aware(_range_bounds)),
+    static=("start", "limit", "delta"),
+    overflow=False,
+)
 class Range(Operation):
     """https://onnx.ai/onnx/operators/onnx__Range.html."""
