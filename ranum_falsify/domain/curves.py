@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -33,6 +34,7 @@ __all__ = [
     "clip",
     "elu",
     "leaky",
+    "number_in",
     "power",
 ]
 
@@ -187,14 +189,25 @@ class _Hyperbola(Relaxation):
 RECIPROCAL = _Hyperbola()
 
 
-def leaky(slope: float | Tensor) -> Relaxation | None:
-    """Return the relaxation of x above 0 and `slope * x` below; None for slopes outside 0 to 1."""
-    inside = bool((torch.as_tensor(slope) >= 0).all()) and bool((torch.as_tensor(slope) <= 1).all())
-    return Rectifier(slope) if inside else None
+def leaky(slope: object) -> Relaxation | None:
+    """Return the relaxation of x above 0 and `slope * x` below; None where no slope from 0 to 1 is known."""
+    if not isinstance(slope, float | np.ndarray):
+        return None
+    known = torch.as_tensor(slope).double()
+    return Rectifier(known) if bool(((known >= 0) & (known <= 1)).all()) else None
 
 
-def clip(low: float, high: float) -> Relaxation:
-    """Return the relaxation of a cut at two numbers, of which either may be infinite."""
+def number_in(field: object, absent: float = math.nan) -> float | None:
+    """Return a node's operand as a number if it is a constant of one element; `absent` where it has none."""
+    if field is None:
+        return absent
+    return float(field.item()) if isinstance(field, np.ndarray) and field.size == 1 else None
+
+
+def clip(low: float | None, high: float | None) -> Relaxation | None:
+    """Return the relaxation of a cut at two numbers, of which either may be infinite; None where one is not known."""
+    if low is None or high is None:
+        return None
     if low >= high:
         return kinked(lambda x: x.clamp(low, high), high)
     kinks = [kink for kink in (low, high) if math.isfinite(kink)]
@@ -218,8 +231,10 @@ def elu(alpha: float, scale: float = 1.0, kernel: str = "Elu") -> Relaxation:
     return Curve(function, bend="convex" if 0 < alpha <= 1 else "any", slope=slope, points=points, kernel=kernel)
 
 
-def power(exponent: float) -> Relaxation | None:
-    """Return the relaxation of x to a constant power; None where it has none here."""
+def power(exponent: float | None) -> Relaxation | None:
+    """Return the relaxation of x to a constant power; None where it has none here or the power is not known."""
+    if exponent is None:
+        return None
     if exponent == -1:
         return RECIPROCAL
     if exponent == 0.5:
