@@ -89,7 +89,7 @@ def hardmax(dims: Dims) -> IntervalRule:
         if rows.copies == 1:
             others = _greatest_other(rows.upper)
             low = (rows.lower > others).double()
-        return outward(rows.restored(low), rows.restored(high), x.dtype, x.shape)
+        return Interval(rows.restored(low).to(x.dtype), rows.restored(high).to(x.dtype), x.shape)
 
     return infinity_aware(rule)
 

@@ -193,10 +193,11 @@ def _parts(rows: Sections) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     slack = _own_share(rows) * rows.total(about) + n * _own_error(rows).square()
     least = (low - (rows.total(high) - high) / (n - 1)) * ((n - 1) / n)
     greatest = (high - (rows.total(low) - low) / (n - 1)) * ((n - 1) / n)
-    spread = (rows.total(about) - about * (n / (n - 1)) - slack).clamp(min=0).sqrt()
+    beside = rows.total(about) - about * (n / (n - 1))
+    spread, widest = ((beside + side * slack).clamp(min=0).sqrt() for side in (-1, 1))
     noise = ((rows.total(squares) - squares).clamp(min=0) * (1 + _own_share(rows))).sqrt()
     furthest = (off.abs() + radius).square()
-    most = (rows.total(furthest) - furthest).clamp(min=0) + slack
+    most = torch.minimum((rows.total(furthest) - furthest).clamp(min=0) + slack, (widest + noise).square())
     return least, greatest, (spread - noise).clamp(min=0).square(), most
 
 

@@ -1,0 +1,228 @@
+"""Softmax, normalisations, losses and recurrent layers: sharp where they can be, proved only where they are safe."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper, numpy_helper
+
+from ranum_falsify.domain import Interval
+from ranum_falsify.domain.sections import sections
+from ranum_falsify.domain.statistics import by_root_mean_square, standardised
+from tests.domain.soundness import Subject, Verdict, faults_in
+from tests.network.building import Array
+
+ONES, ZEROS = np.ones(8, np.float32), np.zeros(8, np.float32)
+NODE = "y"
+
+
+def model(
+    op_type: str, constants: Sequence[Array], shape: Sequence[int], opset: int = 21, **attributes: Any
+) -> Subject:
+    """Return one node whose first operand is the input `x`, the others constants."""
+    names = [f"c{i}" for i in range(len(constants))]
+    node = helper.make_node(op_type, ["x", *names], ["y"], name=NODE, **attributes)
+    ends = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape), helper.make_empty_tensor_value_info("y")]
+    weights = [numpy_helper.from_array(value, name) for value, name in zip(constants, names, strict=True)]
+    graph = helper.make_graph([node], "g", ends[:1], ends[1:], weights)
+    return Subject(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10))
+
+
+def verdict(subject: Subject, low: float | Array, high: float | Array, shape: Sequence[int]) -> Verdict:
+    """Return what the analysis says over a box."""
+    lower, upper = (np.broadcast_to(np.asarray(end, np.float32), shape) for end in (low, high))
+    return subject.analyse({"x": np.array(lower)}, {"x": np.array(upper)})
+
+
+def extremes(found: Verdict) -> tuple[float, float]:
+    """Return the range of the output."""
+    bounds = found.bounds["y"]
+    assert bounds is not None
+    return bounds.extremes
+
+
+# softmax --------------------------------------------------------------------------------------------------------
+
+
+def test_softmax_is_exact_in_real_numbers() -> None:
+    low, high = extremes(verdict(model("Softmax", [], (2, 3)), -1, 1, (2, 3)))
+    assert low == pytest.approx(np.exp(-1) / (np.exp(-1) + 2 * np.e), rel=1e-5)
+    assert high == pytest.approx(np.e / (np.e + 2 * np.exp(-1)), rel=1e-5)
+
+
+def test_softmax_underflows_only_over_wide_boxes() -> None:
+    subject = model("Softmax", [], (2, 3))
+    assert extremes(verdict(subject, -20, 20, (2, 3)))[0] > 0
+    assert extremes(verdict(subject, -60, 60, (2, 3)))[0] == 0
+
+
+def test_softmax_of_a_merged_row_stays_merged() -> None:
+    bounds = verdict(model("Softmax", [], (64, 1000)), -1, 1, (64, 1000)).bounds["y"]
+    assert bounds is not None and bounds.is_scalar
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-3, 10.0])
+def test_merged_bounds_equal_those_of_each_element(spread: float) -> None:
+    x = Interval.filled(-spread, spread, (5,), torch.float32)
+    of_merged, of_full = sections(x, (0,)), sections(x.split(0), (0,))
+    for merged, full in (
+        (standardised(of_merged, 1e-5), standardised(of_full, 1e-5)),
+        (by_root_mean_square(of_merged, 1e-5, 0.2), by_root_mean_square(of_full, 1e-5, 0.2)),
+    ):
+        assert torch.allclose(merged.upper.expand(5), full.upper, rtol=1e-9)
+        assert torch.allclose(merged.lower.expand(5), full.lower, rtol=1e-9)
+
+
+def test_log_softmax_is_finite_unless_differences_overflow() -> None:
+    subject = model("LogSoftmax", [], (2, 3))
+    found = verdict(subject, -1e6, 1e6, (2, 3))
+    assert found.proves(NODE) and extremes(found)[1] == 0
+    assert not verdict(subject, -3e38, 3e38, (2, 3)).proves(NODE)
+
+
+@pytest.mark.parametrize(("low", "safe"), [([-np.inf, 0, -np.inf], True), ([-np.inf] * 3, False)])
+def test_masked_rows_need_one_element_that_is_surely_finite(low: Sequence[float], safe: bool) -> None:
+    found = verdict(model("Softmax", [], (1, 3)), np.array([low]), np.array([[0, 1, -np.inf]]), (1, 3))
+    assert found.proves(NODE) is safe
+
+
+def test_hardmax_knows_a_row_whose_greatest_element_is_sure() -> None:
+    bounds = verdict(model("Hardmax", [], (1, 3)), np.array([[2, 0, 0]]), np.array([[3, 1, 1.5]]), (1, 3)).bounds["y"]
+    assert bounds is not None
+    assert bounds.lower.tolist() == bounds.upper.tolist() == [[1, 0, 0]]
+
+
+# normalisations -------------------------------------------------------------------------------------------------
+
+
+def test_a_normalised_number_is_at_most_the_root_of_those_beside_it() -> None:
+    low, high = extremes(verdict(model("LayerNormalization", [ONES], (2, 8)), 0, 1, (2, 8)))
+    assert -low == high == pytest.approx(np.sqrt(7), rel=1e-2)
+
+
+def test_known_numbers_are_normalised_sharply() -> None:
+    x = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
+    bounds = verdict(model("LayerNormalization", [ONES, ZEROS], (2, 8)), x, x, (2, 8)).bounds["y"]
+    wanted = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    assert bounds is not None and bounds.encloses(torch.from_numpy(wanted)).all()
+    assert (bounds.upper - bounds.lower).max() < 1e-3
+
+
+@dataclass(frozen=True)
+class Twins:
+    """An operator, and attributes or a box that make it safe, and others that do not."""
+
+    op_type: str
+    constants: Sequence[Array]
+    safe: dict[str, float]
+    unsafe: dict[str, float]
+    box: tuple[float, float] = (-1.0, 1.0)
+    shape: tuple[int, ...] = (2, 8)
+    opset: int = 21
+
+
+FOUR = np.ones(4, np.float32)
+TWINS = [
+    Twins("LayerNormalization", [ONES], {}, {"epsilon": 0.0}),
+    Twins("RMSNormalization", [ONES], {}, {"epsilon": 0.0}, opset=23),
+    Twins("InstanceNormalization", [FOUR, FOUR], {}, {"epsilon": 0.0}, shape=(1, 4, 6)),
+    Twins(
+        "GroupNormalization", [FOUR, FOUR], {"num_groups": 2}, {"num_groups": 2, "epsilon": 0.0}, (-0.1, 0.1), (1, 4, 6)
+    ),
+    Twins("LRN", [], {"bias": 1.0, "size": 3}, {"bias": 0.0, "size": 3}, shape=(1, 4, 2, 2)),
+]
+
+
+@pytest.mark.parametrize("twins", [pytest.param(twins, id=twins.op_type) for twins in TWINS])
+def test_a_normaliser_above_zero_is_proved_and_one_that_is_not_stays_open(twins: Twins) -> None:
+    for attributes, proved in ((twins.safe, True), (twins.unsafe, False)):
+        subject = model(twins.op_type, twins.constants, twins.shape, twins.opset, **attributes)
+        assert verdict(subject, *twins.box, twins.shape).proves(NODE) is proved
+
+
+def test_groups_far_from_zero_stay_open_as_their_variance_cancels() -> None:
+    subject = model("GroupNormalization", [FOUR, FOUR], (1, 4, 6), num_groups=2)
+    assert not verdict(subject, 1e4, 1e4 + 1, (1, 4, 6)).proves(NODE)
+
+
+@pytest.mark.parametrize(("variance", "proved"), [(0.0, True), (-1e-5, False), (-1.0, False)])
+def test_batch_normalisation_needs_a_variance_above_minus_epsilon(variance: float, proved: bool) -> None:
+    constants = [FOUR, FOUR, FOUR, np.full(4, variance, np.float32)]
+    subject = model("BatchNormalization", constants, (2, 4, 3), 15, epsilon=1e-5)
+    assert verdict(subject, -1, 1, (2, 4, 3)).proves(NODE) is proved
+
+
+def test_components_of_a_unit_vector_keep_their_sign() -> None:
+    low, high = extremes(verdict(model("LpNormalization", [], (2, 8), axis=1), 1, 2, (2, 8)))
+    assert low == pytest.approx(1 / np.sqrt(29), rel=1e-4) and high == pytest.approx(2 / np.sqrt(11), rel=1e-4)
+
+
+@given(
+    offset=st.sampled_from([0.0, 1.0, -100.0, 1e4, 1e-19, 1e18]),
+    spread=st.sampled_from([0.0, 1e-6, 1e-3, 1.0]),
+    width=st.sampled_from([0.0, 1e-6, 0.1, 2.0]),
+    operator=st.sampled_from(["LayerNormalization", "InstanceNormalization", "LpNormalization", "Softmax"]),
+    seed=st.integers(0, 2**16),
+)
+@settings(max_examples=15, deadline=None)
+def test_bounds_enclose_kernels_over_hard_boxes(
+    offset: float, spread: float, width: float, operator: str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    constants = {"LayerNormalization": [ONES[:6]], "InstanceNormalization": [FOUR[:2], FOUR[:2]]}.get(operator, [])
+    scale = max(1.0, abs(offset))
+    centre = offset + scale * spread * rng.normal(size=(1, 2, 6))
+    box = tuple({"x": (centre + side * width * scale).astype(np.float32)} for side in (-1, 1))
+    tally = faults_in(model(operator, constants, (1, 2, 6)), (box[0], box[1]), samples=10, rounds=0, rng=rng)
+    assert not tally.faults
+
+
+# losses ---------------------------------------------------------------------------------------------------------
+
+TARGETS = np.array([0, 2], np.int64)
+
+
+@pytest.mark.parametrize(("weights", "proved"), [((1, 0, 1), True), ((0, 1, 0), False), ((1, 1, -1), False)])
+def test_a_mean_needs_targets_that_weigh_something(weights: Sequence[float], proved: bool) -> None:
+    subject = model("NegativeLogLikelihoodLoss", [TARGETS, np.array(weights, np.float32)], (2, 3))
+    assert verdict(subject, -2, -1, (2, 3)).proves(NODE) is proved
+
+
+def test_a_weighted_mean_lies_among_what_it_is_taken_of() -> None:
+    subject = model("NegativeLogLikelihoodLoss", [TARGETS, np.array([0.3, 5, 2], np.float32)], (2, 3))
+    low, high = extremes(verdict(subject, -2, -1, (2, 3)))
+    assert low == pytest.approx(1, rel=1e-5) and high == pytest.approx(2, rel=1e-5)
+
+
+# recurrent layers -----------------------------------------------------------------------------------------------
+
+
+def recurrent(op_type: str, gates: int, scale: float, **attributes: Any) -> Subject:
+    """Return a layer of 3 units over 5 steps, all weights equal."""
+    weights = [np.full((1, gates * 3, size), scale, np.float32) for size in (2, 3)]
+    return model(op_type, weights, (5, 2, 2), 14, hidden_size=3, **attributes)
+
+
+@pytest.mark.parametrize(("op_type", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_hidden_states_stay_within_one(op_type: str, gates: int) -> None:
+    found = verdict(recurrent(op_type, gates, 100.0), -100, 100, (5, 2, 2))
+    low, high = extremes(found)
+    assert found.proves(NODE) and low >= -1 - 1e-4 and high <= 1 + 1e-4
+
+
+def test_an_unbounded_activation_may_overflow() -> None:
+    assert not verdict(recurrent("RNN", 1, 1e9, activations=["Relu"]), -1, 1, (5, 2, 2)).proves(NODE)
+    assert verdict(recurrent("RNN", 1, 1.0, activations=["Relu"]), -1, 1, (5, 2, 2)).proves(NODE)
+
+
+def test_a_known_input_is_followed_step_by_step() -> None:
+    subject = recurrent("GRU", 3, 0.5)
+    x = np.random.default_rng(0).normal(size=(5, 2, 2)).astype(np.float32)
+    bounds = verdict(subject, x, x, (5, 2, 2)).bounds["y"]
+    assert bounds is not None and (bounds.upper - bounds.lower).max() < 1e-3
