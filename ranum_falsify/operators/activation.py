@@ -72,7 +72,7 @@ def _prelu(x: Tensor, slope: Tensor) -> Tensor:
     return torch.relu(x) - slope * torch.relu(-x)
 
 
-@operator(torch=elementwise(_prelu), interval=prelu)
+@operator(torch=elementwise(_prelu), interval=prelu, linear=lambda op: curves.leaky(op.slope))
 class PRelu(Operation):
     """https://onnx.ai/onnx/operators/onnx__PRelu.html."""
 
@@ -229,6 +229,13 @@ def _clip(op: Operation, x: Tensor, low: Tensor | None, high: Tensor | None) -> 
     return widened(torch.clamp)(x, *bounds) if any(b is not None for b in bounds) else x
 
 
-@operator(torch=_clip, interval=clip, operands=("x", "min", "max"), renamed={"input": "x"}, overflow=False)
+@operator(
+    torch=_clip,
+    interval=clip,
+    operands=("x", "min", "max"),
+    renamed={"input": "x"},
+    overflow=False,
+    linear=lambda op: curves.clip(curves.number_in(op.min, -math.inf), curves.number_in(op.max, math.inf)),
+)
 class Clip(Operation):
     """https://onnx.ai/onnx/operators/onnx__Clip.html."""

@@ -8,6 +8,7 @@ from dnnv.nn.operations import Cast
 from torch import Tensor
 
 from ranum_falsify.domain.conversion import cast
+from ranum_falsify.domain.linear_forms import Affine
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.creation import dtype_numbered
 
@@ -28,7 +29,7 @@ def _cast_like(op: Operation, x: Tensor, target_type: Tensor) -> Tensor:
     return _converted(x, target_type.dtype)
 
 
-operator(torch=_cast, interval=cast)(Cast)
+operator(torch=_cast, interval=cast, linear=Affine(function=lambda op, x: x))(Cast)
 
 
 @operator(torch=_cast_like, interval=cast, operands=("x", "target_type"))

@@ -142,6 +142,7 @@ def _never(x: Tensor, y: Tensor) -> Tensor:
         ),
     ],
     gradient_valid=[Condition("x != 0 where 0 < y < 1", "derivative of a root at zero", _steep, holds_of=_not_steep)],
+    linear=lambda op: curves.power(curves.number_in(op.y)),
 )
 class Pow(Operation):
     """https://onnx.ai/onnx/operators/onnx__Pow.html."""

@@ -7,6 +7,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.linear_forms import Affine
 from ranum_falsify.domain.logic import bitwise_and, bitwise_not, bitwise_or, bitwise_xor, logical, negated, shifted
 from ranum_falsify.domain.movement import chosen
 from ranum_falsify.domain.site import Site
@@ -41,7 +42,12 @@ def _where_bounds(site: Site, condition: Interval, a: Interval, b: Interval) -> 
     return chosen(condition, a, b)
 
 
-@operator(torch=elementwise(torch.where), interval=guarded(_where_bounds), overflow=False)
+@operator(
+    torch=elementwise(torch.where),
+    interval=guarded(_where_bounds),
+    overflow=False,
+    linear=Affine(operands=("x", "y")),
+)
 class Where(Operation):
     """https://onnx.ai/onnx/operators/onnx__Where.html."""
 

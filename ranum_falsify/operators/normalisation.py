@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from ranum_falsify.domain import Interval, Site
 from ranum_falsify.domain import normalising as rules
+from ranum_falsify.domain.linear_forms import Affine
 from ranum_falsify.domain.norms import (
     divisor_stays_valid,
     local_response_normalisation,
@@ -123,6 +124,9 @@ operator(
     operands=("x", "scale", "bias", "mean", "variance"),
     renamed={"B": "bias", "input_mean": "mean", "input_var": "variance", "var": "variance"},
     valid=[_above_zero("variance + epsilon > 0", _VARIANCE, _batch_variance, _variance_positive)],
+    linear=lambda op: (
+        None if op.training_mode else Affine(operands=("x",), subtracted=("mean",), divisors=("variance",))
+    ),
 )(BatchNormalization)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels import Envelope
+from ranum_falsify.domain.linear_forms import Affine
 from ranum_falsify.domain.rounding import outward, unit
 from ranum_falsify.domain.rules import infinity_aware
 from ranum_falsify.domain.site import Site
@@ -68,4 +69,5 @@ operator(
     renamed={"data": "x"},
     static=("ratio", "training_mode"),
     random_where=_draws,
+    linear=lambda op: None if _draws(op) else Affine(operands=("x",)),
 )(Dropout)
