@@ -82,13 +82,13 @@ def half_values(function: Function, dtype: torch.dtype) -> Tensor:
 
 
 def float64_values(function: Function, count: int, rng: np.random.Generator) -> Tensor:
-    """Return random values within a function's domain: most of moderate size, some near 1, near multiples of pi / 2, or far out."""
+    """Return random values of a function's domain: of moderate size, near 1, near multiples of pi / 2, far out."""
     exponents = np.where(rng.random(count) < 0.9, rng.uniform(-40, 10, count), rng.uniform(-1000, 60, count))
     x = np.exp2(exponents) * rng.choice((-1.0, 1.0), count)
     near, by_poles = (rng.random(count) < 0.1 for _ in range(2))
     x[near] = 1 + x[near] * 2.0**-20
     # Zeros and poles of circular functions are where errors of their arguments' reduction show.
-    quarters = rng.integers(-200, 200, count) * (math.pi / 2)
+    quarters = rng.choice((-1, 1), count) * rng.integers(1, 200, count) * (math.pi / 2)
     x[by_poles] = (quarters * (1 + rng.uniform(-1, 1, count) * 10.0 ** rng.uniform(-16, -3, count)))[by_poles]
     low, high = function.domain
     return torch.from_numpy(np.concatenate([x[(x >= low) & (x <= high)], [1.0]]))
@@ -181,6 +181,8 @@ def _swept(function: Function | RowFunction, share: Share) -> str:
     if share.inner == share.every:
         return f"one in {share.inner}" if share.inner > 1 else "all"
     low, high = function.critical
+    if share.inner == 1 and low == 0 and high == math.inf:
+        return "all"
     part = "all" if share.inner == 1 else f"one in {share.inner}"
     return f"{part} of magnitude {low:.3g} to {high:.3g}, one in {share.every} of the others"
 

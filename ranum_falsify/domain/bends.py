@@ -76,13 +76,15 @@ def leaky_relu(site: Site, x: Interval) -> Interval:
     """Bound x above 0 and alpha x below; NaN where alpha is 0 and x may be minus infinity."""
     alpha = float(site.op.alpha)
     below, above = _parts(x)
-    bounds = outward(*_joined(x, _scaled(below, alpha), above), x.dtype, x.shape, _slope_error(x.dtype))
+    bounds = _once(*_joined(x, _scaled(below, alpha), above), x.dtype, x.shape)
     return replace(bounds, nan=alpha == 0 and bool((x.lower == -math.inf).any()))
 
 
-def _slope_error(dtype: torch.dtype) -> Envelope:
-    """Return the error of one product beyond its rounding, which falls outward anyway."""
-    return Envelope(0.0) if dtype in (torch.float32, torch.float64) else _rounded(dtype, 1)
+def _once(least: Tensor, greatest: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
+    """Return bounds around one rounded sum or product of an operand and an attribute."""
+    if dtype in (torch.float32, torch.float64):
+        return rounded(least, greatest, dtype, shape)
+    return outward(least, greatest, dtype, shape, _rounded(dtype, 1))
 
 
 def prelu(site: Site, x: Interval, slope: Interval) -> Interval:
@@ -92,7 +94,7 @@ def prelu(site: Site, x: Interval, slope: Interval) -> Interval:
     low, high = torch.stack(torch.broadcast_tensors(*corners)).aminmax(dim=0)
     if not x.is_floating:
         return _integers(*_joined(x, (low, high), above), x.dtype, result_shape(x, slope))
-    return outward(*_joined(x, (low, high), above), x.dtype, result_shape(x, slope), _slope_error(x.dtype))
+    return _once(*_joined(x, (low, high), above), x.dtype, result_shape(x, slope))
 
 
 def _integers(low: Tensor, high: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
@@ -204,7 +206,7 @@ def shrink(site: Site, x: Interval) -> Interval:
     low, high = x.doubles()
     # ONNX Runtime computes in float32, whatever the type.
     error = 0.0 if x.dtype is torch.float32 else 2 * unit(torch.float32)
-    near = max(error, _slope_error(x.dtype).relative if x.is_floating else 0.0) * abs(lambd)
+    near = max(error, 2 * unit(x.dtype) if x.dtype.itemsize == 2 and x.is_floating else 0.0) * abs(lambd)
     pieces = (
         (low < -lambd + near, low, high.clamp(max=-lambd + near), bias),
         ((high > lambd - near) & (high >= -lambd - near), low.clamp(min=abs(lambd) - near), high, -bias),
@@ -220,13 +222,9 @@ def shrink(site: Site, x: Interval) -> Interval:
     if not x.is_floating:
         return _integers(least, greatest, x.dtype, x.shape)
     limit = torch.finfo(torch.float32).max
-    return outward(
-        torch.where(least < -limit, -math.inf, least.clamp(max=limit)),
-        torch.where(greatest > limit, math.inf, greatest.clamp(min=-limit)),
-        x.dtype,
-        x.shape,
-        _slope_error(x.dtype),
-    )
+    least = torch.where(least < -limit, -math.inf, least.clamp(max=limit))
+    greatest = torch.where(greatest > limit, math.inf, greatest.clamp(min=-limit))
+    return _once(least, greatest, x.dtype, x.shape)
 
 
 def _shifted(bound: Tensor, shift: float, error: float) -> Tensor:
@@ -283,15 +281,18 @@ def swish(site: Site, x: Interval) -> Interval:
     if alpha == 0:
         low, high = x.doubles()
         return outward(low / 2, high / 2, site.dtype, x.shape)
-    low, high = _scaled(x.doubles(), alpha)
-    at_low, at_high = real.swish(low), real.swish(high)
-    least, greatest = torch.minimum(at_low, at_high), torch.maximum(at_low, at_high)
-    turns = (low <= real.SWISH_TURN) & (high >= real.SWISH_TURN)
-    least = torch.where(turns, real.swish(torch.tensor(real.SWISH_TURN, dtype=torch.float64)), least)
+    low, high = x.doubles()
+    at_low, at_high = real.swish(low, alpha), real.swish(high, alpha)
+    turn = real.SWISH_TURN / alpha
+    at_turn = real.swish(torch.tensor(turn, dtype=torch.float64), alpha)
+    turns = (low <= turn) & (high >= turn)
+    ends = torch.minimum(at_low, at_high), torch.maximum(at_low, at_high)
+    least = torch.where(turns, torch.minimum(ends[0], at_turn), ends[0])
+    greatest = torch.where(turns, torch.maximum(ends[1], at_turn), ends[1])
     rounding = unit(site.dtype)
     envelope = replace(
         kernel,
         relative=kernel.relative + 8 * rounding,
         absolute=(kernel.absolute + 2 * rounding) / abs(alpha),
     )
-    return outward(*_scaled((least, greatest), 1 / alpha), site.dtype, x.shape, envelope)
+    return outward(least, greatest, site.dtype, x.shape, envelope)

@@ -51,9 +51,9 @@ def softsign(x: Tensor) -> Tensor:
     return torch.where(x.isinf(), x.sign(), x / (1 + x.abs()))
 
 
-def swish(x: Tensor) -> Tensor:
-    """Return x / (1 + exp(-x)); 0 at minus infinity."""
-    return _times(x, torch.sigmoid(x))
+def swish(x: Tensor, alpha: float = 1.0) -> Tensor:
+    """Return x / (1 + exp(-alpha x)); 0 where alpha x is minus infinity."""
+    return _times(x, torch.sigmoid(alpha * x))
 
 
 def mish(x: Tensor) -> Tensor:

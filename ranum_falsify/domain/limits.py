@@ -1,4 +1,4 @@
-"""Monotone functions whose valid part ends where they are infinite: how far numbers of a dtype come to that end."""
+"""Monotone functions: how close numbers come to where they are infinite, and which side of a value they keep to."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import outward
-from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.rules import infinity_aware, monotone
 from ranum_falsify.domain.site import IntervalRule, Site
 
-__all__ = ["just_below_one", "monotone_inside", "smallest"]
+__all__ = ["exponential", "just_below_one", "monotone_inside", "smallest"]
 
 Limit = Callable[[torch.dtype], float]
 """A number that depends on the dtype."""
@@ -51,3 +51,15 @@ def monotone_inside(
         return outward(low, high, site.dtype, x.shape, site.envelope(kernel))
 
     return infinity_aware(rule)
+
+
+_exponential = monotone(torch.exp, "Exp")
+
+
+@infinity_aware
+def exponential(site: Site, x: Interval) -> Interval:
+    """Bound exp(x), which no kernel puts on the wrong side of 1."""
+    y = _exponential(site, x)
+    assert isinstance(y, Interval)
+    lower = torch.where(x.lower >= 0, y.lower.clamp(min=1), y.lower)
+    return Interval(lower, torch.where(x.upper <= 0, y.upper.clamp(max=1), y.upper), y.shape)

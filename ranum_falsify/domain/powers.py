@@ -43,8 +43,10 @@ def _of_floats(site: Site, x: Interval, y: Interval) -> Interval:
         return outward(*_general(low, high, *_exponents(y, x.dtype)), x.dtype, shape, envelope)
     if exponent == 1:
         return Interval.of(x.lower, x.upper, shape)
+    if exponent == 0:
+        return Interval.filled(1, 1, shape, x.dtype)
     if exponent == 2:
-        envelope = Envelope(4 * unit(x.dtype))
+        envelope = Envelope(2 * unit(x.dtype))
     bounds = outward(*_constant(low, high, exponent), x.dtype, x.shape, envelope)
     return Interval.of(bounds.lower, bounds.upper, shape)
 
@@ -80,8 +82,6 @@ def _constant(low: Tensor, high: Tensor, exponent: float) -> Pair:
         high = torch.where(low == -math.inf, math.inf, high).clamp(min=0)
         low = low.clamp(min=0)
     at_low, at_high = torch.pow(low, exponent), torch.pow(high, exponent)
-    if exponent == 0:
-        return at_low, at_low
     least, greatest = torch.minimum(at_low, at_high), torch.maximum(at_low, at_high)
     if not whole or exponent % 2:
         if exponent > 0 or not whole:

@@ -10,7 +10,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain import curves
-from ranum_falsify.domain.limits import monotone_inside, smallest
+from ranum_falsify.domain.limits import exponential, monotone_inside, smallest
 from ranum_falsify.domain.powers import defined, power
 from ranum_falsify.domain.rules import monotone
 from ranum_falsify.network.registry import operator
@@ -42,7 +42,7 @@ class Log(Operation):
 
 @operator(
     torch=elementwise(torch.exp),
-    interval=monotone(torch.exp, "Exp"),
+    interval=exponential,
     valid=[AtMost("x", log_of_largest, reason="exponential above the largest finite number", only_finite=True)],
     overflow=False,
     linear=curves.EXP,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -22,7 +23,7 @@ from ranum_falsify.domain.rounding import tiny
 from ranum_falsify.network import Graph, read, spec_of
 
 SAMPLES = 20_001  # odd: the last elements are no vector's
-DTYPES = {"float32": np.float32, "float16": np.float16, "float64": np.float64}
+DTYPES: dict[str, Any] = {"float32": np.float32, "float16": np.float16, "float64": np.float64}
 ELEMENTS = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "float64": TensorProto.DOUBLE}
 EVERYWHERE = (-np.inf, np.inf)
 REFERENCES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], tuple[float, float]]] = {
@@ -52,17 +53,17 @@ REFERENCES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], tuple[float,
 }
 
 
-def node(op_type: str, dtype: str = "float32", count: int = SAMPLES, **attributes: object) -> Graph:
-    graph = read(model(op_type, dtype, count, **attributes))
+def node(op_type: str, dtype: str = "float32", count: int = SAMPLES) -> Graph:
+    graph = read(model(op_type, dtype, count))
     assert isinstance(graph, Graph)
     return graph
 
 
-def model(*op_types: str | int, **attributes: object) -> onnx.ModelProto:
+def model(*op_types: str | int) -> onnx.ModelProto:
     *names, dtype, count = op_types
     tensors = ["x", *(f"t{i}" for i in range(len(names) - 1)), "y"]
     nodes = [
-        helper.make_node(str(name), [a], [b], f"n_{name}", **attributes)
+        helper.make_node(str(name), [a], [b], f"n_{name}")
         for name, a, b in zip(names, tensors, tensors[1:], strict=False)
     ]
     ends = [helper.make_tensor_value_info(end, ELEMENTS[str(dtype)], [count]) for end in ("x", "y")]
@@ -124,6 +125,15 @@ def test_installed_kernels_lie_within_the_table(function: str, dtype: str) -> No
         for result in results:
             # The table's margin for float64 covers the error of the reference itself, as it does in rules.
             assert_within(measured, np.asarray(result), x, value, f"{function}, {dtype}, {runtime}")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_exponential_keeps_to_its_side_of_1(dtype: str) -> None:
+    x = np.exp2(np.linspace(-30, -2, SAMPLES)).astype(DTYPES[dtype])
+    graph, of = node("Exp", dtype), model("Exp", dtype, SAMPLES)
+    for operand, above in ((x, True), (-x, False)):
+        for y in (graph(operand, squeeze=False)[0], *run_onnxruntime(of, operand)):
+            assert (np.asarray(y) >= 1).all() if above else (np.asarray(y) <= 1).all()
 
 
 def test_table_is_of_the_installed_versions() -> None:
