@@ -19,7 +19,7 @@ from dnnv.nn.operations import Input, OutputSelect
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels import RUNTIMES, Runtime
-from ranum_falsify.domain.rounding import flushed
+from ranum_falsify.domain.rounding import constant, flushed
 from ranum_falsify.domain.rules import is_infinity_aware, is_shape_aware, unknown
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network import Graph, spec_of
@@ -80,8 +80,11 @@ class IntervalAnalysis(OperationVisitor):
         self.runtimes = tuple(runtimes)
         self._keep = keep
         self._constants: dict[int, Interval] = {}
+        self._fields: dict[int, list[tuple[Operation | np.ndarray | None, bool]]] = {}
+        self._latest: tuple[Operation | None, tuple[Value, ...]] = None, ()
         self._values: dict[int, Outputs] = {}
-        self._uses = Counter(id(operand) for op in graph.order for operand in operands_in(op))
+        self._read = {id(op): [id(operand) for operand in operands_in(op)] for op in graph.order}
+        self._uses = Counter(operand for read in self._read.values() for operand in read)
         self._uses.update(id(op) for op in graph.output_operations)
         self._selected: dict[int, dict[int, Operation]] = {}
         for op in graph.order:
@@ -106,15 +109,17 @@ class IntervalAnalysis(OperationVisitor):
         for op in self.graph.order:
             outputs = self.visit(op)
             if outputs is not None and not isinstance(op, (Input, OutputSelect)):
+                latest, operands = self._latest
+                operands = operands if latest is op else self.operands(op)
                 if observe is not None:
-                    observe(Visited(op=op, operands=self.operands(op), outputs=outputs))
-                outputs = _valid_part(op, outputs, self.operands(op))
+                    observe(Visited(op=op, operands=operands, outputs=outputs))
+                outputs = _valid_part(op, outputs, operands)
             self._values[id(op)] = outputs
-            for operand in operands_in(op):
-                uses[id(operand)] -= 1
-                if not uses[id(operand)] and not self._keep:
-                    dead.append(id(operand))
-                    kept += _bytes(self._values[id(operand)])
+            for operand in self._read[id(op)]:
+                uses[operand] -= 1
+                if not uses[operand] and not self._keep:
+                    dead.append(operand)
+                    kept += _bytes(self._values[operand])
             while kept > _KEPT_BYTES:
                 kept -= _bytes(self._values.pop(dead.popleft()))
         return tuple(self.bounds_of(op) for op in self.graph.output_operations)
@@ -167,6 +172,7 @@ class IntervalAnalysis(OperationVisitor):
     def generic_visit(self, operation: Operation) -> Outputs:
         """Return what the row's rule says of a node whose operands are bounded already."""
         operands = self.operands(operation)
+        self._latest = operation, operands
         rule = spec_of(operation).interval
         if not self._has_fixed_shape(operation, operands):
             return None
@@ -187,17 +193,21 @@ class IntervalAnalysis(OperationVisitor):
 
     def operands(self, op: Operation) -> tuple[Value, ...]:
         """Return the operands of a node in the row's order; a static one as an array where it is known."""
-        spec = spec_of(op)
-        fields = spec.operands_of(op)
-        names = (*spec.operands, *[""] * len(fields))
-        return tuple(self._operand(field, name in spec.static) for field, name in zip(fields, names, strict=False))
+        found = self._fields.get(id(op))
+        if found is None:
+            spec = spec_of(op)
+            fields = spec.operands_of(op)
+            names = (*spec.operands, *[""] * len(fields))
+            found = [(field, name in spec.static) for field, name in zip(fields, names, strict=False)]
+            self._fields[id(op)] = found
+        return tuple(self._operand(field, static) for field, static in found)
 
     def _operand(self, field: Operation | np.ndarray | None, static: bool) -> Value:
         if field is None or (static and isinstance(field, np.ndarray)):
             return field
         if isinstance(field, np.ndarray):
             if id(field) not in self._constants:
-                self._constants[id(field)] = flushed(Interval.point(field))
+                self._constants[id(field)] = constant(field)
             return self._constants[id(field)]
         bounds = self.bounds_of(field)
         if static and bounds is not None and bounds.is_point:

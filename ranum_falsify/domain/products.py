@@ -40,6 +40,9 @@ _EXACT = 2.0**52
 _ROOM = 0.125
 """Share of the largest number below which nothing overflows on the way."""
 
+_BLOCK = 1 << 17
+"""Elements that fit into the nearest cache."""
+
 _APART = 2.0**52
 """Radii of this many smallest normal numbers: centre minus radius then rounds to 0 or to a normal number."""
 
@@ -128,7 +131,9 @@ class _Sums:
             return _sizes(b)
         if not self.alike:
             return b.lower.abs()
-        return torch.linalg.vector_norm(b.lower, 1, self.alike, keepdim=True)
+        # Block by block, the magnitudes need not go through memory.
+        rows = max(1, _BLOCK * b.lower.shape[0] // max(b.lower.numel(), 1)) if 0 not in self.alike else b.lower.shape[0]
+        return torch.cat([block.abs().sum(self.alike, keepdim=True) for block in b.lower.split(rows)])
 
     def _value(self, b: Interval) -> Tensor:
         return b.lower.sum(self.alike, keepdim=True) if self.alike else b.lower

@@ -8,13 +8,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels import EXACT, Envelope
+from ranum_falsify.network.tensors import shared
 
-__all__ = ["flushed", "gamma", "outward", "rounded", "tiny", "unit"]
+__all__ = ["constant", "flushed", "gamma", "outward", "rounded", "tiny", "unit"]
 
 _DOUBLE_ULPS = 4
 """How far, in units in the last place, float64 functions of torch may err; their documentation says 1."""
@@ -22,6 +24,9 @@ _DOUBLE_ULPS = 4
 
 _DENORMAL_ULPS = 4
 """How far, in units in the last place, kernels may err where their results are denormal."""
+
+_BLOCK = 1 << 17
+"""Elements that fit into the nearest cache."""
 
 
 def unit(dtype: torch.dtype) -> float:
@@ -49,11 +54,33 @@ def flushed(interval: Interval) -> Interval:
         return interval
     smallest = tiny(interval.dtype)
     low, high = interval.lower, interval.upper
-    if low is high and not bool(((low.abs() < smallest) & (low != 0)).any()):
+    if interval.is_scalar:
+        least, greatest = interval.extremes
+        if not (0 < least < smallest or -smallest < greatest < 0):
+            return interval
+    if low is high and not _has_denormals(low, smallest):
         return interval
     lower = torch.where(low < smallest, low.clamp(max=0), low)
     upper = torch.where(high > -smallest, high.clamp(min=0), high)
     return replace(interval, lower=lower, upper=upper, gap=interval.gap if interval.gap >= smallest else 0.0)
+
+
+def _has_denormals(x: Tensor, smallest: float) -> bool:
+    return bool(((x.abs() < smallest) & (x != 0)).any())
+
+
+def constant(array: np.ndarray) -> Interval:
+    """Return the interval of a constant, as runtimes read it; it shares the memory of a read-only array."""
+    value = shared(array)
+    if isinstance(value, Tensor) and value.numel() and 0 not in value.stride():
+        # Block by block, large weights go through memory once.
+        ends = [(*block.aminmax(), block.abs().amin()) for block in value.view(-1).split(_BLOCK)]
+        least, greatest, nearest = (torch.stack(column) for column in zip(*ends, strict=True))
+        if bool(nearest.amin() >= tiny(value.dtype)):
+            interval = Interval(value, value, tuple(value.shape))
+            interval.__dict__["extremes"] = least.amin().item(), greatest.amax().item()
+            return interval
+    return flushed(Interval.point(value))
 
 
 def outward(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import ml_dtypes
 import numpy as np
 import onnx
@@ -10,7 +12,7 @@ from torch import Tensor
 
 from ranum_falsify.errors import UnsupportedTypeError
 
-__all__ = ["ONNX_TO_NUMPY", "numpy_dtype", "to_numpy", "to_torch", "torch_dtype"]
+__all__ = ["ONNX_TO_NUMPY", "numpy_dtype", "shared", "to_numpy", "to_torch", "torch_dtype"]
 
 _TORCH_OF_NUMPY: dict[np.dtype, torch.dtype] = {
     np.dtype(name): getattr(torch, "bool" if name == "bool" else name)
@@ -69,3 +71,16 @@ def to_numpy(tensor: Tensor) -> np.ndarray:
     else:
         array = tensor.numpy()
     return array
+
+
+def shared(array: np.ndarray) -> np.ndarray | Tensor:
+    """Return a tensor in the memory of a read-only array, which nobody may write to; else the array.
+
+    For weights, whose copies cost as much time and memory as some analyses of them.
+    """
+    if array.flags.writeable or not array.flags.c_contiguous or array.dtype not in (np.float32, np.float64):
+        return array
+    with warnings.catch_warnings():
+        # PyTorch cannot mark tensors as read-only, and says so.
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(array)
