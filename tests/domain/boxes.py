@@ -96,7 +96,7 @@ class Recipe:
             width = np.abs(centre) * (1e-6 if self.width == "tiny" else 2.0)
         else:
             width = np.full_like(centre, _WIDTHS.get(self.width, 0.0))
-        width = width * share
+        width = np.minimum(width, greatest) * share
         below = 0.0 if self.side == "above" else rng.random(centre.shape)
         above = 0.0 if self.side == "below" else rng.random(centre.shape)
         low, high = (
