@@ -22,10 +22,10 @@ from ranum_falsify.domain.arithmetic import (
     subtracted,
 )
 from ranum_falsify.domain.linear_forms import Affine, Quotient
-from ranum_falsify.domain.sums import mean_of_operands, sum_of_operands
+from ranum_falsify.domain.sums import mean_of_operands
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import elementwise, variadic, widened
-from ranum_falsify.operators.fused import accumulated
+from ranum_falsify.operators.fused import accumulated, summed
 from ranum_falsify.operators.patterns import (
     difference_to_extreme,
     difference_to_itself,
@@ -169,7 +169,7 @@ class Max(Operation):
     """https://onnx.ai/onnx/operators/onnx__Max.html."""
 
 
-@operator(torch=variadic(torch.add), interval=sum_of_operands, operands=("data",), linear=Affine())
+@operator(torch=variadic(torch.add), interval=summed, operands=("data",), linear=Affine())
 class Sum(Operation):
     """https://onnx.ai/onnx/operators/onnx__Sum.html."""
 

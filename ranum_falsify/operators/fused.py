@@ -13,10 +13,10 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import outward, unit
 from ranum_falsify.domain.rules import infinity_aware
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.sums import growth
+from ranum_falsify.domain.sums import growth, sum_of_operands
 from ranum_falsify.operators.matching import Field, fields_of, is_a, pairs
 
-__all__ = ["accumulated"]
+__all__ = ["accumulated", "summed"]
 
 
 @infinity_aware
@@ -31,6 +31,12 @@ def accumulated(site: Site, a: Interval, b: Interval) -> Interval:
     if regrouped is None or len(y.shape) < 2 or y.may_be_infinite:
         return y
     return _regrouped(site, y, regrouped, a, b)
+
+
+@infinity_aware
+def summed(site: Site, *data: Interval) -> Interval:
+    """Bound `Sum`, two operands of which are fused as those of `Add` are."""
+    return accumulated(site, *data) if len(data) == 2 else sum_of_operands(site, *data)
 
 
 def _widened(site: Site, x: Interval, beside: Field) -> Interval:
@@ -54,7 +60,7 @@ def _terms(site: Site, op: Operation) -> int:
     if is_a(op, "ConvTranspose"):
         return math.prod(known.shape) // max(known.shape[1], 1)
     if is_a(op, "Gemm"):
-        return known.shape[1] if op.transb else known.shape[0]
+        return known.shape[1] if op.transpose_b else known.shape[0]
     return known.shape[-2] if len(known.shape) > 1 else known.shape[0]
 
 

@@ -41,6 +41,9 @@ __all__ = [
 
 Pattern = Callable[..., Interval | None]
 
+_LARGEST_SQUARED = 1e150
+"""Numbers whose squares float64 cannot add up are not followed."""
+
 _STEPS = 16
 """Roundings of a few elementwise operations in a row."""
 
@@ -53,7 +56,7 @@ def refined(rule: IntervalRule, *patterns: Pattern) -> IntervalRule:
         assert isinstance(y, Interval)
         for pattern in patterns:
             found = pattern(site, *operands)
-            if found is not None:
+            if found is not None and found.shape == y.shape:
                 y = y.meet(found)
         return y
 
@@ -62,6 +65,10 @@ def refined(rule: IntervalRule, *patterns: Pattern) -> IntervalRule:
 
 def _is_floating(*operands: Interval) -> bool:
     return all(x.is_floating and x.size for x in operands)
+
+
+def _has_squares(x: Interval) -> bool:
+    return all(abs(end) < _LARGEST_SQUARED for end in x.extremes)
 
 
 # a number and itself --------------------------------------------------------------------------------------------
@@ -100,7 +107,7 @@ def difference_to_extreme(site: Site, a: Interval, b: Interval) -> Interval | No
 def difference_to_mean(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound x - mean(x), which is (n - 1) / n of x less the mean of the others."""
     found = reduced(site, site.op.b, "ReduceMean") if _is_floating(a, b) else None
-    if found is None or not same(site.op.a, found.operand) or a.may_be_infinite:
+    if found is None or not same(site.op.a, found.operand) or not _has_squares(a):
         return None
     rows, n = sections(a, found.dims), found.count
     drift = moments(rows).drift + 4 * unit(a.dtype) * rows.magnitude + tiny(a.dtype)
@@ -113,7 +120,7 @@ def variance_by_moments(site: Site, a: Interval, b: Interval) -> Interval | None
     """Bound mean(x^2) - mean(x)^2: the variance, but for what cancels, so that it may be below 0."""
     squares = reduced(site, site.op.a, "ReduceMean") if _is_floating(a, b) else None
     mean = reduced(site, square_of(site.op.b), "ReduceMean")
-    if squares is None or mean is None or mean.dims != squares.dims or mean.x.may_be_infinite:
+    if squares is None or mean is None or mean.dims != squares.dims or not _has_squares(mean.x):
         return None
     if not same(square_of(squares.operand), mean.operand) or a.shape != b.shape:
         return None
@@ -217,7 +224,7 @@ def mean_of_squared_differences(site: Site, x: Interval, axes: np.ndarray | None
         return None
     minuend, mean = fields_of(difference)
     found = reduced(site, mean, "ReduceMean")
-    if found is None or not same(minuend, found.operand) or found.dims != dims or found.x.may_be_infinite:
+    if found is None or not same(minuend, found.operand) or found.dims != dims or not _has_squares(found.x):
         return None
     rows = sections(found.x, dims)
     count = found.count if is_a(site.op, "ReduceSum") else 1

@@ -150,9 +150,10 @@ def _at_least(field: Field) -> tuple[float, Field]:
         return 0.0, source(field)
     inner, *rest = fields_of(op)
     if is_a(op, "Clip"):
-        number = constant(rest[0]) if rest else None
+        number, *limits = (constant(rest[0]) if rest else None), *rest[1:]
         # An upper limit could undo what the divisor needs.
-        return (number, source(inner)) if number is not None and rest[1:] in ([], [None]) else (0.0, op)
+        unlimited = all(limit is None for limit in limits)
+        return (number, source(inner)) if number is not None and unlimited else (0.0, op)
     if len(rest) != 1:
         return 0.0, op
     for x, bound in ((inner, rest[0]), (rest[0], inner)):
