@@ -1,0 +1,33 @@
+"""Sums and products that ONNX Runtime fuses with what stands before them stay within bounds of points."""
+
+import numpy as np
+import pytest
+
+from tests.domain.soundness import Subject, faults_in
+from tests.network.building import parse
+
+NETWORKS = {
+    "matrix product and bias": "m = MatMul(x, w) y = Add(m, b)",
+    "matrix product and sum": "m = MatMul(x, w) y = Sum(m, b)",
+    "matrix product and what it read": "m = MatMul(x, w) s = Mul(x, big) y = Add(m, s)",
+    "product with a reciprocal": "i = Div(one, x) s = Add(x, b) y = Mul(s, i)",
+    "three summands": """m = MatMul(x, w) s = Add(m, b) t = Add(s, x)
+        n = LayerNormalization(t, b) y = Add(n, t)""",
+}
+
+
+@pytest.mark.parametrize("body", NETWORKS.values(), ids=NETWORKS)
+def test_fused_results_of_points_are_enclosed(body: str) -> None:
+    rng = np.random.default_rng(0)
+    weights = ", ".join(str(v) for v in np.round(rng.normal(0, 1, 256), 6))
+    biases = ", ".join(str(v) for v in np.round(rng.normal(0, 1000, 16), 3))
+    constants = (
+        f"<float[16, 16] w = {{{weights}}}, float[16] b = {{{biases}}}, float one = {{1}}, float big = {{1000}}>"
+    )
+    subject = Subject(parse(f"g (float[4,16] x) => (float[4,16] y) {constants} {{ {body} }}"))
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        x = rng.normal(0, 10.0 ** rng.integers(-2, 3), (4, 16)).astype(np.float32)
+        point = {"x": x}
+        tally = faults_in(subject, (point, point), samples=1, rounds=0, rng=rng)
+        assert not tally.faults, "\n".join(tally.faults)
