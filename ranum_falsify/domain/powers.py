@@ -123,8 +123,8 @@ def _negative(low: Tensor, high: Tensor, least_exponent: Tensor, greatest_expone
     """Bound powers of negative bases; (inf, -inf) where no exponent within the bounds allows one."""
     first, last = least_exponent.ceil(), greatest_exponent.floor()
     none = (first > last) | (low >= 0)
-    nearest, furthest = -high, (-low).clamp(min=0)
-    least, greatest = _corners(nearest.clamp(min=0), furthest, first, torch.maximum(first, last))
+    nearest, furthest = ((-bound).clamp(min=0) + 0.0 for bound in (high, low))  # -0 would turn the sign of infinity
+    least, greatest = _corners(nearest, furthest, first, torch.maximum(first, last))
     single = first == last
     odd, even = single & (first % 2 != 0) & first.isfinite(), single & (first % 2 == 0)
     lower = torch.where(odd | ~even, -greatest, least)
