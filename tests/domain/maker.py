@@ -10,6 +10,8 @@ import onnx
 import onnx.shape_inference
 from onnx import TypeProto, helper, numpy_helper
 
+from tests.domain.boxes import Array
+
 __all__ = ["OPSET", "Maker", "Unfit"]
 
 OPSET = 21
@@ -26,12 +28,16 @@ class Maker:
     Attributes:
         rng: Source of chance.
         dtype: Element type of the floating tensors.
+        free: Share of the weights that become inputs.
+        freed: Values of the inputs, by name.
         nodes: Nodes so far, in topological order.
         live: Floating tensors that later nodes may read, oldest first.
     """
 
-    def __init__(self, rng: np.random.Generator, dtype: Any = np.float32) -> None:
+    def __init__(self, rng: np.random.Generator, dtype: Any = np.float32, free: float = 0.0) -> None:
         self.rng = rng
+        self.free = free
+        self.freed: dict[str, Array] = {}
         self.dtype = np.dtype(dtype)
         self.nodes: list[onnx.NodeProto] = []
         self.live: list[str] = []
@@ -71,7 +77,14 @@ class Maker:
             values = np.where(self.rng.random(shape) < 0.5, values, 0.0)
         if self.rng.random() < 0.2:
             values = np.abs(values)
-        return self.constant(values)
+        if self.rng.random() >= self.free:
+            return self.constant(values)
+        name = f"w_{len(self.freed)}"
+        self.freed[name] = values.astype(self.dtype)
+        info = helper.make_tensor_value_info(name, self.element, shape)
+        self._inputs.append(info)
+        self._types[name] = info.type
+        return name
 
     def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
         """Add a node of one output; return its name."""

@@ -16,7 +16,7 @@ from tests.domain import fragments
 from tests.domain.boxes import Array, Recipe, box
 from tests.domain.maker import Maker
 from tests.domain.search import Tally, faults_in
-from tests.domain.subjects import Subject
+from tests.domain.subjects import Setting, Subject
 
 __all__ = ["random_model", "sweep_graph"]
 
@@ -28,8 +28,8 @@ def random_model(
     rng: np.random.Generator, size: int, dtype: Any = np.float32
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """Return a model of about so many operators, and values of its inputs around which boxes may be laid."""
-    maker = Maker(rng, dtype)
-    feeds = {}
+    maker = Maker(rng, dtype, free=float(rng.choice((0.0, 0.0, 0.0, 0.5))))
+    feeds = maker.freed
     shape = _SHAPES[int(rng.integers(len(_SHAPES)))]
     for number in range(int(rng.integers(1, 3))):
         name = maker.input(f"x_{number}", shape if rng.random() < 0.7 else _SHAPES[int(rng.integers(len(_SHAPES)))])
@@ -58,9 +58,8 @@ def sweep_graph(seed: int, *, size: int | None = None, boxes: int = 1, samples: 
     subject, tally = Subject(model), Tally()
     for number in range(boxes):
         given = {name: _recipe(rng) for name in feeds}
-        # Half of the analyses run as users run them: bounds that nothing reads any more are dropped.
-        keep = bool(rng.random() < 0.5)
-        found = faults_in(subject, box(feeds, given, rng), samples=samples, rounds=rounds, rng=rng, keep=keep)
+        bounds, setting = box(feeds, given, rng), Setting.drawn(rng)
+        found = faults_in(subject, bounds, samples=samples, rounds=rounds, rng=rng, setting=setting)
         found.faults = [f"graph {seed}, box {number}: {fault}" for fault in found.faults[:2]]
         tally.add(found)
     return tally

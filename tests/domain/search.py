@@ -11,7 +11,7 @@ import torch
 
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from tests.domain.boxes import Array, Box, Feeds, is_float, points
-from tests.domain.subjects import Subject, Verdict
+from tests.domain.subjects import Setting, Subject, Verdict
 from tests.domain.trials import Trial, few
 
 __all__ = ["Search", "Tally", "faults_in"]
@@ -50,6 +50,7 @@ class Search:
     lower: Feeds
     upper: Feeds
     rng: np.random.Generator
+    setting: Setting = field(default_factory=Setting)
     tally: Tally = field(default_factory=Tally)
     tried: list[tuple[dict[str, Array], dict[str, Array]]] = field(default_factory=list)
 
@@ -58,6 +59,8 @@ class Search:
         some = False
         clean = True
         for name, runtime in self.subject.runtimes.items():
+            if not self.setting.covers(name):
+                continue
             try:
                 values = runtime(feeds)
             except Exception:  # integer division by zero, an index out of range, a type without kernel
@@ -178,7 +181,13 @@ def _signed(y: Array, sign: float) -> Array:
 
 
 def faults_in(
-    subject: Subject, bounds: Box, *, samples: int, rounds: int, rng: np.random.Generator, keep: bool = True
+    subject: Subject,
+    bounds: Box,
+    *,
+    samples: int,
+    rounds: int,
+    rng: np.random.Generator,
+    setting: Setting | None = None,
 ) -> Tally:
     """Look for values outside the bounds, and for false proofs, in one box.
 
@@ -188,15 +197,17 @@ def faults_in(
         samples: How many points are drawn.
         rounds: How many times the search moves towards a bound afterwards.
         rng: Source of chance.
-        keep: Whether the analysis keeps all bounds, so that those of inner tensors are checked.
+        setting: How the graph is analysed.
     """
+    setting = setting or Setting()
     try:
-        verdict = subject.analyse(*bounds, keep=keep)
+        verdict = subject.analyse(*bounds, setting)
     except Exception as error:  # whatever a rule raises is its fault
         return Tally(boxes=1, faults=[f"analysis: {type(error).__name__}: {error}"])
-    search = Search(subject, verdict, *bounds, rng, Tally(boxes=1))
+    search = Search(subject, verdict, *bounds, rng, setting, Tally(boxes=1))
     for feeds in points(*bounds, 2 if subject.is_random else samples, rng):
         search.run(feeds)
     if not subject.is_random:
         search.approach(rounds)
+    search.tally.faults = [f"{setting}: {fault}" if setting != Setting() else fault for fault in search.tally.faults]
     return search.tally

@@ -26,7 +26,7 @@ from ranum_falsify.domain import Interval
 from ranum_falsify.errors import ModelError
 from tests.domain.boxes import Array, Box, Feeds, Recipe, box, is_float, points, recipes
 from tests.domain.search import Search, Tally, faults_in
-from tests.domain.subjects import Subject, Verdict
+from tests.domain.subjects import Setting, Subject, Verdict
 from tests.operators.harness import OperatorCase, _model
 
 __all__ = ["Subject", "Tally", "Verdict", "check_case", "faults_in", "retyped", "sweep_case"]
@@ -78,7 +78,8 @@ def sweep_case(
         if given:
             chosen = {name: given[i % len(given)] for i, name in enumerate(feeds)}
         bounds = box(feeds, chosen, rng)
-        found = faults_in(subject, bounds, samples=samples, rounds=rounds, rng=rng)
+        setting = Setting() if given else replace(Setting.drawn(rng), linear=False, keep=True)
+        found = faults_in(subject, bounds, samples=samples, rounds=rounds, rng=rng, setting=setting)
         if wide is not None:
             found.add(_unrounded_faults(subject, wide, bounds, samples, rng))
         found.faults = [f"{case.id}, seed {seed}, box {number}: {fault}" for fault in found.faults[:2]]

@@ -15,13 +15,15 @@ from dnnv.nn.operations import Input, OutputSelect
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
+from ranum_falsify.domain.kernels import RUNTIMES
+from ranum_falsify.domain.linear_bounds import LinearAnalysis
 from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.validity import Constraint, Finite
 from tests.domain.boxes import Array, Feeds
 
-__all__ = ["Held", "Place", "Subject", "Verdict"]
+__all__ = ["Held", "Place", "Setting", "Subject", "Verdict", "conditions", "tensor_of"]
 
 Held = tuple[tuple[Constraint, bool, bool], ...]
 """Conditions of a node: the condition, whether it is said to hold, whether it is one of validity."""
@@ -77,6 +79,31 @@ class Place:
         self.has_fixed_shape = not spec.dynamic_shape and not computed
 
 
+@dataclass(frozen=True)
+class Setting:
+    """How a graph is analysed.
+
+    Attributes:
+        keep: Whether all bounds are kept, so that those of inner tensors are checked.
+        linear: Whether backward linear bounds narrow what the rules say.
+        runtimes: Runtimes that the bounds must cover.
+    """
+
+    keep: bool = True
+    linear: bool = False
+    runtimes: tuple[str, ...] = RUNTIMES
+
+    @classmethod
+    def drawn(cls, rng: np.random.Generator) -> Setting:
+        """Return the setting of a run as users have it: most cover all runtimes."""
+        kinds = (RUNTIMES, RUNTIMES, RUNTIMES, ("torch",), ("onnxruntime",))
+        return cls(bool(rng.random() < 0.6), bool(rng.random() < 0.35), kinds[int(rng.integers(len(kinds)))])
+
+    def covers(self, runtime: str) -> bool:
+        """Tell whether a runtime, by its name in :class:`Subject`, is among those covered."""
+        return runtime.split("-")[0] in self.runtimes or (runtime == "cuda" and "torch" in self.runtimes)
+
+
 class Subject:
     """A model, its graph and the runtimes that run it.
 
@@ -99,26 +126,31 @@ class Subject:
         }
         if torch.cuda.is_available():
             self.runtimes["cuda"] = lambda feeds: _evaluated(self.exposed, feeds, "cuda")
-        names = {id(op): op.name if isinstance(op, Input) else _tensor(op) for op in self.graph.order}
-        present = {_tensor(op) for op in self.graph.order if not isinstance(op, Input)}
+        names = {id(op): op.name if isinstance(op, Input) else tensor_of(op) for op in self.graph.order}
+        present = {tensor_of(op) for op in self.graph.order if not isinstance(op, Input)}
         self.places = [Place(op, names, present) for op in self.graph.nodes]
         self.is_random = any(spec_of(op).is_random(op) for op in self.graph.nodes)
 
-    def analyse(self, lower: Feeds, upper: Feeds, *, keep: bool = True) -> Verdict:
+    def analyse(self, lower: Feeds, upper: Feeds, setting: Setting | None = None) -> Verdict:
         """Analyse the graph over a box."""
+        setting = setting or Setting()
         held: dict[str, Held] = {}
         bounds: dict[str, Interval | None] = {}
 
         def observe(visited: Visited) -> None:
-            held[visited.op.name] = _conditions(visited)
+            held[visited.op.name] = conditions(visited)
 
         inputs = [Interval.box(lower[name], upper[name]) for name in self.graph.input_names]
-        analysis = IntervalAnalysis(self.graph, keep=keep)
+        analysis = IntervalAnalysis(self.graph, runtimes=setting.runtimes, keep=setting.keep)
+        # Linear bounds take constants for what every runtime computes of them.
+        linear = setting.linear and analysis.is_exact
+        if linear:
+            analysis = LinearAnalysis(self.graph, runtimes=setting.runtimes)
         outputs = analysis.run(inputs, observe)
-        if keep:
+        if setting.keep or linear:
             for op in self.graph.order:
                 if not isinstance(op, Input):
-                    bounds[_tensor(op)] = analysis.bounds_of(op)
+                    bounds[tensor_of(op)] = analysis.bounds_of(op)
         bounds |= dict(zip(self.graph.output_names, outputs, strict=True))
         return Verdict(bounds, held)
 
@@ -156,14 +188,14 @@ def _with_all_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
     return shown
 
 
-def _tensor(op: Operation) -> str:
+def tensor_of(op: Operation) -> str:
     """Return the name of the tensor that an operation gives, its first one."""
     names = op.operation.output_names if isinstance(op, OutputSelect) else op.output_names
     name: str = names[op.index if isinstance(op, OutputSelect) else 0]
     return name
 
 
-def _conditions(visited: Visited) -> Held:
+def conditions(visited: Visited) -> Held:
     spec = spec_of(visited.op)
     outputs = {"output" if i == 0 else f"output_{i}": y for i, y in enumerate(visited.outputs)}
     operands = {k: v for k, v in spec.named(visited.operands).items() if isinstance(v, Interval)}
