@@ -8,7 +8,7 @@ fails at all.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from dnnv.nn import Operation, OperationVisitor
 from dnnv.nn.operations import Input, OutputSelect
+from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels import RUNTIMES, Runtime
@@ -65,6 +66,8 @@ class IntervalAnalysis(OperationVisitor):
     Attributes:
         graph: The graph.
         runtimes: Runtimes that the bounds cover.
+        folded: What the rules say of the operators that make constants.
+        is_exact: Whether every runtime computes the same constants.
     """
 
     def __init__(self, graph: Graph, *, runtimes: Sequence[Runtime] = RUNTIMES, keep: bool = False) -> None:
@@ -90,6 +93,21 @@ class IntervalAnalysis(OperationVisitor):
         for op in graph.order:
             if isinstance(op, OutputSelect):
                 self._selected.setdefault(id(op.operation), {})[op.index] = op
+        self._folding: dict[int, tuple[TensorDetails, ...]] = {}
+        self.folded = tuple(self._fold())
+        self.is_exact = all(x.is_point for x in self._constants.values())
+
+    def _fold(self) -> Iterator[Visited]:
+        """Bound the constants that operators make, each as runtimes compute it."""
+        for op, arrays in self.graph.folded:
+            self._folding[id(op)] = tuple(TensorDetails(x.shape, x.dtype) for x in arrays)
+            outputs, operands = super().visit(op), self.operands(op)
+            if outputs is None:
+                continue
+            yield Visited(op=op, operands=operands, outputs=outputs)
+            for array, y in zip(arrays, _valid_part(op, outputs, operands), strict=False):
+                if not y.is_point:
+                    self._constants[id(array)] = flushed(y)
 
     def run(
         self, inputs: Sequence[Interval], observe: Callable[[Visited], None] | None = None
@@ -227,7 +245,9 @@ class IntervalAnalysis(OperationVisitor):
     def _site(self, op: Operation) -> Site:
         selected = self._selected.get(id(op), {})
         sources = [selected.get(i) for i in range(len(op.output_names))] if selected else [op]
-        details = tuple(None if source is None else self.graph.details_of(source) for source in sources)
+        details = self._folding.get(id(op)) or tuple(
+            None if source is None else self.graph.details_of(source) for source in sources
+        )
         return Site(
             op=op, details=details, runtimes=self.runtimes, bounds_of=self.bounds_of, bounds_given=self.bounds_given
         )

@@ -49,6 +49,8 @@ class Graph(OperationGraph):
         opset: Opset of the model.
         options: How it was read.
         notices: What a user should know: defaulted dimensions, random operators.
+        folded: Operations that no input reaches, with what PyTorch computes of them: the constants of the graph
+            that runtimes compute by themselves, in topological order.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Graph(OperationGraph):
         source: onnx.ModelProto | None = None,
         options: ReadOptions | None = None,
         notices: tuple[str, ...] = (),
+        folded: tuple[tuple[Operation, tuple[np.ndarray, ...]], ...] = (),
     ) -> None:
         super().__init__(list(output_operations))
         self.inputs = inputs
@@ -71,6 +74,7 @@ class Graph(OperationGraph):
         self.opset = opset
         self.options = options or ReadOptions()
         self.notices = notices
+        self.folded = folded
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -176,7 +180,9 @@ class Graph(OperationGraph):
 
     def _derived(self, outputs: Sequence[Operation], names: Sequence[str], **changes: Any) -> Graph:
         state: dict[str, Any] = {"inputs": self.inputs, "details": self.details, "opset": self.opset}
-        return Graph(outputs, output_names=tuple(names), **(state | {"notices": self.notices} | changes))
+        return Graph(
+            outputs, output_names=tuple(names), **(state | {"notices": self.notices, "folded": self.folded} | changes)
+        )
 
     def up_to(self, operations: Sequence[Operation]) -> Graph:
         """Return the graph whose outputs are the given operations of this one."""
@@ -289,7 +295,8 @@ class Graph(OperationGraph):
                     details[name] = self.details[op.name]
         outputs = [clones[id(op)] for op in self.output_operations]
         changes: dict[str, Any] = {"inputs": other.inputs, "details": details, "opset": max(self.opset, other.opset)}
-        return self._derived(outputs, self.output_names, notices=(*other.notices, *self.notices), **changes)
+        changes |= {"notices": (*other.notices, *self.notices), "folded": (*other.folded, *self.folded)}
+        return self._derived(outputs, self.output_names, **changes)
 
     def freed(self, names: Sequence[str]) -> Graph:
         """Return the graph with these initializers as further inputs, after the others."""

@@ -79,6 +79,7 @@ class _Reader:
         self.opset = opset_of(model)
         self.opsets = {entry.domain: entry.version for entry in model.opset_import}
         self.notices: list[str] = []
+        self.folded: list[tuple[Operation, tuple[np.ndarray, ...]]] = []
         self.names = UniqueNames()
         self.unused_dims = set(options.dims)
 
@@ -102,6 +103,7 @@ class _Reader:
             opset=self.opset,
             options=self.options,
             notices=tuple(self.notices),
+            folded=tuple(self.folded),
         )
 
     # inputs -----------------------------------------------------------------------------------------------------
@@ -201,8 +203,11 @@ class _Reader:
         op = make_node(spec, node.output[0], fields)
         foldable = not spec.is_random(op) and all(t is None or t.is_constant for t in operands)
         if foldable or (spec.shape_only and fixed_shape):
-            for name, value in zip(node.output, self._run(node, spec, op, operands), strict=False):
-                scope[name] = constant(to_numpy(value))
+            arrays = tuple(to_numpy(value) for value in self._run(node, spec, op, operands))
+            scope.tensors.update(zip(node.output, map(constant, arrays), strict=False))
+            if foldable:
+                named = make_node(spec, node.name or f"{node.op_type}_{node.output[0]}", fields)
+                self.folded.append((named, arrays))
             return
         op = make_node(spec, self.names.take(node.name or f"{node.op_type}_{node.output[0]}"), fields)
         values = self._run(node, spec, op, operands)

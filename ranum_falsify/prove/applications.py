@@ -81,7 +81,7 @@ class Applications:
             inputs = self.inputs(call)
             graph = self.graphs[key]
             if inputs is None:
-                every = {id(op): conditions_of(op, graph) for op in graph.nodes}
+                every = {id(op): conditions_of(op) for op in graph.nodes}
                 self._checked[key] = Checked((None,) * len(graph.output_operations), every, {})
             else:
                 self._checked[key] = check(self._analysis_of(call), inputs, tick=self._tick)
@@ -110,7 +110,8 @@ class Applications:
         """By `id` of the application and of the operator, the first open operators before it."""
         if self._before is None or self._before[0] != len(self.closed):
             failed = {id(call): set(self.open(call)) for call in self.problem.calls}
-            self._before = len(self.closed), before(self.problem, self.graphs, failed)
+            constants = {id(call): self.checked(call).constants for call in self.problem.calls}
+            self._before = len(self.closed), before(self.problem, self.graphs, failed, constants)
         return self._before[1]
 
     def open(self, call: NetworkCall) -> dict[int, tuple[Constraint, ...]]:
@@ -133,7 +134,7 @@ class Applications:
 
     def is_sound(self, call: NetworkCall) -> bool:
         """Tell whether no operator of an application, or before its arguments, can be invalid."""
-        return not self.open(call) and all(
+        return not (self.open(call) or self.checked(call).constants) and all(
             self.is_sound(inner) for argument in call.arguments for inner in applied_in(argument)
         )
 

@@ -10,6 +10,7 @@ from dnnv.nn import Operation
 
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
+from ranum_falsify.network.trace import UnfitBranch
 from ranum_falsify.validity import Bounds, Constraint, Finite
 
 __all__ = ["Checked", "check", "conditions_of", "named"]
@@ -24,11 +25,13 @@ class Checked:
         open: By `id` of the operator, its conditions that may be violated if no operator before it is invalid;
             those of a derivative aside.
         open_gradient: The same of the conditions on derivatives, which break nothing after them.
+        constants: Names of the operators with open conditions that make constants of the graph.
     """
 
     outputs: tuple[Interval | None, ...]
     open: Mapping[int, tuple[Constraint, ...]]
     open_gradient: Mapping[int, tuple[Constraint, ...]]
+    constants: tuple[str, ...] = ()
 
 
 def check(
@@ -48,7 +51,7 @@ def check(
     """
     graph = analysis.graph
     wanted = [op for op in graph.nodes if only is None or id(op) in only]
-    found = {id(op): conditions_of(op, graph) for op in wanted}
+    found = {id(op): conditions_of(op) for op in wanted}
     of_gradient: dict[int, tuple[Constraint, ...]] = {
         id(op): tuple(spec_of(op).gradient_valid)  # type: ignore[arg-type]
         for op in wanted
@@ -65,17 +68,23 @@ def check(
 
     outputs = analysis.run(inputs, observe)
     # What was not analysed has kept all its conditions.
-    return Checked(outputs, *({key: left for key, left in table.items() if left} for table in (found, of_gradient)))
+    left, left_gradient = ({key: left for key, left in table.items() if left} for table in (found, of_gradient))
+    return Checked(outputs, left, left_gradient, tuple(v.op.name for v in analysis.folded if _fails(v)))
 
 
-def conditions_of(op: Operation, graph: Graph) -> tuple[Constraint, ...]:
+def _fails(visited: Visited) -> bool:
+    bounds = named(spec_of(visited.op), visited)
+    return not all(c.holds(visited.op, bounds) for c in conditions_of(visited.op))
+
+
+def conditions_of(op: Operation) -> tuple[Constraint, ...]:
     """Return all that must hold for an operator to be valid.
 
     Rows without conditions promise that their operators are never the first to fail.
     """
     spec = spec_of(op)
     conditions: list[Constraint] = list(spec.valid)  # type: ignore[arg-type]
-    if any(isinstance(value, Graph) for value in op.__dict__.values()):
+    if any(isinstance(value, Graph | UnfitBranch) for value in op.__dict__.values()):
         conditions.append(_Opaque())
     elif spec.overflow:
         conditions.append(Finite())

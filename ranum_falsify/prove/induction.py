@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 
@@ -20,7 +20,10 @@ _MOST = 16
 
 
 def before(
-    problem: Problem, graphs: Mapping[int, Graph], failed: Mapping[int, Collection[int]]
+    problem: Problem,
+    graphs: Mapping[int, Graph],
+    failed: Mapping[int, Collection[int]],
+    constants: Mapping[int, Sequence[str]],
 ) -> Mapping[int, Mapping[int, tuple[str, ...]]]:
     """Return for each operator the open ones that its operands depend on, topologically.
 
@@ -28,6 +31,8 @@ def before(
         problem: Its applications are walked in their order; arguments apply earlier ones.
         graphs: What is analysed for each application, by `id` of the application.
         failed: By `id` of the application, the operators with open conditions, by `id`.
+        constants: By `id` of the application, names of operators with open conditions that make constants; all
+            operators of the graph count as depending on them.
 
     Returns:
         By `id` of the application and of the operator, the names of the first open operators before it.
@@ -41,8 +46,12 @@ def before(
         graph, masks = graphs[id(call)], dict[int, int]()
         arguments = _arguments(call, graph, outputs)
         found[id(call)] = {}
+        broken = 0
+        for name in constants.get(id(call), ()):
+            broken |= 1 << len(names)
+            names.append(f"{call.network}: {name}" if several else name)
         for op in graph.order:
-            mask = arguments[op.name] if isinstance(op, Input) else 0
+            mask = broken | (arguments[op.name] if isinstance(op, Input) else 0)
             for operand in operands_in(op):
                 mask |= masks[id(operand)]
             found[id(call)][id(op)] = mask

@@ -88,16 +88,27 @@ class _Chooser:
         self._nodes = {(name, op.name): op for name, graph in graphs.items() for op in graph.nodes}
 
     def remedy(self, node: Node, keep: frozenset[Node]) -> frozenset[Node]:
-        """Return nodes to keep besides: the open one, those that round its operands, or those that read its result."""
+        """Return nodes to keep besides: the open one, or those before it, or those behind a result that overflows."""
         network, name = node
         origin = (network, original_node(name, self._graphs[network]))
         if origin not in self._nodes:
             return frozenset()
         if origin not in keep:
             return frozenset({origin})
-        op = self._nodes[origin]
-        near = self._readers(network, op) if is_conversion(name) else self._sources(network, op)
-        return frozenset(near) - keep
+        neighbours = self._readers if is_conversion(name) else self._sources
+        return self._around(origin, neighbours, keep)
+
+    def _around(
+        self, start: Node, neighbours: Callable[[str, Operation], set[Node]], keep: frozenset[Node]
+    ) -> frozenset[Node]:
+        """Return the nearest nodes in half precision that lie before or behind a node, past those in float32."""
+        seen, waiting, found = {start}, [start], list[Node]()
+        while waiting:
+            node = waiting.pop()
+            for near in neighbours(node[0], self._nodes[node]) - seen:
+                seen.add(near)
+                (waiting if near in keep else found).append(near)
+        return frozenset(found)
 
     def _readers(self, network: str, op: Operation) -> set[Node]:
         behind = {id(op)}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import torch
 from dnnv.nn import Operation
+from torch import Tensor
 
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.domain import IntervalAnalysis
 from ranum_falsify.domain.linear_bounds import LinearAnalysis
+from ranum_falsify.domain.splitting import SplitResult
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.properties.margin_bounds import margin_bounds
 from ranum_falsify.properties.problem import InputVariable, NetworkCall, Problem
@@ -58,7 +60,7 @@ class Prover:
         self.proof = Proof(runtimes=config.runtimes)
         self._tick = tick
         self._deadline: float | None = None
-        self._analyses: dict[tuple[int, bool], IntervalAnalysis] = {}
+        self._analyses: dict[int, IntervalAnalysis] = {}
         self._regions: list[_Region] = []
 
     def analyse(self) -> Proof:
@@ -87,17 +89,24 @@ class Prover:
             self._deadline = None
         return self._conclude()
 
+    def suspects(self) -> dict[int, Sequence[Tensor]]:
+        """Return points of the parts that no proof was found for, by position of the region.
+
+        Each is one tensor `(points, *shape)` per input variable.
+        """
+        return {number: region.suspects for number, region in enumerate(self._regions) if region.suspects}
+
     def analysis_of(self, call: NetworkCall, *, linear: bool = False) -> IntervalAnalysis:
         """Return an analysis of an application's graph, with backward linear bounds where they are wanted."""
         graph = self.graphs[id(call)]
-        key = id(graph), linear
-        if linear:
-            left = max(0.0, (self._deadline or 0.0) - time.monotonic())
-            work = left / 3 * _WORK_PER_SECOND
-            return LinearAnalysis(graph, runtimes=self.config.runtimes, work=work)
-        if key not in self._analyses:
-            self._analyses[key] = IntervalAnalysis(graph, runtimes=self.config.runtimes)
-        return self._analyses[key]
+        if id(graph) not in self._analyses:
+            self._analyses[id(graph)] = IntervalAnalysis(graph, runtimes=self.config.runtimes)
+        plain = self._analyses[id(graph)]
+        # Linear bounds take constants for what PyTorch computes of them.
+        if not linear or not plain.is_exact:
+            return plain
+        left = max(0.0, (self._deadline or 0.0) - time.monotonic())
+        return LinearAnalysis(graph, runtimes=self.config.runtimes, work=left / 3 * _WORK_PER_SECOND)
 
     def tick(self) -> None:
         """Go on while there is time.
@@ -126,6 +135,7 @@ class _Region:
         self._problem = prover.problem
         self._box = box_of(variables)
         self._all_parts_hold = False
+        self.suspects: Sequence[Tensor] = ()
         self._known = self._applications(self._box)
         self.operators()  # what is open is known before time may be up
 
@@ -180,10 +190,24 @@ class _Region:
             valid = {id(goal): self._known.is_valid(goal) for goal in self._problem.goals}
             proof = MarginProof.of(self._problem, analysis, valid)
             if proof is not None:
-                return proof.run(deadline).proved
+                result = proof.run(deadline)
+                self.suspects = [] if result.proved else self._centres(first, result)
+                return result.proved
         if not is_narrow(self._box):
             return False
         return cut(self._box, lambda box: self._holds_on(self._applications(box)), deadline=deadline)
+
+    def _centres(self, call: NetworkCall, result: SplitResult) -> list[Tensor]:
+        """Return the centres of the boxes that stayed open, one tensor per input variable."""
+        graph = self._prover.graphs[id(call)]
+        boxes = dict(zip(graph.input_names, result.open_boxes, strict=True))
+        count = max((len(box[0]) for box in boxes.values() if box is not None), default=0)
+        found = []
+        for variable in self._problem.inputs:
+            box = boxes[call.graph.input_names[call.variables.index(variable.name)]]
+            low, high = (bound.double()[None] for bound in self._box[variable.name].full()) if box is None else box
+            found.append(((low + high) / 2).expand(count, *variable.shape))
+        return found if count else []
 
     # operators ----------------------------------------------------------------------------------------------------
 
