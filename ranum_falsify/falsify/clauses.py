@@ -13,7 +13,7 @@ from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
 from ranum_falsify.falsify.confirm import in_question
 from ranum_falsify.falsify.objective import Objective
 from ranum_falsify.falsify.result import Counterexample
-from ranum_falsify.falsify.search import Progress, Region, SearchContext, descend
+from ranum_falsify.falsify.search import Progress, Region, SearchContext, descend, worst_vertices
 from ranum_falsify.properties.problem import ValidityGoal
 from ranum_falsify.properties.targets import Target
 
@@ -70,6 +70,9 @@ class ClauseSearch:
         if count == 0:
             return
         starts = self.context.starts(region, count, first=first)
+        if first:
+            clauses = len(self.context.problem.clause_names)
+            starts = self.context.with_points(region, starts, worst_vertices(objective, region, clauses))
         assigned = self._assign(objective, starts)
         margins, inputs = descend(self.context, objective, region, starts, assigned, self._visit)
         if self.counterexample is None and not self.context.budget.expired:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -50,7 +51,7 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
     """
     device = _device(config.device)
     began = time.monotonic()
-    budget = Budget(None if config.timeout is None else began + config.timeout)
+    budget = Budget(None if config.timeout is None else began + config.timeout, began)
     graphs = {id(call.graph): call.graph for call in problem.calls}
     size = bytes_per_sample(graphs.values()) * config.batch
     confirmer = Confirmer(list(graphs.values()), threads=_REPLAY_THREADS)
@@ -71,7 +72,7 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
             interrupted = "timeout"
     if budget.expired and not interrupted and not context.proof.holds:
         interrupted = "timeout"
-    return _result(context, search, interrupted, _seconds(began, budget))
+    return _result(context, search, interrupted, _seconds(budget))
 
 
 def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch) -> None:
@@ -90,6 +91,8 @@ def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch) -> No
         is_first = config.backend[0] == "pgd"
         if is_first:
             search.run()
+        if prover is not None and not search.is_done:
+            _refine(context, search, prover)
         for number, backend in enumerate(config.backend):
             if search.is_done or context.proof.holds:
                 return
@@ -97,6 +100,29 @@ def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch) -> No
                 BackendSearch(context, backend, search).run()
             elif number or not is_first or config.n_starts < 0:
                 search.run(endless=config.n_starts < 0)
+
+
+def _refine(context: SearchContext, search: OperatorSearch | ClauseSearch, prover: Prover) -> None:
+    """Prove more of what the first round of the search did not find.
+
+    Where the property is violated already, that takes no longer than the run took so far.
+    """
+    assert context.config.prove is not None
+    now, violated = time.monotonic(), search.found.keys() if isinstance(search, OperatorSearch) else ()
+    share = context.config.prove.timeout
+    deadline = min(
+        now + (min(share, now - context.budget.began) if violated else share),
+        math.inf if context.budget.deadline is None else context.budget.deadline,
+    )
+    if now >= deadline:
+        return
+    context.report(Progress(stage="prove", done=0.5, text="linear bounds"))
+    with context.budget.proving():
+        try:
+            prover.refine(deadline, violated)
+        finally:
+            context.proof = prover.proof
+    context.suspects = prover.suspects()
 
 
 def _without_branches(problem: Problem, call: NetworkCall, model: TorchModel) -> TorchModel:
@@ -115,11 +141,11 @@ def _without_branches(problem: Problem, call: NetworkCall, model: TorchModel) ->
     return convert(call.graph.fixed(fixed))
 
 
-def _seconds(began: float, budget: Budget) -> Mapping[str, float]:
+def _seconds(budget: Budget) -> Mapping[str, float]:
     others = budget.replay_seconds + budget.prove_seconds
     return {
         "prove": budget.prove_seconds,
-        "search": time.monotonic() - began - others,
+        "search": time.monotonic() - budget.began - others,
         "replay": budget.replay_seconds,
     }
 

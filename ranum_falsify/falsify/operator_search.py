@@ -19,7 +19,7 @@ from ranum_falsify.falsify.memory import chunks
 from ranum_falsify.falsify.objective import Objective
 from ranum_falsify.falsify.replay import Finding
 from ranum_falsify.falsify.result import Counterexample, OperatorResult
-from ranum_falsify.falsify.search import Progress, Region, SearchContext, descend
+from ranum_falsify.falsify.search import Progress, Region, SearchContext, descend, worst_vertices
 from ranum_falsify.falsify.standing import standing
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.targets import Target
@@ -128,6 +128,8 @@ class OperatorSearch:
         if states:
             objective = self.context.objective([s.target for s in states])
             starts = self.context.starts(region, self.context.config.batch, first=first)
+            if first:
+                starts = self.context.with_points(region, starts, worst_vertices(objective, region, len(states)))
             for portion in chunks(starts, self.context.portion):
                 if self._visit(states, objective.evaluate(portion).margins, portion):
                     return

@@ -23,7 +23,7 @@ from ranum_falsify.properties.problem import InputVariable, NetworkCall, Problem
 from ranum_falsify.properties.targets import Target, targets_of
 from ranum_falsify.prove.proof import NOTHING, Proof
 
-__all__ = ["Budget", "OutOfTime", "Progress", "Region", "SearchContext", "descend"]
+__all__ = ["Budget", "OutOfTime", "Progress", "Region", "SearchContext", "descend", "worst_vertices"]
 
 
 _PORTION_BYTES = 1 << 30
@@ -54,6 +54,7 @@ class Budget:
     """Time left and work done."""
 
     deadline: float | None
+    began: float = field(default_factory=time.monotonic)
     steps: int = 0
     starts: int = 0
     replay_seconds: float = 0.0
@@ -85,18 +86,26 @@ class Budget:
 
 @dataclass(frozen=True)
 class Region:
-    """A box of the problem, on the CPU for sampling and on the search's device."""
+    """A box of the problem, on the CPU for sampling and on the search's device.
 
+    Attributes:
+        number: Its position in the problem.
+        variables: The inputs.
+        boxes: Their bounds on the CPU.
+        device_boxes: The same on the search's device.
+    """
+
+    number: int
     variables: tuple[InputVariable, ...]
     boxes: tuple[Box, ...]
     device_boxes: tuple[Box, ...]
 
     @classmethod
-    def of(cls, variables: Sequence[InputVariable], device: torch.device) -> Region:
+    def of(cls, number: int, variables: Sequence[InputVariable], device: torch.device) -> Region:
         """Return a region of the given variables' bounds."""
         boxes = tuple(Box(to_torch(v.lower), to_torch(v.upper)) for v in variables)
         moved = tuple(Box(box.lower.to(device), box.upper.to(device)) for box in boxes)
-        return cls(tuple(variables), boxes, moved)
+        return cls(number, tuple(variables), boxes, moved)
 
 
 @dataclass
@@ -111,6 +120,7 @@ class SearchContext:
     device: torch.device
     report: Callable[[Progress], None]
     proof: Proof = NOTHING
+    suspects: dict[int, Sequence[Tensor]] = field(default_factory=dict)
     generator: torch.Generator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -142,8 +152,8 @@ class SearchContext:
 
     def regions(self) -> Iterator[Region]:
         """Yield the boxes that may hold counterexamples."""
-        for variables in self.problem.regions:
-            yield Region.of(variables, self.device)
+        for number, variables in enumerate(self.problem.regions):
+            yield Region.of(number, variables, self.device)
 
     def objective(self, targets: Sequence[Target], *, by_clause: bool = False) -> Objective:
         """Return an objective over the problem's networks."""
@@ -157,9 +167,18 @@ class SearchContext:
         )
 
     def starts(self, region: Region, count: int, *, first: bool) -> list[Tensor]:
-        """Return starting points on the search's device."""
+        """Return starting points on the search's device, suspects of the proof among them once."""
         self.budget.starts += count
-        return [x.to(self.device) for x in sample_starts(region.boxes, count, self.generator, first=first)]
+        starts = [x.to(self.device) for x in sample_starts(region.boxes, count, self.generator, first=first)]
+        return self.with_points(region, starts, self.suspects.pop(region.number, ()))
+
+    def with_points(self, region: Region, starts: list[Tensor], points: Sequence[Tensor]) -> list[Tensor]:
+        """Put known points `(number, *shape)`, one tensor per input, in the places of the last starts."""
+        if not points:
+            return starts
+        count = min(len(points[0]), len(starts[0]) // 2)
+        placed = (box.nearest(x[:count].double()).to(self.device) for box, x in zip(region.boxes, points, strict=True))
+        return [torch.cat([x[: len(x) - count], point]) for x, point in zip(starts, placed, strict=True)]
 
     def arrays(self, inputs: Sequence[Tensor], position: int) -> dict[str, np.ndarray]:
         """Return one sample of a batch as arrays by variable name."""
@@ -207,6 +226,26 @@ def descend(
         if done % 10 == 9:
             _resample_stuck(context, region, descent, found.gradients)
     return found.margins, list(descent.inputs)
+
+
+_MOST_VERTICES = 32
+"""Targets whose worst vertex is tried."""
+
+
+def worst_vertices(objective: Objective, region: Region, targets: int) -> list[Tensor]:
+    """Return the vertex of a box that lies downhill from its centre, for each of the first targets.
+
+    Returns:
+        `(targets, *shape)` per input.
+    """
+    count = min(targets, _MOST_VERTICES)
+    centre = [box.at(torch.full_like(box.lower, 0.5, dtype=torch.float64)[None]) for box in region.device_boxes]
+    inputs = [x.expand(count, *x.shape[1:]) for x in centre]
+    found = objective.differentiate(inputs, torch.arange(count, device=inputs[0].device))
+    return [
+        x if g is None else torch.where(g > 0, box.lower, torch.where(g < 0, box.upper, x))
+        for x, g, box in zip(inputs, found.gradients or [None] * len(inputs), region.device_boxes, strict=True)
+    ]
 
 
 def _resample_stuck(
