@@ -129,11 +129,12 @@ def _negative(low: Tensor, high: Tensor, least_exponent: Tensor, greatest_expone
     odd, even = single & (first % 2 != 0) & first.isfinite(), single & (first % 2 == 0)
     lower = torch.where(odd | ~even, -greatest, least)
     upper = torch.where(odd, -least, greatest)
-    # An infinite base has every power: the sign is that of the limit, or the positive one.
-    boundless = low.isinf() & none
-    at_infinity = [torch.pow(-low, y) for y in (least_exponent, greatest_exponent)]
-    lower = torch.where(boundless, torch.minimum(*at_infinity), lower.masked_fill(none, math.inf))
-    upper = torch.where(boundless, torch.maximum(*at_infinity), upper.masked_fill(none, -math.inf))
+    lower, upper = lower.masked_fill(none, math.inf), upper.masked_fill(none, -math.inf)
+    # Minus infinity has broken powers too, those of infinity.
+    for y in (least_exponent, greatest_exponent):
+        limit = torch.pow(-low, y)
+        lower = torch.where(low == -math.inf, torch.minimum(lower, limit), lower)
+        upper = torch.where(low == -math.inf, torch.maximum(upper, limit), upper)
     return lower, upper
 
 
