@@ -250,8 +250,10 @@ def batch_normalisation(
     errors = [2 * unit(variance.dtype) * (end.abs() + tiny(variance.dtype)) for end in spread]
     roots = [1 / end.clamp(min=_SMALLEST).sqrt() for end in (spread[1] + errors[1], spread[0] - errors[0])]
     factors = [end * root for end in gain for root in roots]
-    low, high = x.doubles()
     factor = _least(factors), _greatest(factors)
+    if (fast := _affine(x, factor, shift, centre)) is not None:
+        return fast
+    low, high = x.doubles()
     moved = low - centre[1], high - centre[0]
     points = [end * side for end in moved for side in factor]
     largest = _size(factor)
@@ -259,6 +261,36 @@ def batch_normalisation(
     error = 16 * unit(x.dtype) * sizes + 4 * tiny(x.dtype) * (2 + largest)
     y = outward(_least(points) + shift[0] - error, _greatest(points) + shift[1] + error, x.dtype, x.shape)
     return replace(y, overflows=bool((sizes >= dtype_range(x.dtype)[1]).any()))
+
+
+def _affine(
+    x: Interval, factor: Sequence[Tensor], shift: Sequence[Tensor], centre: Sequence[Tensor]
+) -> Interval | None:
+    """Return bounds in the operand's own type where all else is known and nothing overflows: the common, large case.
+
+    x * f less its error, in proportion to |x * f|, rises with x * f, so that the ends of x give the bounds.
+    """
+    known = all(bool((ends[1] - ends[0] <= 8 * unit(x.dtype) * ends[0].abs()).all()) for ends in (factor, shift, centre))
+    limits = torch.finfo(x.dtype)
+    sizes = [float(_size(ends).amax()) if ends[0].numel() else 0.0 for ends in (factor, shift, centre)]
+    reach = (max(map(abs, x.extremes)) + sizes[2]) * max(sizes[0], 1.0) + sizes[1] if x.size else 0.0
+    if x.dtype not in (torch.float32, torch.float64) or not known or not reach < limits.max / 8:
+        return None
+    error = 32 * unit(x.dtype)
+    middle = factor[0]
+    offset = shift[0] - centre[0] * middle
+    spread = error * (shift[0].abs() + (centre[0] * middle).abs()) + 8 * limits.tiny * (2 + sizes[0])
+    slope = middle.to(x.dtype)
+    ends = (x.lower, x.upper)
+    if bool((slope < 0).any()):
+        ends = tuple(torch.where(slope >= 0, *pair) for pair in (ends, ends[::-1]))
+    bounds = []
+    for end, way in zip(ends, (-1, 1), strict=True):
+        bound = torch.addcmul((offset + way * spread).to(x.dtype), end, slope)
+        bound = torch.addcmul(bound, end.abs(), slope.abs(), value=way * error)
+        # The spread has room for what runtimes flush to 0.
+        bounds.append(torch.nn.functional.hardshrink(bound, limits.tiny))
+    return Interval.of(*bounds, x.shape)
 
 
 def trained_batch_normalisation(
