@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["RUNTIMES", "ProveConfig", "Reach", "Runtime", "SearchConfig"]
+__all__ = ["RUNTIMES", "HalfPrecision", "ProveConfig", "Reach", "Runtime", "SearchConfig"]
 
 Runtime = str
 RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torch", "exact")
@@ -15,6 +15,8 @@ RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torch", "exact")
 Reach = Literal["output", "masked"]
 """Whether a violation shows at an output of the network, or a later operator swallows it."""
 
+HalfPrecision = Literal["float16", "bfloat16"]
+"""Element types that a network may be converted to."""
 
 _ENDLESS_BATCH = 256
 

@@ -20,6 +20,7 @@ import numpy as np
 from ranum_falsify.cli.files import unique_names, write_whole
 from ranum_falsify.cli.usage import UsageError
 from ranum_falsify.cli.versions import versions
+from ranum_falsify.config import HalfPrecision
 from ranum_falsify.falsify.result import Counterexample, OperatorResult, Result
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class Description:
         vnnlib: Whether it is VNN-LIB even if its suffix does not say so.
         parameters: Values of its parameters, as text.
         dims: Sizes of symbolic dimensions.
+        dtype: Half precision that the networks were converted to, None where they were not.
         networks: Model file and its SHA-256 hash, by network.
         entries: The counterexamples.
     """
@@ -96,6 +98,7 @@ class Description:
     vnnlib: bool
     parameters: Mapping[str, str]
     dims: Mapping[str, int]
+    dtype: HalfPrecision | None
     networks: Mapping[str, tuple[Path, str]]
     entries: Sequence[Entry]
 
@@ -213,6 +216,7 @@ def _description_object(result: Result, options: FalsifyOptions, entries: Sequen
         "vnnlib": options.vnnlib,
         "parameters": dict(options.parameters),
         "dims": dict(options.dims),
+        "dtype": options.dtype,
         "networks": {
             name: {"path": str(path.resolve()), "sha256": file_hash(path)} for name, path in options.networks.items()
         },
@@ -240,6 +244,7 @@ def read(path: Path) -> Description:
             vnnlib=bool(data["vnnlib"]),
             parameters={str(name): str(value) for name, value in data["parameters"].items()},
             dims={str(name): int(value) for name, value in data["dims"].items()},
+            dtype=data.get("dtype"),
             networks={name: (Path(model["path"]), str(model["sha256"])) for name, model in data["networks"].items()},
             entries=[_entry(path, entry) for entry in data["counterexamples"]],
         )

@@ -6,17 +6,23 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ranum_falsify.cli import json_report, text
 from ranum_falsify.cli.counterexample import Base, Saved, base_of, save
+from ranum_falsify.cli.explanation import explanation
 from ranum_falsify.cli.files import check_writable, write_whole
 from ranum_falsify.cli.listing import listing
 from ranum_falsify.cli.loading import Loaded, check_files, load
 from ranum_falsify.cli.options import FalsifyOptions
+from ranum_falsify.cli.precision import as_json, as_text, keep_list
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.usage import UsageError
+from ranum_falsify.config import ProveConfig
 from ranum_falsify.falsify.result import Result
+
+if TYPE_CHECKING:
+    from ranum_falsify.prove.precision import KeepList
 
 __all__ = ["STATUS", "run"]
 
@@ -38,13 +44,21 @@ def run(options: FalsifyOptions) -> int:
         vnnlib=options.vnnlib,
         parameters=options.parameters,
         dims=options.dims,
+        dtype=options.dtype,
     )
     if options.list_operators:
         print("\n".join(listing(loaded.problem)))
         return 0
+    prove = options.config.prove or ProveConfig()
+    if options.explain is not None:
+        from ranum_falsify.prove.explaining import histories  # imports torch
+
+        print("\n".join(explanation(histories(loaded.problem, options.explain, prove))))
+        return 0
     result = _search(loaded, options)
+    kept = keep_list(loaded, prove) if options.dtype is not None and options.config.prove is not None else None
     saved = Saved() if base is None else save(result, options, base)
-    _report(result, saved, loaded, options)
+    _report(result, saved, kept, loaded, options)
     return STATUS[result.verdict]
 
 
@@ -83,14 +97,16 @@ def _search(loaded: Loaded, options: FalsifyOptions) -> Result:
     )
 
 
-def _report(result: Result, saved: Saved, loaded: Loaded, options: FalsifyOptions) -> None:
+def _report(result: Result, saved: Saved, kept: KeepList | None, loaded: Loaded, options: FalsifyOptions) -> None:
     if options.json is not None:
         folder = Path.cwd() if options.json == "-" else Path(options.json).parent
-        _write_json(json_report.report(result, saved, folder), options.json)
+        _write_json(json_report.report(result, saved, folder) | {"float32": as_json(kept)}, options.json)
     if options.json != "-":
         count = len({call.network for call in loaded.problem.calls})
         for line in text.report(result, saved, verbosity=options.verbosity, network_count=count):
             print(line)
+        if kept is not None:
+            print("\n".join(as_text(kept)))
 
 
 def _write_json(report: dict[str, Any], target: str) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ranum_falsify.cli.usage import UsageError
+from ranum_falsify.config import HalfPrecision
 from ranum_falsify.errors import ModelError, PropertyError
 
 if TYPE_CHECKING:
@@ -25,12 +26,16 @@ class Loaded:
     """A problem, and what came up while it was made.
 
     Attributes:
-        problem: The reduced property.
+        problem: The reduced property, of the networks as asked for.
+        reduced: `reduced(keep)`: the same of networks in which the nodes of `keep`, by network, stay in float32.
+        graphs: The networks as read.
         notices: What a user should know of the networks.
         seconds: Time to `read` the networks and to `reduce` the property.
     """
 
     problem: Problem
+    reduced: Callable[[Mapping[str, Collection[str]]], Problem]
+    graphs: Mapping[str, Graph]
     notices: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
 
@@ -87,6 +92,7 @@ def load(
     vnnlib: bool = False,
     parameters: Mapping[str, str] | None = None,
     dims: Mapping[str, int] | None = None,
+    dtype: HalfPrecision | None = None,
 ) -> Loaded:
     """Read the networks and reduce the property.
 
@@ -96,6 +102,7 @@ def load(
         vnnlib: Whether the property is VNN-LIB even if its suffix does not say so.
         parameters: Values of the property's parameters, as text.
         dims: Sizes of symbolic dimensions.
+        dtype: Half precision that the networks are converted to, None to leave them.
 
     Raises:
         PropertyError: The property cannot be read, or does not fit the networks.
@@ -103,6 +110,7 @@ def load(
     """
     import ranum_falsify.operators  # noqa: F401 - fills the registry; imports torch
     from ranum_falsify.network import read
+    from ranum_falsify.network.precision import converted
     from ranum_falsify.properties.parse import parse
     from ranum_falsify.properties.reduce import reduce
 
@@ -112,13 +120,22 @@ def load(
     sizes = _dims_by_network(networks, dims or {})
     graphs: dict[str, Graph] = {name: read(path, dims=sizes[name]) for name, path in networks.items()}
     was_read = time.monotonic()
-    try:
-        problem = reduce(phi, graphs)
-    except PropertyError as error:
-        # The reduction knows no files.
-        raise PropertyError(f"{property_path}: {str(error).removeprefix('property: ')}") from error
+
+    def reduced(keep: Mapping[str, Collection[str]]) -> Problem:
+        used = graphs
+        if dtype is not None:
+            used = {name: converted(graph, dtype, keep.get(name, ())) for name, graph in graphs.items()}
+        try:
+            return reduce(phi, used)
+        except PropertyError as error:
+            # The reduction knows no files.
+            raise PropertyError(f"{property_path}: {str(error).removeprefix('property: ')}") from error
+
+    problem = reduced({})
     return Loaded(
         problem=problem,
+        reduced=reduced,
+        graphs=graphs,
         notices=tuple(notice for graph in graphs.values() for notice in graph.notices),
         seconds={"read": was_read - parsed, "reduce": time.monotonic() - was_read + parsed - began},
     )

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from ranum_falsify import __version__
 from ranum_falsify.cli import words
 from ranum_falsify.cli.usage import Parser, UsageError
-from ranum_falsify.config import RUNTIMES, ProveConfig, Reach, SearchConfig
+from ranum_falsify.config import RUNTIMES, HalfPrecision, ProveConfig, Reach, SearchConfig
 
 __all__ = ["PROGRAM", "Command", "FalsifyOptions", "OperatorsOptions", "ReplayOptions", "parse"]
 
@@ -30,6 +30,8 @@ class FalsifyOptions:
         networks: Model files by the names that the property gives the networks.
         parameters: Values of the property's parameters, as text, by name.
         dims: Sizes of symbolic dimensions, by name.
+        dtype: Half precision that the networks are converted to, None to leave them.
+        explain: Node whose operands' bounds are to be explained.
         config: How to search.
         save_violation: Where the counterexample goes.
         json: Where the JSON report goes, `-` for standard output.
@@ -42,6 +44,8 @@ class FalsifyOptions:
     networks: Mapping[str, Path] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
+    dtype: HalfPrecision | None = None
+    explain: str | None = None
     config: SearchConfig = _DEFAULT
     save_violation: Path | None = None
     json: str | None = None
@@ -169,11 +173,17 @@ def _falsify_parser() -> Parser:
         metavar="NAME=VALUE",
         help="size of a symbolic dimension of the model's inputs (default: 1)",
     )
+    parser.add_argument(
+        "--dtype",
+        choices=get_args(HalfPrecision),
+        help="ask of the networks as if converted to this type; says what must stay in float32",
+    )
     _add_search(parser.add_argument_group("search"))
     _add_proof(parser.add_argument_group("proof"))
     output = parser.add_argument_group("output")
     output.add_argument("--save-violation", type=Path, metavar="PATH", help="write the counterexample, such as cex.npy")
     output.add_argument("--json", metavar="PATH", help="write a report as JSON; - is standard output")
+    output.add_argument("--explain", metavar="NODE", help="how the operands of a node came to their bounds; no search")
     output.add_argument("--list-operators", action="store_true", help="list the operators in question; do not search")
     parser.add_argument("-V", "--version", action="version", version=f"{PROGRAM} {__version__}")
     return parser
@@ -281,6 +291,8 @@ def _parse_falsify(arguments: Sequence[str]) -> FalsifyOptions:
         networks=words.networks(given.networks),
         parameters=parameters,
         dims=words.by_name("--dim", given.dims),
+        dtype=given.dtype,
+        explain=given.explain,
         config=config,
         save_violation=given.save_violation,
         json=given.json,

@@ -1,7 +1,7 @@
 """The command `replay`: run a counterexample on ONNX Runtime again.
 
-A counterexample of a whole network needs the model alone.  One of a slice, of freed weights, or of a property over
-outputs needs the property too, whose path its description holds.
+A counterexample of a whole network needs the model alone.  One of a slice, of freed weights, of converted networks, or
+of a property over outputs needs the property too, whose path its description holds.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _replay_file(options: ReplayOptions, path: Path) -> tuple[list[_Shown], list
     shown = []
     for entry in entries:
         arrays = {name: load_array(file) for name, file in entry.files.items()}
-        if entry.network in networks and not _gradients(entry):
+        if entry.network in networks and description.dtype is None and not _gradients(entry):
             shown.append(_replay_model(networks[entry.network], arrays, options, entry))
             continue
         if not loaded:
@@ -135,6 +135,7 @@ def _load(description: Description, networks: Mapping[str, Path]) -> Loaded:
         vnnlib=description.vnnlib,
         parameters=description.parameters,
         dims=description.dims,
+        dtype=description.dtype,
     )
 
 

@@ -53,8 +53,8 @@ class OperandHistory:
 
     @property
     def widest(self) -> tuple[Step, ...]:
-        """The chain, the operator that widened most first."""
-        return tuple(sorted(self.chain, key=lambda step: -step.growth))
+        """The chain, the operator that widened most first and the input last."""
+        return tuple(sorted(self.chain, key=lambda step: (step.op_type == "Input", -step.growth)))
 
 
 def explain(analysis: IntervalAnalysis, op: Operation) -> tuple[OperandHistory, ...]:

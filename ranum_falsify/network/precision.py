@@ -11,7 +11,7 @@ import logging
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import Literal, get_args
+from typing import get_args
 
 import ml_dtypes
 import numpy as np
@@ -20,14 +20,13 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Input, OutputSelect
 from onnx import TensorProto
 
+from ranum_falsify.config import HalfPrecision
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.model_file import check_structure
 from ranum_falsify.network.reader import read
 
-__all__ = ["HalfPrecision", "converted", "is_conversion", "original_node"]
-
-HalfPrecision = Literal["float16", "bfloat16"]
+__all__ = ["converted", "is_conversion", "original_node"]
 
 _SUFFIXES = ("_cast_to_fp16_node", "_cast_to_fp32_node", "_to_bfloat16", "_from_bfloat16")
 """How the nodes end that a conversion adds behind or before a tensor."""

@@ -7,9 +7,10 @@ import onnx
 import pytest
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
+from ranum_falsify.config import HalfPrecision
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network import Graph, read
-from ranum_falsify.network.precision import HalfPrecision, converted, original_node
+from ranum_falsify.network.precision import converted, original_node
 from tests.network.building import parse
 from tests.operators.harness import run_reference
 

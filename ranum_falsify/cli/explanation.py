@@ -1,0 +1,35 @@
+"""`--explain NODE`: how the operands of a node came to their bounds, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ranum_falsify.domain.explanation import OperandHistory, Step
+
+__all__ = ["explanation"]
+
+
+def explanation(histories: Mapping[str, tuple[OperandHistory, ...]]) -> Iterator[str]:
+    """Yield the operators that each operand comes through, the one that widened its bounds most first.
+
+    Args:
+        histories: Of each operand, by title of the node.
+    """
+    for title, operands in histories.items():
+        yield title
+        for operand in operands:
+            low, high = operand.bounds
+            yield f"  {operand.name} in [{low:.7g}, {high:.7g}], through {len(operand.chain)} operators"
+            yield from (f"    {_line(step)}" for step in operand.widest)
+        if not operands:
+            yield "  no operand depends on an input"
+
+
+def _line(step: Step) -> str:
+    low, high = step.bounds
+    bounds = f"[{low:.7g}, {high:.7g}]"
+    if step.op_type == "Input":
+        return f"input            {step.node} in {bounds}"
+    return f"width x {step.growth:<8.3g} {step.node} ({step.op_type}) in {bounds}"
