@@ -244,6 +244,8 @@ def weighted(function: Callable[[Tensor], Tensor], x: Interval, *, terms: int, s
     low, high = function(_stretched(wide.lower, -share)), function(_stretched(wide.upper, share))
     low = (low - lost).clamp_(min=0) if x.extremes[0] >= 0 else low - lost
     high = (high + lost).clamp_(max=0) if x.extremes[1] <= 0 else high + lost
+    if not risky and work is x.dtype:
+        return flushed(Interval.of(low, high, shape))
     if not risky:
         y = rounded(low.double(), high.double(), x.dtype, shape)
         return replace(y, overflows=terms * _largest(x) * (1 + share) > torch.finfo(x.dtype).max)

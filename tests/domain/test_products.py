@@ -1,0 +1,132 @@
+"""Sums of products: what must hold whatever the numbers, and where bounds are as narrow as they can be."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ranum_falsify.domain import Interval
+from ranum_falsify.domain.products import matrix_product, scaled_sum, weighted
+
+F32 = torch.float32
+
+
+def between(low: torch.Tensor, high: torch.Tensor) -> Interval:
+    return Interval.of(torch.minimum(low, high), torch.maximum(low, high))
+
+
+def drawn(seed: int, *shape: int, scale: float = 1.0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale
+
+
+def exact(a: Interval, b: Interval) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the exact range of a product whose second factor is known, in float64."""
+    low, high = a.doubles()
+    w = b.lower.double()
+    up, down = w.clamp(min=0), w.clamp(max=0)
+    return low @ up + high @ down, high @ up + low @ down
+
+
+@given(st.integers(0, 10_000), st.sampled_from([1e-30, 1e-3, 1.0, 1e15]), st.integers(1, 40))
+@settings(max_examples=60, deadline=None)
+def test_bounds_enclose_the_exact_range_and_are_hardly_wider(seed: int, scale: float, count: int) -> None:
+    x = between(drawn(seed, 3, count, scale=scale), drawn(seed + 1, 3, count, scale=scale))
+    w = Interval.point(drawn(seed + 2, count, 4))
+    y, (low, high) = matrix_product(x, w), exact(x, w)
+    assert bool((y.lower.double() <= low).all()) and bool((y.upper.double() >= high).all())
+    reach = torch.maximum(x.lower.abs(), x.upper.abs()).double() @ w.lower.double().abs()
+    room = reach * (count + 20) * 1e-6 + 1e-20
+    assert bool((y.lower.double() >= low - room).all()) and bool((y.upper.double() <= high + room).all())
+
+
+@given(st.integers(0, 10_000), st.booleans(), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_products_of_two_intervals_enclose_sampled_products(seed: int, left: bool, right: bool) -> None:
+    ends = [drawn(seed + i, 4, 4) for i in range(4)]
+    if left:
+        ends[:2] = [end.abs() for end in ends[:2]]
+    if right:
+        ends[2:] = [end.abs() for end in ends[2:]]
+    a, b = between(*ends[:2]), between(*ends[2:])
+    y = matrix_product(a, b)
+    for share in (0.0, 0.3, 1.0):
+        p, q = a.lower + (a.upper - a.lower) * share, b.lower + (b.upper - b.lower) * (1 - share)
+        assert bool(y.encloses(p.clamp(a.lower, a.upper) @ q.clamp(b.lower, b.upper)).all())
+
+
+def test_sums_of_non_negative_terms_keep_sign_and_size() -> None:
+    x = Interval.of(torch.tensor([[0.0, 1e-20]]), torch.tensor([[1.0, 1.0]]))
+    w = Interval.of(torch.tensor([[1.0], [1.0]]), torch.tensor([[2.0], [2.0]]))
+    assert matrix_product(x, w).lower.item() == pytest.approx(1e-20, rel=1e-5)
+    zero = matrix_product(Interval.filled(0, 1, (1, 2), F32), Interval.point(torch.tensor([[0.5], [3.0]])))
+    assert zero.lower.item() == 0
+
+
+def test_merged_weights_stay_one_number() -> None:
+    y = matrix_product(Interval.filled(-1, 1, (8, 1000), F32), Interval.filled(-0.1, 0.1, (1000, 500), F32))
+    assert y.is_scalar and y.shape == (8, 500)
+    assert y.upper.item() == pytest.approx(100, rel=1e-3)
+
+
+def test_merged_operand_is_as_exact_as_the_split_one() -> None:
+    w = Interval.point(drawn(0, 30, 5))
+    x = Interval.filled(-0.5, 1, (2, 30), F32)
+    merged, split = matrix_product(x, w), matrix_product(x.split(0, 1), w)
+    assert merged.lower.shape == (1, 5)
+    np.testing.assert_allclose(merged.lower.expand(2, 5), split.lower, rtol=1e-4)
+    np.testing.assert_allclose(merged.upper.expand(2, 5), split.upper, rtol=1e-4)
+
+
+def test_a_sum_that_overflows_on_the_way_is_said_to_be_nan() -> None:
+    x = Interval.point(torch.tensor([[3e38, 3e38]]))
+    y = matrix_product(x, Interval.point(torch.tensor([[10.0], [-10.0]])))
+    assert y.nan and (y.lower.item(), y.upper.item()) == (-math.inf, math.inf)
+    one_sign = matrix_product(x, Interval.point(torch.tensor([[10.0], [10.0]])))
+    assert not one_sign.nan and one_sign.upper.item() == math.inf
+
+
+def test_large_sums_that_fit_stay_finite() -> None:
+    y = matrix_product(Interval.filled(1e38, 2e38, (1, 1), F32), Interval.point(torch.tensor([[1.5]])))
+    assert not y.nan and y.lower.item() <= 1.5e38 and 3e38 <= y.upper.item() < 3.1e38
+
+
+def test_masks_give_nan_only_where_infinities_meet_zero_or_each_other() -> None:
+    mask = Interval.point(torch.tensor([[-math.inf, 0.0]]))
+    kept = matrix_product(mask, Interval.point(torch.tensor([[2.0], [1.0]])))
+    assert not kept.nan and kept.lower.item() == -math.inf
+    assert matrix_product(mask, Interval.point(torch.tensor([[0.0], [1.0]]))).nan
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_rounds_once(dtype: torch.dtype) -> None:
+    a, b = drawn(1, 2, 64).to(dtype), drawn(2, 64, 3).to(dtype)
+    y = matrix_product(Interval.point(a), Interval.point(b))
+    assert bool(y.encloses((a.float() @ b.float()).to(dtype)).all())
+    assert bool((y.upper.float() - y.lower.float() <= 0.1).all())
+    assert matrix_product(Interval.point(a * 8000), Interval.point(a.T.contiguous())).may_be_infinite is (
+        dtype is torch.float16
+    )
+
+
+def test_integers_are_exact_or_unknown() -> None:
+    a = Interval.of(torch.tensor([[1, -2]]), torch.tensor([[3, 4]]))
+    b = Interval.point(torch.tensor([[5], [-7]]))
+    y = matrix_product(a, b)
+    assert (y.lower.item(), y.upper.item()) == (5 - 28, 15 + 14)
+    small = Interval.point(torch.tensor([[2**30, 2**30]], dtype=torch.int32))
+    wrapped = matrix_product(small, Interval.point(torch.tensor([[1], [1]], dtype=torch.int32)))
+    assert wrapped.lower.item() == -(2**31)
+
+
+def test_negative_factors_exchange_the_bounds() -> None:
+    y = scaled_sum(Interval.filled(1, 2, (1, 1), F32), -3.0, Interval.filled(0, 1, (1,), F32), 2.0)
+    assert y.lower.item() == pytest.approx(-6, rel=1e-5) and y.upper.item() == pytest.approx(-1, rel=1e-5)
+
+
+def test_means_of_non_negative_numbers_are_not_negative() -> None:
+    x = Interval.of(torch.tensor([[0.0, 0.0]]), torch.tensor([[1.0, 3.0]]))
+    y = weighted(lambda t: t.mean(1, keepdim=True), x, terms=2, shape=(1, 1))
+    assert y.lower.item() == 0 and y.upper.item() == pytest.approx(2, rel=1e-5)
