@@ -22,7 +22,8 @@ from ranum_falsify.domain.arithmetic import (
     subtracted,
 )
 from ranum_falsify.domain.linear_forms import Affine, Quotient
-from ranum_falsify.domain.sums import mean_of_operands
+from ranum_falsify.domain.order import greatest, least
+from ranum_falsify.domain.summands import mean_of_operands
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import elementwise, variadic, widened
 from ranum_falsify.operators.fused import accumulated, summed
@@ -159,12 +160,12 @@ class Neg(Operation):
     """https://onnx.ai/onnx/operators/onnx__Neg.html."""
 
 
-@operator(torch=variadic(widened(torch.minimum)), interval=least_of, operands=("data",), overflow=False)
+@operator(torch=variadic(least), interval=least_of, operands=("data",), overflow=False)
 class Min(Operation):
     """https://onnx.ai/onnx/operators/onnx__Min.html."""
 
 
-@operator(torch=variadic(widened(torch.maximum)), interval=greatest_of, operands=("data",), overflow=False)
+@operator(torch=variadic(greatest), interval=greatest_of, operands=("data",), overflow=False)
 class Max(Operation):
     """https://onnx.ai/onnx/operators/onnx__Max.html."""
 
