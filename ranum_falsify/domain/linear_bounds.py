@@ -151,17 +151,12 @@ class LinearAnalysis(IntervalAnalysis):
 
     def bound(self, ops: Sequence[Operation], rows: Tensor | None = None) -> LinearBounds:
         """Bound linear functionals over the box of the last run; see :func:`bound_functional`."""
-        functional = Functional.of(self, self.program, ops, rows)
-        lower, coefficients = descend(functional.weights, self._region)
-        least_value = torch.maximum(lower[0] + functional.constant, functional.coarse)
-        size = len(least_value) // 2
-        inputs = [None if number is None else coefficients[number][0] for number in self.program.inputs]
-        return LinearBounds(
-            least_value[:size],
-            -least_value[size:],
-            tuple(None if x is None else x[:size] for x in inputs),
-            tuple(None if x is None else -x[size:] for x in inputs),
+        bounds = Functional.of(self, self.program, ops, rows).bounded(self._region)
+        lower, upper = (
+            tuple(None if x is None else x[0] for x in coefficients)
+            for coefficients in (bounds.lower_coefficients, bounds.upper_coefficients)
         )
+        return LinearBounds(bounds.lower[0], bounds.upper[0], lower, upper)
 
     def tightened(self, op: Operation) -> Interval:
         """Return the bounds of an operation's output after a backward pass from it; see :func:`refine`."""
@@ -198,8 +193,8 @@ class LinearAnalysis(IntervalAnalysis):
             low[part], high[part] = lower[0, : len(part)], -lower[0, len(part) :]
         low, high = torch.minimum(low, high).reshape(known.shape), torch.maximum(low, high).reshape(known.shape)
         narrow = known.split(*range(len(known.shape))).meet(outward(low, high, known.dtype, known.shape))
-        box = tuple(bound.unsqueeze(0) for bound in narrow.doubles())
-        self.program.variables[number] = Variable(known.shape, (box[0], box[1]))
+        low, high = narrow.doubles()
+        self.program.variables[number] = Variable(known.shape, (low.unsqueeze(0), high.unsqueeze(0)))
         return narrow
 
 
@@ -268,6 +263,25 @@ class Functional:
                 weights[number] = weights[number] + weight if number in weights else weight
         return cls(weights, constant, coarse)
 
+    def bounded(self, region: Region, count: int = 1) -> LinearBounds:
+        """Return the bounds `(boxes, rows)` of the functional over boxes, `count` of them."""
+        rows = len(self.constant)
+        lower, ends = torch.zeros(count, rows, dtype=torch.float64), dict[int, Tensor]()
+        if self.weights:
+            lower, ends = descend({v: w.expand(count, *w.shape[1:]) for v, w in self.weights.items()}, region)
+        lower = torch.maximum(lower + self.constant, self.coarse)
+        size = rows // 2
+        found: list[Tensor | None] = []
+        for v in region.program.inputs:
+            shape = () if v is None else region.program.variables[v].shape
+            found.append(None if v is None else ends.get(v, torch.zeros(count, rows, *shape, dtype=torch.float64)))
+        return LinearBounds(
+            lower[:, :size],
+            -lower[:, size:],
+            tuple(None if x is None else x[:, :size] for x in found),
+            tuple(None if x is None else -x[:, size:] for x in found),
+        )
+
 
 class Region:
     """Boxes that passes go over.
@@ -302,14 +316,14 @@ def descend(weights: dict[int, Tensor], region: Region) -> tuple[Tensor, dict[in
     """Return lower bounds of linear functionals of variables over boxes.
 
     Args:
-        weights: Coefficients `(boxes, rows, *shape)` by variable.
+        weights: Coefficients `(boxes, rows, *shape)` by variable, of at least one.
         region: The boxes.
 
     Returns:
         The bounds `(boxes, rows)`, and the coefficients of the graph's inputs by variable.
     """
     program, weights = region.program, dict(weights)
-    shape = next(iter(weights.values())).shape[:2] if weights else (1, 0)
+    shape = next(iter(weights.values())).shape[:2]
     total = torch.zeros(shape, dtype=torch.float64)
     slack = torch.zeros(shape, dtype=torch.float64)
     for number in program.before(list(weights)):
@@ -327,11 +341,7 @@ def descend(weights: dict[int, Tensor], region: Region) -> tuple[Tensor, dict[in
         share = least(weight, (low, high))
         size = torch.maximum(low.abs(), high.abs())
         total, slack = total + share, slack + share.abs() + _spread(weight, size)
-    ends = {
-        v: weights.get(v, torch.zeros(*shape, *program.variables[v].shape, dtype=torch.float64))
-        for v in program.inputs
-        if v is not None
-    }
+    ends = {v: weights[v] for v in program.inputs if v in weights}
     return torch.nan_to_num(total - _OWN * slack, nan=-math.inf, posinf=math.inf, neginf=-math.inf), ends
 
 

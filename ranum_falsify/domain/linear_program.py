@@ -21,7 +21,6 @@ from ranum_falsify.domain.linear_steps import AffineStep, Box, CurveStep, Produc
 from ranum_falsify.domain.relaxations import Relaxation
 from ranum_falsify.domain.rounding import gamma, tiny, unit
 from ranum_falsify.network import spec_of
-from ranum_falsify.network.tensors import to_torch
 
 __all__ = ["Program", "ProgramBuilder", "Variable", "form_of"]
 
@@ -53,7 +52,7 @@ class Program:
         variables: Every floating tensor that depends on the inputs, by number.
         steps: What computes them; the variables that no step writes are free within their boxes.
         inputs: Variables of the graph's inputs; None for those that are not floating or have one value.
-        numbers: Variable of each operation, by its id.
+        numbers: Variable of each operation and of constants that have no one value, by id.
         writers: Which step writes a variable.
     """
 
@@ -112,12 +111,12 @@ class ProgramBuilder:
             if len(numbers) == len(writes):
                 self._step(op, numbers, outputs[0].dtype)
 
-    def _variable(self, op: Operation, bounds: Interval) -> int | None:
+    def _variable(self, source: Operation | np.ndarray, bounds: Interval) -> int | None:
         if not bounds.is_floating or bounds.is_point:
             return None
         low, high = (bound.expand(bounds.shape).unsqueeze(0) for bound in bounds.doubles())
         number = self.program.add(Variable(bounds.shape, (low, high)))
-        self.program.numbers[id(op)] = number
+        self.program.numbers[id(source)] = number
         return number
 
     def _step(self, op: Operation, writes: tuple[int, ...], dtype: torch.dtype) -> None:
@@ -141,14 +140,18 @@ class ProgramBuilder:
                 found.append(None)
             elif isinstance(value, np.ndarray):
                 found.append(value)
-            elif isinstance(source, np.ndarray):
-                found.append(_double(to_torch(source)))
             elif id(source) in self.program.numbers:
                 found.append(self.program.numbers[id(source)])
-            elif isinstance(value, Interval) and value.is_point:
+            elif value is None:
+                return None
+            elif value.is_point:
                 found.append(_double(value.full()[0]))
             else:
-                return None
+                # A constant that runtimes compute differently is free within its bounds.
+                number = self._variable(source, value) if isinstance(source, np.ndarray) else None
+                if number is None:
+                    return None
+                found.append(number)
         return found
 
     # forms ------------------------------------------------------------------------------------------------------

@@ -162,18 +162,7 @@ class _Search:
             narrow = self._narrowed(variable, region, self._box(variable, batch))
             region.narrow(variable, narrow)
             low[:, start:stop], high[:, start:stop] = (bound.reshape(count, -1) for bound in narrow)
-        weights = {v: w.expand(count, *w.shape[1:]) for v, w in self._functional.weights.items()}
-        lower, coefficients = descend(weights, region)
-        lower = torch.maximum(lower + self._functional.constant, self._functional.coarse)
-        size = lower.shape[1] // 2
-        ends = [None if v is None else coefficients[v] for v in self._program.inputs]
-        bounds = LinearBounds(
-            lower[:, :size],
-            -lower[:, size:],
-            tuple(None if x is None else x[:, :size] for x in ends),
-            tuple(None if x is None else -x[:, size:] for x in ends),
-        )
-        return bounds, _Boxes(low, high)
+        return self._functional.bounded(region, count), _Boxes(low, high)
 
     def _box(self, variable: int, batch: _Boxes) -> Box:
         start, shape = self._start[variable], self._program.variables[variable].shape

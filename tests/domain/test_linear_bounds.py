@@ -1,0 +1,254 @@
+"""Backward linear bounds enclose what runtimes compute, and are tighter than intervals where tensors are related."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from ranum_falsify.domain import Interval, IntervalAnalysis, curves
+from ranum_falsify.domain.linear_bounds import LinearAnalysis, bound_functional, refine
+from ranum_falsify.domain.relaxations import Relaxation
+from ranum_falsify.network import Graph, read
+from tests.domain import random_graphs, soundness
+from tests.domain.linear_subject import LinearSubject
+from tests.operators.harness import OperatorCase
+from tests.operators.test_operators import CASES
+
+_FORMS = {
+    *("Add", "Sub", "Mul", "Div", "MatMul", "Gemm", "Conv", "ConvTranspose", "BatchNormalization", "AveragePool"),
+    *("Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "Elu", "Exp", "Log", "Sqrt", "Pow", "Sin", "Cos"),
+    *("Concat", "Split", "Slice", "Gather", "Pad", "ReduceSum", "ReduceMean", "Transpose", "Where", "Cast"),
+}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=case.id) for case in CASES if case.oracle == "onnxruntime" and case.op_type in _FORMS],
+)
+def test_one_node_is_enclosed(case: OperatorCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soundness, "Subject", LinearSubject)
+    tally = soundness.sweep_case(case, seed=1, samples=6, rounds=1)
+    assert not tally.faults, "\n".join(tally.faults)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_models_are_enclosed(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random_graphs, "Subject", LinearSubject)
+    tally = random_graphs.sweep_graph(seed, size=15, boxes=1, samples=6, rounds=2)
+    assert tally.samples
+    assert not tally.faults, "\n".join(tally.faults)
+
+
+# lines ------------------------------------------------------------------------------------------------------------
+
+_CURVES: dict[str, tuple[Relaxation | None, float, float]] = {
+    "relu": (curves.RELU, -9, 9),
+    "leaky": (curves.leaky(0.1), -9, 9),
+    "abs": (curves.ABS, -9, 9),
+    "exp": (curves.EXP, -80, 80),
+    "log": (curves.LOG, 1e-6, 90),
+    "sqrt": (curves.SQRT, 0, 90),
+    "square": (curves.SQUARE, -9, 9),
+    "softplus": (curves.SOFTPLUS, -40, 40),
+    "sigmoid": (curves.SIGMOID, -40, 40),
+    "tanh": (curves.TANH, -20, 20),
+    "atan": (curves.ATAN, -40, 40),
+    "erf": (curves.ERF, -6, 6),
+    "asinh": (curves.ASINH, -40, 40),
+    "softsign": (curves.SOFTSIGN, -40, 40),
+    "cosh": (curves.COSH, -9, 9),
+    "sinh": (curves.SINH, -9, 9),
+    "hard swish": (curves.HARD_SWISH, -9, 9),
+    "sin": (curves.SIN, -6.2, 6.2),
+    "cos": (curves.COS, -6.2, 6.2),
+    "reciprocal": (curves.RECIPROCAL, 1e-3, 90),
+    "negative reciprocal": (curves.RECIPROCAL, -90, -1e-3),
+    "clip": (curves.clip(-1.0, 2.0), -9, 9),
+    "clip below": (curves.clip(-1.0, float("inf")), -9, 9),
+    "elu": (curves.elu(1.0), -9, 9),
+    "steep elu": (curves.elu(2.5), -9, 9),
+    "cube": (curves.power(3.0), -9, 9),
+    "fourth power": (curves.power(4.0), -9, 9),
+    "root": (curves.power(0.5), 0, 90),
+}
+
+_FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "relu": torch.relu,
+    "leaky": lambda x: torch.where(x > 0, x, 0.1 * x),
+    "abs": torch.abs,
+    "exp": torch.exp,
+    "log": torch.log,
+    "sqrt": torch.sqrt,
+    "square": torch.square,
+    "softplus": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "atan": torch.atan,
+    "erf": torch.erf,
+    "asinh": torch.asinh,
+    "softsign": lambda x: x / (1 + x.abs()),
+    "cosh": torch.cosh,
+    "sinh": torch.sinh,
+    "hard swish": lambda x: x * (x + 3).clamp(0, 6) / 6,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "reciprocal": torch.reciprocal,
+    "negative reciprocal": torch.reciprocal,
+    "clip": lambda x: x.clamp(-1, 2),
+    "clip below": lambda x: x.clamp(min=-1),
+    "elu": lambda x: torch.where(x > 0, x, torch.expm1(x)),
+    "steep elu": lambda x: torch.where(x > 0, x, 2.5 * torch.expm1(x)),
+    "cube": lambda x: x**3,
+    "fourth power": lambda x: x**4,
+    "root": torch.sqrt,
+}
+
+
+@pytest.mark.parametrize("name", _CURVES)
+def test_lines_enclose_the_curve(name: str) -> None:
+    relaxation, least, greatest = _CURVES[name]
+    assert relaxation is not None
+    rng = np.random.default_rng(0)
+    ends = np.sort(rng.uniform(least, greatest, (2, 2000)), axis=0)
+    ends[1, ::4] = np.minimum(ends[0, ::4] + 10.0 ** rng.uniform(-12, 0, 500), greatest)
+    low, high = torch.from_numpy(ends)
+    y = relaxation.lines(low, high)
+    for share in torch.linspace(0, 1, 101, dtype=torch.float64):
+        x = torch.minimum(low + share * (high - low), high)
+        value = _FUNCTIONS[name](x)
+        room = 1e-13 * value.abs()
+        assert bool((y.lower_slope * x + y.lower_offset <= value + room).all())
+        assert bool((y.upper_slope * x + y.upper_offset >= value - room).all())
+
+
+@pytest.mark.parametrize("name", _CURVES)
+def test_lines_are_close_on_narrow_operands(name: str) -> None:
+    relaxation, least, greatest = _CURVES[name]
+    assert relaxation is not None
+    low = torch.linspace(least + 0.05 * (greatest - least), greatest - 0.1, 50, dtype=torch.float64)
+    high = low + 1e-4 * low.abs().clamp(min=1e-2)
+    y = relaxation.lines(low, high)
+    middle = (low + high) / 2
+    gap = (y.upper_slope - y.lower_slope) * middle + y.upper_offset - y.lower_offset
+    change = (_FUNCTIONS[name](high) - _FUNCTIONS[name](low)).abs()
+    assert bool((gap <= 0.6 * change + 1e-7 * (1 + _FUNCTIONS[name](middle).abs())).all())
+
+
+def test_there_are_no_lines_over_a_pole() -> None:
+    y = curves.RECIPROCAL.lines(torch.tensor([-1.0], dtype=torch.float64), torch.tensor([1.0], dtype=torch.float64))
+    assert not bool(y.lower_offset.isfinite().any() and y.upper_offset.isfinite().any())
+
+
+# relations --------------------------------------------------------------------------------------------------------
+
+
+def _graph(nodes: Sequence[onnx.NodeProto], shape: Sequence[int] = (1, 4), **constants: np.ndarray) -> Graph:
+    model = helper.make_model(
+        helper.make_graph(
+            list(nodes),
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+            [onnx.numpy_helper.from_array(np.asarray(v, np.float32), k) for k, v in constants.items()],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+    )
+    return read(model)
+
+
+def _run(graph: Graph, low: float, high: float) -> LinearAnalysis:
+    analysis = LinearAnalysis(graph)
+    shape = graph.input_details[0].shape
+    analysis.run([Interval.box(np.full(shape, low, np.float32), np.full(shape, high, np.float32))])
+    return analysis
+
+
+def test_a_difference_of_equals_is_nothing() -> None:
+    graph = _graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["a"]),
+            helper.make_node("Neg", ["a"], ["b"]),
+            helper.make_node("Add", ["a", "b"], ["y"]),
+        ],
+        w=np.random.default_rng(0).normal(size=(4, 3)),
+    )
+    bounds = _run(graph, -1, 1).bound(graph.output_operations)
+    assert float(bounds.upper.max()) < 1e-4
+    assert float(bounds.lower.min()) > -1e-4
+
+
+def test_an_operand_is_narrowed_before_the_curve_that_reads_it() -> None:
+    # On [0, 1] an interval of x - x^2 + 0.9 begins at -0.1, though x^2 <= x.
+    nodes = [
+        helper.make_node("Mul", ["x", "x"], ["square"]),
+        helper.make_node("Sub", ["x", "square"], ["difference"]),
+        helper.make_node("Add", ["difference", "c"], ["sum"]),
+        helper.make_node("Log", ["sum"], ["y"]),
+    ]
+    graph = _graph(nodes, c=np.array(0.9))
+    plain = IntervalAnalysis(graph, keep=True)
+    plain.run([Interval.box(np.zeros((1, 4), np.float32), np.ones((1, 4), np.float32))])
+    operand = graph.nodes[-1].x
+    known = plain.bounds_of(operand)
+    assert known is not None
+    assert float(known.lower.min()) < 0
+    assert 0.8999 < float(refine(plain, operand).lower.min()) <= 0.9
+    narrowed = _run(graph, 0, 1).bounds_of(operand)
+    assert narrowed is not None
+    assert float(narrowed.lower.min()) > 0.8999
+
+
+def test_rows_are_functionals_of_all_outputs() -> None:
+    graph = _graph([helper.make_node("MatMul", ["x", "w"], ["y"])], w=np.array([[1, 2], [3, 4], [0, 1], [1, 1]]))
+    analysis = _run(graph, -1, 1)
+    bounds = bound_functional(analysis, graph.output_operations, torch.tensor([[1.0, -1.0]]))
+    assert float(bounds.lower[0]) == pytest.approx(-3, abs=1e-4)
+    assert float(bounds.upper[0]) == pytest.approx(3, abs=1e-4)
+    coefficients = bounds.lower_coefficients[0]
+    assert coefficients is not None
+    assert torch.allclose(coefficients.flatten(), torch.tensor([-1.0, -1.0, -1.0, 0.0], dtype=torch.float64))
+
+
+def test_operations_without_bounds_are_refused() -> None:
+    graph = _graph([helper.make_node("NonZero", ["x"], ["i"]), helper.make_node("Cast", ["i"], ["y"], to=1)])
+    with pytest.raises(ValueError, match="no bounds"):
+        _run(graph, -1, 1).bound(graph.output_operations)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    width=st.floats(1e-4, 2.0),
+    activation=st.sampled_from(["Relu", "Sigmoid", "Tanh", "LeakyRelu", "Softplus", "Abs"]),
+)
+def test_functionals_of_small_networks_are_enclosed(seed: int, width: float, activation: str) -> None:
+    rng = np.random.default_rng(seed)
+    nodes: list[onnx.NodeProto] = []
+    constants: dict[str, np.ndarray] = {}
+    size = 3
+    for layer in range(3):
+        wide = int(rng.integers(2, 7))
+        constants |= {f"w{layer}": rng.normal(size=(size, wide)), f"b{layer}": rng.normal(size=wide)}
+        before = "x" if layer == 0 else f"h{layer - 1}"
+        nodes.append(helper.make_node("Gemm", [before, f"w{layer}", f"b{layer}"], [f"z{layer}"]))
+        nodes.append(helper.make_node(activation, [f"z{layer}"], [f"h{layer}" if layer < 2 else "y"]))
+        size = wide
+    graph = _graph(nodes, (1, 3), **constants)
+    centre = rng.normal(size=(1, 3))
+    low, high = (centre - width).astype(np.float32), (centre + width).astype(np.float32)
+    analysis = LinearAnalysis(graph)
+    analysis.run([Interval.box(low, high)])
+    rows = torch.from_numpy(rng.normal(size=(3, size)))
+    bounds = analysis.bound(graph.output_operations, rows)
+    x = rng.uniform(low, high, (64, 1, 3)).astype(np.float32)
+    x[:8] = np.where(rng.random((8, 1, 3)) < 0.5, low, high)
+    values = torch.stack([rows @ torch.from_numpy(np.asarray(graph(point))).double().reshape(-1) for point in x])
+    assert bool((values >= bounds.lower).all())
+    assert bool((values <= bounds.upper).all())
