@@ -1,10 +1,11 @@
 """Measure the interval analysis beside one inference of ONNX Runtime on the same model, batch 1.
 
-    python scripts/bench_domain.py [--parts residual encoder ...] [--models FOLDER] [--rounds 7] [--profile]
+    python scripts/bench_domain.py [--parts residual encoder ...] [--models FOLDER] [--rounds 7]
+        [--threads 2] [--cpu] [--profile]
 
 A measurement is a whole analysis, with the proof of every condition, by a new `IntervalAnalysis` over a graph that is
 read already.  Rounds alternate with inferences; figures are medians, ratios those of the pairs.  Memory is the most
-that the process grew by during a first analysis, of the size of the model's weights (--memory; Linux only).
+that the process grew by during a first analysis, and its share of the model's weights.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import onnxruntime
 import psutil
 import torch
 from benchlib.large import encoder, residual_network
-from benchlib.timing import load_text, paired, seconds_of
+from benchlib.timing import load_text, paired
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
@@ -35,7 +36,6 @@ from ranum_falsify.validity import Finite
 
 __all__ = ["main"]
 
-_THREADS = 2
 _SMALL = 0.02
 """Seconds that the analysis of a small model may take, however short the inference."""
 
@@ -135,7 +135,8 @@ def analysed(graph: Graph, box: Sequence[Interval]) -> tuple[int, int]:
 def inference(model: onnx.ModelProto) -> Callable[[], object]:
     """Return a call that runs the model once."""
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = _THREADS
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     rng, given = np.random.default_rng(0), {tensor.name for tensor in model.graph.initializer}
     feeds = {
@@ -163,7 +164,7 @@ def growth(run: Callable[[], object]) -> int:
     return most[0]
 
 
-def measure(part: Part, rounds: int, profile: bool) -> None:
+def measure(part: Part, rounds: int, profile: bool, clock: Callable[[], float]) -> None:
     """Print one line, and where the time goes if that is asked."""
     graph = part.graph()
     box = part.box(graph)
@@ -171,7 +172,13 @@ def measure(part: Part, rounds: int, profile: bool) -> None:
     grown = growth(lambda: analysed(graph, box))
     run = inference(part.model)
     analysed(graph, box), run()
-    times = paired(lambda: seconds_of(lambda: analysed(graph, box)), lambda: seconds_of(run), rounds)
+
+    def seconds(call: Callable[[], object]) -> float:
+        began = clock()
+        call()
+        return clock() - began
+
+    times = paired(lambda: seconds(lambda: analysed(graph, box)), lambda: seconds(run), rounds)
     proved, nodes = analysed(graph, box)
     reached = times.ratio <= part.most or (times.ours <= _SMALL and not part.free)
     print(
@@ -193,14 +200,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--models", type=Path, help="folder of further models")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--profile", action="store_true", help="print where the time goes")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--cpu", action="store_true", help="measure processor time, for a machine that others use too")
     options = parser.parse_args(argv)
-    torch.set_num_threads(_THREADS)
-    print(f"{_THREADS} threads, {load_text()}, {time.strftime('%Y-%m-%d')}")
+    torch.set_num_threads(options.threads)
+    clock = time.process_time if options.cpu else time.perf_counter
+    print(f"{options.threads} threads, {load_text()}, {time.strftime('%Y-%m-%d')}")
     print(f"{'':48} {'analysis':>12} {'inference':>11} {'ratio':>6}")
     for part in parts(options.parts) if options.parts != [] else ():
-        measure(part, options.rounds, options.profile)
+        measure(part, options.rounds, options.profile, clock)
     for part in found(options.models) if options.models else ():
-        measure(part, options.rounds, options.profile)
+        measure(part, options.rounds, options.profile, clock)
     return 0
 
 

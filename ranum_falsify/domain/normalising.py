@@ -270,7 +270,9 @@ def _affine(
 
     x * f less its error, in proportion to |x * f|, rises with x * f, so that the ends of x give the bounds.
     """
-    known = all(bool((ends[1] - ends[0] <= 8 * unit(x.dtype) * ends[0].abs()).all()) for ends in (factor, shift, centre))
+    known = all(
+        bool((ends[1] - ends[0] <= 8 * unit(x.dtype) * ends[0].abs()).all()) for ends in (factor, shift, centre)
+    )
     limits = torch.finfo(x.dtype)
     sizes = [float(_size(ends).amax()) if ends[0].numel() else 0.0 for ends in (factor, shift, centre)]
     reach = (max(map(abs, x.extremes)) + sizes[2]) * max(sizes[0], 1.0) + sizes[1] if x.size else 0.0
@@ -283,14 +285,14 @@ def _affine(
     slope = middle.to(x.dtype)
     ends = (x.lower, x.upper)
     if bool((slope < 0).any()):
-        ends = tuple(torch.where(slope >= 0, *pair) for pair in (ends, ends[::-1]))
+        ends = torch.where(slope >= 0, *ends), torch.where(slope >= 0, *ends[::-1])
     bounds = []
     for end, way in zip(ends, (-1, 1), strict=True):
         bound = torch.addcmul((offset + way * spread).to(x.dtype), end, slope)
         bound = torch.addcmul(bound, end.abs(), slope.abs(), value=way * error)
         # The spread has room for what runtimes flush to 0.
         bounds.append(torch.nn.functional.hardshrink(bound, limits.tiny))
-    return Interval.of(*bounds, x.shape)
+    return Interval.of(bounds[0], bounds[1], x.shape)
 
 
 def trained_batch_normalisation(

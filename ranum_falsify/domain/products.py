@@ -271,7 +271,7 @@ def _of_halves(
     often = replace(sums, slack=sums.slack + share, lost=sums.lost + lost)
     low, high = often.bounds(*wide)  # type: ignore[arg-type]
     if bias is not None:
-        least, greatest = often.bounds(*wide[:2], None)  # type: ignore[arg-type]
+        least, greatest = often.bounds(wide[0], wide[1], None)  # type: ignore[arg-type]
         low = torch.where(least < -limits.max, -math.inf, low)
         high = torch.where(greatest > limits.max, math.inf, high)
     if roundings:
@@ -384,7 +384,8 @@ def _with_infinities(
     product: Product, a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bias: Interval | None
 ) -> Interval:
     """Return bounds where operands may be infinite: those of the finite ones, and where infinities arrive."""
-    plain = bilinear(product, _finite(a), _finite(b), terms=terms, shape=shape, bias=_finite(bias))
+    rest = None if bias is None else _finite(bias)
+    plain = bilinear(product, _finite(a), _finite(b), terms=terms, shape=shape, bias=rest)
     up_a, down_a, positive_a, negative_a, zero_a = _marks(a)
     up_b, down_b, positive_b, negative_b, zero_b = _marks(b)
     up_c, down_c = (None, None) if bias is None else _marks(bias)[:2]
@@ -400,10 +401,8 @@ def _with_infinities(
     return replace(Interval.of(low, high, shape), nan=nan)
 
 
-def _finite(x: Interval | None) -> Interval | None:  # type: ignore[return]
+def _finite(x: Interval) -> Interval:
     """Return the finite part of the bounds; where there is none, 0."""
-    if x is None:
-        return None
     never = (x.lower == math.inf) | (x.upper == -math.inf)
     part = x.finite()
     low, high = part.lower.masked_fill(never, 0), part.upper.masked_fill(never, 0)
@@ -523,7 +522,7 @@ def _scaled(x: Interval, factor: float) -> Interval:
     if x.is_floating:
         # Fused with the sum, the scaled value is not rounded on its own.
         share = 4 * unit(x.dtype)
-        return Interval.of(*(_stretched(end, way * share) for end, way in zip(ends, (-1, 1), strict=True)), x.shape)
+        return Interval.of(_stretched(ends[0], -share), _stretched(ends[1], share), x.shape)
     return Interval.of(ends[0].trunc(), ends[1].trunc(), x.shape)
 
 
