@@ -240,6 +240,10 @@ def clip(site: Site, x: Interval, low: Interval | None = None, high: Interval | 
             if limit.dtype is not x.dtype:  # an attribute of old opsets
                 limit = rounded(*limit.doubles(), x.dtype, limit.shape)
             x = cut(site, x, limit)
+    if (low is None or high is None) and x.may_be_infinite:
+        # ONNX Runtime takes the largest finite numbers for limits that are absent.
+        least, greatest = dtype_range(x.dtype)
+        return replace(x, lower=x.lower.clamp(max=greatest), upper=x.upper.clamp(min=least))
     return x
 
 

@@ -111,7 +111,9 @@ def _between(site: Site, low: float, high: float, size: float) -> Interval:
 
 
 def _multinomial_bounds(site: Site, x: Interval) -> Interval:
-    return Interval.filled(0, max(x.shape[-1] - 1, 0), site.shape, site.dtype)
+    # ONNX Runtime draws the number of classes itself where sums of infinite operands are NaN.
+    most = x.shape[-1] if x.may_be_infinite else max(x.shape[-1] - 1, 0)
+    return Interval.filled(0, most, site.shape, site.dtype)
 
 
 @operator(torch=_random_normal, interval=infinity_aware(_normal_bounds), random=True)

@@ -27,7 +27,7 @@ from ranum_falsify.errors import ModelError
 from tests.domain.boxes import Array, Box, Feeds, Recipe, box, is_float, points, recipes
 from tests.domain.search import Search, Tally, faults_in
 from tests.domain.subjects import Setting, Subject, Verdict
-from tests.operators.harness import OperatorCase, _model
+from tests.operators.harness import OperatorCase, Spread, _model
 
 __all__ = ["Subject", "Tally", "Verdict", "check_case", "faults_in", "retyped", "sweep_case"]
 
@@ -43,7 +43,7 @@ def retyped(case: OperatorCase, dtype: Any) -> OperatorCase | None:
             continue
         if kind not in schema.inputs[min(i, len(schema.inputs) - 1)].types:
             return None
-        inputs.append(x.astype(dtype) if isinstance(x, np.ndarray) else replace(x, dtype=dtype))
+        inputs.append(replace(x, dtype=dtype) if isinstance(x, Spread) else np.asarray(x).astype(dtype))
     return replace(case, inputs=inputs) if any(a is not b for a, b in zip(inputs, case.inputs, strict=True)) else None
 
 

@@ -127,7 +127,7 @@ class Subject:
         if torch.cuda.is_available():
             self.runtimes["cuda"] = lambda feeds: _evaluated(self.exposed, feeds, "cuda")
         names = {id(op): op.name if isinstance(op, Input) else tensor_of(op) for op in self.graph.order}
-        present = {tensor_of(op) for op in self.graph.order if not isinstance(op, Input)}
+        present = {tensor_of(op) for op in self.graph.order if not isinstance(op, Input)} - {""}
         self.places = [Place(op, names, present) for op in self.graph.nodes]
         self.is_random = any(spec_of(op).is_random(op) for op in self.graph.nodes)
 

@@ -52,8 +52,10 @@ class Trial:
         return invalid if bool(invalid.any()) else None
 
     def _false_proofs(self, place: Place, violated: Violated) -> Iterator[str]:
+        # Finite says what valid operands give: another condition that fails speaks for the node.
+        several = sum(of_validity for _, of_validity, _, _ in violated) > 1
         for condition, of_validity, held, margin in violated:
-            if held:
+            if held and not (several and isinstance(condition, Finite)):
                 kind = "" if of_validity else " (gradient)"
                 yield f"{place.where}: said to hold{kind}: {condition.describe()}, margin {float(margin.min()):.6g}"
         for name in place.written:
