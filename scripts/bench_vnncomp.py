@@ -1,10 +1,10 @@
-"""Falsify the instances of a VNN-COMP benchmark folder and compare with the known verdicts.
+"""Decide the instances of a VNN-COMP benchmark folder and compare with the known verdicts.
 
-    python scripts/bench_vnncomp.py FOLDER [--family acasxu ...] [--expected sat] [--timeout 30]
+    python scripts/bench_vnncomp.py FOLDER [--family acasxu ...] [--expected sat] [--timeout 60]
 
 FOLDER holds one folder per family, each with `expected.csv` (columns onnx, vnnlib, expected) and the files it names,
-gzipped or not.  Seconds count from opening the files to the confirmed counterexample; the start of Python, about
-three seconds, comes on top once per process.  Every counterexample has been replayed on ONNX Runtime.
+gzipped or not.  Seconds count from opening the files to the confirmed counterexample or the proof; the start of Python,
+about three seconds, comes on top once per process.  Every counterexample has been replayed on ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ranum_falsify.config import SearchConfig
+from ranum_falsify.config import ProveConfig, SearchConfig
 from ranum_falsify.falsify.falsifier import falsify
 from ranum_falsify.network import read
 from ranum_falsify.properties.parse import parse
@@ -66,31 +67,45 @@ def run(instance: Instance, config: SearchConfig) -> tuple[str, float]:
 
 
 def main() -> int:
-    """Print a line per instance and a table per family; exit 1 if an instance known to hold is falsified."""
+    """Print a line per instance and a table per family; exit 1 if a verdict contradicts the known one."""
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     arguments.add_argument("folder", type=Path)
     arguments.add_argument("--family", action="append")
-    arguments.add_argument("--expected", choices=["sat", "unsat"])
-    arguments.add_argument("--timeout", type=float, default=30.0)
+    arguments.add_argument("--expected", choices=["sat", "unsat", "all"], default="all")
+    arguments.add_argument("--timeout", type=float, default=60.0)
+    arguments.add_argument("--prove-timeout", type=float, help="of which for finer proofs (default: three quarters)")
     arguments.add_argument("--n_starts", type=int, default=-1, help="-1: until the timeout")
     arguments.add_argument("--seed", type=int, default=0)
     given = arguments.parse_args()
+    share = 0.75 * given.timeout if given.prove_timeout is None else given.prove_timeout
+    prove = ProveConfig(timeout=share)
     rows: dict[tuple[str, str], list[tuple[str, float]]] = {}
     for instance in instances(given.folder, given.family):
-        if given.expected not in (None, instance.expected):
+        if given.expected not in ("all", instance.expected):
             continue
-        config = SearchConfig(n_starts=given.n_starts, seed=given.seed, timeout=given.timeout)
+        config = SearchConfig(n_starts=given.n_starts, seed=given.seed, timeout=given.timeout, prove=prove)
         verdict, seconds = run(instance, config)
         rows.setdefault((instance.family, instance.expected), []).append((verdict, seconds))
         names = f"{instance.onnx.name.split('.onnx')[0]} {instance.vnnlib.name.split('.vnnlib')[0]}"
         print(f"{instance.family} {names}: {verdict} ({instance.expected}) {seconds:.2f} s", flush=True)
-    print("\n| family | expected | instances | falsified | median s of those | slowest s |\n|---|---|---|---|---|---|")
-    for (family, expected), results in sorted(rows.items()):
-        times = [seconds for verdict, seconds in results if verdict == "violated"]
-        median, slowest = (f"{statistics.median(times):.2f}", f"{max(times):.2f}") if times else ("", "")
-        print(f"| {family} | {expected} | {len(results)} | {len(times)} | {median} | {slowest} |")
-    wrong = sum(v == "violated" for (_, expected), results in rows.items() if expected == "unsat" for v, _ in results)
+    wrong = sum(_is_wrong(expected, v) for (_, expected), results in rows.items() for v, _ in results)
+    print("\n" + "\n".join(_table(rows)) + f"\n\nwrong: {wrong} of {sum(map(len, rows.values()))}")
     return 1 if wrong else 0
+
+
+def _is_wrong(expected: str, verdict: str) -> bool:
+    return verdict == {"sat": "holds", "unsat": "violated"}[expected]
+
+
+def _table(rows: Mapping[tuple[str, str], Sequence[tuple[str, float]]]) -> Iterator[str]:
+    yield "| family | expected | instances | violated | holds | median s of those decided | slowest s |"
+    yield "|---|---|---|---|---|---|---|"
+    for (family, expected), results in sorted(rows.items()):
+        counts = Counter(verdict for verdict, _ in results)
+        times = [seconds for verdict, seconds in results if verdict != "unknown"]
+        median, slowest = (f"{statistics.median(times):.2f}", f"{max(times):.2f}") if times else ("", "")
+        decided = f"{counts['violated']} | {counts['holds']}"
+        yield f"| {family} | {expected} | {len(results)} | {decided} | {median} | {slowest} |"
 
 
 if __name__ == "__main__":
