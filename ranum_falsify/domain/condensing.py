@@ -13,7 +13,7 @@ from ranum_falsify.domain.linear_steps import AffineStep, MatrixStep
 
 __all__ = ["condensed"]
 
-_ELEMENTS = 1 << 23
+_ELEMENTS = 1 << 21
 """Matrices of more elements together are not made."""
 
 _OWN = 1e-10

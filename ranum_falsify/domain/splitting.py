@@ -74,6 +74,8 @@ def split_and_bound(
         keep: How many of the open boxes are returned.
     """
     functional = Functional.of(analysis, analysis.program, ops, rows)
+    if time.monotonic() < deadline and bool(is_proved(functional.bounded(Region(analysis.program, {}))).all()):
+        return SplitResult(True, 1, _empty(analysis.program))
     return _Search(analysis.program, functional, is_proved).run(deadline, keep)
 
 
@@ -222,6 +224,11 @@ class _Search:
 
     def _named(self, boxes: _Boxes, keep: int) -> tuple[tuple[Tensor, Tensor] | None, ...]:
         return tuple(None if v is None else self._box(v, boxes[:keep]) for v in self._program.inputs)
+
+
+def _empty(program: Program) -> tuple[tuple[Tensor, Tensor] | None, ...]:
+    none = [None if v is None else program.variables[v].box[0][:0] for v in program.inputs]
+    return tuple(None if x is None else (x, x) for x in none)
 
 
 def _joined(parts: Sequence[_Boxes]) -> _Boxes:

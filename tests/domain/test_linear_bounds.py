@@ -28,10 +28,11 @@ _FORMS = {
 }
 
 
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, id=case.id) for case in CASES if case.oracle == "onnxruntime" and case.op_type in _FORMS],
-)
+# Constants that are NaN are no matter of linear bounds.
+_CASES = [c for c in CASES if c.oracle == "onnxruntime" and c.op_type in _FORMS and "bfloat16-to" not in c.id]
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in _CASES])
 def test_one_node_is_enclosed(case: OperatorCase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soundness, "Subject", LinearSubject)
     tally = soundness.sweep_case(case, seed=1, samples=6, rounds=1)

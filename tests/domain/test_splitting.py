@@ -146,3 +146,17 @@ def test_a_point_that_is_not_proved_ends_the_search() -> None:
     )
     assert not result.proved
     assert result.boxes == 1
+
+
+def test_what_one_pass_proves_takes_one_box() -> None:
+    graph = _network(0)
+    result = split_and_bound(
+        _analysis(graph),
+        graph.output_operations,
+        _ROWS,
+        lambda bounds: bounds.lower[:, 0] > -1e6,
+        deadline=time.monotonic() + 60,
+    )
+    assert result.proved
+    assert result.boxes == 1
+    assert [box is not None and len(box[0]) for box in result.open_boxes] == [0]
