@@ -97,6 +97,9 @@ _EXACT_FUNCTIONS = frozenset({"affine", "leakyrelu", "relu", "thresholdedrelu"})
 _ROUNDINGS = 16
 """Error of the other kernels, in roundings of 1: ONNX Runtime's rational tanh in GRU errs by 10."""
 
+_LAST_EXPONENT, _BEYOND = 88.0, 1e150
+"""From where exp(x) may be infinite in float32, and a number far beyond that type."""
+
 _OWN_DEFAULTS = frozenset({"affine", "scaledtanh", "thresholdedrelu"})
 """Functions for whose parameters ONNX Runtime takes 0 where the node gives none."""
 
@@ -121,6 +124,8 @@ def _curve(key: str, given: Sequence[float], complete: bool, clip: float | None,
     variants = [_IN_REAL_NUMBERS.get(key, _activation(key, given))]
     if not complete and key in _OWN_DEFAULTS:
         variants.append(_activation(key, [0.0] * len(given)))
+    if key == "softplus":
+        variants.append(_overflowing_softplus)
     jumps = (float(given[0]), 0.0) if key == "thresholdedrelu" else (0.0,)
     u = unit(dtype)
     scale = max([1.0, *map(abs, given)])
@@ -135,6 +140,14 @@ def _curve(key: str, given: Sequence[float], complete: bool, clip: float | None,
         return Range(low.clamp(0, 1), high.clamp(0, 1)) if key == "hardsigmoid" else Range(low, high)
 
     return curve
+
+
+def _overflowing_softplus(x: Tensor) -> Tensor:
+    """Return log(1 + exp(x)) as ONNX Runtime's recurrent layers compute it: infinite where exp(x) is in float32.
+
+    What stands for infinity overflows in float32 whatever is done to it, and makes no NaN in float64.
+    """
+    return torch.where(x > _LAST_EXPONENT, _BEYOND, softplus(x))
 
 
 def _extremes(function: Activation, x: Range, turns: Sequence[float]) -> Range:

@@ -92,8 +92,8 @@ class Trial:
     def _violated(self, place: Place) -> Violated:
         """Return the conditions with a negative margin: whether of validity, whether said to hold, the margin."""
         held = self.verdict.held.get(place.op.name, ())
-        # Finite results have no negative distance to overflow.
-        if all(self.finite[name] for name in place.written):
+        # Finite results, and a first one that nothing reads, have no negative distance to overflow.
+        if 0 not in place.outputs or all(self.finite[name] for name in place.written):
             held = tuple(h for h in held if not isinstance(h[0], Finite))
         if not held:
             return []
