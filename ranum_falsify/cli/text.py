@@ -163,7 +163,8 @@ def _dependent(operators: Sequence[OperatorResult]) -> str:
     """Return how many operators are open only because others are."""
     dependent = [operator for operator in operators if operator.after]
     causes = tuple(dict.fromkeys(name for operator in dependent for name in operator.after))
-    return f", {len(dependent)} only because of {_names(causes)}" if dependent else ""
+    count = "" if len(dependent) == len(operators) else f"{len(dependent)} "
+    return f", {count}only because of {_names(causes)}" if dependent else ""
 
 
 def _state(operator: OperatorResult) -> str:

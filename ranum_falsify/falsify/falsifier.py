@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -21,6 +21,7 @@ from ranum_falsify.falsify.operator_search import OperatorSearch
 from ranum_falsify.falsify.result import OperatorResult, Result
 from ranum_falsify.falsify.search import Budget, OutOfTime, Progress, SearchContext
 from ranum_falsify.properties.problem import NetworkCall, Problem
+from ranum_falsify.prove.proof import Proof
 from ranum_falsify.prove.prover import Prover
 
 __all__ = ["Progress", "falsify"]
@@ -109,6 +110,8 @@ def _refine(context: SearchContext, search: OperatorSearch | ClauseSearch, prove
     """
     assert context.config.prove is not None
     now, violated = time.monotonic(), search.found.keys() if isinstance(search, OperatorSearch) else ()
+    if context.problem.is_pure_validity and not _is_worthwhile(context.proof, violated):
+        return
     share = context.config.prove.timeout
     deadline = min(
         now + (min(share, now - context.budget.began) if violated else share),
@@ -123,6 +126,13 @@ def _refine(context: SearchContext, search: OperatorSearch | ClauseSearch, prove
         finally:
             context.proof = prover.proof
     context.suspects = prover.suspects()
+
+
+def _is_worthwhile(proof: Proof, violated: Collection[tuple[int, str]]) -> bool:
+    """Tell whether an operator is open that neither fails itself nor stands after one that does."""
+    failing = {node for _, node in violated}
+    left = (o for key, o in proof.operators.items() if not o.proved and key not in violated)
+    return any(failing.isdisjoint(o.after) for o in left)
 
 
 def _without_branches(problem: Problem, call: NetworkCall, model: TorchModel) -> TorchModel:
