@@ -40,6 +40,9 @@ _CHUNK = 1 << 22
 _OWN = 1e-12
 """Share of the magnitudes that sums of a few totals may stray in float64."""
 
+_SUM = 1e-10
+"""Share of the magnitudes that sums of up to 4e5 terms may stray in float64."""
+
 
 @dataclass(frozen=True)
 class LinearBounds:
@@ -254,7 +257,7 @@ class Functional:
             weight = part.reshape(1, len(both), *x.shape)
             low, high = (bound.expand(x.shape).unsqueeze(0) for bound in x.doubles())
             share = least(weight, (low, high))[0]
-            share = share - _OWN * share.abs()
+            share = share - _SUM * _spread(weight, torch.maximum(low.abs(), high.abs()))[0]
             coarse = coarse + share
             number = program.numbers.get(id(op))
             if number is None:
@@ -340,7 +343,7 @@ def descend(weights: dict[int, Tensor], region: Region) -> tuple[Tensor, dict[in
         low, high = region.box(v)
         share = least(weight, (low, high))
         size = torch.maximum(low.abs(), high.abs())
-        total, slack = total + share, slack + share.abs() + _spread(weight, size)
+        total, slack = total + share, slack + share.abs() + _SUM / _OWN * _spread(weight, size)
     ends = {v: weights[v] for v in program.inputs if v in weights}
     return torch.nan_to_num(total - _OWN * slack, nan=-math.inf, posinf=math.inf, neginf=-math.inf), ends
 

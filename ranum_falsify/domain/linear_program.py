@@ -220,9 +220,11 @@ class ProgramBuilder:
             return
         reads = tuple(x for x in call.operands if isinstance(x, int))
         least = (call.terms + _SLACK_TERMS) * 2 * tiny(dtype)
-        errors = [(share + _OWN) * size + least for size in call.magnitudes(sizes, spare, together=len(factors) == 2)]
-        if not all(bool(error.isfinite().all()) for error in errors):
-            return
+
+        def errors() -> list[Tensor]:
+            magnitudes = call.magnitudes(sizes, spare, together=len(factors) == 2)
+            return [(share + _OWN) * size + least for size in magnitudes]
+
         shapes = [variable.shape for variable in variables]
         if len(factors) < 2:
             step: Step = AffineStep(reads, writes, call, shapes, errors)
@@ -235,7 +237,7 @@ class ProgramBuilder:
                 lambda a, b: call(a, b)[0],
                 shapes,
                 call.product_of_sizes,
-                errors[0],
+                errors()[0],
                 work,
             )
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import cast
 
 import torch
@@ -19,8 +20,8 @@ from ranum_falsify.domain.relaxations import Lines, Relaxation
 
 __all__ = ["AffineStep", "Box", "CurveStep", "Function", "MatrixStep", "ProductStep", "Step", "least"]
 
-_OWN = 1e-13
-"""Share of the magnitudes that products and sums in float64 may stray."""
+_OWN = 1e-10
+"""Share of the magnitudes that products and sums of up to 4e5 terms may stray in float64."""
 
 Box = tuple[Tensor, Tensor]
 """Lower and upper bounds of a variable, `(boxes, *shape)` in float64; 1 in place of `boxes` holds for all of them."""
@@ -100,25 +101,31 @@ class AffineStep(Step):
         writes: tuple[int, ...],
         function: Function,
         shapes: Sequence[tuple[int, ...]],
-        errors: Sequence[Tensor],
+        errors: Callable[[], Sequence[Tensor]],
     ) -> None:
-        """Prepare.
+        """Prepare; nothing is computed before the first pass.
 
         Args:
             reads: See :class:`Step`.
             writes: See :class:`Step`.
             function: The function, constant included.
             shapes: Shapes of the operands.
-            errors: What each output may stray.
+            errors: Returns what each output may stray.
         """
         self.reads, self.writes = reads, writes
-        self._zeros = [torch.zeros(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+        self._function, self._shapes, self._errors_of = function, shapes, errors
+
+    @cached_property
+    def _traced(self) -> tuple[list[Tensor], tuple[Tensor, ...]]:
+        """Operands and results whose derivative is the linear part."""
+        zeros = [torch.zeros(shape, dtype=torch.float64, requires_grad=True) for shape in self._shapes]
         with torch.enable_grad():
-            self._results = function(*self._zeros)
-        self._offsets = [result.detach() for result in self._results]
-        self._errors = [error.expand(offset.shape) for error, offset in zip(errors, self._offsets, strict=True)]
-        self._is_exact = all(not bool(error.any()) for error in self._errors)
-        self._has_offset = any(bool(offset.any()) for offset in self._offsets)
+            return zeros, self._function(*zeros)
+
+    @cached_property
+    def _errors(self) -> list[Tensor]:
+        results = self._traced[1]
+        return [error.expand(y.shape) for error, y in zip(self._errors_of(), results, strict=True)]
 
     def back(self, weights: Sequence[Tensor], known: object) -> tuple[tuple[Tensor, ...], Tensor]:
         """See :meth:`Step.back`."""
@@ -129,12 +136,11 @@ class AffineStep(Step):
         """Pass coefficients back; the constant and what may come off it stay apart."""
         count, rows = weights[0].shape[0], weights[0].shape[1]
         constant, stray = torch.zeros(2, count, rows, dtype=torch.float64)
-        for weight, offset, error in zip(weights, self._offsets, self._errors, strict=True):
-            if self._has_offset:
-                constant = constant + _dot(weight, offset.unsqueeze(0))
-            if not self._is_exact:
-                stray = stray + _dot(weight.abs(), error.unsqueeze(0))
-        pulled = _pulled(self._results, self._zeros, [weight.flatten(0, 1) for weight in weights])
+        zeros, results = self._traced
+        for weight, offset, error in zip(weights, results, self._errors, strict=True):
+            constant = constant + _dot(weight, offset.detach().unsqueeze(0))
+            stray = stray + _dot(weight.abs(), error.unsqueeze(0))
+        pulled = _pulled(results, zeros, [weight.flatten(0, 1) for weight in weights])
         return tuple(x.unflatten(0, (count, rows)) for x in pulled), (constant, stray)
 
 
