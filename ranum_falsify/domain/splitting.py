@@ -25,8 +25,8 @@ __all__ = ["SplitResult", "split_and_bound"]
 _COEFFICIENTS = 1 << 20
 """Coefficients of one variable in one pass over many boxes: what the caches of a core hold."""
 
-_MOST_OPEN = 1 << 20
-"""Boxes that may wait."""
+_MOST_BYTES = 1 << 30
+"""Memory that boxes may take while they wait."""
 
 _FEWEST = 32
 """Boxes of one batch, however many coefficients they have."""
@@ -92,6 +92,11 @@ class _Boxes:
     def __getitem__(self, part: slice | Tensor) -> _Boxes:
         return _Boxes(self.low[part], self.high[part])
 
+    @property
+    def bytes(self) -> int:
+        """Memory of both bounds."""
+        return 2 * self.low.numel() * self.low.element_size()
+
     def columns(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         return self.low[:, start:stop], self.high[:, start:stop]
 
@@ -122,7 +127,7 @@ class _Search:
         root = _Boxes(*(torch.cat([box[side].reshape(1, -1) for box in ends], dim=1) for side in (0, 1)))
         waiting = [root]
         count = 0
-        while waiting and time.monotonic() < deadline and sum(map(len, waiting)) <= _MOST_OPEN:
+        while waiting and time.monotonic() < deadline and sum(part.bytes for part in waiting) <= _MOST_BYTES:
             batch = self._taken(waiting)
             bounds, batch = self._bounded(batch)
             count += len(batch)
