@@ -177,7 +177,9 @@ class SearchContext:
         if not points:
             return starts
         count = min(len(points[0]), len(starts[0]) // 2)
-        placed = (box.nearest(x[:count].double()).to(self.device) for box, x in zip(region.boxes, points, strict=True))
+        placed = (
+            box.nearest(x[:count].cpu().double()).to(self.device) for box, x in zip(region.boxes, points, strict=True)
+        )
         return [torch.cat([x[: len(x) - count], point]) for x, point in zip(starts, placed, strict=True)]
 
     def arrays(self, inputs: Sequence[Tensor], position: int) -> dict[str, np.ndarray]:

@@ -55,7 +55,7 @@ class OurRun:
         Raises:
             AssertionError: A step was left out, or a violation was found: the property holds.
         """
-        config = SearchConfig(n_starts=self._starts, n_steps=steps, timeout=None)
+        config = SearchConfig(n_starts=self._starts, n_steps=steps, timeout=None, prove=None)
         budget = Budget(None)
         models = [self._model] * len(self._problem.calls)
         device = torch.device("cpu")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from ranum_falsify.config import SearchConfig
+from ranum_falsify.config import ProveConfig, SearchConfig
 from ranum_falsify.falsify.converter import convert
 from ranum_falsify.falsify.falsifier import falsify
 from ranum_falsify.falsify.replay import Replayer
@@ -20,6 +20,8 @@ from ranum_falsify.falsify.result import OperatorResult, Result
 from ranum_falsify.network import Graph, read
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.properties.problem import Problem
+from ranum_falsify.prove.prover import Prover
+from tests.falsify.search_kit import valid_in_box
 from tests.properties.properties_kit import problem
 
 Array = NDArray[Any]
@@ -102,7 +104,7 @@ def test_model_reads_and_torch_agrees_with_onnx_runtime(key: tuple[str, str], fe
 
 
 def search(reduced: Problem, **config: Any) -> Result:
-    settings = {"n_starts": 8, "n_steps": 3, "timeout": 40.0, "processors": 1} | config
+    settings = {"n_starts": 8, "n_steps": 3, "timeout": 40.0, "processors": 1, "prove": None} | config
     return falsify(reduced, SearchConfig(**settings))
 
 
@@ -115,6 +117,20 @@ def assert_replays(path: Path, operator: OperatorResult) -> None:
     with Replayer(path) as replayer:
         findings = replayer.run(operator.counterexample.feeds).findings
     assert (operator.op_type, operator.reach) in {(finding.op_type, finding.reach) for finding in findings}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [key for key in MODELS if key[0] == "silero-vad" or key[1].startswith(("Run_", "bak_ovr"))],
+    ids="/".join,
+)
+def test_models_of_speech_are_proved_on_sound_in_its_usual_range(key: tuple[str, str], fetched_model: Fetch) -> None:
+    graph = read(fetched_model(*key), dims=MODELS[key], fixed=FIXED.get(key))
+    bounds = {"f": (-1, 1), "i": (16000, 16000)}
+    reduced = valid_in_box(graph, [bounds[details.dtype.kind] for details in graph.input_details])
+    proof = Prover(reduced, ProveConfig()).analyse()
+    assert proof.operators and all(operator.proved for operator in proof.operators.values())
+    assert proof.holds
 
 
 def test_swift_f0_has_no_pitch_in_a_band_between_its_bins(fetched_model: Fetch) -> None:
