@@ -22,6 +22,10 @@ from ranum_falsify.network.tensors import to_torch
 __all__ = ["Interval", "dtype_range", "merged", "shared_gap"]
 
 
+_CHECKED = 1 << 15
+"""Elements beyond which the order of bounds is checked on a sample."""
+
+
 def dtype_range(dtype: torch.dtype) -> tuple[float | int, float | int]:
     """Return the least and the greatest finite value of an element type; 0 and 1 for booleans."""
     if dtype.is_floating_point:
@@ -137,7 +141,7 @@ class Interval:
         """Whether one number is stored for each bound."""
         return self.lower.numel() == 1
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of elements that it stands for."""
         return math.prod(self.shape)
@@ -264,7 +268,7 @@ class Interval:
         return self.clamped(*dtype_range(self.dtype)) if self.is_floating else self
 
     def check(self) -> None:
-        """Check the invariants.
+        """Check the invariants; of millions of bounds, that some do not cross and that none is NaN.
 
         Raises:
             ValueError: A bound is NaN, the bounds cross, or shapes or dtypes do not fit.
@@ -276,7 +280,16 @@ class Interval:
             raise ValueError(f"interval bounds of shape {tuple(self.lower.shape)} do not stand for {self.shape}")
         if self.upper is self.lower and not self.is_floating:
             return
-        if not bool((ordered(self.lower) <= ordered(self.upper)).all()):
+        if self.is_scalar:
+            least, greatest = self.extremes
+            if not least <= greatest:
+                raise ValueError("interval bounds cross or are NaN")
+            return
+        low, high = self.lower, self.upper
+        if low.numel() > _CHECKED:
+            stride = -(-low.numel() // _CHECKED)
+            low, high = low.reshape(-1)[::stride], high.reshape(-1)[::stride]
+        if not bool((ordered(low) <= ordered(high)).all()) or any(math.isnan(end) for end in self.extremes):
             raise ValueError("interval bounds cross or are NaN")
 
     def __repr__(self) -> str:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from typing import Any
 
+import numpy as np
 import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import outward, tiny, unit
+from ranum_falsify.domain.rounding import outward, outward_numbers, tiny, unit
 from ranum_falsify.domain.sections import Sections, accumulation, sections, sum_error
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.domain.statistics import (
@@ -31,11 +34,13 @@ __all__ = [
     "group_normalisation",
     "grouped",
     "groups_stay_positive",
+    "is_stashed_single",
     "layer_normalisation",
     "rms_normalisation",
     "scaled",
     "squares_stay_positive",
     "standardisation",
+    "statistics_type",
     "trained_batch_normalisation",
     "unscaled",
     "variance_stays_positive",
@@ -89,7 +94,8 @@ def layer_normalisation(dims: Dims) -> IntervalRule:
         y = _finished(rows, standardised(rows, site.op.epsilon), _ends(scale), _ends(bias), x)
         if len(site.op.output_names) == 1:
             return (y,)
-        return (y, *_statistics(rows, site.op.epsilon, x))[: len(site.op.output_names)]
+        wide = statistics_type(site.op, x.dtype)
+        return (y, *_statistics(rows, site.op.epsilon, x, wide))[: len(site.op.output_names)]
 
     return rule
 
@@ -102,7 +108,9 @@ def standardisation(dims: Dims) -> IntervalRule:
             return Interval.filled(0, 0, x.shape, x.dtype)
         rows = sections(x, dims(site.op, len(x.shape)))
         gain, shift = (channelwise(values, len(x.shape)) for values in (scale, bias))
-        return _finished(rows, standardised(rows, site.op.epsilon), gain, shift, x)
+        y = _finished(rows, standardised(rows, site.op.epsilon), gain, shift, x)
+        overflows = _factor_overflows(rows, site.op.epsilon, gain, accumulation(x.dtype))
+        return replace(y, nan=True, overflows=True) if overflows else y
 
     return rule
 
@@ -178,9 +186,43 @@ def _finished(rows: Sections, z: Standardised, scale: Ends | None, bias: Ends | 
     return replace(y, nan=True) if z.nan else y
 
 
-def _statistics(rows: Sections, epsilon: float, x: Interval) -> tuple[Interval, Interval]:
-    """Return the mean and the inverse of the deviation as `LayerNormalization` gives them."""
-    known, wide = moments(rows), accumulation(x.dtype)
+def _factor_overflows(
+    rows: Sections, epsilon: float, scale: Ends, dtype: torch.dtype, reach: Tensor | float = 1.0
+) -> bool:
+    """Tell whether scale / sqrt(variance + epsilon), which some kernels compute first, may overflow.
+
+    Args:
+        rows: What is normalised.
+        epsilon: What is added to the variance.
+        scale: Bounds of what it is scaled by; they broadcast with the tensor.
+        dtype: Type in which kernels compute the factor.
+        reach: What the factor is multiplied with, where it is more than 1.
+    """
+    size, limit = _size(scale) * reach, torch.finfo(dtype).max / 2
+    if bool((size < limit * math.sqrt(epsilon)).all()):
+        return False
+    root = rows.restored(moments(rows).least_root(epsilon, rows.dtype))
+    return not bool((size < limit * root).all())
+
+
+def is_stashed_single(op: Operation) -> bool:
+    """Tell whether a normalisation gives its statistics in float32, and computes them in float32 at least."""
+    return getattr(op, "stash_type", 1) in (1, None)
+
+
+def statistics_type(op: Operation, dtype: torch.dtype) -> torch.dtype:
+    """Return the type of the mean and of the inverse deviation that `LayerNormalization` gives.
+
+    Args:
+        op: The node.
+        dtype: Type of what it normalises.
+    """
+    return torch.float32 if is_stashed_single(op) else dtype
+
+
+def _statistics(rows: Sections, epsilon: float, x: Interval, wide: torch.dtype) -> tuple[Interval, Interval]:
+    """Return the mean and the inverse of the deviation as `LayerNormalization` gives them, in a type."""
+    known = moments(rows)
     kept = tuple(1 if dim in rows.dims else size for dim, size in enumerate(x.shape))
     low, high = known.least_mean - known.drift, known.greatest_mean + known.drift
     mean = outward(rows.restored(low), rows.restored(high), wide, kept)
@@ -245,22 +287,41 @@ def batch_normalisation(
 ) -> Interval:
     """Bound (x - mean) * scale / sqrt(variance + epsilon) + bias, factored in any way or fused into a convolution."""
     rank = len(x.shape)
-    gain, shift, centre = (channelwise(values, rank) for values in (scale, bias, mean))
-    spread = [end + site.op.epsilon for end in channelwise(variance, rank)]
-    errors = [2 * unit(variance.dtype) * (end.abs() + tiny(variance.dtype)) for end in spread]
-    roots = [1 / end.clamp(min=_SMALLEST).sqrt() for end in (spread[1] + errors[1], spread[0] - errors[0])]
+    gain, shift, centre, spread = (_numbers(values, rank) for values in (scale, bias, mean, variance))
+    spread = [end + site.op.epsilon for end in spread]
+    errors = [2 * unit(variance.dtype) * (abs(end) + tiny(variance.dtype)) for end in spread]
+    roots = [1 / np.sqrt(np.maximum(end, _SMALLEST)) for end in (spread[1] + errors[1], spread[0] - errors[0])]
     factors = [end * root for end in gain for root in roots]
-    factor = _least(factors), _greatest(factors)
-    if (fast := _affine(x, factor, shift, centre)) is not None:
-        return fast
-    low, high = x.doubles()
-    moved = low - centre[1], high - centre[0]
-    points = [end * side for end in moved for side in factor]
-    largest = _size(factor)
-    sizes = (_size((low, high)) + _size(centre)) * largest + _size(shift)
+    factor = reduce(np.minimum, factors), reduce(np.maximum, factors)
+    if not x.is_scalar:
+        known = [tuple(torch.as_tensor(end) for end in ends) for ends in (factor, shift, centre)]
+        if (fast := _affine(x, *known)) is not None:
+            return fast
+    low, high = _numbers(x, None)
+    points = [end * side for end in (low - centre[1], high - centre[0]) for side in factor]
+    largest, *others = (np.maximum(abs(ends[0]), abs(ends[1])) for ends in (factor, (low, high), centre, shift))
+    sizes = (others[0] + others[1]) * largest + others[2]
     error = 16 * unit(x.dtype) * sizes + 4 * tiny(x.dtype) * (2 + largest)
-    y = outward(_least(points) + shift[0] - error, _greatest(points) + shift[1] + error, x.dtype, x.shape)
-    return replace(y, overflows=bool((sizes >= dtype_range(x.dtype)[1]).any()))
+    ends = reduce(np.minimum, points) + shift[0] - error, reduce(np.maximum, points) + shift[1] + error
+    limit = dtype_range(x.dtype)[1]
+    # Kernels compute the factor first, and may take its products with operand and mean from each other.
+    overflows = not bool(((sizes < limit) & (largest < limit)).all())
+    if np.ndim(ends[0]) == 0:
+        return replace(outward_numbers(float(ends[0]), float(ends[1]), x.shape, x.dtype), overflows=overflows)
+    low, high = (torch.from_numpy(end[(None,) * (rank - end.ndim)]) for end in ends)
+    return replace(outward(low, high, x.dtype, x.shape), overflows=overflows)
+
+
+def _numbers(values: Interval, rank: int | None) -> list[Any]:
+    """Return bounds in float64, as numbers where one is stored: NumPy is faster with few than torch.
+
+    Args:
+        values: The bounds.
+        rank: That of the tensor whose channels they belong to; None for a tensor of its own.
+    """
+    if values.is_scalar:
+        return [np.float64(end) for end in values.extremes]
+    return [end.numpy() for end in (values.doubles() if rank is None else channelwise(values, rank))]
 
 
 def _affine(
@@ -276,7 +337,7 @@ def _affine(
     limits = torch.finfo(x.dtype)
     sizes = [float(_size(ends).amax()) if ends[0].numel() else 0.0 for ends in (factor, shift, centre)]
     reach = (max(map(abs, x.extremes)) + sizes[2]) * max(sizes[0], 1.0) + sizes[1] if x.size else 0.0
-    if x.dtype not in (torch.float32, torch.float64) or not known or not reach < limits.max / 8:
+    if x.dtype not in (torch.float32, torch.float64) or not known or not max(reach, sizes[0]) < limits.max / 8:
         return None
     error = 32 * unit(x.dtype)
     middle = factor[0]
@@ -303,6 +364,10 @@ def trained_batch_normalisation(
     rows = sections(x, (0, *range(2, rank)))
     gain, shift = (channelwise(values, rank) for values in (scale, bias))
     y = _finished(rows, standardised(rows, site.op.epsilon), gain, shift, x)
+    # The factor's products with the operand and with the mean are taken from each other.
+    reach = rows.restored(rows.magnitude).clamp(min=0.5) * 2
+    if _factor_overflows(rows, site.op.epsilon, gain, min(x.dtype, mean.dtype, key=_largest), reach):
+        y = replace(y, nan=True, overflows=True)
     known, wide = moments(rows), mean.dtype
     seen_mean = known.least_mean - known.drift, known.greatest_mean + known.drift
     seen_variance = _variance(known, sum_error(rows.size, x.dtype, _STEPS))
@@ -332,6 +397,10 @@ def _mixed(old: Interval, new: Sequence[Tensor], kept: float, dtype: torch.dtype
     low, high = parts[0][0] + parts[1][0] - error, parts[0][1] + parts[1][1] + error
     low, high = low.nan_to_num(nan=-math.inf, neginf=-math.inf), high.nan_to_num(nan=math.inf, posinf=math.inf)
     return outward(low, high, dtype, old.shape)
+
+
+def _largest(dtype: torch.dtype) -> float:
+    return float(torch.finfo(dtype).max)
 
 
 def _size(ends: Sequence[Tensor]) -> Tensor:

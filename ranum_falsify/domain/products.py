@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import flushed, gamma, outward, rounded, tiny, unit
+from ranum_falsify.domain.rounding import flushed, gamma, outward, outward_numbers, rounded, tiny, unit
 
 __all__ = ["Product", "bilinear", "matrix_product", "scaled_sum", "slack", "weighted"]
 
@@ -39,6 +39,9 @@ _EXACT = 2.0**52
 
 _ROOM = 0.125
 """Share of the largest number below which nothing overflows on the way."""
+
+_FAR = 64.0
+"""From this many times the largest number on, bounds are not worth their time."""
 
 _BLOCK = 1 << 17
 """Elements that fit into the nearest cache."""
@@ -90,6 +93,8 @@ def bilinear(
         return _of_numbers(a, b, terms, shape, bias)
     left, right = (max(_largest(x), 1.0) for x in (a, b))
     sums = _Sums(product, slack(terms, work), 4 * terms * tiny(work) * max(left, right), tuple(alike))
+    if terms * _largest(a) * _largest(b) >= _FAR * torch.finfo(work).max:
+        return _overflown(a, b, shape, bias)
     if terms * left * right + (0 if bias is None else _largest(bias)) >= _ROOM * torch.finfo(work).max:
         return _near_overflow(sums, a, b, terms, shape, bias)
     if a.dtype is not work:
@@ -281,6 +286,12 @@ def _of_halves(
     return rounded(low.double(), high.double(), a.dtype, shape)
 
 
+def _overflown(a: Interval, b: Interval, shape: tuple[int, ...], bias: Interval | None) -> Interval:
+    """Return bounds where sums may be far beyond the largest number: no others are worth three products."""
+    same_sign = all(x is None or x.extremes[0] >= 0 for x in (a, b, bias))
+    return replace(Interval.filled(0.0 if same_sign else -math.inf, math.inf, shape, a.dtype), nan=not same_sign)
+
+
 def _near_overflow(
     sums: _Sums, a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bias: Interval | None
 ) -> Interval:
@@ -309,13 +320,22 @@ def _near_overflow(
 
 
 def _times(x: Interval | None, *factors: float) -> Interval | None:
-    """Return scaled bounds; powers of 2 keep them exact but for underflow, which the sums allow for."""
+    """Return scaled bounds; powers of 2 keep them exact but for underflow, which the sums allow for.
+
+    Underflow leaves the sign: bounds above 0 would otherwise come to 0 as those of sums that are never positive.
+    """
     if x is None or all(factor == 1 for factor in factors):
         return x
-    low, high = x.lower, x.upper
+    low = _scaled_end(x.lower, factors)
+    return Interval(low, low if _is_known(x) else _scaled_end(x.upper, factors), x.shape)
+
+
+def _scaled_end(end: Tensor, factors: Sequence[float]) -> Tensor:
+    scaled = end
     for factor in factors:
-        low, high = low * factor, high * factor
-    return Interval(low, low if _is_known(x) else high, x.shape)
+        scaled = scaled * factor
+    smallest = tiny(end.dtype)
+    return torch.where((scaled.abs() < smallest) & (end != 0), end.sign() * smallest, scaled)
 
 
 def _of_numbers(a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bias: Interval | None) -> Interval:
@@ -335,23 +355,12 @@ def _of_numbers(a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bi
         return replace(Interval.filled(*ends, shape, a.dtype), nan=not one_sign and not rounds)
     ends = low + least - share * abs(least) - lost, high + greatest + share * abs(greatest) + lost
     # Sums of terms of one sign have that sign.
-    return _filled_outward(
+    return outward_numbers(
         max(ends[0], 0.0) if low >= 0 and least >= 0 else ends[0],
         min(ends[1], 0.0) if high <= 0 and greatest <= 0 else ends[1],
         shape,
         a.dtype,
     )
-
-
-def _filled_outward(low: float, high: float, shape: tuple[int, ...], dtype: torch.dtype) -> Interval:
-    if dtype is not torch.float32:
-        ends = [torch.full((1,) * len(shape), end, dtype=torch.float64) for end in (low, high)]
-        return outward(ends[0], ends[1], dtype, shape)
-    least, greatest, smallest = np.float32(low), np.float32(high), tiny(dtype)
-    least = np.nextafter(least, np.float32(-np.inf)) if least > low else least
-    greatest = np.nextafter(greatest, np.float32(np.inf)) if greatest < high else greatest
-    flat = 0.0 if 0 < least < smallest else float(least), 0.0 if -smallest < greatest < 0 else float(greatest)
-    return Interval.filled(*flat, shape, dtype)
 
 
 def _of_integers(

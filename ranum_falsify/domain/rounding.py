@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels import EXACT, Envelope
 from ranum_falsify.network.tensors import shared
 
-__all__ = ["constant", "flushed", "gamma", "outward", "rounded", "tiny", "unit"]
+__all__ = ["constant", "flushed", "gamma", "outward", "outward_numbers", "rounded", "tiny", "unit"]
 
 _DOUBLE_ULPS = 4
 """How far, in units in the last place, float64 functions of torch may err; their documentation says 1."""
@@ -25,15 +26,20 @@ _DOUBLE_ULPS = 4
 _DENORMAL_ULPS = 4
 """How far, in units in the last place, kernels may err where their results are denormal."""
 
+_MANY = 1 << 12
+"""From this number of elements on, passes over memory cost more than a unit in the last place is worth."""
+
 _BLOCK = 1 << 17
 """Elements that fit into the nearest cache."""
 
 
+@cache
 def unit(dtype: torch.dtype) -> float:
     """Return the unit roundoff u of a floating dtype: half the distance from 1 to the next larger number."""
     return float(torch.finfo(dtype).eps) / 2
 
 
+@cache
 def tiny(dtype: torch.dtype) -> float:
     """Return the smallest normal number of a floating dtype."""
     return float(torch.finfo(dtype).tiny)
@@ -60,8 +66,10 @@ def flushed(interval: Interval) -> Interval:
             return interval
     if low is high and not _has_denormals(low, smallest):
         return interval
-    lower = torch.where(low < smallest, low.clamp(max=0), low)
-    upper = torch.where(high > -smallest, high.clamp(min=0), high)
+    # `hardshrink` replaces what is at most its second operand in size, the largest denormal number.
+    largest = smallest * (1 - torch.finfo(interval.dtype).eps)
+    lower = torch.minimum(low, torch.nn.functional.hardshrink(low, largest))
+    upper = torch.maximum(high, torch.nn.functional.hardshrink(high, largest))
     return replace(interval, lower=lower, upper=upper, gap=interval.gap if interval.gap >= smallest else 0.0)
 
 
@@ -95,9 +103,37 @@ def outward(
         shape: Shape of the tensor.
         envelope: Error of the kernels that compute them.
     """
+    if envelope.relative and dtype is torch.float32 and lower.numel() > _MANY:
+        near = _near(lower, envelope, -1.0), _near(upper, envelope, 1.0)
+        if all(bool(end.isfinite().all()) for end in near):
+            return flushed(Interval.of(*near, shape))
     low = _strayed(lower, envelope, -1.0, dtype)
     high = _strayed(upper, envelope, 1.0, dtype)
     return flushed(Interval(_cast(low, dtype, -math.inf), _cast(high, dtype, math.inf), shape))
+
+
+def outward_numbers(low: float, high: float, shape: tuple[int, ...], dtype: torch.dtype) -> Interval:
+    """Return the wholly merged bounds of a dtype around all results from `low` to `high`."""
+    if dtype is not torch.float32:
+        ends = [torch.full((1,) * len(shape), end, dtype=torch.float64) for end in (low, high)]
+        return outward(ends[0], ends[1], dtype, shape)
+    least, greatest, smallest = np.float32(low), np.float32(high), tiny(dtype)
+    least = np.nextafter(least, np.float32(-np.inf)) if least > low else least
+    greatest = np.nextafter(greatest, np.float32(np.inf)) if greatest < high else greatest
+    flat = 0.0 if 0 < least < smallest else float(least), 0.0 if -smallest < greatest < 0 else float(greatest)
+    return Interval.filled(*flat, shape, dtype)
+
+
+def _near(values: Tensor, envelope: Envelope, direction: float) -> Tensor:
+    """Return float32 bounds in few passes: a whole unit in the last place further out; not for infinities."""
+    limits = torch.finfo(torch.float32)
+    relative = envelope.relative + limits.eps
+    absolute = envelope.absolute + 2 * _DENORMAL_ULPS * limits.tiny * limits.eps
+    moved = torch.add(values, values.abs().mul_(relative).add_(absolute), alpha=direction)
+    if envelope.keeps_sign:
+        crossing = values >= 0 if direction < 0 else values <= 0
+        moved = torch.where(crossing, moved.clamp(min=0) if direction < 0 else moved.clamp(max=0), moved)
+    return moved.clamp_(envelope.lowest, envelope.highest).float()
 
 
 def rounded(lower: Tensor, upper: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
