@@ -28,7 +28,8 @@ from ranum_falsify.domain.bends import (
 from ranum_falsify.domain.functions import MISH_TURN, mish, sigmoid, softplus, softsign
 from ranum_falsify.domain.rules import exactly, monotone, piecewise
 from ranum_falsify.network.registry import operator
-from ranum_falsify.operators.functions import constant_scalar, elementwise, parametrised, widened
+from ranum_falsify.operators.functions import constant_scalar, elementwise, parametrised
+from ranum_falsify.operators.unsigned import by_order
 from ranum_falsify.validity import Bounds, Condition, NotInfinite, Operands
 
 __all__ = [
@@ -226,7 +227,7 @@ def _clip(op: Operation, x: Tensor, low: Tensor | None, high: Tensor | None) -> 
             return x if low is high is None else torch.clamp(x, lowest, highest)
     # The bounds of old opsets are float32 attributes whatever the type of x.
     bounds = [None if bound is None else bound.to(x.dtype) for bound in (low, high)]
-    return widened(torch.clamp)(x, *bounds) if any(b is not None for b in bounds) else x
+    return by_order(torch.clamp)(x, *bounds) if any(b is not None for b in bounds) else x
 
 
 @operator(

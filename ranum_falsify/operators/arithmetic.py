@@ -25,6 +25,7 @@ from ranum_falsify.domain.linear_forms import Affine, Quotient
 from ranum_falsify.domain.order import greatest, least
 from ranum_falsify.domain.summands import mean_of_operands
 from ranum_falsify.network.registry import operator
+from ranum_falsify.operators import unsigned
 from ranum_falsify.operators.functions import elementwise, variadic, widened
 from ranum_falsify.operators.fused import accumulated, summed
 from ranum_falsify.operators.patterns import (
@@ -45,6 +46,7 @@ from ranum_falsify.operators.quotients import (
     standard_score,
 )
 from ranum_falsify.operators.self_gated import complement, cube, gelu_by_parts, mish_by_parts, swish_by_parts
+from ranum_falsify.operators.unsigned import SIGNED
 from ranum_falsify.validity import Condition, NonZero, Operands
 
 __all__ = ["Abs", "Max", "Mean", "Min", "Mod", "Neg", "Reciprocal", "Sum"]
@@ -76,7 +78,13 @@ operator(
     ),
     linear=Affine(factors=("a", "b")),
 )(Mul)
-operator(torch=elementwise(widened(torch.sign)), interval=sign, overflow=False)(Sign)
+
+
+def _sign(x: Tensor) -> Tensor:
+    return (x != 0).to(x.dtype) if x.dtype in SIGNED else torch.sign(x)
+
+
+operator(torch=elementwise(_sign), interval=sign, overflow=False)(Sign)
 
 
 def _safe(divisor: Tensor) -> Tensor:
@@ -87,7 +95,9 @@ def _safe(divisor: Tensor) -> Tensor:
 def _divide(a: Tensor, b: Tensor) -> Tensor:
     if a.is_floating_point():
         return torch.div(a, b)
-    return torch.div(a, _safe(b), rounding_mode="trunc")
+    if a.dtype is torch.uint64:
+        return unsigned.quotient(a, b)
+    return widened(lambda x, y: torch.div(x, _safe(y), rounding_mode="trunc"))(a, b)
 
 
 _NONZERO = NonZero("b", reason="division by zero")
@@ -100,7 +110,7 @@ def _zero_divisor(op: Operation, operands: Operands) -> Tensor:
 
 
 operator(
-    torch=elementwise(widened(_divide)),
+    torch=elementwise(_divide),
     interval=refined(divided, quotient_by_itself, standard_score, over_norm, share_of_sum),
     valid=[
         Condition(
@@ -129,6 +139,8 @@ def _mod(op: Operation, a: Tensor, b: Tensor) -> Tensor:
     function = torch.fmod if op.fmod else torch.remainder
     if a.is_floating_point():
         return function(a, b)
+    if a.dtype is torch.uint64:
+        return unsigned.remainder(a, b)
     return widened(lambda x, y: function(x, _safe(y)))(a, b)
 
 
@@ -150,7 +162,11 @@ class Mod(Operation):
     """https://onnx.ai/onnx/operators/onnx__Mod.html."""
 
 
-@operator(torch=elementwise(widened(torch.abs)), interval=absolute, overflow=False, linear=curves.ABS)
+def _absolute(x: Tensor) -> Tensor:
+    return x if x.dtype in SIGNED else torch.abs(x)
+
+
+@operator(torch=elementwise(_absolute), interval=absolute, overflow=False, linear=curves.ABS)
 class Abs(Operation):
     """https://onnx.ai/onnx/operators/onnx__Abs.html."""
 

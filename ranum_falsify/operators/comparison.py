@@ -14,7 +14,8 @@ from ranum_falsify.domain.logic import compared, equal
 from ranum_falsify.domain.rules import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
-from ranum_falsify.operators.functions import elementwise, widened
+from ranum_falsify.operators.functions import elementwise
+from ranum_falsify.operators.unsigned import by_order
 
 __all__ = ["Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual"]
 
@@ -24,22 +25,22 @@ class Equal(Operation):
     """https://onnx.ai/onnx/operators/onnx__Equal.html."""
 
 
-@operator(torch=elementwise(widened(torch.gt)), interval=compared(torch.gt), overflow=False)
+@operator(torch=elementwise(by_order(torch.gt)), interval=compared(torch.gt), overflow=False)
 class Greater(Operation):
     """https://onnx.ai/onnx/operators/onnx__Greater.html."""
 
 
-@operator(torch=elementwise(widened(torch.ge)), interval=compared(torch.ge), overflow=False)
+@operator(torch=elementwise(by_order(torch.ge)), interval=compared(torch.ge), overflow=False)
 class GreaterOrEqual(Operation):
     """https://onnx.ai/onnx/operators/onnx__GreaterOrEqual.html."""
 
 
-@operator(torch=elementwise(widened(torch.lt)), interval=compared(torch.lt), overflow=False)
+@operator(torch=elementwise(by_order(torch.lt)), interval=compared(torch.lt), overflow=False)
 class Less(Operation):
     """https://onnx.ai/onnx/operators/onnx__Less.html."""
 
 
-@operator(torch=elementwise(widened(torch.le)), interval=compared(torch.le), overflow=False)
+@operator(torch=elementwise(by_order(torch.le)), interval=compared(torch.le), overflow=False)
 class LessOrEqual(Operation):
     """https://onnx.ai/onnx/operators/onnx__LessOrEqual.html."""
 

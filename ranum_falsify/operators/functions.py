@@ -48,7 +48,7 @@ def variadic(function: Callable[[Tensor, Tensor], Tensor]) -> TorchFunction:
 def widened(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Return a function that also takes unsigned integers of 16, 32 and 64 bits, by way of int64.
 
-    Exact for sums, products and bits; for quotients and comparisons while the operands are below 2^63.
+    Exact for sums, products and bits; for quotients while the operands are below 2^63.
     """
 
     def evaluate(first: Tensor, *rest: Tensor | None) -> Tensor:

@@ -64,8 +64,7 @@ def _per_channel(values: Tensor, rank: int) -> Tensor:
 
 def _stashed(op: Operation, x: Tensor) -> Tensor:
     """Return the operand in the type of the intermediate results: float32 where `stash_type` asks for it."""
-    single = getattr(op, "stash_type", 1) in (1, None)
-    return x.float() if single and x.dtype in (torch.float16, torch.bfloat16) else x
+    return x.float() if rules.is_stashed_single(op) and x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 # by the statistics of a batch -----------------------------------------------------------------------------------
@@ -192,7 +191,9 @@ def _layer_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor | No
     rows = _rows(op, x).reshape(*x.shape[:axis], -1) if axis else _rows(op, x).reshape(-1)
     variance, mean = torch.var_mean(rows, -1, correction=0)
     kept = (*x.shape[:axis], *[1] * (x.ndim - axis))
-    return (y, mean.reshape(kept), (variance + op.epsilon).rsqrt().reshape(kept))[: len(op.output_names)]
+    statistics = (mean, (variance + op.epsilon).rsqrt())
+    wide = rules.statistics_type(op, x.dtype)
+    return (y, *(value.reshape(kept).to(wide) for value in statistics))[: len(op.output_names)]
 
 
 def _rms_normalization(op: Operation, x: Tensor, scale: Tensor) -> Tensor:

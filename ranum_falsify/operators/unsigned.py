@@ -1,4 +1,4 @@
-"""Unsigned integers in data movement: torch stores them, but few of its kernels move them."""
+"""Unsigned integers: torch stores those of more than 8 bits, but few of its kernels take them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.domain.order import SIGNED
+from ranum_falsify.domain.order import SIGNED, ordered, restored
 
-__all__ = ["SIGNED", "moves_unsigned"]
+__all__ = ["SIGNED", "by_order", "moves_unsigned", "quotient", "remainder"]
 
 
 def moves_unsigned(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -35,3 +35,38 @@ def moves_unsigned(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return (function(op, x.view(signed) ^ flipped, *same) ^ flipped).view(x.dtype)
 
     return evaluate
+
+
+def by_order(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a function that compares or chooses among its operands, all of one type, that takes unsigned integers."""
+
+    def evaluate(*operands: Tensor | None) -> Tensor:
+        dtype = next(x.dtype for x in operands if x is not None)
+        if dtype not in SIGNED:
+            return function(*operands)
+        result = function(*(None if x is None else ordered(x) for x in operands))
+        return result if result.dtype is torch.bool else restored(result, dtype)
+
+    return evaluate
+
+
+def quotient(a: Tensor, b: Tensor) -> Tensor:
+    """Return the quotient of two tensors of uint64, rounded down; a divisor of 0 counts as 1."""
+    return _divided(a.view(torch.int64), b.view(torch.int64))[0].view(torch.uint64)
+
+
+def remainder(a: Tensor, b: Tensor) -> Tensor:
+    """Return the remainder of a division of two tensors of uint64; a divisor of 0 counts as 1."""
+    return _divided(a.view(torch.int64), b.view(torch.int64))[1].view(torch.uint64)
+
+
+def _divided(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return quotient and remainder of the unsigned integers whose bits are those of two tensors of int64."""
+    lowest = torch.iinfo(torch.int64).min
+    b = b + (b == 0)
+    # Half of the dividend is no negative number; twice its quotient is at most 1 too small.
+    half = (a >> 1) & ~lowest
+    doubled = torch.where(b < 0, 0, half // b.clamp(min=1) * 2)
+    rest = a - doubled * b
+    more = (rest ^ lowest) >= (b ^ lowest)
+    return doubled + more, rest - torch.where(more, b, 0)

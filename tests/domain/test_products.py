@@ -93,6 +93,12 @@ def test_large_sums_that_fit_stay_finite() -> None:
     assert not y.nan and y.lower.item() <= 1.5e38 and 3e38 <= y.upper.item() < 3.1e38
 
 
+def test_a_tiny_bias_keeps_its_sign_beside_products_that_may_be_large() -> None:
+    a, b = Interval.point(torch.zeros(1, 2)), Interval.of(torch.full((2, 1), -3e38), torch.zeros(2, 1))
+    y = matrix_product(a, b, Interval.filled(-3e38, 3e-38, (1,), F32))
+    assert y.upper.item() >= 3e-38
+
+
 def test_masks_give_nan_only_where_infinities_meet_zero_or_each_other() -> None:
     mask = Interval.point(torch.tensor([[-math.inf, 0.0]]))
     kept = matrix_product(mask, Interval.point(torch.tensor([[2.0], [1.0]])))

@@ -158,6 +158,16 @@ def test_batch_normalisation_needs_a_variance_above_minus_epsilon(variance: floa
     assert verdict(subject, -1, 1, (2, 4, 3)).proves(NODE) is proved
 
 
+@pytest.mark.parametrize(("scale", "proved"), [(1e20, True), (3e38, False)])
+def test_a_factor_that_overflows_before_it_meets_numbers_near_zero_is_no_proof(scale: float, proved: bool) -> None:
+    constants = [np.full(2, scale, np.float32), np.zeros(2, np.float32)]
+    instance = model("InstanceNormalization", constants, (1, 2, 1), epsilon=1e-4)
+    assert verdict(instance, -1, 1, (1, 2, 1)).proves(NODE) is proved
+    moments = [np.zeros(2, np.float32), np.full(2, 1e-4, np.float32)]
+    batch = model("BatchNormalization", [*constants, *moments], (1, 2, 1), epsilon=1e-6)
+    assert verdict(batch, -1e-30, 1e-30, (1, 2, 1)).proves(NODE) is proved
+
+
 def test_components_of_a_unit_vector_keep_their_sign() -> None:
     low, high = extremes(verdict(model("LpNormalization", [], (2, 8), axis=1), 1, 2, (2, 8)))
     assert low == pytest.approx(1 / np.sqrt(29), rel=1e-4) and high == pytest.approx(2 / np.sqrt(11), rel=1e-4)

@@ -302,7 +302,8 @@ def check_gradient(case: OperatorCase) -> None:
     assert any(x.requires_grad for x in tensors), "no floating input; the case needs gradient=False"
 
     def smooth(*xs: Tensor) -> tuple[Tensor, ...]:
-        return tuple(y for y in graph.evaluate(xs) if y.is_floating_point() and y.requires_grad)
+        # Statistics that the standard gives in float32 are too coarse for finite differences.
+        return tuple(y for y in graph.evaluate(xs) if y.dtype is torch.float64 and y.requires_grad)
 
     torch.manual_seed(0)
     few = sum(x.numel() for x in tensors) <= FEW

@@ -7,6 +7,9 @@ POSITIVE = Spread((2, 3), low=0.5)
 INTEGERS = np.array([7, -7, 7, -7, 0, 5, -128])
 DIVISORS = np.array([2, 2, -2, -2, 3, -9, 5])
 
+LARGE = np.array([2**64 - 1, 2**64 - 1, 2**63, 2**63 + 5, 7, 2**63 - 1, 2**64 - 2], np.uint64)
+DIVISORS_OF_LARGE = np.array([3, 2**64 - 1, 1, 2**63, 2**63, 2, 2**64 - 1], np.uint64)
+
 
 def f32(*values: float) -> np.ndarray:
     return np.array(values, np.float32)
@@ -51,6 +54,14 @@ CASES = [
         integers("Mod", dtype, fmod=fmod)
         for dtype in (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)
         for fmod in (0, 1)
+    ),
+    *(
+        OperatorCase(op_type=op_type, inputs=[LARGE, DIVISORS_OF_LARGE], name="beyond int64", gradient=False)
+        for op_type in ("Div", "Mod", "Min", "Max", "Mul", "Sub")
+    ),
+    *(
+        OperatorCase(op_type=op_type, inputs=[LARGE], name="beyond int64", gradient=False)
+        for op_type in ("Abs", "Sign")
     ),
     OperatorCase(
         op_type="Mod",

@@ -43,6 +43,16 @@ CASES = [
         for op_type in ("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual")
         for dtype in (np.uint8, np.uint16, np.uint32, np.uint64)
     ),
+    *(
+        OperatorCase(
+            op_type=op_type,
+            inputs=[np.array([2**63, 1, 2**64 - 1], np.uint64), np.array([1, 2**63, 2**64 - 1], np.uint64)],
+            name="beyond int64",
+            gradient=False,
+            oracle="reference",
+        )
+        for op_type in ("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual")
+    ),
     OperatorCase(op_type="Equal", inputs=[Spread((5,), np.bool_), Spread((5,), np.bool_)], name="bool", gradient=False),
     *(
         OperatorCase(
