@@ -199,7 +199,7 @@ def _factor_overflows(
         reach: What the factor is multiplied with, where it is more than 1.
     """
     size, limit = _size(scale) * reach, torch.finfo(dtype).max / 2
-    if bool((size < limit * math.sqrt(epsilon)).all()):
+    if bool((size < limit * math.sqrt(max(epsilon, 0.0))).all()):
         return False
     root = rows.restored(moments(rows).least_root(epsilon, rows.dtype))
     return not bool((size < limit * root).all())
