@@ -86,8 +86,7 @@ class IntervalAnalysis(OperationVisitor):
         self._fields: dict[int, list[tuple[Operation | np.ndarray | None, bool]]] = {}
         self._latest: tuple[Operation | None, tuple[Value, ...]] = None, ()
         self._values: dict[int, Outputs] = {}
-        self._read = {id(op): [id(operand) for operand in operands_in(op)] for op in graph.order}
-        self._uses = Counter(operand for read in self._read.values() for operand in read)
+        self._uses = Counter(operand for read in graph.reads.values() for operand in read)
         self._uses.update(id(op) for op in graph.output_operations)
         self._selected: dict[int, dict[int, Operation]] = {}
         for op in graph.order:
@@ -133,7 +132,7 @@ class IntervalAnalysis(OperationVisitor):
                     observe(Visited(op=op, operands=operands, outputs=outputs))
                 outputs = _valid_part(op, outputs, operands)
             self._values[id(op)] = outputs
-            for operand in self._read[id(op)]:
+            for operand in self.graph.reads[id(op)]:
                 uses[operand] -= 1
                 if not uses[operand] and not self._keep:
                     dead.append(operand)
@@ -275,12 +274,7 @@ def _anything(y: Interval) -> Interval:
 
 
 def _bytes(outputs: Outputs) -> int:
-    stored = (
-        []
-        if outputs is None
-        else [bound for y in outputs for bound in {id(y.lower): y.lower, id(y.upper): y.upper}.values()]
-    )
-    return sum(bound.numel() * bound.element_size() for bound in stored)
+    return sum((2 - (y.lower is y.upper)) * y.lower.numel() * y.lower.element_size() for y in outputs or ())
 
 
 def _between(cause: Operation, op: Operation) -> list[Operation]:

@@ -131,12 +131,12 @@ class Interval:
         """Element type."""
         return self.lower.dtype
 
-    @property
+    @cached_property
     def is_floating(self) -> bool:
         """Whether the elements are floating-point numbers."""
         return self.lower.is_floating_point()
 
-    @property
+    @cached_property
     def is_scalar(self) -> bool:
         """Whether one number is stored for each bound."""
         return self.lower.numel() == 1
@@ -151,7 +151,7 @@ class Interval:
         """Whether every element is known."""
         return self.lower is self.upper or bool((self.lower == self.upper).all())
 
-    @property
+    @cached_property
     def may_be_infinite(self) -> bool:
         """Whether an element may be infinite."""
         least, greatest = self.extremes

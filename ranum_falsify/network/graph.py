@@ -113,6 +113,11 @@ class Graph(OperationGraph):
         return tuple(op for op in self.order if not isinstance(op, (Input, OutputSelect)))
 
     @cached_property
+    def reads(self) -> Mapping[int, Sequence[int]]:
+        """For each operation, by `id`, the `id` of every operation that it reads, as often as it does."""
+        return {id(op): [id(operand) for operand in operands_in(op)] for op in self.order}
+
+    @cached_property
     def model(self) -> onnx.ModelProto:
         """The ONNX model that runs this graph: what it was read from, freed initializers as inputs, fixed ones not."""
         from ranum_falsify.network.writer import to_onnx
