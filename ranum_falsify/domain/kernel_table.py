@@ -42,7 +42,7 @@ SWEPT: Mapping[str, str] = {
     "HardSwish": "one in 31 of magnitude 1.49e-08 to 256, one in 313 of the others",
     "Mish": "one in 31 of magnitude 1.49e-08 to 256, one in 313 of the others",
     "Elu": "all of magnitude 1.49e-08 to 256, one in 61 of the others",
-    "Softsign": "one in 31 of magnitude 1.49e-08 to 256, one in 313 of the others",
+    "Softsign": "all of magnitude 1.49e-08 to 256, one in 61 of the others",
     "Swish": "one in 31 of magnitude 1.49e-08 to 256, one in 313 of the others",
     "Pow": "one in 31 of magnitude 0.5 to 4, one in 313 of the others",
     "Softmax": "rows of random numbers, up to 4096 long",
