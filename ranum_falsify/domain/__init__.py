@@ -2,7 +2,7 @@
 
 from ranum_falsify.domain.analysis import IntervalAnalysis, Visited
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.kernels import RUNTIMES, Runtime
+from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
 from ranum_falsify.domain.site import Site
 
 __all__ = ["RUNTIMES", "Interval", "IntervalAnalysis", "Runtime", "Site", "Visited"]

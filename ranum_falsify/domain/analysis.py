@@ -19,9 +19,9 @@ from dnnv.nn.operations import Input, OutputSelect
 from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.kernels import RUNTIMES, Runtime
+from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
 from ranum_falsify.domain.rounding import constant, flushed
-from ranum_falsify.domain.rules import is_infinity_aware, is_shape_aware, unknown
+from ranum_falsify.domain.rules.building import is_infinity_aware, is_shape_aware, unknown
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.order import operands_in, topological_order

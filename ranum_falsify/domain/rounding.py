@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.kernels import EXACT, Envelope
+from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope
 from ranum_falsify.network.tensors import shared
 
 __all__ = ["constant", "flushed", "gamma", "outward", "outward_numbers", "rounded", "tiny", "unit"]

@@ -11,7 +11,7 @@ from dnnv.nn import Operation
 from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.kernels import RUNTIMES, Envelope, Runtime, envelope
+from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Envelope, Runtime, envelope
 from ranum_falsify.network.tensors import torch_dtype
 
 __all__ = ["IntervalRule", "Site"]

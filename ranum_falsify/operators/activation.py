@@ -10,8 +10,8 @@ from dnnv.nn.operations import Elu, LeakyRelu, Relu, Sigmoid
 from torch import Tensor
 from torch.nn import functional
 
-from ranum_falsify.domain import curves
-from ranum_falsify.domain.bends import (
+from ranum_falsify.domain.linear import curves
+from ranum_falsify.domain.rules.bends import (
     celu,
     clip,
     elu,
@@ -25,8 +25,8 @@ from ranum_falsify.domain.bends import (
     swish,
     thresholded_relu,
 )
-from ranum_falsify.domain.functions import MISH_TURN, mish, sigmoid, softplus, softsign
-from ranum_falsify.domain.rules import exactly, monotone, piecewise
+from ranum_falsify.domain.rules.building import exactly, monotone, piecewise
+from ranum_falsify.domain.rules.functions import MISH_TURN, mish, sigmoid, softplus, softsign
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import constant_scalar, elementwise, parametrised
 from ranum_falsify.operators.unsigned import by_order

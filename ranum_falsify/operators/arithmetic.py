@@ -9,8 +9,10 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Add, Div, Mul, Sign, Sub
 from torch import Tensor
 
-from ranum_falsify.domain import curves
-from ranum_falsify.domain.arithmetic import (
+from ranum_falsify.domain.linear import curves
+from ranum_falsify.domain.linear.forms import Affine, Quotient
+from ranum_falsify.domain.order import greatest, least
+from ranum_falsify.domain.rules.arithmetic import (
     absolute,
     divided,
     greatest_of,
@@ -21,9 +23,7 @@ from ranum_falsify.domain.arithmetic import (
     sign,
     subtracted,
 )
-from ranum_falsify.domain.linear_forms import Affine, Quotient
-from ranum_falsify.domain.order import greatest, least
-from ranum_falsify.domain.summands import mean_of_operands
+from ranum_falsify.domain.rules.summands import mean_of_operands
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators import unsigned
 from ranum_falsify.operators.functions import elementwise, variadic, widened

@@ -7,8 +7,8 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Cast
 from torch import Tensor
 
-from ranum_falsify.domain.conversion import cast
-from ranum_falsify.domain.linear_forms import Affine
+from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.rules.conversion import cast
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.creation import dtype_numbered
 

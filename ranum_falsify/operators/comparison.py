@@ -10,8 +10,8 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.logic import compared, equal
-from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.rules.building import infinity_aware
+from ranum_falsify.domain.rules.logic import compared, equal
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import elementwise

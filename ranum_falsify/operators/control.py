@@ -10,7 +10,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain import Interval, IntervalAnalysis, Site, Visited
-from ranum_falsify.domain.rules import infinity_aware, shape_aware
+from ranum_falsify.domain.rules.building import infinity_aware, shape_aware
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.registry import operator
 from ranum_falsify.network.trace import UnfitBranch

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.linear_forms import Affine, contraction
-from ranum_falsify.domain.products import bilinear
-from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.linear.forms import Affine, contraction
+from ranum_falsify.domain.rules.building import infinity_aware
+from ranum_falsify.domain.rules.products import bilinear
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import ints

@@ -14,8 +14,8 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.movement import evaluated
-from ranum_falsify.domain.rules import infinity_aware, shape_aware
+from ranum_falsify.domain.rules.building import infinity_aware, shape_aware
+from ranum_falsify.domain.rules.movement import evaluated
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedTypeError
 from ranum_falsify.network.registry import operator

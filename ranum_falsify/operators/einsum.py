@@ -13,8 +13,8 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.products import bilinear, weighted
-from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.rules.building import infinity_aware
+from ranum_falsify.domain.rules.products import bilinear, weighted
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
 

@@ -9,10 +9,10 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.domain import curves
-from ranum_falsify.domain.limits import exponential, monotone_inside, smallest
-from ranum_falsify.domain.powers import defined, power
-from ranum_falsify.domain.rules import monotone
+from ranum_falsify.domain.linear import curves
+from ranum_falsify.domain.rules.building import monotone
+from ranum_falsify.domain.rules.limits import exponential, monotone_inside, smallest
+from ranum_falsify.domain.rules.powers import defined, power
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import constant_scalar, elementwise
 from ranum_falsify.validity import (

@@ -8,13 +8,13 @@ from dataclasses import replace
 import torch
 from dnnv.nn import Operation
 
-from ranum_falsify.domain.arithmetic import added
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import outward, unit
-from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.rules.arithmetic import added
+from ranum_falsify.domain.rules.building import infinity_aware
+from ranum_falsify.domain.rules.summands import sum_of_operands
+from ranum_falsify.domain.rules.sums import growth
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.summands import sum_of_operands
-from ranum_falsify.domain.sums import growth
 from ranum_falsify.operators.matching import Field, fields_of, is_a, pairs
 
 __all__ = ["accumulated", "summed"]

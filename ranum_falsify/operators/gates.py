@@ -12,9 +12,9 @@ from dnnv.nn import Operation
 from torch import Tensor
 from torch.nn import functional
 
-from ranum_falsify.domain.functions import softplus
-from ranum_falsify.domain.recurrence import Curve, Range
 from ranum_falsify.domain.rounding import unit
+from ranum_falsify.domain.rules.functions import softplus
+from ranum_falsify.domain.rules.recurrence import Curve, Range
 from ranum_falsify.errors import UnsupportedAttributeError
 
 __all__ = ["Activation", "activations_of", "curves_of"]

@@ -16,10 +16,10 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.domain.arithmetic import least_positive
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.order import SIGNED, greatest, least
-from ranum_falsify.domain.rules import infinity_aware, result_shape
+from ranum_falsify.domain.rules.arithmetic import least_positive
+from ranum_falsify.domain.rules.building import infinity_aware, result_shape
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.operators.matching import Field, fields_of, is_a, kind, source

@@ -18,10 +18,10 @@ from dnnv.nn.operations import Gather
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.linear_forms import Affine
-from ranum_falsify.domain.movement import chosen, collapsed, cut, evaluated, narrowed, rearranged, reshaped, taken
-from ranum_falsify.domain.rules import infinity_aware
-from ranum_falsify.domain.scatter import scattered, scattered_anywhere, unbounded
+from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.rules.building import infinity_aware
+from ranum_falsify.domain.rules.movement import chosen, collapsed, cut, evaluated, narrowed, rearranged, reshaped, taken
+from ranum_falsify.domain.rules.scatter import scattered, scattered_anywhere, unbounded
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.registry import operator

@@ -7,9 +7,17 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.linear_forms import Affine
-from ranum_falsify.domain.logic import bitwise_and, bitwise_not, bitwise_or, bitwise_xor, logical, negated, shifted
-from ranum_falsify.domain.movement import chosen
+from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.rules.logic import (
+    bitwise_and,
+    bitwise_not,
+    bitwise_or,
+    bitwise_xor,
+    logical,
+    negated,
+    shifted,
+)
+from ranum_falsify.domain.rules.movement import chosen
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import elementwise, widened

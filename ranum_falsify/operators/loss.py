@@ -6,7 +6,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.domain.losses import cross_entropy, likelihood_loss, weights_stay_nonzero
+from ranum_falsify.domain.rules.losses import cross_entropy, likelihood_loss, weights_stay_nonzero
 from ranum_falsify.network.registry import operator
 from ranum_falsify.validity import Condition, NonZero, Operands
 

@@ -14,15 +14,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.domain import Interval, Site
-from ranum_falsify.domain import normalising as rules
-from ranum_falsify.domain.linear_forms import Affine
-from ranum_falsify.domain.norms import (
+from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.rounding import tiny
+from ranum_falsify.domain.rules import normalising as rules
+from ranum_falsify.domain.rules.norms import (
     divisor_stays_valid,
     local_response_normalisation,
     norm_normalisation,
     norm_stays_positive,
 )
-from ranum_falsify.domain.rounding import tiny
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import ints

@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.arithmetic import squared
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import outward, tiny, unit
-from ranum_falsify.domain.rules import infinity_aware, is_infinity_aware
-from ranum_falsify.domain.sections import Sections, accumulation, sections, sum_error
+from ranum_falsify.domain.rules.arithmetic import squared
+from ranum_falsify.domain.rules.building import infinity_aware, is_infinity_aware
+from ranum_falsify.domain.rules.sections import Sections, accumulation, sections, sum_error
+from ranum_falsify.domain.rules.softmax import log_softmax_along
+from ranum_falsify.domain.rules.statistics import cancellation, moments
 from ranum_falsify.domain.site import IntervalRule, Site
-from ranum_falsify.domain.softmax import log_softmax_along
-from ranum_falsify.domain.statistics import cancellation, moments
 from ranum_falsify.operators.matching import Field, fields_of, is_a, reduced, reduced_dims, same, source, square_of
 
 __all__ = [

@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.linear_forms import Affine, pooling, summation
-from ranum_falsify.domain.products import weighted
+from ranum_falsify.domain.linear.forms import Affine, pooling, summation
 from ranum_falsify.domain.rounding import gamma, outward, tiny
-from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.rules.building import infinity_aware
+from ranum_falsify.domain.rules.products import weighted
+from ranum_falsify.domain.rules.sums import mean_of
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.sums import mean_of
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import ints
 from ranum_falsify.operators.windows import Axis, axes_of, pad_spatial, spatial, windowed

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import rounded
-from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.rules.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.registry import operator
@@ -53,6 +53,10 @@ def _dequantize(op: Operation, x: Tensor, scale: Tensor, zero_point: Tensor | No
     return product.to(_requested(op, "output_dtype") or scale.dtype)
 
 
+_WRAPPED = 2.0**31 - 2.0**17
+"""Beyond it, numbers and zero points may add up to more than an integer of 32 bits holds."""
+
+
 # bounds ---------------------------------------------------------------------------------------------------------
 
 
@@ -74,7 +78,19 @@ def _quantize_bounds(site: Site, x: Interval, scale: Interval, zero_point: Inter
         for zero in zeros
     ]
     wide = torch.stack([point.to(torch.int32) for point in points])
-    return Interval.of(wide.amin(0).to(site.dtype), wide.amax(0).to(site.dtype), x.shape)
+    low, high = wide.amin(0), wide.amax(0)
+    if x.dtype is torch.float16:
+        # ONNX Runtime turns steps into integers of 32 bits before it clamps them.
+        limits = torch.iinfo(site.dtype)
+        wraps = _steps(op, x, scale) >= _WRAPPED
+        low, high = torch.where(wraps, limits.min, low), torch.where(wraps, limits.max, high)
+    return Interval.of(low.to(site.dtype), high.to(site.dtype), x.shape)
+
+
+def _steps(op: Operation, x: Interval, scale: Interval) -> Tensor:
+    """Return the most steps that an operand may be away from 0."""
+    size = torch.maximum(x.lower.abs(), x.upper.abs()).float()
+    return size / _aligned(op, size, torch.minimum(scale.lower.abs(), scale.upper.abs()).float())
 
 
 def _dequantize_bounds(site: Site, x: Interval, scale: Interval, zero_point: Interval | None) -> Interval:

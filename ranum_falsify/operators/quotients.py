@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ranum_falsify.domain.arithmetic import divided, multiplied
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.normalising import scaled
 from ranum_falsify.domain.rounding import outward, tiny, unit
-from ranum_falsify.domain.rules import infinity_aware
-from ranum_falsify.domain.sections import Sections, sections, sum_error
+from ranum_falsify.domain.rules.arithmetic import divided, multiplied
+from ranum_falsify.domain.rules.building import infinity_aware
+from ranum_falsify.domain.rules.normalising import scaled
+from ranum_falsify.domain.rules.sections import Sections, sections, sum_error
+from ranum_falsify.domain.rules.softmax import softmax
+from ranum_falsify.domain.rules.statistics import Standardised, by_root_mean_square, standardised
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.softmax import softmax
-from ranum_falsify.domain.statistics import Standardised, by_root_mean_square, standardised
 from ranum_falsify.operators.matching import Field, constant, fields_of, is_a, pairs, reduced, same, source, square_of
 from ranum_falsify.operators.patterns import Pattern, before_shift
 

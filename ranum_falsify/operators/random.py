@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import outward, unit
-from ranum_falsify.domain.rules import infinity_aware, within
+from ranum_falsify.domain.rules.building import infinity_aware, within
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.creation import dtype_numbered

@@ -10,8 +10,8 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain import Interval, Site
-from ranum_falsify.domain import recurrence as bounds
-from ranum_falsify.domain.rules import unknown
+from ranum_falsify.domain.rules import recurrence as bounds
+from ranum_falsify.domain.rules.building import unknown
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.gates import Activation, activations_of, curves_of
 

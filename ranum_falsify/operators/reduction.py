@@ -10,11 +10,10 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.domain.extremes import extreme, position, top
-from ranum_falsify.domain.factors import product, running_product
-from ranum_falsify.domain.linear_forms import Affine, summation
-from ranum_falsify.domain.site import IntervalRule
-from ranum_falsify.domain.sums import (
+from ranum_falsify.domain.linear.forms import Affine, summation
+from ranum_falsify.domain.rules.extremes import extreme, position, top
+from ranum_falsify.domain.rules.factors import product, running_product
+from ranum_falsify.domain.rules.sums import (
     Bound,
     along,
     euclidean,
@@ -27,6 +26,7 @@ from ranum_falsify.domain.sums import (
     total,
     total_of_sizes,
 )
+from ranum_falsify.domain.site import IntervalRule
 from ranum_falsify.network.registry import TorchFunction, operator
 from ranum_falsify.operators.matching import reduced_dims
 from ranum_falsify.operators.patterns import (
@@ -243,7 +243,6 @@ class ReduceLogSum(Operation):
     torch=_reduced(_log_sum_exp),
     interval=_bounded(log_of_sum_of_exponentials, of_one=False),
     static=("axes",),
-    overflow=False,
 )
 class ReduceLogSumExp(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceLogSumExp.html."""

@@ -12,10 +12,10 @@ from dnnv.nn.operations import Dropout
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.kernels import Envelope
-from ranum_falsify.domain.linear_forms import Affine
+from ranum_falsify.domain.kernels.envelopes import Envelope
+from ranum_falsify.domain.linear.forms import Affine
 from ranum_falsify.domain.rounding import outward, unit
-from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.rules.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
 

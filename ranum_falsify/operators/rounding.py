@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from dnnv.nn import Operation
 
-from ranum_falsify.domain.rules import exactly
+from ranum_falsify.domain.rules.building import exactly
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import elementwise
 

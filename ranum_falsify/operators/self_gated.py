@@ -12,10 +12,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.functions import GELU_TANH_TURN, GELU_TURN, MISH_TURN, SWISH_TURN, gelu, mish, swish
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import outward, unit
-from ranum_falsify.domain.rules import piecewise
+from ranum_falsify.domain.rules.building import piecewise
+from ranum_falsify.domain.rules.functions import GELU_TANH_TURN, GELU_TURN, MISH_TURN, SWISH_TURN, gelu, mish, swish
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.matching import Field, constant, fields_of, is_a, other, pairs, same, source, square_of
 

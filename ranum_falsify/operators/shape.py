@@ -24,9 +24,9 @@ from dnnv.nn.operations import (
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.linear_forms import Affine
-from ranum_falsify.domain.movement import evaluated, joined, narrowed, reshaped, reshaping, tiled
-from ranum_falsify.domain.rules import infinity_aware, moving
+from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.rules.building import infinity_aware, moving
+from ranum_falsify.domain.rules.movement import evaluated, joined, narrowed, reshaped, reshaping, tiled
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network.registry import TorchFunction, operator

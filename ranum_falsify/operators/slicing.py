@@ -16,9 +16,9 @@ from dnnv.nn.operations import Pad, Slice
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.linear_forms import Affine
-from ranum_falsify.domain.movement import collapsed, cut, padded, rearranged, reshaped, taken
-from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.rules.building import infinity_aware
+from ranum_falsify.domain.rules.movement import collapsed, cut, padded, rearranged, reshaped, taken
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.registry import operator

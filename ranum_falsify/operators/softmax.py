@@ -10,7 +10,7 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import LogSoftmax, Softmax
 from torch import Tensor
 
-from ranum_falsify.domain.softmax import hardmax, has_finite_sections, log_softmax, softmax
+from ranum_falsify.domain.rules.softmax import hardmax, has_finite_sections, log_softmax, softmax
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import flattened_before
 from ranum_falsify.validity import Condition, Operands

@@ -8,10 +8,10 @@ import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import Atan, Tanh
 
-from ranum_falsify.domain import curves
-from ranum_falsify.domain.limits import just_below_one, monotone_inside
-from ranum_falsify.domain.rules import antitone, monotone, piecewise
-from ranum_falsify.domain.waves import tangent, wave
+from ranum_falsify.domain.linear import curves
+from ranum_falsify.domain.rules.building import antitone, monotone, piecewise
+from ranum_falsify.domain.rules.limits import just_below_one, monotone_inside
+from ranum_falsify.domain.rules.waves import tangent, wave
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import elementwise
 from ranum_falsify.validity import (

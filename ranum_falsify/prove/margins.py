@@ -9,8 +9,8 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.domain.linear_bounds import LinearAnalysis, LinearBounds
-from ranum_falsify.domain.splitting import SplitResult, split_and_bound
+from ranum_falsify.domain.linear.bounds import LinearAnalysis, LinearBounds
+from ranum_falsify.domain.linear.splitting import SplitResult, split_and_bound
 from ranum_falsify.properties.bounds import Bounds, BoundsFrame
 from ranum_falsify.properties.circuit import Circuit
 from ranum_falsify.properties.leaves import ComparisonLeaf

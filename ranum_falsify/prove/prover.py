@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.domain import IntervalAnalysis
-from ranum_falsify.domain.linear_bounds import LinearAnalysis
-from ranum_falsify.domain.splitting import SplitResult
+from ranum_falsify.domain.linear.bounds import LinearAnalysis
+from ranum_falsify.domain.linear.splitting import SplitResult
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.properties.margin_bounds import margin_bounds
 from ranum_falsify.properties.problem import InputVariable, NetworkCall, Problem

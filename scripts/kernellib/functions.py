@@ -11,7 +11,7 @@ import mpmath
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain import functions as real
+from ranum_falsify.domain.rules import functions as real
 
 __all__ = ["FUNCTIONS", "Function"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.kernels import Envelope
+from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import tiny, unit
 
 __all__ = ["Record"]

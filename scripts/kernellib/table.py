@@ -8,7 +8,7 @@ import onnxruntime
 import torch
 
 from kernellib.record import Record
-from ranum_falsify.domain.kernel_table import MEASURED, SWEPT, VERSIONS
+from ranum_falsify.domain.kernels.table import MEASURED, SWEPT, VERSIONS
 
 __all__ = ["SAFETY", "text_of"]
 

@@ -86,9 +86,7 @@ class Recipe:
             return sign * greatest * 10.0 ** rng.uniform(-3, 0, x.shape)
         return x
 
-    def _ends(
-        self, centre: Array, dtype: Any, greatest: float, rng: np.random.Generator
-    ) -> tuple[Array, Array]:
+    def _ends(self, centre: Array, dtype: Any, greatest: float, rng: np.random.Generator) -> tuple[Array, Array]:
         share = np.ones(()) if self.alike else rng.random(centre.shape) * rng.integers(0, 2, centre.shape)
         if self.width == "everything":
             width = np.full_like(centre, greatest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dnnv.nn.operations import Input
 
 from ranum_falsify.domain import Interval, Visited
-from ranum_falsify.domain.linear_bounds import LinearAnalysis
+from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from tests.domain.boxes import Feeds
 from tests.domain.subjects import Held, Setting, Subject, Verdict, conditions, tensor_of
 

@@ -15,8 +15,8 @@ from dnnv.nn.operations import Input, OutputSelect
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
-from ranum_falsify.domain.kernels import RUNTIMES
-from ranum_falsify.domain.linear_bounds import LinearAnalysis
+from ranum_falsify.domain.kernels.envelopes import RUNTIMES
+from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.tensors import to_numpy, to_torch

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.domain import RUNTIMES, Interval, IntervalAnalysis, Runtime, functions
-from ranum_falsify.domain.kernel_table import MEASURED
-from ranum_falsify.domain.kernels import VERSIONS, Envelope, envelope
+from ranum_falsify.domain import RUNTIMES, Interval, IntervalAnalysis, Runtime
+from ranum_falsify.domain.kernels.envelopes import VERSIONS, Envelope, envelope
+from ranum_falsify.domain.kernels.table import MEASURED
 from ranum_falsify.domain.rounding import tiny
+from ranum_falsify.domain.rules import functions
 from ranum_falsify.network import Graph, read, spec_of
 
 SAMPLES = 20_001  # odd: the last elements are no vector's

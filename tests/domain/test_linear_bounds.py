@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from ranum_falsify.domain import Interval, IntervalAnalysis, curves
-from ranum_falsify.domain.linear_bounds import LinearAnalysis, bound_functional, refine
-from ranum_falsify.domain.relaxations import Relaxation
+from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.domain.linear import curves
+from ranum_falsify.domain.linear.bounds import LinearAnalysis, bound_functional, refine
+from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.network import Graph, read
 from tests.domain import random_graphs, soundness
 from tests.domain.linear_subject import LinearSubject

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ranum_falsify.domain import Interval
-from ranum_falsify.domain.products import matrix_product, scaled_sum, weighted
+from ranum_falsify.domain.rules.products import matrix_product, scaled_sum, weighted
 
 F32 = torch.float32
 

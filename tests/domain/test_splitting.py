@@ -11,9 +11,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.domain import Interval
-from ranum_falsify.domain.condensing import condensed
-from ranum_falsify.domain.linear_bounds import Functional, LinearAnalysis, LinearBounds, Region
-from ranum_falsify.domain.splitting import split_and_bound
+from ranum_falsify.domain.linear.bounds import Functional, LinearAnalysis, LinearBounds, Region
+from ranum_falsify.domain.linear.condensing import condensed
+from ranum_falsify.domain.linear.splitting import split_and_bound
 from ranum_falsify.network import Graph, read
 
 

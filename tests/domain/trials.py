@@ -63,9 +63,7 @@ class Trial:
             if invalid is not None and self.verdict.proves(place.op.name):
                 yield f"{place.where}: proved, but {name} holds {few(self.tensors[name][invalid])}"
 
-    def _outside(
-        self, place: Place, name: str, violated: Violated
-    ) -> Iterator[str]:
+    def _outside(self, place: Place, name: str, violated: Violated) -> Iterator[str]:
         if name not in self.verdict.bounds:
             return
         bound, value = self.verdict.bounds[name], self.tensors[name]

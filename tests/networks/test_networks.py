@@ -57,9 +57,7 @@ TRIGGERS: dict[tuple[str, str], Callable[[], Feed]] = {
     ("layer_norm_no_epsilon", "normalise_div"): lambda: {"x": np.full((1, 16), 1.5, np.float32)},
     ("log_mel", "log"): _silent_frame,
     ("masked_attention", "attention_softmax"): _masked_row,
-    ("mini_supercombo", "lead_deviation_log"): lambda: descend(
-        _path("mini_supercombo"), "lead_split_deviation", 1.0
-    ),
+    ("mini_supercombo", "lead_deviation_log"): lambda: descend(_path("mini_supercombo"), "lead_split_deviation", 1.0),
     ("split_forms", "ratio_div"): _equal_pair,
 }
 # These need other weights than the file has, as the property vocabulary's `free` allows.

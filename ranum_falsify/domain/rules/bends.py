@@ -11,12 +11,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain import functions as real
-from ranum_falsify.domain.arithmetic import greatest_of, least_of
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.kernels import Envelope
+from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import outward, rounded, unit
-from ranum_falsify.domain.rules import infinity_aware, piecewise, result_shape
+from ranum_falsify.domain.rules import functions as real
+from ranum_falsify.domain.rules.arithmetic import greatest_of, least_of
+from ranum_falsify.domain.rules.building import infinity_aware, piecewise, result_shape
 from ranum_falsify.domain.site import Site
 
 __all__ = [

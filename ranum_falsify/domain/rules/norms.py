@@ -13,9 +13,9 @@ from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import gamma, outward, tiny, unit
-from ranum_falsify.domain.sections import Sections, sections, sum_error
+from ranum_falsify.domain.rules.sections import Sections, sections, sum_error
+from ranum_falsify.domain.rules.statistics import by_root_mean_square
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.statistics import by_root_mean_square
 
 __all__ = ["divisor_stays_valid", "local_response_normalisation", "norm_normalisation", "norm_stays_positive"]
 
@@ -100,7 +100,8 @@ def local_response_normalisation(site: Site, x: Interval) -> Interval:
     op = site.op
     if not x.size:
         return Interval.filled(0, 0, x.shape, x.dtype)
-    if max(map(abs, x.extremes)) ** 2 * op.size * max(1.0, abs(op.alpha)) >= dtype_range(x.dtype)[1] / 8:
+    most = max(map(abs, x.extremes))
+    if most * most * op.size * max(1.0, abs(op.alpha)) >= dtype_range(x.dtype)[1] / 8:
         return replace(Interval.top(x.shape, x.dtype), nan=True)
     low, high, error = _divisor(op, x)
     if not bool((low > error).all()):

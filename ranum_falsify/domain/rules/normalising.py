@@ -15,9 +15,8 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import outward, outward_numbers, tiny, unit
-from ranum_falsify.domain.sections import Sections, accumulation, sections, sum_error
-from ranum_falsify.domain.site import IntervalRule, Site
-from ranum_falsify.domain.statistics import (
+from ranum_falsify.domain.rules.sections import Sections, accumulation, sections, sum_error
+from ranum_falsify.domain.rules.statistics import (
     Moments,
     Standardised,
     by_root_mean_square,
@@ -26,6 +25,7 @@ from ranum_falsify.domain.statistics import (
     squares_overflow,
     standardised,
 )
+from ranum_falsify.domain.site import IntervalRule, Site
 
 __all__ = [
     "Ends",
@@ -227,7 +227,7 @@ def _statistics(rows: Sections, epsilon: float, x: Interval, wide: torch.dtype) 
     low, high = known.least_mean - known.drift, known.greatest_mean + known.drift
     mean = outward(rows.restored(low), rows.restored(high), wide, kept)
     root = known.least_root(epsilon, x.dtype)
-    least = torch.where(root > 4 * known.drift, root - 2 * known.drift, math.sqrt(epsilon))
+    least = torch.where(root > 4 * known.drift, root - 2 * known.drift, math.sqrt(max(epsilon, 0.0)))
     most = ((known.greatest_deviation + 1.25 * known.drift).square() + epsilon).sqrt()
     error = sum_error(rows.size, x.dtype, _STEPS)
     if squares_overflow(rows):

@@ -19,7 +19,7 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.order import SIGNED, greatest, least
 from ranum_falsify.domain.rounding import flushed, outward, rounded, tiny
-from ranum_falsify.domain.rules import infinity_aware, result_shape
+from ranum_falsify.domain.rules.building import infinity_aware, result_shape
 from ranum_falsify.domain.site import Site
 
 __all__ = [

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.order import ordered, restored
-from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.rules.building import infinity_aware
+from ranum_falsify.domain.rules.sums import Bound, kept
 from ranum_falsify.domain.site import IntervalRule, Site
-from ranum_falsify.domain.sums import Bound, kept
 
 __all__ = ["extreme", "position", "top"]
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.linear_program import Program
-from ranum_falsify.domain.linear_steps import AffineStep, MatrixStep
+from ranum_falsify.domain.linear.program import Program
+from ranum_falsify.domain.linear.steps import AffineStep, MatrixStep
 
 __all__ = ["condensed"]
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ranum_falsify.domain.relaxations import Curve, Lines, Mirrored, Rectifier, Relaxation, kinked
+from ranum_falsify.domain.linear.relaxations import Curve, Lines, Mirrored, Rectifier, Relaxation, kinked
 
 __all__ = [
     "ABS",

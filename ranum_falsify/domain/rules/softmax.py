@@ -17,10 +17,10 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.kernels import Envelope
+from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import outward, unit
-from ranum_falsify.domain.rules import infinity_aware
-from ranum_falsify.domain.sections import Sections, sections, sum_error
+from ranum_falsify.domain.rules.building import infinity_aware
+from ranum_falsify.domain.rules.sections import Sections, sections, sum_error
 from ranum_falsify.domain.site import IntervalRule, Site
 
 __all__ = ["hardmax", "has_finite_sections", "log_softmax", "log_softmax_along", "softmax"]

@@ -15,10 +15,10 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.domain.condensing import condensed
-from ranum_falsify.domain.linear_bounds import Functional, LinearAnalysis, LinearBounds, Region, descend
-from ranum_falsify.domain.linear_program import Program
-from ranum_falsify.domain.linear_steps import Box, CurveStep, MatrixStep
+from ranum_falsify.domain.linear.bounds import Functional, LinearAnalysis, LinearBounds, Region, descend
+from ranum_falsify.domain.linear.condensing import condensed
+from ranum_falsify.domain.linear.program import Program
+from ranum_falsify.domain.linear.steps import Box, CurveStep, MatrixStep
 
 __all__ = ["SplitResult", "split_and_bound"]
 
@@ -67,7 +67,7 @@ def split_and_bound(
 
     Args:
         analysis: The analysis of the whole box, run.
-        ops: What the functionals read; see :func:`ranum_falsify.domain.linear_bounds.bound_functional`.
+        ops: What the functionals read; see :func:`ranum_falsify.domain.linear.bounds.bound_functional`.
         rows: Their coefficients `(rows, elements)`; each element for itself if not given.
         is_proved: Decides for each box.  It must be monotone: true of bounds, it is true of narrower ones.
         deadline: When to stop, on the clock of `time.monotonic`.

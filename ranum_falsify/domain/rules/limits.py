@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import outward
-from ranum_falsify.domain.rules import infinity_aware, monotone
+from ranum_falsify.domain.rules.building import infinity_aware, monotone
 from ranum_falsify.domain.site import IntervalRule, Site
 
 __all__ = ["exponential", "just_below_one", "monotone_inside", "smallest"]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import outward
-from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.rules.building import infinity_aware
 from ranum_falsify.domain.site import IntervalRule, Site
 
 __all__ = ["tangent", "wave"]

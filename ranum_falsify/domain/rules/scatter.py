@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range, shared_gap
-from ranum_falsify.domain.movement import collapsed
 from ranum_falsify.domain.order import ordered, restored
 from ranum_falsify.domain.rounding import gamma, outward, tiny
+from ranum_falsify.domain.rules.movement import collapsed
 from ranum_falsify.domain.site import Site
 
 __all__ = ["scattered", "scattered_anywhere", "unbounded"]

@@ -8,13 +8,14 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from ranum_falsify.domain.arithmetic import added, ends
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.kernels import Envelope
+from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import outward, unit
-from ranum_falsify.domain.rules import infinity_aware, result_shape
+from ranum_falsify.domain.rules.arithmetic import added, ends
+from ranum_falsify.domain.rules.building import infinity_aware, result_shape
+from ranum_falsify.domain.rules.sections import accumulation
+from ranum_falsify.domain.rules.sums import Sums, growth, sums
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.sums import Sums, sums
 
 __all__ = ["mean_of_operands", "sum_of_operands"]
 
@@ -47,4 +48,19 @@ def _operands(data: Sequence[Interval]) -> Sums:
     bounds = [ends(x) for x in data]
     low, high = (torch.stack([pair[i].expand(shape) for pair in bounds]) for i in (0, 1))
     found = sums(Interval(low, high, (len(data), *shape)), [0])
-    return replace(found, low=found.low[0], high=found.high[0], size=found.size[0])
+    found = replace(found, low=found.low[0], high=found.high[0], size=found.size[0])
+    dtype = data[0].dtype
+    return found if not data[0].is_floating or accumulation(dtype) is dtype else _rounded_each(found, data)
+
+
+def _rounded_each(found: Sums, data: Sequence[Interval]) -> Sums:
+    """Return bounds of sums in half precision, which PyTorch rounds after each addition."""
+    dtype = data[0].dtype
+    error = growth(len(data), dtype, stepwise=True) * found.size.nan_to_num(posinf=0.0)
+    low, high = found.low - error, found.high + error
+    if all(x.size and x.extremes[0] >= 0 for x in data):
+        low = low.clamp(min=0)
+    if all(x.size and x.extremes[1] <= 0 for x in data):
+        high = high.clamp(max=0)
+    beyond = bool((found.size + error > torch.finfo(dtype).max).any())
+    return replace(found, low=low, high=high, overflows=found.overflows or beyond)

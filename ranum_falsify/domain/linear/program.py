@@ -13,12 +13,12 @@ from dnnv.nn.operations import Input, OutputSelect
 from torch import Tensor
 
 from ranum_falsify.domain.analysis import IntervalAnalysis
-from ranum_falsify.domain.curves import RECIPROCAL, SQUARE
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.kernels import EXACT, Envelope, envelope
-from ranum_falsify.domain.linear_forms import Affine, LinearForm, Quotient
-from ranum_falsify.domain.linear_steps import AffineStep, Box, CurveStep, ProductStep, Step
-from ranum_falsify.domain.relaxations import Relaxation
+from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope, envelope
+from ranum_falsify.domain.linear.curves import RECIPROCAL, SQUARE
+from ranum_falsify.domain.linear.forms import Affine, LinearForm, Quotient
+from ranum_falsify.domain.linear.relaxations import Relaxation
+from ranum_falsify.domain.linear.steps import AffineStep, Box, CurveStep, ProductStep, Step
 from ranum_falsify.domain.rounding import gamma, tiny, unit
 from ranum_falsify.network import spec_of
 

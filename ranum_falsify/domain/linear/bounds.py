@@ -21,11 +21,11 @@ from torch import Tensor
 
 from ranum_falsify.domain.analysis import IntervalAnalysis, Visited
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.kernels import RUNTIMES, Runtime
-from ranum_falsify.domain.linear_forms import Affine
-from ranum_falsify.domain.linear_program import Program, ProgramBuilder, Variable, form_of
-from ranum_falsify.domain.linear_steps import Box, least
-from ranum_falsify.domain.relaxations import Relaxation
+from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
+from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.linear.program import Program, ProgramBuilder, Variable, form_of
+from ranum_falsify.domain.linear.relaxations import Relaxation
+from ranum_falsify.domain.linear.steps import Box, least
 from ranum_falsify.domain.rounding import outward
 from ranum_falsify.network import Graph, spec_of
 

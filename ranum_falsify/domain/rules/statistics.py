@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.rounding import gamma, tiny
-from ranum_falsify.domain.sections import Sections, accumulation, sum_error
+from ranum_falsify.domain.rules.sections import Sections, accumulation, sum_error
 
 __all__ = [
     "Moments",

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, shared_gap
 from ranum_falsify.domain.order import SIGNED, greatest, least, ordered, restored, signed
-from ranum_falsify.domain.rules import infinity_aware, unknown
+from ranum_falsify.domain.rules.building import infinity_aware, unknown
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.network.registry import spec_of
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dnnv.nn import Operation
 
-from ranum_falsify.domain.relaxations import Relaxation
+from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.network.registry import TorchFunction
 
 __all__ = ["Affine", "LinearForm", "Quotient", "Terms", "contraction", "pooling", "summation"]

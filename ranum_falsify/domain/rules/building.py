@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.kernels import EXACT
+from ranum_falsify.domain.kernels.envelopes import EXACT
 from ranum_falsify.domain.rounding import flushed, outward
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.network.tensors import torch_dtype

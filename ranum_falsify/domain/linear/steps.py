@@ -16,7 +16,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.relaxations import Lines, Relaxation
+from ranum_falsify.domain.linear.relaxations import Lines, Relaxation
 
 __all__ = ["AffineStep", "Box", "CurveStep", "Function", "MatrixStep", "ProductStep", "Step", "least"]
 

@@ -17,12 +17,12 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.domain.arithmetic import fitting, least_positive
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.kernels import Envelope
+from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import outward, tiny, unit
-from ranum_falsify.domain.rules import infinity_aware
-from ranum_falsify.domain.sections import accumulation
+from ranum_falsify.domain.rules.arithmetic import fitting, least_positive
+from ranum_falsify.domain.rules.building import infinity_aware
+from ranum_falsify.domain.rules.sections import accumulation
 from ranum_falsify.domain.site import IntervalRule, Site
 
 __all__ = [
@@ -342,7 +342,8 @@ def log_of_sum_of_exponentials(site: Site, x: Interval, dims: list[int]) -> Inte
     spread = math.log(max(count, 1))
     absolute = 2 * (terms + u * (2 + spread)) + (logarithm.relative + 2 * u) * (spread + 1) + logarithm.absolute
     y = outward(low, high, x.dtype, shape, Envelope(4 * u, absolute, keeps_sign=False))
-    return y if x.may_be_infinite or not count else y.finite()
+    # In half precision, what is not rounded may lie beyond the largest number.
+    return y if x.may_be_infinite or not count or x.dtype is torch.float16 else y.finite()
 
 
 # running sums ---------------------------------------------------------------------------------------------------

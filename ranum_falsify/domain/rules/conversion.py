@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import flushed
-from ranum_falsify.domain.rules import infinity_aware
+from ranum_falsify.domain.rules.building import infinity_aware
 from ranum_falsify.domain.site import Site
 
 __all__ = ["cast", "converted"]

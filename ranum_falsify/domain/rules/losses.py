@@ -13,9 +13,9 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import outward, tiny, unit
-from ranum_falsify.domain.sections import accumulation, sum_error
+from ranum_falsify.domain.rules.sections import accumulation, sum_error
+from ranum_falsify.domain.rules.softmax import log_softmax_along
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.softmax import log_softmax_along
 
 __all__ = ["cross_entropy", "likelihood_loss", "weights_stay_nonzero"]
 
@@ -138,7 +138,9 @@ def _reduced(site: Site, picked: Ends, shares: Ends, shape: tuple[int, ...], dty
     copies = count / low.numel()
     error = copies * (error.sum() + sum_error(count, dtype, _STEPS) * size.sum())
     least, greatest = low.sum() * copies - error, high.sum() * copies + error
-    overflows = bool(copies * size.sum() >= dtype_range(accumulation(dtype))[1] / 4)
+    # Half precision is added up in float32, but PyTorch rounds the sum before it divides.
+    limit = dtype_range(dtype)[1] / (4 if accumulation(dtype) is dtype else 1.01)
+    overflows = bool(copies * size.sum() >= limit)
     if site.op.reduction == "mean":
         least, greatest, unclear = _mean((least, greatest), picked, shares, count, dtype)
         overflows |= unclear
@@ -148,7 +150,8 @@ def _reduced(site: Site, picked: Ends, shares: Ends, shape: tuple[int, ...], dty
 def _mean(total: Ends, picked: Ends, shares: Ends, count: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, bool]:
     """Return the ends of the total over the sum of shares, and whether that sum may be 0."""
     weights = _total(shares, count, dtype)
-    if bool((weights[0] <= 0) & (weights[1] >= 0)):
+    most = dtype_range(dtype)[1]
+    if bool((weights[0] <= 0) & (weights[1] >= 0)) or not bool(torch.maximum(-weights[0], weights[1]) < most):
         least, greatest = (torch.tensor(float(end), dtype=torch.float64) for end in dtype_range(dtype))
         return least, greatest, True
     points = torch.stack([t / w for t in total for w in weights])

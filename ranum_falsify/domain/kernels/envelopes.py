@@ -1,6 +1,6 @@
 """How far the kernels of each runtime stray from the functions that they approximate.
 
-`scripts/measure_kernels.py` measures; its table stands in :mod:`ranum_falsify.domain.kernel_table`.
+`scripts/measure_kernels.py` measures; its table stands in :mod:`ranum_falsify.domain.kernels.table`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache, reduce
 import torch
 
 from ranum_falsify.config import RUNTIMES, Runtime
-from ranum_falsify.domain.kernel_table import MEASURED, VERSIONS
+from ranum_falsify.domain.kernels.table import MEASURED, VERSIONS
 
 __all__ = ["EXACT", "RUNTIMES", "VERSIONS", "Envelope", "Runtime", "envelope"]
 

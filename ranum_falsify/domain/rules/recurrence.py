@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import outward, tiny, unit
-from ranum_falsify.domain.sections import sum_error
+from ranum_falsify.domain.rules.sections import sum_error
 
 __all__ = [
     "Curve",

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.kernels import Envelope
+from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import outward, unit
-from ranum_falsify.domain.rules import infinity_aware, result_shape
+from ranum_falsify.domain.rules.building import infinity_aware, result_shape
 from ranum_falsify.domain.site import Site
 
 __all__ = ["defined", "power"]

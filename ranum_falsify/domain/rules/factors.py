@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.kernels import Envelope
+from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import outward
+from ranum_falsify.domain.rules.sums import Sums, growth, kept, multiplicity, whole
 from ranum_falsify.domain.site import IntervalRule, Site
-from ranum_falsify.domain.sums import Sums, growth, kept, multiplicity, whole
 
 __all__ = ["product", "running_product"]
 
