@@ -126,6 +126,9 @@ def variance_by_moments(site: Site, a: Interval, b: Interval) -> Interval | None
         return None
     rows = sections(mean.x, mean.dims)
     lost = 2 * cancellation(rows)
+    if accumulation(rows.dtype) is not rows.dtype:
+        size = torch.maximum(rows.lower.square(), rows.upper.square())
+        lost = lost + 8 * unit(rows.dtype) * rows.total(size) / rows.size + tiny(rows.dtype)
     low, high = _variance(rows)
     bounds = [rows.restored(bound) for bound in (low - lost, high + lost)]
     if a.size == 1:
@@ -135,11 +138,11 @@ def variance_by_moments(site: Site, a: Interval, b: Interval) -> Interval | None
 
 def _variance(rows: Sections) -> tuple[Tensor, Tensor]:
     """Return bounds of the mean of squared differences to the mean, as two passes compute it."""
-    known = moments(rows)
+    known = moments(rows, apart=True)
     error = sum_error(rows.size, rows.dtype, _STEPS)
     low = torch.where(known.least_deviation > 4 * known.drift, known.least_deviation - 2 * known.drift, 0.0)
     high = known.greatest_deviation + 1.25 * known.drift
-    smallest = 4 * tiny(accumulation(rows.dtype))
+    smallest = 4 * tiny(rows.dtype)
     return (low.square() * (1 - error) - smallest).clamp(min=0), high.square() * (1 + error) + smallest
 
 

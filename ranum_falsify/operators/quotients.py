@@ -106,7 +106,7 @@ def standard_score(site: Site, a: Interval, b: Interval) -> Interval | None:
     if not same(x, centre.operand) or squares.dims != centre.dims or centre.x.may_be_infinite:
         return None
     rows = sections(centre.x, centre.dims)
-    return _score(rows, standardised(rows, epsilon, added=added), a)
+    return _score(rows, standardised(rows, epsilon, added=added, apart=True), a)
 
 
 def over_norm(site: Site, a: Interval, b: Interval) -> Interval | None:

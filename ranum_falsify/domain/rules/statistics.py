@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.rounding import gamma, tiny
+from ranum_falsify.domain.rounding import gamma, tiny, unit
 from ranum_falsify.domain.rules.sections import Sections, accumulation, sum_error
 
 __all__ = [
@@ -85,27 +85,36 @@ class Standardised:
     nan: bool = False
 
 
-def moments(rows: Sections) -> Moments:
+def moments(rows: Sections, *, apart: bool = False) -> Moments:
     """Return the moments of each section.
 
     The deviation is a seminorm: that of the centres of the bounds differs from it by at most the root mean square of
     their radii; and it is at most the root mean square of the greatest distances to any one number.
+
+    Args:
+        rows: The numbers.
+        apart: Whether the mean and the differences to it are tensors of their own, which half precision rounds.
     """
     n = rows.size
     centre, radius = _centre_and_radius(rows)
     mean = rows.total(centre) / n
     spread = (rows.total((centre - mean).square()) / n).sqrt()
     slack = _own_error(rows)
+    drift = gamma(n + _updates(n), accumulation(rows.dtype)) * rows.magnitude + slack
+    if apart and _is_half(rows):
+        drift = drift + 4 * unit(rows.dtype) * rows.magnitude + _denormal(rows)
     return Moments(
         least_mean=rows.total(rows.lower) / n - slack,
         greatest_mean=rows.total(rows.upper) / n + slack,
         least_deviation=(spread - (rows.total(radius.square()) / n).sqrt() - slack).clamp(min=0),
         greatest_deviation=(rows.total(((centre - mean).abs() + radius).square()) / n).sqrt() + slack,
-        drift=gamma(n + _updates(n), accumulation(rows.dtype)) * rows.magnitude + slack,
+        drift=drift,
     )
 
 
-def standardised(rows: Sections, epsilon: float, *, cancels: bool = False, added: float = 0.0) -> Standardised:
+def standardised(
+    rows: Sections, epsilon: float, *, cancels: bool = False, added: float = 0.0, apart: bool = False
+) -> Standardised:
     """Return bounds of (x - mean) / sqrt(variance + epsilon) over each section.
 
     Args:
@@ -113,13 +122,15 @@ def standardised(rows: Sections, epsilon: float, *, cancels: bool = False, added
         epsilon: What is added to the variance.
         cancels: Whether a runtime computes the variance as mean(x^2) - mean(x)^2.
         added: What a runtime may add to the deviation besides.
+        apart: Whether every step gives a tensor of its own, which half precision rounds.
     """
     if _overflows(rows):
         return _unknown(rows)
-    known = moments(rows)
+    known = moments(rows, apart=apart)
     root = known.least_root(epsilon, rows.dtype)
     least, greatest, fewest, most = _parts(rows)
-    relative = sum_error(rows.size, rows.dtype, _STEPS) + added / root + 8 * tiny(accumulation(rows.dtype)) / root**2
+    lost = _denormal(rows) if apart and _is_half(rows) else tiny(accumulation(rows.dtype))
+    relative = sum_error(rows.size, rows.dtype, _STEPS) + added / root + 8 * lost / root**2
     limit = _cancelling_limit if cancels else _limit
     high = limit(_quotient(greatest, fewest, most, rows.size, epsilon), greatest, root, epsilon, known, rows)
     low = -limit(_quotient(-least, fewest, most, rows.size, epsilon), -least, root, epsilon, known, rows)
@@ -159,6 +170,16 @@ def by_root_mean_square(rows: Sections, epsilon: float, share: float = 1.0) -> S
 
 
 # parts ----------------------------------------------------------------------------------------------------------
+
+
+def _is_half(rows: Sections) -> bool:
+    return accumulation(rows.dtype) is not rows.dtype
+
+
+def _denormal(rows: Sections) -> float:
+    """Return the smallest number of the type of a tensor."""
+    limits = torch.finfo(rows.dtype)
+    return float(limits.tiny * limits.eps)
 
 
 def _updates(n: int) -> int:
