@@ -31,6 +31,9 @@ class Constraint(Protocol):
     def describe(self) -> str:
         """Return the condition as people write it."""
 
+    def holds(self, op: Operation, operands: Mapping[str, Any]) -> bool:
+        """Tell whether no tensors within the bounds violate the condition."""
+
 
 IntervalRule = Callable[..., Any]
 """`rule(site, *operands)` on intervals; `ranum_falsify.domain`, a later layer, has the real type."""
@@ -68,7 +71,7 @@ class OperatorSpec:
     domain: str
     node: type[Operation]
     torch: TorchFunction
-    interval: IntervalRule | None
+    interval: IntervalRule
     linear: Any
     operands: tuple[str, ...]
     variadic: bool
@@ -141,7 +144,7 @@ def _history(op_type: str, domain: str) -> tuple[onnx.defs.OpSchema, ...]:
 def operator(
     *,
     torch: TorchFunction,
-    interval: IntervalRule | None = None,
+    interval: IntervalRule,
     linear: Any = None,
     valid: Sequence[Constraint] = (),
     gradient_valid: Sequence[Constraint] = (),

@@ -74,7 +74,7 @@ def _is_proved(visited: Visited) -> bool:
     bounds |= {f"output_{i}" if i else "output": y for i, y in enumerate(visited.outputs)}
     # Rows without conditions promise that their operators are never the first to fail.
     conditions = [*spec.valid, *([Finite()] if spec.overflow or spec.valid else [])]
-    return not flagged and all(c.holds(visited.op, bounds) for c in conditions)  # type: ignore[attr-defined]
+    return not flagged and all(c.holds(visited.op, bounds) for c in conditions)
 
 
 @operator(

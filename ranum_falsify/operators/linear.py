@@ -11,7 +11,7 @@ from torch.nn import functional
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.forms import Affine, contraction
 from ranum_falsify.domain.rules.building import infinity_aware
-from ranum_falsify.domain.rules.products import matrix_product, scaled_sum
+from ranum_falsify.domain.rules.matrices import matrix_product, scaled_sum
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
 

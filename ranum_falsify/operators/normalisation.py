@@ -16,6 +16,7 @@ from torch.nn import functional
 from ranum_falsify.domain import Interval, Site
 from ranum_falsify.domain.linear.forms import Affine
 from ranum_falsify.domain.rounding import tiny
+from ranum_falsify.domain.rules import batch_normalising
 from ranum_falsify.domain.rules import normalising as rules
 from ranum_falsify.domain.rules.norms import (
     divisor_stays_valid,
@@ -113,8 +114,9 @@ def _variance_positive(op: Operation, operands: Bounds) -> bool:
 
 
 def _batch_bounds(site: Site, *operands: Interval) -> Interval | tuple[Interval, ...]:
-    bounded = rules.trained_batch_normalisation if site.op.training_mode else rules.batch_normalisation
-    return bounded(site, *operands)
+    if site.op.training_mode:
+        return batch_normalising.trained_batch_normalisation(site, *operands)
+    return batch_normalising.batch_normalisation(site, *operands)
 
 
 operator(

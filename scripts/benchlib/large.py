@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 from networklib.builder import ModelBuilder
@@ -23,13 +25,13 @@ class _Layers:
     def weight(self, *shape: int, scale: float = 1.0, centre: float = 0.0) -> str:
         self._count += 1
         values = self._rng.standard_normal(shape, dtype=np.float32) * np.float32(scale) + np.float32(centre)
-        return self.builder.weight(f"w{self._count}", values)
+        return self.builder.weight(f"w{self._count}", values.astype(np.float64))
 
     def constant(self, value: float) -> str:
         self._count += 1
         return self.builder.weight(f"c{self._count}", value)
 
-    def node(self, op: str, *inputs: str, **attributes: object) -> str:
+    def node(self, op: str, *inputs: str, **attributes: Any) -> str:
         self._count += 1
         return self.builder.node(op, *inputs, name=f"{op}_{self._count}", **attributes)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tests.domain import fragments
+from tests.domain import fragments, moving_fragments  # noqa: F401 - the latter adds to FRAGMENTS
 from tests.domain.boxes import Array, Recipe, box
 from tests.domain.maker import Maker
 from tests.domain.search import Tally, faults_in

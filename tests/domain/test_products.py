@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ranum_falsify.domain import Interval
-from ranum_falsify.domain.rules.products import matrix_product, scaled_sum, weighted
+from ranum_falsify.domain.rules.matrices import matrix_product, scaled_sum
+from ranum_falsify.domain.rules.products import weighted
 
 F32 = torch.float32
 

@@ -10,6 +10,7 @@ from dnnv.nn.operations import Input
 from torch import Tensor
 
 import ranum_falsify.network.registry as registry
+from ranum_falsify.domain.rules.building import unknown
 from ranum_falsify.network import OperatorSpec, find, operator, spec_of, supported
 from ranum_falsify.network.fields import input_fields
 from ranum_falsify.network.registry import make_node, schema_of
@@ -23,6 +24,12 @@ def row(op_type: str) -> OperatorSpec:
     spec = find(op_type, "")
     assert spec is not None
     return spec
+
+
+def test_a_row_says_how_it_is_evaluated_and_bounded() -> None:
+    for missing in ({"torch": first}, {"interval": unknown}):
+        with pytest.raises(TypeError):
+            operator(**missing)
 
 
 @pytest.fixture
@@ -40,7 +47,7 @@ def node_class(name: str) -> type[Operation]:
 
 @pytest.mark.usefixtures("rows")
 def test_a_row_takes_its_names_from_the_newest_schema() -> None:
-    operator(torch=first)(node_class("Gemm"))
+    operator(torch=first, interval=unknown)(node_class("Gemm"))
     spec = row("Gemm")
     assert spec.operands == ("a", "b", "c")
     assert not spec.variadic
@@ -50,8 +57,8 @@ def test_a_row_takes_its_names_from_the_newest_schema() -> None:
 
 @pytest.mark.usefixtures("rows")
 def test_a_single_input_is_x_and_several_of_one_name_are_variadic() -> None:
-    operator(torch=first)(node_class("Exp"))
-    operator(torch=first)(node_class("Max"))
+    operator(torch=first, interval=unknown)(node_class("Exp"))
+    operator(torch=first, interval=unknown)(node_class("Max"))
     assert row("Exp").operands == ("x",)
     assert row("Exp").field_of("input") == "x"
     assert row("Max").operands == ("data_0",)
@@ -61,33 +68,33 @@ def test_a_single_input_is_x_and_several_of_one_name_are_variadic() -> None:
 @pytest.mark.usefixtures("rows")
 def test_an_operand_that_dnnv_would_hide_is_refused() -> None:
     with pytest.raises(ValueError, match="operator Concat: operand 'inputs' is a member of Operation; pass operands="):
-        operator(torch=first)(node_class("Concat"))
+        operator(torch=first, interval=unknown)(node_class("Concat"))
 
 
 @pytest.mark.usefixtures("rows")
 def test_attributes_of_all_versions_are_known() -> None:
-    operator(torch=first, operands=("x", "split"), static=("split",))(node_class("Split"))
+    operator(torch=first, interval=unknown, operands=("x", "split"), static=("split",))(node_class("Split"))
     assert set(row("Split").attributes) >= {"axis", "split", "num_outputs"}
 
 
 @pytest.mark.usefixtures("rows")
 def test_a_second_row_is_refused() -> None:
-    operator(torch=first)(node_class("Exp"))
+    operator(torch=first, interval=unknown)(node_class("Exp"))
     with pytest.raises(ValueError, match="operator Exp has a row already"):
-        operator(torch=first)(node_class("Exp"))
+        operator(torch=first, interval=unknown)(node_class("Exp"))
 
 
 @pytest.mark.usefixtures("rows")
 def test_a_static_name_that_is_no_operand_is_refused() -> None:
     with pytest.raises(ValueError, match=r"operator Exp: static \['axes'\] are no operands; they are \('x',\)"):
-        operator(torch=first, static=["axes"])(node_class("Exp"))
+        operator(torch=first, interval=unknown, static=["axes"])(node_class("Exp"))
     assert supported() == ()
 
 
 @pytest.mark.usefixtures("rows")
 def test_an_operator_that_onnx_lacks_is_refused() -> None:
     with pytest.raises(ValueError, match="operator Expp is unknown to ONNX"):
-        operator(torch=first)(node_class("Expp"))
+        operator(torch=first, interval=unknown)(node_class("Expp"))
 
 
 @pytest.mark.usefixtures("rows")
@@ -101,12 +108,12 @@ def test_a_constraint_on_a_name_that_is_no_operand_is_refused() -> None:
 
     for kind in ("valid", "gradient_valid"):
         with pytest.raises(ValueError, match=r"operator Exp: constrained \['y'\] are no operands"):
-            operator(torch=first, **{kind: [Bad()]})(node_class("Exp"))  # type: ignore[arg-type]
+            operator(torch=first, interval=unknown, **{kind: [Bad()]})(node_class("Exp"))  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("rows")
 def test_operands_of_a_variadic_node_are_spread_out() -> None:
-    operator(torch=first)(node_class("Max"))
+    operator(torch=first, interval=unknown)(node_class("Max"))
     spec = row("Max")
     a, b = (Input(np.array([1]), np.dtype(np.float32), name=name) for name in "ab")
     node = make_node(spec, "c", {"data_0": (a, b)})
@@ -118,8 +125,8 @@ def test_operands_of_a_variadic_node_are_spread_out() -> None:
 
 @pytest.mark.usefixtures("rows")
 def test_a_shape_is_fixed_unless_a_computed_operand_decides_it() -> None:
-    operator(torch=first, operands=("x", "shape"), static=("shape",))(node_class("Reshape"))
-    operator(torch=first, dynamic_shape=True)(node_class("NonZero"))
+    operator(torch=first, interval=unknown, operands=("x", "shape"), static=("shape",))(node_class("Reshape"))
+    operator(torch=first, interval=unknown, dynamic_shape=True)(node_class("NonZero"))
     assert row("Reshape").has_fixed_shape([False, True])
     assert row("Reshape").has_fixed_shape([False, None])
     assert not row("Reshape").has_fixed_shape([True, False])

@@ -5,19 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
-from typing import Any
 
-import numpy as np
 import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import outward, outward_numbers, tiny, unit
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.rounding import outward, tiny, unit
 from ranum_falsify.domain.rules.sections import Sections, accumulation, sections, sum_error
 from ranum_falsify.domain.rules.statistics import (
-    Moments,
     Standardised,
     by_root_mean_square,
     cancellation,
@@ -28,9 +24,11 @@ from ranum_falsify.domain.rules.statistics import (
 from ranum_falsify.domain.site import IntervalRule, Site
 
 __all__ = [
+    "STEPS",
     "Ends",
-    "batch_normalisation",
     "channelwise",
+    "factor_overflows",
+    "finished",
     "group_normalisation",
     "grouped",
     "groups_stay_positive",
@@ -38,10 +36,10 @@ __all__ = [
     "layer_normalisation",
     "rms_normalisation",
     "scaled",
+    "size_of",
     "squares_stay_positive",
     "standardisation",
     "statistics_type",
-    "trained_batch_normalisation",
     "unscaled",
     "variance_stays_positive",
 ]
@@ -52,7 +50,7 @@ Ends = tuple[Tensor, Tensor]
 Dims = Callable[[Operation, int], Sequence[int]]
 """`dims(op, rank)`: the dimensions that an operator normalises over."""
 
-_STEPS = 24
+STEPS = 24
 """Roundings of statistics besides those of their sums."""
 
 _HUGE = 1e300
@@ -91,7 +89,7 @@ def layer_normalisation(dims: Dims) -> IntervalRule:
         if not x.size:
             return tuple(Interval.filled(0, 0, tuple(d.shape), x.dtype) for d in site.details if d is not None)
         rows = sections(x, dims(site.op, len(x.shape)))
-        y = _finished(rows, standardised(rows, site.op.epsilon), _ends(scale), _ends(bias), x)
+        y = finished(rows, standardised(rows, site.op.epsilon), _ends(scale), _ends(bias), x)
         if len(site.op.output_names) == 1:
             return (y,)
         wide = statistics_type(site.op, x.dtype)
@@ -108,8 +106,8 @@ def standardisation(dims: Dims) -> IntervalRule:
             return Interval.filled(0, 0, x.shape, x.dtype)
         rows = sections(x, dims(site.op, len(x.shape)))
         gain, shift = (channelwise(values, len(x.shape)) for values in (scale, bias))
-        y = _finished(rows, standardised(rows, site.op.epsilon), gain, shift, x)
-        overflows = _factor_overflows(rows, site.op.epsilon, gain, accumulation(x.dtype))
+        y = finished(rows, standardised(rows, site.op.epsilon), gain, shift, x)
+        overflows = factor_overflows(rows, site.op.epsilon, gain, accumulation(x.dtype))
         return replace(y, nan=True, overflows=True) if overflows else y
 
     return rule
@@ -127,7 +125,7 @@ def unscaled(dims: Dims, *, added: float) -> IntervalRule:
         if not x.size:
             return Interval.filled(0, 0, x.shape, x.dtype)
         rows = sections(x, dims(site.op, len(x.shape)))
-        return _finished(rows, standardised(rows, 0.0, added=added), None, None, x)
+        return finished(rows, standardised(rows, 0.0, added=added), None, None, x)
 
     return rule
 
@@ -139,7 +137,7 @@ def rms_normalisation(dims: Dims) -> IntervalRule:
         if not x.size:
             return Interval.filled(0, 0, x.shape, x.dtype)
         rows = sections(x, dims(site.op, len(x.shape)))
-        return _finished(rows, by_root_mean_square(rows, site.op.epsilon, 1 / rows.size), _ends(scale), None, x)
+        return finished(rows, by_root_mean_square(rows, site.op.epsilon, 1 / rows.size), _ends(scale), None, x)
 
     return rule
 
@@ -160,7 +158,7 @@ def group_normalisation(site: Site, x: Interval, scale: Interval, bias: Interval
         low, high = (end.reshape(*sizes, *tail) for end in values.doubles())
         return low, high
 
-    y = _finished(rows, standardised(rows, site.op.epsilon, cancels=True), ends(scale), ends(bias), apart)
+    y = finished(rows, standardised(rows, site.op.epsilon, cancels=True), ends(scale), ends(bias), apart)
     if y.lower.shape[1:3] != (1, 1):
         y = y.split(1, 2)
     sizes = (y.lower.shape[0], y.lower.shape[1] * y.lower.shape[2], *y.lower.shape[3:])
@@ -181,12 +179,13 @@ def _ends(values: Interval | None) -> Ends | None:
     return None if values is None else values.doubles()
 
 
-def _finished(rows: Sections, z: Standardised, scale: Ends | None, bias: Ends | None, x: Interval) -> Interval:
+def finished(rows: Sections, z: Standardised, scale: Ends | None, bias: Ends | None, x: Interval) -> Interval:
+    """Return the bounds of standardised rows, scaled and shifted, in the shape of the operand."""
     y = scaled((rows.restored(z.lower), rows.restored(z.upper)), scale, bias, x.dtype, x.shape)
     return replace(y, nan=True) if z.nan else y
 
 
-def _factor_overflows(
+def factor_overflows(
     rows: Sections, epsilon: float, scale: Ends, dtype: torch.dtype, reach: Tensor | float = 1.0
 ) -> bool:
     """Tell whether scale / sqrt(variance + epsilon), which some kernels compute first, may overflow.
@@ -198,7 +197,7 @@ def _factor_overflows(
         dtype: Type in which kernels compute the factor.
         reach: What the factor is multiplied with, where it is more than 1.
     """
-    size, limit = _size(scale) * reach, torch.finfo(dtype).max / 2
+    size, limit = size_of(scale) * reach, torch.finfo(dtype).max / 2
     if bool((size < limit * math.sqrt(max(epsilon, 0.0))).all()):
         return False
     root = rows.restored(moments(rows).least_root(epsilon, rows.dtype))
@@ -229,7 +228,7 @@ def _statistics(rows: Sections, epsilon: float, x: Interval, wide: torch.dtype) 
     root = known.least_root(epsilon, x.dtype)
     least = torch.where(root > 4 * known.drift, root - 2 * known.drift, math.sqrt(max(epsilon, 0.0)))
     most = ((known.greatest_deviation + 1.25 * known.drift).square() + epsilon).sqrt()
-    error = sum_error(rows.size, x.dtype, _STEPS)
+    error = sum_error(rows.size, x.dtype, STEPS)
     if squares_overflow(rows):
         most = torch.full_like(most, math.inf)
     inverse = outward(rows.restored((1 - error) / most).clamp(min=0), rows.restored((1 + error) / least), wide, kept)
@@ -279,131 +278,8 @@ def squares_stay_positive(dims: Dims) -> Callable[[Operation, Mapping[str, Inter
     return holds
 
 
-# by the statistics of a batch -----------------------------------------------------------------------------------
-
-
-def batch_normalisation(
-    site: Site, x: Interval, scale: Interval, bias: Interval, mean: Interval, variance: Interval
-) -> Interval:
-    """Bound (x - mean) * scale / sqrt(variance + epsilon) + bias, factored in any way or fused into a convolution."""
-    rank = len(x.shape)
-    gain, shift, centre, spread = (_numbers(values, rank) for values in (scale, bias, mean, variance))
-    spread = [end + site.op.epsilon for end in spread]
-    errors = [2 * unit(variance.dtype) * (abs(end) + tiny(variance.dtype)) for end in spread]
-    roots = [1 / np.sqrt(np.maximum(end, _SMALLEST)) for end in (spread[1] + errors[1], spread[0] - errors[0])]
-    factors = [end * root for end in gain for root in roots]
-    factor = reduce(np.minimum, factors), reduce(np.maximum, factors)
-    if not x.is_scalar:
-        known = [tuple(torch.as_tensor(end) for end in ends) for ends in (factor, shift, centre)]
-        if (fast := _affine(x, *known)) is not None:
-            return fast
-    low, high = _numbers(x, None)
-    points = [end * side for end in (low - centre[1], high - centre[0]) for side in factor]
-    largest, *others = (np.maximum(abs(ends[0]), abs(ends[1])) for ends in (factor, (low, high), centre, shift))
-    sizes = (others[0] + others[1]) * largest + others[2]
-    error = 16 * unit(x.dtype) * sizes + 4 * tiny(x.dtype) * (2 + largest)
-    ends = reduce(np.minimum, points) + shift[0] - error, reduce(np.maximum, points) + shift[1] + error
-    limit = dtype_range(x.dtype)[1]
-    # Kernels compute the factor first, and may take its products with operand and mean from each other.
-    overflows = not bool(((sizes < limit) & (largest < limit)).all())
-    if np.ndim(ends[0]) == 0:
-        return replace(outward_numbers(float(ends[0]), float(ends[1]), x.shape, x.dtype), overflows=overflows)
-    low, high = (torch.from_numpy(end[(None,) * (rank - end.ndim)]) for end in ends)
-    return replace(outward(low, high, x.dtype, x.shape), overflows=overflows)
-
-
-def _numbers(values: Interval, rank: int | None) -> list[Any]:
-    """Return bounds in float64, as numbers where one is stored: NumPy is faster with few than torch.
-
-    Args:
-        values: The bounds.
-        rank: That of the tensor whose channels they belong to; None for a tensor of its own.
-    """
-    if values.is_scalar:
-        return [np.float64(end) for end in values.extremes]
-    return [end.numpy() for end in (values.doubles() if rank is None else channelwise(values, rank))]
-
-
-def _affine(
-    x: Interval, factor: Sequence[Tensor], shift: Sequence[Tensor], centre: Sequence[Tensor]
-) -> Interval | None:
-    """Return bounds in the operand's own type where all else is known and nothing overflows: the common, large case.
-
-    x * f less its error, in proportion to |x * f|, rises with x * f, so that the ends of x give the bounds.
-    """
-    known = all(
-        bool((ends[1] - ends[0] <= 8 * unit(x.dtype) * ends[0].abs()).all()) for ends in (factor, shift, centre)
-    )
-    limits = torch.finfo(x.dtype)
-    sizes = [float(_size(ends).amax()) if ends[0].numel() else 0.0 for ends in (factor, shift, centre)]
-    reach = (max(map(abs, x.extremes)) + sizes[2]) * max(sizes[0], 1.0) + sizes[1] if x.size else 0.0
-    if x.dtype not in (torch.float32, torch.float64) or not known or not max(reach, sizes[0]) < limits.max / 8:
-        return None
-    error = 32 * unit(x.dtype)
-    middle = factor[0]
-    offset = shift[0] - centre[0] * middle
-    spread = error * (shift[0].abs() + (centre[0] * middle).abs()) + 8 * limits.tiny * (2 + sizes[0])
-    slope = middle.to(x.dtype)
-    ends = (x.lower, x.upper)
-    if bool((slope < 0).any()):
-        ends = torch.where(slope >= 0, *ends), torch.where(slope >= 0, *ends[::-1])
-    bounds = []
-    for end, way in zip(ends, (-1, 1), strict=True):
-        bound = torch.addcmul((offset + way * spread).to(x.dtype), end, slope)
-        bound = torch.addcmul(bound, end.abs(), slope.abs(), value=way * error)
-        # The spread has room for what runtimes flush to 0.
-        bounds.append(torch.nn.functional.hardshrink(bound, limits.tiny))
-    return Interval.of(bounds[0], bounds[1], x.shape)
-
-
-def trained_batch_normalisation(
-    site: Site, x: Interval, scale: Interval, bias: Interval, mean: Interval, variance: Interval
-) -> tuple[Interval, ...]:
-    """Bound `BatchNormalization` that normalises by the batch and updates the running statistics."""
-    rank = len(x.shape)
-    rows = sections(x, (0, *range(2, rank)))
-    gain, shift = (channelwise(values, rank) for values in (scale, bias))
-    y = _finished(rows, standardised(rows, site.op.epsilon), gain, shift, x)
-    # The factor's products with the operand and with the mean are taken from each other.
-    reach = rows.restored(rows.magnitude).clamp(min=0.5) * 2
-    if _factor_overflows(rows, site.op.epsilon, gain, min(x.dtype, mean.dtype, key=_largest), reach):
-        y = replace(y, nan=True, overflows=True)
-    known, wide = moments(rows), mean.dtype
-    seen_mean = known.least_mean - known.drift, known.greatest_mean + known.drift
-    seen_variance = _variance(known, sum_error(rows.size, x.dtype, _STEPS))
-    if squares_overflow(rows):
-        seen_variance = torch.zeros_like(known.drift), torch.full_like(known.drift, math.inf)
-    kept = float(site.op.momentum)
-    updated = (
-        _mixed(mean, tuple(end.reshape(-1) for end in seen_mean), kept, wide),
-        _mixed(variance, tuple(end.reshape(-1) for end in seen_variance), kept, wide),
-    )
-    return (y, *updated)[: len(site.op.output_names)]
-
-
-def _variance(known: Moments, error: float) -> Ends:
-    low = (known.least_deviation - 2 * known.drift).clamp(min=0)
-    low = torch.where(known.least_deviation > 4 * known.drift, low, 0.0)
-    return low.square() * (1 - error), (known.greatest_deviation + 1.25 * known.drift).square() * (1 + error)
-
-
-def _mixed(old: Interval, new: Sequence[Tensor], kept: float, dtype: torch.dtype) -> Interval:
-    """Return the bounds of old * kept + new * (1 - kept)."""
-    parts = []
-    for (low, high), share in ((old.doubles(), kept), ((new[0], new[1]), 1 - kept)):
-        ends = (low * share, high * share) if share >= 0 else (high * share, low * share)
-        parts.append((ends[0].nan_to_num(nan=0.0), ends[1].nan_to_num(nan=0.0)))
-    error = 8 * unit(dtype) * sum(_size(part) for part in parts)
-    low, high = parts[0][0] + parts[1][0] - error, parts[0][1] + parts[1][1] + error
-    low, high = low.nan_to_num(nan=-math.inf, neginf=-math.inf), high.nan_to_num(nan=math.inf, posinf=math.inf)
-    return outward(low, high, dtype, old.shape)
-
-
-def _largest(dtype: torch.dtype) -> float:
-    return float(torch.finfo(dtype).max)
-
-
-def _size(ends: Sequence[Tensor]) -> Tensor:
+def size_of(ends: Sequence[Tensor]) -> Tensor:
+    """Return the greatest magnitude between two ends."""
     return torch.maximum(ends[0].abs(), ends[1].abs())
 
 

@@ -16,26 +16,17 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.interval import Interval, dtype_range
+from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import flushed, gamma, outward, outward_numbers, rounded, tiny, unit
+from ranum_falsify.domain.rules.integer_products import Product, integer_product, largest_of
 
-__all__ = ["Product", "bilinear", "matrix_product", "scaled_sum", "slack", "weighted"]
-
-Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-"""`product(a, b, c)`: a map that is linear in a and in b, plus c, and rises in each where the other is not negative.
-
-It takes tensors of the operands' stored shapes, and as c one of the bias' stored shape or a single number.
-"""
+__all__ = ["bilinear", "is_known", "slack", "stretched", "weighted"]
 
 _SPARE = 12
 """Roundings of a result besides those of its sum: of the centre, of a fused scale, of the bounds themselves."""
-
-_EXACT = 2.0**52
-"""Integers below it are exact in float64, and so are their halves."""
 
 _ROOM = 0.125
 """Share of the largest number below which nothing overflows on the way."""
@@ -82,7 +73,7 @@ def bilinear(
             along which it may be added up beforehand.
     """
     if not a.is_floating:
-        return _of_integers(product, a, b, terms, shape, bias)
+        return integer_product(product, a, b, terms, shape, bias)
     operands = [a, b] if bias is None else [a, b, bias]
     if any(x.may_be_infinite for x in operands):
         return _with_infinities(product, a, b, terms, shape, bias)
@@ -91,11 +82,11 @@ def bilinear(
         return Interval.filled(-math.inf, math.inf, shape, a.dtype)
     if a.is_scalar and b.is_scalar and (bias is None or bias.is_scalar):
         return _of_numbers(a, b, terms, shape, bias)
-    left, right = (max(_largest(x), 1.0) for x in (a, b))
+    left, right = (max(largest_of(x), 1.0) for x in (a, b))
     sums = _Sums(product, slack(terms, work), 4 * terms * tiny(work) * max(left, right), tuple(alike))
-    if terms * _largest(a) * _largest(b) >= _FAR * torch.finfo(work).max:
+    if terms * largest_of(a) * largest_of(b) >= _FAR * torch.finfo(work).max:
         return _overflown(a, b, shape, bias)
-    if terms * left * right + (0 if bias is None else _largest(bias)) >= _ROOM * torch.finfo(work).max:
+    if terms * left * right + (0 if bias is None else largest_of(bias)) >= _ROOM * torch.finfo(work).max:
         return _near_overflow(sums, a, b, terms, shape, bias)
     if a.dtype is not work:
         return _of_halves(sums, a, b, shape, bias, roundings)
@@ -122,7 +113,7 @@ class _Sums:
         """Return bounds on the sums, in the dtype of the operands; its roundings are within the slack."""
         if b.extremes[0] >= 0:
             return self._between_ends(self.product, a, b, bias)
-        if a.extremes[0] >= 0 and (_is_known(a) or not _is_known(b)):
+        if a.extremes[0] >= 0 and (is_known(a) or not is_known(b)):
             return self._between_ends(lambda p, q, c: self.product(q, p, c), b, a, bias)
         return self._around_centre(a, b, bias)
 
@@ -132,7 +123,7 @@ class _Sums:
 
     def _size(self, b: Interval) -> Tensor:
         """Return the magnitudes of the second operand, added up where the map would add them."""
-        if not _is_known(b):
+        if not is_known(b):
             return _sizes(b)
         if not self.alike:
             return b.lower.abs()
@@ -150,7 +141,7 @@ class _Sums:
         if bias is not None:
             shift, _, spread = self._ball(bias)
             least = least + spread
-        if _is_known(b):
+        if is_known(b):
             centre = self.product(centre_a, self._value(b), shift)
             radius = self.product(inflated_a, self._size(b), least)
         else:
@@ -165,7 +156,7 @@ class _Sums:
 
     def _ball(self, x: Interval) -> tuple[Tensor, Tensor | None, Tensor]:
         """Return centre, width (None for a known operand), and the width with the error of the sums added."""
-        if _is_known(x):
+        if is_known(x):
             return x.lower, None, x.lower.abs().mul_(2 * self.slack)
         width = x.upper - x.lower
         centre = torch.add(x.lower, width, alpha=0.5)
@@ -173,12 +164,12 @@ class _Sums:
 
     def _between_ends(self, product: Product, a: Interval, b: Interval, bias: Interval | None) -> tuple[Tensor, Tensor]:
         """Return bounds where b is not negative."""
-        low, high = (_stretched(a.lower, -self.slack), _stretched(a.upper, self.slack))
+        low, high = (stretched(a.lower, -self.slack), stretched(a.upper, self.slack))
         below, above = (torch.full((), end, dtype=low.dtype) for end in (-self.lost, self.lost))
         if bias is not None:
-            below = below + _stretched(bias.lower, -self.slack)
-            above = above + _stretched(bias.upper, self.slack)
-        if _is_known(b):
+            below = below + stretched(bias.lower, -self.slack)
+            above = above + stretched(bias.upper, self.slack)
+        if is_known(b):
             least, greatest = product(low, b.lower, below), product(high, b.lower, above)
         else:
             least, greatest = product(low.clamp(min=0), b.lower, below), product(high.clamp(min=0), b.upper, above)
@@ -195,21 +186,17 @@ class _Sums:
 
 
 def _sizes(x: Interval) -> Tensor:
-    return x.lower.abs() if _is_known(x) else torch.maximum(x.lower.abs(), x.upper.abs())
+    return x.lower.abs() if is_known(x) else torch.maximum(x.lower.abs(), x.upper.abs())
 
 
-def _stretched(x: Tensor, share: float) -> Tensor:
+def stretched(x: Tensor, share: float) -> Tensor:
+    """Return numbers further from 0 by a share of their size, or nearer to it by a negative one."""
     return torch.add(x, x.abs(), alpha=share)
 
 
-def _is_known(x: Interval) -> bool:
+def is_known(x: Interval) -> bool:
     """Tell whether an operand is stored as a known point; equal bounds stored twice are treated as any others."""
     return x.lower is x.upper
-
-
-def _largest(x: Interval) -> float:
-    low, high = x.extremes
-    return max(abs(low), abs(high)) if low <= high else 0.0
 
 
 def _accumulator(dtype: torch.dtype) -> torch.dtype:
@@ -220,7 +207,7 @@ def _converted(x: Interval | None, dtype: torch.dtype) -> Interval | None:
     if x is None:
         return None
     low = x.lower.to(dtype)
-    return Interval(low, low if _is_known(x) else x.upper.to(dtype), x.shape)
+    return Interval(low, low if is_known(x) else x.upper.to(dtype), x.shape)
 
 
 def weighted(function: Callable[[Tensor], Tensor], x: Interval, *, terms: int, shape: tuple[int, ...]) -> Interval:
@@ -236,24 +223,26 @@ def weighted(function: Callable[[Tensor], Tensor], x: Interval, *, terms: int, s
         shape: Shape of the result.
     """
     if not x.is_floating:
-        return _of_integers(lambda p, q, c: function(p) * q, x, Interval.filled(1, 1, (), x.dtype), terms, shape, None)
+        return integer_product(
+            lambda p, q, c: function(p) * q, x, Interval.filled(1, 1, (), x.dtype), terms, shape, None
+        )
     work = _accumulator(x.dtype)
     if x.may_be_infinite or gamma(terms + _SPARE, work) > 0.5:
         return replace(Interval.filled(-math.inf, math.inf, shape, x.dtype), nan=True)
-    risky = terms * _largest(x) >= _ROOM * torch.finfo(work).max
+    risky = terms * largest_of(x) >= _ROOM * torch.finfo(work).max
     wide = _converted(x, torch.float64 if risky else work) or x
     share, lost = slack(terms, work), 4 * terms * tiny(work)
     if work is not x.dtype:
         # PyTorch rounds the sum to half precision before it divides.
         share, lost = share + 2 * unit(x.dtype), lost + tiny(x.dtype) * torch.finfo(x.dtype).eps
-    low, high = function(_stretched(wide.lower, -share)), function(_stretched(wide.upper, share))
+    low, high = function(stretched(wide.lower, -share)), function(stretched(wide.upper, share))
     low = (low - lost).clamp_(min=0) if x.extremes[0] >= 0 else low - lost
     high = (high + lost).clamp_(max=0) if x.extremes[1] <= 0 else high + lost
     if not risky and work is x.dtype:
         return flushed(Interval.of(low, high, shape))
     if not risky:
         y = rounded(low.double(), high.double(), x.dtype, shape)
-        return replace(y, overflows=terms * _largest(x) * (1 + share) > torch.finfo(x.dtype).max)
+        return replace(y, overflows=terms * largest_of(x) * (1 + share) > torch.finfo(x.dtype).max)
     size = terms * function(torch.maximum(wide.lower.abs(), wide.upper.abs()))
     beyond = ~(size * (1 + share) < torch.finfo(work).max)
     up = torch.where(beyond & (high > 0), math.inf, high)
@@ -301,10 +290,10 @@ def _near_overflow(
     """
     dtype, work = a.dtype, _accumulator(a.dtype)
     wide_a, wide_b, wide_bias = (_converted(x, work) for x in (a, b, bias))
-    scales = [2.0 ** -math.ceil(math.log2(max(_largest(x), 1.0))) for x in (a, b)]
+    scales = [2.0 ** -math.ceil(math.log2(max(largest_of(x), 1.0))) for x in (a, b)]
     if bias is not None:
         # A bias that dwarfs the products scales them down too.
-        scales[0] *= 2.0 ** -math.ceil(math.log2(max(_largest(bias) * scales[0] * scales[1], 1.0)))
+        scales[0] *= 2.0 ** -math.ceil(math.log2(max(largest_of(bias) * scales[0] * scales[1], 1.0)))
     whole = scales[0] * scales[1]
     small = (_times(wide_a, scales[0]), _times(wide_b, scales[1]), _times(wide_bias, scales[0], scales[1]))
     scaled = replace(sums, lost=8 * terms * tiny(work))
@@ -327,7 +316,7 @@ def _times(x: Interval | None, *factors: float) -> Interval | None:
     if x is None or all(factor == 1 for factor in factors):
         return x
     low = _scaled_end(x.lower, factors)
-    return Interval(low, low if _is_known(x) else _scaled_end(x.upper, factors), x.shape)
+    return Interval(low, low if is_known(x) else _scaled_end(x.upper, factors), x.shape)
 
 
 def _scaled_end(end: Tensor, factors: Sequence[float]) -> Tensor:
@@ -341,7 +330,7 @@ def _scaled_end(end: Tensor, factors: Sequence[float]) -> Tensor:
 def _of_numbers(a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bias: Interval | None) -> Interval:
     """Return bounds where one number is stored for each."""
     work = _accumulator(a.dtype)
-    share, lost = slack(terms, work), 4 * terms * tiny(work) * max(_largest(a), _largest(b), 1.0)
+    share, lost = slack(terms, work), 4 * terms * tiny(work) * max(largest_of(a), largest_of(b), 1.0)
     if bias is not None and work is not a.dtype:
         share += 2 * unit(a.dtype)
     corners = [p * q for p in a.extremes for q in b.extremes]
@@ -361,32 +350,6 @@ def _of_numbers(a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bi
         shape,
         a.dtype,
     )
-
-
-def _of_integers(
-    product: Product, a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bias: Interval | None
-) -> Interval:
-    """Return bounds on sums of integers: exact, or everything where they may leave the type and wrap."""
-    dtype, operands = a.dtype, [x for x in (a, b, bias) if x is not None]
-    largest = [max(_largest(x), 1.0) for x in operands]
-    if 8 * terms * largest[0] * largest[1] + sum(largest[2:]) >= _EXACT:
-        return Interval.top(shape, dtype)
-    balls = []
-    for x in operands:
-        low, high = x.doubles()
-        balls.append(((low + high) / 2, (high - low) / 2))
-    (centre_a, radius_a), (centre_b, radius_b), *rest = balls
-    shift, spread = rest[0] if rest else (None, None)
-    centre = product(centre_a, centre_b, shift)
-    radius = product(centre_a.abs(), radius_b, spread) + product(radius_a, centre_b.abs() + radius_b, None)
-    least, greatest = dtype_range(dtype)
-    # The enclosure of an odd sum of halves may end between two integers.
-    low, high = (centre - radius).ceil(), (centre + radius).floor()
-    wraps = (low < least) | (high > greatest)
-    low, high = torch.where(wraps, float(least), low), torch.where(wraps, float(greatest), high)
-    if dtype in (torch.int64, torch.uint64) and bool(wraps.any()):
-        return Interval.top(shape, dtype)
-    return Interval.of(low.to(dtype), high.to(dtype), shape)
 
 
 def _with_infinities(
@@ -423,125 +386,3 @@ def _marks(x: Interval) -> tuple[Tensor, ...]:
     low, high = x.lower, x.upper
     places = (high == math.inf, low == -math.inf, high > 0, low < 0, (low <= 0) & (high >= 0))
     return tuple(place.to(torch.float32) for place in places)
-
-
-# matrices -------------------------------------------------------------------------------------------------------
-
-
-def matrix_product(
-    a: Interval,
-    b: Interval,
-    bias: Interval | None = None,
-    *,
-    transposed: tuple[bool, bool] = (False, False),
-) -> Interval:
-    """Return bounds on a matrix product, as `torch.matmul`: with batch dimensions, vectors as rows and columns.
-
-    Args:
-        a: First factor, `(..., m, k)` or `(k,)`.
-        b: Second factor, `(..., k, n)` or `(k,)`.
-        bias: What is added; it broadcasts to the result.
-        transposed: Whether the last two dimensions of each are exchanged first.
-    """
-    left, right = _as_rows(a, transposed[0]), _as_columns(b, transposed[1])
-    count = left.shape[-1]
-    rows, right_stored = left.shape[-2], right.lower.shape[-2]
-    once_left, once_right = left.lower.shape[-1] < count, right_stored < count
-
-    def product(x: Tensor, y: Tensor, c: Tensor | None) -> Tensor:
-        if once_left and once_right:
-            y = y * count
-        elif once_left and y.shape[-2] > 1:
-            y = y.sum(-2, keepdim=True)
-        elif once_right:
-            x = x.sum(-1, keepdim=True)
-        if c is not None and c.ndim <= 2 and x.ndim == y.ndim == 2 and _fits(c, x.shape[0], y.shape[1]):
-            return torch.addmm(c, x, y)
-        result = torch.matmul(x, y)
-        return result if c is None else result + c
-
-    batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-    shape = (*batch, rows, right.shape[-1])
-    alike = [len(right.shape) - 2] if once_left and not once_right else []
-    result = bilinear(product, left, right, terms=max(count, 1), shape=shape, bias=bias, alike=alike)
-    dropped = [dim for dim, x in ((-2, a), (-1, b)) if len(x.shape) == 1]
-    return _without(result, dropped)
-
-
-def _fits(c: Tensor, rows: int, columns: int) -> bool:
-    sizes = (1, 1, *c.shape)[-2:]
-    return sizes[0] in (1, rows) and sizes[1] in (1, columns)
-
-
-def _as_rows(x: Interval, transposed: bool) -> Interval:
-    if len(x.shape) > 1:
-        return _reformed(x, lambda t: t.mT) if transposed else x
-    return _reformed(x, lambda t: t[None])
-
-
-def _as_columns(x: Interval, transposed: bool) -> Interval:
-    if len(x.shape) > 1:
-        return _reformed(x, lambda t: t.mT) if transposed else x
-    return _reformed(x, lambda t: t[:, None])
-
-
-def _reformed(x: Interval, view: Callable[[Tensor], Tensor]) -> Interval:
-    """Return the bounds with dimensions exchanged or added; their extremes stay known."""
-    low = view(x.lower)
-    shape = tuple(view(torch.empty(x.shape, device="meta")).shape)
-    result = Interval(low, low if _is_known(x) else view(x.upper), shape)
-    result.__dict__["extremes"] = x.extremes
-    return result
-
-
-def _without(x: Interval, dims: list[int]) -> Interval:
-    """Return the bounds without dimensions of size 1."""
-    low, high, shape = x.lower, x.upper, torch.empty(x.shape, device="meta")
-    for dim in sorted(dims):
-        low, high, shape = low.select(dim, 0), high.select(dim, 0), shape.select(dim, 0)
-    return Interval(low, high, tuple(shape.shape), x.nan, x.overflows)
-
-
-def scaled_sum(product: Interval, alpha: float, bias: Interval | None, beta: float) -> Interval:
-    """Return bounds on `alpha * product + beta * bias`, each part rounded or fused.
-
-    Args:
-        product: Bounds on a product.
-        alpha: Its factor; for integers, the scaled value is cut off towards 0.
-        bias: What is added; it broadcasts to the product.
-        beta: Its factor.
-    """
-    parts = [_scaled(product, alpha)] if bias is None else [_scaled(product, alpha), _scaled(bias, beta)]
-    if not product.is_floating:
-        return _wrapped(parts, product)
-    low, high = parts[0].lower, parts[0].upper
-    nan = product.nan
-    for part in parts[1:]:
-        opposite = ((low == -math.inf) & (part.upper == math.inf)) | ((high == math.inf) & (part.lower == -math.inf))
-        nan = nan or bool(opposite.any())
-        low, high = low + part.lower, high + part.upper
-    low, high = low.nan_to_num(-math.inf, math.inf, -math.inf), high.nan_to_num(math.inf, math.inf, -math.inf)
-    return replace(flushed(Interval.of(low, high, product.shape)), nan=nan)
-
-
-def _scaled(x: Interval, factor: float) -> Interval:
-    """Return bounds on a scaled operand; in float64 for integers."""
-    low, high = (x.lower, x.upper) if x.is_floating else x.doubles()
-    ends = (low * factor, high * factor) if factor >= 0 else (high * factor, low * factor)
-    if x.is_floating:
-        # Fused with the sum, the scaled value is not rounded on its own.
-        share = 4 * unit(x.dtype)
-        return Interval.of(_stretched(ends[0], -share), _stretched(ends[1], share), x.shape)
-    return Interval.of(ends[0].trunc(), ends[1].trunc(), x.shape)
-
-
-def _wrapped(parts: list[Interval], like: Interval) -> Interval:
-    """Return the sum of float64 bounds in an integer dtype; everything where it may wrap."""
-    low = sum((part.lower for part in parts[1:]), parts[0].lower)
-    high = sum((part.upper for part in parts[1:]), parts[0].upper)
-    least, greatest = dtype_range(like.dtype)
-    exact = bool((low.abs() < _EXACT).all()) and bool((high.abs() < _EXACT).all())
-    fits = exact and bool((low >= least).all()) and bool((high <= greatest).all())
-    if not fits:
-        return Interval.top(like.shape, like.dtype)
-    return Interval.of(low.to(like.dtype), high.to(like.dtype), like.shape)
