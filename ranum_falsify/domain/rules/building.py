@@ -1,4 +1,4 @@
-"""Rules by their mathematics: monotone and piecewise monotone functions, corners, selections, movement of elements.
+"""Rules by their mathematics: monotone and piecewise monotone functions, selections, movement of elements.
 
 Each returns a rule (see :data:`ranum_falsify.domain.site.IntervalRule`) that stands in an operator's row.
 """
@@ -16,13 +16,12 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.kernels.envelopes import EXACT
-from ranum_falsify.domain.rounding import flushed, outward
+from ranum_falsify.domain.rounding import outward
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.network.tensors import torch_dtype
 
 __all__ = [
     "antitone",
-    "corners",
     "exactly",
     "infinity_aware",
     "is_infinity_aware",
@@ -33,7 +32,6 @@ __all__ = [
     "result_shape",
     "shape_aware",
     "unknown",
-    "unsupported",
     "within",
 ]
 
@@ -152,40 +150,6 @@ def piecewise(
     return infinity_aware(rule)
 
 
-# functions of several operands ----------------------------------------------------------------------------------
-
-
-def corners(function: Callable[[Tensor, Tensor], Tensor], *, directions: tuple[int, int] | None = None) -> IntervalRule:
-    """Return the rule of a correctly rounded elementwise function of two operands, monotone in each for a fixed other.
-
-    Rounding is monotone, so that the rounded corners bound the rounded results.  Not for infinite operands.
-
-    Args:
-        function: The function, in the operands' own dtype.
-        directions: For each operand 1 if the function rises with it and -1 if it falls, whatever the other is;
-            if not given, all four corners are compared.
-    """
-
-    def rule(site: Site, a: Interval, b: Interval) -> Interval:
-        shape = result_shape(a, b)
-        if directions is not None:
-            (a_low, a_high), (b_low, b_high) = (
-                (x.lower, x.upper) if way > 0 else (x.upper, x.lower) for x, way in zip((a, b), directions, strict=True)
-            )
-            return flushed(Interval.of(function(a_low, b_low), function(a_high, b_high), shape))
-        points = [function(p, q) for p in _ends(a) for q in _ends(b)]
-        least, greatest = points[0], points[0]
-        for point in points[1:]:
-            least, greatest = torch.minimum(least, point), torch.maximum(greatest, point)
-        return flushed(Interval.of(least, greatest, shape))
-
-    return rule
-
-
-def _ends(x: Interval) -> tuple[Tensor, ...]:
-    return (x.lower,) if x.lower is x.upper else (x.lower, x.upper)
-
-
 # movement, choice, ignorance ------------------------------------------------------------------------------------
 
 
@@ -211,20 +175,6 @@ def unknown(site: Site) -> tuple[Interval, ...]:
 def _none() -> Interval:
     """Return bounds of an output that nothing reads."""
     return Interval.filled(0, 0, (0,), torch.float32)
-
-
-def unsupported(why: str) -> IntervalRule:
-    """Return the rule of an operator that has none, on purpose.
-
-    Args:
-        why: What stands in the way, for the table of operators.
-    """
-
-    def rule(site: Site, *operands: object) -> tuple[Interval, ...]:
-        return unknown(site)
-
-    rule.__doc__ = why
-    return rule
 
 
 def within(low: float, high: float) -> IntervalRule:
