@@ -99,6 +99,8 @@ class IntervalAnalysis(OperationVisitor):
     def _fold(self) -> Iterator[Visited]:
         """Bound the constants that operators make, each as runtimes compute it."""
         for op, arrays in self.graph.folded:
+            if not any(field is not None for field in spec_of(op).operands_of(op)):
+                continue  # what is written in the model is the same on every runtime
             self._folding[id(op)] = tuple(TensorDetails(x.shape, x.dtype) for x in arrays)
             outputs, operands = super().visit(op), self.operands(op)
             if outputs is None:
@@ -106,7 +108,7 @@ class IntervalAnalysis(OperationVisitor):
             yield Visited(op=op, operands=operands, outputs=outputs)
             for array, y in zip(arrays, _valid_part(op, outputs, operands), strict=False):
                 if not y.is_point:
-                    self._constants[id(array)] = flushed(y)
+                    self._constants[id(array)] = flushed(_with_infinities(y, array))
 
     def run(
         self, inputs: Sequence[Interval], observe: Callable[[Visited], None] | None = None
@@ -265,6 +267,12 @@ def _valid_part(op: Operation, outputs: tuple[Interval, ...], operands: Sequence
         replace(y.finite(), nan=False, overflows=False) if y.nan or y.overflows or y.may_be_infinite else y
         for y in outputs
     )
+
+
+def _with_infinities(y: Interval, array: np.ndarray) -> Interval:
+    """Return bounds of a constant that enclose what it is where that is infinite, of invalid operands (`Log` of 0)."""
+    value = Interval.point(array)
+    return y.hull(value) if y.is_floating and value.may_be_infinite else y
 
 
 def _anything(y: Interval) -> Interval:

@@ -54,7 +54,7 @@ def _dequantize(op: Operation, x: Tensor, scale: Tensor, zero_point: Tensor | No
 
 
 _WRAPPED = 2.0**31 - 2.0**17
-"""Beyond it, numbers and zero points may add up to more than an integer of 32 bits holds."""
+"""Beyond it, infinity among them, steps and zero points may add up to more than an integer of 32 bits holds."""
 
 
 # bounds ---------------------------------------------------------------------------------------------------------

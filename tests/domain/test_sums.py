@@ -17,12 +17,12 @@ FLOATS = st.floats(-1e6, 1e6, width=32)
 ENDS = st.tuples(FLOATS, FLOATS).map(sorted)
 
 
-def bounds(body: str, *boxes: Interval, kind: str = "float", result: str = "") -> Interval:
+def bounds(body: str, *boxes: Interval, kind: str = "float", result: str = "", opset: int = 17) -> Interval:
     """Return what the analysis says of `y`, computed from `x`, and `z` if two boxes are given."""
     inputs = ", ".join(
         f"{kind}[{','.join(map(str, box.shape))}] {name}" for name, box in zip("xz", boxes, strict=False)
     )
-    graph = read(parse(f"g ({inputs}) => ({result or kind}[...] y) {{ {body} }}".replace("[...]", "")))
+    graph = read(parse(f"g ({inputs}) => ({result or kind}[...] y) {{ {body} }}".replace("[...]", ""), opset))
     visited: list[Visited] = []
     IntervalAnalysis(graph).run(boxes, visited.append)
     return visited[-1].outputs[0]
@@ -235,3 +235,37 @@ def test_infinite_elements() -> None:
     assert bounds("y = ReduceSum<keepdims = 0>(x)", box([-math.inf, 1.0], [-math.inf, 2.0])).extremes[0] == -math.inf
     assert not bounds("y = ReduceSum<keepdims = 0>(x)", box([-math.inf, 1.0], [0.0, 2.0])).nan
     assert bounds("y = ReduceSum<keepdims = 0>(x)", box([-math.inf, 1.0], [0.0, math.inf])).nan
+
+
+# half precision ---------------------------------------------------------------------------------------------------
+
+
+def test_sums_of_operands_in_half_precision_round_each_addition() -> None:
+    first, second = np.float16([-0.11267]), np.float16([0.045319])
+    x, z = Interval.point(first), Interval.point(second)
+    y = bounds("y = Sum(x, z, z)", x, z, kind="float16")
+    assert bool(y.encloses(torch.from_numpy(first + second + second)).all())
+    assert bounds("y = Sum(x, x, x)", box(3e4, 4e4, np.float16), kind="float16").overflows
+
+
+def test_logarithms_of_sums_of_exponentials_may_exceed_half_precision() -> None:
+    def bounded(high: float) -> Interval:
+        return bounds("y = ReduceLogSumExp<keepdims = 0>(x)", box(0.0, high, np.float16), kind="float16")
+
+    assert bounded(65504.0).may_be_infinite and not bounded(60000.0).may_be_infinite
+
+
+def test_infinity_may_wrap_where_steps_are_integers() -> None:
+    scale = Interval.point(np.float16([0.5]))
+
+    def bounded(high: float) -> tuple[float, float]:
+        body = "i = Constant<value_int = 0>() t = Cast<to = 3>(i) y = QuantizeLinear(x, z, t)"
+        x = box(1000.0, high, np.float16)
+        return ends(bounds(body, x, scale, kind="float16", result="int8", opset=21))
+
+    assert bounded(math.inf) == (-128, 127) and bounded(60000.0) == (127, 127)
+
+
+def test_local_responses_to_numbers_whose_squares_overflow_are_not_followed() -> None:
+    far = Interval.box(np.zeros((1, 2, 1)), np.full((1, 2, 1), 1e200))
+    assert bounds("y = LRN<size = 2>(x)", far, kind="double").nan
