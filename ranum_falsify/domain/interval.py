@@ -131,12 +131,12 @@ class Interval:
         """Element type."""
         return self.lower.dtype
 
-    @cached_property
+    @property
     def is_floating(self) -> bool:
         """Whether the elements are floating-point numbers."""
         return self.lower.is_floating_point()
 
-    @cached_property
+    @property
     def is_scalar(self) -> bool:
         """Whether one number is stored for each bound."""
         return self.lower.numel() == 1
@@ -151,11 +151,13 @@ class Interval:
         """Whether every element is known."""
         return self.lower is self.upper or bool((self.lower == self.upper).all())
 
-    @cached_property
+    @property
     def may_be_infinite(self) -> bool:
         """Whether an element may be infinite."""
+        if not self.is_floating or not self.lower.numel():
+            return False
         least, greatest = self.extremes
-        return self.is_floating and self.size > 0 and (least == -torch.inf or greatest == torch.inf)
+        return least == -torch.inf or greatest == torch.inf
 
     @property
     def first_sign(self) -> int | None:
@@ -183,11 +185,13 @@ class Interval:
         """The least lower and the greatest upper bound; of no elements (inf, -inf)."""
         if not self.lower.numel():
             return torch.inf, -torch.inf
-        if self.is_scalar and self.is_floating:
-            return self.lower.item(), self.upper.item()
-        if self.lower is self.upper and self.is_floating:
-            least, greatest = self.lower.aminmax()
-            return least.item(), greatest.item()
+        if self.is_floating:
+            if self.is_scalar:
+                return self.lower.item(), self.upper.item()
+            if self.lower is self.upper:
+                least, greatest = self.lower.aminmax()
+                return least.item(), greatest.item()
+            return self.lower.amin().item(), self.upper.amax().item()
         low, high = ordered(self.lower).amin().reshape(1), ordered(self.upper).amax().reshape(1)
         return restored(low, self.dtype).item(), restored(high, self.dtype).item()
 
@@ -275,21 +279,19 @@ class Interval:
         """
         if self.lower.shape != self.upper.shape or self.lower.dtype != self.upper.dtype:
             raise ValueError(f"interval bounds differ in kind: {self.lower.shape} and {self.upper.shape}")
-        stored = zip(self.lower.shape, self.shape, strict=True)
-        if len(self.lower.shape) != len(self.shape) or any(s not in (1, n) for s, n in stored):
-            raise ValueError(f"interval bounds of shape {tuple(self.lower.shape)} do not stand for {self.shape}")
+        if self.lower.shape != self.shape:
+            stored = zip(self.lower.shape, self.shape, strict=False)
+            if len(self.lower.shape) != len(self.shape) or any(s not in (1, n) for s, n in stored):
+                raise ValueError(f"interval bounds of shape {tuple(self.lower.shape)} do not stand for {self.shape}")
         if self.upper is self.lower and not self.is_floating:
-            return
-        if self.is_scalar:
-            least, greatest = self.extremes
-            if not least <= greatest:
-                raise ValueError("interval bounds cross or are NaN")
             return
         low, high = self.lower, self.upper
         if low.numel() > _CHECKED:
+            if any(math.isnan(end) for end in self.extremes):
+                raise ValueError("interval bounds are NaN")
             stride = -(-low.numel() // _CHECKED)
             low, high = low.reshape(-1)[::stride], high.reshape(-1)[::stride]
-        if not bool((ordered(low) <= ordered(high)).all()) or any(math.isnan(end) for end in self.extremes):
+        if not bool((ordered(low) <= ordered(high)).all()):
             raise ValueError("interval bounds cross or are NaN")
 
     def __repr__(self) -> str:
