@@ -233,6 +233,10 @@ class IntervalAnalysis(OperationVisitor):
             return to_numpy(bounds.full()[0])
         return bounds
 
+    def _known(self, field: Operation | np.ndarray) -> Interval | None:
+        """Return the bounds of what a field of some node holds."""
+        return cast(Interval | None, self._operand(field, static=False))
+
     def _has_fixed_shape(self, op: Operation, operands: Sequence[Value]) -> bool:
         fields = spec_of(op).operands_of(op)
         if any(field is not None and value is None for field, value in zip(fields, operands, strict=True)):
@@ -250,7 +254,7 @@ class IntervalAnalysis(OperationVisitor):
             None if source is None else self.graph.details_of(source) for source in sources
         )
         return Site(
-            op=op, details=details, runtimes=self.runtimes, bounds_of=self.bounds_of, bounds_given=self.bounds_given
+            op=op, details=details, runtimes=self.runtimes, bounds_of=self._known, bounds_given=self.bounds_given
         )
 
 

@@ -33,8 +33,9 @@ class Site:
         op: The node, for its attributes and for which operations it reads.
         details: Shape and dtype of each output; None for one that nothing reads.
         runtimes: Runtimes that the bounds must cover.
-        bounds_of: `bounds_of(operation)`: bounds of an operation that stands before this one, for rules that look
-            further than one node; None where its shape depends on the input, KeyError where they are not kept.
+        bounds_of: `bounds_of(field)`: bounds of an operation that stands before this one, for rules that look further
+            than one node, or of a constant; None where the shape depends on the input, KeyError where they are not
+            kept.
         bounds_given: `bounds_given(operation, cause, assumed)`: bounds of an operation if those of an operation that
             it depends on are narrower than they are.
     """
@@ -42,7 +43,7 @@ class Site:
     op: Operation
     details: Sequence[TensorDetails | None]
     runtimes: tuple[Runtime, ...] = RUNTIMES
-    bounds_of: Callable[[Operation], Interval | None]
+    bounds_of: Callable[[Operation | np.ndarray], Interval | None]
     bounds_given: Callable[[Operation, Operation, Interval], Interval]
 
     @property
@@ -61,8 +62,6 @@ class Site:
 
     def known(self, field: Operation | np.ndarray | None) -> Interval | None:
         """Return the bounds of what a field of some node holds, an operation or a constant; None if not known."""
-        if isinstance(field, np.ndarray):
-            return Interval.point(field)
         try:
             return None if field is None else self.bounds_of(field)
         except KeyError:
