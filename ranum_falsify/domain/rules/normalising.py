@@ -148,7 +148,7 @@ def group_normalisation(site: Site, x: Interval, scale: Interval, bias: Interval
         return Interval.filled(0, 0, x.shape, x.dtype)
     groups = site.op.num_groups
     apart = grouped(x, groups)
-    rows = sections(apart, range(2, len(apart.shape)))
+    rows = _group_rows(site.op, apart)
     by_channel = site.op.version >= 21
     tail = [1] * (len(x.shape) - 2)
 
@@ -163,6 +163,13 @@ def group_normalisation(site: Site, x: Interval, scale: Interval, bias: Interval
         y = y.split(1, 2)
     sizes = (y.lower.shape[0], y.lower.shape[1] * y.lower.shape[2], *y.lower.shape[3:])
     return replace(y, lower=y.lower.reshape(sizes), upper=y.upper.reshape(sizes), shape=x.shape)
+
+
+def _group_rows(op: Operation, apart: Interval) -> Sections:
+    """Return the groups, in float32 where a runtime computes them in it, as the standard says, whatever their type."""
+    rows = sections(apart, range(2, len(apart.shape)))
+    single = rows.dtype is torch.float64 and is_stashed_single(op)
+    return replace(rows, dtype=torch.float32) if single else rows
 
 
 def grouped(x: Interval, groups: int) -> Interval:
@@ -255,8 +262,7 @@ def groups_stay_positive(op: Operation, operands: Mapping[str, Interval]) -> boo
     x = operands["x"]
     if not x.size or x.may_be_infinite:
         return not x.size
-    apart = grouped(x, op.num_groups)
-    rows = sections(apart, range(2, len(apart.shape)))
+    rows = _group_rows(op, grouped(x, op.num_groups))
     root: Tensor = moments(rows).least_root(float(op.epsilon), x.dtype)
     return bool((root.square() > cancellation(rows)).all())
 
