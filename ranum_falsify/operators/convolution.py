@@ -18,6 +18,7 @@ from ranum_falsify.domain.rules.products import bilinear
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import ints
+from ranum_falsify.operators.fused import is_beside_quantised, requantised
 from ranum_falsify.operators.windows import Axis, axes_of, pad_spatial, spatial
 
 __all__: list[str] = []
@@ -88,6 +89,7 @@ _UNIFORM = Axis(size=1, kernel=1, stride=1, dilation=1, before=0, after=0, count
 @infinity_aware
 def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None) -> Interval:
     spatial(x.shape, site.op)
+    w, b = requantised(site, w, b)
     axes = axes_of(site.op, x.shape, w.shape[2:])
     shape = (x.shape[0], w.shape[0], *(axis.count for axis in axes))
     terms = max(math.prod(w.shape[1:]), 1)
@@ -173,6 +175,7 @@ class _Contraction:
 @infinity_aware
 def _conv_transpose_bounds(site: Site, x: Interval, w: Interval, b: Interval | None) -> Interval:
     rank, op = spatial(x.shape, site.op), site.op
+    w, b = requantised(site, w, b)
     strides, dilations = ints(op.strides) or [1] * rank, ints(op.dilations) or [1] * rank
     # Elements of the kernel that reach one place of the result lie a whole number of strides apart.
     steps = [stride // math.gcd(stride, step) for stride, step in zip(strides, dilations, strict=True)]
@@ -193,7 +196,11 @@ def _conv_transpose_bounds(site: Site, x: Interval, w: Interval, b: Interval | N
     return bilinear(product, x, w, terms=max(terms, 1), shape=site.shape, bias=b, roundings=places)
 
 
-_LINEAR = Affine(factors=("x", "w"), terms=contraction)
+def _linear(op: Operation) -> Affine | None:
+    return None if is_beside_quantised(op) else _AFFINE
 
-operator(torch=_conv, interval=_conv_bounds, linear=_LINEAR)(Conv)
-operator(torch=_conv_transpose, interval=_conv_transpose_bounds, linear=_LINEAR)(ConvTranspose)
+
+_AFFINE = Affine(factors=("x", "w"), terms=contraction)
+
+operator(torch=_conv, interval=_conv_bounds, linear=_linear)(Conv)
+operator(torch=_conv_transpose, interval=_conv_transpose_bounds, linear=_linear)(ConvTranspose)

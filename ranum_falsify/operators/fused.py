@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import torch
 from dnnv.nn import Operation
 
@@ -15,9 +16,12 @@ from ranum_falsify.domain.rules.building import infinity_aware
 from ranum_falsify.domain.rules.summands import sum_of_operands
 from ranum_falsify.domain.rules.sums import growth
 from ranum_falsify.domain.site import Site
-from ranum_falsify.operators.matching import Field, fields_of, is_a, pairs
+from ranum_falsify.operators.matching import Field, fields_of, is_a, pairs, source
 
-__all__ = ["accumulated", "summed"]
+__all__ = ["accumulated", "is_beside_quantised", "requantised", "summed"]
+
+_LEVELS = 127
+"""Steps from 0 to the largest weight, of 8 bits with a sign."""
 
 
 @infinity_aware
@@ -49,6 +53,30 @@ def _widened(site: Site, x: Interval, beside: Field) -> Interval:
     error = growth(terms, x.dtype)
     low = x.lower - error * x.lower.abs()
     return replace(x, lower=low, upper=x.upper + error * x.upper.abs(), gap=0.0)
+
+
+def is_beside_quantised(op: Operation) -> bool:
+    """Tell whether ONNX Runtime may quantise the constants of a layer, since its operand was quantised."""
+    x, *constants = fields_of(op)
+    return is_a(x, "DequantizeLinear") is not None and any(isinstance(source(c), np.ndarray) for c in constants)
+
+
+def requantised(site: Site, w: Interval, b: Interval | None) -> tuple[Interval, Interval | None]:
+    """Return a layer's weights and bias as ONNX Runtime may quantise them: by whole tensors, symmetrically."""
+    if not is_beside_quantised(site.op) or "onnxruntime" not in site.runtimes or not w.size or w.may_be_infinite:
+        return w, b
+    x, weight, *bias = fields_of(site.op)
+    step = max(map(abs, w.extremes)) / _LEVELS
+    scale = site.known(fields_of(is_a(x, "DequantizeLinear"))[1])
+    if isinstance(source(weight), np.ndarray):
+        w = _moved(w, step)
+    if b is not None and isinstance(source(bias[0]), np.ndarray):
+        b = _moved(b, math.inf if scale is None else step * max(map(abs, scale.extremes)))
+    return w, b
+
+
+def _moved(x: Interval, error: float) -> Interval:
+    return outward(x.lower.double() - error, x.upper.double() + error, x.dtype, x.shape)
 
 
 def _terms(site: Site, op: Operation) -> int:

@@ -14,6 +14,7 @@ from ranum_falsify.domain.rules.building import infinity_aware
 from ranum_falsify.domain.rules.matrices import matrix_product, scaled_sum
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.fused import is_beside_quantised, requantised
 
 __all__ = ["MatMulInteger", "spelled_out"]
 
@@ -69,6 +70,7 @@ def _matmul_bounds(site: Site, a: Interval, b: Interval) -> Interval:
 def _gemm_bounds(site: Site, a: Interval, b: Interval, c: Interval | None) -> Interval:
     op = site.op
     turned = (bool(op.transpose_a), bool(op.transpose_b))
+    b, c = requantised(site, b, c)
     c = None if op.beta == 0 else c
     if op.alpha == 1 and op.beta == 1:
         return matrix_product(a, b, c, transposed=turned)
@@ -123,7 +125,7 @@ operator(
     torch=_gemm,
     interval=_gemm_bounds,
     renamed={"transA": "transpose_a", "transB": "transpose_b"},
-    linear=_LINEAR,
+    linear=lambda op: None if is_beside_quantised(op) else _LINEAR,
 )(Gemm)
 
 

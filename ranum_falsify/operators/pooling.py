@@ -104,6 +104,9 @@ def _average_pool(op: Operation, x: Tensor) -> Tensor:
 
 
 def _means(x: Tensor, axes: list[Axis], with_padding: bool) -> Tensor:
+    if len(axes) == 3 and x.dtype is torch.float16:
+        # PyTorch has no kernel for it on the CPU.
+        return _means(x.float(), axes, with_padding).to(x.dtype)
     if _fits_torch(axes) and all(axis.dilation == 1 for axis in axes):
         kernel, strides = [a.kernel for a in axes], [a.stride for a in axes]
         direct: Tensor = _AVERAGE[len(axes)](x, kernel, strides, [a.before for a in axes], False, with_padding)

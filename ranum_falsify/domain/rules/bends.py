@@ -270,8 +270,8 @@ def hard_swish(site: Site, x: Interval) -> Interval:
     """Bound x max(0, min(1, x / 6 + 1 / 2)); a kernel that divides by 6 last may overflow."""
     bounds = _hard_swish(site, x)
     assert isinstance(bounds, Interval)
-    greatest = dtype_range(site.dtype)[1]
-    return replace(bounds, overflows=bool((x.finite().upper.double() > float(greatest) / 6).any()))
+    greatest = float(dtype_range(site.dtype)[1])
+    return replace(bounds, upper=torch.where(x.upper.double() > greatest / 6, torch.inf, bounds.upper))
 
 
 @infinity_aware
