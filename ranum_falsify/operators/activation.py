@@ -219,10 +219,17 @@ class Shrink(Operation):
     """https://onnx.ai/onnx/operators/onnx__Shrink.html."""
 
 
+def _within(number: float | None, dtype: torch.dtype) -> float | None:
+    """Return a bound as a type holds it: the largest float32 number, which old opsets imply, is infinite in half."""
+    if number is None or not abs(number) > torch.finfo(dtype).max:
+        return number
+    return math.copysign(math.inf, number)
+
+
 def _clip(op: Operation, x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
     if x.is_floating_point():
         # Twice as fast by numbers as by tensors.
-        lowest, highest = (constant_scalar(bound, rank=x.ndim) for bound in (op.min, op.max))
+        lowest, highest = (_within(constant_scalar(bound, rank=x.ndim), x.dtype) for bound in (op.min, op.max))
         if (low is None or lowest is not None) and (high is None or highest is not None):
             return x if low is high is None else torch.clamp(x, lowest, highest)
     # The bounds of old opsets are float32 attributes whatever the type of x.
