@@ -31,3 +31,16 @@ def test_fused_results_of_points_are_enclosed(body: str) -> None:
         point = {"x": x}
         tally = faults_in(subject, (point, point), samples=1, rounds=0, rng=rng)
         assert not tally.faults, "\n".join(tally.faults)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_weights_beside_quantised_numbers_may_be_quantised(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights, biases = (", ".join(map(str, np.round(rng.normal(0, 1, count), 6))) for count in (256, 16))
+    constants = f"<float[16, 16] w = {{{weights}}}, float[16] b = {{{biases}}}, float s = {{0.1}}, int8 zero = {{0}}>"
+    body = """q = QuantizeLinear(x, s, zero) d = DequantizeLinear(q, s, zero) m = Gemm(d, w, b)
+        r = QuantizeLinear(m, s, zero) y = DequantizeLinear(r, s, zero)"""
+    subject = Subject(parse(f"g (float[4,16] x) => (float[4,16] y) {constants} {{ {body} }}"))
+    point = {"x": rng.normal(0, 0.5, (4, 16)).astype(np.float32)}
+    tally = faults_in(subject, (point, point), samples=1, rounds=0, rng=rng)
+    assert not tally.faults, "\n".join(tally.faults)

@@ -333,6 +333,9 @@ def log_of_sum_of_exponentials(site: Site, x: Interval, dims: list[int]) -> Inte
     if copies != 1:
         low, high = (bound + (math.log(copies) if copies else -math.inf) for bound in (low, high))
     if not x.is_floating:
+        if count:
+            # The exponentials of integers are cut off, too, all but that of the largest.
+            low = x.doubles()[0].amax(list(dims), keepdim=True)
         size = torch.maximum(low.abs(), high.abs())
         return whole(Sums(low=low, high=high, size=size), low - 1e-9, high + 1e-9, x.dtype, shape)
     exponential, logarithm, u = site.envelope("Exp"), site.envelope("Log"), unit(x.dtype)
