@@ -50,6 +50,8 @@ def batch_normalisation(
     sizes = (others[0] + others[1]) * largest + others[2]
     error = 16 * unit(x.dtype) * sizes + 4 * tiny(x.dtype) * (2 + largest)
     ends = reduce(np.minimum, points) + shift[0] - error, reduce(np.maximum, points) + shift[1] + error
+    # What overflows float64 may leave no number.
+    ends = np.where(np.isnan(ends[0]), -np.inf, ends[0]), np.where(np.isnan(ends[1]), np.inf, ends[1])
     limit = dtype_range(x.dtype)[1]
     # Kernels compute the factor first, and may take its products with operand and mean from each other.
     overflows = not bool(((sizes < limit) & (largest < limit)).all())
