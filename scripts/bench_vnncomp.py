@@ -94,7 +94,7 @@ def main() -> int:
 
 
 def _is_wrong(expected: str, verdict: str) -> bool:
-    return verdict == {"sat": "holds", "unsat": "violated"}[expected]
+    return verdict == {"sat": "holds", "unsat": "violated"}.get(expected)
 
 
 def _table(rows: Mapping[tuple[str, str], Sequence[tuple[str, float]]]) -> Iterator[str]:
