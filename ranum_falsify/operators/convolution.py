@@ -18,7 +18,7 @@ from ranum_falsify.domain.rules.products import bilinear
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import ints
-from ranum_falsify.operators.fused import is_beside_quantised, requantised
+from ranum_falsify.operators.fused import is_beside_quantised, requantised, saturated
 from ranum_falsify.operators.windows import Axis, axes_of, pad_spatial, spatial
 
 __all__: list[str] = []
@@ -99,7 +99,8 @@ def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None) -> In
     contraction = _contraction(x, w, axes, merged, site.op.group)
     if contraction.groups > 1:
         w = w.split(0)
-    return bilinear(contraction, x, w, terms=terms, shape=shape, bias=b, alike=contraction.alike)
+    y = bilinear(contraction, x, w, terms=terms, shape=shape, bias=b, alike=contraction.alike)
+    return saturated(site, y, w)
 
 
 def _left_merged(x: Interval, w: Interval, axes: list[Axis]) -> tuple[Interval, list[bool]]:

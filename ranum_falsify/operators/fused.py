@@ -18,7 +18,7 @@ from ranum_falsify.domain.rules.sums import growth
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.matching import Field, fields_of, is_a, pairs, source
 
-__all__ = ["accumulated", "is_beside_quantised", "requantised", "summed"]
+__all__ = ["accumulated", "is_beside_quantised", "requantised", "saturated", "summed"]
 
 _LEVELS = 127
 """Steps from 0 to the largest weight, of 8 bits with a sign."""
@@ -55,10 +55,13 @@ def _widened(site: Site, x: Interval, beside: Field) -> Interval:
     return replace(x, lower=low, upper=x.upper + error * x.upper.abs(), gap=0.0)
 
 
+_SATURATION = 2 * 255 * 128 - (2**15 - 1)
+"""By how much a pair of products of 8-bit numbers, one of them signed, exceeds 16 bits at most."""
+
+
 def is_beside_quantised(op: Operation) -> bool:
-    """Tell whether ONNX Runtime may quantise the constants of a layer, since its operand was quantised."""
-    x, *constants = fields_of(op)
-    return is_a(x, "DequantizeLinear") is not None and any(isinstance(source(c), np.ndarray) for c in constants)
+    """Tell whether ONNX Runtime may compute a layer in 8 bits, constants and all, since its operand was quantised."""
+    return is_a(fields_of(op)[0], "DequantizeLinear") is not None
 
 
 def requantised(site: Site, w: Interval, b: Interval | None) -> tuple[Interval, Interval | None]:
@@ -73,6 +76,25 @@ def requantised(site: Site, w: Interval, b: Interval | None) -> tuple[Interval, 
     if b is not None and isinstance(source(bias[0]), np.ndarray):
         b = _moved(b, math.inf if scale is None else step * max(map(abs, scale.extremes)))
     return w, b
+
+
+def saturated(site: Site, y: Interval, w: Interval) -> Interval:
+    """Return bounds of a layer that ONNX Runtime may compute in 8 bits, where pairs of products saturate in 16.
+
+    See `MatMulInteger`; the weights are those that the layer reads.
+    """
+    if not is_beside_quantised(site.op) or "onnxruntime" not in site.runtimes or y.may_be_infinite:
+        return y
+    scales = [site.known(fields_of(op)[1]) for op in map(_dequantised, fields_of(site.op)[:2]) if op is not None]
+    steps = [math.inf if scale is None else max(map(abs, scale.extremes)) for scale in scales]
+    if len(steps) == 1:
+        steps.append(max(map(abs, w.extremes)) / _LEVELS)
+    pairs_added = (_terms(site, site.op) + 1) // 2
+    return replace(_moved(y, pairs_added * _SATURATION * math.prod(steps)), nan=y.nan, overflows=y.overflows)
+
+
+def _dequantised(field: Field) -> Operation | None:
+    return is_a(field, "DequantizeLinear")
 
 
 def _moved(x: Interval, error: float) -> Interval:

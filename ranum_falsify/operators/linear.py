@@ -14,7 +14,7 @@ from ranum_falsify.domain.rules.building import infinity_aware
 from ranum_falsify.domain.rules.matrices import matrix_product, scaled_sum
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
-from ranum_falsify.operators.fused import is_beside_quantised, requantised
+from ranum_falsify.operators.fused import is_beside_quantised, requantised, saturated
 
 __all__ = ["MatMulInteger", "spelled_out"]
 
@@ -63,7 +63,7 @@ def _matmul_integer(op: Operation, a: Tensor, b: Tensor, a_zero: Tensor | None, 
 
 @infinity_aware
 def _matmul_bounds(site: Site, a: Interval, b: Interval) -> Interval:
-    return matrix_product(a, b)
+    return saturated(site, matrix_product(a, b), b)
 
 
 @infinity_aware
@@ -73,8 +73,8 @@ def _gemm_bounds(site: Site, a: Interval, b: Interval, c: Interval | None) -> In
     b, c = requantised(site, b, c)
     c = None if op.beta == 0 else c
     if op.alpha == 1 and op.beta == 1:
-        return matrix_product(a, b, c, transposed=turned)
-    return scaled_sum(matrix_product(a, b, transposed=turned), op.alpha, c, op.beta)
+        return saturated(site, matrix_product(a, b, c, transposed=turned), b)
+    return scaled_sum(saturated(site, matrix_product(a, b, transposed=turned), b), op.alpha, c, op.beta)
 
 
 def _matmul_integer_bounds(
@@ -120,12 +120,17 @@ def _above_zero_point(x: Interval, zero: Interval | None) -> Interval:
 
 _LINEAR = Affine(factors=("a", "b"), terms=contraction)
 
-operator(torch=lambda op, a, b: _product(a, b), interval=_matmul_bounds, linear=_LINEAR)(MatMul)
+
+def _linear(op: Operation) -> Affine | None:
+    return None if is_beside_quantised(op) else _LINEAR
+
+
+operator(torch=lambda op, a, b: _product(a, b), interval=_matmul_bounds, linear=_linear)(MatMul)
 operator(
     torch=_gemm,
     interval=_gemm_bounds,
     renamed={"transA": "transpose_a", "transB": "transpose_b"},
-    linear=lambda op: None if is_beside_quantised(op) else _LINEAR,
+    linear=_linear,
 )(Gemm)
 
 

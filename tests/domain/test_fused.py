@@ -44,3 +44,17 @@ def test_weights_beside_quantised_numbers_may_be_quantised(seed: int) -> None:
     point = {"x": rng.normal(0, 0.5, (4, 16)).astype(np.float32)}
     tally = faults_in(subject, (point, point), samples=1, rounds=0, rng=rng)
     assert not tally.faults, "\n".join(tally.faults)
+
+
+@pytest.mark.parametrize("layer", ["MatMul(d, w)", "Gemm(d, w)"])
+@pytest.mark.parametrize("seed", range(3))
+def test_pairs_of_wide_8_bit_products_may_saturate(layer: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights = ", ".join(map(str, rng.choice([-127, 127, 100, -100], 256)))
+    constants = f"<int8[16, 16] v = {{{weights}}}, float s = {{0.05}}, uint8 zero = {{0}}, int8 none = {{0}}>"
+    body = f"""q = QuantizeLinear(x, s, zero) d = DequantizeLinear(q, s, zero) w = DequantizeLinear(v, s, none)
+        m = {layer} r = QuantizeLinear(m, s, none) y = DequantizeLinear(r, s, none)"""
+    subject = Subject(parse(f"g (float[4,16] x) => (float[4,16] y) {constants} {{ {body} }}"))
+    point = {"x": rng.choice([12.75, 12.0, 0.0], (4, 16)).astype(np.float32)}
+    tally = faults_in(subject, (point, point), samples=1, rounds=0, rng=rng)
+    assert not tally.faults, "\n".join(tally.faults)
