@@ -241,7 +241,7 @@ def test_infinite_elements() -> None:
 
 
 def test_sums_of_operands_in_half_precision_round_each_addition() -> None:
-    first, second = np.float16([-0.11267]), np.float16([0.045319])
+    first, second = np.array([-0.11267], np.float16), np.array([0.045319], np.float16)
     x, z = Interval.point(first), Interval.point(second)
     y = bounds("y = Sum(x, z, z)", x, z, kind="float16")
     assert bool(y.encloses(torch.from_numpy(first + second + second)).all())
@@ -256,7 +256,7 @@ def test_logarithms_of_sums_of_exponentials_may_exceed_half_precision() -> None:
 
 
 def test_infinity_may_wrap_where_steps_are_integers() -> None:
-    scale = Interval.point(np.float16([0.5]))
+    scale = Interval.point(np.array([0.5], np.float16))
 
     def bounded(high: float) -> tuple[float, float]:
         body = "i = Constant<value_int = 0>() t = Cast<to = 3>(i) y = QuantizeLinear(x, z, t)"

@@ -128,7 +128,7 @@ def squared(x: Interval) -> Interval:
     """Bound x * x with both factors the same number."""
     low, high = ends(x)
     size, others = low.abs(), high.abs()
-    least_size = torch.where(x.contains(0), 0.0, torch.minimum(size, others))
+    least_size = torch.where((low <= 0) & (high >= 0), x.gap, torch.minimum(size, others))
     size = torch.maximum(size, others)
     return _result(least_size * least_size, size * size, x, x.shape)
 
@@ -228,7 +228,7 @@ def remainder(site: Site, a: Interval, b: Interval) -> Interval:
         low = torch.where(b_low < 0, -size, zero)
         high = torch.where(b_high > 0, size, zero)
         same = ((a_low >= 0) & (b_low > 0)) | ((a_high <= 0) & (b_high < 0))
-    closest = torch.where(b.contains(0), zero, torch.minimum(b_low.abs(), b_high.abs()))
+    closest = torch.where((b_low <= 0) & (b_high >= 0), zero, torch.minimum(b_low.abs(), b_high.abs()))
     same = same & (torch.maximum(a_low.abs(), a_high.abs()) < closest)
     low, high = torch.where(same, a_low, low), torch.where(same, a_high, high)
     return flushed(Interval.of(low.to(dtype), high.to(dtype), shape))
