@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.forms import Affine, pooling, summation
-from ranum_falsify.domain.rounding import gamma, outward, tiny
+from ranum_falsify.domain.rounding import gamma, outward, tiny, unit
 from ranum_falsify.domain.rules.building import infinity_aware
 from ranum_falsify.domain.rules.products import weighted
 from ranum_falsify.domain.rules.sums import mean_of
@@ -261,6 +261,11 @@ def _norm_bounds(
     least, greatest = (least * (1 - error) - lost).clamp(min=0), greatest * (1 + error) + lost
     overflows = (greatest >= torch.finfo(work).max) | (total((far >= _LARGEST_BASE).double()) > 0)
     least, greatest = (ends.pow(1 / p) for ends in (least, greatest))
+    if x.dtype is not work:
+        # PyTorch rounds the norm along each axis to half precision.
+        error += 2 * nested * unit(x.dtype)
+        lost = nested * tiny(x.dtype) * float(torch.finfo(x.dtype).eps)
+        least, greatest = (least - lost).clamp(min=0), greatest + lost
     greatest = torch.where(overflows, math.inf, greatest * (1 + error))
     return outward(least * max(1 - error, 0.0), greatest, x.dtype, shape)
 
