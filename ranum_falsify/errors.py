@@ -15,6 +15,7 @@ __all__ = [
     "UnsupportedOperatorError",
     "UnsupportedTypeError",
     "UpstreamMissingError",
+    "ZooError",
 ]
 
 
@@ -64,3 +65,7 @@ class DeviceError(RanumFalsifyError):
 
 class BackendError(RanumFalsifyError):
     """An attack back end that does not exist, is not installed, or refuses its settings."""
+
+
+class ZooError(RanumFalsifyError):
+    """A defect that the zoo does not have."""

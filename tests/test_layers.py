@@ -19,6 +19,8 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"properties"}),
     frozenset({"prove"}),
     frozenset({"falsify"}),
+    frozenset({"confirm"}),
+    frozenset({"zoo"}),
     frozenset({"cli"}),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -1,0 +1,41 @@
+"""All models of the zoo."""
+
+from __future__ import annotations
+
+import difflib
+
+from ranum_falsify.errors import ZooError
+from ranum_falsify.zoo.architectures import softmax_regression
+from ranum_falsify.zoo.model import Defect, ZooModel
+
+__all__ = ["MODELS", "defect_of", "model_of"]
+
+_FAMILIES = (softmax_regression,)
+
+MODELS: tuple[ZooModel, ...] = tuple(
+    sorted((model for family in _FAMILIES for model in family.MODELS), key=lambda model: (model.number, model.id))
+)
+"""Every model, by the number of its program."""
+
+
+def model_of(name: str) -> ZooModel:
+    """Return the model of an id, or of a defect's id.
+
+    Raises:
+        ZooError: There is none.
+    """
+    for model in MODELS:
+        if name == model.id or any(name == defect.id for defect in model.defects):
+            return model
+    known = [i for model in MODELS for i in {model.id, *(d.id for d in model.defects)}]
+    near = ", ".join(difflib.get_close_matches(name, known)) or "1 to 63, some with a letter"
+    raise ZooError(f"zoo: there is no defect {name!r} ({near}); `ranum-falsify zoo list` shows all")
+
+
+def defect_of(name: str) -> Defect:
+    """Return the defect of an id.
+
+    Raises:
+        ZooError: There is none.
+    """
+    return next(defect for defect in model_of(name).defects if name in (defect.id, model_of(name).id))
