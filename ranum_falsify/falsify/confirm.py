@@ -23,11 +23,17 @@ class Confirmer:
     """Replays candidates on the networks of a problem; one child process per network, started at once.
 
     A context manager; leaving it ends the child processes.
+
+    Args:
+        graphs: The networks.
+        threads: ONNX Runtime's intra-operator threads.
+        flush: Whether it replaces denormal numbers by 0, as many devices do.
     """
 
-    def __init__(self, graphs: Sequence[Graph], *, threads: int = 1) -> None:
-        self._replayers = {id(graph): Replayer(graph.model, threads=threads) for graph in graphs}
+    def __init__(self, graphs: Sequence[Graph], *, threads: int = 1, flush: bool = False) -> None:
+        self._replayers = {id(graph): Replayer(graph.model, threads=threads, flush=flush) for graph in graphs}
         self._threads = threads
+        self._flush = flush
         self._operands: dict[int, Replayer] = {}
         self._writers = {id(graph): _writers(graph) for graph in graphs}
         self._inlined: dict[int, Graph] = {}
@@ -61,7 +67,7 @@ class Confirmer:
         if graph is None or all(finding.op_type != "If" for finding in found):
             return found
         if id(graph) not in self._replayers:
-            self._replayers[id(graph)] = Replayer(graph.as_onnx(), threads=self._threads)
+            self._replayers[id(graph)] = Replayer(graph.as_onnx(), threads=self._threads, flush=self._flush)
         outer = {op.name for op in call.graph.nodes}
         inner = {op.name: op for op in graph.nodes if op.name not in outer}
         inside = [
@@ -86,7 +92,8 @@ class Confirmer:
         computed = list({id(v): v for v in values if isinstance(v, Operation)}.values())
         feeds = {name: feeds[name] for name in graph.input_names}
         if id(op) not in self._operands:
-            self._operands[id(op)] = Replayer(graph.up_to(computed).model, threads=self._threads)
+            model = graph.up_to(computed).model
+            self._operands[id(op)] = Replayer(model, threads=self._threads, flush=self._flush)
         results = dict(zip(map(id, computed), self._operands[id(op)].outputs(feeds).values(), strict=True))
         return [results[id(v)] if isinstance(v, Operation) else v for v in values]
 

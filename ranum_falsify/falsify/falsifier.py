@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
-import torch
 
 from ranum_falsify.config import SearchConfig
-from ranum_falsify.errors import DeviceError
 from ranum_falsify.falsify.backends import BackendSearch
 from ranum_falsify.falsify.clauses import ClauseSearch
 from ranum_falsify.falsify.confirm import Confirmer
 from ranum_falsify.falsify.converter import TorchModel, convert
+from ranum_falsify.falsify.device import device_of, settings
 from ranum_falsify.falsify.memory import bytes_per_sample
 from ranum_falsify.falsify.operator_search import OperatorSearch
 from ranum_falsify.falsify.result import OperatorResult, Result
@@ -25,9 +23,6 @@ from ranum_falsify.prove.proof import Proof
 from ranum_falsify.prove.prover import Prover
 
 __all__ = ["Progress", "falsify"]
-
-_SMALL_BATCH = 4 << 20
-"""Batches below this size in bytes run on one thread: handing work to others costs more than it saves."""
 
 _REPLAY_THREADS = 1
 """The search uses the other cores while a child process replays."""
@@ -50,13 +45,13 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
         DeviceError: The device does not exist.
         ReplayError: ONNX Runtime cannot run a model.
     """
-    device = _device(config.device)
+    device = device_of(config.device)
     began = time.monotonic()
     budget = Budget(None if config.timeout is None else began + config.timeout, began)
     graphs = {id(call.graph): call.graph for call in problem.calls}
     size = bytes_per_sample(graphs.values()) * config.batch
     confirmer = Confirmer(list(graphs.values()), threads=_REPLAY_THREADS)
-    with _settings(config, device, size):
+    with settings(config.seed, config.processors, device, size):
         modules = {key: convert(graph).to(device) for key, graph in graphs.items()}
         models = [_without_branches(problem, call, modules[id(call.graph)]).to(device) for call in problem.calls]
         for call, model in zip(problem.calls, models, strict=True):
@@ -188,32 +183,3 @@ def _result(
         interrupted=interrupted,
         runtimes=context.proof.runtimes,
     )
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise DeviceError(f"--device {name}: no such device; use cpu, cuda or cuda:0") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise DeviceError(f"--device {name}: no CUDA device is available to torch; use --device cpu")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise DeviceError(f"--device {name}: there are {torch.cuda.device_count()} CUDA devices; use cuda:0")
-    if device.type not in ("cpu", "cuda"):
-        raise DeviceError(f"--device {name}: only cpu and cuda are supported")
-    return device
-
-
-@contextmanager
-def _settings(config: SearchConfig, device: torch.device, batch_bytes: int) -> Iterator[None]:
-    """Seed torch's own generator, which random operators use, and set the threads; put both back afterwards."""
-    threads = torch.get_num_threads()
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(config.seed)
-        wanted = threads if config.processors is None else config.processors
-        torch.set_num_threads(1 if batch_bytes < _SMALL_BATCH else wanted)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(threads)

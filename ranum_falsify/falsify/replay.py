@@ -108,12 +108,16 @@ class Replayer:
             the path's file says.
         timeout: seconds that loading, and each request, may take.
         threads: ONNX Runtime's intra-operator threads.
+        flush: whether it replaces denormal numbers by 0, as many devices do.
     """
 
-    def __init__(self, model: onnx.ModelProto | Path, *, timeout: float = 60.0, threads: int = 1) -> None:
+    def __init__(
+        self, model: onnx.ModelProto | Path, *, timeout: float = 60.0, threads: int = 1, flush: bool = False
+    ) -> None:
         self._model = model
         self._timeout = timeout
         self._threads = threads
+        self._flush = flush
         self._label = f"model {str(model)!r}" if isinstance(model, Path) else "the model"
         self._folder: Path | None = None
         self._child: subprocess.Popen[bytes] | None = None
@@ -144,9 +148,9 @@ class Replayer:
             stderr=subprocess.DEVNULL,
         )
         self._loading = True
-        argument = {"path": str(path), "folder": str(path.parent), "threads": self._threads}
+        setting = {"folder": str(path.parent), "threads": self._threads, "flush": self._flush}
         try:
-            self._send("load", argument)
+            self._send("load", {"path": str(path), **setting})
         except OSError:
             # The first request will find the child dead, and say so.
             return

@@ -3,7 +3,7 @@
 Run as a script, this module serves requests until its standard input ends. A message, in
 either direction, is eight bytes of length (big endian) and a pickle of that length. The
 request is ``(command, argument)``; the answer is ``("ok", result)`` or ``("error", text)``.
-Commands: ``load`` ({"path", "folder", "threads"}), ``run`` and ``outputs`` (the inputs by name).
+Commands: ``load`` ({"path"} and what `Setting` holds), ``run`` and ``outputs`` (the inputs by name).
 
 It starts in a fraction of a second, because it imports neither torch nor this package.
 """
@@ -17,6 +17,7 @@ import signal
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -24,7 +25,7 @@ import onnx
 import onnxruntime as ort
 from onnx import numpy_helper
 
-__all__ = ["Model", "serve"]
+__all__ = ["Model", "Setting", "serve"]
 
 Value = Any  # an array, or a list of arrays for an ONNX sequence
 Status = tuple[bool, bool]  # (holds NaN, holds infinity)
@@ -149,18 +150,32 @@ def _stored(node: onnx.NodeProto) -> list[onnx.TensorProto]:
     return [attribute.t for attribute in node.attribute if attribute.name == "value"]
 
 
+@dataclass(frozen=True)
+class Setting:
+    """How to run a model.
+
+    Attributes:
+        folder: folder of its external data.
+        threads: number of intra-operator threads.
+        flush: whether denormal numbers are replaced by 0, as many devices do.
+    """
+
+    folder: str
+    threads: int
+    flush: bool = False
+
+
 class Session:
     """An ONNX Runtime session on the CPU, optimisations off; ``expose`` adds outputs.
 
     Args:
         model: the model to run; not changed.
         expose: names of further tensors that `run` returns.
-        threads: number of intra-operator threads.
-        folder: folder of the external data files.
+        setting: how to run it.
     """
 
-    def __init__(self, model: onnx.ModelProto, expose: Iterable[str], threads: int, folder: str) -> None:
-        self._threads, self._folder = threads, folder
+    def __init__(self, model: onnx.ModelProto, expose: Iterable[str], setting: Setting) -> None:
+        self._setting = setting
         given = {value.name for value in model.graph.output}
         names = list(dict.fromkeys(name for name in expose if name and name not in given))
         changed = onnx.ModelProto()
@@ -184,9 +199,11 @@ class Session:
     def _create(self, model: onnx.ModelProto) -> ort.InferenceSession:
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.intra_op_num_threads = self._threads
+        options.intra_op_num_threads = self._setting.threads
         options.log_severity_level = 4
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", self._folder)
+        folder = self._setting.folder
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+        options.add_session_config_entry("session.set_denormal_as_zero", str(int(self._setting.flush)))
         return ort.InferenceSession(model.SerializeToString(), sess_options=options, providers=["CPUExecutionProvider"])
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Value]:
@@ -206,16 +223,15 @@ class Model:
 
     Args:
         path: the ONNX file.
-        folder: folder of its external data.
-        threads: number of intra-operator threads.
+        setting: how to run it.
     """
 
-    def __init__(self, path: str, folder: str, threads: int) -> None:
+    def __init__(self, path: str, setting: Setting) -> None:
         self._proto = onnx.load(path, load_external_data=False)
-        self._folder, self._threads = folder, threads
+        self._setting, folder = setting, setting.folder
         # Before anything else looks at the graph: ONNX Runtime's complaint about a bad one is the better.
         names = [n for node in self._proto.graph.node if not _stored(node) for n in node.output]
-        self._exposed = Session(self._proto, names, threads, folder)
+        self._exposed = Session(self._proto, names, setting)
         self._plain: Session | None = None
         self._cut: dict[frozenset[int], Session | None] = {}
         self._nodes = list(self._proto.graph.node)
@@ -233,12 +249,12 @@ class Model:
         }
 
     def _constant(self, name: str) -> np.ndarray:
-        return numpy_helper.to_array(self._tensors[name], self._folder)
+        return numpy_helper.to_array(self._tensors[name], self._setting.folder)
 
     def outputs(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The graph outputs, computed without exposing anything else."""
         if self._plain is None:
-            self._plain = Session(self._proto, [], self._threads, self._folder)
+            self._plain = Session(self._proto, [], self._setting)
         return self._graph_outputs(self._plain.run(feeds))
 
     def _graph_outputs(self, values: Mapping[str, Value]) -> dict[str, np.ndarray]:
@@ -306,7 +322,7 @@ class Model:
             model.graph.node.extend(kept)
             names = [name for node in kept for name in node.output]
             # ONNX Runtime does not take a graph without nodes.
-            self._cut[key] = Session(model, names, self._threads, self._folder) if kept else None
+            self._cut[key] = Session(model, names, self._setting) if kept else None
         session = self._cut[key]
         return session.run(feeds) if session else {}
 
@@ -489,7 +505,7 @@ def _reference(node: onnx.NodeProto, operands: Mapping[str, np.ndarray]) -> list
 
 def _answer(model: Model | None, command: str, argument: Any) -> tuple[Model | None, Any]:
     if command == "load":
-        return Model(**argument), None
+        return Model(argument.pop("path"), Setting(**argument)), None
     if model is None:
         raise RuntimeError("no model is loaded")
     return model, model.run(argument) if command == "run" else model.outputs(argument)
