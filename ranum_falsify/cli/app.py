@@ -67,6 +67,10 @@ def _command(arguments: list[str]) -> Callable[[], int]:
         from ranum_falsify.cli.replay import run as run_replay
 
         return lambda: run_replay(command.options)
+    if command.name == "zoo":
+        from ranum_falsify.cli.zoo import run as run_zoo
+
+        return lambda: run_zoo(command.options)
     from ranum_falsify.cli.falsify import run as run_falsify
 
     return lambda: run_falsify(command.options)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ranum_falsify.cli import json_report, text
 from ranum_falsify.cli.counterexample import Base, Saved, base_of, save
 from ranum_falsify.cli.explanation import explanation
-from ranum_falsify.cli.files import check_writable, write_whole
+from ranum_falsify.cli.files import check_writable, is_stream, write_json
 from ranum_falsify.cli.listing import listing
 from ranum_falsify.cli.loading import Loaded, check_files, load
 from ranum_falsify.cli.options import FalsifyOptions
@@ -73,16 +71,11 @@ def _check_outputs(options: FalsifyOptions) -> Base | None:
     elif report is not None:
         # `<name>.json` is the report, so its counterexample is described in `<name>.cex.json`.
         base = Base(report.parent, f"{report.name.removesuffix('.json')}.cex")
-    if report is not None and not _is_stream(report):
+    if report is not None and not is_stream(report):
         check_writable("--json", report)
         if base is not None and report.resolve() in (base.array.resolve(), base.description.resolve()):
             raise UsageError(f"--json {report}: --save-violation writes this file too; choose another name")
     return base
-
-
-def _is_stream(path: Path) -> bool:
-    """Tell whether a path is a pipe or a terminal, such as /dev/stdout, which renaming would replace."""
-    return path.is_fifo() or path.is_char_device()
 
 
 def _search(loaded: Loaded, options: FalsifyOptions) -> Result:
@@ -100,20 +93,10 @@ def _search(loaded: Loaded, options: FalsifyOptions) -> Result:
 def _report(result: Result, saved: Saved, kept: KeepList | None, loaded: Loaded, options: FalsifyOptions) -> None:
     if options.json is not None:
         folder = Path.cwd() if options.json == "-" else Path(options.json).parent
-        _write_json(json_report.report(result, saved, folder) | {"float32": as_json(kept)}, options.json)
+        write_json(options.json, json_report.report(result, saved, folder) | {"float32": as_json(kept)})
     if options.json != "-":
         count = len({call.network for call in loaded.problem.calls})
         for line in text.report(result, saved, verbosity=options.verbosity, network_count=count):
             print(line)
         if kept is not None:
             print("\n".join(as_text(kept)))
-
-
-def _write_json(report: dict[str, Any], target: str) -> None:
-    content = json.dumps(report, indent=2, allow_nan=False) + "\n"
-    if target == "-":
-        sys.stdout.write(content)
-    elif _is_stream(Path(target)):
-        Path(target).write_text(content, encoding="utf-8")
-    else:
-        write_whole(Path(target), lambda stream: stream.write(content.encode()))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from ranum_falsify.cli.usage import UsageError
 
-__all__ = ["check_writable", "safe_name", "unique_names", "write_whole"]
+__all__ = ["check_writable", "is_stream", "safe_name", "unique_names", "write_json", "write_whole"]
 
 _LONGEST_NAME = 80
 
@@ -59,6 +61,26 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise UsageError(f"{path}: cannot be written ({reason}); choose another path") from error
+
+
+def is_stream(path: Path) -> bool:
+    """Tell whether a path is a pipe or a terminal, such as /dev/stdout, which renaming would replace."""
+    return path.is_fifo() or path.is_char_device()
+
+
+def write_json(target: str, report: dict[str, Any]) -> None:
+    """Write a report; `-` is standard output.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    content = json.dumps(report, indent=2, allow_nan=False) + "\n"
+    if target == "-":
+        sys.stdout.write(content)
+    elif is_stream(Path(target)):
+        Path(target).write_text(content, encoding="utf-8")
+    else:
+        write_whole(Path(target), lambda stream: stream.write(content.encode()))
 
 
 def safe_name(name: str) -> str:

@@ -4,3 +4,5 @@ Sources of the facts: the benchmark of GRIST (M. Yan et al., Exposing Numerical 
 Back-Propagation, ESEC/FSE 2021), with the numbers of RANUM (L. Li et al., Reliability Assurance for Deep Neural Network
 Architectures Against Numerical Defects, ICSE 2023).
 """
+
+__all__: list[str] = []

@@ -4,3 +4,5 @@ A function adds one architecture to a :class:`~ranum_falsify.zoo.builder.ModelBu
 the program has it, or `safe` with a repair that leaves no operator able to fail.  Nodes that the catalogue names have
 the same names in both.
 """
+
+__all__: list[str] = []

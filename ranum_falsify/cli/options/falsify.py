@@ -1,4 +1,4 @@
-"""Arguments of the commands, as text; nothing here looks at a file or imports more than the settings."""
+"""Arguments of the main command."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any, get_args
 
 from ranum_falsify import __version__
 from ranum_falsify.cli import words
+from ranum_falsify.cli.options.shared import PROGRAM, add_model_options, make_parser
 from ranum_falsify.cli.usage import Parser, UsageError
-from ranum_falsify.config import RUNTIMES, HalfPrecision, ProveConfig, Reach, SearchConfig
+from ranum_falsify.config import RUNTIMES, HalfPrecision, ProveConfig, SearchConfig
 
-__all__ = ["PROGRAM", "Command", "FalsifyOptions", "OperatorsOptions", "ReplayOptions", "parse"]
+__all__ = ["FalsifyOptions", "parse_falsify"]
 
-PROGRAM = "ranum-falsify"
 _DEFAULT = SearchConfig()
 
 
@@ -53,116 +53,24 @@ class FalsifyOptions:
     verbosity: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplayOptions:
-    """What `replay` is asked for.
-
-    Attributes:
-        counterexample: The .npy file, or the .json file that describes several; None where `inputs` are given.
-        networks: Model files by name; those that the description names where empty.
-        inputs: .npy files by ONNX input name.
-        reach: Count only violations of this reach, None for all.
-        processors: Threads of ONNX Runtime.
-        verbosity: -1 quiet, 0, 1 verbose.
-    """
-
-    counterexample: Path | None = None
-    networks: Mapping[str, Path] = field(default_factory=dict)
-    inputs: Mapping[str, Path] = field(default_factory=dict)
-    reach: Reach | None = None
-    processors: int | None = None
-    verbosity: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class OperatorsOptions:
-    """How `operators` prints its table: `text`, `json` or `markdown`."""
-
-    style: str = "text"
-
-
-@dataclass(frozen=True)
-class Command:
-    """One of the commands, with its options."""
-
-    name: str
-    options: Any
-
-
-def parse(arguments: Sequence[str]) -> Command:
-    """Return the command that the arguments spell.
-
-    Raises:
-        UsageError: They spell none.
-        SystemExit: They asked for help or the version, which has been printed.
-    """
-    word = arguments[0] if arguments else ""
-    if word == "operators":
-        return Command(word, _parse_operators(arguments[1:]))
-    if word == "replay":
-        return Command(word, _parse_replay(arguments[1:]))
-    return Command("falsify", _parse_falsify(arguments))
-
-
 _EPILOG = """\
 other commands:
   ranum-falsify replay cex.npy -N N model.onnx   run a counterexample on ONNX Runtime again
   ranum-falsify operators                        list the supported operators
+  ranum-falsify zoo list|show|build|detect       real defects, rebuilt as models
 
 exit status: 0 holds, 1 violated, 2 usage or input error, 3 unknown
 """
 
 
-def _parser(name: str, description: str, epilog: str | None = None) -> Parser:
-    parser = Parser(
-        prog=f"{PROGRAM} {name}".strip(),
-        description=description,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    return parser
-
-
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-N",
-        "--network",
-        nargs=2,
-        action="append",
-        dest="networks",
-        metavar=("NAME", "PATH"),
-        help="the ONNX model of a network in the property; once for each",
-    )
-    parser.add_argument(
-        "--reach",
-        choices=get_args(Reach),
-        help="only violations that turn an output non-finite, or only those that a later operator swallows",
-    )
-    parser.add_argument(
-        "-p",
-        "--processors",
-        "--n_proc",
-        type=words.whole(1),
-        metavar="N",
-        help="threads of torch and ONNX Runtime (default: all cores)",
-    )
-    level = parser.add_mutually_exclusive_group()
-    level.add_argument("-v", "--verbose", action="store_const", const=1, default=0, dest="verbosity", help="say more")
-    level.add_argument(
-        "-q", "--quiet", action="store_const", const=-1, dest="verbosity", help="only the verdict and what is violated"
-    )
-
-
 def _falsify_parser() -> Parser:
-    parser = _parser(
+    parser = make_parser(
         "",
         "Find inputs on which an operator of an ONNX network produces NaN or infinity, or prove that there are none.",
         epilog=_EPILOG,
     )
     parser.add_argument("property_path", nargs="?", type=Path, metavar="PROPERTY", help="property file (.py, .vnnlib)")
-    _add_common(parser)
+    add_model_options(parser)
     parser.add_argument("--vnnlib", action="store_true", help="the property is VNN-LIB, whatever its name")
     parser.add_argument("--prop.NAME", dest="_", metavar="VALUE", help="value of a parameter of the property")
     parser.add_argument(
@@ -262,7 +170,12 @@ def _add_proof(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _parse_falsify(arguments: Sequence[str]) -> FalsifyOptions:
+def parse_falsify(arguments: Sequence[str]) -> FalsifyOptions:
+    """Return what the main command is asked for.
+
+    Raises:
+        UsageError: The arguments contradict each other, or are none that it has.
+    """
     rest, parameters = words.split_parameters(arguments)
     given = _falsify_parser().parse_args(rest)
     if given.property_path is None:
@@ -337,43 +250,3 @@ def _own_settings(values: Mapping[str, object]) -> dict[str, int]:
         except argparse.ArgumentTypeError as error:
             raise UsageError(f"--set pgd {name}: {error}") from error
     return settings
-
-
-def _parse_replay(arguments: Sequence[str]) -> ReplayOptions:
-    parser = _parser(
-        "replay",
-        "Run a counterexample on ONNX Runtime again and name the operators that fail.",
-        epilog="exit status: 0 nothing fails, 1 violated, 2 usage or input error",
-    )
-    parser.add_argument("counterexample", nargs="?", type=Path, help="cex.npy, or its cex.json")
-    _add_common(parser)
-    parser.add_argument(
-        "--input",
-        action="append",
-        type=words.pair,
-        dest="inputs",
-        metavar="NAME=FILE",
-        help="an input of the model, as .npy",
-    )
-    given = parser.parse_args(arguments)
-    inputs = {name: Path(path) for name, path in words.by_name("--input", given.inputs).items()}
-    if (given.counterexample is None) == (not inputs):
-        raise UsageError("replay: give either a counterexample (cex.npy, cex.json) or inputs as --input NAME=FILE")
-    return ReplayOptions(
-        counterexample=given.counterexample,
-        networks=words.networks(given.networks),
-        inputs=inputs,
-        reach=given.reach,
-        processors=given.processors,
-        verbosity=given.verbosity,
-    )
-
-
-def _parse_operators(arguments: Sequence[str]) -> OperatorsOptions:
-    parser = _parser("operators", "List the supported operators with what makes their operands valid.")
-    style = parser.add_mutually_exclusive_group()
-    for name in ("json", "markdown"):
-        style.add_argument(
-            f"--{name}", action="store_const", const=name, default="text", dest="style", help=f"as {name}"
-        )
-    return OperatorsOptions(style=parser.parse_args(arguments).style)

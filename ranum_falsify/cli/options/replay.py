@@ -1,0 +1,70 @@
+"""Arguments of `replay`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ranum_falsify.cli import words
+from ranum_falsify.cli.options.shared import add_model_options, make_parser
+from ranum_falsify.cli.usage import UsageError
+from ranum_falsify.config import Reach
+
+__all__ = ["ReplayOptions", "parse_replay"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions:
+    """What `replay` is asked for.
+
+    Attributes:
+        counterexample: The .npy file, or the .json file that describes several; None where `inputs` are given.
+        networks: Model files by name; those that the description names where empty.
+        inputs: .npy files by ONNX input name.
+        reach: Count only violations of this reach, None for all.
+        processors: Threads of ONNX Runtime.
+        verbosity: -1 quiet, 0, 1 verbose.
+    """
+
+    counterexample: Path | None = None
+    networks: Mapping[str, Path] = field(default_factory=dict)
+    inputs: Mapping[str, Path] = field(default_factory=dict)
+    reach: Reach | None = None
+    processors: int | None = None
+    verbosity: int = 0
+
+
+def parse_replay(arguments: Sequence[str]) -> ReplayOptions:
+    """Return what `replay` is asked for.
+
+    Raises:
+        UsageError: The arguments contradict each other, or are none that it has.
+    """
+    parser = make_parser(
+        "replay",
+        "Run a counterexample on ONNX Runtime again and name the operators that fail.",
+        epilog="exit status: 0 nothing fails, 1 violated, 2 usage or input error",
+    )
+    parser.add_argument("counterexample", nargs="?", type=Path, help="cex.npy, or its cex.json")
+    add_model_options(parser)
+    parser.add_argument(
+        "--input",
+        action="append",
+        type=words.pair,
+        dest="inputs",
+        metavar="NAME=FILE",
+        help="an input of the model, as .npy",
+    )
+    given = parser.parse_args(arguments)
+    inputs = {name: Path(path) for name, path in words.by_name("--input", given.inputs).items()}
+    if (given.counterexample is None) == (not inputs):
+        raise UsageError("replay: give either a counterexample (cex.npy, cex.json) or inputs as --input NAME=FILE")
+    return ReplayOptions(
+        counterexample=given.counterexample,
+        networks=words.networks(given.networks),
+        inputs=inputs,
+        reach=given.reach,
+        processors=given.processors,
+        verbosity=given.verbosity,
+    )

@@ -1,0 +1,68 @@
+"""What the arguments of several commands have in common."""
+
+from __future__ import annotations
+
+import argparse
+from typing import get_args
+
+from ranum_falsify.cli import words
+from ranum_falsify.cli.usage import Parser
+from ranum_falsify.config import Reach
+
+__all__ = ["PROGRAM", "add_model_options", "add_processors", "add_verbosity", "make_parser"]
+
+PROGRAM = "ranum-falsify"
+
+
+def make_parser(name: str, description: str, epilog: str | None = None) -> Parser:
+    """Return the parser of a command, with `--debug`; the main command has no name."""
+    parser = Parser(
+        prog=f"{PROGRAM} {name}".strip(),
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Add the models, and how they are run."""
+    parser.add_argument(
+        "-N",
+        "--network",
+        nargs=2,
+        action="append",
+        dest="networks",
+        metavar=("NAME", "PATH"),
+        help="the ONNX model of a network in the property; once for each",
+    )
+    parser.add_argument(
+        "--reach",
+        choices=get_args(Reach),
+        help="only violations that turn an output non-finite, or only those that a later operator swallows",
+    )
+    add_processors(parser)
+    add_verbosity(parser, quiet="only the verdict and what is violated")
+
+
+def add_processors(parser: argparse.ArgumentParser, default: int | None = None) -> None:
+    """Add the number of threads; None is as many as the libraries choose."""
+    said = "all cores" if default is None else default
+    parser.add_argument(
+        "-p",
+        "--processors",
+        "--n_proc",
+        type=words.whole(1),
+        default=default,
+        metavar="N",
+        help=f"threads of torch and ONNX Runtime (default: {said})",
+    )
+
+
+def add_verbosity(parser: argparse.ArgumentParser, *, quiet: str) -> None:
+    """Add `-v` and `-q`; `quiet` says what the latter leaves."""
+    level = parser.add_mutually_exclusive_group()
+    level.add_argument("-v", "--verbose", action="store_const", const=1, default=0, dest="verbosity", help="say more")
+    level.add_argument("-q", "--quiet", action="store_const", const=-1, dest="verbosity", help=quiet)
