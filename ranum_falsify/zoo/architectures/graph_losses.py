@@ -1,0 +1,102 @@
+"""Losses over raw scores and features, without weights: of graph networks and of rankings."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ranum_falsify.zoo.blocks import mean, total
+from ranum_falsify.zoo.builder import ModelBuilder, Tensor
+from ranum_falsify.zoo.model import Defect, ZooModel
+
+__all__ = ["MODELS", "rank_loss", "scatter_normalisation", "variational_graph_loss"]
+
+_LEAST = 1e-6
+"""What repaired models raise arguments of logarithms and square roots to."""
+
+_EPSILON = 1e-16
+"""What PyTorch Geometric adds to the denominator of its softmax; float32 keeps it beside a sum that may be 0."""
+
+
+def variational_graph_loss(g: ModelBuilder, *, safe: bool) -> None:
+    """The divergence of a Gaussian from the standard one; `log` reads the encoder's output, which may be negative."""
+    x = g.input("x", (3, 2), -1.0, 2.0)
+    mu = logvar = x
+    bounded = g.Clip(logvar, _LEAST) if safe else logvar
+    inner = 1.0 + logvar - g.Pow(mu, 2.0) - g.Log(bounded, name="log")
+    g.output(-0.5 * mean(g, total(g, inner, [1])))
+
+
+def rank_loss(g: ModelBuilder, *, safe: bool) -> None:
+    """A ranking loss in which `sqrt` reads the softmax over one relevant document and two others per query."""
+    scores = _lists(g, g.input("y_pred", (6, 1), -50.0, 50.0))
+    labels = _lists(g, g.input("y_true", (6, 1), 0.0, 1.0))
+    q = g.Softmax(scores, axis=-1)
+    root = g.Sqrt(g.Clip(q, _LEAST, 1.0) if safe else q, name="sqrt")
+    g.output(-mean(g, total(g, labels * root, [-1])))
+
+
+def _lists(g: ModelBuilder, column: Tensor, documents: int = 3) -> Tensor:
+    """Return the rows `[queries, documents]` of a column that lists the documents of one query after the other."""
+    starts = range(documents)
+    parts = [g.Slice(column, [k], [np.iinfo(np.int64).max], [0], [documents]) for k in starts]
+    return g.Concat(*parts, axis=-1)
+
+
+def scatter_normalisation(g: ModelBuilder, *, safe: bool) -> None:
+    """Logarithms of edge attributes divided by their sum at each node of the graph; `log` reads the raw attributes."""
+    attributes = g.input("edge_attr", (6,), 0.0, 2.0)
+    index = g.input("index", (6,), 0, 1, dtype="int64")
+    o = g.Log(attributes + 1.0 if safe else attributes, name="log")
+    sums = g.ScatterElements(g.ConstantOfShape([2]), index, o, axis=0, reduction="add")
+    of_edge = g.Gather(sums, index, axis=0)
+    g.output(g.Div(o, of_edge + _EPSILON if safe else of_edge, name="div"))
+
+
+MODELS = (
+    ZooModel(
+        id="4",
+        program="Pytorch_Geometric_Fork",
+        framework="torch",
+        build=variational_graph_loss,
+        defects=(
+            Defect(
+                id="4",
+                node="log",
+                operator="Log",
+                mechanism="the logarithm reads the encoder's unbounded output, which may be 0 or negative",
+            ),
+        ),
+        repair="the variance is raised to 1e-6 before the logarithm",
+    ),
+    ZooModel(
+        id="5",
+        program="MatchZoo",
+        framework="torch",
+        build=rank_loss,
+        defects=(
+            Defect(
+                id="5",
+                node="sqrt",
+                operator="Sqrt",
+                mechanism="a softmax entry that underflows to 0 gives the square root an infinite derivative",
+                gradient=True,
+            ),
+        ),
+        repair="the softmax is clipped before the square root",
+    ),
+    ZooModel(
+        id="13",
+        program="Pytorch_Geometric",
+        framework="torch",
+        build=scatter_normalisation,
+        defects=(
+            Defect(
+                id="13",
+                node="log",
+                operator="Log",
+                mechanism="the logarithm reads raw edge attributes, which may be 0",
+            ),
+        ),
+        repair="1 is added before the logarithm, and 1e-16 to the denominator",
+    ),
+)
