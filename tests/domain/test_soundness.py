@@ -18,7 +18,9 @@ from ranum_falsify.network import registry, supported
 from ranum_falsify.validity import AtLeast, Constraint
 from tests.domain import boxes
 from tests.domain.boxes import Recipe
-from tests.domain.soundness import check_case, retyped, sweep_case
+from tests.domain.search import Search
+from tests.domain.soundness import Subject, check_case, retyped, sweep_case
+from tests.network.building import parse
 from tests.operators.harness import OperatorCase, Spread
 from tests.operators.test_operators import CASES
 
@@ -140,6 +142,19 @@ def test_rule_that_raises_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     _with(monkeypatch, "Relu", interval=rule)
     assert any("ZeroDivisionError" in fault for fault in _faults("Relu"))
+
+
+@pytest.mark.parametrize(("point", "faults"), [([0.1, 0.2, -0.29999998], 0), ([1.0, 1.0, 1.0], 1)])
+def test_optimised_runs_count_where_rounding_breaks_nothing(point: list[float], faults: int) -> None:
+    """Fused kernels may round a sum to the 0 whose reciprocal is infinite, although every other run stays clear."""
+    text = "g (float[3] x) => (float y) { t = ReduceSum<keepdims = 0>(x) y = Reciprocal(t) }"
+    subject = Subject(parse(text))
+    bounds = {"x": np.full(3, -1, np.float32)}, {"x": np.full(3, 1, np.float32)}
+    subject.runtimes["onnxruntime-optimised"] = lambda feeds: {"y": np.array(np.inf, np.float32)}
+    search = Search(subject, subject.analyse(*bounds), *bounds, np.random.default_rng(0))
+    search.run({"x": np.array(point, np.float32)})
+    assert search.tally.runs["onnxruntime"] == 1
+    assert len(search.tally.faults) == faults, search.tally.faults
 
 
 def test_every_row_is_run() -> None:
