@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["RUNTIMES", "HalfPrecision", "ProveConfig", "Reach", "Runtime", "SearchConfig"]
+__all__ = ["RUNTIMES", "ConfirmConfig", "HalfPrecision", "ProveConfig", "Reach", "Runtime", "SearchConfig"]
 
 Runtime = str
 RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torch", "exact")
@@ -68,3 +68,28 @@ class SearchConfig:
     def batch(self) -> int:
         """Starts of one round: all of them, or a fixed number where there are as many rounds as time allows."""
         return self.n_starts if self.n_starts >= 0 else _ENDLESS_BATCH
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfirmConfig:
+    """How to make unit tests.
+
+    Attributes:
+        runs: Tests per operator, each from a seed of its own.
+        seed: Seed of the first run; the others count up.
+        timeout: Seconds for the search of one run.
+        nodes: Operators to make tests for, by name; all that are not proved where None.
+        descend: Whether gradients lead the search; else it only draws points at random, for comparison.
+        span: Whether a span around each test is proved.
+        device: torch device.
+        processors: Threads for torch and ONNX Runtime, None for all cores.
+    """
+
+    runs: int = 10
+    seed: int = 0
+    timeout: float = 10.0
+    nodes: tuple[str, ...] | None = None
+    descend: bool = True
+    span: bool = True
+    device: str = "cpu"
+    processors: int | None = None

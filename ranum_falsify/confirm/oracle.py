@@ -1,0 +1,139 @@
+"""Whether concrete inputs make an operator invalid: ONNX Runtime says so, or autograd at what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, Self
+
+import numpy as np
+from dnnv.nn import Operation
+
+from ranum_falsify.falsify.confirm import Confirmer, feeds_of, meets_conditions
+from ranum_falsify.falsify.gradients import has_finite_derivative
+from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.properties.problem import NetworkCall, Problem
+from ranum_falsify.properties.targets import Target
+
+__all__ = ["Oracle", "Trigger"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trigger:
+    """Inputs that make an operator invalid; see :class:`~ranum_falsify.confirm.unit_test.UnitTest`.
+
+    Attributes:
+        env: One array per variable of the property, draws among them.
+        feeds: The same by input of the network.
+    """
+
+    env: Mapping[str, np.ndarray]
+    feeds: Mapping[str, np.ndarray]
+    kind: Literal["nan", "inf", "gradient"]
+    tensor: str
+    index: tuple[int, ...]
+    alone: bool
+    flushed: bool
+
+
+class Oracle:
+    """Replays candidates; a context manager that starts the child processes, and ends them."""
+
+    def __init__(self, problem: Problem, *, threads: int = 1) -> None:
+        self._problem = problem
+        graphs = list({id(call.graph): call.graph for call in problem.calls}.values())
+        self.confirmer = Confirmer(graphs, threads=threads)
+        self._flushing = Confirmer(graphs, threads=threads, flush=True)
+        self._before: dict[int, set[str]] = {}
+
+    def __enter__(self) -> Self:
+        self.confirmer.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for confirmer in (self.confirmer, self._flushing):
+            confirmer.__exit__(kind, error, traceback)
+
+    def judge(self, targets: Sequence[Target], env: Mapping[str, np.ndarray]) -> Trigger | None:
+        """Return what inputs do to an operator; None where they leave it valid, or the property excludes them.
+
+        Args:
+            targets: The conditions of one operator.
+            env: One array per variable.
+
+        Raises:
+            ReplayError: ONNX Runtime refuses, crashes or takes too long.
+        """
+        op, call = targets[0].op, self._problem.goals[targets[0].goal].call
+        if not meets_conditions(self._problem, env, self.confirmer):
+            return None
+        feeds = feeds_of(self._problem, call, env, self.confirmer)
+        findings = self.confirmer.findings(call, feeds)
+        before = self._names_before(call.graph, op)
+        alone = before.isdisjoint(finding.output for finding in findings)
+        for finding in findings:
+            if finding.output in op.output_names:
+                return Trigger(
+                    env=env,
+                    feeds=feeds,
+                    kind=finding.kind,
+                    tensor=finding.output,
+                    index=finding.index,
+                    alone=alone,
+                    flushed=False,
+                )
+        if alone and any(target.is_gradient for target in targets):
+            return self._judge_gradient(targets, call, env, feeds)
+        return None
+
+    def _judge_gradient(
+        self,
+        targets: Sequence[Target],
+        call: NetworkCall,
+        env: Mapping[str, np.ndarray],
+        feeds: Mapping[str, np.ndarray],
+    ) -> Trigger | None:
+        op, spec = targets[0].op, targets[0].spec
+        for confirmer in (self.confirmer, self._flushing):
+            operands = confirmer.operands(call.graph, op, feeds)
+            if has_finite_derivative(op, operands):
+                continue
+            named = {name: x for name, x in spec.named(operands).items() if x is not None}
+            for target in targets:
+                violated = target.constraint.violated(op, named) if target.is_gradient else np.zeros(1, bool)
+                if violated.any():
+                    read = next(x for x in spec.operands_of(op) if isinstance(x, Operation))
+                    return Trigger(
+                        env=env,
+                        feeds=feeds,
+                        kind="gradient",
+                        tensor=_tensor(read),
+                        index=tuple(int(i) for i in np.argwhere(violated)[0]),
+                        alone=True,
+                        flushed=confirmer is self._flushing,
+                    )
+        return None
+
+    def _names_before(self, graph: Graph, op: Operation) -> set[str]:
+        """Return the tensors that an operator depends on."""
+        if id(op) not in self._before:
+            reached = {id(op)}
+            for other in reversed(graph.order):
+                if id(other) in reached:
+                    reached.update(graph.reads[id(other)])
+            reached.discard(id(op))
+            self._before[id(op)] = {
+                name for other in graph.nodes if id(other) in reached for name in other.output_names
+            }
+        return self._before[id(op)]
+
+
+def _tensor(op: Operation) -> str:
+    """Return the ONNX name of an operation's first output."""
+    try:
+        return str(spec_of(op) and op.output_names[0])
+    except (AttributeError, LookupError):  # an input
+        return str(op.name)

@@ -1,0 +1,126 @@
+"""Search for one trigger: few starts first, because most defects of an architecture are met at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ranum_falsify.confirm.oracle import Oracle, Trigger
+from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
+from ranum_falsify.falsify.bisection import bisect
+from ranum_falsify.falsify.objective import Objective
+from ranum_falsify.falsify.search import OutOfTime, Region, SearchContext, descend
+from ranum_falsify.properties.targets import Target
+
+__all__ = ["TriggerSearch"]
+
+_ROUNDS = ((1, 8), (8, 30), (32, 60), (64, 100))
+"""Starts and steps of each round; the last is repeated while there is time."""
+
+_REPLAYS = 4
+"""Candidates of one batch that are replayed."""
+
+_PATIENCE = 12
+"""Replays after the first trigger behind another invalid operator, in the hope for one that stands alone."""
+
+
+class TriggerSearch:
+    """Looks for inputs that make one operator invalid, and none before it if possible.
+
+    Args:
+        context: Seed, budget, models.
+        targets: The operator's conditions.
+        oracle: Decides.
+        descend: Whether to follow gradients, or only to draw points at random.
+    """
+
+    def __init__(self, context: SearchContext, targets: Sequence[Target], oracle: Oracle, *, descend: bool) -> None:
+        self._context = context
+        self._targets = list(targets)
+        self._oracle = oracle
+        self._descend = descend
+        self._found: Trigger | None = None
+        self._left = _PATIENCE
+        # Where denormals are flushed, the derivative at them is that at 0.
+        tiny = float(torch.finfo(torch.float32).tiny)
+        self._limits = torch.tensor([tiny if t.is_gradient else 0.0 for t in targets], dtype=torch.float64)
+
+    def run(self) -> Trigger | None:
+        """Search until something is found or time is up."""
+        number = 0
+        try:
+            while not self._is_done:
+                count, steps = _ROUNDS[min(number, len(_ROUNDS) - 1)]
+                for region in self._context.regions():
+                    self._round(region, count, steps, first=number == 1)
+                number += 1
+        except OutOfTime:
+            pass
+        return self._found
+
+    @property
+    def _is_done(self) -> bool:
+        if self._found is not None and (self._found.alone or self._left <= 0):
+            return True
+        return self._context.budget.expired
+
+    def _round(self, region: Region, count: int, steps: int, *, first: bool) -> None:
+        objective = self._context.objective(self._targets)
+        if not self._descend:
+            boxes = region.boxes
+            starts = [b.at(torch.rand((count, *b.lower.shape), generator=self._context.generator)) for b in boxes]
+            self._visit(objective.evaluate(starts).margins, starts)
+            return
+        starts = self._context.starts(region, count, first=first)
+        for target in self._order(objective, starts):
+            if self._is_done:
+                return
+            self._follow(target, region, starts, steps)
+
+    def _order(self, objective: Objective, starts: Sequence[Tensor]) -> list[Target]:
+        """Look at the starts; return the targets, the nearest first."""
+        margins = objective.evaluate(starts).margins
+        if self._visit(margins, starts):
+            return []
+        nearest = margins.amin(0).argsort().tolist()
+        return [self._targets[position] for position in nearest if not self._targets[position].is_remote] or [
+            self._targets[position] for position in nearest
+        ]
+
+    def _follow(self, target: Target, region: Region, starts: Sequence[Tensor], steps: int) -> None:
+        objective = self._context.objective([target])
+        limits = self._limits[[self._targets.index(target)]]
+
+        def visit(margins: Tensor, inputs: Sequence[Tensor]) -> bool:
+            return self._visit(margins, inputs, limits)
+
+        _, ends = descend(self._context, objective, region, starts, None, visit, steps=steps)
+        if len(starts[0]) > 1 and not self._is_done:
+            both = [torch.cat([a, b]) for a, b in zip(starts, ends, strict=True)]
+            bisect(self._context, target, region, both, visit)
+
+    def _visit(self, margins: Tensor, inputs: Sequence[Tensor], limits: Tensor | None = None) -> bool:
+        """Replay what torch finds invalid; return whether the search is over."""
+        least = (margins.cpu() - (self._limits if limits is None else limits)).amin(1)
+        for position in least.argsort(stable=True)[: min(int((least < 0).sum()), _REPLAYS)].tolist():
+            self._replay(inputs, position)
+            if self._is_done:
+                return True
+        return self._is_done
+
+    def _replay(self, inputs: Sequence[Tensor], position: int) -> None:
+        env = self._context.arrays(inputs, position)
+        began = time.monotonic()
+        try:
+            trigger = self._oracle.judge(self._targets, env)
+        except (ReplayCrashError, ReplayTimeoutError):
+            return
+        finally:
+            self._context.budget.replay_seconds += time.monotonic() - began
+        if self._found is not None:
+            self._left -= 1
+        if trigger is not None and (self._found is None or (trigger.alone and not self._found.alone)):
+            self._found = trigger

@@ -1,0 +1,175 @@
+"""Spans: boxes around a trigger in which the interval domain proves every point to trigger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.config import RUNTIMES, Runtime
+from ranum_falsify.confirm.oracle import Trigger
+from ranum_falsify.confirm.unit_test import Span
+from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.domain.rounding import tiny
+from ranum_falsify.network import Graph
+from ranum_falsify.network.tensors import to_numpy, to_torch
+from ranum_falsify.properties.problem import InputVariable, NetworkCall
+from ranum_falsify.properties.targets import Target
+from ranum_falsify.prove.failing import analysis_up_to, surely_fails
+from ranum_falsify.validity import Constraint, GreaterThan
+
+__all__ = ["SpanProver"]
+
+_FINEST = 24
+"""The narrowest span reaches 2^-24 of the box's width to each side."""
+
+_SPECIAL = 1e-6
+"""Values nearer to 0 than this share of their width were put there; they keep their place if need be."""
+
+
+@dataclass(frozen=True)
+class _Side:
+    """An input of the network: its box, the trigger's value, and which elements may move."""
+
+    lower: Tensor
+    upper: Tensor
+    value: Tensor
+    moves: Tensor
+
+    def box(self, radius: float) -> Interval:
+        """Return the part of the box within a share of its width from the value."""
+        if not radius or not bool(self.moves.any()):
+            return Interval.of(self.value, self.value)
+        reach = torch.where(self.moves, (self.upper - self.lower) * radius, 0.0).to(self.value.dtype)
+        lower = torch.maximum(self.lower, self.value - reach)
+        upper = torch.minimum(self.upper, self.value + reach)
+        return Interval.of(torch.minimum(lower, self.value), torch.maximum(upper, self.value))
+
+
+class SpanProver:
+    """Proves spans around triggers of one application; analyses are kept for its life."""
+
+    def __init__(self, call: NetworkCall) -> None:
+        self._call = call
+        self._analyses: dict[tuple[int, tuple[Runtime, ...]], IntervalAnalysis] = {}
+
+    def prove(self, trigger: Trigger, targets: Sequence[Target], variables: Sequence[InputVariable]) -> Span | None:
+        """Return a span around a trigger, as wide as bisection finds it.
+
+        Args:
+            trigger: What makes the operator invalid.
+            targets: The operator's conditions.
+            variables: The property's box.
+
+        Returns:
+            None where none is proved: where an operator before is invalid too, or arguments are expressions.
+        """
+        if not trigger.alone or None in self._call.variables:
+            return None
+        sides = self._sides(trigger, {v.name: v for v in variables})
+        conditions = _conditions(trigger, targets)
+        for runtimes in dict.fromkeys((RUNTIMES, RUNTIMES[:1])):
+            analysis = self._analysis(targets[0].op, runtimes)
+
+            def fails(moved: Sequence[_Side], radius: float, analysis: IntervalAnalysis = analysis) -> bool:
+                boxes = [side.box(radius) for side in moved]
+                return surely_fails(analysis, boxes, targets[0].op, conditions)
+
+            found = _widest(sides, fails)
+            if found is not None:
+                return _span(self._call.graph, *found, runtimes)
+        return None
+
+    def _analysis(self, op: Operation, runtimes: tuple[Runtime, ...]) -> IntervalAnalysis:
+        key = id(op), runtimes
+        if key not in self._analyses:
+            self._analyses[key] = analysis_up_to(self._call.graph, op, runtimes=runtimes)
+        return self._analyses[key]
+
+    def _sides(self, trigger: Trigger, variables: Mapping[str, InputVariable]) -> list[_Side]:
+        sides = []
+        for name, variable in zip(self._call.graph.input_names, self._call.variables, strict=True):
+            box = variables[str(variable)]
+            value = to_torch(trigger.feeds[name])
+            lower, upper = to_torch(box.lower), to_torch(box.upper)
+            moves = (lower < upper) if value.is_floating_point() else torch.zeros_like(value, dtype=torch.bool)
+            sides.append(_Side(lower, upper, value, moves))
+        return sides
+
+
+def _conditions(trigger: Trigger, targets: Sequence[Target]) -> list[Constraint]:
+    conditions = [t.constraint for t in targets if t.is_gradient == (trigger.kind == "gradient")]
+    if not trigger.flushed:
+        return conditions
+    # Denormal numbers are read as 0.
+    return [
+        replace(c, bound=lambda dtype: tiny(dtype) * (1 - torch.finfo(dtype).eps)) if isinstance(c, GreaterThan) else c
+        for c in conditions
+    ]
+
+
+Fails = Callable[[Sequence[_Side], float], bool]
+
+
+def _widest(sides: Sequence[_Side], fails: Fails) -> tuple[list[_Side], float] | None:
+    """Return sides and the greatest radius at which every point fails; with fewer moving elements if need be."""
+    for moved in (list(sides), [_without_special(side) for side in sides]):
+        radius = _radius(moved, fails)
+        if radius is not None:
+            return moved, radius
+    fixed = [_fixed(side) for side in sides]
+    if not fails(fixed, 0.0):
+        return None
+    free = [
+        _without_special(side)
+        if fails([*fixed[:i], _without_special(side), *fixed[i + 1 :]], 2.0**-_FINEST)
+        else fixed[i]
+        for i, side in enumerate(sides)
+    ]
+    radius = _radius(free, fails)
+    return (fixed, 0.0) if radius is None else (free, radius)
+
+
+def _radius(sides: Sequence[_Side], fails: Fails) -> float | None:
+    """Return the greatest power of 1/2 that fails, None if not even the finest does."""
+    if not any(bool(side.moves.any()) for side in sides) or not fails(sides, 2.0**-_FINEST):
+        return None
+    wide, narrow = 0, _FINEST
+    while narrow - wide > 1:
+        middle = (wide + narrow) // 2
+        if fails(sides, 2.0**-middle):
+            narrow = middle
+        else:
+            wide = middle
+    return 2.0**-narrow
+
+
+def _without_special(side: _Side) -> _Side:
+    width = (side.upper - side.lower).abs()
+    return replace(side, moves=side.moves & (side.value.abs() > width * _SPECIAL))
+
+
+def _fixed(side: _Side) -> _Side:
+    return replace(side, moves=torch.zeros_like(side.moves))
+
+
+def _span(graph: Graph, sides: Sequence[_Side], radius: float, runtimes: tuple[Runtime, ...]) -> Span:
+    boxes = [side.box(radius) for side in sides]
+    ends = [{n: to_numpy(e) for n, e in zip(graph.input_names, bounds, strict=True)} for bounds in _ends(boxes)]
+    ranging = sum(int((side.lower < side.upper).sum()) for side in sides)
+    moving = sum(int(side.moves.sum()) for side in sides)
+    return Span(
+        lower=ends[0],
+        upper=ends[1],
+        radius=radius,
+        fixed=1 - moving / ranging if ranging else 0.0,
+        runtimes=runtimes,
+    )
+
+
+def _ends(boxes: Sequence[Interval]) -> tuple[list[Tensor], list[Tensor]]:
+    full = [box.full() for box in boxes]
+    return [low for low, _ in full], [high for _, high in full]

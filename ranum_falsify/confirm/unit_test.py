@@ -1,0 +1,84 @@
+"""Unit tests as frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ranum_falsify.config import Runtime
+
+__all__ = ["OperatorTests", "Span", "UnitTest"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """A box of inputs and weights in which every point makes the operator invalid.
+
+    Attributes:
+        lower: Least value of each input of the network, by ONNX name.
+        upper: Greatest value.
+        radius: How far it reaches on each side, as a share of the width of the property's box; what lies fixed aside.
+        fixed: Elements that keep their value, of all elements that range over something.
+        runtimes: Runtimes that the proof covers.
+    """
+
+    lower: Mapping[str, np.ndarray]
+    upper: Mapping[str, np.ndarray]
+    radius: float
+    fixed: float
+    runtimes: tuple[Runtime, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitTest:
+    """Inputs and weights that ONNX Runtime has confirmed to make an operator invalid.
+
+    Attributes:
+        seed: Seed of the search.
+        feeds: One array per input of the network (weights and random draws among them), by ONNX name.
+        kind: What comes out; `gradient` is a derivative that is not finite.
+        tensor: The tensor in question: the operator's output, or of a derivative the operand.
+        index: Position of the offending element in it.
+        alone: Whether no operator before is invalid too.
+        flushed: Whether it shows only where denormal numbers are replaced by 0.
+        span: A box around it, None where none was proved.
+        seconds: Time to `search`, `replay` and prove the `span`.
+    """
+
+    seed: int
+    feeds: Mapping[str, np.ndarray]
+    kind: Literal["nan", "inf", "gradient"]
+    tensor: str
+    index: tuple[int, ...]
+    alone: bool
+    flushed: bool
+    span: Span | None
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorTests:
+    """The unit tests of one operator.
+
+    Attributes:
+        network: Name of the network.
+        node: Name of the operator.
+        op_type: ONNX operator.
+        condition: What its operands must satisfy.
+        output: Its first output tensor, by ONNX name.
+        runs: How many tests were wanted.
+        tests: Those that trigger.
+        seconds: Time of every run.
+    """
+
+    network: str
+    node: str
+    op_type: str
+    condition: str
+    output: str
+    runs: int
+    tests: tuple[UnitTest, ...]
+    seconds: tuple[float, ...]
