@@ -11,7 +11,7 @@ from ranum_falsify.cli.json_report import STAGES
 from ranum_falsify.config import RUNTIMES
 from ranum_falsify.falsify.result import OperatorResult, Result
 
-__all__ = ["finding_lines", "ranges", "report"]
+__all__ = ["finding_lines", "plural", "ranges", "report"]
 
 _ORACLES = {
     "onnxruntime": "ONNX Runtime",
@@ -91,6 +91,11 @@ def ranges(operands: Mapping[str, tuple[float, float]]) -> str:
     return ", ".join(shown) + (f", and {more} more" if more else "")
 
 
+def plural(count: int, noun: str) -> str:
+    """Return a number of things."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def _range(name: str, low: float, high: float) -> str:
     return f"{name} = {low:.9g}" if low == high else f"{name} in [{low:.9g}, {high:.9g}]"
 
@@ -154,7 +159,7 @@ def _open(result: Result, verdict: str, verbosity: int, network_count: int) -> I
         return
     counts = Counter(operator.op_type for operator in operators)
     title = f"proved{_for(result)}" if verdict == "proved" else verdict
-    yield f"{title}: {_plural(len(operators), 'operator')} ({_counts(counts)}){_dependent(operators)}"
+    yield f"{title}: {plural(len(operators), 'operator')} ({_counts(counts)}){_dependent(operators)}"
     if verbosity > 0:
         yield from (f"  {_title(operator, network_count)}: {_state(operator)}" for operator in operators)
 
@@ -180,11 +185,7 @@ def _counts(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def _timing(result: Result) -> str:
     stages: Sequence[str] = [f"{name} {result.seconds[name]:.2f} s" for name in STAGES if name in result.seconds]
-    work = f"{_plural(result.starts, 'start')}, {_plural(result.steps, 'step')}, seed {result.seed}"
+    work = f"{plural(result.starts, 'start')}, {plural(result.steps, 'step')}, seed {result.seed}"
     return f"time: {', '.join(stages)}; {work}" if stages else work

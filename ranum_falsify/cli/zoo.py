@@ -1,0 +1,242 @@
+"""The command `zoo`: real defects listed, shown, written as files, and detected."""
+
+from __future__ import annotations
+
+import json
+import os
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import numpy_helper
+
+from ranum_falsify.cli.files import write_whole
+from ranum_falsify.cli.options import ZooBuild, ZooDetect, ZooList, ZooShow
+from ranum_falsify.cli.options.zoo import ZooOptions
+from ranum_falsify.cli.usage import UsageError
+from ranum_falsify.zoo.builder import Architecture, Variable
+from ranum_falsify.zoo.catalogue import MODELS, model_of
+from ranum_falsify.zoo.model import Defect, ZooModel
+
+__all__ = ["chosen", "run"]
+
+_CACHE = Path("ranum-falsify", "zoo")
+_WIDEST = 60
+"""Characters of a sentence in a table."""
+
+
+def run(options: ZooOptions) -> int:
+    """Carry the command out.
+
+    Raises:
+        RanumFalsifyError: There is no such model, or a file cannot be written.
+    """
+    if isinstance(options, ZooList):
+        return _list(options)
+    if isinstance(options, ZooShow):
+        return _show(options)
+    if isinstance(options, ZooBuild):
+        return _build(options)
+    return _detect(options)
+
+
+def chosen(ids: Sequence[str]) -> dict[ZooModel, tuple[Defect, ...]]:
+    """Return models with those of their defects that ids mean, in the order of the catalogue; all for no ids.
+
+    Raises:
+        ZooError: There is no such model.
+    """
+    if not ids:
+        return {model: model.defects for model in MODELS}
+    named = [(model_of(name), name) for name in ids]
+    return {
+        model: tuple(d for d in model.defects if any(m is model and n in (model.id, d.id) for m, n in named))
+        for model in MODELS
+        if any(m is model for m, _ in named)
+    }
+
+
+# list ---------------------------------------------------------------------------------------------------------------
+
+
+def _list(options: ZooList) -> int:
+    if options.json:
+        rows = [_defect_object(model, defect) for model in MODELS for defect in model.defects]
+        print(json.dumps(rows, indent=2))
+    else:
+        print("\n".join(_table()))
+    return 0
+
+
+def _table() -> Iterator[str]:
+    """Yield a line per defect, and a head; a derivative's defects have a mark."""
+    rows: list[tuple[str, ...]] = [("id", "program", "made with", "operator", "node", "mechanism", "repair")]
+    for model in MODELS:
+        for defect in model.defects:
+            operator = f"{defect.operator}'" if defect.gradient else defect.operator
+            sentences = (textwrap.shorten(t, _WIDEST, placeholder=" ...") for t in (defect.mechanism, model.repair))
+            rows.append((defect.id, model.program, model.framework, operator, defect.node, *sentences))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    if any(defect.gradient for model in MODELS for defect in model.defects):
+        yield "' of the derivative: the output stays finite"
+
+
+def _defect_object(model: ZooModel, defect: Defect) -> dict[str, Any]:
+    return {
+        "id": defect.id,
+        "model": model.id,
+        "program": model.program,
+        "framework": model.framework,
+        "operator": defect.operator,
+        "node": defect.node,
+        "mechanism": defect.mechanism,
+        "gradient": defect.gradient,
+        "repair": model.repair,
+    }
+
+
+# show ---------------------------------------------------------------------------------------------------------------
+
+
+def _show(options: ZooShow) -> int:
+    model = model_of(options.id)
+    architecture = model.architecture(safe=options.safe, batch=options.batch)
+    text = model.property_text(architecture, safe=options.safe)
+    if options.json:
+        print(json.dumps(_model_object(model, architecture, text, safe=options.safe), indent=2))
+    else:
+        print("\n".join(_facts(model, architecture, text, safe=options.safe)))
+    return 0
+
+
+def _model_object(model: ZooModel, architecture: Architecture, text: str, *, safe: bool) -> dict[str, Any]:
+    return {
+        "id": model.id,
+        "program": model.program,
+        "framework": model.framework,
+        "safe": safe,
+        "repair": model.repair,
+        "defects": [_defect_object(model, defect) for defect in model.defects],
+        "inputs": [_variable_object(v) for v in architecture.inputs],
+        "weights": [_variable_object(v) for v in architecture.weights],
+        "nodes": len(architecture.model.graph.node),
+        "bytes": architecture.model.ByteSize(),
+        "property": text,
+    }
+
+
+def _variable_object(variable: Variable) -> dict[str, Any]:
+    return {
+        "name": variable.name,
+        "dtype": variable.dtype,
+        "shape": list(variable.shape),
+        "low": variable.low,
+        "high": variable.high,
+    }
+
+
+def _facts(model: ZooModel, architecture: Architecture, text: str, *, safe: bool) -> Iterator[str]:
+    title = f"{model.id}: {model.program} ({model.framework})"
+    yield f"{title}, repaired" if safe else title
+    for defect in model.defects:
+        of = ", of its derivative" if defect.gradient else ""
+        yield f"  defect {defect.id} at {defect.node} ({defect.operator}{of}): {defect.mechanism}"
+    yield f"  repair: {model.repair}"
+    yield f"  {len(architecture.model.graph.node)} nodes, {_size(architecture.model.ByteSize())}"
+    yield "inputs"
+    yield from _ranges(architecture.inputs)
+    if architecture.weights:
+        yield f"weights ({sum(int(np.prod(v.shape)) for v in architecture.weights)} elements), with values at first"
+        yield from _ranges(architecture.weights, architecture)
+    yield "property"
+    yield textwrap.indent(text.rstrip(), "  ")
+
+
+def _ranges(variables: Sequence[Variable], architecture: Architecture | None = None) -> Iterator[str]:
+    """Yield a line per variable; with an architecture, what its initializers hold, too."""
+    rows = [(v.name, f"{v.dtype} {list(v.shape)}", f"in [{v.low:.6g}, {v.high:.6g}]") for v in variables]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
+    arrays = {x.name: x for x in architecture.model.graph.initializer} if architecture else {}
+    for row, variable in zip(rows, variables, strict=True):
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        if variable.name in arrays:
+            array = numpy_helper.to_array(arrays[variable.name])
+            least, greatest = float(array.min()), float(array.max())
+            line += f", {least:.4g}" if least == greatest else f", [{least:.4g}, {greatest:.4g}]"
+        yield f"  {line}"
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count / 2**10:.1f} KiB"
+
+
+# build --------------------------------------------------------------------------------------------------------------
+
+
+def _build(options: ZooBuild) -> int:
+    models = chosen(options.ids)
+    folder = _cache_folder() if options.out is None else _folder(options.out)
+    for model in models:
+        for safe in (False, True):
+            for path in _write(model, folder, safe=safe, batch=options.batch):
+                print(path, flush=True)
+    return 0
+
+
+def _write(model: ZooModel, folder: Path, *, safe: bool, batch: int) -> Iterator[Path]:
+    architecture = model.architecture(safe=safe, batch=batch)
+    name = model.file_name(safe=safe)
+    contents = {
+        f"{name}.onnx": architecture.model.SerializeToString(deterministic=True),
+        f"{name}.py": model.property_text(architecture, safe=safe).encode(),
+    }
+    for file, content in contents.items():
+        path = folder / file
+        write_whole(path, lambda stream, content=content: stream.write(content))  # type: ignore[misc]
+        yield path
+
+
+def _folder(path: Path) -> Path:
+    """Return a folder that the user named, made where its parent exists.
+
+    Raises:
+        UsageError: It cannot be made.
+    """
+    if not path.parent.is_dir():
+        raise UsageError(f"--out {path}: there is no folder {str(path.parent)!r}; make it first")
+    return _made(path, f"--out {path}")
+
+
+def _cache_folder() -> Path:
+    """Return the folder for models in the user's cache.
+
+    Raises:
+        UsageError: It cannot be made.
+    """
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    # What is not absolute must be ignored, says the XDG Base Directory Specification.
+    base = Path(given) if Path(given).is_absolute() else Path("~/.cache").expanduser()
+    return _made(base / _CACHE, str(base / _CACHE))
+
+
+def _made(path: Path, title: str) -> Path:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise UsageError(f"{title}: cannot be made ({reason}); choose another folder with --out") from error
+    return path
+
+
+# detect -------------------------------------------------------------------------------------------------------------
+
+
+def _detect(options: ZooDetect) -> int:
+    models = chosen(options.ids)
+    from ranum_falsify.cli.zoo_detect import run as run_detect  # imports torch
+
+    return run_detect(models, options)

@@ -1,0 +1,245 @@
+"""`zoo detect`: the report on what an interval analysis flags in the models of the zoo and proves of their twins."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ranum_falsify.cli.files import check_writable, is_stream, write_json
+from ranum_falsify.cli.options import ZooDetect
+from ranum_falsify.cli.progress import ProgressDisplay
+from ranum_falsify.cli.text import plural
+from ranum_falsify.cli.versions import versions
+from ranum_falsify.zoo.detect import Analysis, Detection, Flag, Totals, detect, totals
+from ranum_falsify.zoo.model import Defect, ZooModel
+
+__all__ = ["run"]
+
+_ROUNDS = 3
+_MOST_NAMES = 3
+_VERDICTS = {"detected": "yes", "after": "after others", "missed": "NO"}
+
+
+@dataclass(frozen=True)
+class _Step:
+    """How far the detection is."""
+
+    stage: str
+    done: float
+    text: str
+
+
+def run(models: Mapping[ZooModel, tuple[Defect, ...]], options: ZooDetect) -> int:
+    """Analyse models and report.
+
+    Args:
+        models: The models, with those of their defects that are in question.
+        options: How.
+
+    Returns:
+        0 if every defect's operator is flagged and every twin proved, else 1.
+    """
+    if options.json not in (None, "-") and not is_stream(Path(str(options.json))):
+        check_writable("--json", Path(str(options.json)))
+    detections = _detections(list(models), options)
+    defects = [defect for chosen in models.values() for defect in chosen]
+    counted = totals(detections, defects)
+    if options.json is not None:
+        write_json(options.json, _report(detections, models, counted, options))
+    if options.json != "-":
+        lines = [*_summary(detections, counted, options)]
+        if options.verbosity >= 0:
+            lines = [*_rows(detections, models, options), "", *lines]
+        print("\n".join(lines))
+    return 0 if not counted.verdicts["missed"] and counted.models_proved == counted.models else 1
+
+
+def _detections(models: Sequence[ZooModel], options: ZooDetect) -> list[Detection]:
+    found = []
+    with ProgressDisplay(options.verbosity) as progress:
+        for number, model in enumerate(models):
+            progress(_Step("detect", number / len(models), f"{model.id} ({model.program})"))
+            found.append(
+                detect(
+                    model,
+                    batch=options.batch,
+                    rounds=_ROUNDS,
+                    threads=options.processors,
+                    inference=options.inference,
+                )
+            )
+    return found
+
+
+# text ---------------------------------------------------------------------------------------------------------------
+
+
+def _rows(
+    detections: Sequence[Detection], models: Mapping[ZooModel, tuple[Defect, ...]], options: ZooDetect
+) -> Iterator[str]:
+    """Yield a line per defect; verbose, what is flagged besides below it."""
+    timed = ("inference", "ratio") if options.inference else ()
+    head = ("id", "operator", "node", "detected", "analysis", *timed, "repaired", "also flagged")
+    found = [(detection, defect) for detection in detections for defect in models[detection.model]]
+    cells = [head, *(_cells(*pair, inference=options.inference) for pair in found)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    yield _line(head, widths)
+    for (detection, defect), row in zip(found, cells[1:], strict=True):
+        yield _line(row, widths)
+        if options.verbosity > 0:
+            yield from _details(detection, defect)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def _cells(detection: Detection, defect: Defect, *, inference: bool) -> tuple[str, ...]:
+    faulty, repaired = detection.faulty, detection.repaired
+    timed = (_milliseconds(faulty.seconds.inference), _number(_ratio(faulty))) if inference else ()
+    return (
+        defect.id,
+        f"{defect.operator}'" if defect.gradient else defect.operator,
+        defect.node,
+        _VERDICTS[faulty.verdict(defect)],
+        _milliseconds(faulty.seconds.analysis),
+        *timed,
+        _flagged(repaired.open, repaired.dependent) if repaired.flags else "proved",
+        _flagged(_others(faulty.open, defect), _others(faulty.dependent, defect)),
+    )
+
+
+def _others(flags: Sequence[Flag], defect: Defect) -> list[Flag]:
+    return [flag for flag in flags if flag.node != defect.node]
+
+
+def _flagged(own: Sequence[Flag], dependent: Sequence[Flag]) -> str:
+    """Return the operators with open conditions by name, and how many others depend on them."""
+    names = ", ".join(flag.node for flag in own[:_MOST_NAMES])
+    if len(own) > _MOST_NAMES:
+        names += f" and {len(own) - _MOST_NAMES} more"
+    after = f"{len(dependent)} after" if dependent else ""
+    return "; ".join(filter(None, (names, after))) or "-"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1000 * seconds:.2f} ms"
+
+
+def _ratio(analysis: Analysis) -> float:
+    assert analysis.seconds.inference is not None
+    return analysis.seconds.analysis / analysis.seconds.inference
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def _details(detection: Detection, defect: Defect) -> Iterator[str]:
+    for title, analysis in (("", detection.faulty), ("repaired: ", detection.repaired)):
+        for flag in analysis.open:
+            mark = " (documented)" if not title and flag.node == defect.node else ""
+            yield f"    {title}{flag.node} ({flag.op_type}){mark}: not shown: {', '.join(flag.conditions)}"
+        if analysis.dependent:
+            yield f"    {title}only after those: {', '.join(flag.node for flag in analysis.dependent)}"
+
+
+def _summary(detections: Sequence[Detection], counted: Totals, options: ZooDetect) -> Iterator[str]:
+    verdicts, seconds = counted.verdicts, _seconds(detections)
+    after = f", {verdicts['after']} of them only because of others" if verdicts["after"] else ""
+    yield (
+        f"detected: {verdicts['detected'] + verdicts['after']} of {plural(sum(verdicts.values()), 'defect')} "
+        f"in {plural(counted.programs, 'program')}{after}"
+    )
+    yield (
+        f"repaired: {counted.programs_proved} of {plural(counted.programs, 'program')} proved "
+        f"({counted.models_proved} of {plural(counted.models, 'model')}); {counted.operators_flagged} of "
+        f"{plural(counted.operators, 'operator')} flagged ({counted.operators_flagged / counted.operators:.2%}), "
+        f"{counted.operators_open} of them not because of others"
+    )
+    yield (
+        f"analysis: {seconds['analysis']:.3f} s for {plural(counted.models, 'model')}, "
+        f"{seconds['analysis_repaired']:.3f} s for the repaired ones "
+        f"(medians of {_ROUNDS}, {plural(options.processors, 'thread')})"
+    )
+    if options.inference:
+        ratios = [_ratio(d.faulty) for d in detections]
+        yield (
+            f"inference on ONNX Runtime: {seconds['inference']:.3g} s for the models; an analysis takes "
+            f"{_number(min(ratios))} to {_number(max(ratios))} times one, median {_number(statistics.median(ratios))}"
+        )
+    yield (
+        f"besides, for both: building {seconds['build']:.2f} s, reading {seconds['read']:.2f} s, "
+        f"reducing {seconds['reduce']:.2f} s"
+    )
+
+
+def _seconds(detections: Sequence[Detection]) -> dict[str, float]:
+    """Return sums over the models."""
+    faulty = [d.faulty.seconds for d in detections]
+    repaired = [d.repaired.seconds for d in detections]
+    return {
+        "analysis": sum(s.analysis for s in faulty),
+        "analysis_repaired": sum(s.analysis for s in repaired),
+        "first_analysis": sum(s.analyses[0] for s in faulty),
+        "first_analysis_repaired": sum(s.analyses[0] for s in repaired),
+        "inference": sum(s.inference or 0.0 for s in faulty),
+        "inference_repaired": sum(s.inference or 0.0 for s in repaired),
+        "build": sum(s.build for s in (*faulty, *repaired)),
+        "read": sum(s.read for s in (*faulty, *repaired)),
+        "reduce": sum(s.reduce for s in (*faulty, *repaired)),
+    }
+
+
+# JSON ---------------------------------------------------------------------------------------------------------------
+
+
+def _report(
+    detections: Sequence[Detection],
+    models: Mapping[ZooModel, tuple[Defect, ...]],
+    counted: Totals,
+    options: ZooDetect,
+) -> dict[str, Any]:
+    return {
+        "defects": [
+            {
+                "id": defect.id,
+                "model": detection.model.id,
+                "node": defect.node,
+                "operator": defect.operator,
+                "gradient": defect.gradient,
+                "verdict": detection.faulty.verdict(defect),
+            }
+            for detection in detections
+            for defect in models[detection.model]
+        ],
+        "models": [
+            {
+                "id": detection.model.id,
+                "program": detection.model.program,
+                "faulty": _analysis_object(detection.faulty),
+                "repaired": _analysis_object(detection.repaired),
+            }
+            for detection in detections
+        ],
+        "totals": asdict(counted),
+        "seconds": _seconds(detections) if options.inference else _without_inference(_seconds(detections)),
+        "batch": options.batch,
+        "threads": options.processors,
+        "versions": versions(),
+    }
+
+
+def _analysis_object(analysis: Analysis) -> dict[str, Any]:
+    return {
+        "operators": analysis.operators,
+        "flagged": [asdict(flag) for flag in analysis.flags],
+        "seconds": {**asdict(analysis.seconds), "analysis": analysis.seconds.analysis},
+    }
+
+
+def _without_inference(seconds: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in seconds.items() if not name.startswith("inference")}

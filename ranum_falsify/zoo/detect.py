@@ -1,0 +1,267 @@
+"""Detection: what one interval analysis flags in the models of the zoo, and what it proves of their repaired twins."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+import ranum_falsify.operators  # noqa: F401 - fills the registry
+from ranum_falsify.config import ProveConfig
+from ranum_falsify.network import read
+from ranum_falsify.properties.parse import parse_dnnp
+from ranum_falsify.properties.problem import Problem
+from ranum_falsify.properties.reduce import reduce
+from ranum_falsify.prove.proof import Proof
+from ranum_falsify.prove.prover import Prover
+from ranum_falsify.zoo.builder import Architecture
+from ranum_falsify.zoo.inference import inference_seconds
+from ranum_falsify.zoo.model import Defect, ZooModel
+
+__all__ = ["Analysis", "Detection", "Flag", "Seconds", "Totals", "Verdict", "analyse", "detect", "problem_of", "totals"]
+
+Verdict = Literal["detected", "after", "missed"]
+"""Whether the documented operator has a condition of its own that is not proved, is only unproved because another
+operator before it is, or is proved or absent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flag:
+    """An operator that is not proved valid.
+
+    Attributes:
+        node: Its name.
+        op_type: ONNX operator.
+        conditions: Its conditions that the bounds do not show; none where it is flagged because of others alone.
+        after: The first open operators before it.
+    """
+
+    node: str
+    op_type: str
+    conditions: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seconds:
+    """How long one model took.
+
+    Attributes:
+        build: Building it, initial weights included.
+        read: Reading the ONNX model as a graph.
+        reduce: Making a problem of its property, which reads the graph again with its weights as inputs.
+        analyses: Each of the equal analyses, of which the first also fills the caches of the graph.
+        inference: One inference on ONNX Runtime, None where it was not asked for.
+    """
+
+    build: float
+    read: float
+    reduce: float
+    analyses: tuple[float, ...]
+    inference: float | None = None
+
+    @property
+    def analysis(self) -> float:
+        """The median of the analyses."""
+        return statistics.median(self.analyses)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """What one interval analysis says of one model.
+
+    Attributes:
+        model: The model.
+        safe: Whether its repaired twin was analysed.
+        operators: How many operators are in question.
+        flags: Those that are not proved, in topological order.
+        seconds: How long it took.
+    """
+
+    model: ZooModel
+    safe: bool
+    operators: int
+    flags: tuple[Flag, ...]
+    seconds: Seconds
+
+    @property
+    def open(self) -> tuple[Flag, ...]:
+        """The operators with conditions of their own that are not proved."""
+        return tuple(flag for flag in self.flags if flag.conditions)
+
+    @property
+    def dependent(self) -> tuple[Flag, ...]:
+        """The operators that are not proved because of others alone."""
+        return tuple(flag for flag in self.flags if not flag.conditions)
+
+    def verdict(self, defect: Defect) -> Verdict:
+        """Tell whether a documented operator is flagged."""
+        for flag in self.flags:
+            if (flag.node, flag.op_type) == (defect.node, defect.operator):
+                return "detected" if flag.conditions else "after"
+        return "missed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Detection:
+    """A model and its repaired twin, both analysed.
+
+    Attributes:
+        faulty: The model as the program has it.
+        repaired: The twin.
+    """
+
+    faulty: Analysis
+    repaired: Analysis
+
+    @property
+    def model(self) -> ZooModel:
+        """The model."""
+        return self.faulty.model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """What came out over several models.
+
+    Attributes:
+        verdicts: Number of defects by verdict.
+        models: Number of models, and so of twins.
+        models_proved: Number of twins of which every operator is proved.
+        programs: Number of programs.
+        programs_proved: Number of programs of which every twin is proved.
+        operators: Number of operators of all twins.
+        operators_open: Those of them with conditions of their own that are not proved.
+        operators_flagged: Those that are not proved, be it because of others.
+    """
+
+    verdicts: dict[Verdict, int]
+    models: int
+    models_proved: int
+    programs: int
+    programs_proved: int
+    operators: int
+    operators_open: int
+    operators_flagged: int
+
+
+def problem_of(model: ZooModel, architecture: Architecture, *, safe: bool = False) -> Problem:
+    """Return the problem that the model's own property states."""
+    return _problem(model, architecture, safe)[0]
+
+
+def analyse(
+    model: ZooModel,
+    *,
+    safe: bool = False,
+    batch: int = 1,
+    rounds: int = 3,
+    threads: int = 1,
+    inference: bool = False,
+) -> Analysis:
+    """Build a model and analyse it over the ranges of its inputs and weights.
+
+    Args:
+        model: The model.
+        safe: Whether its repaired twin is meant.
+        batch: Samples of a batch.
+        rounds: Equal analyses, for the time that one takes.
+        threads: Threads of torch, and of ONNX Runtime.
+        inference: Whether to time an inference on ONNX Runtime, too.
+    """
+    with _torch_threads(threads):
+        began = time.perf_counter()
+        architecture = model.architecture(safe=safe, batch=batch)
+        built = time.perf_counter()
+        problem, reading = _problem(model, architecture, safe)
+        reduced = time.perf_counter()
+        proof, analyses = _timed_analyses(problem, rounds)
+        seconds = Seconds(
+            build=built - began,
+            read=reading,
+            reduce=reduced - built - reading,
+            analyses=analyses,
+            inference=inference_seconds(architecture, threads=threads) if inference else None,
+        )
+    return Analysis(model=model, safe=safe, operators=len(proof.operators), flags=tuple(_flags(proof)), seconds=seconds)
+
+
+def detect(model: ZooModel, *, batch: int = 1, rounds: int = 3, threads: int = 1, inference: bool = False) -> Detection:
+    """Analyse a model and its twin; see :func:`analyse`."""
+    faulty, repaired = (
+        analyse(model, safe=safe, batch=batch, rounds=rounds, threads=threads, inference=inference)
+        for safe in (False, True)
+    )
+    return Detection(faulty=faulty, repaired=repaired)
+
+
+def totals(detections: Sequence[Detection], defects: Sequence[Defect] | None = None) -> Totals:
+    """Count.
+
+    Args:
+        detections: Of different models.
+        defects: Those of the models' defects that count, all if not given.
+    """
+    verdicts: dict[Verdict, int] = {"detected": 0, "after": 0, "missed": 0}
+    for detection in detections:
+        for defect in detection.model.defects:
+            if defects is None or defect in defects:
+                verdicts[detection.faulty.verdict(defect)] += 1
+    unproved = [d.model for d in detections if d.repaired.flags]
+    programs = {d.model.number for d in detections}
+    return Totals(
+        verdicts=verdicts,
+        models=len(detections),
+        models_proved=len(detections) - len(unproved),
+        programs=len(programs),
+        programs_proved=len(programs - {model.number for model in unproved}),
+        operators=sum(d.repaired.operators for d in detections),
+        operators_open=sum(len(d.repaired.open) for d in detections),
+        operators_flagged=sum(len(d.repaired.flags) for d in detections),
+    )
+
+
+def _problem(model: ZooModel, architecture: Architecture, safe: bool) -> tuple[Problem, float]:
+    """Return the problem, and the seconds of them that reading the model took."""
+    began = time.perf_counter()
+    graph = read(architecture.model)
+    seconds = time.perf_counter() - began
+    text = model.property_text(architecture, safe=safe)
+    phi = parse_dnnp(text, Path(f"{model.file_name(safe=safe)}.py"))
+    return reduce(phi, {"N": graph}), seconds
+
+
+def _timed_analyses(problem: Problem, rounds: int) -> tuple[Proof, tuple[float, ...]]:
+    seconds = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        proof = Prover(problem, ProveConfig(timeout=0.0)).analyse()
+        seconds.append(time.perf_counter() - began)
+    return proof, tuple(seconds)
+
+
+def _flags(proof: Proof) -> Iterator[Flag]:
+    for operator in proof.operators.values():
+        if not operator.proved:
+            yield Flag(
+                node=operator.node,
+                op_type=operator.op_type,
+                conditions=tuple(condition.describe() for condition in operator.open),
+                after=operator.after,
+            )
+
+
+@contextmanager
+def _torch_threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

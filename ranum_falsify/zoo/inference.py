@@ -1,0 +1,65 @@
+"""One inference of a model on ONNX Runtime, to compare the time of an analysis with."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import numpy as np
+import onnxruntime
+
+from ranum_falsify.zoo.builder import Architecture, Variable
+
+__all__ = ["inference_seconds", "plausible_inputs"]
+
+_SLOW = 1.0
+"""Seconds from which on a run is not repeated."""
+
+_PART = 0.25
+"""How much of a range, to both sides of its middle, plausible inputs fill."""
+
+
+def plausible_inputs(architecture: Architecture, seed: int = 0) -> dict[str, np.ndarray]:
+    """Return inputs that no program should fail on: floats drawn about the middle of their range, integers anywhere.
+
+    Args:
+        architecture: Whose inputs.
+        seed: Of the drawn numbers.
+
+    Returns:
+        An array of its shape and dtype for each input.
+    """
+    rng = np.random.Generator(np.random.PCG64(seed))
+    return {v.name: _drawn(rng, v) for v in architecture.inputs}
+
+
+def _drawn(rng: np.random.Generator, variable: Variable) -> np.ndarray:
+    dtype = np.dtype(variable.dtype)
+    if dtype.kind != "f":
+        return rng.integers(int(variable.low), int(variable.high), variable.shape, endpoint=True).astype(dtype)
+    middle, reach = (variable.low + variable.high) / 2, _PART * (variable.high - variable.low)
+    return np.asarray(rng.uniform(middle - reach, middle + reach, variable.shape), dtype=dtype)
+
+
+def inference_seconds(architecture: Architecture, *, threads: int = 1, rounds: int = 3) -> float:
+    """Return how long ONNX Runtime takes for one inference on the CPU, optimised as by default.
+
+    Args:
+        architecture: The model, weights as initialised.
+        threads: Threads of one operator.
+        rounds: Runs that the median is taken of, after one that warms up; a run of seconds is not repeated.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(
+        architecture.model.SerializeToString(), sess_options=options, providers=["CPUExecutionProvider"]
+    )
+    inputs = plausible_inputs(architecture)
+
+    def run() -> float:
+        began = time.perf_counter()
+        session.run(None, inputs)
+        return time.perf_counter() - began
+
+    first = run()
+    return first if first > _SLOW else statistics.median(run() for _ in range(rounds))
