@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ranum_falsify.zoo.builder import ModelBuilder, Tensor
 from ranum_falsify.zoo.initial import Initial
 
 __all__ = [
+    "CLIPPED_SOFTMAX",
+    "FUSED_LOG_SOFTMAX",
     "LEAST_PROBABILITY",
+    "SOFTMAX_UNDERFLOW",
+    "SOFTPLUS_LOSS",
+    "cross_entropy",
     "dense",
+    "log_sigmoid_pair",
+    "log_softmax",
     "max_pool",
     "mean",
+    "one_hot",
     "safe_log",
     "softmax_cross_entropy",
     "tf_dropout",
@@ -20,6 +30,18 @@ __all__ = [
 
 LEAST_PROBABILITY = 1e-10
 """What repaired models clip probabilities to before a logarithm."""
+
+SOFTMAX_UNDERFLOW = "a softmax entry is 0 once its logit lies about 104 below the greatest"
+"""The most frequent mechanism."""
+
+CLIPPED_SOFTMAX = "the softmax is clipped before the logarithm"
+"""The most frequent repair."""
+
+FUSED_LOG_SOFTMAX = "the logarithm of the softmax is LogSoftmax"
+"""Another repair."""
+
+SOFTPLUS_LOSS = "the cross entropy is computed from the logits, with Softplus"
+"""The repair of a sigmoid's cross entropy."""
 
 
 def dense(g: ModelBuilder, x: Tensor, weight: str, bias: str, sizes: tuple[int, int], *initial: Initial) -> Tensor:
@@ -66,6 +88,45 @@ def safe_log(g: ModelBuilder, p: Tensor, *, safe: bool, name: str) -> Tensor:
     return g.Log(g.Clip(p, LEAST_PROBABILITY, 1.0) if safe else p, name=name)
 
 
+def log_sigmoid_pair(g: ModelBuilder, logits: Tensor, *, safe: bool) -> tuple[Tensor, Tensor]:
+    """Return the logarithms of a sigmoid and of its complement, called `log_p` and `log_not_p`.
+
+    Written out, or with Softplus in a repaired model, where the Softplus have these names.
+    """
+    if safe:
+        return -g.Softplus(-logits, name="log_p"), -g.Softplus(logits, name="log_not_p")
+    p = g.Sigmoid(logits)
+    return g.Log(p, name="log_p"), g.Log(1.0 - p, name="log_not_p")
+
+
+def one_hot(g: ModelBuilder, labels: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Return int64 labels `(batch,)` as rows of zeros with a one, as `zeros(shape).scatter_(1, labels, 1)` does."""
+    zeros, ones = np.zeros(shape, np.float32), np.ones((shape[0], 1), np.float32)
+    return g.ScatterElements(zeros, g.Unsqueeze(labels, [1]), ones, axis=1)
+
+
+def log_softmax(g: ModelBuilder, logits: Tensor, *, safe: bool, axis: int = -1) -> Tensor:
+    """Return the logarithm of a softmax, called `log`: written out, or as one operator in a repaired model."""
+    if safe:
+        return g.LogSoftmax(logits, axis=axis, name="log")
+    return g.Log(g.Softmax(logits, axis=axis), name="log")
+
+
+def cross_entropy(g: ModelBuilder, labels: Tensor, log_p: Tensor, *, loss: str = "sum") -> Tensor:
+    """Return the cross entropy of labels and logarithms of probabilities, both `(batch, classes)`, a scalar.
+
+    Args:
+        g: The model.
+        labels: One-hot.
+        log_p: Logarithms of probabilities.
+        loss: `sum` over all elements, or `mean` over the batch of sums over the classes.
+    """
+    terms = labels * log_p
+    if loss == "sum":
+        return -total(g, terms)
+    return mean(g, -total(g, terms, [1]))
+
+
 def softmax_cross_entropy(
     g: ModelBuilder, labels: Tensor, logits: Tensor, *, safe: bool, loss: str = "sum", axis: int = -1
 ) -> Tensor:
@@ -76,11 +137,8 @@ def softmax_cross_entropy(
         labels: One-hot, `(batch, classes)`.
         logits: `(batch, classes)`.
         safe: Whether the probabilities are clipped before the logarithm.
-        loss: `sum` over all elements, or `mean` over the batch of sums over the classes.
+        loss: As of :func:`cross_entropy`.
         axis: Axis of the classes.
     """
     p = g.Softmax(logits, axis=axis)
-    terms = labels * safe_log(g, p, safe=safe, name="log")
-    if loss == "sum":
-        return -total(g, terms)
-    return mean(g, -total(g, terms, [1]))
+    return cross_entropy(g, labels, safe_log(g, p, safe=safe, name="log"), loss=loss)

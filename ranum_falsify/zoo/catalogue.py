@@ -5,12 +5,28 @@ from __future__ import annotations
 import difflib
 
 from ranum_falsify.errors import ZooError
-from ranum_falsify.zoo.architectures import softmax_regression
+from ranum_falsify.zoo.architectures import (
+    binary_logistic,
+    convolutional,
+    free_logits,
+    handwritten_softmax,
+    multilayer,
+    small_softmax,
+    softmax_regression,
+)
 from ranum_falsify.zoo.model import Defect, ZooModel
 
 __all__ = ["MODELS", "defect_of", "model_of"]
 
-_FAMILIES = (softmax_regression,)
+_FAMILIES = (
+    binary_logistic,
+    convolutional,
+    free_logits,
+    handwritten_softmax,
+    multilayer,
+    small_softmax,
+    softmax_regression,
+)
 
 MODELS: tuple[ZooModel, ...] = tuple(
     sorted((model for family in _FAMILIES for model in family.MODELS), key=lambda model: (model.number, model.id))

@@ -1,0 +1,46 @@
+"""Cross entropy of logits that are the input itself, as tutorials introduce it."""
+
+from __future__ import annotations
+
+from ranum_falsify.zoo.blocks import FUSED_LOG_SOFTMAX, log_softmax, mean, one_hot, total
+from ranum_falsify.zoo.builder import ModelBuilder
+from ranum_falsify.zoo.model import Defect, ZooModel
+
+__all__ = ["MODELS", "free_logits"]
+
+
+def free_logits(g: ModelBuilder, *, safe: bool) -> None:
+    """`log` is the logarithm of the softmax of the input.
+
+    Nothing bounds the logits in the programs, which draw them from [0, 1); they range over [-50, 50] here.
+    """
+    z = g.input("z", (3, 5), -50.0, 50.0)
+    y = g.input("y", (3,), 0, 4, "int64")
+    oh = one_hot(g, y, (3, 5))
+    g.output(mean(g, total(g, oh * -log_softmax(g, z, safe=safe, axis=1), [1])))
+
+
+def _row(number: str, program: str) -> ZooModel:
+    return ZooModel(
+        id=number,
+        program=program,
+        framework="torch",
+        build=free_logits,
+        defects=(
+            Defect(
+                id=number,
+                node="log",
+                operator="Log",
+                mechanism="a softmax entry is 0 once its logit lies about 104 below the greatest, 88 on ONNX Runtime",
+            ),
+        ),
+        repair=FUSED_LOG_SOFTMAX,
+    )
+
+
+MODELS = (
+    _row("23", "pytorch_tu"),
+    _row("27", "PyTorchDeepLearningStart.0503_softmax_regression_cost"),
+    _row("46", "Study.torch20_softmax"),
+    _row("57", "start_beginner_kaggle.03"),
+)

@@ -1,0 +1,128 @@
+"""A classifier of MNIST whose softmax is written by hand, in the variants of two programs that fuzzers study."""
+
+from __future__ import annotations
+
+from ranum_falsify.zoo.blocks import dense, mean, total
+from ranum_falsify.zoo.builder import ModelBuilder, Tensor
+from ranum_falsify.zoo.initial import uniform, zeros
+from ranum_falsify.zoo.model import Build, Defect, ZooModel
+
+__all__ = [
+    "MODELS",
+    "clip_above_then_absolute",
+    "clip_above_then_epsilon",
+    "clipped_numerator_then_absolute",
+    "clipped_numerator_then_clip",
+    "clipped_numerator_then_epsilon",
+    "unclipped",
+]
+
+_GREATEST_EXPONENT = 87.0
+
+
+def clipped_numerator_then_epsilon(g: ModelBuilder, *, safe: bool) -> None:
+    """`div` divides by the sum of `exp_denominator`, which is not clipped."""
+    y, logits = _classifier(g)
+    p = _softmax(g, logits, "exp_denominator") if safe else _clipped_numerator(g, logits)
+    _output(g, y, p + 1e-7)
+
+
+def clipped_numerator_then_clip(g: ModelBuilder, *, safe: bool) -> None:
+    """`exp_denominator` is the exponential of logits that are not clipped."""
+    y, logits = _classifier(g)
+    p = _softmax(g, logits, "exp_denominator") if safe else _clipped_numerator(g, logits)
+    _output(g, y, g.Clip(p, 1e-6, 1.0))
+
+
+def unclipped(g: ModelBuilder, *, safe: bool) -> None:
+    """`log` is the logarithm of a quotient that neither clip nor epsilon keeps from 0."""
+    y, logits = _classifier(g)
+    if safe:
+        _output(g, y, g.Clip(_softmax(g, logits), 1e-6, 1.0))
+        return
+    exponentials = g.Exp(logits, name="exp")
+    _output(g, y, _quotient(g, exponentials, exponentials))
+
+
+def clipped_numerator_then_absolute(g: ModelBuilder, *, safe: bool) -> None:
+    """`exp_denominator` is the exponential of logits that are not clipped; the quotient's magnitude is."""
+    y, logits = _classifier(g)
+    p = _softmax(g, logits, "exp_denominator") if safe else _clipped_numerator(g, logits)
+    _output(g, y, g.Clip(g.Abs(p), 1e-6, 1.0))
+
+
+def clip_above_then_absolute(g: ModelBuilder, *, safe: bool) -> None:
+    """`log` is the logarithm of the magnitude of a softmax of logits that are clipped above only."""
+    y, logits = _classifier(g)
+    p = g.Abs(_softmax(g, logits) if safe else _clipped_above(g, logits))
+    _output(g, y, g.Clip(p, 1e-6, 1.0) if safe else p)
+
+
+def clip_above_then_epsilon(g: ModelBuilder, *, safe: bool) -> None:
+    """`div` divides by the sum of exponentials of logits that are clipped above only."""
+    y, logits = _classifier(g)
+    p = _softmax(g, logits) if safe else _clipped_above(g, logits)
+    _output(g, y, g.Abs(p) + 1e-6)
+
+
+def _classifier(g: ModelBuilder) -> tuple[Tensor, Tensor]:
+    """Return labels and logits, both `(batch, 10)`."""
+    x = g.input("x", (g.batch, 28, 28, 1), -1.0, 1.0)
+    y = g.input("y", (g.batch, 10), 0.0, 1.0)
+    initial = uniform(-0.25, 0.25)
+    hidden = g.Relu(dense(g, g.Reshape(x, [-1, 784]), "W1", "b1", (784, 200), initial, zeros()))
+    hidden = g.Relu(dense(g, hidden, "W2", "b2", (200, 100), initial, zeros()))
+    return y, dense(g, hidden, "W3", "b3", (100, 10), initial, zeros())
+
+
+def _clipped_numerator(g: ModelBuilder, logits: Tensor) -> Tensor:
+    numerator = g.Exp(g.Clip(logits, -_GREATEST_EXPONENT, _GREATEST_EXPONENT), name="exp_numerator")
+    return _quotient(g, numerator, g.Exp(logits, name="exp_denominator"))
+
+
+def _clipped_above(g: ModelBuilder, logits: Tensor) -> Tensor:
+    least = g.ReduceMin(logits, keepdims=0)
+    exponentials = g.Exp(g.Max(g.Min(logits, _GREATEST_EXPONENT), least), name="exp")
+    return _quotient(g, exponentials, exponentials)
+
+
+def _softmax(g: ModelBuilder, logits: Tensor, name: str = "exp") -> Tensor:
+    exponentials = g.Exp(logits - g.ReduceMax(logits, axes=[1], keepdims=1), name=name)
+    return _quotient(g, exponentials, exponentials)
+
+
+def _quotient(g: ModelBuilder, numerator: Tensor, exponentials: Tensor) -> Tensor:
+    return g.Div(numerator, total(g, exponentials, [1], keepdims=True), name="div")
+
+
+def _output(g: ModelBuilder, y: Tensor, p: Tensor) -> None:
+    g.output(mean(g, -total(g, y * g.Log(p, name="log"), [1])))
+
+
+_SHIFT = "both exponentials are of logits less the greatest"
+
+
+def _row(number: str, build: Build, node: str, operator: str, mechanism: str, repair: str = _SHIFT) -> ZooModel:
+    return ZooModel(
+        id=number,
+        program="TensorFuzz" if number.startswith("11") else "FuzzForTensorflow",
+        framework="tf",
+        build=build,
+        defects=(Defect(id=number, node=node, operator=operator, mechanism=mechanism),),
+        repair=repair,
+    )
+
+
+_ZERO_SUM = "all exponentials of a row are 0 where all logits lie below about -104"
+_OVERFLOW = "the exponential overflows above a logit of 88.7"
+_ZERO = "the quotient is 0 once its logit lies about 104 below another"
+_AND_CLIP = f"{_SHIFT}, and the quotient is clipped before the logarithm"
+
+MODELS = (
+    _row("11a", clipped_numerator_then_epsilon, "div", "Div", _ZERO_SUM),
+    _row("11b", clipped_numerator_then_clip, "exp_denominator", "Exp", _OVERFLOW),
+    _row("11c", unclipped, "log", "Log", _ZERO, _AND_CLIP),
+    _row("16a", clipped_numerator_then_absolute, "exp_denominator", "Exp", _OVERFLOW),
+    _row("16b", clip_above_then_absolute, "log", "Log", _ZERO, _AND_CLIP),
+    _row("16c", clip_above_then_epsilon, "div", "Div", _ZERO_SUM),
+)
