@@ -1,7 +1,8 @@
 """What makes an operand invalid, said once.
 
-A :class:`Constraint` is attached to an operator row.  It serves the proof (`holds`), the search (`margin`,
-`crossing`), the replay and generated tests (`violated`), fixes (`clip_bounds`) and people (`describe`).
+A :class:`Constraint` is attached to an operator row.  It serves the proof (`holds`), the proof of the opposite
+(`fails`), the search (`margin`, `crossing`), the replay and generated tests (`violated`), fixes (`clip_bounds`) and
+people (`describe`).
 
 An operator receives an invalid input when (a) no input element is NaN, yet an output element is NaN, or (b) all
 inputs it reads are finite, yet an output element is infinite.
@@ -36,6 +37,7 @@ __all__ = [
     "Operands",
     "largest",
     "log_of_largest",
+    "surely_zero",
 ]
 
 Operands = Mapping[str, Tensor]
@@ -59,6 +61,11 @@ def log_of_largest(dtype: torch.dtype) -> float:
     rounded = exact.to(dtype)
     below = torch.nextafter(rounded, torch.zeros_like(rounded)) if rounded.double() > exact else rounded
     return float(below)
+
+
+def surely_zero(x: Interval) -> Tensor:
+    """Return where every value within the bounds is 0, in the stored shape."""
+    return (x.lower == 0) & (x.upper == 0) & (not x.nan)
 
 
 def _strict(distance: Tensor) -> Tensor:
@@ -104,6 +111,20 @@ class Constraint(ABC):
             operands: Bounds by operand name; those of the outputs, as the rule gives them, as `output`, `output_1`, ...
         """
 
+    def fails(self, op: Operation, operands: Bounds) -> bool:
+        """Tell whether there is an element at which all tensors within the bounds violate the condition.
+
+        Not the opposite of `holds`: on most bounds neither is known.
+
+        Args:
+            op: See :meth:`holds`.
+            operands: See :meth:`holds`; of tensors without NaN.
+
+        Returns:
+            False where it cannot be told.
+        """
+        return False
+
     @abstractmethod
     def describe(self) -> str:
         """Return the condition as people write it, such as `x > 0`."""
@@ -144,6 +165,20 @@ class _Bounded(Constraint):
         """Return the bounds of the values that count: the finite ones, where infinite ones are no violation."""
         return x.finite() if self.only_finite else x
 
+    def fails(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.fails`."""
+        x = operands[self.operand]
+        if x.nan or not x.size:
+            return False
+        beyond = self._beyond(x, self._bound(x.dtype))
+        if self.only_finite:
+            beyond = beyond & (x.lower > -math.inf) & (x.upper < math.inf)
+        return bool(beyond.any())
+
+    @abstractmethod
+    def _beyond(self, x: Interval, bound: float) -> Tensor:
+        """Return where all values violate the condition, whether or not infinite ones count."""
+
     def _text(self) -> str:
         number = f"{self._bound(torch.float32):.7g}"
         return f"{number} (in float32)" if callable(self.bound) else number
@@ -165,6 +200,9 @@ class GreaterThan(_Bounded):
         """See :meth:`Constraint.holds`."""
         x = self._finite(operands[self.operand])
         return bool((x.lower > self._bound(x.dtype)).all())
+
+    def _beyond(self, x: Interval, bound: float) -> Tensor:
+        return x.upper <= bound
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
@@ -188,6 +226,9 @@ class AtLeast(_Bounded):
         """See :meth:`Constraint.holds`."""
         x = self._finite(operands[self.operand])
         return bool((x.lower >= self._bound(x.dtype)).all())
+
+    def _beyond(self, x: Interval, bound: float) -> Tensor:
+        return x.upper < bound
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
@@ -215,6 +256,9 @@ class LessThan(_Bounded):
         x = self._finite(operands[self.operand])
         return bool((x.upper < self._bound(x.dtype)).all())
 
+    def _beyond(self, x: Interval, bound: float) -> Tensor:
+        return x.lower >= bound
+
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
         return f"{self.operand} < {self._text()}"
@@ -237,6 +281,9 @@ class AtMost(_Bounded):
         """See :meth:`Constraint.holds`."""
         x = self._finite(operands[self.operand])
         return bool((x.upper <= self._bound(x.dtype)).all())
+
+    def _beyond(self, x: Interval, bound: float) -> Tensor:
+        return x.lower > bound
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
@@ -266,6 +313,10 @@ class NonZero(Constraint):
         """See :meth:`Constraint.holds`."""
         return not bool(operands[self.operand].contains(0).any())
 
+    def fails(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.fails`."""
+        return bool(surely_zero(operands[self.operand]).any())
+
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
         return f"{self.operand} != 0"
@@ -281,6 +332,7 @@ class Condition(Constraint):
     crossing_of: Callable[[Operation, Operands], Tensor | None] | None = None
     needs_infinity: bool = False
     holds_of: Callable[[Operation, Bounds], bool] | None = None
+    fails_of: Callable[[Operation, Bounds], bool] | None = None
 
     def margin(self, op: Operation, operands: Operands) -> Tensor:
         """See :meth:`Constraint.margin`."""
@@ -297,6 +349,10 @@ class Condition(Constraint):
         return self.needs_infinity and not any(
             x.may_be_infinite for name, x in operands.items() if not name.startswith("output")
         )
+
+    def fails(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.fails`."""
+        return self.fails_of is not None and self.fails_of(op, operands)
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
@@ -372,6 +428,14 @@ class Finite(Constraint):
             return False
         read = [x for name, x in operands.items() if not name.startswith("output")]
         return not any(y.may_be_infinite for y in written) or any(x.surely_infinite for x in read)
+
+    def fails(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.fails`."""
+        read = [x for name, x in operands.items() if not name.startswith("output")]
+        if any(x.nan or x.may_be_infinite for x in read):
+            return False
+        # Bounds leave NaN out, but that is invalid as well.
+        return any(x.surely_infinite for name, x in operands.items() if name.startswith("output"))
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""

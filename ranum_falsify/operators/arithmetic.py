@@ -47,7 +47,7 @@ from ranum_falsify.operators.quotients import (
 )
 from ranum_falsify.operators.self_gated import complement, cube, gelu_by_parts, mish_by_parts, swish_by_parts
 from ranum_falsify.operators.unsigned import SIGNED
-from ranum_falsify.validity import Condition, NonZero, Operands
+from ranum_falsify.validity import Bounds, Condition, NonZero, Operands, surely_zero
 
 __all__ = ["Abs", "Max", "Mean", "Min", "Mod", "Neg", "Reciprocal", "Sum"]
 
@@ -109,6 +109,12 @@ def _zero_divisor(op: Operation, operands: Operands) -> Tensor:
     return torch.where(a.isfinite(), divisor, math.inf)
 
 
+def _divides_by_zero(op: Operation, bounds: Bounds) -> bool:
+    a, b = bounds["a"], bounds["b"]
+    finite = True if not a.is_floating else (a.lower > -math.inf) & (a.upper < math.inf)
+    return bool((surely_zero(b) & finite).any())
+
+
 operator(
     torch=elementwise(_divide),
     interval=refined(divided, quotient_by_itself, standard_score, over_norm, share_of_sum),
@@ -119,6 +125,7 @@ operator(
             margin_of=_zero_divisor,
             crossing_of=_NONZERO.crossing,
             holds_of=_NONZERO.holds,
+            fails_of=_divides_by_zero,
         )
     ],
     linear=Quotient(),

@@ -24,6 +24,7 @@ from ranum_falsify.validity import (
     NonZero,
     Operands,
     log_of_largest,
+    surely_zero,
 )
 
 __all__ = ["Erf", "Exp", "Log", "Pow", "Sqrt"]
@@ -122,6 +123,31 @@ def _not_steep(op: Operation, bounds: Bounds) -> bool:
     return not x.is_floating or bool(((least >= 1) | (greatest <= 0) | ~x.contains(0)).all())
 
 
+def _surely_negative_base(op: Operation, bounds: Bounds) -> bool:
+    x, y = bounds["x"], bounds["y"]
+    if not x.is_floating or y.dtype is not x.dtype:
+        return False
+    low, high = y.doubles()
+    broken = low.ceil() > high.floor()
+    return bool(((x.upper < 0) & (x.lower > -math.inf) & broken).any())
+
+
+def _surely_zero_base(op: Operation, bounds: Bounds) -> bool:
+    x, y = bounds["x"], bounds["y"]
+    if not x.is_floating or (y.is_floating and y.dtype is not x.dtype):
+        return False
+    low, high = y.doubles()
+    return bool((surely_zero(x) & (high < 0) & (low > -math.inf)).any())
+
+
+def _surely_steep(op: Operation, bounds: Bounds) -> bool:
+    x, y = bounds["x"], bounds["y"]
+    if not x.is_floating or y.dtype is not x.dtype:
+        return False
+    low, high = y.doubles()
+    return bool((surely_zero(x) & (low > 0) & (high < 1)).any())
+
+
 def _never(x: Tensor, y: Tensor) -> Tensor:
     shape = np.broadcast_shapes(tuple(x.shape), tuple(y.shape))
     return torch.full(shape, math.inf, device=x.device)
@@ -136,12 +162,26 @@ def _never(x: Tensor, y: Tensor) -> Tensor:
             "broken power of a negative number",
             _negative_base,
             holds_of=_no_negative_base,
+            fails_of=_surely_negative_base,
         ),
         Condition(
-            "x != 0 where y < 0", "negative power of zero", _zero_base, _zero_base_crossing, holds_of=_no_zero_base
+            "x != 0 where y < 0",
+            "negative power of zero",
+            _zero_base,
+            _zero_base_crossing,
+            holds_of=_no_zero_base,
+            fails_of=_surely_zero_base,
         ),
     ],
-    gradient_valid=[Condition("x != 0 where 0 < y < 1", "derivative of a root at zero", _steep, holds_of=_not_steep)],
+    gradient_valid=[
+        Condition(
+            "x != 0 where 0 < y < 1",
+            "derivative of a root at zero",
+            _steep,
+            holds_of=_not_steep,
+            fails_of=_surely_steep,
+        )
+    ],
     linear=lambda op: curves.power(curves.number_in(op.y)),
 )
 class Pow(Operation):

@@ -166,6 +166,15 @@ def _log_sum_holds(op: Operation, operands: Bounds) -> bool:
     return not summed.nan and bool((summed.lower > 0).all())
 
 
+def _log_sum_fails(op: Operation, operands: Bounds) -> bool:
+    x = operands["data"]
+    if isinstance(op.axes, Operation) or not x.is_floating or x.may_be_infinite:
+        return False
+    dims = reduced_dims(op, len(x.shape), op.axes)
+    summed = sum_of(x, dims) if dims else x
+    return summed.size > 0 and bool((summed.upper <= 0).any())
+
+
 @operator(
     torch=_reduced(_sum),
     interval=refined(_bounded(total, of_one=False), sum_of_exponentials, sum_of_shares, mean_of_squared_differences),
@@ -231,6 +240,7 @@ class ReduceSumSquare(Operation):
             margin_of=_log_sum_margin,
             crossing_of=_log_sum_margin,
             holds_of=_log_sum_holds,
+            fails_of=_log_sum_fails,
         )
     ],
     static=("axes",),

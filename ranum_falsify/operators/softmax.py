@@ -56,7 +56,7 @@ _SOME_FINITE = Condition(
 
 operator(
     torch=flattened_before(_ONE_AXIS, torch.softmax),
-    interval=softmax(_dims),
+    interval=softmax(_dims, "Softmax"),
     valid=[_SOME_FINITE],
     overflow=False,
 )(Softmax)

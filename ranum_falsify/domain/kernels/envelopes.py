@@ -12,6 +12,7 @@ from functools import cache, reduce
 import torch
 
 from ranum_falsify.config import RUNTIMES, Runtime
+from ranum_falsify.domain.kernels.saturation import SATURATION
 from ranum_falsify.domain.kernels.table import MEASURED, VERSIONS
 
 __all__ = ["EXACT", "RUNTIMES", "VERSIONS", "Envelope", "Runtime", "envelope"]
@@ -21,7 +22,7 @@ __all__ = ["EXACT", "RUNTIMES", "VERSIONS", "Envelope", "Runtime", "envelope"]
 class Envelope:
     """Where a kernel's results lie around the value f of the function: |result - f| <= relative * |f| + absolute.
 
-    Results below the smallest normal number may be 0 besides.
+    Results below the smallest normal number may be 0 besides; close to its limits, a function may come to them:
 
     Attributes:
         relative: Relative error.
@@ -29,6 +30,8 @@ class Envelope:
         lowest: No result lies below it.
         highest: No result lies above it.
         keeps_sign: No result has the other sign than f, and where f is 0, so is the result.
+        floor_until: For operands up to this no result lies above the infimum of f, a rising function.
+        ceiling_from: For operands from this on no result lies below its supremum.
     """
 
     relative: float
@@ -36,6 +39,8 @@ class Envelope:
     lowest: float = -math.inf
     highest: float = math.inf
     keeps_sign: bool = True
+    floor_until: float = -math.inf
+    ceiling_from: float = math.inf
 
     def union(self, other: Envelope) -> Envelope:
         """Return the envelope of both kernels."""
@@ -45,6 +50,8 @@ class Envelope:
             min(self.lowest, other.lowest),
             max(self.highest, other.highest),
             self.keeps_sign and other.keeps_sign,
+            min(self.floor_until, other.floor_until),
+            max(self.ceiling_from, other.ceiling_from),
         )
 
 
@@ -85,8 +92,15 @@ def envelope(function: str, dtype: torch.dtype, runtimes: tuple[Runtime, ...]) -
         rows["onnxruntime"] = rows["onnxruntime"].union(_measured(function, torch.float32)["onnxruntime"])
     lowest, highest = max(e.lowest for e in rows.values()), min(e.highest for e in rows.values())
     known = rows | {"exact": Envelope(0.0, lowest=lowest, highest=highest)}
+    if dtype is torch.float32:
+        known = {runtime: _saturating(function, runtime, kernel) for runtime, kernel in known.items()}
     chosen = [known[runtime] for runtime in runtimes if runtime in known]
-    return reduce(Envelope.union, chosen or rows.values())
+    return reduce(Envelope.union, chosen or known.values())
+
+
+def _saturating(function: str, runtime: Runtime, kernel: Envelope) -> Envelope:
+    ends = SATURATION.get(function, {}).get(runtime)
+    return kernel if ends is None else replace(kernel, floor_until=ends[0], ceiling_from=ends[1])
 
 
 def _measured(function: str, dtype: torch.dtype) -> dict[Runtime, Envelope]:

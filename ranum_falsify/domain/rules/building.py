@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.kernels.envelopes import EXACT
+from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope
 from ranum_falsify.domain.rounding import outward
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.network.tensors import torch_dtype
@@ -30,6 +30,7 @@ __all__ = [
     "moving",
     "piecewise",
     "result_shape",
+    "saturated",
     "shape_aware",
     "unknown",
     "within",
@@ -107,9 +108,33 @@ def monotone(
     def rule(site: Site, x: Interval) -> Interval:
         low, high = (bound.clamp(above, below) for bound in x.doubles())
         ends = (function(low), function(high)) if increasing else (function(high), function(low))
-        return outward(*ends, site.dtype, x.shape, EXACT if kernel is None else site.envelope(kernel))
+        envelope = EXACT if kernel is None else site.envelope(kernel)
+        y = outward(*ends, site.dtype, x.shape, envelope)
+        return saturated(y, x, function, envelope) if increasing else y
 
     return infinity_aware(rule)
+
+
+def saturated(y: Interval, x: Interval, function: Callable[[Tensor], Tensor], kernel: Envelope) -> Interval:
+    """Return bounds of a rising function, where its kernel comes to the function's limits exactly those.
+
+    Args:
+        y: Bounds of the results.
+        x: Bounds of the operands, of the same stored shape.
+        function: The function, on float64 with infinities.
+        kernel: What is known of its kernel.
+    """
+    least, greatest = x.extremes
+    low, high = y.lower, y.upper
+    if least <= kernel.floor_until > -math.inf:
+        high = torch.where(x.upper <= kernel.floor_until, high.clamp(max=_limit(function, -math.inf)), high)
+    if greatest >= kernel.ceiling_from < math.inf:
+        low = torch.where(x.lower >= kernel.ceiling_from, low.clamp(min=_limit(function, math.inf)), low)
+    return y if low is y.lower and high is y.upper else replace(y, lower=low, upper=high)
+
+
+def _limit(function: Callable[[Tensor], Tensor], end: float) -> float:
+    return float(function(torch.tensor(end, dtype=torch.float64)))
 
 
 def antitone(function: Callable[[Tensor], Tensor], kernel: str | None, **limits: float) -> IntervalRule:

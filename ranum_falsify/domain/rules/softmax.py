@@ -31,14 +31,27 @@ Dims = Callable[[Operation, int], Sequence[int]]
 _STEPS = 8
 """Roundings besides those of the sum: exponential, quotient, and what fusions and half precision add."""
 
+_LOST = 0.98 * 2.0**-25
+"""A probability that is at least 1 less this is 1 in float32: rounded correctly, or as e^0 = 1 by a sum.
+
+To 1, the others add less than half of a unit in the last place, 2^-24, in whatever order.
+"""
+
+_LITTLE = 0.25
+"""Relative error of the sum of the others up to which that is so."""
 
 _PROBABILITY = Envelope(0.0, lowest=0.0, highest=1.0)
 _LOG_PROBABILITY = Envelope(0.0, highest=0.0)
 """Kernels divide by a sum that one of its terms, e^0, makes 1 or more; no result passes 1."""
 
 
-def softmax(dims: Dims) -> IntervalRule:
-    """Return the rule of `Softmax` over some dimensions."""
+def softmax(dims: Dims, kernel: str | None = None) -> IntervalRule:
+    """Return the rule of `Softmax` over some dimensions.
+
+    Args:
+        dims: Which.
+        kernel: Name of the kernel that computes it at once, if one does.
+    """
 
     def rule(site: Site, x: Interval) -> Interval:
         if not x.size:
@@ -47,8 +60,14 @@ def softmax(dims: Dims) -> IntervalRule:
         low, high = _log_probabilities(rows)
         error = _error(rows, site.envelope("Exp"))
         u = 2 * unit(x.dtype)
+        sure = low >= -_LOST
         low, high = (low * (1 + u) - error).exp(), (high * (1 - u) + error).clamp(max=0).exp()
-        return outward(rows.restored(low), rows.restored(high), x.dtype, x.shape, _PROBABILITY)
+        y = outward(rows.restored(low), rows.restored(high), x.dtype, x.shape, _PROBABILITY)
+        if kernel is None or x.dtype is not torch.float32 or error >= _LITTLE:
+            return y
+        gone = _vanishes(rows, site.envelope(kernel))
+        lower, upper = y.lower.masked_fill(rows.restored(sure), 1.0), y.upper.masked_fill(rows.restored(gone), 0.0)
+        return replace(y, lower=lower, upper=upper)
 
     return infinity_aware(rule)
 
@@ -133,6 +152,11 @@ def _log_probability(x: Tensor, others: Tensor, copies: int) -> Tensor:
     # Differences first: a large reference would absorb the logarithm.
     gap = (reference - x) + logarithm
     return torch.where(x == -math.inf, -math.inf, -torch.logaddexp(torch.zeros_like(gap), gap))
+
+
+def _vanishes(rows: Sections, kernel: Envelope) -> Tensor:
+    """Return where the exponential of the distance to the largest element is 0."""
+    return rows.upper - rows.lower.amax(-1, keepdim=True) <= kernel.floor_until
 
 
 def _sum_of_others(x: Tensor, copies: int) -> tuple[Tensor, Tensor]:

@@ -186,7 +186,8 @@ def rounded_sums(x: Interval, low: Tensor, high: Tensor, low_size: Tensor, high_
     error = growth(terms, x.dtype) + growth(terms, torch.float64)
     # The least computed sum is that of the lower bounds, as each x - error |x| rises with x; beyond an error of 1 not.
     sizes = (low_size, high_size) if error < 1 else (size, size)
-    flushes = terms * tiny(x.dtype)
+    # What is flushed to 0 is at most the smallest normal number, and at most all there is.
+    flushes = terms * size.clamp(max=tiny(x.dtype))
     least, greatest = low - error * sizes[0] - flushes, high + error * sizes[1] + flushes
     if x.may_be_infinite or x.dtype is torch.float64:
         least, greatest = (
@@ -284,7 +285,7 @@ def _square_sums(x: Interval, dims: Sequence[int]) -> Sums:
     if not x.is_floating:
         return Sums(low=low, high=high, size=high)
     error = growth(terms, x.dtype) + growth(terms, torch.float64)
-    flushes = 2 * terms * tiny(x.dtype)
+    flushes = torch.where(high == 0, 0.0, 2 * terms * tiny(x.dtype))
     high = high * (1 + error) + flushes
     # PyTorch rounds the sum to half precision before it goes on.
     high = torch.where(high > torch.finfo(x.dtype).max, math.inf, high)

@@ -1,0 +1,87 @@
+"""Proofs in the other direction: boxes on every point of which an operator receives invalid input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dnnv.nn import Operation
+
+from ranum_falsify.config import RUNTIMES, Runtime
+from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
+from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network.order import topological_order
+from ranum_falsify.prove.checked import conditions_of, named
+from ranum_falsify.validity import Constraint
+
+__all__ = ["analysis_up_to", "surely_fails"]
+
+
+class _Decided(Exception):
+    """What the box does to the operator is known."""
+
+    def __init__(self, *, fails: bool) -> None:
+        super().__init__()
+        self.fails = fails
+
+
+def analysis_up_to(graph: Graph, op: Operation, *, runtimes: Sequence[Runtime] = RUNTIMES) -> IntervalAnalysis:
+    """Return an analysis of what an operation of a graph depends on, for :func:`surely_fails` on many boxes.
+
+    It takes all inputs of the graph, but spends no time on operations beside the way.
+
+    Args:
+        graph: The graph.
+        op: One of its operations.
+        runtimes: Runtimes on which the operation is to fail.
+    """
+    return IntervalAnalysis(graph.up_to([op]), runtimes=runtimes)
+
+
+def surely_fails(
+    analysis: IntervalAnalysis,
+    inputs: Sequence[Interval],
+    op: Operation,
+    conditions: Sequence[Constraint],
+) -> bool:
+    """Tell whether every point of a box gives an operator invalid input, and none before it.
+
+    On each runtime of the analysis, one of the conditions is violated at one element by all that the operator can
+    receive, and every operator that it depends on is proved to be valid.
+
+    Args:
+        analysis: An analysis of a graph that the operator is part of; nothing after the operator is looked at.
+        inputs: Bounds of each input of the graph, freed weights among them.
+        op: The operator.
+        conditions: Which of its conditions to look at: of its validity, or of its derivative.
+
+    Returns:
+        False where it cannot be told.
+    """
+    graph = analysis.graph
+    way = {id(inner) for inner in topological_order([op])} - {id(op)}
+    waiting = {id(inner) for inner in graph.nodes if id(inner) in way}
+
+    def observe(visited: Visited) -> None:
+        if visited.op is op:
+            bounds = named(spec_of(op), visited)
+            raise _Decided(fails=not waiting and any(c.fails(op, bounds) for c in conditions))
+        if id(visited.op) in waiting:
+            if not _is_valid(visited):
+                raise _Decided(fails=False)
+            waiting.discard(id(visited.op))
+
+    if not all(_is_valid(visited) for visited in analysis.folded):
+        return False
+    try:
+        analysis.run(inputs, observe)
+    except _Decided as decided:
+        return decided.fails
+    return False
+
+
+def _is_valid(visited: Visited) -> bool:
+    conditions = conditions_of(visited.op)
+    if not conditions:
+        return True
+    bounds = named(spec_of(visited.op), visited)
+    return all(condition.holds(visited.op, bounds) for condition in conditions)
