@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 
 import torch
 from dnnv.nn import Operation
@@ -48,7 +49,6 @@ class Applications:
         graphs: What runs for each application, by `id` of the application: its graph, or the same with some inputs
             as constants.
         box: Where the inputs lie.
-        given: Bounds of terms, which hold as long as no operator is invalid.
         closed: Operators whose conditions were proved by other means, by `id` of application and operator.
     """
 
@@ -63,12 +63,16 @@ class Applications:
         self.problem = problem
         self.graphs = graphs
         self.box = box
-        self.given = BoundsFrame(self._env(), self._outputs_given, self._nothing_is_valid)
         self._analysis_of = analysis_of
         self.closed: set[tuple[int, int]] = set()
         self._checked: dict[int, Checked] = {}
         self._before: tuple[int, Mapping[int, Mapping[int, tuple[str, ...]]]] | None = None
         self._tick = tick
+
+    @cached_property
+    def given(self) -> BoundsFrame:
+        """Bounds of terms, which hold as long as no operator is invalid."""
+        return BoundsFrame(self._env(), self._outputs_given, self._nothing_is_valid)
 
     def sure(self) -> BoundsFrame:
         """Return bounds of terms that hold in any case."""

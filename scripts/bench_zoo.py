@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Measure what becomes of the zoo's 79 real defects: detection, repaired twins, unit tests, random sampling.
+
+Writes BENCHMARKS.json after every model, goes on where it stopped, and makes BENCHMARKS.md of it.
+
+    scripts/bench_zoo.py
+    scripts/bench_zoo.py --only 3 --parts tests --folder /tmp
+    scripts/bench_zoo.py --page
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchlib.zoo_page import page
+from benchlib.zoo_runs import detection, unit_tests
+
+from ranum_falsify.cli.versions import versions
+from ranum_falsify.config import ConfirmConfig
+from ranum_falsify.zoo.catalogue import MODELS, model_of
+from ranum_falsify.zoo.model import ZooModel
+
+_ROOT = Path(__file__).resolve().parent.parent
+_PARTS = ("detection", "tests", "random")
+
+
+def facts(given: argparse.Namespace) -> dict[str, Any]:
+    """Return what was measured where and how."""
+    used = {name: version for name, version in versions().items() if name in ("torch", "onnxruntime", "numpy")}
+    return {
+        "runs": given.runs,
+        "timeout": given.timeout,
+        "machine": f"{os.cpu_count()} CPU cores ({platform.machine()}), {given.processors} used, no GPU",
+        "versions": ", ".join(f"{name} {version}" for name, version in used.items()),
+        "command": "scripts/bench_zoo.py",
+    }
+
+
+def entry(model: ZooModel) -> dict[str, Any]:
+    """Return a model's record, nothing measured yet."""
+    return {
+        "id": model.id,
+        "number": model.number,
+        "program": model.program,
+        "defects": [{"id": d.id, "node": d.node, "operator": d.operator} for d in model.defects],
+    }
+
+
+def measure(model: ZooModel, record: dict[str, Any], given: argparse.Namespace) -> None:
+    """Measure what is wanted of a model and not known yet."""
+    if "detection" in given.parts and (given.again or "detection" not in record):
+        record["detection"] = detection(model, rounds=5, threads=given.processors)
+    for defect, known in zip(model.defects, record["defects"], strict=True):
+        for part in ("tests", "random"):
+            if part in given.parts and (given.again or part not in known):
+                config = ConfirmConfig(
+                    runs=given.runs,
+                    timeout=given.timeout,
+                    nodes=(defect.node,),
+                    descend=part == "tests",
+                    span=part == "tests",
+                    processors=given.processors,
+                )
+                known[part] = unit_tests(model, defect, config=config)
+                found = known[part]
+                print(
+                    f"{defect.id} {part}: {found['triggered']} of {found['runs']} trigger, {found['spans']} spans, "
+                    f"{sum(found['seconds']) / len(found['seconds']):.2f} s a run",
+                    flush=True,
+                )
+
+
+def write(folder: Path, measured: Mapping[str, Any]) -> None:
+    """Write the measurements, whole or not at all."""
+    temporary = folder / "BENCHMARKS.json.tmp"
+    temporary.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(folder / "BENCHMARKS.json")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", metavar="ID", help="models or defects; all by default")
+    parser.add_argument("--parts", nargs="+", choices=_PARTS, default=list(_PARTS))
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--timeout", type=float, default=10.0, help="seconds of one run's search")
+    parser.add_argument("-p", "--processors", type=int, default=1)
+    parser.add_argument("--folder", type=Path, default=_ROOT, help="where BENCHMARKS.json and BENCHMARKS.md go")
+    parser.add_argument("--again", action="store_true", help="measure anew what is known")
+    parser.add_argument("--page", action="store_true", help="only write the page")
+    given = parser.parse_args()
+    path = given.folder / "BENCHMARKS.json"
+    known = {r["id"]: r for r in json.loads(path.read_text())["models"]} if path.is_file() else {}
+    wanted = MODELS if given.only is None else tuple(dict.fromkeys(model_of(name) for name in given.only))
+    for model in () if given.page else wanted:
+        record = known.setdefault(model.id, entry(model))
+        measure(model, record, given)
+        rest = [known[m.id] for m in MODELS if m.id in known]
+        write(given.folder, {"facts": facts(given), "models": rest})
+    measured = json.loads(path.read_text())
+    complete = [record for record in measured["models"] if "detection" in record]
+    if complete:
+        (given.folder / "BENCHMARKS.md").write_text(page({**measured, "models": complete}), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
