@@ -1,0 +1,177 @@
+"""Every model of the zoo and its repaired twin: valid ONNX that runs, with a property that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import numpy_helper
+
+from ranum_falsify.errors import ZooError
+from ranum_falsify.zoo.builder import Architecture
+from ranum_falsify.zoo.catalogue import MODELS, defect_of, model_of
+from ranum_falsify.zoo.detect import problem_of
+from ranum_falsify.zoo.inference import plausible_inputs
+from ranum_falsify.zoo.model import ZooModel
+from tests.zoo.triggers import one_hot
+
+LETTERS = {
+    **{number: "ab" for number in (2, 9, 35, 36, 39, 43, 45, 48, 49)},
+    **{number: "abc" for number in (11, 16)},
+    28: "abcd",
+}
+LABELS = frozenset({"y", "label", "labels"})
+
+both = pytest.mark.parametrize("safe", [False, True], ids=["faulty", "repaired"])
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A model of the catalogue, built once for all tests here."""
+
+    model: ZooModel
+    faulty: Architecture
+    repaired: Architecture
+
+    def architecture(self, safe: bool) -> Architecture:
+        return self.repaired if safe else self.faulty
+
+
+@pytest.fixture(scope="module", params=MODELS, ids=lambda model: model.id)
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    model: ZooModel = request.param
+    yield Pair(model, model.architecture(), model.architecture(safe=True))
+
+
+def inputs_of(architecture: Architecture) -> dict[str, np.ndarray]:
+    inputs = plausible_inputs(architecture)
+    for v in architecture.inputs:
+        if v.name in LABELS and v.dtype == "float32" and len(v.shape) == 2:
+            inputs[v.name] = one_hot(v.shape, v.shape[-1] // 2)
+    return inputs
+
+
+def graph_bytes(model: onnx.ModelProto) -> bytes:
+    return model.SerializeToString(deterministic=True)
+
+
+def test_the_catalogue_has_the_79_defects_of_63_programs() -> None:
+    wanted = [f"{number}{letter}" for number in range(1, 64) for letter in LETTERS.get(number, ("",))]
+    assert len(wanted) == 79
+    assert sorted(d.id for model in MODELS for d in model.defects) == sorted(wanted)
+    assert {model.number for model in MODELS} == set(range(1, 64))
+
+
+def test_ids_lead_to_their_models() -> None:
+    assert len({model.id for model in MODELS}) == len(MODELS)
+    for model in MODELS:
+        assert model_of(model.id) is model and model.defects
+        for defect in model.defects:
+            assert model_of(defect.id) is model and defect_of(defect.id) is defect
+            assert defect.id.startswith(str(model.number))
+
+
+@pytest.mark.parametrize("name", ["0", "64", "3a", "", "log"])
+def test_an_unknown_id_is_refused(name: str) -> None:
+    with pytest.raises(ZooError, match=f"no defect '{name}'"):
+        model_of(name)
+
+
+@both
+def test_it_is_valid_and_its_names_are_unique(pair: Pair, safe: bool) -> None:
+    model = pair.architecture(safe).model
+    onnx.checker.check_model(model, full_check=True)
+    names = [node.name for node in model.graph.node]
+    assert all(names) and len(set(names)) == len(names)
+    tensors = [name for node in model.graph.node for name in node.output if name]
+    tensors += [value.name for value in (*model.graph.input, *model.graph.initializer)]
+    assert len(set(tensors)) == len(tensors)
+    assert pair.model.program in model.doc_string
+
+
+@both
+def test_every_node_serves_an_output(pair: Pair, safe: bool) -> None:
+    graph = pair.architecture(safe).model.graph
+    needed = {value.name for value in graph.output}
+    for node in reversed(graph.node):
+        assert needed.intersection(node.output), f"{node.name} is dead"
+        needed |= set(node.input)
+    assert {value.name for value in (*graph.input, *graph.initializer)} <= needed
+
+
+@both
+def test_inputs_and_weights_are_as_declared(pair: Pair, safe: bool) -> None:
+    architecture = pair.architecture(safe)
+    graph = architecture.model.graph
+    declared = [(v.name, v.shape, v.dtype) for v in architecture.inputs]
+    assert declared == [
+        (
+            value.name,
+            tuple(d.dim_value for d in value.type.tensor_type.shape.dim),
+            onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name,
+        )
+        for value in graph.input
+    ]
+    initial = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    for weight in architecture.weights:
+        array = initial[weight.name]
+        assert (array.shape, array.dtype.name) == (weight.shape, weight.dtype)
+        assert weight.low <= array.min() and array.max() <= weight.high, weight.name
+
+
+def test_the_twin_differs_in_its_repair_alone(pair: Pair) -> None:
+    assert pair.repaired.inputs == pair.faulty.inputs
+    assert pair.repaired.weights == pair.faulty.weights
+    before, after = ({t.name: t for t in pair.architecture(safe).model.graph.initializer} for safe in (False, True))
+    assert all(before[weight.name] == after[weight.name] for weight in pair.faulty.weights)
+    assert len(pair.repaired.model.graph.output) == len(pair.faulty.model.graph.output)
+    assert pair.repaired.model.graph.node != pair.faulty.model.graph.node
+
+
+def test_documented_nodes_exist(pair: Pair) -> None:
+    operators = {node.name: node.op_type for node in pair.faulty.model.graph.node}
+    for defect in pair.model.defects:
+        assert operators.get(defect.node) == defect.operator
+
+
+@both
+def test_it_runs_on_plausible_input(pair: Pair, safe: bool) -> None:
+    architecture = pair.architecture(safe)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(graph_bytes(architecture.model), options, ["CPUExecutionProvider"])
+    for output in session.run(None, inputs_of(architecture)):
+        assert np.isfinite(output).all()
+
+
+@both
+def test_its_property_asks_for_every_operator_over_all_ranges(pair: Pair, safe: bool) -> None:
+    architecture = pair.architecture(safe)
+    problem = problem_of(pair.model, architecture, safe=safe)
+    assert problem.is_pure_validity and len(problem.regions) == 1
+    (goal,) = problem.goals
+    assert (goal.only, goal.nodes, goal.gradient) == (None, None, any(d.gradient for d in pair.model.defects))
+    variables = (*architecture.inputs, *architecture.weights)
+    assert goal.call.graph.input_names == tuple(v.name for v in variables)
+    for v, box in zip(variables, problem.inputs, strict=True):
+        assert (box.shape, box.dtype.name) == (v.shape, v.dtype)
+        assert (box.lower >= v.low).all() and (box.upper <= v.high).all()
+        assert np.allclose([box.lower.min(), box.upper.max()], [v.low, v.high])
+
+
+@both
+def test_building_is_deterministic(pair: Pair, safe: bool) -> None:
+    again = pair.model.architecture(safe=safe)
+    assert graph_bytes(again.model) == graph_bytes(pair.architecture(safe).model)
+
+
+def test_a_batch_scales_the_inputs_alone(pair: Pair) -> None:
+    larger = pair.model.architecture(batch=2)
+    assert larger.weights == pair.faulty.weights
+    assert [v.name for v in larger.inputs] == [v.name for v in pair.faulty.inputs]
+    for one, two in zip(pair.faulty.inputs, larger.inputs, strict=True):
+        assert two.shape == one.shape or two.shape == (2 * one.shape[0], *one.shape[1:])
