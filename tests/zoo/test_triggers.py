@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ranum_falsify.zoo.catalogue import MODELS
@@ -19,9 +21,9 @@ def test_every_defect_has_a_trigger() -> None:
 
 
 @each_defect
-def test_the_defective_operator_fails_first(model: ZooModel, defect: Defect, trigger: Trigger) -> None:
+def test_the_defective_operator_fails_first(model: ZooModel, defect: Defect, trigger: Trigger, tmp_path: Path) -> None:
     architecture = model.architecture()
-    seen = run(architecture, trigger.feeds(architecture), defect.node)
+    seen = run(architecture, trigger.feeds(architecture), defect.node, tmp_path)
     if defect.gradient:
         assert not seen.culprits
         assert 0 <= seen.operands[0] < SMALLEST_NORMAL
@@ -38,11 +40,11 @@ def test_a_path_leads_there(model: ZooModel, defect: Defect, trigger: Trigger) -
 
 
 @each_defect
-def test_the_safe_twin_takes_the_same_values(model: ZooModel, defect: Defect, trigger: Trigger) -> None:
+def test_the_safe_twin_takes_the_same_values(model: ZooModel, defect: Defect, trigger: Trigger, tmp_path: Path) -> None:
     architecture = model.architecture(safe=True)
     nodes = [node.name for node in architecture.model.graph.node]
     node = defect.node if defect.node in nodes else nodes[-1]
-    seen = run(architecture, trigger.feeds(architecture), node)
+    seen = run(architecture, trigger.feeds(architecture), node, tmp_path)
     assert not seen.culprits
     if defect.gradient and node == defect.node:
         assert seen.operands[0] >= SMALLEST_NORMAL

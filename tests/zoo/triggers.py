@@ -17,7 +17,7 @@ import onnx
 from numpy.typing import ArrayLike, NDArray
 from onnx import helper, numpy_helper
 
-from ranum_falsify.falsify.replay import Replayer
+from ranum_falsify.falsify.replay_worker import Model, Setting
 from ranum_falsify.zoo.builder import Architecture, Variable
 
 __all__ = ["SMALLEST_NORMAL", "Run", "Trigger", "all_triggers", "ancestors", "follows", "one_hot", "run"]
@@ -73,7 +73,7 @@ class Run:
     operands: tuple[float, float]
 
 
-def run(architecture: Architecture, feeds: Mapping[str, Array], node: str) -> Run:
+def run(architecture: Architecture, feeds: Mapping[str, Array], node: str, folder: Path) -> Run:
     """Run a model on ONNX Runtime, optimisations off, with its weights as inputs; look at one node's first operand."""
     model = onnx.ModelProto()
     model.CopyFrom(architecture.model)
@@ -86,11 +86,12 @@ def run(architecture: Architecture, feeds: Mapping[str, Array], node: str) -> Ru
     operand = _named(model.graph, node).input[0]
     if operand not in feeds and all(operand != output.name for output in model.graph.output):
         model.graph.output.append(onnx.ValueInfoProto(name=operand))
-    with Replayer(model) as replayer:
-        replay = replayer.run(feeds)
-    seen = feeds[operand] if operand in feeds else replay.outputs[operand]
+    path = folder / "model.onnx"
+    onnx.save(model, path)
+    result = Model(str(path), Setting(str(folder), threads=1)).run(feeds)
+    seen = feeds[operand] if operand in feeds else result["outputs"][operand]
     return Run(
-        culprits=tuple(finding.node for finding in replay.findings),
+        culprits=tuple(finding["node"] for finding in result["findings"]),
         operands=(float(seen.min()), float(seen.max())),
     )
 
@@ -155,7 +156,7 @@ def _middle(variable: Variable) -> float:
 
 def _within(variable: Variable, value: ArrayLike) -> Array:
     exact = np.broadcast_to(np.asarray(value, np.float64), variable.shape)
-    array: Array = exact.astype(variable.dtype)
+    array: Array = exact.astype(variable.dtype, order="C")
     low, high = (np.asarray(bound, np.float64).astype(variable.dtype) for bound in (variable.low, variable.high))
     if not ((array >= low) & (array <= high)).all():
         raise ValueError(f"{variable.name}: {exact.min():g} to {exact.max():g} leaves [{low:g}, {high:g}]")
