@@ -6,26 +6,38 @@ import difflib
 
 from ranum_falsify.errors import ZooError
 from ranum_falsify.zoo.architectures import (
+    autoencoder,
     binary_logistic,
+    boltzmann,
     convolutional,
     free_logits,
+    gan,
+    graph_losses,
     handwritten_softmax,
     multilayer,
     small_softmax,
     softmax_regression,
+    stochastic_computing,
+    unet,
 )
 from ranum_falsify.zoo.model import Defect, ZooModel
 
 __all__ = ["MODELS", "defect_of", "model_of"]
 
 _FAMILIES = (
+    autoencoder,
     binary_logistic,
+    boltzmann,
     convolutional,
     free_logits,
+    gan,
+    graph_losses,
     handwritten_softmax,
     multilayer,
     small_softmax,
     softmax_regression,
+    stochastic_computing,
+    unet,
 )
 
 MODELS: tuple[ZooModel, ...] = tuple(
