@@ -13,7 +13,7 @@ from ranum_falsify.zoo.blocks import (
     safe_log,
     softmax_cross_entropy,
 )
-from ranum_falsify.zoo.builder import ModelBuilder
+from ranum_falsify.zoo.builder import ModelBuilder, Tensor
 from ranum_falsify.zoo.initial import Initial, constant, truncated_normal, uniform, zeros
 from ranum_falsify.zoo.model import Build, Defect, ZooModel
 
@@ -29,25 +29,19 @@ def softmax_regression(
     bias: Initial | None = None,
 ) -> None:
     """`log` is the logarithm of the softmax of `x @ W + b` on flattened MNIST images."""
-    x = g.input("x", (g.batch, 784), 0.0, 1.0)
-    y = g.input("y", (g.batch, 10), 0.0, 1.0)
-    logits = dense(g, x, "W", "b", (784, 10), weight or zeros(), bias or zeros())
+    y, logits = _labels_and_logits(g, weight, bias)
     g.output(softmax_cross_entropy(g, y, logits, safe=safe, loss=loss))
 
 
 def mean_of_sum(g: ModelBuilder, *, safe: bool) -> None:
     """:func:`softmax_regression` with a mean of the loss, which is a scalar already."""
-    x = g.input("x", (g.batch, 784), 0.0, 1.0)
-    y = g.input("y", (g.batch, 10), 0.0, 1.0)
-    logits = dense(g, x, "W", "b", (784, 10), zeros(), zeros())
+    y, logits = _labels_and_logits(g)
     g.output(mean(g, softmax_cross_entropy(g, y, logits, safe=safe)))
 
 
 def rectified_softmax_regression(g: ModelBuilder, *, safe: bool) -> None:
     """`log` is the logarithm of a softmax that passes a rectifier too: a layer's helper applies one by default."""
-    x = g.input("x", (g.batch, 784), 0.0, 1.0)
-    y = g.input("y", (g.batch, 10), 0.0, 1.0)
-    logits = dense(g, x, "W", "b", (784, 10), zeros(), zeros())
+    y, logits = _labels_and_logits(g)
     p = g.Relu(g.Softmax(logits, axis=-1))
     g.output(cross_entropy(g, y, safe_log(g, p, safe=safe, name="log"), loss="mean"))
 
@@ -62,6 +56,14 @@ def body_mass_regression(g: ModelBuilder, *, safe: bool) -> None:
     y = g.input("y_", (g.batch, 3), 0.0, 1.0)
     logits = dense(g, x, "W", "b", (2, 3), zeros(), zeros())
     g.output(softmax_cross_entropy(g, y, logits, safe=safe))
+
+
+def _labels_and_logits(
+    g: ModelBuilder, weight: Initial | None = None, bias: Initial | None = None
+) -> tuple[Tensor, Tensor]:
+    x = g.input("x", (g.batch, 784), 0.0, 1.0)
+    y = g.input("y", (g.batch, 10), 0.0, 1.0)
+    return y, dense(g, x, "W", "b", (784, 10), weight or zeros(), bias or zeros())
 
 
 _MEAN = partial(softmax_regression, loss="mean")
