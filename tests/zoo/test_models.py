@@ -56,7 +56,8 @@ def inputs_of(architecture: Architecture) -> dict[str, np.ndarray]:
 
 
 def graph_bytes(model: onnx.ModelProto) -> bytes:
-    return model.SerializeToString(deterministic=True)
+    content: bytes = model.SerializeToString(deterministic=True)
+    return content
 
 
 def test_the_catalogue_has_the_79_defects_of_63_programs() -> None:
