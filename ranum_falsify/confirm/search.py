@@ -20,6 +20,9 @@ __all__ = ["TriggerSearch"]
 _ROUNDS = ((1, 8), (8, 30), (32, 60), (64, 100))
 """Starts and steps of each round; the last is repeated while there is time."""
 
+_DENORMAL = float(torch.finfo(torch.float32).tiny)
+"""Margins below it count as 0, which kernels make of them that flush denormal numbers."""
+
 _REPLAYS = 4
 """Candidates of one batch that are replayed."""
 
@@ -44,9 +47,6 @@ class TriggerSearch:
         self._descend = descend
         self._found: Trigger | None = None
         self._left = _PATIENCE
-        # Where denormals are flushed, the derivative at them is that at 0.
-        tiny = float(torch.finfo(torch.float32).tiny)
-        self._limits = torch.tensor([tiny if t.is_gradient else 0.0 for t in targets], dtype=torch.float64)
 
     def run(self) -> Trigger | None:
         """Search until something is found or time is up."""
@@ -92,20 +92,18 @@ class TriggerSearch:
 
     def _follow(self, target: Target, region: Region, starts: Sequence[Tensor], steps: int) -> None:
         objective = self._context.objective([target])
-        limits = self._limits[[self._targets.index(target)]]
-
-        def visit(margins: Tensor, inputs: Sequence[Tensor]) -> bool:
-            return self._visit(margins, inputs, limits)
-
-        _, ends = descend(self._context, objective, region, starts, None, visit, steps=steps)
+        margins, ends = descend(self._context, objective, region, starts, None, self._visit, steps=steps)
+        if not self._is_done:
+            # A near miss may be none on ONNX Runtime, whose kernels stray from torch's.
+            self._replay(ends, int(margins.amin(1).argmin()))
         if len(starts[0]) > 1 and not self._is_done:
             both = [torch.cat([a, b]) for a, b in zip(starts, ends, strict=True)]
-            bisect(self._context, target, region, both, visit)
+            bisect(self._context, target, region, both, self._visit)
 
-    def _visit(self, margins: Tensor, inputs: Sequence[Tensor], limits: Tensor | None = None) -> bool:
+    def _visit(self, margins: Tensor, inputs: Sequence[Tensor]) -> bool:
         """Replay what torch finds invalid; return whether the search is over."""
-        least = (margins.cpu() - (self._limits if limits is None else limits)).amin(1)
-        for position in least.argsort(stable=True)[: min(int((least < 0).sum()), _REPLAYS)].tolist():
+        least = margins.amin(1)
+        for position in least.argsort(stable=True)[: min(int((least < _DENORMAL).sum()), _REPLAYS)].tolist():
             self._replay(inputs, position)
             if self._is_done:
                 return True
