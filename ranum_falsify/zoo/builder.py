@@ -89,7 +89,7 @@ class Tensor:
         return self.builder.Neg(self)
 
 
-Operand = Tensor | float | np.ndarray | Sequence[int] | None
+Operand = Tensor | float | np.ndarray | np.generic | Sequence[int] | None
 """A tensor, or a constant: a float as float32, integers as int64, an array as it is; None is an absent operand."""
 
 
@@ -134,7 +134,7 @@ class ModelBuilder:
         )
         return self._new(name)
 
-    def constant(self, value: float | np.ndarray | Sequence[int], name: str | None = None) -> Tensor:
+    def constant(self, value: float | np.ndarray | np.generic | Sequence[int], name: str | None = None) -> Tensor:
         """Return a constant, one tensor for all equal ones that have no name of their own."""
         array = np.asarray(value)
         if not isinstance(value, np.ndarray | np.generic):

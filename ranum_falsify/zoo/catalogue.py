@@ -17,8 +17,10 @@ from ranum_falsify.zoo.architectures import (
     multilayer,
     small_softmax,
     softmax_regression,
+    spatial_transformer,
     stochastic_computing,
     unet,
+    value_iteration,
 )
 from ranum_falsify.zoo.model import Defect, ZooModel
 
@@ -36,8 +38,10 @@ _FAMILIES = (
     multilayer,
     small_softmax,
     softmax_regression,
+    spatial_transformer,
     stochastic_computing,
     unet,
+    value_iteration,
 )
 
 MODELS: tuple[ZooModel, ...] = tuple(

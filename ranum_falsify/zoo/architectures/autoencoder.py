@@ -110,7 +110,7 @@ def _square_root(number: str, program: str, *, latent: int = 2, conditional: boo
                 id=f"{number}b",
                 node="sqrt",
                 operator="Sqrt",
-                mechanism="exp(-100) is no normal number: flushed to 0, it gives the square root an infinite derivative",
+                mechanism="exp(-100) is below the normal numbers; flushed to 0, it makes the derivative infinite",
                 gradient=True,
             ),
         ),
