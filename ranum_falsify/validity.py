@@ -118,7 +118,7 @@ class Constraint(ABC):
 
         Args:
             op: See :meth:`holds`.
-            operands: See :meth:`holds`; of tensors without NaN.
+            operands: See :meth:`holds`; of tensors without NaN.  Those of the outputs may be missing.
 
         Returns:
             False where it cannot be told.
@@ -167,8 +167,8 @@ class _Bounded(Constraint):
 
     def fails(self, op: Operation, operands: Bounds) -> bool:
         """See :meth:`Constraint.fails`."""
-        x = operands[self.operand]
-        if x.nan or not x.size:
+        x = operands.get(self.operand)
+        if x is None or x.nan or not x.size:
             return False
         beyond = self._beyond(x, self._bound(x.dtype))
         if self.only_finite:

@@ -64,8 +64,10 @@ def flushed(interval: Interval) -> Interval:
         least, greatest = interval.extremes
         if not (0 < least < smallest or -smallest < greatest < 0):
             return interval
-    if low is high and not _has_denormals(low, smallest):
-        return interval
+    if low is high or low.numel() > _MANY:
+        ends = (low,) if low is high else (low, high)
+        if not any(_has_denormals(end, smallest) for end in ends):
+            return interval
     # `hardshrink` replaces what is at most its second operand in size, the largest denormal number.
     largest = smallest * (1 - torch.finfo(interval.dtype).eps)
     lower = torch.minimum(low, torch.nn.functional.hardshrink(low, largest))
@@ -74,7 +76,9 @@ def flushed(interval: Interval) -> Interval:
 
 
 def _has_denormals(x: Tensor, smallest: float) -> bool:
-    return bool(((x.abs() < smallest) & (x != 0)).any())
+    # Block by block, large tensors go through memory once.
+    blocks = x.view(-1).split(_BLOCK) if x.is_contiguous() else (x,)
+    return any(bool(((block.abs() < smallest) & (block != 0)).any()) for block in blocks)
 
 
 def constant(array: np.ndarray) -> Interval:

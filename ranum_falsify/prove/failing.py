@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import numpy as np
 from dnnv.nn import Operation
 
 from ranum_falsify.config import RUNTIMES, Runtime
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
+from ranum_falsify.domain.analysis import Value
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.order import topological_order
 from ranum_falsify.prove.checked import conditions_of, named
 from ranum_falsify.validity import Constraint
 
 __all__ = ["analysis_up_to", "surely_fails"]
+
+
+class _Early(IntervalAnalysis):
+    """An analysis that shows the operands of one operation before its rule is run.
+
+    Attributes:
+        look: Called with them.
+    """
+
+    def __init__(self, graph: Graph, op: Operation, runtimes: Sequence[Runtime]) -> None:
+        super().__init__(graph.up_to([op]), runtimes=runtimes)
+        self.look: Callable[[tuple[Value, ...]], None] = lambda operands: None
+        self._op = op
+
+    def generic_visit(self, operation: Operation) -> tuple[Interval, ...] | None:
+        """Return what the row's rule says, unless the look at the operands ends the analysis."""
+        if operation is self._op:
+            self.look(self.operands(operation))
+        return super().generic_visit(operation)
 
 
 class _Decided(Exception):
@@ -34,7 +55,7 @@ def analysis_up_to(graph: Graph, op: Operation, *, runtimes: Sequence[Runtime] =
         op: One of its operations.
         runtimes: Runtimes on which the operation is to fail.
     """
-    return IntervalAnalysis(graph.up_to([op]), runtimes=runtimes)
+    return _Early(graph, op, runtimes)
 
 
 def surely_fails(
@@ -61,10 +82,18 @@ def surely_fails(
     way = {id(inner) for inner in topological_order([op])} - {id(op)}
     waiting = {id(inner) for inner in graph.nodes if id(inner) in way}
 
+    def is_violated(visited: Visited) -> bool:
+        bounds = named(spec_of(op), visited)
+        return not waiting and any(c.fails(op, bounds) for c in conditions)
+
+    def look(operands: tuple[Value, ...]) -> None:
+        known = all(x is None or isinstance(x, Interval | np.ndarray) for x in operands)
+        if known and is_violated(Visited(op=op, operands=operands, outputs=())):
+            raise _Decided(fails=True)
+
     def observe(visited: Visited) -> None:
         if visited.op is op:
-            bounds = named(spec_of(op), visited)
-            raise _Decided(fails=not waiting and any(c.fails(op, bounds) for c in conditions))
+            raise _Decided(fails=is_violated(visited))
         if id(visited.op) in waiting:
             if not _is_valid(visited):
                 raise _Decided(fails=False)
@@ -72,6 +101,8 @@ def surely_fails(
 
     if not all(_is_valid(visited) for visited in analysis.folded):
         return False
+    if isinstance(analysis, _Early):
+        analysis.look = look
     try:
         analysis.run(inputs, observe)
     except _Decided as decided:

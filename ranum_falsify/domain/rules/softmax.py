@@ -37,6 +37,9 @@ _LOST = 0.98 * 2.0**-25
 To 1, the others add less than half of a unit in the last place, 2^-24, in whatever order.
 """
 
+_BLOCK = 1 << 16
+"""Elements of a part of a large tensor."""
+
 _LITTLE = 0.25
 """Relative error of the sum of the others up to which that is so."""
 
@@ -56,7 +59,16 @@ def softmax(dims: Dims, kernel: str | None = None) -> IntervalRule:
     def rule(site: Site, x: Interval) -> Interval:
         if not x.size:
             return _empty(x)
-        rows = sections(x, dims(site.op, len(x.shape)))
+        along = dims(site.op, len(x.shape))
+        parts = _parts(x, along)
+        if len(parts) == 1:
+            return of_part(site, x, along)
+        bounds, (cut, _) = [of_part(site, part, along) for _, part in parts], parts[0]
+        low, high = torch.cat([y.lower for y in bounds], cut), torch.cat([y.upper for y in bounds], cut)
+        return Interval(low, high, x.shape)
+
+    def of_part(site: Site, x: Interval, along: Sequence[int]) -> Interval:
+        rows = sections(x, along)
         low, high = _log_probabilities(rows)
         error = _error(rows, site.envelope("Exp"))
         u = 2 * unit(x.dtype)
@@ -70,6 +82,21 @@ def softmax(dims: Dims, kernel: str | None = None) -> IntervalRule:
         return replace(y, lower=lower, upper=upper)
 
     return infinity_aware(rule)
+
+
+def _parts(x: Interval, along: Sequence[int]) -> list[tuple[int, Interval]]:
+    """Return parts of a large tensor that fit into a near cache, with the dimension that they are cut along.
+
+    Sections stay whole.
+    """
+    stored, rank = x.lower.shape, len(x.shape)
+    whole = {dim % rank for dim in along} if rank else set()
+    dim = max((dim for dim in range(rank) if dim not in whole), key=lambda dim: stored[dim], default=-1)
+    if x.lower.numel() <= 2 * _BLOCK or dim < 0 or stored[dim] == 1:
+        return [(dim, x)]
+    step = max(1, _BLOCK * stored[dim] // x.lower.numel())
+    pieces = zip(x.lower.split(step, dim), x.upper.split(step, dim), strict=True)
+    return [(dim, Interval(p, q, (*x.shape[:dim], p.shape[dim], *x.shape[dim + 1 :]))) for p, q in pieces]
 
 
 def log_softmax(dims: Dims) -> IntervalRule:
