@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from onnx import TensorProto
+
 from ranum_falsify.zoo.blocks import mean, total
 from ranum_falsify.zoo.builder import ModelBuilder, Tensor
 from ranum_falsify.zoo.initial import normal, zeros
@@ -39,7 +41,8 @@ def boltzmann_machine(g: ModelBuilder, *, safe: bool, binary: bool = False) -> N
 
     v = g.Reshape(image, [-1, _VISIBLE])
     if binary:
-        v = g.Bernoulli(v, seed=1.0)
+        # Not ONNX's Bernoulli, which is defined by Greater: runtimes that follow draw 1 with probability 1 - p.
+        v = g.Cast(g.Less(g.RandomUniformLike(v, seed=1.0), v), to=TensorProto.FLOAT)
     hidden = _sample(g, g.Sigmoid(g.Gemm(v, weight, of_hidden, transB=1)))
     reconstruction = _sample(g, g.Sigmoid(g.Gemm(hidden, weight, of_visible)))
     g.output(free_energy(v, "exp") - free_energy(reconstruction, "exp_reconstruction"))
