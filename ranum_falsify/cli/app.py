@@ -59,6 +59,10 @@ def _command(arguments: list[str]) -> Callable[[], int]:
     command = parse(arguments)
     import ranum_falsify.upstream  # noqa: F401 - raises where DNNV or DNNF is missing
 
+    if command.name == "confirm":
+        from ranum_falsify.cli.confirm import run as run_confirm
+
+        return lambda: run_confirm(command.options)
     if command.name == "operators":
         from ranum_falsify.cli.operators import run as run_operators
 

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from ranum_falsify.cli.usage import UsageError
 
-__all__ = ["check_writable", "is_stream", "safe_name", "unique_names", "write_json", "write_whole"]
+__all__ = ["check_writable", "is_stream", "output_folder", "safe_name", "unique_names", "write_json", "write_whole"]
 
 _LONGEST_NAME = 80
 
@@ -41,6 +41,26 @@ def check_writable(option: str, path: Path) -> None:
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise UsageError(f"{option} {path}: cannot be written ({reason}); choose another path") from error
+
+
+def output_folder(option: str, path: Path) -> Path:
+    """Return a folder that the user named, made where its parent exists.
+
+    Args:
+        option: The option that named the folder, for the message.
+        path: The folder.
+
+    Raises:
+        UsageError: It cannot be made.
+    """
+    if not path.parent.is_dir():
+        raise UsageError(f"{option} {path}: there is no folder {str(path.parent)!r}; make it first")
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise UsageError(f"{option} {path}: cannot be made ({reason}); choose another folder") from error
+    return path
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+import numpy as np
 import torch
 from dnnv.nn import Operation
 
 from ranum_falsify.config import ConfirmConfig, ProveConfig, SearchConfig
-from ranum_falsify.confirm.oracle import Oracle
+from ranum_falsify.confirm.oracle import Oracle, Trigger
 from ranum_falsify.confirm.repeatable import repeatable
 from ranum_falsify.confirm.search import TriggerSearch
 from ranum_falsify.confirm.span import SpanProver
-from ranum_falsify.confirm.unit_test import OperatorTests, UnitTest
+from ranum_falsify.confirm.unit_test import OperatorTests, Span, UnitTest
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.falsify.converter import convert
 from ranum_falsify.falsify.device import device_of, settings
 from ranum_falsify.falsify.memory import bytes_per_sample
 from ranum_falsify.falsify.search import Budget, SearchContext
-from ranum_falsify.properties.problem import Problem
+from ranum_falsify.properties.problem import NetworkCall, Problem
 from ranum_falsify.properties.targets import Target, targets_of
 from ranum_falsify.prove.prover import Prover
 
-__all__ = ["Question", "TestMaker"]
+__all__ = ["Question", "Run", "TestMaker"]
+
+_ATTEMPTS = 4
+"""Triggers of one run that a span is looked for around."""
+
+_SPAN_SHARE = 0.1
+"""Share of a run's time after which it takes no further trigger for the sake of a span."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +42,35 @@ class Question:
 
     Attributes:
         network: Name of its network.
+        call: The application of the network.
         op: The operator.
         targets: Its conditions.
     """
 
     network: str
+    call: NetworkCall
     op: Operation
     targets: tuple[Target, ...]
+
+    @property
+    def conditions(self) -> str:
+        """The conditions as people write them."""
+        return ", ".join(dict.fromkeys(target.constraint.describe() for target in self.targets))
+
+
+@dataclass(frozen=True)
+class Run:
+    """One search for a unit test.
+
+    Attributes:
+        seed: Its seed.
+        test: What it found, if anything.
+        seconds: How long it took, the span included.
+    """
+
+    seed: int
+    test: UnitTest | None
+    seconds: float
 
 
 class TestMaker:
@@ -96,11 +125,28 @@ class TestMaker:
                 known = proof.operators.get((number, op.name))
                 asked = op.name in wanted if wanted is not None else known is None or bool(known.open)
                 if asked:
-                    found.append(Question(goal.call.network, op, tuple(targets)))
+                    found.append(Question(goal.call.network, goal.call, op, tuple(targets)))
         missing = set(wanted or ()) - {question.op.name for question in found}
         if missing:
             raise PropertyError(f"confirm: the property asks about no node {sorted(missing)[0]!r}")
         return found
+
+    def box(self, question: Question) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
+        """Return what the inputs of a question's network range over, by ONNX name; expressions are left out."""
+        ranges = {v.name: (v.lower, v.upper) for v in self.problem.inputs}
+        names = zip(question.call.graph.input_names, question.call.variables, strict=True)
+        return {name: ranges[variable] for name, variable in names if variable is not None}
+
+    def runs_of(self, question: Question) -> Iterator[Run]:
+        """Make the unit tests of one operator; yield each when it is made, so that none needs to wait in memory.
+
+        Args:
+            question: The operator.
+        """
+        for seed in range(self._config.seed, self._config.seed + self._config.runs):
+            began = time.monotonic()
+            test = self._run(question, seed)
+            yield Run(seed, test, time.monotonic() - began)
 
     def tests_of(self, question: Question, tick: Callable[[int], None] = lambda run: None) -> OperatorTests:
         """Make the unit tests of one operator.
@@ -110,19 +156,19 @@ class TestMaker:
             tick: Called before each run with its number.
         """
         tests, seconds = list[UnitTest](), list[float]()
-        for run in range(self._config.runs):
-            tick(run)
-            began = time.monotonic()
-            test = self._run(question, self._config.seed + run)
-            seconds.append(time.monotonic() - began)
-            if test is not None:
-                tests.append(test)
+        tick(0)
+        for run in self.runs_of(question):
+            seconds.append(run.seconds)
+            if run.test is not None:
+                tests.append(run.test)
+            if len(seconds) < self._config.runs:
+                tick(len(seconds))
         spec = question.targets[0].spec
         return OperatorTests(
             network=question.network,
             node=question.op.name,
             op_type=spec.op_type,
-            condition=question.targets[0].constraint.describe(),
+            condition=question.conditions,
             output=next(name for name in question.op.output_names if name),
             runs=self._config.runs,
             tests=tuple(tests),
@@ -137,14 +183,9 @@ class TestMaker:
             context = SearchContext(
                 self.problem, search, self._models, self._oracle.confirmer, budget, self._device, _silent
             )
-            trigger = TriggerSearch(context, question.targets, self._oracle, descend=config.descend).run()
-            if trigger is None:
-                return None
-            searched = time.monotonic()
-            call = self.problem.goals[question.targets[0].goal].call
-            with torch.no_grad():
-                prover = self._spans[id(call)] if config.span else None
-                span = prover.prove(trigger, question.targets, self.problem.inputs) if prover else None
+            trigger, span, proving = self._trigger(context, question)
+        if trigger is None:
+            return None
         return UnitTest(
             seed=seed,
             feeds=trigger.feeds,
@@ -153,13 +194,33 @@ class TestMaker:
             index=trigger.index,
             alone=trigger.alone,
             flushed=trigger.flushed,
+            oracle=trigger.oracle,
             span=span,
             seconds={
-                "search": searched - began - budget.replay_seconds,
+                "search": time.monotonic() - began - budget.replay_seconds - proving,
                 "replay": budget.replay_seconds,
-                "span": time.monotonic() - searched,
+                "span": proving,
             },
         )
+
+    def _trigger(self, context: SearchContext, question: Question) -> tuple[Trigger | None, Span | None, float]:
+        """Return a trigger, if possible one with a span, and the seconds that went into spans."""
+        prover = self._spans[id(question.call)] if self._config.span else None
+        first, proving, late = None, 0.0, context.budget.began + _SPAN_SHARE * self._config.timeout
+        for _ in range(_ATTEMPTS):
+            trigger = TriggerSearch(context, question.targets, self._oracle, descend=self._config.descend).run()
+            if trigger is None or prover is None:
+                return first or trigger, None, proving
+            began = time.monotonic()
+            with torch.no_grad():
+                span = prover.prove(trigger, question.targets, self.problem.inputs)
+            proving += time.monotonic() - began
+            if span is not None:
+                return trigger, span, proving
+            first = first or trigger
+            if time.monotonic() > late:
+                break
+        return first, None, proving
 
 
 def _silent(progress: object) -> None:

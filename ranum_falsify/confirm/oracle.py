@@ -35,6 +35,7 @@ class Trigger:
     index: tuple[int, ...]
     alone: bool
     flushed: bool
+    oracle: Literal["onnxruntime", "reference", "autograd"]
 
 
 class Oracle:
@@ -84,6 +85,7 @@ class Oracle:
                     index=finding.index,
                     alone=alone,
                     flushed=False,
+                    oracle=finding.oracle,
                 )
         if alone and any(target.is_gradient for target in targets):
             return self._judge_gradient(targets, call, env, feeds)
@@ -114,6 +116,7 @@ class Oracle:
                         index=tuple(int(i) for i in np.argwhere(violated)[0]),
                         alone=True,
                         flushed=confirmer is self._flushing,
+                        oracle="autograd",
                     )
         return None
 

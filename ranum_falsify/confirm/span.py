@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,8 +24,8 @@ from ranum_falsify.validity import Constraint, GreaterThan
 
 __all__ = ["SpanProver"]
 
-_FINEST = 24
-"""The narrowest span reaches 2^-24 of the box's width to each side."""
+_RADII = tuple(2.0**-exponent for exponent in range(22, 0, -2))
+"""How far spans may reach to each side, as shares of the box's width; the narrowest is about one ulp of float32."""
 
 _SPECIAL = 1e-6
 """Values nearer to 0 than this share of their width were put there; they keep their place if need be."""
@@ -124,9 +125,7 @@ def _widest(sides: Sequence[_Side], fails: Fails) -> tuple[list[_Side], float] |
     if not fails(fixed, 0.0):
         return None
     free = [
-        _without_special(side)
-        if fails([*fixed[:i], _without_special(side), *fixed[i + 1 :]], 2.0**-_FINEST)
-        else fixed[i]
+        _without_special(side) if fails([*fixed[:i], _without_special(side), *fixed[i + 1 :]], _RADII[0]) else fixed[i]
         for i, side in enumerate(sides)
     ]
     radius = _radius(free, fails)
@@ -134,17 +133,10 @@ def _widest(sides: Sequence[_Side], fails: Fails) -> tuple[list[_Side], float] |
 
 
 def _radius(sides: Sequence[_Side], fails: Fails) -> float | None:
-    """Return the greatest power of 1/2 that fails, None if not even the finest does."""
-    if not any(bool(side.moves.any()) for side in sides) or not fails(sides, 2.0**-_FINEST):
+    """Return the greatest radius that fails, by bisection; None if not even the narrowest does."""
+    if not any(bool(side.moves.any()) for side in sides) or not fails(sides, _RADII[0]):
         return None
-    wide, narrow = 0, _FINEST
-    while narrow - wide > 1:
-        middle = (wide + narrow) // 2
-        if fails(sides, 2.0**-middle):
-            narrow = middle
-        else:
-            wide = middle
-    return 2.0**-narrow
+    return _RADII[bisect_left(_RADII, True, lo=1, key=lambda radius: not fails(sides, radius)) - 1]
 
 
 def _without_special(side: _Side) -> _Side:

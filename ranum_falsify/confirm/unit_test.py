@@ -44,6 +44,7 @@ class UnitTest:
         index: Position of the offending element in it.
         alone: Whether no operator before is invalid too.
         flushed: Whether it shows only where denormal numbers are replaced by 0.
+        oracle: Who saw it; the reference evaluator where ONNX Runtime hides NaN, as in LSTM and GRU.
         span: A box around it, None where none was proved.
         seconds: Time to `search`, `replay` and prove the `span`.
     """
@@ -55,6 +56,7 @@ class UnitTest:
     index: tuple[int, ...]
     alone: bool
     flushed: bool
+    oracle: Literal["onnxruntime", "reference", "autograd"]
     span: Span | None
     seconds: Mapping[str, float]
 
@@ -67,7 +69,7 @@ class OperatorTests:
         network: Name of the network.
         node: Name of the operator.
         op_type: ONNX operator.
-        condition: What its operands must satisfy.
+        condition: What its operands and outputs must satisfy.
         output: Its first output tensor, by ONNX name.
         runs: How many tests were wanted.
         tests: Those that trigger.

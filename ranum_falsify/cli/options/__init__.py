@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ranum_falsify.cli.options.confirm import ConfirmOptions, parse_confirm
 from ranum_falsify.cli.options.falsify import FalsifyOptions, parse_falsify
 from ranum_falsify.cli.options.operators import OperatorsOptions, parse_operators
 from ranum_falsify.cli.options.replay import ReplayOptions, parse_replay
@@ -15,6 +16,7 @@ from ranum_falsify.cli.options.zoo import ZooBuild, ZooDetect, ZooList, ZooShow,
 __all__ = [
     "PROGRAM",
     "Command",
+    "ConfirmOptions",
     "FalsifyOptions",
     "OperatorsOptions",
     "ReplayOptions",
@@ -35,6 +37,7 @@ class Command:
 
 
 _WORDS: Mapping[str, Callable[[Sequence[str]], object]] = {
+    "confirm": parse_confirm,
     "operators": parse_operators,
     "replay": parse_replay,
     "zoo": parse_zoo,

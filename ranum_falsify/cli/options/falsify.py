@@ -55,6 +55,7 @@ class FalsifyOptions:
 
 _EPILOG = """\
 other commands:
+  ranum-falsify confirm PROPERTY -N N model.onnx make unit tests for the operators that can fail
   ranum-falsify replay cex.npy -N N model.onnx   run a counterexample on ONNX Runtime again
   ranum-falsify operators                        list the supported operators
   ranum-falsify zoo list|show|build|detect       real defects, rebuilt as models

@@ -1,0 +1,206 @@
+"""The command `confirm`: unit tests for the operators that are not proved, as files that need no ranum-falsify."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ranum_falsify.cli.confirm_report import TestedOperator, TestedRun, as_json, lines, summary
+from ranum_falsify.cli.files import check_writable, is_stream, output_folder, unique_names, write_json, write_whole
+from ranum_falsify.cli.loading import Loaded, check_files, load
+from ranum_falsify.cli.options.confirm import ConfirmOptions
+from ranum_falsify.cli.progress import ProgressDisplay
+from ranum_falsify.confirm.arrays import arrays_of, write_arrays
+from ranum_falsify.confirm.exposed import Watched, exposed, watched
+from ranum_falsify.confirm.maker import Question, Run, TestMaker
+from ranum_falsify.confirm.pytest_file import Case, CheckedOperator, pytest_file
+from ranum_falsify.confirm.unit_test import UnitTest
+
+__all__ = ["run"]
+
+_REPORT = "confirm.json"
+
+
+def run(options: ConfirmOptions) -> int:
+    """Carry the command out.
+
+    Raises:
+        RanumFalsifyError: Something is wrong with what the user gave.
+    """
+    began = time.monotonic()
+    check_files(options.property_path, options.networks)
+    if options.json is not None and options.json != "-" and not is_stream(Path(options.json)):
+        check_writable("--json", Path(options.json))
+    if options.out is not None:
+        output_folder("--out", options.out)
+        check_writable("--out", options.out / _REPORT)
+    loaded = load(
+        options.property_path,
+        options.networks,
+        parameters=options.parameters,
+        dims=options.dims,
+        dtype=options.dtype,
+    )
+    work = _Work(options, loaded)
+    try:
+        work.do()
+    except KeyboardInterrupt:
+        pass  # what is finished counts
+    finally:
+        work.finish(time.monotonic() - began)
+    return work.status
+
+
+@dataclass(frozen=True)
+class _Step:
+    stage: str
+    done: float
+    text: str
+
+
+class _Work:
+    """The runs of all operators, and the files that they leave."""
+
+    def __init__(self, options: ConfirmOptions, loaded: Loaded) -> None:
+        self._options = options
+        self._loaded = loaded
+        self._taken: set[str] = set()
+        self._questions: list[Question] = []
+        self._labels: list[str] = []
+        self._runs: list[list[TestedRun]] = []
+        self._asked = False
+
+    @property
+    def status(self) -> int:
+        """Exit status."""
+        if not self._asked:
+            return 3  # interrupted before anything is known
+        if not self._questions:
+            return 0
+        return 1 if any(run.test is not None for runs in self._runs for run in runs) else 3
+
+    def do(self) -> None:
+        """Make the tests; each file is written at once, so that no two tests need to be in memory."""
+        options = self._options
+        with ProgressDisplay(options.verbosity) as progress, TestMaker(self._loaded.problem, options.config) as maker:
+            self._questions = maker.questions()
+            self._asked = True
+            self._labels = unique_names((question.op.name for question in self._questions), self._taken)
+            total = len(self._questions) * options.config.runs
+            for question, label in zip(self._questions, self._labels, strict=True):
+                self._runs.append([])
+                done = (len(self._runs) - 1) * options.config.runs
+                progress(_Step("confirm", done / total, question.op.name))
+                for made in maker.runs_of(question):
+                    self._runs[-1].append(self._kept(made, label, maker, question))
+                    done += 1
+                    progress(_Step("confirm", done / total, question.op.name))
+
+    def _kept(self, made: Run, label: str, maker: TestMaker, question: Question) -> TestedRun:
+        if made.test is None:
+            return TestedRun(seed=made.seed, seconds=made.seconds, test=None, file=None)
+        file = None
+        if self._options.out is not None:
+            file = f"{label}.{made.seed}.npz"
+            arrays = arrays_of(made.test, maker.box(question))
+            write_whole(self._options.out / file, lambda stream: write_arrays(stream, arrays))
+        return TestedRun(seed=made.seed, seconds=made.seconds, test=_without_arrays(made.test), file=file)
+
+    def finish(self, seconds: float) -> None:
+        """Write what the tests have in common, and report."""
+        models: list[str] = []
+        test_file = None
+        if self._options.out is not None and any(run.file for runs in self._runs for run in runs):
+            models = self._write_models(self._options.out)
+            test_file = f"test_{re.sub(r'[^A-Za-z0-9_]', '_', self._options.property_path.stem)}.py"
+            text = self._pytest_file(models)
+            write_whole(self._options.out / test_file, lambda stream: stream.write(text.encode()))
+        tested = [self._tested(question, runs) for question, runs in zip(self._questions, self._runs, strict=False)]
+        report = as_json(
+            tested,
+            property_path=str(self._options.property_path),
+            test_file=test_file,
+            models=sorted(set(models)),
+            config=self._options.config,
+            seconds=seconds,
+        )
+        if self._options.out is not None:
+            write_json(str(self._options.out / _REPORT), report)
+        if self._options.json is not None:
+            write_json(self._options.json, report)
+        if self._options.json != "-":
+            self._print(tested, test_file)
+
+    def _tested(self, question: Question, runs: Sequence[TestedRun]) -> TestedOperator:
+        return TestedOperator(
+            network=question.network,
+            node=question.op.name,
+            op_type=question.targets[0].spec.op_type,
+            condition=question.conditions,
+            runs=runs,
+        )
+
+    def _print(self, tested: Sequence[TestedOperator], test_file: str | None) -> None:
+        several = len({call.network for call in self._loaded.problem.calls}) > 1
+        verbosity = self._options.verbosity
+        if verbosity >= 0:
+            for operator in tested:
+                print("\n".join(lines(operator, several=several, verbosity=verbosity)))
+        print(summary(tested) if self._asked else "interrupted before an operator was looked at")
+        if test_file is not None and self._options.out is not None and verbosity >= 0:
+            print(f"run them: python -m pytest {self._options.out / test_file}")
+        if verbosity >= 0:
+            for notice in dict.fromkeys(self._loaded.notices):
+                print(f"notice: {notice}")
+
+    # files ------------------------------------------------------------------------------------------------------
+
+    def _write_models(self, folder: Path) -> list[str]:
+        """Write a model per network; return the name of each question's."""
+        graphs = {id(question.call.graph): question.call for question in self._questions}
+        several = len(graphs) > 1
+        names = unique_names((call.network if several else "model" for call in graphs.values()), set())
+        by_graph = dict(zip(graphs, (f"{name}.onnx" for name in names), strict=True))
+        for key, call in graphs.items():
+            model = exposed(call.graph, [_watched(q) for q in self._questions if id(q.call.graph) == key])
+            data = model.SerializeToString(deterministic=True)
+            write_whole(folder / by_graph[key], lambda stream, data=data: stream.write(data))  # type: ignore[misc]
+        return [by_graph[id(question.call.graph)] for question in self._questions]
+
+    def _pytest_file(self, models: Sequence[str]) -> str:
+        operators, cases = [], []
+        for question, label, model, runs in zip(self._questions, self._labels, models, self._runs, strict=False):
+            made = [(run.file, run.test) for run in runs if run.file is not None and run.test is not None]
+            if made:
+                operators.append(
+                    CheckedOperator(
+                        label=label, model=model, valid_where=question.conditions, watched=_watched(question)
+                    )
+                )
+            cases += [_case(file, label, test) for file, test in made]
+        return pytest_file(self._options.property_path.name, operators, cases)
+
+
+def _watched(question: Question) -> Watched:
+    return watched(question.call.graph, question.op, question.targets)
+
+
+def _without_arrays(test: UnitTest) -> UnitTest:
+    span = None if test.span is None else replace(test.span, lower={}, upper={})
+    return replace(test, feeds={}, span=span)
+
+
+def _case(file: str, label: str, test: UnitTest) -> Case:
+    return Case(
+        file=file,
+        operator=label,
+        kind=test.kind,
+        tensor=test.tensor,
+        index=test.index,
+        flushed=test.flushed,
+        hidden=test.oracle == "reference",
+        has_span=test.span is not None,
+    )

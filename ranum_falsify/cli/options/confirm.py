@@ -1,0 +1,159 @@
+"""Arguments of `confirm`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import get_args
+
+from ranum_falsify.cli import words
+from ranum_falsify.cli.options.shared import PROGRAM, add_processors, add_verbosity, make_parser
+from ranum_falsify.cli.usage import Parser, UsageError
+from ranum_falsify.config import ConfirmConfig, HalfPrecision
+
+__all__ = ["ConfirmOptions", "parse_confirm"]
+
+_DEFAULT = ConfirmConfig()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfirmOptions:
+    """What `confirm` is asked for.
+
+    Attributes:
+        property_path: The property file.
+        networks: Model files by the names that the property gives the networks.
+        parameters: Values of the property's parameters, as text, by name.
+        dims: Sizes of symbolic dimensions, by name.
+        dtype: Half precision that the networks are converted to, None to leave them.
+        config: How to make the tests.
+        out: Folder of the files, None for no files.
+        json: Where the JSON report goes besides, `-` for standard output.
+        verbosity: -1 quiet, 0, 1 verbose.
+    """
+
+    property_path: Path
+    networks: Mapping[str, Path] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    dtype: HalfPrecision | None = None
+    config: ConfirmConfig = _DEFAULT
+    out: Path | None = None
+    json: str | None = None
+    verbosity: int = 0
+
+
+_EPILOG = """\
+For each operator that is not proved: inputs, and weights that the property leaves free, that make it invalid on ONNX
+Runtime; and a span around them, a box in every point of which it is proved to be invalid.
+
+In DIR: model.onnx, a .npz file for each test, test_PROPERTY.py, which runs them all with pytest and needs NumPy and
+ONNX Runtime only, and confirm.json.
+
+exit status: 0 every operator is proved, 1 something is triggered, 2 usage or input error,
+             3 operators are not proved, and nothing is triggered
+"""
+
+
+def _confirm_parser() -> Parser:
+    parser = make_parser("confirm", "Make unit tests for the operators of a network that can fail.", epilog=_EPILOG)
+    parser.add_argument("property_path", nargs="?", type=Path, metavar="PROPERTY", help="property file (.py)")
+    parser.add_argument(
+        "-N",
+        "--network",
+        nargs=2,
+        action="append",
+        dest="networks",
+        metavar=("NAME", "PATH"),
+        help="the ONNX model of a network in the property; once for each",
+    )
+    parser.add_argument("--prop.NAME", dest="_", metavar="VALUE", help="value of a parameter of the property")
+    parser.add_argument(
+        "--dim",
+        action="append",
+        type=words.dimension,
+        dest="dims",
+        metavar="NAME=VALUE",
+        help="size of a symbolic dimension of the model's inputs (default: 1)",
+    )
+    parser.add_argument("--dtype", choices=get_args(HalfPrecision), help="networks as if converted to this type")
+    _add_search(parser)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the files, made where its parent exists")
+    parser.add_argument("--json", metavar="PATH", help="write the report there, too; - is standard output")
+    add_processors(parser)
+    add_verbosity(parser, quiet="only how many operators are triggered")
+    return parser
+
+
+def _add_search(parser: Parser) -> None:
+    parser.add_argument(
+        "--node",
+        action="append",
+        dest="nodes",
+        metavar="NAME",
+        help="only this operator, proved or not; may be repeated",
+    )
+    parser.add_argument(
+        "--runs",
+        type=words.whole(1),
+        default=_DEFAULT.runs,
+        metavar="N",
+        help="tests of each operator, each from a seed of its own (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=words.whole(0),
+        default=_DEFAULT.seed,
+        metavar="N",
+        help="of the first run; the others count up (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=words.seconds,
+        default=_DEFAULT.timeout,
+        metavar="SECONDS",
+        help="for the search of one run (default: %(default)g)",
+    )
+    parser.add_argument("--no-span", action="store_false", dest="span", help="no spans around the tests")
+    parser.add_argument(
+        "--random", action="store_false", dest="descend", help="only draw points at random, for comparison"
+    )
+    parser.add_argument(
+        "--device", default=_DEFAULT.device, metavar="DEVICE", help="torch device (default: %(default)s)"
+    )
+
+
+def parse_confirm(arguments: Sequence[str]) -> ConfirmOptions:
+    """Return what `confirm` is asked for.
+
+    Raises:
+        UsageError: The arguments contradict each other, or are none that it has.
+    """
+    rest, parameters = words.split_parameters(arguments)
+    given = _confirm_parser().parse_args(rest)
+    if given.property_path is None:
+        raise UsageError(
+            f"confirm: no property file is given; write {PROGRAM} confirm PROPERTY --network NAME MODEL --out DIR"
+        )
+    config = ConfirmConfig(
+        runs=given.runs,
+        seed=given.seed,
+        timeout=given.timeout,
+        nodes=None if given.nodes is None else tuple(dict.fromkeys(given.nodes)),
+        descend=given.descend,
+        span=given.span,
+        device=given.device,
+        processors=given.processors,
+    )
+    return ConfirmOptions(
+        property_path=given.property_path,
+        networks=words.networks(given.networks),
+        parameters=parameters,
+        dims=words.by_name("--dim", given.dims),
+        dtype=given.dtype,
+        config=config,
+        out=given.out,
+        json=given.json,
+        verbosity=given.verbosity,
+    )

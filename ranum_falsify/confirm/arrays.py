@@ -1,0 +1,83 @@
+"""Unit tests as arrays for an .npz file: what a test feeds, and its span in few numbers."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from collections.abc import Mapping
+from typing import IO
+
+import numpy as np
+
+from ranum_falsify.confirm.unit_test import Span, UnitTest
+
+__all__ = ["Box", "arrays_of", "write_arrays"]
+
+Box = tuple[np.ndarray, np.ndarray]
+"""Least and greatest value of an input, each of its shape and dtype."""
+
+_SAMPLE, _WORTHWHILE = 2**16, 0.75
+"""An array is compressed if so many of its bytes shrink to this share; numbers drawn at random hardly do."""
+
+
+def arrays_of(test: UnitTest, boxes: Mapping[str, Box]) -> dict[str, np.ndarray]:
+    """Return what a generated test needs of one unit test.
+
+    `input:<name>` is what the input is fed with.  For an input that moves within the span, `lower:<name>` and
+    `upper:<name>` are the ends; where `reach:<name>` is there, only what lies within this reach of the fed value
+    belongs to the span.  All three broadcast to the input's shape.  The ends are exactly those that were proved.
+    bfloat16, which NumPy lacks, is widened to float32.
+
+    Args:
+        test: The unit test.
+        boxes: What the inputs range over in the property, by ONNX name; inputs may be missing.
+    """
+    arrays = {f"input:{name}": _plain(array) for name, array in test.feeds.items()}
+    if test.span is not None:
+        for name in test.feeds:
+            arrays |= {f"{key}:{name}": array for key, array in _ends(name, test, test.span, boxes).items()}
+    return arrays
+
+
+def _ends(name: str, test: UnitTest, span: Span, boxes: Mapping[str, Box]) -> dict[str, np.ndarray]:
+    value, lower, upper = (_plain(x[name]) for x in (test.feeds, span.lower, span.upper))
+    if np.array_equal(lower, value) and np.array_equal(upper, value):
+        return {}
+    if name in boxes:
+        least, greatest = (_plain(end) for end in boxes[name])
+        with np.errstate(all="ignore"):
+            width = (greatest - least) * value.dtype.type(span.radius)
+            reach = np.where((lower < value) | (value < upper), width, value.dtype.type(0))
+            low, high = np.maximum(least, value - reach), np.minimum(greatest, value + reach)
+        if np.array_equal(low, lower) and np.array_equal(high, upper):
+            return {"lower": _merged(least), "upper": _merged(greatest), "reach": _merged(reach)}
+    return {"lower": _merged(lower), "upper": _merged(upper)}
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    array = np.asarray(array)
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+
+
+def _merged(array: np.ndarray) -> np.ndarray:
+    """Return an array that broadcasts to the given one, of size 1 along each axis that changes nothing."""
+    for axis in range(array.ndim):
+        first = array.take([0], axis) if array.shape[axis] > 1 else array
+        if first is not array and bool((array == first).all()):
+            array = first
+    return array
+
+
+def write_arrays(stream: IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:
+    """Write an .npz file, the same in every byte for the same arrays; what does not shrink is not compressed."""
+    with zipfile.ZipFile(stream, "w", allowZip64=True) as archive:
+        for name, array in arrays.items():
+            buffer = io.BytesIO()
+            # Not `ascontiguousarray`, which gives scalars a dimension.
+            np.lib.format.write_array(buffer, np.asarray(array, order="C"), allow_pickle=False)
+            data = buffer.getbuffer()
+            shrinks = len(zlib.compress(data[:_SAMPLE], 1)) <= _WORTHWHILE * min(len(data), _SAMPLE)
+            entry = zipfile.ZipInfo(f"{name}.npy")
+            entry.compress_type = zipfile.ZIP_DEFLATED if shrinks else zipfile.ZIP_STORED
+            archive.writestr(entry, data, compresslevel=1)

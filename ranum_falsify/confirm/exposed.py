@@ -1,0 +1,132 @@
+"""The model of unit tests: a network with the tensors that its tests look at as further outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from dnnv.nn import Operation
+from dnnv.nn.operations import Input, OutputSelect
+from dnnv.nn.utils import TensorDetails
+from onnx import TensorProto, helper
+
+from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network.model_file import names_read
+from ranum_falsify.properties.targets import Target
+from ranum_falsify.validity import GreaterThan, LessThan
+
+__all__ = ["Watched", "exposed", "watched"]
+
+Limit = tuple[str, str, float]
+"""A tensor, `at most` or `at least`, and a number beyond which a derivative is not finite."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """What a test of one operator looks at, by ONNX name.
+
+    Attributes:
+        node: Name of the operator.
+        op_type: ONNX operator.
+        reads: Floating tensors that it reads and that inputs of the network can change.
+        writes: Tensors that it writes.
+        limits: Where its derivative is not finite.
+        is_integer: Whether it works on integers, so that ONNX Runtime ends at a division by zero.
+    """
+
+    node: str
+    op_type: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    limits: tuple[Limit, ...]
+    is_integer: bool
+
+
+def watched(graph: Graph, op: Operation, targets: Sequence[Target]) -> Watched:
+    """Return what a test of one operator looks at.
+
+    Args:
+        graph: The network.
+        op: One of its operators.
+        targets: The operator's conditions.
+    """
+    tensors = _tensors(graph)
+    written = [name for name in op.output_names if name]
+    node = next(node for node in graph.model.graph.node if written[0] in node.output)
+    reads = dict.fromkeys(name for name in names_read(node) if _is_float(tensors.get(name)))
+    return Watched(
+        node=op.name,
+        op_type=spec_of(op).op_type,
+        reads=tuple(reads),
+        writes=tuple(name for name in written if _is_float(tensors.get(name))),
+        limits=tuple(limit for target in targets if target.is_gradient for limit in _limits(op, target)),
+        is_integer=not _is_float(tensors.get(written[0])),
+    )
+
+
+def exposed(graph: Graph, operators: Sequence[Watched]) -> onnx.ModelProto:
+    """Return a graph's model with all that tests look at among its outputs.
+
+    NumPy has no bfloat16: such a tensor `x` is the output `x:float32`.
+
+    Args:
+        graph: The network.
+        operators: What tests look at.
+    """
+    model = onnx.ModelProto()
+    model.CopyFrom(graph.model)
+    tensors, given = _tensors(graph), {info.name for info in (*model.graph.input, *model.graph.output)}
+    for name in dict.fromkeys(name for one in operators for name in (*one.reads, *one.writes)):
+        shape, dtype = tensors[name]
+        shown, kind = name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        if kind == TensorProto.BFLOAT16:
+            shown, kind = f"{name}:float32", TensorProto.FLOAT
+            model.graph.node.append(helper.make_node("Cast", [name], [shown], to=kind))
+        if shown not in given:
+            # Sizes stay open: some depend on values.
+            model.graph.output.append(helper.make_tensor_value_info(shown, kind, [None] * len(shape)))
+    _clear_repeated_names(model.graph)
+    return model
+
+
+def _clear_repeated_names(graph: onnx.GraphProto) -> None:
+    """ONNX lets nodes share a name, which means nothing; ONNX Runtime refuses such a model."""
+    seen: set[str] = set()
+    for node in graph.node:
+        if node.name in seen:
+            node.name = ""
+        seen.add(node.name)
+
+
+def _tensors(graph: Graph) -> dict[str, TensorDetails]:
+    """Return shape and dtype of every tensor that an input can change, by ONNX name."""
+    tensors: dict[str, TensorDetails] = {}
+    for op in graph.order:
+        tensors[_name(op)] = graph.details_of(op)
+    return tensors
+
+
+def _name(op: Operation) -> str:
+    """Return the ONNX name of an operation's first output, or of the one that is selected."""
+    if isinstance(op, Input):
+        return str(op.name)
+    names, index = (op.operation.output_names, op.index) if isinstance(op, OutputSelect) else (op.output_names, 0)
+    return str(names[index])
+
+
+def _is_float(details: TensorDetails | None) -> bool:
+    return details is not None and (np.dtype(details.dtype).kind == "f" or np.dtype(details.dtype).name == "bfloat16")
+
+
+def _limits(op: Operation, target: Target) -> Iterator[Limit]:
+    condition, output = target.constraint, str(op.output_names[0])
+    if not isinstance(condition, GreaterThan | LessThan):
+        # The other conditions are about roots and norms, which are 0 there.
+        yield output, "at most", 0.0
+        return
+    assert isinstance(condition.bound, float)
+    operand = target.spec.named(target.spec.operands_of(op)).get(condition.operand)
+    name = _name(operand) if isinstance(operand, Operation) else output
+    yield name, "at most" if isinstance(condition, GreaterThan) else "at least", condition.bound

@@ -1,0 +1,283 @@
+"""The pytest file of unit tests, which needs NumPy and ONNX Runtime only."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ranum_falsify.confirm.exposed import Watched
+
+__all__ = ["Case", "CheckedOperator", "pytest_file"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedOperator:
+    """An operator as the file describes it.
+
+    Attributes:
+        label: A name without spaces, unique in the file.
+        model: Name of the model's file.
+        valid_where: The conditions on its operands.
+        watched: What its tests look at.
+    """
+
+    label: str
+    model: str
+    valid_where: str
+    watched: Watched
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One unit test as the file lists it.
+
+    Attributes:
+        file: Name of the .npz file.
+        operator: Label of its operator.
+        kind: `nan`, `inf` or `gradient`.
+        tensor: The tensor in question.
+        index: Position of the offending element in it.
+        flushed: Whether denormal numbers are to be replaced by 0.
+        hidden: Whether ONNX Runtime hides it, so that the test is skipped.
+        has_span: Whether a span was proved.
+    """
+
+    file: str
+    operator: str
+    kind: str
+    tensor: str
+    index: tuple[int, ...]
+    flushed: bool
+    hidden: bool
+    has_span: bool
+
+
+def pytest_file(property_name: str, operators: Sequence[CheckedOperator], cases: Sequence[Case]) -> str:
+    """Return the source text of a pytest file.
+
+    Args:
+        property_name: What the tests are about.
+        operators: The operators, each once.
+        cases: The tests.
+    """
+    rows = [f"    {operator.label!r}: {_operator(operator)},\n" for operator in operators]
+    tests = [f"    {_case(case)},\n" for case in cases]
+    title = property_name.replace("\\", "/").replace('"', "'")
+    return _TEMPLATE.format(title=title, operators="".join(rows), cases="".join(tests))
+
+
+def _operator(operator: CheckedOperator) -> str:
+    watched = operator.watched
+    fields: dict[str, object] = {
+        "node": watched.node,
+        "type": watched.op_type,
+        "valid_where": operator.valid_where,
+        "model": operator.model,
+        "reads": watched.reads,
+        "writes": watched.writes,
+    }
+    if watched.limits:
+        fields["steep_where"] = watched.limits
+    if watched.is_integer:
+        fields["is_integer"] = True
+    lines = "".join(f"{name}={value!r},\n" for name, value in fields.items())
+    return f"Operator(\n{textwrap.indent(lines, ' ' * 8)}    )"
+
+
+def _case(case: Case) -> str:
+    marks = [f"{name}=True" for name in ("has_span", "flushed", "hidden") if getattr(case, name)]
+    parts = (case.file, case.operator, case.kind, case.tensor, case.index)
+    return f"Case({', '.join([*map(repr, parts), *marks])})"
+
+
+_TEMPLATE = '''\
+"""Unit tests that make operators invalid: {title}
+
+Written by ranum-falsify.  Each .npz file holds inputs and weights (`input:<name>`) on which one operator of the model
+receives good operands and produces NaN or infinity, or has no finite derivative; and a span around them, in every
+point of which it does, too: between `lower:<name>` and `upper:<name>` and, where `reach:<name>` is given, only so far
+from the input.  What the span says nothing of keeps its value.
+
+    python -m pytest FOLDER              needs NumPy and ONNX Runtime
+"""
+
+import functools
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import onnxruntime
+import pytest
+
+FOLDER = Path(__file__).resolve().parent
+POINTS = 20  # of each span
+
+
+class Operator(NamedTuple):
+    """An operator, the conditions on its operands, and the tensors that it reads and writes."""
+
+    node: str
+    type: str
+    valid_where: str
+    model: str
+    reads: tuple
+    writes: tuple
+    steep_where: tuple = ()  # (tensor, "at most" or "at least", bound): no finite derivative there
+    is_integer: bool = False  # ONNX Runtime ends at a division by zero
+
+
+class Case(NamedTuple):
+    """A test: kind "nan", "inf" or "gradient", and the element at which it shows."""
+
+    file: str
+    operator: str
+    kind: str
+    tensor: str
+    index: tuple
+    has_span: bool = False
+    flushed: bool = False  # where denormal numbers are replaced by 0, as many devices do
+    hidden: bool = False  # ONNX Runtime hides NaN in this operator, the ONNX reference evaluator does not
+
+
+OPERATORS = {{
+{operators}}}
+
+CASES = [
+{cases}]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.file)
+def test_recorded_point(case):
+    if case.flushed:
+        check_in_process_of_its_own(case, 0)
+    else:
+        check_recorded_point(case)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.has_span], ids=lambda case: case.file)
+def test_points_of_the_span(case):
+    if case.flushed:
+        check_in_process_of_its_own(case, POINTS)
+    else:
+        check_points_of_the_span(case, POINTS)
+
+
+def check_recorded_point(case):
+    """Assert that the inputs make the operator invalid at the recorded element."""
+    if case.hidden:
+        pytest.skip("ONNX Runtime hides NaN in this operator")
+    operator = OPERATORS[case.operator]
+    inputs = {{name[6:]: array for name, array in load(case).items() if name.startswith("input:")}}
+    if operator.is_integer:
+        with pytest.raises(Exception, match="(?i)zero"):
+            run(case, inputs)
+        return
+    tensors = run(case, inputs)
+    assert is_triggered(case, tensors), f"nothing happens at {{operator.node}}"
+    if case.kind != "gradient":
+        bad = np.isnan if case.kind == "nan" else np.isinf
+        assert bad(tensors[case.tensor])[case.index]
+
+
+def check_points_of_the_span(case, count):
+    """Assert that corners and points drawn from the span make the operator invalid."""
+    for number, inputs in enumerate(points(load(case), count)):
+        assert is_triggered(case, run(case, inputs)), f"point {{number}}"
+
+
+def is_triggered(case, tensors):
+    """Tell whether the operator reads good operands, and its output, or its derivative, is not finite."""
+    operator = OPERATORS[case.operator]
+    reads = [tensors[name] for name in operator.reads]
+    writes = [tensors[name] for name in operator.writes]
+    if any(np.isnan(x).any() for x in reads):
+        return False
+    is_finite = all(np.isfinite(x).all() for x in reads)
+    if case.kind == "gradient":
+        return is_finite and any(is_steep(tensors[name], *limit) for name, *limit in operator.steep_where)
+    return any(np.isnan(y).any() for y in writes) or (is_finite and any(np.isinf(y).any() for y in writes))
+
+
+def is_steep(tensor, side, bound):
+    return bool((tensor <= bound).any() if side == "at most" else (tensor >= bound).any())
+
+
+def load(case):
+    with np.load(FOLDER / case.file) as arrays:
+        return dict(arrays)
+
+
+def points(arrays, count):
+    """Yield inputs in the span, every second one a corner; seeded."""
+    random = np.random.default_rng(0)
+    ends = {{name[6:]: span(name[6:], arrays) for name in arrays if name.startswith("input:")}}
+    for number in range(count):
+        inputs = {{}}
+        for name, (low, high) in ends.items():
+            inputs[name] = high
+            if low is not high:
+                share = random.integers(2, size=high.shape) if number % 2 else random.random(high.shape)
+                inputs[name] = np.clip((low * (1 - share) + high * share).astype(high.dtype), low, high)
+        yield inputs
+
+
+def span(name, arrays):
+    """Return least and greatest value of an input in the span; the same array twice where it does not move."""
+    value = arrays["input:" + name]
+    if "lower:" + name not in arrays:
+        return value, value
+    low, high = (np.broadcast_to(arrays[end + name], value.shape) for end in ("lower:", "upper:"))
+    if "reach:" + name in arrays:
+        reach = arrays["reach:" + name]
+        low, high = np.maximum(low, value - reach), np.minimum(high, value + reach)
+    return low, high
+
+
+def run(case, inputs):
+    """Return what the operator reads and writes on ONNX Runtime, by name."""
+    operator = OPERATORS[case.operator]
+    runtime = session(operator.model, case.flushed)
+    types = {{value.name: value.type for value in runtime.get_inputs()}}
+    feeds = {{name: feed(array, types.get(name, "")) for name, array in inputs.items()}}
+    outputs = {{value.name for value in runtime.get_outputs()}}
+    names = [name for name in dict.fromkeys(operator.reads + operator.writes) if name not in inputs]
+    # NumPy has no bfloat16: the model widens such a tensor.
+    shown = [name + ":float32" if name + ":float32" in outputs else name for name in names]
+    return {{**inputs, **dict(zip(names, runtime.run(shown or None, feeds), strict=False))}}
+
+
+def feed(array, kind):
+    array = np.array(array, order="C")
+    if kind == "tensor(bfloat16)":
+        halves = (array.view(np.uint32) >> 16).astype(np.uint16)
+        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(halves, 16)
+    return array
+
+
+@functools.lru_cache(maxsize=None)
+def session(model, flushed):
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.set_denormal_as_zero", str(int(flushed)))
+    return onnxruntime.InferenceSession(str(FOLDER / model), options, providers=["CPUExecutionProvider"])
+
+
+def check_in_process_of_its_own(case, points):
+    """Only the first session of a process decides on denormal numbers."""
+    command = [sys.executable, __file__, str(CASES.index(case)), str(points)]
+    child = subprocess.run(command, capture_output=True, text=True)
+    assert child.returncode == 0, child.stderr
+
+
+if __name__ == "__main__":
+    chosen = CASES[int(sys.argv[1])]
+    if int(sys.argv[2]):
+        check_points_of_the_span(chosen, int(sys.argv[2]))
+    else:
+        check_recorded_point(chosen)
+'''
