@@ -12,7 +12,8 @@ from ranum_falsify.confirm.oracle import Oracle, Trigger
 from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
 from ranum_falsify.falsify.bisection import bisect
 from ranum_falsify.falsify.objective import Objective
-from ranum_falsify.falsify.search import OutOfTime, Region, SearchContext, descend
+from ranum_falsify.falsify.search import OutOfTime, Region, SearchContext, descend, downhill_vertices
+from ranum_falsify.falsify.starts import Box
 from ranum_falsify.properties.targets import Target
 
 __all__ = ["TriggerSearch"]
@@ -22,6 +23,9 @@ _ROUNDS = ((1, 8), (8, 30), (32, 60), (64, 100))
 
 _DENORMAL = float(torch.finfo(torch.float32).tiny)
 """Margins below it count as 0, which kernels make of them that flush denormal numbers."""
+
+_SHARES = (0.05, 0.2)
+"""Where the first look at gradients is taken, as shares of the way from the box's centre to a start."""
 
 _REPLAYS = 4
 """Candidates of one batch that are replayed."""
@@ -75,6 +79,10 @@ class TriggerSearch:
             self._visit(objective.evaluate(starts).margins, starts)
             return
         starts = self._context.starts(region, count, first=first)
+        if count == 1:
+            ends = _downhill(objective, region, starts)
+            if self._visit(objective.evaluate(ends).margins, ends):
+                return
         for target in self._order(objective, starts):
             if self._is_done:
                 return
@@ -122,3 +130,23 @@ class TriggerSearch:
             self._left -= 1
         if trigger is not None and (self._found is None or (trigger.alone and not self._found.alone)):
             self._found = trigger
+
+
+def _downhill(objective: Objective, region: Region, starts: Sequence[Tensor]) -> list[Tensor]:
+    """Return the vertices of the box that lie downhill from points between its centre and each start.
+
+    Near the centre activations are moderate, and gradients neither vanish nor saturate as they do where networks with
+    free weights compute huge numbers.  A trigger at a vertex that the gradient chose stands far from the border of
+    what triggers, so that its span is wide.
+    """
+    points = [
+        torch.cat([box.at(0.5 + share * (_fraction(x, box) - 0.5)) for share in _SHARES])
+        for x, box in zip(starts, region.device_boxes, strict=True)
+    ]
+    return downhill_vertices(objective, region, points, None)
+
+
+def _fraction(x: Tensor, box: Box) -> Tensor:
+    """Return where points lie between the bounds, 0 to 1."""
+    lower, upper = box.lower.double(), box.upper.double()
+    return torch.where(upper > lower, (x.double() - lower) / (upper - lower), 0.5)

@@ -23,7 +23,16 @@ from ranum_falsify.properties.problem import InputVariable, NetworkCall, Problem
 from ranum_falsify.properties.targets import Target, targets_of
 from ranum_falsify.prove.proof import NOTHING, Proof
 
-__all__ = ["Budget", "OutOfTime", "Progress", "Region", "SearchContext", "descend", "worst_vertices"]
+__all__ = [
+    "Budget",
+    "OutOfTime",
+    "Progress",
+    "Region",
+    "SearchContext",
+    "descend",
+    "downhill_vertices",
+    "worst_vertices",
+]
 
 
 _PORTION_BYTES = 1 << 30
@@ -243,10 +252,24 @@ def worst_vertices(objective: Objective, region: Region, targets: int) -> list[T
     count = min(targets, _MOST_VERTICES)
     centre = [box.at(torch.full_like(box.lower, 0.5, dtype=torch.float64)[None]) for box in region.device_boxes]
     inputs = [x.expand(count, *x.shape[1:]) for x in centre]
-    found = objective.differentiate(inputs, torch.arange(count, device=inputs[0].device))
+    return downhill_vertices(objective, region, inputs, torch.arange(count, device=inputs[0].device))
+
+
+def downhill_vertices(
+    objective: Objective, region: Region, points: Sequence[Tensor], assigned: Tensor | None
+) -> list[Tensor]:
+    """Return the vertex of a box that lies downhill from each point; where there is no slope, its own elements.
+
+    Args:
+        objective: What gets less downhill.
+        region: The box.
+        points: `(batch, *shape)` per input.
+        assigned: Each point's target, None for the least loss of each.
+    """
+    found = objective.differentiate(points, assigned)
     return [
         x if g is None else torch.where(g > 0, box.lower, torch.where(g < 0, box.upper, x))
-        for x, g, box in zip(inputs, found.gradients or [None] * len(inputs), region.device_boxes, strict=True)
+        for x, g, box in zip(points, found.gradients or [None] * len(points), region.device_boxes, strict=True)
     ]
 
 
