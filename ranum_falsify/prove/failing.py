@@ -26,9 +26,10 @@ class _Early(IntervalAnalysis):
     """
 
     def __init__(self, graph: Graph, op: Operation, runtimes: Sequence[Runtime]) -> None:
-        super().__init__(graph.up_to([op]), runtimes=runtimes)
+        # Constants are bounded at once, by `generic_visit` too.
         self.look: Callable[[tuple[Value, ...]], None] = lambda operands: None
         self._op = op
+        super().__init__(graph.up_to([op]), runtimes=runtimes)
 
     def generic_visit(self, operation: Operation) -> tuple[Interval, ...] | None:
         """Return what the row's rule says, unless the look at the operands ends the analysis."""
