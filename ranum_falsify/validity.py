@@ -11,9 +11,11 @@ inputs it reads are finite, yet an output element is infinite.
 from __future__ import annotations
 
 import math
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -155,143 +157,80 @@ class _Bounded(Constraint):
     reason: str
     only_finite: bool = False
 
+    _keeps: ClassVar[staticmethod[[Any, Any], Any]]
+    """`_keeps(x, bound)`: the condition."""
+    _symbol: ClassVar[str]
+    _is_lower: ClassVar[bool]
+    _is_strict: ClassVar[bool]
+
     def _bound(self, dtype: torch.dtype) -> float:
         return self.bound(dtype) if callable(self.bound) else self.bound
 
-    def _readable(self, x: Tensor, distance: Tensor) -> Tensor:
+    def margin(self, op: Operation, operands: Operands) -> Tensor:
+        """See :meth:`Constraint.margin`."""
+        x = _floating(operands[self.operand])
+        bound = self._bound(x.dtype)
+        distance = x - bound if self._is_lower else bound - x
+        distance = _strict(distance) if self._is_strict else distance
         return torch.where(x.isinf(), math.inf, distance) if self.only_finite else distance
 
-    def _finite(self, x: Interval) -> Interval:
-        """Return the bounds of the values that count: the finite ones, where infinite ones are no violation."""
-        return x.finite() if self.only_finite else x
+    def crossing(self, op: Operation, operands: Operands) -> Tensor | None:
+        """See :meth:`Constraint.crossing`."""
+        return self.margin(op, operands) if self._is_strict else None
+
+    def holds(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.holds`."""
+        x = operands[self.operand]
+        x = x.finite() if self.only_finite else x
+        return bool(self._keeps(x.lower if self._is_lower else x.upper, self._bound(x.dtype)).all())
 
     def fails(self, op: Operation, operands: Bounds) -> bool:
         """See :meth:`Constraint.fails`."""
         x = operands.get(self.operand)
         if x is None or x.nan or not x.size:
             return False
-        beyond = self._beyond(x, self._bound(x.dtype))
+        beyond = ~self._keeps(x.upper if self._is_lower else x.lower, self._bound(x.dtype))
         if self.only_finite:
             beyond = beyond & (x.lower > -math.inf) & (x.upper < math.inf)
         return bool(beyond.any())
 
-    @abstractmethod
-    def _beyond(self, x: Interval, bound: float) -> Tensor:
-        """Return where all values violate the condition, whether or not infinite ones count."""
-
-    def _text(self) -> str:
+    def describe(self) -> str:
+        """See :meth:`Constraint.describe`."""
         number = f"{self._bound(torch.float32):.7g}"
-        return f"{number} (in float32)" if callable(self.bound) else number
+        return f"{self.operand} {self._symbol} {number}" + (" (in float32)" if callable(self.bound) else "")
+
+    def clip_bounds(self) -> tuple[str, float, float]:
+        """See :meth:`Constraint.clip_bounds`."""
+        end, smallest = np.float32(self._bound(torch.float32)), np.finfo(np.float32).tiny
+        if self._is_strict:
+            end = np.nextafter(end, np.float32(math.inf if self._is_lower else -math.inf))
+        if self._is_lower:
+            return self.operand, float(smallest if 0 < end < smallest else end), math.inf
+        return self.operand, -math.inf, float(-smallest if -smallest < end < 0 else end)
 
 
 class GreaterThan(_Bounded):
     """The operand is above the bound (`Log`: x > 0)."""
 
-    def margin(self, op: Operation, operands: Operands) -> Tensor:
-        """See :meth:`Constraint.margin`."""
-        x = _floating(operands[self.operand])
-        return _strict(x - self._bound(x.dtype))
-
-    def crossing(self, op: Operation, operands: Operands) -> Tensor | None:
-        """See :meth:`Constraint.crossing`."""
-        return self.margin(op, operands)
-
-    def holds(self, op: Operation, operands: Bounds) -> bool:
-        """See :meth:`Constraint.holds`."""
-        x = self._finite(operands[self.operand])
-        return bool((x.lower > self._bound(x.dtype)).all())
-
-    def _beyond(self, x: Interval, bound: float) -> Tensor:
-        return x.upper <= bound
-
-    def describe(self) -> str:
-        """See :meth:`Constraint.describe`."""
-        return f"{self.operand} > {self._text()}"
-
-    def clip_bounds(self) -> tuple[str, float, float]:
-        """See :meth:`Constraint.clip_bounds`."""
-        lowest = np.nextafter(np.float32(self._bound(torch.float32)), np.float32(np.inf))
-        return self.operand, float(max(lowest, np.finfo(np.float32).tiny)), math.inf
+    _keeps, _symbol, _is_lower, _is_strict = staticmethod(operator.gt), ">", True, True
 
 
 class AtLeast(_Bounded):
     """The operand is not below the bound (`Sqrt`: x >= 0)."""
 
-    def margin(self, op: Operation, operands: Operands) -> Tensor:
-        """See :meth:`Constraint.margin`."""
-        x = _floating(operands[self.operand])
-        return self._readable(x, x - self._bound(x.dtype))
-
-    def holds(self, op: Operation, operands: Bounds) -> bool:
-        """See :meth:`Constraint.holds`."""
-        x = self._finite(operands[self.operand])
-        return bool((x.lower >= self._bound(x.dtype)).all())
-
-    def _beyond(self, x: Interval, bound: float) -> Tensor:
-        return x.upper < bound
-
-    def describe(self) -> str:
-        """See :meth:`Constraint.describe`."""
-        return f"{self.operand} >= {self._text()}"
-
-    def clip_bounds(self) -> tuple[str, float, float]:
-        """See :meth:`Constraint.clip_bounds`."""
-        return self.operand, self._bound(torch.float32), math.inf
+    _keeps, _symbol, _is_lower, _is_strict = staticmethod(operator.ge), ">=", True, False
 
 
 class LessThan(_Bounded):
     """The operand is below the bound (`Atanh`: x < 1)."""
 
-    def margin(self, op: Operation, operands: Operands) -> Tensor:
-        """See :meth:`Constraint.margin`."""
-        x = _floating(operands[self.operand])
-        return _strict(self._bound(x.dtype) - x)
-
-    def crossing(self, op: Operation, operands: Operands) -> Tensor | None:
-        """See :meth:`Constraint.crossing`."""
-        return self.margin(op, operands)
-
-    def holds(self, op: Operation, operands: Bounds) -> bool:
-        """See :meth:`Constraint.holds`."""
-        x = self._finite(operands[self.operand])
-        return bool((x.upper < self._bound(x.dtype)).all())
-
-    def _beyond(self, x: Interval, bound: float) -> Tensor:
-        return x.lower >= bound
-
-    def describe(self) -> str:
-        """See :meth:`Constraint.describe`."""
-        return f"{self.operand} < {self._text()}"
-
-    def clip_bounds(self) -> tuple[str, float, float]:
-        """See :meth:`Constraint.clip_bounds`."""
-        highest = np.nextafter(np.float32(self._bound(torch.float32)), np.float32(-np.inf))
-        return self.operand, -math.inf, float(highest)
+    _keeps, _symbol, _is_lower, _is_strict = staticmethod(operator.lt), "<", False, True
 
 
 class AtMost(_Bounded):
     """The operand is not above the bound (`Exp`: x <= 88.72 in float32)."""
 
-    def margin(self, op: Operation, operands: Operands) -> Tensor:
-        """See :meth:`Constraint.margin`."""
-        x = _floating(operands[self.operand])
-        return self._readable(x, self._bound(x.dtype) - x)
-
-    def holds(self, op: Operation, operands: Bounds) -> bool:
-        """See :meth:`Constraint.holds`."""
-        x = self._finite(operands[self.operand])
-        return bool((x.upper <= self._bound(x.dtype)).all())
-
-    def _beyond(self, x: Interval, bound: float) -> Tensor:
-        return x.lower > bound
-
-    def describe(self) -> str:
-        """See :meth:`Constraint.describe`."""
-        return f"{self.operand} <= {self._text()}"
-
-    def clip_bounds(self) -> tuple[str, float, float]:
-        """See :meth:`Constraint.clip_bounds`."""
-        return self.operand, -math.inf, self._bound(torch.float32)
+    _keeps, _symbol, _is_lower, _is_strict = staticmethod(operator.le), "<=", False, False
 
 
 @dataclass(frozen=True)
