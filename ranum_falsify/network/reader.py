@@ -194,6 +194,7 @@ class _Reader:
         subgraphs = {a.name: a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH}
         traced = {name: scope[name] for name in node.input if name}
         fields, operands = fields_of(node, spec, schema, traced, skip=subgraphs)
+        fields["opset"] = self.opset
         if subgraphs:
             captured = self._branches(node, subgraphs, scope, fields)
             operands = [_fitting_condition(operands[0], fields), *captured]
@@ -288,7 +289,7 @@ class _Reader:
         assert identity is not None, "the row of Identity is always there"
         schema = schema_of("Identity", "", self.opset)
         assert schema is not None, "every opset has Identity"
-        fields = {"x": traced.source, "version": schema.since_version, "output_names": (name,)}
+        fields = {"x": traced.source, "version": schema.since_version, "opset": self.opset, "output_names": (name,)}
         op = make_node(identity, self.names.take(f"Constant_{name}"), fields)
         scope.define(name, op, traced.tensor(), fixed_shape=True)
         return op

@@ -26,11 +26,13 @@ from ranum_falsify.domain.rules.bends import (
     thresholded_relu,
 )
 from ranum_falsify.domain.rules.building import exactly, monotone, piecewise
-from ranum_falsify.domain.rules.functions import MISH_TURN, mish, sigmoid, softplus, softsign
+from ranum_falsify.domain.rules.definitions import defines_softplus, softplus
+from ranum_falsify.domain.rules.functions import MISH_TURN, mish, sigmoid, softsign
+from ranum_falsify.domain.rules.limits import computed
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import constant_scalar, elementwise, parametrised
 from ranum_falsify.operators.unsigned import by_order
-from ranum_falsify.validity import Bounds, Condition, NotInfinite, Operands
+from ranum_falsify.validity import AtMost, Bounds, Condition, NotInfinite, Operands, log_of_largest
 
 __all__ = [
     "Celu",
@@ -135,9 +137,29 @@ class HardSwish(Operation):
     """https://onnx.ai/onnx/operators/onnx__HardSwish.html."""
 
 
+_EXPONENT = AtMost("x", lambda dtype: log_of_largest(computed(dtype)), reason="", only_finite=True)
+
+
+def _exponent_margin(op: Operation, operands: Operands) -> Tensor:
+    margin = _EXPONENT.margin(op, operands)
+    return margin if defines_softplus(op, operands["x"].dtype) else torch.full_like(margin, math.inf)
+
+
+def _no_exponent_overflows(op: Operation, bounds: Bounds) -> bool:
+    return not bounds["output"].overflows
+
+
 @operator(
     torch=elementwise(functional.softplus),
-    interval=monotone(softplus, "Softplus"),
+    interval=softplus,
+    valid=[
+        Condition(
+            "exp(x) is finite where ONNX Runtime computes it (float64 and half precision at opset 18)",
+            "exponential above the largest finite number",
+            _exponent_margin,
+            holds_of=_no_exponent_overflows,
+        )
+    ],
     overflow=False,
     linear=curves.SOFTPLUS,
 )

@@ -11,6 +11,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.linear.forms import Affine, summation
+from ranum_falsify.domain.rules.definitions import of_exponentials
 from ranum_falsify.domain.rules.extremes import extreme, position, top
 from ranum_falsify.domain.rules.factors import product, running_product
 from ranum_falsify.domain.rules.sums import (
@@ -251,7 +252,7 @@ class ReduceLogSum(Operation):
 
 @operator(
     torch=_reduced(_log_sum_exp),
-    interval=_bounded(log_of_sum_of_exponentials, of_one=False),
+    interval=of_exponentials(_bounded(log_of_sum_of_exponentials, of_one=False)),
     static=("axes",),
 )
 class ReduceLogSumExp(Operation):

@@ -12,25 +12,25 @@ from ranum_falsify.domain.rounding import outward
 from ranum_falsify.domain.rules.building import infinity_aware, monotone
 from ranum_falsify.domain.site import IntervalRule, Site
 
-__all__ = ["exponential", "just_below_one", "monotone_inside", "smallest"]
+__all__ = ["computed", "exponential", "just_below_one", "monotone_inside", "smallest"]
 
 Limit = Callable[[torch.dtype], float]
 """A number that depends on the dtype."""
 
 
-def _computed(dtype: torch.dtype) -> torch.dtype:
+def computed(dtype: torch.dtype) -> torch.dtype:
     """Return the type whose numbers an operand may be: ONNX Runtime keeps results of 16-bit chains in float32."""
     return torch.float64 if dtype is torch.float64 else torch.float32
 
 
 def smallest(dtype: torch.dtype) -> float:
     """Return the smallest positive number that an operand may be."""
-    return float(torch.finfo(_computed(dtype)).smallest_normal * torch.finfo(_computed(dtype)).eps)
+    return float(torch.finfo(computed(dtype)).smallest_normal * torch.finfo(computed(dtype)).eps)
 
 
 def just_below_one(dtype: torch.dtype) -> float:
     """Return the largest number below 1 that an operand may be."""
-    return 1 - float(torch.finfo(_computed(dtype)).eps) / 2
+    return 1 - float(torch.finfo(computed(dtype)).eps) / 2
 
 
 def monotone_inside(

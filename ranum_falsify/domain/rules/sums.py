@@ -346,8 +346,23 @@ def log_of_sum_of_exponentials(site: Site, x: Interval, dims: list[int]) -> Inte
     spread = math.log(max(count, 1))
     absolute = 2 * (terms + u * (2 + spread)) + (logarithm.relative + 2 * u) * (spread + 1) + logarithm.absolute
     y = outward(low, high, x.dtype, shape, Envelope(4 * u, absolute, keeps_sign=False))
+    y = _without_reference(x, y, dims) if x.may_be_infinite else y
     # In half precision, what is not rounded may lie beyond the largest number.
     return y if x.may_be_infinite or not count or x.dtype is torch.float16 else y.finite()
+
+
+def _without_reference(x: Interval, y: Interval, dims: Sequence[int]) -> Interval:
+    """Widen bounds of log(sum(exp(x))) by what ONNX Runtime gives where the first number of a sum is infinite.
+
+    It then takes off 0 in place of the largest number, if that is negative: all exponentials may vanish.
+    """
+    low, high = x.doubles()
+    infinite = ((low == -math.inf) | (high == math.inf)).any(tuple(dims), True)
+    vanishing = math.log(torch.finfo(accumulation(x.dtype)).tiny) + 1
+    lower = torch.where(infinite & (y.lower < vanishing), -math.inf, y.lower)
+    # Denormal exponentials are rounded coarsely.
+    upper = torch.where(infinite, y.upper.clamp(min=vanishing), y.upper)
+    return replace(y, lower=lower, upper=upper)
 
 
 # running sums ---------------------------------------------------------------------------------------------------
