@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,7 +24,19 @@ from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.inference import inference_seconds
 from ranum_falsify.zoo.model import Defect, ZooModel
 
-__all__ = ["Analysis", "Detection", "Flag", "Seconds", "Totals", "Verdict", "analyse", "detect", "problem_of", "totals"]
+__all__ = [
+    "Analysis",
+    "Detection",
+    "Flag",
+    "Seconds",
+    "Totals",
+    "Verdict",
+    "analyse",
+    "analysis_of",
+    "detect",
+    "problem_of",
+    "totals",
+]
 
 Verdict = Literal["detected", "after", "missed"]
 """Whether the documented operator has a condition of its own that is not proved, is only unproved because another
@@ -50,20 +62,20 @@ class Flag:
 
 @dataclass(frozen=True, kw_only=True)
 class Seconds:
-    """How long one model took.
+    """How long one model took; 0 for what was done before.
 
     Attributes:
+        analyses: Each of the equal analyses, of which the first also fills the caches of the graph.
         build: Building it, initial weights included.
         read: Reading the ONNX model as a graph.
         reduce: Making a problem of its property, which reads the graph again with its weights as inputs.
-        analyses: Each of the equal analyses, of which the first also fills the caches of the graph.
         inference: One inference on ONNX Runtime, None where it was not asked for.
     """
 
-    build: float
-    read: float
-    reduce: float
     analyses: tuple[float, ...]
+    build: float = 0.0
+    read: float = 0.0
+    reduce: float = 0.0
     inference: float | None = None
 
     @property
@@ -181,15 +193,31 @@ def analyse(
         built = time.perf_counter()
         problem, reading = _problem(model, architecture, safe)
         reduced = time.perf_counter()
-        proof, analyses = _timed_analyses(problem, rounds)
-        seconds = Seconds(
+        analysis = analysis_of(model, problem, safe=safe, rounds=rounds)
+        seconds = replace(
+            analysis.seconds,
             build=built - began,
             read=reading,
             reduce=reduced - built - reading,
-            analyses=analyses,
             inference=inference_seconds(architecture, threads=threads) if inference else None,
         )
-    return Analysis(model=model, safe=safe, operators=len(proof.operators), flags=tuple(_flags(proof)), seconds=seconds)
+    return replace(analysis, seconds=seconds)
+
+
+def analysis_of(model: ZooModel, problem: Problem, *, safe: bool = False, rounds: int = 1) -> Analysis:
+    """Analyse a problem of :func:`problem_of`, and time nothing else."""
+    analyses = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        proof = Prover(problem, ProveConfig(timeout=0.0)).analyse()
+        analyses.append(time.perf_counter() - began)
+    return Analysis(
+        model=model,
+        safe=safe,
+        operators=len(proof.operators),
+        flags=tuple(_flags(proof)),
+        seconds=Seconds(analyses=tuple(analyses)),
+    )
 
 
 def detect(model: ZooModel, *, batch: int = 1, rounds: int = 3, threads: int = 1, inference: bool = False) -> Detection:
@@ -235,15 +263,6 @@ def _problem(model: ZooModel, architecture: Architecture, safe: bool) -> tuple[P
     text = model.property_text(architecture, safe=safe)
     phi = parse_dnnp(text, Path(f"{model.file_name(safe=safe)}.py"))
     return reduce(phi, {"N": graph}), seconds
-
-
-def _timed_analyses(problem: Problem, rounds: int) -> tuple[Proof, tuple[float, ...]]:
-    seconds = []
-    for _ in range(rounds):
-        began = time.perf_counter()
-        proof = Prover(problem, ProveConfig(timeout=0.0)).analyse()
-        seconds.append(time.perf_counter() - began)
-    return proof, tuple(seconds)
 
 
 def _flags(proof: Proof) -> Iterator[Flag]:

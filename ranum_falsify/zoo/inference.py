@@ -15,7 +15,7 @@ __all__ = ["inference_seconds", "plausible_inputs"]
 _SLOW = 1.0
 """Seconds from which on a run is not repeated."""
 
-_PART = 0.25
+_PART = 0.125
 """How much of a range, to both sides of its middle, plausible inputs fill."""
 
 

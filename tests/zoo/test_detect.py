@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from ranum_falsify.zoo.builder import Architecture, Variable
-from ranum_falsify.zoo.catalogue import MODELS, model_of
+from ranum_falsify.zoo.catalogue import model_of
 from ranum_falsify.zoo.detect import Analysis, Detection, Flag, Seconds, analyse, detect, totals
 from ranum_falsify.zoo.inference import inference_seconds, plausible_inputs
 from ranum_falsify.zoo.model import Defect, ZooModel
+from tests.zoo.pair import Pair
 
 UNPROVED: dict[str, set[str]] = {}
 """By model, the operators of its twin that the analysis does not prove yet."""
@@ -20,18 +21,13 @@ UNPROVED: dict[str, set[str]] = {}
 SOFTMAX = model_of("3")
 
 
-@pytest.fixture(scope="module", params=MODELS, ids=lambda model: model.id)
-def detection(request: pytest.FixtureRequest) -> Detection:
-    return detect(request.param, rounds=1)
-
-
-def test_every_documented_operator_is_flagged(detection: Detection) -> None:
-    verdicts = {defect.id: detection.faulty.verdict(defect) for defect in detection.model.defects}
+def test_every_documented_operator_is_flagged(pair: Pair) -> None:
+    verdicts = {defect.id: pair.detection.faulty.verdict(defect) for defect in pair.model.defects}
     assert verdicts == dict.fromkeys(verdicts, "detected")
 
 
-def test_the_twin_is_proved(detection: Detection) -> None:
-    assert {flag.node for flag in detection.repaired.open} == UNPROVED.get(detection.model.id, set())
+def test_the_twin_is_proved(pair: Pair) -> None:
+    assert {flag.node for flag in pair.detection.repaired.open} == UNPROVED.get(pair.model.id, set())
 
 
 # what the numbers mean ----------------------------------------------------------------------------------------------
@@ -100,6 +96,13 @@ def test_a_flag_says_what_is_not_shown() -> None:
     assert len(seen.seconds.analyses) == 1 and seen.seconds.inference is None
 
 
+def test_the_twin_is_analysed_beside_the_model() -> None:
+    both = detect(SOFTMAX, rounds=2)
+    assert (both.faulty.safe, both.repaired.safe, both.model) == (False, True, SOFTMAX)
+    assert both.faulty.open and not both.repaired.flags
+    assert len(both.repaired.seconds.analyses) == 2
+
+
 def test_threads_are_put_back() -> None:
     before = torch.get_num_threads()
     analyse(SOFTMAX, rounds=1, threads=before + 1)
@@ -123,7 +126,7 @@ def test_plausible_inputs_lie_about_the_middle_and_repeat() -> None:
     architecture = Architecture(model=SOFTMAX.architecture().model, inputs=inputs, weights=())
     drawn = plausible_inputs(architecture)
     assert [(a.shape, a.dtype.name) for a in drawn.values()] == [(v.shape, v.dtype) for v in inputs]
-    assert 0.0 <= drawn["x"].min() < 0.2 and 1.8 < drawn["x"].max() <= 2.0
+    assert 0.5 <= drawn["x"].min() < 0.6 and 1.4 < drawn["x"].max() <= 1.5
     assert drawn["keep"] == 1.0
     assert set(drawn["row"].tolist()) == {1, 2, 3}
     again = plausible_inputs(architecture)

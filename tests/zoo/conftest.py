@@ -1,0 +1,12 @@
+"""Fixtures of the tests of the zoo."""
+
+import pytest
+
+from ranum_falsify.zoo.catalogue import MODELS
+from tests.zoo.pair import Pair
+
+
+@pytest.fixture(scope="session", params=MODELS, ids=lambda model: model.id)
+def pair(request: pytest.FixtureRequest) -> Pair:
+    """Each model of the catalogue in turn: all its tests run before the next is built."""
+    return Pair(request.param)
