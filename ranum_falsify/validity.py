@@ -166,6 +166,10 @@ class _Bounded(Constraint):
     def _bound(self, dtype: torch.dtype) -> float:
         return self.bound(dtype) if callable(self.bound) else self.bound
 
+    def _finite(self, x: Interval) -> Interval:
+        """Return the bounds of the values that count: the finite ones, where infinite ones are no violation."""
+        return x.finite() if self.only_finite else x
+
     def margin(self, op: Operation, operands: Operands) -> Tensor:
         """See :meth:`Constraint.margin`."""
         x = _floating(operands[self.operand])
@@ -180,8 +184,7 @@ class _Bounded(Constraint):
 
     def holds(self, op: Operation, operands: Bounds) -> bool:
         """See :meth:`Constraint.holds`."""
-        x = operands[self.operand]
-        x = x.finite() if self.only_finite else x
+        x = self._finite(operands[self.operand])
         return bool(self._keeps(x.lower if self._is_lower else x.upper, self._bound(x.dtype)).all())
 
     def fails(self, op: Operation, operands: Bounds) -> bool:

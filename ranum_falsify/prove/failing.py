@@ -27,7 +27,7 @@ class _Early(IntervalAnalysis):
 
     def __init__(self, graph: Graph, op: Operation, runtimes: Sequence[Runtime]) -> None:
         # Constants are bounded at once, by `generic_visit` too.
-        self.look: Callable[[tuple[Value, ...]], None] = lambda operands: None
+        self.look: Callable[[tuple[Value, ...]], None] = _ignore
         self._op = op
         super().__init__(graph.up_to([op]), runtimes=runtimes)
 
@@ -108,7 +108,14 @@ def surely_fails(
         analysis.run(inputs, observe)
     except _Decided as decided:
         return decided.fails
+    finally:
+        if isinstance(analysis, _Early):
+            analysis.look = _ignore
     return False
+
+
+def _ignore(operands: tuple[Value, ...]) -> None:
+    """Look at nothing."""
 
 
 def _is_valid(visited: Visited) -> bool:
