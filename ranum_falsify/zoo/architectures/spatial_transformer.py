@@ -73,7 +73,6 @@ def _resample(g: ModelBuilder, image: Tensor, xs: Tensor, ys: Tensor) -> Tensor:
     y0, y1 = _neighbours(g, ys)
     base = _first_pixels(g, image)
     pixels = g.Reshape(image, [-1, 1])
-
     x0f, x1f, y0f, y1f = (g.Cast(index, to=TensorProto.FLOAT) for index in (x0, x1, y0, y1))
 
     def part(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:

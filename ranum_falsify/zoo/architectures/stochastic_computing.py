@@ -6,14 +6,14 @@ A product of a vector and a matrix is divided by the column sums of the matrix's
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Literal
 
 import numpy as np
 
-from ranum_falsify.zoo.blocks import mean, total
+from ranum_falsify.zoo.blocks import cross_entropy, total
 from ranum_falsify.zoo.builder import ModelBuilder, Tensor
 from ranum_falsify.zoo.initial import Initial, normal, uniform, zeros
 from ranum_falsify.zoo.model import Defect, ZooModel
@@ -27,23 +27,19 @@ _LEAST_DIVISOR = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class _Layer:
-    """A layer's weights, and what is added to each divisor.
+    """Weights of a layer.
 
     Attributes:
         weight: `(inputs, outputs)`.
         bias: `(outputs,)`.
         gain: `(outputs,)`, or `(1,)` where all outputs share it.
-        epsilon: 0 adds nothing.
-        least_gain: None leaves the gain as it is.
         suffix: Of the names of its divisions.
     """
 
     weight: Tensor
     bias: Tensor
     gain: Tensor
-    epsilon: float
-    least_gain: float | None
-    suffix: str
+    suffix: str = ""
 
 
 def stochastic_computing(
@@ -67,63 +63,49 @@ def stochastic_computing(
     """
     x = g.input("features", (g.batch, _INPUTS), 0.0, 1.0)
     y = g.input("labels", (g.batch, _CLASSES), 0.0, 1.0)
+    gains = uniform(0.0, 16.0)
+    hidden = _Layer(
+        weight=g.weight("w1", (_INPUTS, _HIDDEN), first or normal(1.0)),
+        bias=g.weight("b1", (_HIDDEN,), normal(1.0)),
+        gain=g.weight("gain1", (1 if shared_gain else _HIDDEN,), gains),
+    )
+    out = _Layer(
+        weight=g.weight("wout", (_HIDDEN, _CLASSES), normal(1.0)),
+        bias=g.weight("bout", (_CLASSES,), normal(1.0)),
+        gain=g.weight("gain2", (1 if shared_gain else _CLASSES,), gains),
+        suffix="_out",
+    )
+    scale = g.constant(np.ones((1, _INPUTS), np.float32), "s_inp")
     if safe:
         epsilon = epsilon or _LEAST_DIVISOR
-    make = partial(_layer, g, epsilon=epsilon, least_gain=_LEAST_DIVISOR if safe else None, shared_gain=shared_gain)
-    hidden = make("1", (_INPUTS, _HIDDEN), first or normal(1.0), suffix="")
-    out = make("out", (_HIDDEN, _CLASSES), normal(1.0), gain="gain2", suffix="_out")
+    h, scale = _add(g, *_multiply(g, x, scale, hidden, epsilon, safe=safe), hidden)
+    o, scale = _add(g, *_multiply(g, h, scale, out, epsilon, safe=safe), out)
 
-    scale = g.constant(np.ones((1, _INPUTS), np.float32), "s_inp")
-    h, scale = _apply(g, x, scale, hidden)
-    o, scale = _apply(g, h, scale, out)
-    logits = o * _per_sample(g, scale, o)
-    cross_entropy = mean(g, -total(g, y * g.LogSoftmax(logits, axis=-1), [1]))
-    penalty = _penalty if regulariser == "penalty" else _decay
-    g.output(cross_entropy + _regularised(g, [hidden.weight, out.weight, hidden.bias, out.bias], penalty))
+    log_p = g.LogSoftmax(o * _per_sample(g, scale, o), axis=-1)
+    of_one = _penalty if regulariser == "penalty" else _decay
+    costs = [of_one(g, weight) for weight in (hidden.weight, out.weight, hidden.bias, out.bias)]
+    g.output(reduce(operator.add, costs, cross_entropy(g, y, log_p, loss="mean")))
 
 
-def _layer(
-    g: ModelBuilder,
-    name: str,
-    sizes: tuple[int, int],
-    initial: Initial,
-    *,
-    suffix: str,
-    epsilon: float,
-    least_gain: float | None,
-    shared_gain: bool,
-    gain: str | None = None,
-) -> _Layer:
-    return _Layer(
-        weight=g.weight(f"w{name}", sizes, initial),
-        bias=g.weight(f"b{name}", sizes[1:], normal(1.0)),
-        gain=g.weight(gain or f"gain{name}", (1,) if shared_gain else sizes[1:], uniform(0.0, 16.0)),
-        epsilon=epsilon,
-        least_gain=least_gain,
-        suffix=suffix,
-    )
+def _multiply(
+    g: ModelBuilder, x: Tensor, scale: Tensor, layer: _Layer, epsilon: float, *, safe: bool
+) -> tuple[Tensor, Tensor]:
+    """Return `x @ weight` of values `(batch, inputs)` and scales `(1, inputs)`: its values and their scales."""
 
-
-def _apply(g: ModelBuilder, x: Tensor, scale: Tensor, layer: _Layer) -> tuple[Tensor, Tensor]:
-    """Return a dense layer of values `(batch, inputs)` with scales `(1, inputs)`: its values and their scales."""
-    product, scale = _multiply(g, x, scale, layer)
-    return _add(g, product, scale, layer)
-
-
-def _multiply(g: ModelBuilder, x: Tensor, scale: Tensor, layer: _Layer) -> tuple[Tensor, Tensor]:
     def shifted(divisor: Tensor) -> Tensor:
-        return divisor + layer.epsilon if layer.epsilon else divisor
+        return divisor + epsilon if epsilon else divisor
 
     greatest = g.ReduceMax(scale, keepdims=0)
     rescaled = x * g.Div(scale, shifted(greatest), name=f"div_scale{layer.suffix}")
     columns = _per_sample(g, shifted(total(g, g.Abs(layer.weight), [0])), x)
     z = g.Div(rescaled @ layer.weight, columns, name=f"div_columns{layer.suffix}")
-    gain = layer.gain if layer.least_gain is None else g.Max(layer.gain, layer.least_gain)
+    gain = g.Max(layer.gain, _LEAST_DIVISOR) if safe else layer.gain
     scales = g.Div(greatest * columns, shifted(gain), name=f"div_gain{layer.suffix}")
     return g.Clip(z * gain, -1.0, 1.0), g.Slice(scales, [0], [1], [0])
 
 
 def _add(g: ModelBuilder, x: Tensor, scale: Tensor, layer: _Layer) -> tuple[Tensor, Tensor]:
+    """Return the sum with the bias, of values `(batch, outputs)` with scales `(1, outputs)`, and its scales."""
     y = (x + g.Div(layer.bias, scale, name=f"div_bias{layer.suffix}")) / 2.0
     return g.Clip(y * 2.0, -1.0, 1.0), (scale * 2.0) / 2.0
 
@@ -133,11 +115,6 @@ def _per_sample(g: ModelBuilder, row: Tensor, like: Tensor) -> Tensor:
     batch = g.Shape(like, start=0, end=1)
     flat = g.Tile(g.Reshape(row, [-1]), batch)
     return g.Reshape(flat, g.Concat(batch, [-1], axis=0))
-
-
-def _regularised(g: ModelBuilder, weights: list[Tensor], of_one: Callable[[ModelBuilder, Tensor], Tensor]) -> Tensor:
-    first, *rest = (of_one(g, weight) for weight in weights)
-    return sum(rest, first)
 
 
 def _penalty(g: ModelBuilder, weight: Tensor) -> Tensor:
