@@ -114,8 +114,11 @@ class Box:
 
     def _tighten(self, affine: Affine, bound: np.ndarray, upper: np.ndarray) -> None:
         name = affine.variable.name
-        np.minimum.at(self._upper[name], affine.index[upper], bound[upper])
-        np.maximum.at(self._lower[name], affine.index[~upper], bound[~upper])
+        for tighten, bounds, which in ((np.minimum, self._upper, upper), (np.maximum, self._lower, ~upper)):
+            if which.all():  # no copies of what may be millions of weights
+                tighten.at(bounds[name], affine.index, bound)
+            elif which.any():
+                tighten.at(bounds[name], affine.index[which], bound[which])
 
     def hull(self, boxes: Iterable[Box]) -> Box:
         """Return the smallest box around others that lie in this one."""
@@ -150,7 +153,7 @@ class Box:
                 f"property: lower bound {lower[at]:.9g} of {name!r} is above its upper bound {upper[at]:.9g}"
                 f"{_place(variable, at)}; exchange them"
             )
-        low, high = _round(lower, False, dtype), _round(upper, True, dtype)
+        low, high = _rounded(lower, False, dtype), _rounded(upper, True, dtype)
         between = low > high
         if between.any():
             with np.errstate(over="ignore"):
@@ -192,6 +195,13 @@ def _place(variable: Variable, position: int) -> str:
         return ""
     index = ", ".join(str(int(i)) for i in np.unravel_index(position, variable.shape))
     return f" at [{index}]"
+
+
+def _rounded(bound: np.ndarray, upper: bool, dtype: np.dtype[Any]) -> np.ndarray:
+    """Return what `_round` does; one number that bounds all elements, as of weights, is rounded once."""
+    if bound.size and (bound == bound[0]).all():
+        return np.full(bound.shape, _round(bound[:1], upper, dtype)[0])
+    return _round(bound, upper, dtype)
 
 
 def _round(bound: np.ndarray, upper: bool | np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
