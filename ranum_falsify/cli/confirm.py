@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ranum_falsify.cli.confirm_report import TestedOperator, TestedRun, as_json, lines, summary
 from ranum_falsify.cli.files import check_writable, is_stream, output_folder, unique_names, write_json, write_whole
@@ -18,6 +19,7 @@ from ranum_falsify.confirm.exposed import Watched, exposed, watched
 from ranum_falsify.confirm.maker import Question, Run, TestMaker
 from ranum_falsify.confirm.pytest_file import Case, CheckedOperator, pytest_file
 from ranum_falsify.confirm.unit_test import UnitTest
+from ranum_falsify.errors import RanumFalsifyError
 
 __all__ = ["run"]
 
@@ -48,8 +50,11 @@ def run(options: ConfirmOptions) -> int:
     try:
         work.do()
     except KeyboardInterrupt:
-        pass  # what is finished counts
-    finally:
+        work.finish(time.monotonic() - began)  # what is finished counts
+    except RanumFalsifyError:
+        work.write(time.monotonic() - began)
+        raise
+    else:
         work.finish(time.monotonic() - began)
     return work.status
 
@@ -71,6 +76,7 @@ class _Work:
         self._questions: list[Question] = []
         self._labels: list[str] = []
         self._runs: list[list[TestedRun]] = []
+        self._notices: dict[str, None] = {}
         self._asked = False
 
     @property
@@ -86,6 +92,7 @@ class _Work:
         """Make the tests; each file is written at once, so that no two tests need to be in memory."""
         options = self._options
         with ProgressDisplay(options.verbosity) as progress, TestMaker(self._loaded.problem, options.config) as maker:
+            self._notices = dict.fromkeys(n for goal in maker.problem.goals for n in goal.call.graph.notices)
             self._questions = maker.questions()
             self._asked = True
             self._labels = unique_names((question.op.name for question in self._questions), self._taken)
@@ -111,6 +118,14 @@ class _Work:
 
     def finish(self, seconds: float) -> None:
         """Write what the tests have in common, and report."""
+        report = self.write(seconds)
+        if self._options.json is not None:
+            write_json(self._options.json, report)
+        if self._options.json != "-":
+            self._print(report["test_file"])
+
+    def write(self, seconds: float) -> dict[str, Any]:
+        """Write what the tests have in common; return the report."""
         models: list[str] = []
         test_file = None
         if self._options.out is not None and any(run.file for runs in self._runs for run in runs):
@@ -118,9 +133,8 @@ class _Work:
             test_file = f"test_{re.sub(r'[^A-Za-z0-9_]', '_', self._options.property_path.stem)}.py"
             text = self._pytest_file(models)
             write_whole(self._options.out / test_file, lambda stream: stream.write(text.encode()))
-        tested = [self._tested(question, runs) for question, runs in zip(self._questions, self._runs, strict=False)]
         report = as_json(
-            tested,
+            self._tested(),
             property_path=str(self._options.property_path),
             test_file=test_file,
             models=sorted(set(models)),
@@ -129,21 +143,22 @@ class _Work:
         )
         if self._options.out is not None:
             write_json(str(self._options.out / _REPORT), report)
-        if self._options.json is not None:
-            write_json(self._options.json, report)
-        if self._options.json != "-":
-            self._print(tested, test_file)
+        return report
 
-    def _tested(self, question: Question, runs: Sequence[TestedRun]) -> TestedOperator:
-        return TestedOperator(
-            network=question.network,
-            node=question.op.name,
-            op_type=question.targets[0].spec.op_type,
-            condition=question.conditions,
-            runs=runs,
-        )
+    def _tested(self) -> list[TestedOperator]:
+        return [
+            TestedOperator(
+                network=question.network,
+                node=question.op.name,
+                op_type=question.targets[0].spec.op_type,
+                condition=question.conditions,
+                runs=self._runs[position] if position < len(self._runs) else (),
+            )
+            for position, question in enumerate(self._questions)
+        ]
 
-    def _print(self, tested: Sequence[TestedOperator], test_file: str | None) -> None:
+    def _print(self, test_file: str | None) -> None:
+        tested = self._tested()
         several = len({call.network for call in self._loaded.problem.calls}) > 1
         verbosity = self._options.verbosity
         if verbosity >= 0:
@@ -153,7 +168,7 @@ class _Work:
         if test_file is not None and self._options.out is not None and verbosity >= 0:
             print(f"run them: python -m pytest {self._options.out / test_file}")
         if verbosity >= 0:
-            for notice in dict.fromkeys(self._loaded.notices):
+            for notice in self._notices:
                 print(f"notice: {notice}")
 
     # files ------------------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ class TestedOperator:
         node: Name of the operator.
         op_type: ONNX operator.
         condition: What its operands must satisfy.
-        runs: The runs, fewer than asked for where the user interrupted.
+        runs: The runs, fewer than asked for where it was interrupted.
     """
 
     __test__ = False
@@ -77,6 +77,9 @@ def lines(tested: TestedOperator, *, several: bool, verbosity: int) -> Iterator[
         verbosity: 1 for a line per run.
     """
     name = f"{tested.network}: {tested.node}" if several else tested.node
+    if not tested.runs:
+        yield f"{name} ({tested.op_type}): not looked at"
+        return
     tests = tested.tests
     kinds = " or ".join(_KINDS[kind] for kind in sorted({test.kind for test in tests}))
     parts = [f"{len(tests)} of {plural(len(tested.runs), 'run')} trigger {kinds}".rstrip()]
@@ -104,7 +107,7 @@ def summary(operators: Sequence[TestedOperator]) -> str:
 
 
 def _median(tested: TestedOperator) -> str:
-    return f"median {statistics.median(run.seconds for run in tested.runs):.2g} s" if tested.runs else ""
+    return f"median {statistics.median(run.seconds for run in tested.runs):.2g} s"
 
 
 def _spans(tests: Sequence[UnitTest]) -> str:

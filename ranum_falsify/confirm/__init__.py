@@ -3,3 +3,7 @@
 The first half of RANUM's confirmation (L. Li et al., Reliability Assurance for Deep Neural Network Architectures
 Against Numerical Defects, ICSE 2023, section 4.2).
 """
+
+from __future__ import annotations
+
+__all__: list[str] = []

@@ -113,7 +113,7 @@ import onnxruntime
 import pytest
 
 FOLDER = Path(__file__).resolve().parent
-POINTS = 20  # of each span
+POINTS = 10  # of each span
 
 
 class Operator(NamedTuple):
@@ -167,25 +167,31 @@ def test_points_of_the_span(case):
 
 def check_recorded_point(case):
     """Assert that the inputs make the operator invalid at the recorded element."""
-    if case.hidden:
-        pytest.skip("ONNX Runtime hides NaN in this operator")
-    operator = OPERATORS[case.operator]
-    inputs = {{name[6:]: array for name, array in load(case).items() if name.startswith("input:")}}
-    if operator.is_integer:
-        with pytest.raises(Exception, match="(?i)zero"):
-            run(case, inputs)
-        return
-    tensors = run(case, inputs)
-    assert is_triggered(case, tensors), f"nothing happens at {{operator.node}}"
-    if case.kind != "gradient":
+    arrays = load(case)
+    tensors = check(case, {{name[6:]: array for name, array in arrays.items() if name.startswith("input:")}})
+    if tensors and case.kind != "gradient":
         bad = np.isnan if case.kind == "nan" else np.isinf
         assert bad(tensors[case.tensor])[case.index]
 
 
 def check_points_of_the_span(case, count):
     """Assert that corners and points drawn from the span make the operator invalid."""
-    for number, inputs in enumerate(points(load(case), count)):
-        assert is_triggered(case, run(case, inputs)), f"point {{number}}"
+    for inputs in points(load(case), count):
+        check(case, inputs)
+
+
+def check(case, inputs):
+    """Assert that inputs make the operator invalid; return what it reads and writes, nothing where the run ends."""
+    operator = OPERATORS[case.operator]
+    if case.hidden:
+        pytest.skip("ONNX Runtime hides NaN in this operator")
+    if operator.is_integer:
+        with pytest.raises(Exception, match="(?i)zero"):
+            run(case, inputs)
+        return {{}}
+    tensors = run(case, inputs)
+    assert is_triggered(case, tensors), f"nothing happens at {{operator.node}}"
+    return tensors
 
 
 def is_triggered(case, tensors):
