@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from dnnv.nn import Operation
+from dnnv.nn.operations import OutputSelect
 
 from ranum_falsify.config import RUNTIMES, Runtime
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
@@ -29,7 +30,9 @@ class _Early(IntervalAnalysis):
         # Constants are bounded at once, by `generic_visit` too.
         self.look: Callable[[tuple[Value, ...]], None] = _ignore
         self._op = op
-        super().__init__(graph.up_to([op]), runtimes=runtimes)
+        # Of an operation with several outputs, the graph knows the shapes of what selects them.
+        selections = [inner for inner in graph.order if isinstance(inner, OutputSelect) and inner.operation is op]
+        super().__init__(graph.up_to(selections or [op]), runtimes=runtimes)
 
     def generic_visit(self, operation: Operation) -> tuple[Interval, ...] | None:
         """Return what the row's rule says, unless the look at the operands ends the analysis."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 
@@ -21,6 +22,7 @@ from ranum_falsify.prove.checked import conditions_of
 from ranum_falsify.prove.failing import analysis_up_to, surely_fails
 from ranum_falsify.validity import Constraint
 from tests.network.building import Array, parse
+from tests.prove.failing_graphs import sweep_failing
 
 POINTS = 24
 SOFTMAX_LOG = (
@@ -263,6 +265,26 @@ def test_an_operator_that_may_fail_earlier_keeps_the_answer_open() -> None:
     op = node(graph, "Log")
     assert not fails(graph, op, [Interval.box(np.full(1, -1, np.float32), np.full(1, 4, np.float32))])
     assert fails(graph, op, [Interval.box(np.full(1, 1, np.float32), np.full(1, 4, np.float32))])
+
+
+def test_constants_that_operators_make_and_several_outputs() -> None:
+    text = (
+        "(float[4] x) => (float[2] y, float[2] z) { c = Constant<value_floats=[0.0,1.0]>() e = Exp(c) d = Sub(e, e) "
+        "a, b = Split(x) p = Mul(a, d) y = Log(p) z = Neg(b) }"
+    )
+    graph = graph_of(text)
+    op = node(graph, "Log")
+    assert fails(graph, op, [Interval.filled(1, 2, (4,), torch.float32)])
+    assert not fails(graph, node(graph, "Split"), [Interval.filled(1, 2, (4,), torch.float32)])
+
+
+def test_points_of_failing_boxes_of_random_models_fail() -> None:
+    found = Counter[str]()
+    for seed in range(30):
+        failing, faults = sweep_failing(seed, samples=6)
+        assert not faults
+        found += failing
+    assert sum(found.values()) >= 6 and len(found) >= 3
 
 
 def test_operators_beside_and_after_do_not_matter() -> None:
