@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -26,6 +27,9 @@ _DENORMAL = float(torch.finfo(torch.float32).tiny)
 
 _SHARES = (0.05, 0.2)
 """Where the first look at gradients is taken, as shares of the way from the box's centre to a start."""
+
+_CHEAP = 0.02
+"""Gradients are looked at before the first replay where one evaluation takes less than this share of the time."""
 
 _REPLAYS = 4
 """Candidates of one batch that are replayed."""
@@ -79,24 +83,25 @@ class TriggerSearch:
             self._visit(objective.evaluate(starts).margins, starts)
             return
         starts = self._context.starts(region, count, first=first)
-        if count == 1:
+        if first:
+            # So that zeros of one input meet ordinary values of the others.
+            starts = [x[torch.randperm(count, generator=self._context.generator).to(x.device)] for x in starts]
+        began = time.monotonic()
+        margins = objective.evaluate(starts).margins
+        if count == 1 and time.monotonic() - began < _CHEAP * (self._context.config.timeout or math.inf):
             ends = _downhill(objective, region, starts)
-            if self._visit(objective.evaluate(ends).margins, ends):
-                return
-        for target in self._order(objective, starts):
+            self._visit(objective.evaluate(ends).margins, ends)
+        if not self._is_done:
+            self._visit(margins, starts)
+        for target in self._by_distance(margins):
             if self._is_done:
                 return
             self._follow(target, region, starts, steps)
 
-    def _order(self, objective: Objective, starts: Sequence[Tensor]) -> list[Target]:
-        """Look at the starts; return the targets, the nearest first."""
-        margins = objective.evaluate(starts).margins
-        if self._visit(margins, starts):
-            return []
-        nearest = margins.amin(0).argsort().tolist()
-        return [self._targets[position] for position in nearest if not self._targets[position].is_remote] or [
-            self._targets[position] for position in nearest
-        ]
+    def _by_distance(self, margins: Tensor) -> list[Target]:
+        """Return the targets to follow, the nearest first."""
+        targets = [self._targets[position] for position in margins.amin(0).argsort().tolist()]
+        return [target for target in targets if not target.is_remote] or targets
 
     def _follow(self, target: Target, region: Region, starts: Sequence[Tensor], steps: int) -> None:
         objective = self._context.objective([target])

@@ -125,7 +125,9 @@ def _widest(sides: Sequence[_Side], fails: Fails) -> tuple[list[_Side], float] |
     if not fails(fixed, 0.0):
         return None
     free = [
-        _without_special(side) if fails([*fixed[:i], _without_special(side), *fixed[i + 1 :]], _RADII[0]) else fixed[i]
+        next(
+            (m for m in (side, _without_special(side)) if fails([*fixed[:i], m, *fixed[i + 1 :]], _RADII[0])), fixed[i]
+        )
         for i, side in enumerate(sides)
     ]
     radius = _radius(free, fails)
