@@ -154,11 +154,11 @@ def _summary(detections: Sequence[Detection], counted: Totals, options: ZooDetec
         f"detected: {verdicts['detected'] + verdicts['after']} of {plural(sum(verdicts.values()), 'defect')} "
         f"in {plural(counted.programs, 'program')}{after}"
     )
+    own = f", {counted.operators_open} of them by themselves" if counted.operators_flagged else ""
     yield (
         f"repaired: {counted.programs_proved} of {plural(counted.programs, 'program')} proved "
         f"({counted.models_proved} of {plural(counted.models, 'model')}); {counted.operators_flagged} of "
-        f"{plural(counted.operators, 'operator')} flagged ({counted.operators_flagged / counted.operators:.2%}), "
-        f"{counted.operators_open} of them not because of others"
+        f"{plural(counted.operators, 'operator')} flagged ({counted.operators_flagged / counted.operators:.2%}){own}"
     )
     yield (
         f"analysis: {seconds['analysis']:.3f} s for {plural(counted.models, 'model')}, "

@@ -222,7 +222,7 @@ class TestDetect:
         cells = row.split()
         assert (cells[:4], cells[5:]) == (["3", "Log", "log", "yes"], ["ms", "proved", "3", "after"])
         assert blank == "" and detected == "detected: 1 of 1 defect in 1 program"
-        assert repaired.startswith("repaired: 1 of 1 program proved (1 of 1 model); 0 of 8 operators flagged (0.00%)")
+        assert repaired == "repaired: 1 of 1 program proved (1 of 1 model); 0 of 8 operators flagged (0.00%)"
         assert analysis.startswith("analysis: 0.") and "(medians of 3, 1 thread)" in analysis
         assert besides.startswith("besides, for both: building ")
 
@@ -292,3 +292,4 @@ class TestDetect:
             assert " NO " in run.out and "detected: 0 of 1 defect" in run.out
         else:
             assert "log; 3 after  3 after" in run.out and "repaired: 0 of 1 program proved" in run.out
+            assert "4 of 7 operators flagged (57.14%), 1 of them by themselves" in run.out
