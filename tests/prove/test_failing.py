@@ -281,7 +281,7 @@ def test_constants_that_operators_make_and_several_outputs() -> None:
 def test_points_of_failing_boxes_of_random_models_fail() -> None:
     found = Counter[str]()
     for seed in range(30):
-        failing, faults = sweep_failing(seed, samples=6)
+        failing, faults = sweep_failing(seed, size=12, samples=6)
         assert not faults
         found += failing
     assert sum(found.values()) >= 6 and len(found) >= 3
