@@ -77,7 +77,7 @@ class ConfirmConfig:
     Attributes:
         runs: Tests per operator, each from a seed of its own.
         seed: Seed of the first run; the others count up.
-        timeout: Seconds for the search of one run.
+        timeout: Seconds for the search of one run, and as many for its span.
         nodes: Operators to make tests for, by name; all that are not proved where None.
         descend: Whether gradients lead the search; else it only draws points at random, for comparison.
         span: Whether a span around each test is proved.

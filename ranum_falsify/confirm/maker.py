@@ -213,7 +213,9 @@ class TestMaker:
                 return first or trigger, None, proving
             began = time.monotonic()
             with torch.no_grad():
-                span = prover.prove(trigger, question.targets, self.problem.inputs)
+                span = prover.prove(
+                    trigger, question.targets, self.problem.inputs, deadline=began + self._config.timeout
+                )
             proving += time.monotonic() - began
             if span is not None:
                 return trigger, span, proving

@@ -104,14 +104,15 @@ class TriggerSearch:
         return [target for target in targets if not target.is_remote] or targets
 
     def _follow(self, target: Target, region: Region, starts: Sequence[Tensor], steps: int) -> None:
+        if len(starts[0]) > 1:
+            bisect(self._context, target, region, starts, self._visit)
+        if self._is_done:
+            return
         objective = self._context.objective([target])
         margins, ends = descend(self._context, objective, region, starts, None, self._visit, steps=steps)
         if not self._is_done:
             # A near miss may be none on ONNX Runtime, whose kernels stray from torch's.
             self._replay(ends, int(margins.amin(1).argmin()))
-        if len(starts[0]) > 1 and not self._is_done:
-            both = [torch.cat([a, b]) for a, b in zip(starts, ends, strict=True)]
-            bisect(self._context, target, region, both, self._visit)
 
     def _visit(self, margins: Tensor, inputs: Sequence[Tensor]) -> bool:
         """Replay what torch finds invalid; return whether the search is over."""

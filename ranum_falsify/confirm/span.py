@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from dnnv.nn import Operation
@@ -50,6 +52,15 @@ class _Side:
         return Interval.of(torch.minimum(lower, self.value), torch.maximum(upper, self.value))
 
 
+class _Late(Exception):
+    """The time for a span is up."""
+
+
+def _check(deadline: float) -> None:
+    if time.monotonic() >= deadline:
+        raise _Late
+
+
 class SpanProver:
     """Proves spans around triggers of one application; analyses are kept for its life."""
 
@@ -57,13 +68,16 @@ class SpanProver:
         self._call = call
         self._analyses: dict[tuple[int, tuple[Runtime, ...]], IntervalAnalysis] = {}
 
-    def prove(self, trigger: Trigger, targets: Sequence[Target], variables: Sequence[InputVariable]) -> Span | None:
+    def prove(
+        self, trigger: Trigger, targets: Sequence[Target], variables: Sequence[InputVariable], *, deadline: float
+    ) -> Span | None:
         """Return a span around a trigger, as wide as bisection finds it.
 
         Args:
             trigger: What makes the operator invalid.
             targets: The operator's conditions.
             variables: The property's box.
+            deadline: When to stop, on the clock of `time.monotonic`; a span that was found by then counts.
 
         Returns:
             None where none is proved: where an operator before is invalid too, or arguments are expressions.
@@ -72,12 +86,17 @@ class SpanProver:
             return None
         sides = self._sides(trigger, {v.name: v for v in variables})
         conditions = _conditions(trigger, targets)
+        tick = partial(_check, deadline)
         for runtimes in dict.fromkeys((RUNTIMES, RUNTIMES[:1])):
             analysis = self._analysis(targets[0].op, runtimes)
 
             def fails(moved: Sequence[_Side], radius: float, analysis: IntervalAnalysis = analysis) -> bool:
-                boxes = [side.box(radius) for side in moved]
-                return surely_fails(analysis, boxes, targets[0].op, conditions)
+                try:
+                    tick()
+                    boxes = [side.box(radius) for side in moved]
+                    return surely_fails(analysis, boxes, targets[0].op, conditions, tick)
+                except _Late:
+                    return False
 
             found = _widest(sides, fails)
             if found is not None:

@@ -67,6 +67,7 @@ def surely_fails(
     inputs: Sequence[Interval],
     op: Operation,
     conditions: Sequence[Constraint],
+    tick: Callable[[], None] = lambda: None,
 ) -> bool:
     """Tell whether every point of a box gives an operator invalid input, and none before it.
 
@@ -78,6 +79,7 @@ def surely_fails(
         inputs: Bounds of each input of the graph, freed weights among them.
         op: The operator.
         conditions: Which of its conditions to look at: of its validity, or of its derivative.
+        tick: Called at every operator; may raise to end the analysis.
 
     Returns:
         False where it cannot be told.
@@ -96,6 +98,7 @@ def surely_fails(
             raise _Decided(fails=True)
 
     def observe(visited: Visited) -> None:
+        tick()
         if visited.op is op:
             raise _Decided(fails=is_violated(visited))
         if id(visited.op) in waiting:
