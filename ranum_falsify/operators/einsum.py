@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import string
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import permutations
 
 import torch
 from dnnv.nn import Operation
@@ -47,10 +48,14 @@ def _einsum_bounds(site: Site, *inputs: Interval) -> Interval:
     terms = math.prod(size for label, size in sizes.items() if label not in output)
     if len(operands) == 1:
         return _contracted(operands, output, sizes, terms).bounds
-    if len(operands) > 2 and _may_overflow(operands, terms):
-        # The order of the products decides which of them overflow.
+    alone = [set(x.labels).difference(other.labels, output) for x, other in permutations(operands, 2)]
+    if (len(operands) > 2 or any(alone)) and _may_overflow(operands, terms):
+        # The order of sums and products decides which of them overflow.
         top = Interval.filled(-math.inf, math.inf, site.shape, site.dtype)
         return replace(top, nan=True) if top.is_floating else Interval.top(site.shape, site.dtype)
+    if len(operands) == 2 and operands[0].bounds.dtype in (torch.float16, torch.bfloat16):
+        # PyTorch sums each operand over what the other lacks, and rounds it, before it multiplies.
+        operands = [_summed(x, lone, sizes, terms) for x, lone in zip(operands, alone, strict=True)]
     found = operands[0]
     for i, x in enumerate(operands[1:], start=2):
         needed = set(output).union(*(later.labels for later in operands[i:]))
@@ -73,6 +78,12 @@ def _labelled(equation: str, inputs: Sequence[Interval]) -> tuple[list[_Labelled
         output = "..." + "".join(sorted(label for label in set(used) if used.count(label) == 1))
     operands = [_Labelled(_split_repeated(x, part), part) for x, part in zip(inputs, labels, strict=True)]
     return operands, output.replace("...", letters)
+
+
+def _summed(x: _Labelled, over: Collection[str], sizes: dict[str, int], terms: int) -> _Labelled:
+    """Return the sum of an operand over some labels."""
+    rest = "".join(dict.fromkeys(label for label in x.labels if label not in over))
+    return _contracted([x], rest, sizes, terms) if over else x
 
 
 def _split_repeated(x: Interval, labels: str) -> Interval:
@@ -105,7 +116,8 @@ def _contracted(operands: Sequence[_Labelled], output: str, sizes: dict[str, int
     if len(operands) == 1:
         return _Labelled(weighted(total, operands[0].bounds, terms=terms, shape=shape), output)
     a, b = (x.bounds for x in operands)
-    return _Labelled(bilinear(product, a, b, terms=terms, shape=shape), output)
+    count = math.prod(sizes[label] for label in stored if label not in output)
+    return _Labelled(bilinear(product, a, b, terms=terms, shape=shape, count=count), output)
 
 
 @operator(torch=_einsum, interval=_einsum_bounds, operands=("x",))

@@ -190,8 +190,7 @@ def _layer_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor | No
     if len(op.output_names) == 1:
         return (y,)
     axis = op.axis if op.axis >= 0 else x.ndim + op.axis
-    rows = _rows(op, x).reshape(*x.shape[:axis], -1) if axis else _rows(op, x).reshape(-1)
-    variance, mean = torch.var_mean(rows, -1, correction=0)
+    variance, mean = torch.var_mean(_rows(op, x), -1, correction=0)
     kept = (*x.shape[:axis], *[1] * (x.ndim - axis))
     statistics = (mean, (variance + op.epsilon).rsqrt())
     wide = rules.statistics_type(op, x.dtype)

@@ -87,7 +87,7 @@ def layer_normalisation(dims: Dims) -> IntervalRule:
 
     def rule(site: Site, x: Interval, scale: Interval, bias: Interval | None) -> tuple[Interval, ...]:
         if not x.size:
-            return tuple(Interval.filled(0, 0, tuple(d.shape), x.dtype) for d in site.details if d is not None)
+            return _of_nothing(site, x, dims(site.op, len(x.shape)))
         rows = sections(x, dims(site.op, len(x.shape)))
         y = finished(rows, standardised(rows, site.op.epsilon), _ends(scale), _ends(bias), x)
         if len(site.op.output_names) == 1:
@@ -96,6 +96,14 @@ def layer_normalisation(dims: Dims) -> IntervalRule:
         return (y, *_statistics(rows, site.op.epsilon, x, wide))[: len(site.op.output_names)]
 
     return rule
+
+
+def _of_nothing(site: Site, x: Interval, dims: Sequence[int]) -> tuple[Interval, ...]:
+    """Return the bounds of a `LayerNormalization` without elements; statistics of empty rows are NaN."""
+    wide = statistics_type(site.op, x.dtype)
+    kept = tuple(1 if dim in dims else size for dim, size in enumerate(x.shape))
+    statistics = replace(Interval.top(kept, wide), nan=math.prod(kept) > 0)
+    return (Interval.filled(0, 0, x.shape, x.dtype), statistics, statistics)[: len(site.op.output_names)]
 
 
 def standardisation(dims: Dims) -> IntervalRule:

@@ -57,6 +57,7 @@ def bilinear(
     bias: Interval | None = None,
     roundings: int = 0,
     alike: Sequence[int] = (),
+    count: int | None = None,
 ) -> Interval:
     """Return bounds on sums of products; infinite operands are taken rightly.
 
@@ -71,17 +72,18 @@ def bilinear(
         roundings: How often a part of a sum in half precision is rounded to it before more is added, a bias aside.
         alike: Dimensions of the second operand, not merged, that the map multiplies with equal bounds of the first:
             along which it may be added up beforehand.
+        count: Exact number of products where it is not `terms`, which then tells of the rounding alone.
     """
     if not a.is_floating:
         return integer_product(product, a, b, terms, shape, bias)
     operands = [a, b] if bias is None else [a, b, bias]
     if any(x.may_be_infinite for x in operands):
-        return _with_infinities(product, a, b, terms, shape, bias)
+        return _with_infinities(product, a, b, terms, shape, bias, count)
     work = _accumulator(a.dtype)
     if gamma(terms + _SPARE, work) > 0.5:
         return Interval.filled(-math.inf, math.inf, shape, a.dtype)
     if a.is_scalar and b.is_scalar and (bias is None or bias.is_scalar):
-        return _of_numbers(a, b, terms, shape, bias)
+        return _of_numbers(a, b, terms, shape, bias, terms if count is None else count)
     left, right = (max(largest_of(x), 1.0) for x in (a, b))
     sums = _Sums(product, slack(terms, work), 4 * terms * tiny(work) * max(left, right), tuple(alike))
     if terms * largest_of(a) * largest_of(b) >= _FAR * torch.finfo(work).max:
@@ -327,7 +329,9 @@ def _scaled_end(end: Tensor, factors: Sequence[float]) -> Tensor:
     return torch.where((scaled.abs() < smallest) & (end != 0), end.sign() * smallest, scaled)
 
 
-def _of_numbers(a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bias: Interval | None) -> Interval:
+def _of_numbers(
+    a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bias: Interval | None, count: int
+) -> Interval:
     """Return bounds where one number is stored for each."""
     work = _accumulator(a.dtype)
     share, lost = slack(terms, work), 4 * terms * tiny(work) * max(largest_of(a), largest_of(b), 1.0)
@@ -335,7 +339,7 @@ def _of_numbers(a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bi
         share += 2 * unit(a.dtype)
     corners = [p * q for p in a.extremes for q in b.extremes]
     low, high = min(corners), max(corners)
-    low, high = terms * (low - share * abs(low)), terms * (high + share * abs(high))
+    low, high = count * (low - share * abs(low)), count * (high + share * abs(high))
     least, greatest = (0.0, 0.0) if bias is None else bias.extremes
     one_sign = (low >= 0 and least >= 0) or (high <= 0 and greatest <= 0)
     rounds = bias is not None and work is not a.dtype and max(-low, high) > torch.finfo(a.dtype).max
@@ -353,11 +357,17 @@ def _of_numbers(a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bi
 
 
 def _with_infinities(
-    product: Product, a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bias: Interval | None
+    product: Product,
+    a: Interval,
+    b: Interval,
+    terms: int,
+    shape: tuple[int, ...],
+    bias: Interval | None,
+    count: int | None,
 ) -> Interval:
     """Return bounds where operands may be infinite: those of the finite ones, and where infinities arrive."""
     rest = None if bias is None else _finite(bias)
-    plain = bilinear(product, _finite(a), _finite(b), terms=terms, shape=shape, bias=rest)
+    plain = bilinear(product, _finite(a), _finite(b), terms=terms, shape=shape, bias=rest, count=count)
     up_a, down_a, positive_a, negative_a, zero_a = _marks(a)
     up_b, down_b, positive_b, negative_b, zero_b = _marks(b)
     up_c, down_c = (None, None) if bias is None else _marks(bias)[:2]

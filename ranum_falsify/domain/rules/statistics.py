@@ -100,7 +100,9 @@ def moments(rows: Sections, *, apart: bool = False) -> Moments:
     mean = rows.total(centre) / n
     spread = (rows.total((centre - mean).square()) / n).sqrt()
     slack = _own_error(rows)
-    drift = gamma(n + _updates(n), accumulation(rows.dtype)) * rows.magnitude + slack
+    # A mean below the smallest normal number may lose all there is.
+    lost = rows.magnitude.clamp(max=tiny(accumulation(rows.dtype)))
+    drift = gamma(n + _updates(n), accumulation(rows.dtype)) * rows.magnitude + lost + slack
     if apart and _is_half(rows):
         drift = drift + 4 * unit(rows.dtype) * rows.magnitude + _denormal(rows)
     return Moments(

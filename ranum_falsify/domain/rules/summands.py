@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import Envelope
@@ -55,12 +57,26 @@ def _operands(data: Sequence[Interval]) -> Sums:
 
 def _rounded_each(found: Sums, data: Sequence[Interval]) -> Sums:
     """Return bounds of sums in half precision, which PyTorch rounds after each addition."""
-    dtype = data[0].dtype
-    error = growth(len(data), dtype, stepwise=True) * found.size.nan_to_num(posinf=0.0)
-    low, high = found.low - error, found.high + error
+    dtype, limit = data[0].dtype, torch.finfo(data[0].dtype).max
+    rise, fall = (sum(_finite_parts(data, sign), torch.zeros(())) for sign in (1, -1))
+    error = growth(len(data), dtype, stepwise=True) * (rise + fall)
+    low, high, nan = found.low - error, found.high + error, found.nan
+    if any(x.may_be_infinite for x in data):
+        # Sums of finite numbers become infinite on the way, and may meet the opposite infinity.
+        up, down = (high == math.inf) | (rise + error > limit), (low == -math.inf) | (fall + error > limit)
+        low, high = torch.where(down, -math.inf, low), torch.where(up, math.inf, high)
+        nan = nan or bool((up & down & found.size.isinf()).any())
     if all(x.size and x.extremes[0] >= 0 for x in data):
         low = low.clamp(min=0)
     if all(x.size and x.extremes[1] <= 0 for x in data):
         high = high.clamp(max=0)
-    beyond = bool((found.size + error > torch.finfo(dtype).max).any())
-    return replace(found, low=low, high=high, overflows=found.overflows or beyond)
+    beyond = bool((found.size + error > limit).any())
+    return replace(found, low=low, high=high, nan=nan, overflows=found.overflows or beyond)
+
+
+def _finite_parts(data: Sequence[Interval], sign: int) -> Iterator[Tensor]:
+    """Yield how far each operand may move a sum upwards, or downwards; 0 where that is infinitely far."""
+    for x in data:
+        low, high = ends(x)
+        part = (high if sign > 0 else -low).double().clamp(min=0)
+        yield torch.where(part.isinf(), 0.0, part)

@@ -308,6 +308,9 @@ def euclidean(site: Site, x: Interval, dims: list[int]) -> Interval:
     if not x.is_floating:
         return whole(found, low, high, x.dtype, shape)
     y = outward(low, high, x.dtype, shape, Envelope(4 * unit(x.dtype)))
+    if math.prod(x.shape[dim] for dim in dims) == 1:
+        # Of one number some runtimes take the size, whose square may vanish or overflow.
+        y = y.hull(_sizes(x))
     return replace(y, overflows=found.overflows)
 
 

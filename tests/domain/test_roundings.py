@@ -1,0 +1,71 @@
+"""Where kernels round, overflow or lose small numbers on the way: bounds enclose what they give there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.domain.soundness import Subject, faults_in, sweep_case
+from tests.network.building import Array, parse
+from tests.operators.harness import OperatorCase, Spread
+
+SIZES = {"a": 2, "b": 3, "i": 12, "j": 3, "k": 2}
+
+
+def faults_at(text: str, opset: int = 17, **feeds: Array) -> list[str]:
+    """Return what is unsound at one point, in the bounds of that point."""
+    tally = faults_in(Subject(parse(text, opset)), (feeds, feeds), samples=2, rounds=1, rng=np.random.default_rng(0))
+    assert tally.samples
+    return tally.faults
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("equation", ["ij,jk->k", "i,j->", "aij,bjk->k", "ij,kj->", "i,j,k->", "ij,jk,k->"])
+def test_sums_before_products_are_rounded_and_may_overflow(equation: str, dtype: Any) -> None:
+    parts = equation.split("->")[0].split(",")
+    inputs = [Spread(tuple(SIZES[label] for label in part), dtype) for part in parts]
+    case = OperatorCase(op_type="Einsum", inputs=inputs, attributes={"equation": equation}, opset=21)
+    faults = [fault for seed in range(10) for fault in sweep_case(case, seed=seed, boxes=2, samples=8).faults]
+    assert not faults, faults
+
+
+def test_products_of_sums_count_each_element_once() -> None:
+    text = 'g (float16[12] x, float16[3] w) => (float16 y) { y = Einsum<equation = "i,j->">(x, w) }'
+    feeds = {"x": np.full(12, 2, np.float16), "w": np.full(3, 1.5, np.float16)}
+    y = Subject(parse(text)).analyse(feeds, feeds).bounds["y"]
+    assert y is not None and 107 < y.extremes[0] <= 108 <= y.extremes[1] < 109
+
+
+def test_means_in_half_precision_overflow_beside_infinities() -> None:
+    text = "g (float16[2] x, float16[2] z, float16[2] w) => (float16[2] y) { y = Mean(x, z, w) }"
+    x, z, w = (np.array(values, np.float16) for values in ([-8480, 0], [0, 0], [-65504, -np.inf]))
+    assert not faults_at(text, x=x, z=z, w=w)
+
+
+def test_statistics_of_nothing_have_their_own_type() -> None:
+    for kind, dtype in (("double", np.float64), ("float", np.float32), ("float16", np.float16)):
+        text = f"""g ({kind}[0, 3] x, {kind}[3] w) => ({kind}[0, 3] y, float[0, 1] m, float[0, 1] v) {{
+            y, m, v = LayerNormalization(x, w)
+        }}"""
+        assert not faults_at(text, x=np.zeros((0, 3), dtype), w=np.ones(3, dtype)), kind
+
+
+def test_statistics_of_rows_without_elements_are_no_numbers() -> None:
+    text = "g (float[2, 0] x, float[0] w) => (float[2, 0] y, float[2, 1] m) { y, m = LayerNormalization(x, w) }"
+    empty = {"x": np.zeros((2, 0), np.float32), "w": np.zeros(0, np.float32)}
+    subject = Subject(parse(text))
+    assert not subject.analyse(empty, empty).proves(subject.places[0].op.name)
+
+
+def test_means_of_denormal_numbers_may_vanish() -> None:
+    least = float(np.finfo(np.float32).smallest_subnormal)
+    x = np.array([[least, 0, 0, 0], [-least, least, 0, -least]], np.float32)
+    text = "g (float[2, 4] x, float[4] w) => (float[2, 4] y) { y = LayerNormalization(x, w) }"
+    assert not faults_at(text, x=x, w=np.full(4, 1e20, np.float32))
+
+
+def test_norms_of_one_number_are_its_size_or_the_root_of_its_square() -> None:
+    text = "g (double[4] x) => (double[4] y) { y = ReduceL2<noop_with_empty_axes = 1>(x) }"
+    assert not faults_at(text, 18, x=np.array([1e-200, 9e305, -3e-170, 1.0]))
