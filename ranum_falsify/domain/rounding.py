@@ -68,17 +68,21 @@ def flushed(interval: Interval) -> Interval:
         ends = (low,) if low is high else (low, high)
         if not any(_has_denormals(end, smallest) for end in ends):
             return interval
-    # `hardshrink` replaces what is at most its second operand in size, the largest denormal number.
-    largest = smallest * (1 - torch.finfo(interval.dtype).eps)
-    lower = torch.minimum(low, torch.nn.functional.hardshrink(low, largest))
-    upper = torch.maximum(high, torch.nn.functional.hardshrink(high, largest))
+    lower = torch.minimum(low, _shrunk(low, smallest))
+    upper = torch.maximum(high, _shrunk(high, smallest))
     return replace(interval, lower=lower, upper=upper, gap=interval.gap if interval.gap >= smallest else 0.0)
 
 
 def _has_denormals(x: Tensor, smallest: float) -> bool:
     # Block by block, large tensors go through memory once.
     blocks = x.view(-1).split(_BLOCK) if x.is_contiguous() else (x,)
-    return any(bool(((block.abs() < smallest) & (block != 0)).any()) for block in blocks)
+    return not all(torch.equal(block, _shrunk(block, smallest)) for block in blocks)
+
+
+def _shrunk(x: Tensor, smallest: float) -> Tensor:
+    """Return numbers with 0 in place of what is smaller than the smallest normal number."""
+    # `hardshrink` replaces what is at most its second operand in size, the largest denormal number.
+    return torch.nn.functional.hardshrink(x, smallest * (1 - torch.finfo(x.dtype).eps))
 
 
 def constant(array: np.ndarray) -> Interval:
