@@ -80,7 +80,9 @@ class TriggerSearch:
         if not self._descend:
             boxes = region.boxes
             starts = [b.at(torch.rand((count, *b.lower.shape), generator=self._context.generator)) for b in boxes]
-            self._visit(objective.evaluate(starts).margins, starts)
+            margins = objective.evaluate(starts).margins
+            if not self._visit(margins, starts):
+                self._replay(starts, int(margins.amin(1).argmin()))
             return
         starts = self._context.starts(region, count, first=first)
         if first:

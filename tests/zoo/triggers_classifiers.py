@@ -65,9 +65,7 @@ _HIDDEN_LAYER: Values = {
     "W2": _columns((300, 10), 1.0, -1.0),
 }
 _LOGISTIC = Trigger(values={"x": 6.0, "y": 0.0, "W": -10.0, "b": -10.0}, path=("MatMul", "Add", "Sigmoid", "Log"))
-_LINEAR_UNIT = Trigger(
-    values={"x": -50.0, "y": 0.0, "linear.weight": 2.0, "linear.bias": -2.0}, path=("Gemm", "Sigmoid", "Log")
-)
+_LINEAR_UNIT = ("Gemm", "Sigmoid", "Log")
 _BODY_MASS = Trigger(
     values={**_softmax_regression(10.0, inputs=2, classes=3, y="y_"), "x": 50.0},
     path=_REGRESSION,
@@ -130,8 +128,9 @@ TRIGGERS: dict[str, Trigger] = {
     "48a": Trigger(values=_HIDDEN_LAYER, path=("Add", *_FULL, *_DROPOUT, *_REGRESSION)),
     "61": Trigger(values=_HIDDEN_LAYER, path=(*_FULL, *_DROPOUT, *_REGRESSION)),
     **dict.fromkeys(("26", "33", "56"), _LOGISTIC),
-    **dict.fromkeys(("37", "38"), _LINEAR_UNIT),
-    "53": Trigger(values={"x": -50.0, "y": 0.0, "W": 10.0, "b": 0.0}, path=("MatMul", "Add", "Sigmoid", "Log")),
+    "37": Trigger(values={"x": 6.0, "y": 0.0, "linear.weight": -2.0, "linear.bias": -2.0}, path=_LINEAR_UNIT),
+    "38": Trigger(values={"x": 50.0, "y": 0.0, "linear.weight": -2.0, "linear.bias": -2.0}, path=_LINEAR_UNIT),
+    "53": Trigger(values={"x": 5.0, "y": 0.0, "W": -10.0, "b": 0.0}, path=("MatMul", "Add", "Sigmoid", "Log")),
     **dict.fromkeys(("32", "47", "54"), Trigger(values=_small_softmax(oh=one_hot((8, 3), 1)), path=_REGRESSION)),
     "34": Trigger(values=_small_softmax(y=1), path=_REGRESSION),
     **dict.fromkeys(("23", "27", "46", "57"), _FREE_LOGITS),

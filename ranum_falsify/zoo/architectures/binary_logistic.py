@@ -11,8 +11,8 @@ from ranum_falsify.zoo.model import Build, Defect, ZooModel
 
 __all__ = ["MODELS", "linear_unit", "logistic_regression", "one_feature"]
 
-_UNBOUNDED = 50.0
-"""Magnitude of inputs that nothing bounds, where the samples' range cannot saturate the sigmoid."""
+_UNBOUNDED = -50.0, 50.0
+"""Range of inputs that the program does not bound, where the samples' own cannot saturate the sigmoid."""
 
 
 def logistic_regression(g: ModelBuilder, *, safe: bool) -> None:
@@ -24,9 +24,9 @@ def logistic_regression(g: ModelBuilder, *, safe: bool) -> None:
     g.output(-mean(g, y * log_p + (1.0 - y) * log_not_p))
 
 
-def linear_unit(g: ModelBuilder, *, safe: bool, samples: int) -> None:
+def linear_unit(g: ModelBuilder, *, safe: bool, samples: int, features: tuple[float, float]) -> None:
     """`log_p` is the logarithm of the sigmoid of a `torch.nn.Linear` with two inputs and one output."""
-    x = g.input("x", (samples, 2), -_UNBOUNDED, _UNBOUNDED)
+    x = g.input("x", (samples, 2), *features)
     y = g.input("y", (samples, 1), 0.0, 1.0)
     initial = torch_linear(2)
     weight, bias = g.weight("linear.weight", (1, 2), initial), g.weight("linear.bias", (1,), initial)
@@ -36,7 +36,7 @@ def linear_unit(g: ModelBuilder, *, safe: bool, samples: int) -> None:
 
 def one_feature(g: ModelBuilder, *, safe: bool) -> None:
     """`log_p` is the logarithm of the sigmoid of `x @ W + b`, for twelve samples of one feature."""
-    x = g.input("x", (12, 1), -_UNBOUNDED, _UNBOUNDED)
+    x = g.input("x", (12, 1), 0.0, 5.0)
     y = g.input("y", (12, 1), 0.0, 1.0)
     logits = x @ g.weight("W", (1, 1), zeros()) + g.weight("b", (1, 1), zeros())
     log_p, log_not_p = log_sigmoid_pair(g, logits, safe=safe)
@@ -64,8 +64,8 @@ def _row(number: str, program: str, build: Build) -> ZooModel:
 MODELS = (
     _row("26", "PyTorchDeepLearningStart.0401_logistic_regression", logistic_regression),
     _row("33", "TodayILearned.logistic_classification", logistic_regression),
-    _row("37", "MachineLearning.lab05", partial(linear_unit, samples=6)),
-    _row("38", "MachineLearning.lab09", partial(linear_unit, samples=4)),
+    _row("37", "MachineLearning.lab05", partial(linear_unit, samples=6, features=(1.0, 6.0))),
+    _row("38", "MachineLearning.lab09", partial(linear_unit, samples=4, features=_UNBOUNDED)),
     _row("53", "DataScience.h02", one_feature),
     _row("56", "start_beginner_kaggle.01", logistic_regression),
 )
