@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import multiprocessing
 import os
 import resource
 import signal
@@ -20,15 +19,15 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import FrameType
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
+from crewlib import Failure, run_jobs  # noqa: E402 - the checkout comes first
 from fuzzlib.cases import Case, make_case  # noqa: E402 - the checkout comes first
 
 __all__ = ["Outcome", "main", "run_case", "run_cases"]
@@ -115,66 +114,19 @@ def run_case(case: Case, folder: Path, *, search: bool, debug: bool = False) -> 
 # ------------------------------------------------------------------ workers
 
 
-def _work(connection: Connection, seed: int, search_every: int) -> None:
-    """Answer case numbers with outcomes until they end."""
+@contextlib.contextmanager
+def _prepare(seed: int, search_every: int) -> Iterator[Callable[[int], Outcome]]:
     import torch
 
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # whatever a mutated property writes ends there
-        with contextlib.suppress(EOFError):
-            while True:
-                number = connection.recv()
-                case = make_case(number, seed)
-                connection.send(run_case(case, Path(folder), search=number // 2 % search_every == 0))
 
+        def run(number: int) -> Outcome:
+            return run_case(make_case(number, seed), Path(folder), search=number // 2 % search_every == 0)
 
-class _Worker:
-    """A process that runs cases; it is replaced when it crashes or no longer answers."""
-
-    def __init__(self, seed: int, search_every: int) -> None:
-        self._arguments = seed, search_every
-        self._start()
-
-    def _start(self) -> None:
-        # A forked child would inherit the threads' locks of whatever has been imported here.
-        context = multiprocessing.get_context("spawn")
-        self.connection, other = context.Pipe()
-        self._process = context.Process(target=_work, args=(other, *self._arguments), daemon=True)
-        self._process.start()
-        other.close()
-        self.number: int | None = None
-
-    def give(self, number: int) -> None:
-        self.number, self._since = number, time.monotonic()
-        self.connection.send(number)
-
-    def take(self, ready: bool) -> Outcome | None:
-        """Return the outcome of the case that was given, None if it is still at work."""
-        number, fault = self.number, None
-        assert number is not None
-        if ready:
-            try:
-                outcome: Outcome = self.connection.recv()
-                self.number = None
-                return outcome
-            except (EOFError, OSError):
-                self._process.join()
-                fault = "crash", f"exit status {self._process.exitcode}"
-        elif time.monotonic() - self._since > 3 * _CASE_SECONDS:
-            fault = "hang", "in native code"
-        if fault is None:
-            return None
-        failed = Outcome(number, make_kind(number), *fault, time.monotonic() - self._since)
-        self.stop()
-        self._start()
-        return failed
-
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.join()
-        self.connection.close()
+        yield run
 
 
 def make_kind(number: int) -> str:
@@ -191,24 +143,13 @@ def run_cases(numbers: range, *, seed: int, workers: int, search_every: int) -> 
         workers: Number of processes.
         search_every: Search every so many cases, if they survive the reading.
     """
-    pending = iter(numbers)
-    crew = [_Worker(seed, search_every) for _ in range(min(workers, len(numbers)))]
-    try:
-        while True:
-            for worker in crew:
-                if worker.number is None and (number := next(pending, None)) is not None:
-                    worker.give(number)
-            busy = [worker for worker in crew if worker.number is not None]
-            if not busy:
-                return
-            ready = wait([worker.connection for worker in busy], timeout=1.0)
-            for worker in busy:
-                outcome = worker.take(worker.connection in ready)
-                if outcome is not None:
-                    yield outcome
-    finally:
-        for worker in crew:
-            worker.stop()
+    # A case ends itself after some seconds, where it does not hang in native code.
+    crew, limit = min(workers, len(numbers)), 3.0 * _CASE_SECONDS
+    for outcome in run_jobs(numbers, _prepare, seed, search_every, workers=crew, limit=limit):
+        if isinstance(outcome, Failure):
+            number = outcome.job
+            outcome = Outcome(number, make_kind(number), outcome.kind, outcome.detail, outcome.seconds)
+        yield outcome
 
 
 # ------------------------------------------------------------------ the script

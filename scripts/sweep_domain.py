@@ -16,15 +16,15 @@ there is a fault.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import re
 import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +33,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import ml_dtypes
 import numpy as np
 import torch
+from crewlib import Failure, run_jobs
 
 from ranum_falsify.network import supported
 from tests.domain.random_graphs import sweep_graph
 from tests.domain.search import Tally
-from tests.domain.soundness import retyped, sweep_case
+from tests.domain.soundness import moved, retyped, sweep_case
 from tests.operators.harness import OperatorCase
 from tests.operators.test_operators import CASES
 
 _JOB_SECONDS = 120
 _BOXES, _SAMPLES, _ROUNDS = 3, 14, 3
 _TYPES = (None, None, None, np.float64, np.float16, ml_dtypes.bfloat16)
+# ONNX Runtime computes some operators by definitions that hold at opset 18 alone.
+_OPSETS = (None, None, None, 18)
 
 Job = tuple[str, int]
 """`case` or `graph`, and the number of the job, which is its seed."""
@@ -67,10 +70,15 @@ class Outcome:
 
 
 def make_case(number: int, rows: list[list[OperatorCase]]) -> OperatorCase:
-    """Return the case of a job: rows in turn, of each row its cases in turn, some with operands of another type."""
+    """Return the case of a job: rows in turn, of each row its cases in turn.
+
+    Some have operands of another type, some stand in a model of another opset.
+    """
     cases = rows[number % len(rows)]
     case = cases[number // len(rows) % len(cases)]
-    dtype = _TYPES[int(np.random.default_rng(number).integers(len(_TYPES)))]
+    rng = np.random.default_rng(number)
+    dtype, opset = _TYPES[int(rng.integers(len(_TYPES)))], _OPSETS[int(rng.integers(len(_OPSETS)))]
+    case = case if opset is None else moved(case, opset) or case
     return case if dtype is None else retyped(case, dtype) or case
 
 
@@ -87,64 +95,14 @@ def run_job(job: Job, rows: list[list[OperatorCase]]) -> Outcome:
         return Outcome(job, row, error=f"{case.id if case else 'model'}: {type(error).__name__}: {error}")
 
 
-# worker processes: a runtime may crash or hang on odd operands -------------------------------------------------------
+# a runtime may crash or hang on odd operands -----------------------------------------------------------------------
 
 
-def _work(connection: Connection, match: str) -> None:
+@contextmanager
+def _prepare(match: str) -> Iterator[Callable[[Job], Outcome]]:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    rows = _matching(match)
-    while True:
-        try:
-            job = connection.recv()
-        except EOFError:
-            return
-        connection.send(run_job(job, rows))
-
-
-class _Worker:
-    def __init__(self, match: str) -> None:
-        self._match = match
-        self.job: Job | None = None
-        self._start()
-
-    def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=_work, args=(theirs, self._match), daemon=True)
-        self._process.start()
-        theirs.close()
-        self._since = time.monotonic()
-
-    def give(self, job: Job) -> None:
-        self.job, self._since = job, time.monotonic()
-        self.connection.send(job)
-
-    def take(self, ready: bool) -> Outcome | None:
-        """Return the outcome of the job that was given, None if it is still at work."""
-        job, error = self.job, ""
-        assert job is not None
-        if ready:
-            try:
-                outcome: Outcome = self.connection.recv()
-                self.job = None
-                return outcome
-            except (EOFError, OSError):
-                self._process.join()
-                error = f"crash, exit status {self._process.exitcode}"
-        elif time.monotonic() - self._since > _JOB_SECONDS:
-            error = f"more than {_JOB_SECONDS} s"
-        if not error:
-            return None
-        failed, self.job = Outcome(job, error=error), None
-        self.stop()
-        self._start()
-        return failed
-
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.join()
-        self.connection.close()
+    yield partial(run_job, rows=_matching(match))
 
 
 class Sweep:
@@ -183,25 +141,12 @@ class Sweep:
 
     def run(self) -> Iterator[Outcome]:
         """Run all jobs; yield their outcomes as they come."""
-        pending = self._jobs()
-        crew = [_Worker(self._given.match) for _ in range(self._given.jobs)]
-        try:
-            while True:
-                for worker in crew:
-                    if worker.job is None and (job := next(pending, None)) is not None:
-                        worker.give(job)
-                busy = [worker for worker in crew if worker.job is not None]
-                if not busy:
-                    return
-                ready = wait([worker.connection for worker in busy], timeout=1.0)
-                for worker in busy:
-                    outcome = worker.take(worker.connection in ready)
-                    if outcome is not None:
-                        self._count(outcome)
-                        yield outcome
-        finally:
-            for worker in crew:
-                worker.stop()
+        given = self._given
+        for outcome in run_jobs(self._jobs(), _prepare, given.match, workers=given.jobs, limit=_JOB_SECONDS):
+            if isinstance(outcome, Failure):
+                outcome = Outcome(outcome.job, error=f"{outcome.kind}, {outcome.detail}")
+            self._count(outcome)
+            yield outcome
 
     def _count(self, outcome: Outcome) -> None:
         if outcome.job[0] == "case":

@@ -29,7 +29,7 @@ from tests.domain.search import Search, Tally, faults_in
 from tests.domain.subjects import Setting, Subject, Verdict
 from tests.operators.harness import OperatorCase, Spread, _model
 
-__all__ = ["Subject", "Tally", "Verdict", "check_case", "faults_in", "retyped", "sweep_case"]
+__all__ = ["Subject", "Tally", "Verdict", "check_case", "faults_in", "moved", "retyped", "sweep_case"]
 
 
 def retyped(case: OperatorCase, dtype: Any) -> OperatorCase | None:
@@ -45,6 +45,16 @@ def retyped(case: OperatorCase, dtype: Any) -> OperatorCase | None:
             return None
         inputs.append(replace(x, dtype=dtype) if isinstance(x, Spread) else np.asarray(x).astype(dtype))
     return replace(case, inputs=inputs) if any(a is not b for a, b in zip(inputs, case.inputs, strict=True)) else None
+
+
+def moved(case: OperatorCase, opset: int) -> OperatorCase | None:
+    """Return a case in a model of another opset; None if that has another version of the operator, or none."""
+    try:
+        there = onnx.defs.get_schema(case.op_type, opset, case.domain)
+    except onnx.defs.SchemaError:
+        return None
+    here = onnx.defs.get_schema(case.op_type, case.opset, case.domain)
+    return replace(case, opset=opset) if there.since_version == here.since_version else None
 
 
 def sweep_case(
