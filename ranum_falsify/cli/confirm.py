@@ -19,7 +19,6 @@ from ranum_falsify.confirm.exposed import Watched, exposed, watched
 from ranum_falsify.confirm.maker import Question, Run, TestMaker
 from ranum_falsify.confirm.pytest_file import Case, CheckedOperator, pytest_file
 from ranum_falsify.confirm.unit_test import UnitTest
-from ranum_falsify.errors import RanumFalsifyError
 
 __all__ = ["run"]
 
@@ -51,7 +50,7 @@ def run(options: ConfirmOptions) -> int:
         work.do()
     except KeyboardInterrupt:
         work.finish(time.monotonic() - began)  # what is finished counts
-    except RanumFalsifyError:
+    except Exception:
         work.write(time.monotonic() - began)
         raise
     else:
