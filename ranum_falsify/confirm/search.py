@@ -147,14 +147,13 @@ def _downhill(objective: Objective, region: Region, starts: Sequence[Tensor]) ->
     free weights compute huge numbers.  A trigger at a vertex that the gradient chose stands far from the border of
     what triggers, so that its span is wide.
     """
-    points = [
-        torch.cat([box.at(0.5 + share * (_fraction(x, box) - 0.5)) for share in _SHARES])
-        for x, box in zip(starts, region.device_boxes, strict=True)
-    ]
+    points = [_near_centre(x, box) for x, box in zip(starts, region.device_boxes, strict=True)]
     return downhill_vertices(objective, region, points, None)
 
 
-def _fraction(x: Tensor, box: Box) -> Tensor:
-    """Return where points lie between the bounds, 0 to 1."""
-    lower, upper = box.lower.double(), box.upper.double()
-    return torch.where(upper > lower, (x.double() - lower) / (upper - lower), 0.5)
+def _near_centre(x: Tensor, box: Box) -> Tensor:
+    """Return points between the centre of a box and given ones, `(shares * batch, *shape)`; integers stay."""
+    if not x.is_floating_point():
+        return torch.cat([x] * len(_SHARES))
+    centre = (box.lower / 2 + box.upper / 2).expand_as(x)
+    return box.project(torch.cat([torch.lerp(centre, x, share) for share in _SHARES]))

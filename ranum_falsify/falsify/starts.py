@@ -37,8 +37,9 @@ class Box:
 
     def nearest(self, values: Tensor) -> Tensor:
         """Return values (float64, shape `(batch, *shape)`) as elements of the box, integers rounded."""
-        if not self.dtype.is_floating_point:
-            values = values.round()
+        if self.dtype.is_floating_point:
+            return self.project(values.to(self.dtype))
+        values = values.round()
         lower, upper = self.lower.double(), self.upper.double()
         # The greatest integers of 64 bits round up in float64, out of their type.
         return self.project(torch.where(values >= upper, self.upper, values.clamp(lower, upper).to(self.dtype)))
