@@ -147,13 +147,13 @@ class TestFiles:
 
     def test_derivatives_where_denormals_are_flushed(self, workshop: Workshop) -> None:
         out = workshop.folder / "tests"
-        found = confirm(workshop, workshop.model(STEEP), WIDE, "--out", out)
-        assert "2 only where denormal numbers are replaced by 0" in found.out
+        found = confirm(workshop, workshop.model(STEEP), WIDE, "--out", out, "--runs", "1")
+        assert "1 only where denormal numbers are replaced by 0" in found.out
         text = (out / "test_prop.py").read_text()
         assert "steep_where=(('e', 'at most', 0.0),)" in text and "flushed=True" in text
-        assert passed(out) == 4
+        assert passed(out) == 2
         (out / "test_prop.py").write_text(text.replace(", flushed=True", ""))
-        assert "4 failed" in run_pytest(out).stdout
+        assert "2 failed" in run_pytest(out).stdout
 
     def test_integers_end_at_a_division_by_zero(self, workshop: Workshop) -> None:
         out = workshop.folder / "tests"
@@ -223,7 +223,8 @@ class TestFiles:
     def test_the_model_computes_what_it_did(self, workshop: Workshop) -> None:
         out = workshop.folder / "tests"
         path = NETWORKS / "layer_norm_no_epsilon.onnx"
-        assert confirm(workshop, path, "Forall(x, Implies(-5 <= x <= 5, no_invalid_input(N(x))))", "--out", out)
+        formula = "Forall(x, Implies(-5 <= x <= 5, no_invalid_input(N(x))))"
+        assert confirm(workshop, path, formula, "--out", out, "--node", "normalise_div").status == 1
         ours, theirs = onnx.load(out / "model.onnx"), onnx.load(path)
         assert list(ours.graph.node) == list(theirs.graph.node)
         for mine, other in zip(ours.graph.initializer, theirs.graph.initializer, strict=True):
