@@ -29,10 +29,9 @@ import torch
 from benchlib.large import encoder, residual_network
 from benchlib.timing import load_text, paired
 
-import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
-from ranum_falsify.network import Graph, read, spec_of
-from ranum_falsify.validity import Finite
+from ranum_falsify.network import Graph, read
+from ranum_falsify.operators.conditions import is_proved
 
 __all__ = ["main"]
 
@@ -121,11 +120,7 @@ def analysed(graph: Graph, box: Sequence[Interval]) -> tuple[int, int]:
     counts = [0, 0]
 
     def observe(visited: Visited) -> None:
-        spec = spec_of(visited.op)
-        outputs = {f"output_{i}" if i else "output": y for i, y in enumerate(visited.outputs)}
-        bounds = {k: v for k, v in spec.named(visited.operands).items() if isinstance(v, Interval)} | outputs
-        conditions = [*spec.valid, *([Finite()] if spec.overflow and visited.outputs[0].is_floating else [])]
-        counts[0] += all(condition.holds(visited.op, bounds) for condition in conditions)
+        counts[0] += is_proved(visited)
         counts[1] += 1
 
     IntervalAnalysis(graph).run(box, observe)

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ranum_falsify.domain import Interval, IntervalAnalysis, Site, Visited
 from ranum_falsify.domain.rules.building import infinity_aware, shape_aware
-from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network import Graph
 from ranum_falsify.network.registry import operator
 from ranum_falsify.network.trace import UnfitBranch
-from ranum_falsify.validity import Finite
+from ranum_falsify.operators.conditions import is_proved
 
 __all__ = ["If"]
 
@@ -52,7 +52,8 @@ def _branch_bounds(
     proved = set[int]()
 
     def observe(visited: Visited) -> None:
-        if _is_proved(visited):
+        flagged = any(y.nan or y.overflows for y in visited.outputs)
+        if not flagged and is_proved(visited, sees_branches=True):
             proved.add(id(visited.op))
 
     outputs = IntervalAnalysis(branch, runtimes=site.runtimes).run(captured, observe)
@@ -62,19 +63,6 @@ def _branch_bounds(
     if all(id(op) in proved for op in branch.nodes):
         return bounds
     return tuple(replace(Interval.top(y.shape, y.dtype), nan=True, overflows=True) for y in bounds)
-
-
-def _is_proved(visited: Visited) -> bool:
-    spec = spec_of(visited.op)
-    flagged = any(y.nan or y.overflows for y in visited.outputs)
-    values = spec.named(visited.operands)
-    bounds = {
-        name: Interval.point(x) if isinstance(x, np.ndarray) else x for name, x in values.items() if x is not None
-    }
-    bounds |= {f"output_{i}" if i else "output": y for i, y in enumerate(visited.outputs)}
-    # Rows without conditions promise that their operators are never the first to fail.
-    conditions = [*spec.valid, *([Finite()] if spec.overflow or spec.valid else [])]
-    return not flagged and all(c.holds(visited.op, bounds) for c in conditions)
 
 
 @operator(

@@ -12,10 +12,11 @@ from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.interval import dtype_range
 from ranum_falsify.network import Graph
 from ranum_falsify.network.tensors import torch_dtype
+from ranum_falsify.operators.conditions import conditions_of
 from ranum_falsify.properties.bounds import Bounds, BoundsFrame
 from ranum_falsify.properties.problem import InputVariable, NetworkCall, Problem, ValidityGoal
 from ranum_falsify.properties.targets import operators_of
-from ranum_falsify.prove.checked import Checked, check, conditions_of
+from ranum_falsify.prove.checked import Checked, check
 from ranum_falsify.prove.induction import applied_in, before
 from ranum_falsify.validity import Constraint
 

@@ -13,13 +13,13 @@ import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import Input, OutputSelect
 
-import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.domain.kernels.envelopes import RUNTIMES
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.tensors import to_numpy, to_torch
+from ranum_falsify.operators.conditions import conditions_of, named
 from ranum_falsify.validity import Constraint, Finite
 from tests.domain.boxes import Array, Feeds
 
@@ -197,10 +197,7 @@ def tensor_of(op: Operation) -> str:
 
 def conditions(visited: Visited) -> Held:
     spec = spec_of(visited.op)
-    outputs = {"output" if i == 0 else f"output_{i}": y for i, y in enumerate(visited.outputs)}
-    operands = {k: v for k, v in spec.named(visited.operands).items() if isinstance(v, Interval)}
-    generic = [Finite()] if spec.overflow and visited.outputs[0].is_floating else []
-    known = operands | outputs
-    found: list[tuple[Any, bool]] = [(c, True) for c in (*spec.valid, *generic)]
+    known = named(spec, visited)
+    found: list[tuple[Any, bool]] = [(c, True) for c in conditions_of(visited.op, sees_branches=True)]
     found += [(c, False) for c in spec.gradient_valid]
     return tuple((c, bool(c.holds(visited.op, known)), of_validity) for c, of_validity in found)

@@ -1,0 +1,70 @@
+"""What must hold for an operator to be valid, said once for proofs, branches and checks."""
+
+from __future__ import annotations
+
+import numpy as np
+from dnnv.nn import Operation
+
+from ranum_falsify.domain import Interval, Visited
+from ranum_falsify.network import Graph, OperatorSpec, spec_of
+from ranum_falsify.network.trace import UnfitBranch
+from ranum_falsify.validity import Bounds, Constraint, Finite
+
+__all__ = ["conditions_of", "is_proved", "named"]
+
+
+def conditions_of(op: Operation, *, sees_branches: bool = False) -> tuple[Constraint, ...]:
+    """Return all that must hold for an operator to be valid.
+
+    Rows without conditions promise that their operators are never the first to fail.
+
+    Args:
+        op: The operator.
+        sees_branches: Whether the bounds of an operator with subgraphs count, which its rule marks where not all in
+            them is proved; otherwise such an operator is never proved.
+    """
+    spec = spec_of(op)
+    conditions: list[Constraint] = list(spec.valid)  # type: ignore[arg-type]
+    if not sees_branches and any(isinstance(value, Graph | UnfitBranch) for value in op.__dict__.values()):
+        conditions.append(_Opaque())
+    elif spec.overflow:
+        conditions.append(Finite())
+    elif spec.valid:
+        conditions.append(_Computed())
+    return tuple(conditions)
+
+
+def named(spec: OperatorSpec, visited: Visited) -> Bounds:
+    """Return the bounds of an operator's operands and outputs by the names that conditions use."""
+    operands = {
+        name: Interval.point(x) if isinstance(x, np.ndarray) else x
+        for name, x in spec.named(visited.operands).items()
+        if x is not None
+    }
+    return operands | {"output" if i == 0 else f"output_{i}": y for i, y in enumerate(visited.outputs)}
+
+
+def is_proved(visited: Visited, *, sees_branches: bool = False) -> bool:
+    """Tell whether all conditions of an operator hold; see :func:`conditions_of`."""
+    bounds = named(spec_of(visited.op), visited)
+    return all(c.holds(visited.op, bounds) for c in conditions_of(visited.op, sees_branches=sees_branches))
+
+
+class _Computed(Finite):
+    """The output is finite as the kernels compute it, which may stray close to a limit that the operand keeps."""
+
+    def holds(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.holds`."""
+        written = [x for name, x in operands.items() if name.startswith("output")]
+        if any(y.nan or y.overflows for y in written):
+            return False
+        read = [x for name, x in operands.items() if not name.startswith("output")]
+        return not any(y.may_be_infinite for y in written) or any(x.may_be_infinite for x in read)
+
+
+class _Opaque(Finite):
+    """No operator of a subgraph fails, of which the bounds outside tell nothing."""
+
+    def holds(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.holds`."""
+        return False
