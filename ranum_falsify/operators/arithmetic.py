@@ -51,33 +51,28 @@ from ranum_falsify.validity import Bounds, Condition, NonZero, Operands, surely_
 
 __all__ = ["Abs", "Max", "Mean", "Min", "Mod", "Neg", "Reciprocal", "Sum"]
 
-operator(torch=elementwise(widened(torch.add)), interval=accumulated, linear=Affine())(Add)
-operator(
-    torch=elementwise(widened(torch.sub)),
-    interval=refined(
-        subtracted,
-        difference_to_itself,
-        difference_to_extreme,
-        difference_to_mean,
-        variance_by_moments,
-        logarithm_of_share,
-    ),
-    linear=Affine(),
-)(Sub)
-operator(
-    torch=elementwise(widened(torch.mul)),
-    interval=refined(
-        product_or_quotient,
-        product_with_itself,
-        cube,
-        complement,
-        swish_by_parts,
-        mish_by_parts,
-        gelu_by_parts,
-        over_reciprocal(standard_score, over_norm, share_of_sum),
-    ),
-    linear=Affine(factors=("a", "b")),
-)(Mul)
+_DIFFERENCES = (
+    difference_to_itself,
+    difference_to_extreme,
+    difference_to_mean,
+    variance_by_moments,
+    logarithm_of_share,
+)
+_PRODUCTS = (
+    product_with_itself,
+    cube,
+    complement,
+    swish_by_parts,
+    mish_by_parts,
+    gelu_by_parts,
+    over_reciprocal(standard_score, over_norm, share_of_sum),
+)
+for _function, _interval, _linear, _node in (
+    (torch.add, accumulated, Affine(), Add),
+    (torch.sub, refined(subtracted, *_DIFFERENCES), Affine(), Sub),
+    (torch.mul, refined(product_or_quotient, *_PRODUCTS), Affine(factors=("a", "b")), Mul),
+):
+    operator(torch=elementwise(widened(_function)), interval=_interval, linear=_linear)(_node)
 
 
 def _sign(x: Tensor) -> Tensor:

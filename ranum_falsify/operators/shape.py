@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import torch
@@ -160,68 +161,36 @@ def _tile_bounds(site: Site, x: Interval, repeats: np.ndarray) -> Interval:
 _TO_SPACE, _TO_DEPTH = _blockwise(_depth_to_space_steps), _blockwise(_space_to_depth_steps)
 
 operator(torch=elementwise(lambda x: x), interval=infinity_aware(_same), overflow=False, linear=Affine())(Identity)
-operator(
-    torch=_reshape,
-    interval=reshaping(_reshape),
-    operands=("x", "shape"),
-    static=("shape",),
-    overflow=False,
-    linear=Affine(),
-)(Reshape)
-operator(torch=_flatten, interval=reshaping(_flatten), overflow=False, linear=Affine())(Flatten)
-operator(
-    torch=_unsqueeze,
-    interval=reshaping(_unsqueeze),
-    operands=("x", "axes"),
-    static=("axes",),
-    overflow=False,
-    linear=Affine(),
-)(Unsqueeze)
-operator(
-    torch=_transpose,
-    interval=moving(_transpose),
-    renamed={"perm": "permutation"},
-    overflow=False,
-    linear=Affine(),
-)(Transpose)
-operator(
-    torch=_expand,
-    interval=moving(_expand),
-    operands=("x", "shape"),
-    static=("shape",),
-    overflow=False,
-    linear=Affine(),
-)(Expand)
-operator(
-    torch=_tile,
-    interval=infinity_aware(_tile_bounds),
-    operands=("x", "repeats"),
-    static=("repeats",),
-    overflow=False,
-    linear=Affine(),
-)(Tile)
-operator(torch=_concat, interval=infinity_aware(_concat_bounds), operands=("x",), overflow=False, linear=Affine())(
-    Concat
-)
-operator(
-    torch=_split,
-    interval=infinity_aware(_split_bounds),
-    operands=("x", "split"),
-    static=("split",),
-    overflow=False,
-    linear=Affine(),
-)(Split)
+
+
+def _row(
+    function: TorchFunction, interval: IntervalRule, *, by: str | None = None, **more: Any
+) -> Callable[[type[Operation]], type[Operation]]:
+    """Declare a row of an operator that only moves elements.
+
+    Args:
+        function: See :func:`operator`.
+        interval: See :func:`operator`.
+        by: Its second operand, which says where to.
+        more: Further arguments of :func:`operator`.
+    """
+    if by is not None:
+        more = {"operands": ("x", by), "static": (by,), **more}
+    return operator(torch=function, interval=interval, overflow=False, linear=Affine(), **more)
+
+
+_row(_reshape, reshaping(_reshape), by="shape")(Reshape)
+_row(_flatten, reshaping(_flatten))(Flatten)
+_row(_unsqueeze, reshaping(_unsqueeze), by="axes")(Unsqueeze)
+_row(_transpose, moving(_transpose), renamed={"perm": "permutation"})(Transpose)
+_row(_expand, moving(_expand), by="shape")(Expand)
+_row(_tile, infinity_aware(_tile_bounds), by="repeats")(Tile)
+_row(_concat, infinity_aware(_concat_bounds), operands=("x",))(Concat)
+_row(_split, infinity_aware(_split_bounds), by="split")(Split)
 operator(torch=_shape, interval=evaluated, shape_only=True, overflow=False)(Shape)
 
 
-@operator(
-    torch=_squeeze,
-    interval=reshaping(_squeeze),
-    operands=("x", "axes"),
-    static=("axes",),
-    overflow=False,
-    linear=Affine(),
-)
+@_row(_squeeze, reshaping(_squeeze), by="axes")
 class Squeeze(Operation):
     """https://onnx.ai/onnx/operators/onnx__Squeeze.html."""
 
@@ -231,11 +200,11 @@ class Size(Operation):
     """https://onnx.ai/onnx/operators/onnx__Size.html."""
 
 
-@operator(torch=_TO_SPACE[0], interval=_TO_SPACE[1], overflow=False, linear=Affine())
+@_row(*_TO_SPACE)
 class DepthToSpace(Operation):
     """https://onnx.ai/onnx/operators/onnx__DepthToSpace.html."""
 
 
-@operator(torch=_TO_DEPTH[0], interval=_TO_DEPTH[1], overflow=False, linear=Affine())
+@_row(*_TO_DEPTH)
 class SpaceToDepth(Operation):
     """https://onnx.ai/onnx/operators/onnx__SpaceToDepth.html."""
