@@ -24,7 +24,11 @@ def conjuncts(formula: Formula) -> tuple[Formula, ...]:
 
 
 class Box:
-    """Bounds of variables, collected from comparisons, in float64 until `finish` rounds them inward."""
+    """Bounds of variables, collected from comparisons, in float64 until `finish` rounds them inward.
+
+    One number that bounds all elements of a variable, as of millions of weights, stays one number: in arrays of
+    stride 0, which are never written to.
+    """
 
     def __init__(self, variables: Mapping[str, Variable]) -> None:
         self._variables = variables
@@ -32,14 +36,17 @@ class Box:
         self._upper: dict[str, np.ndarray] = {}
         for name, variable in variables.items():
             is_bool = variable.dtype == np.bool_
-            self._lower[name] = np.full(variable.size, 0.0 if is_bool else -np.inf)
-            self._upper[name] = np.full(variable.size, 1.0 if is_bool else np.inf)
+            self._lower[name] = np.broadcast_to(0.0 if is_bool else -np.inf, variable.size)
+            self._upper[name] = np.broadcast_to(1.0 if is_bool else np.inf, variable.size)
 
     def copy(self) -> Box:
         """Return a box that can be narrowed on its own."""
-        twin = Box(self._variables)
-        twin._lower = {name: bound.copy() for name, bound in self._lower.items()}
-        twin._upper = {name: bound.copy() for name, bound in self._upper.items()}
+        twin = Box({})
+        twin._variables = self._variables
+        twin._lower, twin._upper = (
+            {name: bound.copy() if bound.flags.writeable else bound for name, bound in bounds.items()}
+            for bounds in (self._lower, self._upper)
+        )
         return twin
 
     def absorb(self, formula: Formula) -> bool:
@@ -69,17 +76,22 @@ class Box:
 
     def _narrow(self, formula: Comparison, small: Term, large: Term, strict: bool) -> bool:
         """Narrow by `small <= large`, one side constant and the other affine in a variable."""
-        if isinstance(large, Const) and small.affine is not None:
-            affine, term, constant, from_above = small.affine, small, large.array, True
-        elif isinstance(small, Const) and large.affine is not None:
-            affine, term, constant, from_above = large.affine, large, small.array, False
+        if isinstance(large, Const):
+            term, constant, from_above = small, large.array, True
+        elif isinstance(small, Const):
+            term, constant, from_above = large, small.array, False
         else:
             return False
-        shape = np.broadcast_shapes(affine.index.shape, constant.shape)
-        affine = affine.map(lambda array: np.broadcast_to(array, shape).reshape(-1))
+        shape = np.broadcast_shapes(term.shape, constant.shape)
+        if isinstance(term, Variable) and shape == term.shape and not strict:
+            _check_numbers(constant, term, formula)
+            self._tighten_whole(term, constant, from_above)
+            return True
+        if term.affine is None:
+            return False
+        _check_numbers(constant, term.affine.variable, formula)
+        affine = term.affine.map(lambda array: np.broadcast_to(array, shape).reshape(-1))
         constant = np.broadcast_to(constant, shape).reshape(-1)
-        if np.isnan(constant).any():
-            raise PropertyError(f"property: NaN in a bound of {affine.variable.name!r}: {describe(formula)}")
         usable = np.isfinite(affine.scale) & (affine.scale != 0) & np.isfinite(affine.offset)
         if not usable.all():
             return False
@@ -115,24 +127,31 @@ class Box:
     def _tighten(self, affine: Affine, bound: np.ndarray, upper: np.ndarray) -> None:
         name = affine.variable.name
         for tighten, bounds, which in ((np.minimum, self._upper, upper), (np.maximum, self._lower, ~upper)):
-            if which.all():  # no copies of what may be millions of weights
-                tighten.at(bounds[name], affine.index, bound)
-            elif which.any():
+            if which.any():
+                if not bounds[name].flags.writeable:
+                    bounds[name] = bounds[name].copy()
                 tighten.at(bounds[name], affine.index[which], bound[which])
+
+    def _tighten_whole(self, variable: Variable, bound: np.ndarray, from_above: bool) -> None:
+        tighten, bounds = (np.minimum, self._upper) if from_above else (np.maximum, self._lower)
+        both = _stored(bounds[variable.name], np.broadcast_to(bound, variable.shape).reshape(-1))
+        bounds[variable.name] = np.broadcast_to(tighten(*both), variable.size)
 
     def hull(self, boxes: Iterable[Box]) -> Box:
         """Return the smallest box around others that lie in this one."""
         boxes = list(boxes)
         result = self.copy()
-        for name in self._variables:
-            result._lower[name] = np.min([box._lower[name] for box in boxes], axis=0)
-            result._upper[name] = np.max([box._upper[name] for box in boxes], axis=0)
+        for name, variable in self._variables.items():
+            lowest = np.min(_stored(*(box._lower[name] for box in boxes)), axis=0)
+            highest = np.max(_stored(*(box._upper[name] for box in boxes)), axis=0)
+            result._lower[name], result._upper[name] = (np.broadcast_to(b, variable.size) for b in (lowest, highest))
         return result
 
     @property
     def is_empty(self) -> bool:
         """Whether some lower bound is above the upper one."""
-        return any(bool((self._lower[name] > self._upper[name]).any()) for name in self._variables)
+        pairs = (_stored(self._lower[name], self._upper[name]) for name in self._variables)
+        return any(bool((lower > upper).any()) for lower, upper in pairs)
 
     def finish(self) -> tuple[InputVariable, ...]:
         """Return the variables with their bounds, rounded inward to their dtypes.
@@ -144,8 +163,8 @@ class Box:
 
     def _finish(self, variable: Variable) -> InputVariable:
         name, dtype = variable.name, variable.dtype
-        lower, upper = self._lower[name], self._upper[name]
-        self._check_bounded(variable)
+        lower, upper = _stored(self._lower[name], self._upper[name])
+        _check_bounded(variable, lower, upper)
         empty = lower > upper
         if empty.any():
             at = int(np.argmax(empty))
@@ -153,7 +172,7 @@ class Box:
                 f"property: lower bound {lower[at]:.9g} of {name!r} is above its upper bound {upper[at]:.9g}"
                 f"{_place(variable, at)}; exchange them"
             )
-        low, high = _rounded(lower, False, dtype), _rounded(upper, True, dtype)
+        low, high = _round(lower, False, dtype), _round(upper, True, dtype)
         between = low > high
         if between.any():
             with np.errstate(over="ignore"):
@@ -165,29 +184,36 @@ class Box:
                     f"{name!r}{_place(variable, at)}; widen them"
                 )
             low, high = np.where(between, nearest, low), np.where(between, nearest, high)
-        arrays = [_frozen(bound.astype(dtype).reshape(variable.shape)) for bound in (low, high)]
-        return InputVariable(name=name, shape=variable.shape, dtype=dtype, lower=arrays[0], upper=arrays[1])
-
-    def _check_bounded(self, variable: Variable) -> None:
-        name = variable.name
-        no_lower, no_upper = np.isinf(self._lower[name]), np.isinf(self._upper[name])
-        missing = no_lower | no_upper
-        if not missing.any():
-            return
-        at = int(np.argmax(missing))
-        side = " and no ".join(["lower"] * bool(no_lower.any()) + ["upper"] * bool(no_upper.any()))
-        more = int(missing.sum()) - 1
-        others = f" (nor {more} other elements)" if more and not missing.all() else ""
-        place = "" if missing.all() else _place(variable, at)
-        raise PropertyError(
-            f"property: input {name!r} has no {side} bound{place}{others}; bound it, as in "
-            f"Forall({name}, Implies(-1 <= {name} <= 1, ...))"
-        )
+        low, high = (np.broadcast_to(bound.astype(dtype), variable.size) for bound in (low, high))
+        lower, upper = (bound.reshape(variable.shape) for bound in (low, high))
+        return InputVariable(name=name, shape=variable.shape, dtype=dtype, lower=lower, upper=upper)
 
 
-def _frozen(array: np.ndarray) -> np.ndarray:
-    array.setflags(write=False)
-    return array
+def _stored(*bounds: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return flat bounds of one variable at one element each if each is one number for all elements; views."""
+    return tuple(bound[:1] for bound in bounds) if all(bound.strides == (0,) for bound in bounds) else bounds
+
+
+def _check_numbers(constant: np.ndarray, variable: Variable, formula: Comparison) -> None:
+    if np.isnan(constant).any():
+        raise PropertyError(f"property: NaN in a bound of {variable.name!r}: {describe(formula)}")
+
+
+def _check_bounded(variable: Variable, lower: np.ndarray, upper: np.ndarray) -> None:
+    name = variable.name
+    no_lower, no_upper = np.isinf(lower), np.isinf(upper)
+    missing = no_lower | no_upper
+    if not missing.any():
+        return
+    at = int(np.argmax(missing))
+    side = " and no ".join(["lower"] * bool(no_lower.any()) + ["upper"] * bool(no_upper.any()))
+    more = int(missing.sum()) - 1
+    others = f" (nor {more} other elements)" if more and not missing.all() else ""
+    place = "" if missing.all() else _place(variable, at)
+    raise PropertyError(
+        f"property: input {name!r} has no {side} bound{place}{others}; bound it, as in "
+        f"Forall({name}, Implies(-1 <= {name} <= 1, ...))"
+    )
 
 
 def _place(variable: Variable, position: int) -> str:
@@ -195,13 +221,6 @@ def _place(variable: Variable, position: int) -> str:
         return ""
     index = ", ".join(str(int(i)) for i in np.unravel_index(position, variable.shape))
     return f" at [{index}]"
-
-
-def _rounded(bound: np.ndarray, upper: bool, dtype: np.dtype[Any]) -> np.ndarray:
-    """Return what `_round` does; one number that bounds all elements, as of weights, is rounded once."""
-    if bound.size and (bound == bound[0]).all():
-        return np.full(bound.shape, _round(bound[:1], upper, dtype)[0])
-    return _round(bound, upper, dtype)
 
 
 def _round(bound: np.ndarray, upper: bool | np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:

@@ -166,3 +166,16 @@ def test_a_large_image_is_reduced_quickly() -> None:
     reduced = problem(f"Forall(x, Implies({formula}, N(x) <= 1))", head, {"N": graph})
     assert time.process_time() - start < 1.5  # 0.3 s on an idle machine
     assert not reduced.penalties and math.prod(reduced.inputs[0].shape) == 150_528
+
+
+def test_one_number_that_bounds_all_elements_is_stored_once() -> None:
+    variable = box("And(-1 <= x <= 2.5, x <= 2)")
+    for bound, value in ((variable.lower, -1), (variable.upper, 2)):
+        assert bound.strides == (0, 0) and bound.shape == (2, 3) and not bound.flags.writeable
+        assert (bound == value).all()
+
+
+def test_bounds_of_elements_leave_those_of_others_alone() -> None:
+    variable = box("And(-1 <= x <= 2, x[0, 1] <= 1, 0 <= x[1, 2], -3 <= x, x <= np.full((2, 3), 1.5))")
+    assert variable.lower.tolist() == [[-1, -1, -1], [-1, -1, 0]]
+    assert variable.upper.tolist() == [[1.5, 1, 1.5], [1.5, 1.5, 1.5]]
