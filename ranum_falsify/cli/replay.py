@@ -187,7 +187,7 @@ def _gradients(entry: Entry) -> list[str]:
 def _replay_gradients(loaded: Loaded, entry: Entry, arrays: Mapping[str, np.ndarray], options: ReplayOptions) -> _Shown:
     """Differentiate the nodes in question at the operands that ONNX Runtime computes."""
     from ranum_falsify.falsify.confirm import Confirmer
-    from ranum_falsify.falsify.gradients import has_finite_derivative, operand_ranges
+    from ranum_falsify.falsify.gradients import operand_ranges, steep_point
 
     graph = next((call.graph for call in loaded.problem.calls if call.network == entry.network), None)
     operations = {} if graph is None else {op.name: op for op in graph.nodes}
@@ -197,12 +197,12 @@ def _replay_gradients(loaded: Loaded, entry: Entry, arrays: Mapping[str, np.ndar
     with Confirmer([graph], threads=options.processors or 1) as confirmer:
         for name in _gradients(entry):
             op = operations[name]
-            operands = confirmer.operands(graph, op, arrays)
-            if has_finite_derivative(op, operands):
+            found = steep_point(confirmer, graph, op, arrays)
+            if found is None:
                 continue
-            title, ranges = f"{name} ({type(op).__name__})", operand_ranges(op, operands)
+            title, ranges = f"{name} ({type(op).__name__})", operand_ranges(op, found.operands)
             lines += finding_lines(
-                title=title, kind="gradient", operands=ranges, values={}, reach=None, oracle="autograd"
+                title=title, kind="gradient", operands=ranges, values={}, reach=None, oracle=found.oracle
             )
     return _Shown(bool(lines), lines, _files(entry))
 

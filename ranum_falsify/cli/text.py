@@ -17,6 +17,7 @@ _ORACLES = {
     "onnxruntime": "ONNX Runtime",
     "reference": "the ONNX reference evaluator",
     "autograd": "autograd, at the operands that ONNX Runtime computes",
+    "autograd-flushed": "autograd, at the operands that ONNX Runtime computes with denormal numbers flushed to 0",
 }
 _KINDS = {"nan": "NaN", "inf": "infinity", "gradient": "a derivative that is not finite"}
 _REACHES = {"output": "an output turns non-finite", "masked": "a later operator swallows it"}

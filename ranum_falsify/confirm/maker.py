@@ -13,11 +13,11 @@ import torch
 from dnnv.nn import Operation
 
 from ranum_falsify.config import ConfirmConfig, ProveConfig, SearchConfig
-from ranum_falsify.confirm.oracle import Oracle, Trigger
+from ranum_falsify.confirm.oracle import Oracle
 from ranum_falsify.confirm.repeatable import repeatable
 from ranum_falsify.confirm.search import TriggerSearch
 from ranum_falsify.confirm.span import SpanProver
-from ranum_falsify.confirm.unit_test import OperatorTests, Span, UnitTest
+from ranum_falsify.confirm.unit_test import OperatorTests, Span, Trigger, UnitTest
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.falsify.converter import convert
 from ranum_falsify.falsify.device import device_of, settings
@@ -187,14 +187,8 @@ class TestMaker:
         if trigger is None:
             return None
         return UnitTest(
+            **vars(trigger),
             seed=seed,
-            feeds=trigger.feeds,
-            kind=trigger.kind,
-            tensor=trigger.tensor,
-            index=trigger.index,
-            alone=trigger.alone,
-            flushed=trigger.flushed,
-            oracle=trigger.oracle,
             span=span,
             seconds={
                 "search": time.monotonic() - began - budget.replay_seconds - proving,

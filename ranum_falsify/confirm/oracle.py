@@ -3,39 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 from dnnv.nn import Operation
 
+from ranum_falsify.confirm.unit_test import Trigger
 from ranum_falsify.falsify.confirm import Confirmer, feeds_of, meets_conditions
-from ranum_falsify.falsify.gradients import has_finite_derivative
+from ranum_falsify.falsify.gradients import steep_point
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.properties.problem import NetworkCall, Problem
 from ranum_falsify.properties.targets import Target
 
-__all__ = ["Oracle", "Trigger"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trigger:
-    """Inputs that make an operator invalid; see :class:`~ranum_falsify.confirm.unit_test.UnitTest`.
-
-    Attributes:
-        env: One array per variable of the property, draws among them.
-        feeds: The same by input of the network.
-    """
-
-    env: Mapping[str, np.ndarray]
-    feeds: Mapping[str, np.ndarray]
-    kind: Literal["nan", "inf", "gradient"]
-    tensor: str
-    index: tuple[int, ...]
-    alone: bool
-    flushed: bool
-    oracle: Literal["onnxruntime", "reference", "autograd"]
+__all__ = ["Oracle"]
 
 
 class Oracle:
@@ -45,7 +26,6 @@ class Oracle:
         self._problem = problem
         graphs = list({id(call.graph): call.graph for call in problem.calls}.values())
         self.confirmer = Confirmer(graphs, threads=threads)
-        self._flushing = Confirmer(graphs, threads=threads, flush=True)
         self._before: dict[int, set[str]] = {}
 
     def __enter__(self) -> Self:
@@ -55,8 +35,7 @@ class Oracle:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for confirmer in (self.confirmer, self._flushing):
-            confirmer.__exit__(kind, error, traceback)
+        self.confirmer.__exit__(kind, error, traceback)
 
     def judge(self, targets: Sequence[Target], env: Mapping[str, np.ndarray]) -> Trigger | None:
         """Return what inputs do to an operator; None where they leave it valid, or the property excludes them.
@@ -78,46 +57,37 @@ class Oracle:
         for finding in findings:
             if finding.output in op.output_names:
                 return Trigger(
-                    env=env,
                     feeds=feeds,
                     kind=finding.kind,
                     tensor=finding.output,
                     index=finding.index,
                     alone=alone,
-                    flushed=False,
                     oracle=finding.oracle,
                 )
         if alone and any(target.is_gradient for target in targets):
-            return self._judge_gradient(targets, call, env, feeds)
+            return self._judge_gradient(targets, call, feeds)
         return None
 
     def _judge_gradient(
-        self,
-        targets: Sequence[Target],
-        call: NetworkCall,
-        env: Mapping[str, np.ndarray],
-        feeds: Mapping[str, np.ndarray],
+        self, targets: Sequence[Target], call: NetworkCall, feeds: Mapping[str, np.ndarray]
     ) -> Trigger | None:
         op, spec = targets[0].op, targets[0].spec
-        for confirmer in (self.confirmer, self._flushing):
-            operands = confirmer.operands(call.graph, op, feeds)
-            if has_finite_derivative(op, operands):
-                continue
-            named = {name: x for name, x in spec.named(operands).items() if x is not None}
-            for target in targets:
-                violated = target.constraint.violated(op, named) if target.is_gradient else np.zeros(1, bool)
-                if violated.any():
-                    read = next(x for x in spec.operands_of(op) if isinstance(x, Operation))
-                    return Trigger(
-                        env=env,
-                        feeds=feeds,
-                        kind="gradient",
-                        tensor=_tensor(read),
-                        index=tuple(int(i) for i in np.argwhere(violated)[0]),
-                        alone=True,
-                        flushed=confirmer is self._flushing,
-                        oracle="autograd",
-                    )
+        found = steep_point(self.confirmer, call.graph, op, feeds)
+        if found is None:
+            return None
+        named = {name: x for name, x in spec.named(found.operands).items() if x is not None}
+        read = next(x for x in spec.operands_of(op) if isinstance(x, Operation))
+        for target in targets:
+            violated = target.constraint.violated(op, named) if target.is_gradient else np.zeros(1, bool)
+            if violated.any():
+                return Trigger(
+                    feeds=feeds,
+                    kind="gradient",
+                    tensor=_tensor(read),
+                    index=tuple(int(i) for i in np.argwhere(violated)[0]),
+                    alone=True,
+                    oracle=found.oracle,
+                )
         return None
 
     def _names_before(self, graph: Graph, op: Operation) -> set[str]:

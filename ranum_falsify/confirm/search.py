@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ranum_falsify.confirm.oracle import Oracle, Trigger
+from ranum_falsify.confirm.oracle import Oracle
+from ranum_falsify.confirm.unit_test import Trigger
 from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
 from ranum_falsify.falsify.bisection import bisect
 from ranum_falsify.falsify.objective import Objective

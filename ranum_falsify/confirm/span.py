@@ -13,8 +13,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.config import RUNTIMES, Runtime
-from ranum_falsify.confirm.oracle import Trigger
-from ranum_falsify.confirm.unit_test import Span
+from ranum_falsify.confirm.unit_test import Span, Trigger
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.rounding import tiny
 from ranum_falsify.network import Graph

@@ -10,7 +10,7 @@ import numpy as np
 
 from ranum_falsify.config import Runtime
 
-__all__ = ["OperatorTests", "Span", "UnitTest"]
+__all__ = ["OperatorTests", "Span", "Trigger", "UnitTest"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,30 +33,43 @@ class Span:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnitTest:
+class Trigger:
     """Inputs and weights that ONNX Runtime has confirmed to make an operator invalid.
 
     Attributes:
-        seed: Seed of the search.
         feeds: One array per input of the network (weights and random draws among them), by ONNX name.
         kind: What comes out; `gradient` is a derivative that is not finite.
         tensor: The tensor in question: the operator's output, or of a derivative the operand.
         index: Position of the offending element in it.
         alone: Whether no operator before is invalid too.
-        flushed: Whether it shows only where denormal numbers are replaced by 0.
-        oracle: Who saw it; the reference evaluator where ONNX Runtime hides NaN, as in LSTM and GRU.
-        span: A box around it, None where none was proved.
-        seconds: Time to `search`, `replay` and prove the `span`.
+        oracle: Who saw it; the reference evaluator where ONNX Runtime hides NaN, as in LSTM and GRU, and
+            `autograd-flushed` where a derivative is not finite only with denormal numbers flushed to 0.
     """
 
-    seed: int
     feeds: Mapping[str, np.ndarray]
     kind: Literal["nan", "inf", "gradient"]
     tensor: str
     index: tuple[int, ...]
     alone: bool
-    flushed: bool
-    oracle: Literal["onnxruntime", "reference", "autograd"]
+    oracle: Literal["onnxruntime", "reference", "autograd", "autograd-flushed"]
+
+    @property
+    def flushed(self) -> bool:
+        """Whether it shows only where denormal numbers are replaced by 0."""
+        return self.oracle == "autograd-flushed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitTest(Trigger):
+    """A trigger with what is known around it.
+
+    Attributes:
+        seed: Seed of the search.
+        span: A box around it, None where none was proved.
+        seconds: Time to `search`, `replay` and prove the `span`.
+    """
+
+    seed: int
     span: Span | None
     seconds: Mapping[str, float]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from types import TracebackType
 from typing import Self
 
@@ -31,6 +32,7 @@ class Confirmer:
     """
 
     def __init__(self, graphs: Sequence[Graph], *, threads: int = 1, flush: bool = False) -> None:
+        self._graphs = list(graphs)
         self._replayers = {id(graph): Replayer(graph.model, threads=threads, flush=flush) for graph in graphs}
         self._threads = threads
         self._flush = flush
@@ -48,8 +50,15 @@ class Confirmer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """End the child processes."""
+        if "flushing" in self.__dict__:
+            self.flushing.__exit__(kind, error, traceback)
         for replayer in (*self._replayers.values(), *self._operands.values()):
             replayer.close()
+
+    @cached_property
+    def flushing(self) -> Confirmer:
+        """The same with denormal numbers replaced by 0; its child processes start when they are needed."""
+        return Confirmer(self._graphs, threads=self._threads, flush=True)
 
     def run(self, graph: Graph, feeds: Mapping[str, np.ndarray]) -> Replay:
         """Run the graph's model with every intermediate exposed."""

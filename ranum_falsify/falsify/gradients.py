@@ -2,17 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from dnnv.nn import Operation
 
-from ranum_falsify.network import spec_of
+from ranum_falsify.falsify.confirm import Confirmer
+from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.evaluate import Value, apply
 from ranum_falsify.network.tensors import to_torch
 
-__all__ = ["has_finite_derivative", "operand_ranges"]
+__all__ = ["DENORMAL", "SteepPoint", "has_finite_derivative", "operand_ranges", "steep_point"]
+
+DENORMAL = float(torch.finfo(torch.float32).tiny)
+"""Margins below it count as 0 where derivatives are asked for: devices that flush denormal numbers see a 0 there."""
+
+
+@dataclass(frozen=True)
+class SteepPoint:
+    """Operands at which a derivative is not finite.
+
+    Attributes:
+        operands: What the operator reads, in the order of its row; None where absent.
+        oracle: `autograd-flushed` where ONNX Runtime computes these operands only with denormal numbers flushed to 0.
+    """
+
+    operands: Sequence[np.ndarray | None]
+    oracle: Literal["autograd", "autograd-flushed"]
+
+
+def steep_point(
+    confirmer: Confirmer, graph: Graph, op: Operation, feeds: Mapping[str, np.ndarray]
+) -> SteepPoint | None:
+    """Return an operator's operands on ONNX Runtime if its derivative is not finite at them.
+
+    Args:
+        confirmer: Runs the network; with denormal numbers as they are first, then with them flushed to 0.
+        graph: The network.
+        op: One of its operators.
+        feeds: One array per input.
+
+    Raises:
+        ReplayError: ONNX Runtime refuses, crashes or takes too long.
+    """
+    operands = confirmer.operands(graph, op, feeds)
+    if not has_finite_derivative(op, operands):
+        return SteepPoint(operands, "autograd")
+    operands = confirmer.flushing.operands(graph, op, feeds)
+    return None if has_finite_derivative(op, operands) else SteepPoint(operands, "autograd-flushed")
 
 
 def has_finite_derivative(op: Operation, operands: Sequence[np.ndarray | None]) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
 from ranum_falsify.falsify.bisection import bisect
 from ranum_falsify.falsify.confirm import feeds_of, in_question, meets_conditions
-from ranum_falsify.falsify.gradients import has_finite_derivative, operand_ranges
+from ranum_falsify.falsify.gradients import DENORMAL, operand_ranges, steep_point
 from ranum_falsify.falsify.memory import chunks
 from ranum_falsify.falsify.objective import Objective
 from ranum_falsify.falsify.replay import Finding
@@ -57,6 +57,11 @@ class _State:
     at_start: float = float("inf")
     points: list[Tensor] = field(default_factory=list)
     refused: int = 0
+
+    @property
+    def limit(self) -> float:
+        """Margins below it are worth a replay."""
+        return DENORMAL if self.target.is_gradient else 0.0
 
     def note(self, margins: Tensor, inputs: Sequence[Tensor]) -> None:
         """Remember the best point of a batch, with a batch of 1."""
@@ -224,7 +229,7 @@ class OperatorSearch:
         for column, state in enumerate(states):
             if least[column] < state.best and self._is_open(state):
                 state.note(margins[:, column], inputs)
-                if state.best < 0:
+                if state.best < state.limit:
                     self._confirm_violated(state, margins[:, column], inputs)
         return not any(self._is_open(state) for state in states) or self.context.budget.expired
 
@@ -233,7 +238,7 @@ class OperatorSearch:
 
         Kernels that differ in the last bit disagree on most exact zeros, not on all.
         """
-        for position in margins.argsort(stable=True)[: int((margins < 0).sum())].tolist():
+        for position in margins.argsort(stable=True)[: int((margins < state.limit).sum())].tolist():
             self._confirm(state, inputs, position)
             if not self._is_open(state) or self.context.budget.expired:
                 return
@@ -257,7 +262,7 @@ class OperatorSearch:
             self._failures[str(error)] = None
         finally:
             self.context.budget.replay_seconds += time.monotonic() - began
-        if self._is_open(state) and state.best < 0:
+        if self._is_open(state) and state.best < state.limit:
             state.refused += 1
 
     def _replay(self, state: _State, env: dict[str, np.ndarray]) -> None:
@@ -306,8 +311,8 @@ class OperatorSearch:
     def _add_gradient(self, target: Target, counterexample: Counterexample) -> None:
         """Add an operator whose derivative is not finite at the operands that ONNX Runtime computes."""
         graph = self.context.model_of(self.goals[target.goal].call).graph
-        operands = self.context.confirmer.operands(graph, target.op, counterexample.feeds)
-        if has_finite_derivative(target.op, operands):
+        found = steep_point(self.context.confirmer, graph, target.op, counterexample.feeds)
+        if found is None:
             return
         self.found[target.goal, target.op.name] = OperatorResult(
             network=counterexample.network,
@@ -317,8 +322,8 @@ class OperatorSearch:
             constraint=target.constraint.describe(),
             reason=target.constraint.reason,
             kind="gradient",
-            oracle="autograd",
-            operands=operand_ranges(target.op, operands),
+            oracle=found.oracle,
+            operands=operand_ranges(target.op, found.operands),
             counterexample=counterexample,
         )
 

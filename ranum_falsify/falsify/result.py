@@ -44,7 +44,8 @@ class OperatorResult:
         reason: Why a violation is invalid.
         kind: What came out on violation; `gradient` is a derivative that is not finite.
         reach: Whether the violation shows at an output.
-        oracle: Who confirmed it; `autograd` differentiates at the operands that ONNX Runtime computes.
+        oracle: Who confirmed it; `autograd` differentiates at the operands that ONNX Runtime computes, and
+            `autograd-flushed` at those that it computes with denormal numbers flushed to 0, as many devices do.
         operands: Least and greatest value of each operand at the counterexample.
         counterexample: The confirmed inputs.
         after: Of an open operator whose own conditions are proved: the first open operators before it, which alone
@@ -59,7 +60,7 @@ class OperatorResult:
     reason: str = ""
     kind: Literal["nan", "inf", "gradient"] | None = None
     reach: Reach | None = None
-    oracle: Literal["onnxruntime", "reference", "autograd"] | None = None
+    oracle: Literal["onnxruntime", "reference", "autograd", "autograd-flushed"] | None = None
     operands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     counterexample: Counterexample | None = None
     after: tuple[str, ...] = ()

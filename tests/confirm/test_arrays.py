@@ -29,7 +29,6 @@ def unit_test(feeds: dict[str, Array], spans: dict[str, Box] | None, radius: flo
         tensor="y",
         index=(0,),
         alone=True,
-        flushed=False,
         oracle="onnxruntime",
         span=span,
         seconds={},

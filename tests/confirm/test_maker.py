@@ -160,7 +160,7 @@ class TestDerivatives:
         ((_, tests),) = made(posed(SQRT_OF_EXP, [(-200.0, 200.0)], options="gradient=True")).values()
         assert len(tests.tests) == 2
         for test in tests.tests:
-            assert (test.kind, test.tensor, test.flushed, test.oracle) == ("gradient", "e", True, "autograd")
+            assert (test.kind, test.tensor, test.flushed, test.oracle) == ("gradient", "e", True, "autograd-flushed")
             assert self.roots(test, flush=True).min() == 0 < self.roots(test, flush=False).min()
             assert test.span is not None
 

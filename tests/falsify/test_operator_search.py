@@ -216,6 +216,15 @@ def test_gradient_demands_finite_derivatives() -> None:
     assert search(valid_in_box(graph, [(0.1, 1.0)], options="gradient=True")).verdict == "unknown"
 
 
+def test_derivatives_that_are_infinite_only_where_denormals_are_flushed_say_so() -> None:
+    graph = network("(float[2] x) => (float[2] y) { e = Exp(x) y = Sqrt(e) }")
+    assert search(valid_in_box(graph, [(-80.0, 10.0)], options="gradient=True")).verdict == "unknown"
+    (sqrt,) = found(search(valid_in_box(graph, [(-100.0, 10.0)], options="gradient=True"))).values()
+    assert (sqrt.op_type, sqrt.kind, sqrt.oracle) == ("Sqrt", "gradient", "autograd-flushed")
+    assert sqrt.operands["x"][0] == 0 and sqrt.counterexample is not None
+    assert np.exp(sqrt.counterexample.inputs["v0"]).min() > 0
+
+
 def test_derivatives_of_several_operators_at_the_same_point() -> None:
     graph = network("(float[2] x) => (float[2] y) { a = Sqrt(x) b = Add(x, x) c = Sqrt(b) y = Add(a, c) }")
     result = search(valid_in_box(graph, [(0.0, 0.0)], options="gradient=True"), n_starts=5)
