@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 from dnnv.nn import Operation
-from dnnv.nn.operations import Input, OutputSelect
 from dnnv.nn.utils import TensorDetails
 from onnx import TensorProto, helper
 
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.model_file import names_read
+from ranum_falsify.network.naming import tensor_name
 from ranum_falsify.properties.targets import Target
 from ranum_falsify.validity import GreaterThan, LessThan
 
@@ -104,16 +104,8 @@ def _tensors(graph: Graph) -> dict[str, TensorDetails]:
     """Return shape and dtype of every tensor that an input can change, by ONNX name."""
     tensors: dict[str, TensorDetails] = {}
     for op in graph.order:
-        tensors[_name(op)] = graph.details_of(op)
+        tensors[tensor_name(op)] = graph.details_of(op)
     return tensors
-
-
-def _name(op: Operation) -> str:
-    """Return the ONNX name of an operation's first output, or of the one that is selected."""
-    if isinstance(op, Input):
-        return str(op.name)
-    names, index = (op.operation.output_names, op.index) if isinstance(op, OutputSelect) else (op.output_names, 0)
-    return str(names[index])
 
 
 def _is_float(details: TensorDetails | None) -> bool:
@@ -128,5 +120,5 @@ def _limits(op: Operation, target: Target) -> Iterator[Limit]:
         return
     assert isinstance(condition.bound, float)
     operand = target.spec.named(target.spec.operands_of(op)).get(condition.operand)
-    name = _name(operand) if isinstance(operand, Operation) else output
+    name = tensor_name(operand) if isinstance(operand, Operation) else output
     yield name, "at most" if isinstance(condition, GreaterThan) else "at least", condition.bound

@@ -12,7 +12,8 @@ from dnnv.nn import Operation
 from ranum_falsify.confirm.unit_test import Trigger
 from ranum_falsify.falsify.confirm import Confirmer, feeds_of, meets_conditions
 from ranum_falsify.falsify.gradients import steep_point
-from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network import Graph
+from ranum_falsify.network.naming import tensor_name
 from ranum_falsify.properties.problem import NetworkCall, Problem
 from ranum_falsify.properties.targets import Target
 
@@ -83,7 +84,7 @@ class Oracle:
                 return Trigger(
                     feeds=feeds,
                     kind="gradient",
-                    tensor=_tensor(read),
+                    tensor=tensor_name(read),
                     index=tuple(int(i) for i in np.argwhere(violated)[0]),
                     alone=True,
                     oracle=found.oracle,
@@ -102,11 +103,3 @@ class Oracle:
                 name for other in graph.nodes if id(other) in reached for name in other.output_names
             }
         return self._before[id(op)]
-
-
-def _tensor(op: Operation) -> str:
-    """Return the ONNX name of an operation's first output."""
-    try:
-        return str(spec_of(op) and op.output_names[0])
-    except (AttributeError, LookupError):  # an input
-        return str(op.name)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["UniqueNames"]
+from dnnv.nn import Operation
+from dnnv.nn.operations import Input, OutputSelect
+
+__all__ = ["UniqueNames", "tensor_name"]
 
 
 class UniqueNames:
@@ -22,3 +25,11 @@ class UniqueNames:
             self._next[name] += 1
         self._next[numbered] = 2
         return numbered
+
+
+def tensor_name(op: Operation) -> str:
+    """Return the ONNX name of an operation's first output, or of the output that is selected."""
+    if isinstance(op, Input):
+        return str(op.name)
+    names, index = (op.operation.output_names, op.index) if isinstance(op, OutputSelect) else (op.output_names, 0)
+    return str(names[index])
