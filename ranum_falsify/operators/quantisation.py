@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from dnnv.nn import Operation
 from torch import Tensor
@@ -106,7 +108,40 @@ def _dequantize_bounds(site: Site, x: Interval, scale: Interval, zero_point: Int
             for size in (scale.lower, scale.upper)
         ]
     )
-    return rounded(points.amin(0).double(), points.amax(0).double(), site.dtype, x.shape)
+    y = rounded(points.amin(0).double(), points.amax(0).double(), site.dtype, x.shape)
+    if "onnxruntime" in site.runtimes:
+        for first in _merged_with(site.op):
+            y = y.hull(_quantised_once(site, y, first))
+    return y
+
+
+def _merged_with(op: Operation) -> Iterator[Operation]:
+    """Yield each node that starts a row of two or more pairs of nodes, to integers and back, that a node ends.
+
+    ONNX Runtime makes one pair of two, with a finer scale over the numbers that both can hold.
+    """
+    last = op.x
+    while isinstance(last, QuantizeLinear) and isinstance(last.x, DequantizeLinear):
+        last = last.x.x
+        if isinstance(last, QuantizeLinear):
+            yield last
+
+
+def _quantised_once(site: Site, y: Interval, first: Operation) -> Interval:
+    """Return bounds of what lies between a node to integers and the last one back if nothing lies between them."""
+    limit = torch.finfo(y.dtype).max
+    scale, zero_point, x = (site.known(field) for field in (site.op.x_scale, site.op.x_zero_point, first.x))
+    if scale is None or scale.may_be_infinite or scale.extremes[0] < 0:
+        return Interval.filled(-limit, limit, y.shape, y.dtype)
+    # The finer scale is at most the last one, and what it reaches lies within a step of what that reaches.
+    step = scale.extremes[1]
+    integers = torch.iinfo(torch.uint8 if zero_point is None else zero_point.dtype)
+    least, greatest = (0, 0) if zero_point is None else zero_point.extremes
+    reach = (integers.min - greatest - 1) * step, (integers.max - least + 1) * step
+    if x is None or x.shape != y.shape:
+        return Interval.filled(max(reach[0], -limit), min(reach[1], limit), y.shape, y.dtype)
+    low, high = x.doubles()
+    return rounded((low - step).clamp(*reach), (high + step).clamp(*reach), y.dtype, y.shape)
 
 
 def _stored(

@@ -69,3 +69,32 @@ def test_means_of_denormal_numbers_may_vanish() -> None:
 def test_norms_of_one_number_are_its_size_or_the_root_of_its_square() -> None:
     text = "g (double[4] x) => (double[4] y) { y = ReduceL2<noop_with_empty_axes = 1>(x) }"
     assert not faults_at(text, 18, x=np.array([1e-200, 9e305, -3e-170, 1.0]))
+
+
+@pytest.mark.parametrize("high", [70.0, 3.0])
+def test_two_pairs_of_quantisers_may_become_one_of_a_finer_scale(high: float) -> None:
+    """ONNX Runtime merges them: what the coarse scale rounds to 0 comes through."""
+    text = """g (float[8] x) => (float[8] y)
+        <float coarse = {2}, float fine = {0.1}, uint8 zero = {0}, uint8 third = {3}> {
+            a = QuantizeLinear(x, coarse, zero) b = DequantizeLinear(a, coarse, zero)
+            c = QuantizeLinear(b, fine, third) y = DequantizeLinear(c, fine, third)
+        }"""
+    subject = Subject(parse(text))
+    values = np.linspace(0, 0.9, 8, dtype=np.float32)
+    assert subject.runtimes["onnxruntime-optimised"]({"x": values})["y"].any()
+    assert not subject.runtimes["onnxruntime"]({"x": values})["y"].any()
+    assert not faults_at(text, x=values)
+    ends = {"x": np.zeros(8, np.float32)}, {"x": np.full(8, high, np.float32)}
+    assert not faults_in(subject, ends, samples=20, rounds=3, rng=np.random.default_rng(1)).faults
+    y = subject.analyse(*ends).bounds["y"]
+    assert y is not None and y.extremes[1] < 26
+
+
+def test_products_scattered_anywhere_may_overflow_beside_an_element_of_0() -> None:
+    text = """g (double[3] x, int64[4] i, double[4] u) => (double[3] y) {
+        y = ScatterElements<axis = 0, reduction = "mul">(x, i, u)
+    }"""
+    low = {"x": np.zeros(3), "i": np.zeros(4, np.int64), "u": np.full(4, 1e200)}
+    high = low | {"i": np.full(4, 2, np.int64)}
+    tally = faults_in(Subject(parse(text, 18)), (low, high), samples=5, rounds=1, rng=np.random.default_rng(0))
+    assert tally.samples and not tally.faults, tally.faults

@@ -73,7 +73,8 @@ def scattered_anywhere(x: Interval, updates: Interval, reduction: str | None, mo
         size = torch.maximum(low.abs(), high.abs()) + most * torch.maximum(least.abs(), greatest.abs())
         return _enclosed(low + most * least.clamp(max=0), high + most * greatest.clamp(min=0), size, most, x)
     factor = torch.maximum(least.abs(), greatest.abs()).clamp(min=1) ** most
-    size = torch.maximum(low.abs(), high.abs()) * factor
+    # Updates may overflow among themselves, whatever the element.
+    size = (torch.maximum(low.abs(), high.abs()) * factor).nan_to_num(nan=math.inf)
     return _product(-size, size, size, most, x, zero=bool((one.contains(0) | x.contains(0)).any()))
 
 
