@@ -111,6 +111,11 @@ def outward(
         shape: Shape of the tensor.
         envelope: Error of the kernels that compute them.
     """
+    if dtype is torch.float32 and lower.numel() == upper.numel() == 1:
+        least = _strayed_number(lower.item(), envelope, -1.0)
+        greatest = _strayed_number(upper.item(), envelope, 1.0)
+        if least <= greatest:
+            return outward_numbers(least, greatest, shape, dtype)
     if envelope.relative and dtype is torch.float32 and lower.numel() > _MANY:
         near = _near(lower, envelope, -1.0), _near(upper, envelope, 1.0)
         if all(bool(end.isfinite().all()) for end in near):
@@ -125,9 +130,12 @@ def outward_numbers(low: float, high: float, shape: tuple[int, ...], dtype: torc
     if dtype is not torch.float32:
         ends = [torch.full((1,) * len(shape), end, dtype=torch.float64) for end in (low, high)]
         return outward(ends[0], ends[1], dtype, shape)
-    least, greatest, smallest = np.float32(low), np.float32(high), tiny(dtype)
-    least = np.nextafter(least, np.float32(-np.inf)) if least > low else least
-    greatest = np.nextafter(greatest, np.float32(np.inf)) if greatest < high else greatest
+    smallest = tiny(dtype)
+    with np.errstate(over="ignore"):
+        least, greatest = np.float32(low), np.float32(high)
+        # NumPy would compare a float32 with a Python number in float32, where they are equal.
+        least = np.nextafter(least, np.float32(-np.inf)) if float(least) > low else least
+        greatest = np.nextafter(greatest, np.float32(np.inf)) if float(greatest) < high else greatest
     flat = 0.0 if 0 < least < smallest else float(least), 0.0 if -smallest < greatest < 0 else float(greatest)
     return Interval.filled(*flat, shape, dtype)
 
@@ -149,14 +157,30 @@ def rounded(lower: Tensor, upper: Tensor, dtype: torch.dtype, shape: tuple[int, 
     return flushed(Interval.of(_cast(lower, dtype, -math.inf), _cast(upper, dtype, math.inf), shape))
 
 
-def _strayed(values: Tensor, envelope: Envelope, direction: float, dtype: torch.dtype) -> Tensor:
+def _errors(envelope: Envelope, dtype: torch.dtype) -> tuple[float, float]:
+    """Return the relative and the absolute error of kernels, that of float64 functions of torch included."""
     own = _DOUBLE_ULPS * unit(torch.float64)
     relative = envelope.relative + own
     if dtype is torch.float64:
         relative += 2 * own
-    limits = torch.finfo(dtype)
     # Below the smallest normal number the distance between numbers does not shrink any more.
-    absolute = envelope.absolute + (_DENORMAL_ULPS * limits.tiny * limits.eps if envelope.relative else 0.0)
+    return relative, envelope.absolute + (2 * _DENORMAL_ULPS * tiny(dtype) * unit(dtype) if envelope.relative else 0.0)
+
+
+def _strayed_number(value: float, envelope: Envelope, direction: float) -> float:
+    """Return what :func:`_strayed` does of one number, in float32."""
+    relative, absolute = _errors(envelope, torch.float32)
+    moved = value if math.isinf(value) else value + direction * (abs(value) * relative + absolute)
+    if absolute and envelope.keeps_sign:
+        if direction < 0 <= value:
+            moved = max(moved, 0.0)
+        elif value <= 0 < direction:
+            moved = min(moved, 0.0)
+    return min(max(moved, envelope.lowest), envelope.highest)
+
+
+def _strayed(values: Tensor, envelope: Envelope, direction: float, dtype: torch.dtype) -> Tensor:
+    relative, absolute = _errors(envelope, dtype)
     # An infinite value strays nowhere; infinity minus infinity would be NaN.
     moved = values + direction * torch.where(values.isinf(), 0.0, values.abs() * relative + absolute)
     if absolute and envelope.keeps_sign:

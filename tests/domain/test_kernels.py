@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,9 +19,9 @@ from onnx import TensorProto, helper
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.domain import RUNTIMES, Interval, IntervalAnalysis, Runtime
-from ranum_falsify.domain.kernels.envelopes import VERSIONS, Envelope, envelope
+from ranum_falsify.domain.kernels.envelopes import EXACT, VERSIONS, Envelope, envelope
 from ranum_falsify.domain.kernels.table import MEASURED
-from ranum_falsify.domain.rounding import tiny
+from ranum_falsify.domain.rounding import outward, outward_numbers, tiny
 from ranum_falsify.domain.rules import functions
 from ranum_falsify.network import Graph, read, spec_of
 
@@ -210,3 +212,23 @@ def test_union_covers_both_and_unknown_functions_are_refused() -> None:
     assert envelope("Tanh", torch.float32, ("exact",)).relative == 0
     with pytest.raises(KeyError):
         envelope("Identity", torch.float32, RUNTIMES)
+
+
+MAGNITUDES = [0.1, 1.0, 88.7, 3.4028235e38, 3.5e38, 1e300, math.inf, 1.2e-38, 1.1e-38, 1e-45, 1e-60, 0.0]
+NUMBERS = sorted({sign * number for number in MAGNITUDES for sign in (-1.0, 1.0)})
+
+
+@pytest.mark.parametrize("function", [None, "Exp", "Tanh", "Sigmoid", "Log"])
+def test_one_number_is_rounded_like_many(function: str | None) -> None:
+    kernel = EXACT if function is None else envelope(function, torch.float32, RUNTIMES)
+    for low, high in itertools.combinations_with_replacement(NUMBERS, 2):
+        low64, high64 = (torch.tensor([[end]], dtype=torch.float64) for end in (low, high))
+        one = outward(low64, high64, torch.float32, (2, 3), kernel)
+        many = outward(low64.repeat(2, 3), high64.repeat(2, 3), torch.float32, (2, 3), kernel)
+        assert one.shape == many.shape and one.extremes == many.extremes, (low, high)
+
+
+def test_numbers_that_a_dtype_lacks_are_rounded_outward() -> None:
+    for low, high in ((0.1, 0.1), (-0.1, 0.7), (1e-60, 1 / 3), (-1 / 3, -1e-60)):
+        least, greatest = outward_numbers(low, high, (2,), torch.float32).extremes
+        assert least <= low and high <= greatest
