@@ -23,7 +23,7 @@ from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
 from ranum_falsify.domain.rounding import constant, flushed
 from ranum_falsify.domain.rules.building import is_infinity_aware, is_shape_aware, unknown
 from ranum_falsify.domain.site import Site
-from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network import Graph, OperatorSpec, spec_of
 from ranum_falsify.network.order import operands_in, topological_order
 from ranum_falsify.network.tensors import to_numpy
 
@@ -192,10 +192,10 @@ class IntervalAnalysis(OperationVisitor):
         """Return what the row's rule says of a node whose operands are bounded already."""
         operands = self.operands(operation)
         self._latest = operation, operands
-        rule = spec_of(operation).interval
-        if not self._has_fixed_shape(operation, operands):
+        spec = spec_of(operation)
+        if not self._has_fixed_shape(operation, spec, operands):
             return None
-        site = self._site(operation)
+        rule, site = spec.interval, self._site(operation)
         if not is_infinity_aware(rule) and any(isinstance(x, Interval) and x.may_be_infinite for x in operands):
             return tuple(_anything(y) for y in unknown(site))
         if rule is None:
@@ -219,7 +219,7 @@ class IntervalAnalysis(OperationVisitor):
             names = (*spec.operands, *[""] * len(fields))
             found = [(field, name in spec.static) for field, name in zip(fields, names, strict=False)]
             self._fields[id(op)] = found
-        return tuple(self._operand(field, static) for field, static in found)
+        return tuple([self._operand(field, static) for field, static in found])
 
     def _operand(self, field: Operation | np.ndarray | None, static: bool) -> Value:
         if field is None or (static and isinstance(field, np.ndarray)):
@@ -237,12 +237,11 @@ class IntervalAnalysis(OperationVisitor):
         """Return the bounds of what a field of some node holds."""
         return cast(Interval | None, self._operand(field, static=False))
 
-    def _has_fixed_shape(self, op: Operation, operands: Sequence[Value]) -> bool:
-        fields = spec_of(op).operands_of(op)
-        if any(field is not None and value is None for field, value in zip(fields, operands, strict=True)):
+    def _has_fixed_shape(self, op: Operation, spec: OperatorSpec, operands: Sequence[Value]) -> bool:
+        fields = self._fields[id(op)]
+        if any(value is None and field is not None for (field, _), value in zip(fields, operands, strict=True)):
             return False
-        spec = spec_of(op)
-        if is_shape_aware(spec.interval) or not (spec.static or spec.dynamic_shape):
+        if not (spec.static or spec.dynamic_shape) or is_shape_aware(spec.interval):
             return True
         known = [None if x is None else isinstance(x, np.ndarray) or x.is_point for x in operands]
         return spec.has_fixed_shape(known) or all(k is not False for k in known)

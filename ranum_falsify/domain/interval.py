@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Self
 
 import numpy as np
@@ -26,6 +26,7 @@ _CHECKED = 1 << 15
 """Elements beyond which the order of bounds is checked on a sample."""
 
 
+@cache
 def dtype_range(dtype: torch.dtype) -> tuple[float | int, float | int]:
     """Return the least and the greatest finite value of an element type; 0 and 1 for booleans."""
     if dtype.is_floating_point:
@@ -85,7 +86,8 @@ class Interval:
             shape: Shape of the tensor, that of the bounds if not given.
             nan: See :class:`Interval`.
         """
-        stored = np.broadcast_shapes(lower.shape, upper.shape)
+        alike = lower.shape == upper.shape
+        stored = tuple(lower.shape) if alike else np.broadcast_shapes(lower.shape, upper.shape)
         full = stored if shape is None else shape
         if len(stored) < len(full):
             stored = (*(1,) * (len(full) - len(stored)), *stored)
@@ -102,8 +104,7 @@ class Interval:
         if isinstance(value, Tensor):
             stored = merged(value)
         else:
-            strides = zip(value.shape, value.strides, strict=True)
-            stored = to_torch(value[tuple(slice(0, 1) if n > 1 and not s else slice(None) for n, s in strides)])
+            stored = to_torch(_once(value))
         lower, upper = _without_nan(stored, stored)
         return cls(lower, upper, tuple(value.shape))
 
@@ -151,7 +152,7 @@ class Interval:
         """Whether every element is known."""
         return self.lower is self.upper or bool((self.lower == self.upper).all())
 
-    @property
+    @cached_property
     def may_be_infinite(self) -> bool:
         """Whether an element may be infinite."""
         if not self.is_floating or not self.lower.numel():
@@ -185,9 +186,9 @@ class Interval:
         """The least lower and the greatest upper bound; of no elements (inf, -inf)."""
         if not self.lower.numel():
             return torch.inf, -torch.inf
+        if self.is_scalar and self.dtype not in SIGNED:
+            return self.lower.item(), self.upper.item()
         if self.is_floating:
-            if self.is_scalar:
-                return self.lower.item(), self.upper.item()
             if self.lower is self.upper:
                 least, greatest = self.lower.aminmax()
                 return least.item(), greatest.item()
@@ -285,6 +286,11 @@ class Interval:
                 raise ValueError(f"interval bounds of shape {tuple(self.lower.shape)} do not stand for {self.shape}")
         if self.upper is self.lower and not self.is_floating:
             return
+        if self.is_scalar and self.dtype not in SIGNED:
+            least, greatest = self.extremes
+            if not least <= greatest:
+                raise ValueError("interval bounds cross or are NaN")
+            return
         low, high = self.lower, self.upper
         if low.numel() > _CHECKED:
             if any(math.isnan(end) for end in self.extremes):
@@ -309,15 +315,24 @@ def shared_gap(*parts: Interval) -> float:
 
 def _uniform(bound: np.ndarray) -> np.ndarray:
     """Return an array with every dimension at size 1 along which it is uniform; a view."""
-    for axis, (size, stride) in enumerate(zip(bound.shape, bound.strides, strict=True)):
+    bound = _once(bound)
+    for axis, size in enumerate(bound.shape):
         if size <= 1:
             continue
         first = bound[(slice(None),) * axis + (slice(0, 1),)]
         last = bound[(slice(None),) * axis + (slice(-1, None),)]
         # One look at the last slice spares most arrays the pass over all of them.
-        if not stride or ((first == last).all() and (first == bound).all()):
+        if (first == last).all() and (first == bound).all():
             bound = first
     return bound
+
+
+def _once(array: np.ndarray) -> np.ndarray:
+    """Return an array with the dimensions that are stored once (stride 0) at size 1; a view."""
+    if 0 not in array.strides:
+        return array
+    stored = zip(array.shape, array.strides, strict=True)
+    return array[tuple(slice(0, 1) if size > 1 and not stride else slice(None) for size, stride in stored)]
 
 
 def _filled(number: float | int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -329,10 +344,14 @@ def _filled(number: float | int, shape: Sequence[int], dtype: torch.dtype) -> Te
 
 def _without_nan(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
     """Return bounds with [-inf, inf] where one is NaN."""
-    # A sum is NaN if an element is, and costs less than a mask.
-    if not lower.is_floating_point() or not (lower.sum().isnan() or upper.sum().isnan()):
+    if not lower.is_floating_point() or not (_may_hold_nan(lower) or _may_hold_nan(upper)):
         return lower, upper
     broken = lower.isnan() | upper.isnan()
     if not bool(broken.any()):
         return lower, upper
     return lower.masked_fill(broken, -math.inf), upper.masked_fill(broken, math.inf)
+
+
+def _may_hold_nan(x: Tensor) -> bool:
+    # A sum is NaN if an element is, and costs less than a mask.
+    return math.isnan(x.item() if x.numel() == 1 else x.sum().item())

@@ -59,7 +59,7 @@ def to_torch(array: np.ndarray) -> Tensor:
     if not (array.flags.writeable and array.flags.c_contiguous and array.dtype.isnative):
         array = array.astype(array.dtype.newbyteorder("="), order="C", copy=True)
     # ONNX Runtime returns `ulonglong`, which torch does not know as the uint64 that it is.
-    return torch.from_numpy(array.view(array.dtype.name)).reshape(array.shape)
+    return torch.from_numpy(array.view(numpy_dtype(dtype))).reshape(array.shape)
 
 
 def to_numpy(tensor: Tensor) -> np.ndarray:
