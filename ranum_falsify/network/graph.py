@@ -51,6 +51,8 @@ class Graph(OperationGraph):
         notices: What a user should know: defaulted dimensions, random operators.
         folded: Operations that no input reaches, with what PyTorch computes of them: the constants of the graph
             that runtimes compute by themselves, in topological order.
+        shapes: Shape and dtype of the model's tensors that have the same for every input, by name; none for slices and
+            compositions.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Graph(OperationGraph):
         options: ReadOptions | None = None,
         notices: tuple[str, ...] = (),
         folded: tuple[tuple[Operation, tuple[np.ndarray, ...]], ...] = (),
+        shapes: Mapping[str, TensorDetails] | None = None,
     ) -> None:
         super().__init__(list(output_operations))
         self.inputs = inputs
@@ -75,6 +78,7 @@ class Graph(OperationGraph):
         self.options = options or ReadOptions()
         self.notices = notices
         self.folded = folded
+        self.shapes = shapes or {}
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -195,7 +199,8 @@ class Graph(OperationGraph):
 
     def copy(self) -> Graph:
         """Return a graph of the same nodes; nodes are never changed in place."""
-        return self._derived(self.output_operations, self.output_names, source=self.source, options=self.options)
+        whole: dict[str, Any] = {"source": self.source, "options": self.options, "shapes": self.shapes}
+        return self._derived(self.output_operations, self.output_names, **whole)
 
     def __getitem__(self, index: Any) -> Graph:
         """Slice by position, as DNNP does: `N[2:-3]`, `N[2:-3, 1]`, `N[:, 0]`, `N[1]` (output 1).
@@ -316,7 +321,7 @@ class Graph(OperationGraph):
 
         if self.source is None:
             raise ModelError("only a whole network can have freed weights or fixed inputs, not a slice or composition")
-        return read(self.source, dims=options.dims, free=options.free, fixed=options.fixed)
+        return read(self.source, dims=options.dims, free=options.free, fixed=options.fixed, known=self.shapes)
 
 
 def _clone(op: Operation, clones: Mapping[int, Operation], name: str | None = None) -> Operation:

@@ -7,8 +7,9 @@ tensor's shape, folds what no input reaches (shape arithmetic included) and reso
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import onnx
 import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import Input, OutputSelect
+from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError, UnsupportedTypeError
 from ranum_falsify.network.evaluate import apply
@@ -36,8 +38,8 @@ from ranum_falsify.network.model_file import (
 )
 from ranum_falsify.network.naming import UniqueNames
 from ranum_falsify.network.registry import OperatorSpec, find, make_node, schema_of
-from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_numpy, torch_dtype
-from ranum_falsify.network.trace import Scope, Traced, UnfitBranch, constant
+from ranum_falsify.network.tensors import ONNX_TO_NUMPY, details_of, to_numpy, torch_dtype
+from ranum_falsify.network.trace import Run, Scope, Traced, UnfitBranch, constant
 
 __all__ = ["read"]
 
@@ -48,6 +50,7 @@ def read(
     dims: Mapping[str, int] | None = None,
     free: Sequence[str] = (),
     fixed: Mapping[str, np.ndarray] | None = None,
+    known: Mapping[str, TensorDetails] | None = None,
 ) -> Graph:
     """Read an ONNX model.
 
@@ -56,6 +59,8 @@ def read(
         dims: Sizes of symbolic dimensions, by name or as `input:axis`; 1 where not given.
         free: Initializers that become inputs, after the others.
         fixed: Inputs that become constants.
+        known: Shape and dtype of tensors of the model that have the same for every input and for all weights; what
+            writes them runs only if their values are wanted.
 
     Raises:
         ModelError: The model cannot be read; one line says why and what to do.
@@ -64,7 +69,7 @@ def read(
     options = ReadOptions(dims=dict(dims or {}), free=tuple(free), fixed=dict(fixed or {}))
     where = "model" if isinstance(source, onnx.ModelProto) else str(source)
     try:
-        return _Reader(model, options).graph()
+        return _Reader(model, options, known or {}).graph()
     except RecursionError as error:
         raise ModelError(f"{where}: subgraphs are nested too deeply; flatten them") from error
     except ModelError as error:
@@ -72,8 +77,9 @@ def read(
 
 
 class _Reader:
-    def __init__(self, model: onnx.ModelProto, options: ReadOptions) -> None:
+    def __init__(self, model: onnx.ModelProto, options: ReadOptions, known: Mapping[str, TensorDetails]) -> None:
         self.source = model
+        self.known = known
         self.model = fixed_model(freed_model(model, options.free), options.fixed)
         self.options = options
         self.opset = opset_of(model)
@@ -104,6 +110,7 @@ class _Reader:
             options=self.options,
             notices=tuple(self.notices),
             folded=tuple(self.folded),
+            shapes={name: traced.details for name, traced in scope.tensors.items() if traced.fixed_shape},
         )
 
     # inputs -----------------------------------------------------------------------------------------------------
@@ -115,7 +122,10 @@ class _Reader:
                 continue
             shape, dtype = self._shape(info), _element_type(info)
             op = Input(np.array(shape, dtype=np.int64), dtype, name=self.names.take(info.name))
-            scope.define(info.name, op, _zeros(info.name, shape, dtype), fixed_shape=True)
+            run = Run(partial(_zeros, info.name, shape, dtype))
+            scope.define(info.name, op, TensorDetails(shape, dtype), run)
+            if not self.known:
+                run.make_examples()
             inputs.append(op)
         return tuple(inputs)
 
@@ -204,6 +214,8 @@ class _Reader:
         op = make_node(spec, node.output[0], fields)
         foldable = not spec.is_random(op) and all(t is None or t.is_constant for t in operands)
         if foldable or (spec.shape_only and fixed_shape):
+            if spec.shape_only:
+                operands = [None if t is None else t.shaped() for t in operands]
             arrays = tuple(to_numpy(value) for value in self._run(node, spec, op, operands))
             scope.tensors.update(zip(node.output, map(constant, arrays), strict=False))
             if foldable:
@@ -211,14 +223,26 @@ class _Reader:
                 self.folded.append((named, arrays))
             return
         op = make_node(spec, self.names.take(node.name or f"{node.op_type}_{node.output[0]}"), fields)
-        values = self._run(node, spec, op, operands)
+        run = Run(partial(self._run, node, spec, op, operands), operands)
+        known = self._known_details(node, scope) if fixed_shape else None
+        values = run.evaluate() if known is None else ()
         if spec.is_random(op):
             self.notices.append(f"node {op.name!r} ({node.op_type}) draws random numbers: results are nondeterministic")
-        for index, (name, value) in enumerate(zip(node.output, values, strict=False)):
+        written = known or [details_of(value) for value in values]
+        for index, (name, details) in enumerate(zip(node.output, written, strict=False)):
             if name:
                 several = len(node.output) > 1
                 source = OutputSelect(op, index, name=self.names.take(f"{op.name}:{name}")) if several else op
-                scope.define(name, source, value, fixed_shape=fixed_shape)
+                scope.define(name, source, details, run, fixed_shape=fixed_shape)
+            else:
+                run.outputs.append(None)
+        run.keep(values)
+
+    def _known_details(self, node: onnx.NodeProto, scope: Scope) -> list[TensorDetails] | None:
+        """Return shape and dtype of each output where they are known without a run; not inside of subgraphs."""
+        if scope.parent is not None or not all(name in self.known for name in node.output):
+            return None
+        return [self.known[name] for name in node.output]
 
     def _run(
         self, node: onnx.NodeProto, spec: OperatorSpec, op: Operation, operands: Sequence[Traced | None]
@@ -229,7 +253,7 @@ class _Reader:
         except ModelError as error:
             raise type(error)(f"node {node.name or node.output[0]!r} ({node.op_type}): {error}") from error
         except (RuntimeError, ValueError, IndexError, TypeError, AssertionError, KeyError, ZeroDivisionError) as error:
-            shapes = [None if t is None else tuple(t.tensor().shape) for t in operands]
+            shapes = [None if t is None else tuple(t.details.shape) for t in operands]
             text = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise ModelError(
                 f"node {node.name or node.output[0]!r} ({node.op_type}) cannot run on operands of shapes {shapes}: "
@@ -258,9 +282,11 @@ class _Reader:
             inner = scope.child(_initializers(graph))
             inputs = []
             for name in captured:
-                example = scope[name].tensor()
-                op = Input(np.array(example.shape, dtype=np.int64), to_numpy(example).dtype, name=self.names.take(name))
-                inner.define(name, op, example, fixed_shape=scope[name].fixed_shape)
+                outer = scope[name]
+                shape, dtype = outer.details.shape, outer.details.dtype
+                op = Input(np.array(shape, dtype=np.int64), dtype, name=self.names.take(name))
+                run = Run(partial(_one, outer.tensor), [outer])
+                inner.define(name, op, outer.details, run, fixed_shape=outer.fixed_shape)
                 inputs.append(op)
             names = [output.name for output in graph.output]
             try:
@@ -291,7 +317,7 @@ class _Reader:
         assert schema is not None, "every opset has Identity"
         fields = {"x": traced.source, "version": schema.since_version, "opset": self.opset, "output_names": (name,)}
         op = make_node(identity, self.names.take(f"Constant_{name}"), fields)
-        scope.define(name, op, traced.tensor(), fixed_shape=True)
+        scope.define(name, op, traced.details, Run(partial(_one, traced.tensor)))
         return op
 
 
@@ -300,9 +326,13 @@ def _initializers(graph: onnx.GraphProto) -> dict[str, Traced]:
     return dense | {sparse.values.name: constant(_dense(sparse)) for sparse in graph.sparse_initializer}
 
 
-def _zeros(name: str, shape: tuple[int, ...], dtype: np.dtype) -> torch.Tensor:
+def _one(value: Callable[[], torch.Tensor]) -> tuple[torch.Tensor]:
+    return (value(),)
+
+
+def _zeros(name: str, shape: tuple[int, ...], dtype: np.dtype) -> tuple[torch.Tensor]:
     try:
-        return torch.zeros(shape, dtype=torch_dtype(dtype))
+        return (torch.zeros(shape, dtype=torch_dtype(dtype)),)
     except RuntimeError as error:
         raise ModelError(f"input {name!r} of shape {list(shape)} does not fit into memory; make it smaller") from error
 

@@ -8,11 +8,12 @@ import ml_dtypes
 import numpy as np
 import onnx
 import torch
+from dnnv.nn.utils import TensorDetails
 from torch import Tensor
 
 from ranum_falsify.errors import UnsupportedTypeError
 
-__all__ = ["ONNX_TO_NUMPY", "numpy_dtype", "shared", "to_numpy", "to_torch", "torch_dtype"]
+__all__ = ["ONNX_TO_NUMPY", "details_of", "numpy_dtype", "shared", "to_numpy", "to_torch", "torch_dtype"]
 
 _TORCH_OF_NUMPY: dict[np.dtype, torch.dtype] = {
     np.dtype(name): getattr(torch, "bool" if name == "bool" else name)
@@ -48,6 +49,11 @@ def torch_dtype(dtype: np.dtype) -> torch.dtype:
 def numpy_dtype(dtype: torch.dtype) -> np.dtype:
     """Return the NumPy dtype of a torch dtype (bfloat16 as that of `ml_dtypes`)."""
     return _NUMPY_OF_TORCH[dtype]
+
+
+def details_of(tensor: Tensor) -> TensorDetails:
+    """Return shape and dtype of a tensor."""
+    return TensorDetails(tuple(tensor.shape), numpy_dtype(tensor.dtype))
 
 
 def to_torch(array: np.ndarray) -> Tensor:

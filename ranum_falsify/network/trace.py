@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -13,36 +13,91 @@ from dnnv.nn.utils import TensorDetails
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network.evaluate import Value
 from ranum_falsify.network.registry import OperatorSpec
-from ranum_falsify.network.tensors import numpy_dtype, to_torch
+from ranum_falsify.network.tensors import to_torch, torch_dtype
 
-__all__ = ["Scope", "Traced", "UnfitBranch", "constant"]
+__all__ = ["Run", "Scope", "Traced", "UnfitBranch", "constant"]
 
 
-@dataclass
+@dataclass(eq=False)
+class Run:
+    """A node on the example input; where the shapes of its outputs are known, it runs only if a value is wanted.
+
+    Attributes:
+        evaluate: Returns the outputs, from operands that have their values.
+        operands: What the node reads.
+        outputs: What it writes, None where nothing can read it.
+    """
+
+    evaluate: Callable[[], tuple[torch.Tensor, ...]]
+    operands: Sequence[Traced | None] = ()
+    outputs: list[Traced | None] = field(default_factory=list)
+
+    def keep(self, values: Sequence[torch.Tensor]) -> None:
+        """Take values for those of the outputs."""
+        for traced, value in zip(self.outputs, values, strict=False):
+            if traced is not None:
+                traced.example = value
+
+    def make_examples(self) -> None:
+        """Run the node, after those before it whose values are missing."""
+        waiting, done = [self], list[Run]()
+        while waiting:
+            missing = [t.run for t in waiting[-1].operands if t is not None and t.run is not None and not t.has_value]
+            if missing:
+                waiting += missing
+                continue
+            run = waiting.pop()
+            if not all(t is None or t.has_value for t in run.outputs):
+                run.keep(run.evaluate())
+                done.append(run)
+        for traced in (traced for run in done[:-1] for traced in run.outputs):
+            if traced is not None and traced.is_forgotten:
+                traced.example = None
+
+
+@dataclass(eq=False)
 class Traced:
     """A tensor of the model: where it comes from, and its value on the example input.
 
     Attributes:
         source: The operation that writes it, or its value if no input reaches it.
-        example: Its value on the example input; dropped when nothing reads it any more.
+        details: Its shape, on the example input at least, and its dtype.
         fixed_shape: Whether its shape is the same for every input.
+        example: Its value on the example input, if that was wanted; dropped when nothing reads it any more.
+        run: What makes the example; None for a constant.
+        is_forgotten: Whether all that reads it was built.
     """
 
     source: Operation | np.ndarray
-    example: torch.Tensor | None
+    details: TensorDetails
     fixed_shape: bool
+    example: torch.Tensor | None = None
+    run: Run | None = None
+    is_forgotten: bool = False
 
     @property
     def is_constant(self) -> bool:
         """Whether no input of the model reaches it."""
         return isinstance(self.source, np.ndarray)
 
+    @property
+    def has_value(self) -> bool:
+        """Whether its value on the example input is at hand."""
+        return self.is_constant or self.example is not None
+
     def tensor(self) -> torch.Tensor:
         """Return its value on the example input."""
-        if self.example is None:
-            assert isinstance(self.source, np.ndarray), "examples live until their last reader"
+        if self.example is None and isinstance(self.source, np.ndarray):
             self.example = to_torch(self.source)
+        elif self.example is None and self.run is not None:
+            self.run.make_examples()
+        assert self.example is not None, "what is no constant was written by a node"
         return self.example
+
+    def shaped(self) -> Traced:
+        """Return a tensor of the same shape for nodes that look at nothing else; one number is stored for it."""
+        number = torch.zeros((), dtype=torch_dtype(self.details.dtype))
+        return replace(self, example=number.expand(self.details.shape))
 
     def value_for(self, spec: OperatorSpec, position: int) -> Value:
         """Return what the row reads at an operand position: an array where static, else a tensor."""
@@ -54,7 +109,8 @@ class Traced:
 
 def constant(array: np.ndarray) -> Traced:
     """Return a tensor that no input reaches."""
-    return Traced(source=np.asarray(array), example=None, fixed_shape=True)
+    array = np.asarray(array)
+    return Traced(source=array, details=TensorDetails(array.shape, array.dtype), fixed_shape=True)
 
 
 @dataclass(frozen=True)
@@ -98,10 +154,12 @@ class Scope:
         """Add a tensor to this scope."""
         self.tensors[name] = traced
 
-    def define(self, name: str, op: Operation, example: torch.Tensor, *, fixed_shape: bool) -> None:
-        """Add a tensor that an operation writes, and note its shape and dtype."""
-        self.tensors[name] = Traced(source=op, example=example, fixed_shape=fixed_shape)
-        self.details[op.name] = TensorDetails(tuple(example.shape), numpy_dtype(example.dtype))
+    def define(self, name: str, op: Operation, details: TensorDetails, run: Run, *, fixed_shape: bool = True) -> None:
+        """Add a tensor that an operation writes, as the next output of a run, and note its shape and dtype."""
+        traced = Traced(source=op, details=details, fixed_shape=fixed_shape, run=run)
+        run.outputs.append(traced)
+        self.tensors[name] = traced
+        self.details[op.name] = details
 
     def constant_value(self, name: str) -> np.ndarray | None:
         """Return the value of a tensor that no input reaches, else None."""
@@ -111,7 +169,7 @@ class Scope:
     def forget_example(self, name: str) -> None:
         """Drop the example of a tensor of this scope that nothing reads any more."""
         if name in self.tensors and not self.tensors[name].is_constant:
-            self.tensors[name].example = None
+            self.tensors[name].example, self.tensors[name].is_forgotten = None, True
 
     def names(self) -> Iterator[str]:
         """Yield all visible names."""

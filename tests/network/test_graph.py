@@ -13,8 +13,10 @@ from torch import Tensor
 
 import ranum_falsify.network.evaluate as evaluate_module
 import ranum_falsify.network.graph as graph_module
+import ranum_falsify.network.reader as reader
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network import read
+from ranum_falsify.network.evaluate import apply
 from tests.network.building import HEADS, chain, draw, floats, parse, run, types
 
 # compositions ---------------------------------------------------------------------------------------------------------
@@ -79,6 +81,27 @@ def test_freed_weights_are_further_inputs() -> None:
     np.testing.assert_array_equal(run(freed.model, [x, z, b, w])[0], [4, 6])
     np.testing.assert_array_equal(freed(x, z, floats([1, 1]), floats([2, 3])), graph(x, z))
     assert graph.input_names == ("x", "z"), "the graph itself stays as it is"
+
+
+SELECTED = (
+    "g (float[2, 3] x) => (float[2, 3] y, int64[2, N] n, int64[2] s) <float[3] w = {1, 2, 3}, int64[2] rows = {1, 0}>"
+    " { a = Mul (x, w) b = Abs (a) y = Gather (b, rows) s = Shape (y) c = Exp (a) n = NonZero (c) }"
+)
+
+
+@pytest.mark.parametrize("names", [["w"], ["rows"], ["rows", "w"]])
+def test_nodes_whose_shapes_are_known_run_only_if_their_values_are_wanted(
+    names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, direct = read(parse(SELECTED)), read(parse(SELECTED), free=names)
+    runs: list[str] = []
+    monkeypatch.setattr(reader, "apply", lambda spec, *rest: runs.append(spec.op_type) or apply(spec, *rest))
+    freed = graph.freed(names)
+    assert sorted(runs) == ["Exp", "Mul", "NonZero", "Shape"]
+    assert freed.details == direct.details and freed.shapes == direct.shapes and types(freed) == types(direct)
+    x, weights = floats([1, -2, 3, -4, 5, -6]).reshape(2, 3), {"w": floats([1, 2, 3]), "rows": np.array([1, 0])}
+    for mine, other in zip(freed(x, *(weights[name] for name in names)), graph(x), strict=True):
+        np.testing.assert_array_equal(mine, other)
 
 
 def test_weights_freed_twice_are_one_input() -> None:
