@@ -87,8 +87,8 @@ def _shrunk(x: Tensor, smallest: float) -> Tensor:
 
 def constant(array: np.ndarray) -> Interval:
     """Return the interval of a constant, as runtimes read it; it shares the memory of a read-only array."""
-    value = shared(array)
-    if isinstance(value, Tensor) and value.numel() and 0 not in value.stride():
+    value = shared(array) if array.size > _MANY else array
+    if isinstance(value, Tensor) and 0 not in value.stride():
         # Block by block, large weights go through memory once.
         ends = [(*block.aminmax(), block.abs().amin()) for block in value.view(-1).split(_BLOCK)]
         least, greatest, nearest = (torch.stack(column) for column in zip(*ends, strict=True))

@@ -15,7 +15,17 @@ import onnx
 from dnnv.nn import Operation
 from torch import Tensor
 
-__all__ = ["OperatorSpec", "TorchFunction", "find", "make_node", "operator", "schema_of", "spec_of", "supported"]
+__all__ = [
+    "OperatorSpec",
+    "TorchFunction",
+    "find",
+    "make_node",
+    "operator",
+    "row_of",
+    "schema_of",
+    "spec_of",
+    "supported",
+]
 
 TorchFunction = Callable[..., Tensor | tuple[Tensor, ...]]
 """`fn(op, *operands)`: operands in the order of the row, None where absent; static ones as NumPy arrays."""
@@ -255,6 +265,11 @@ def spec_of(op: Operation) -> OperatorSpec:
         KeyError: The node's class has no row (inputs and output selections have none).
     """
     return _BY_NODE[type(op)]
+
+
+def row_of(op: Operation) -> OperatorSpec | None:
+    """Return the row of a node; None for inputs and output selections."""
+    return _BY_NODE.get(type(op))
 
 
 def supported() -> tuple[OperatorSpec, ...]:

@@ -15,7 +15,7 @@ from dnnv.nn import Operation
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.site import Site
-from ranum_falsify.network.registry import spec_of
+from ranum_falsify.network.registry import row_of, spec_of
 from ranum_falsify.operators.functions import ints
 
 __all__ = [
@@ -40,10 +40,8 @@ Field: TypeAlias = Operation | np.ndarray | None
 
 def kind(op: Operation) -> str:
     """Return the ONNX name of a node's operator; nothing for an input and for one of several outputs."""
-    try:
-        return spec_of(op).op_type
-    except KeyError:  # inputs and selections of outputs
-        return ""
+    spec = row_of(op)
+    return "" if spec is None else spec.op_type
 
 
 def fields_of(op: Operation) -> tuple[Field, ...]:

@@ -132,8 +132,9 @@ class Applications:
 
     def is_valid(self, goal: ValidityGoal) -> bool:
         """Tell whether a validity goal holds on the whole box."""
+        before = self.before[id(goal.call)]
         return not any(
-            self.open_conditions(goal, op) or self.before[id(goal.call)][id(op)]
+            self.open_conditions(goal, op) or before[id(op)]
             for op in in_question(goal, self.graphs[id(goal.call)])
         )
 

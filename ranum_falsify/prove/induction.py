@@ -9,7 +9,6 @@ from itertools import islice
 from dnnv.nn.operations import Input
 
 from ranum_falsify.network import Graph
-from ranum_falsify.network.order import operands_in
 from ranum_falsify.properties.problem import NetworkCall, Problem
 from ranum_falsify.properties.terms import Choice, Output, Term
 
@@ -52,8 +51,8 @@ def before(
             names.append(f"{call.network}: {name}" if several else name)
         for op in graph.order:
             mask = broken | (arguments[op.name] if isinstance(op, Input) else 0)
-            for operand in operands_in(op):
-                mask |= masks[id(operand)]
+            for operand in graph.reads[id(op)]:
+                mask |= masks[operand]
             found[id(call)][id(op)] = mask
             if id(op) in failed.get(id(call), ()):
                 mask |= 1 << len(names)

@@ -137,7 +137,8 @@ class _Region:
         self._all_parts_hold = False
         self.suspects: Sequence[Tensor] = ()
         self._known = self._applications(self._box)
-        self.operators()  # what is open is known before time may be up
+        for call in self._problem.calls:
+            self._known.checked(call)  # what is open is known before time may be up
 
     def holds(self) -> bool:
         """Tell whether the property holds on the box."""
@@ -145,13 +146,14 @@ class _Region:
 
     def operators(self) -> dict[tuple[int, str], OperatorProof]:
         """Return what is known of every operator in question."""
+        before = self._known.before
         return {
             (number, op.name): OperatorProof(
                 network=goal.call.network,
                 node=op.name,
                 op_type=spec_of(op).op_type,
                 open=self._known.open_conditions(goal, op),
-                after=self._known.before[id(goal.call)][id(op)],
+                after=before[id(goal.call)][id(op)],
             )
             for number, goal in enumerate(self._problem.goals)
             for op in in_question(goal, self._prover.graphs[id(goal.call)])
