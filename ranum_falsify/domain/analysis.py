@@ -262,6 +262,8 @@ def _valid_part(op: Operation, outputs: tuple[Interval, ...], operands: Sequence
 
     Operators that finite operands cannot make overflow may have infinite constants in their attributes (`Pad`).
     """
+    if not any(y.nan or y.overflows or y.may_be_infinite for y in outputs):
+        return outputs
     spec = spec_of(op)
     harmless = not spec.overflow and not spec.valid
     if harmless or any(isinstance(x, Interval) and x.may_be_infinite for x in operands):

@@ -13,6 +13,9 @@ from ranum_falsify.validity import Bounds, Constraint, Finite
 __all__ = ["conditions_of", "is_proved", "named"]
 
 
+_SUBGRAPHS = (Graph, UnfitBranch)
+
+
 def conditions_of(op: Operation, *, sees_branches: bool = False) -> tuple[Constraint, ...]:
     """Return all that must hold for an operator to be valid.
 
@@ -25,7 +28,7 @@ def conditions_of(op: Operation, *, sees_branches: bool = False) -> tuple[Constr
     """
     spec = spec_of(op)
     conditions: list[Constraint] = list(spec.valid)  # type: ignore[arg-type]
-    if not sees_branches and any(isinstance(value, Graph | UnfitBranch) for value in op.__dict__.values()):
+    if not sees_branches and any(isinstance(value, _SUBGRAPHS) for value in op.__dict__.values()):
         conditions.append(_Opaque())
     elif spec.overflow:
         conditions.append(Finite())

@@ -12,6 +12,7 @@ from typing import TypeAlias, cast
 
 import numpy as np
 from dnnv.nn import Operation
+from dnnv.nn.operations import Identity
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.site import Site
@@ -51,7 +52,7 @@ def fields_of(op: Operation) -> tuple[Field, ...]:
 
 def source(field: Field) -> Field:
     """Return what a field holds, behind nodes that hand it on."""
-    while isinstance(field, Operation) and kind(field) == "Identity":
+    while isinstance(field, Identity):
         field = fields_of(field)[0]
     return field
 
@@ -128,10 +129,9 @@ def reduced(site: Site, field: Field, *op_types: str) -> Reduced | None:
     """Return the reduction that a field holds, by one of some operators, behind what only restores dimensions."""
     expand = is_a(field, "Expand")
     inner = field if expand is None else fields_of(expand)[0]
-    op = source(inner)
-    while is_a(op, "Unsqueeze", "Squeeze", "Reshape"):
-        op = source(fields_of(cast(Operation, op))[0])
-    op = is_a(op, *op_types)
+    op = is_a(inner, "Unsqueeze", "Squeeze", "Reshape", *op_types)
+    while op is not None and kind(op) not in op_types:
+        op = is_a(fields_of(op)[0], "Unsqueeze", "Squeeze", "Reshape", *op_types)
     if op is None:
         return None
     operand, *axes = fields_of(op)
