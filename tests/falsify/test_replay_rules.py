@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from ranum_falsify.falsify.replay import Finding, Replay, Replayer
-from ranum_falsify.falsify.replay_worker import Model
+from ranum_falsify.falsify.replay_worker import Model, Setting
 
 INF, NAN = np.inf, np.nan
 F16, F32, F64 = np.float16, np.float32, np.float64
@@ -48,7 +48,7 @@ def replay(
     with tempfile.TemporaryDirectory() as folder, np.errstate(all="ignore"):
         path = Path(folder, "model.onnx")
         onnx.save_model(model(nodes, inputs, outputs, constants, opset), path)
-        result = Model(str(path), folder, 1).run(inputs)
+        result = Model(str(path), Setting(folder, 1)).run(inputs)
     findings = tuple(Finding(**finding) for finding in result["findings"])
     return Replay(outputs=result["outputs"], findings=findings)
 
