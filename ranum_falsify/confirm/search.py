@@ -32,6 +32,9 @@ _SHARES = (0.05, 0.2)
 _CHEAP = 0.02
 """Gradients are looked at before the first replay where one evaluation takes less than this share of the time."""
 
+_UPPER_SHARE = 0.2
+"""Where to look instead, as a share of the way from the box's upper bounds to a start."""
+
 _REPLAYS = 4
 """Candidates of one batch that are replayed."""
 
@@ -91,8 +94,9 @@ class TriggerSearch:
             starts = [x[torch.randperm(count, generator=self._context.generator).to(x.device)] for x in starts]
         began = time.monotonic()
         margins = objective.evaluate(starts).margins
-        if count == 1 and time.monotonic() - began < _CHEAP * (self._context.config.timeout or math.inf):
-            ends = _downhill(objective, region, starts)
+        if count == 1:
+            is_cheap = time.monotonic() - began < _CHEAP * (self._context.config.timeout or math.inf)
+            ends = _downhill(objective, region, starts) if is_cheap else _near_upper(region, starts)
             self._visit(objective.evaluate(ends).margins, ends)
         if not self._is_done:
             self._visit(margins, starts)
@@ -158,3 +162,14 @@ def _near_centre(x: Tensor, box: Box) -> Tensor:
         return torch.cat([x] * len(_SHARES))
     centre = (box.lower / 2 + box.upper / 2).expand_as(x)
     return box.project(torch.cat([torch.lerp(centre, x, share) for share in _SHARES]))
+
+
+def _near_upper(region: Region, starts: Sequence[Tensor]) -> list[Tensor]:
+    """Return points between the upper bounds of a box and each start; integers stay.
+
+    Sums of large positive numbers neither cancel nor lose their sign within a span.
+    """
+    return [
+        box.project(torch.lerp(box.upper.expand_as(x), x, _UPPER_SHARE)) if x.is_floating_point() else x
+        for x, box in zip(starts, region.device_boxes, strict=True)
+    ]

@@ -154,9 +154,11 @@ def _widest(sides: Sequence[_Side], fails: Fails) -> tuple[list[_Side], float] |
 
 def _radius(sides: Sequence[_Side], fails: Fails) -> float | None:
     """Return the greatest radius that fails, by bisection; None if not even the narrowest does."""
-    if not any(bool(side.moves.any()) for side in sides) or not fails(sides, _RADII[0]):
+    if not any(bool(side.moves.any()) for side in sides):
         return None
-    return _RADII[bisect_left(_RADII, True, lo=1, key=lambda radius: not fails(sides, radius)) - 1]
+    # From the middle on, so that where time ends the bisection what it knows is no extreme.
+    count = bisect_left(_RADII, True, key=lambda radius: not fails(sides, radius))
+    return _RADII[count - 1] if count else None
 
 
 def _without_special(side: _Side) -> _Side:
