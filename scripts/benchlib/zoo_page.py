@@ -138,7 +138,7 @@ def _runs(tests: Mapping[str, Any] | None) -> str:
 def _spans(tests: Mapping[str, Any] | None) -> str:
     if tests is None or tests["radius"] is None:
         return "" if tests is None else "0"
-    return f"{tests['spans']} ({tests['radius']:.1g})"
+    return f"{tests['spans']} ({tests['radius']:.2g})"
 
 
 def _seconds(tests: Mapping[str, Any] | None) -> str:
