@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,3 +82,17 @@ def test_start_of_the_command(tmp_path: Path) -> None:
 def test_a_process_that_fails_is_reported() -> None:
     with pytest.raises(RuntimeError, match="no such thing"):
         script("bench_startup").seconds_until([sys.executable, "-c", "raise SystemExit('no such thing')"])
+
+
+def test_a_model_of_the_zoo_becomes_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ["--only", "4", "--runs", "2", "--timeout", "5", "--folder", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["bench_zoo.py", *options])
+    assert script("bench_zoo").main() == 0
+    (row,) = [line for line in (tmp_path / "BENCHMARKS.md").read_text().splitlines() if line.startswith("| 4 |")]
+    assert "| Log `log` | yes |" in row and "| proved | 2 (2) | 2 (" in row
+
+
+def test_the_page_of_results_says_what_was_measured() -> None:
+    measured = json.loads((SCRIPTS.parent / "BENCHMARKS.json").read_text())
+    assert script("benchlib.zoo_page").page(measured) == (SCRIPTS.parent / "BENCHMARKS.md").read_text()
+    assert len([defect for model in measured["models"] for defect in model["defects"]]) == 79

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 
@@ -13,6 +12,7 @@ from ranum_falsify.confirm.oracle import Oracle
 from ranum_falsify.confirm.unit_test import Trigger
 from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
 from ranum_falsify.falsify.bisection import bisect
+from ranum_falsify.falsify.gradients import DENORMAL
 from ranum_falsify.falsify.objective import Objective
 from ranum_falsify.falsify.search import OutOfTime, Region, SearchContext, descend, downhill_vertices
 from ranum_falsify.falsify.starts import Box
@@ -23,17 +23,11 @@ __all__ = ["TriggerSearch"]
 _ROUNDS = ((1, 8), (8, 30), (32, 60), (64, 100))
 """Starts and steps of each round; the last is repeated while there is time."""
 
-_DENORMAL = float(torch.finfo(torch.float32).tiny)
-"""Margins below it count as 0, which kernels make of them that flush denormal numbers."""
-
 _SHARES = (0.05, 0.2)
 """Where the first look at gradients is taken, as shares of the way from the box's centre to a start."""
 
-_CHEAP = 0.02
-"""Gradients are looked at before the first replay where one evaluation takes less than this share of the time."""
-
 _UPPER_SHARE = 0.2
-"""Where to look instead, as a share of the way from the box's upper bounds to a start."""
+"""Where to look instead in large models, as a share of the way from the box's upper bounds to a start."""
 
 _REPLAYS = 4
 """Candidates of one batch that are replayed."""
@@ -92,11 +86,10 @@ class TriggerSearch:
         if first:
             # So that zeros of one input meet ordinary values of the others.
             starts = [x[torch.randperm(count, generator=self._context.generator).to(x.device)] for x in starts]
-        began = time.monotonic()
         margins = objective.evaluate(starts).margins
         if count == 1:
-            is_cheap = time.monotonic() - began < _CHEAP * (self._context.config.timeout or math.inf)
-            ends = _downhill(objective, region, starts) if is_cheap else _near_upper(region, starts)
+            is_large = self._context.portion == 1  # gradients would take most of the time
+            ends = _near_upper(region, starts) if is_large else _downhill(objective, region, starts)
             self._visit(objective.evaluate(ends).margins, ends)
         if not self._is_done:
             self._visit(margins, starts)
@@ -124,7 +117,7 @@ class TriggerSearch:
     def _visit(self, margins: Tensor, inputs: Sequence[Tensor]) -> bool:
         """Replay what torch finds invalid; return whether the search is over."""
         least = margins.amin(1)
-        for position in least.argsort(stable=True)[: min(int((least < _DENORMAL).sum()), _REPLAYS)].tolist():
+        for position in least.argsort(stable=True)[: min(int((least < DENORMAL).sum()), _REPLAYS)].tolist():
             self._replay(inputs, position)
             if self._is_done:
                 return True

@@ -18,7 +18,7 @@ from ranum_falsify.network.tensors import to_torch
 __all__ = ["DENORMAL", "SteepPoint", "has_finite_derivative", "operand_ranges", "steep_point"]
 
 DENORMAL = float(torch.finfo(torch.float32).tiny)
-"""Margins below it count as 0 where derivatives are asked for: devices that flush denormal numbers see a 0 there."""
+"""Margins below it are 0 to kernels and devices that flush denormal numbers."""
 
 
 @dataclass(frozen=True)

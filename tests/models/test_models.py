@@ -154,11 +154,11 @@ def test_basic_pitch_divides_silence_by_silence_behind_a_where(fetched_model: Fe
     (signal,) = div.counterexample.inputs.values()
     assert len(np.unique(signal)) == 1
     assert_replays(path, div)
-    assert violated(search(reduced, n_starts=2, n_steps=0, timeout=10.0, reach="output")) == []
+    assert violated(search(reduced, n_starts=2, n_steps=0, timeout=4.0, reach="output")) == []
 
 
 def test_speechmos_is_guarded(fetched_model: Fetch) -> None:
     path = fetched_model("speechmos", "sig_bak_ovr.onnx")
     text = "Forall(x, Implies(-1 <= x <= 1, no_invalid_input(N(x))))"
-    result = search(problem(text, networks={"N": read(path)}), n_starts=2, timeout=10.0)
+    result = search(problem(text, networks={"N": read(path)}), n_starts=2, timeout=5.0)
     assert (result.verdict, violated(result), result.unconfirmed) == ("unknown", [], ())
