@@ -98,3 +98,14 @@ def test_products_scattered_anywhere_may_overflow_beside_an_element_of_0() -> No
     high = low | {"i": np.full(4, 2, np.int64)}
     tally = faults_in(Subject(parse(text, 18)), (low, high), samples=5, rounds=1, rng=np.random.default_rng(0))
     assert tally.samples and not tally.faults, tally.faults
+
+
+def test_losses_of_logarithms_beyond_half_precision_may_be_finite() -> None:
+    text = """g (float16[2, 2] x, int64[2] t) => (float16 y, float16[2, 2] p) {
+        y, p = SoftmaxCrossEntropyLoss<reduction = "mean">(x, t)
+    }"""
+    x, t = np.array([[60000, -60000], [1, 2]], np.float16), np.array([1, 0])
+    y = Subject(parse(text)).analyse({"x": x, "t": t}, {"x": x, "t": t}).bounds["y"]
+    # The mean of 120000 and about 1: only kernels that round in between lose it.
+    assert y is not None and y.extremes[1] >= 60000
+    assert not faults_at(text, x=x, t=t)

@@ -43,17 +43,31 @@ class _Targets:
 
 def likelihood_loss(site: Site, x: Interval, target: Interval, weight: Interval | None) -> Interval:
     """Bound `NegativeLogLikelihoodLoss`."""
-    targets = _targets(site.op, target, x.shape[1])
-    return _reduced(site, _picked(x, targets), _shares(targets, weight), target.shape, x.dtype)
+    return _loss(site, x, target, weight, x.dtype)
 
 
 def cross_entropy(site: Site, scores: Interval, labels: Interval, weights: Interval | None) -> tuple[Interval, ...]:
     """Bound `SoftmaxCrossEntropyLoss`, with the logarithms of probabilities as a further output."""
     log_prob = log_softmax_along(site, scores, (1,))
-    loss = likelihood_loss(site, log_prob.finite(), labels, weights)
+    likelihood = log_prob.finite()
+    if log_prob.may_be_infinite and torch.finfo(scores.dtype).bits < 32:
+        # Kernels that do not round in between average logarithms that half precision cannot hold.
+        wide = log_softmax_along(site, _in_float32(scores), (1,))
+        likelihood = _in_float32(likelihood).hull(wide.finite())
+    loss = _loss(site, likelihood, labels, weights, scores.dtype)
     if log_prob.may_be_infinite:
         loss = replace(loss, overflows=True)
     return (loss, log_prob)[: len(site.op.output_names)]
+
+
+def _loss(site: Site, x: Interval, target: Interval, weight: Interval | None, dtype: torch.dtype) -> Interval:
+    targets = _targets(site.op, target, x.shape[1])
+    return _reduced(site, _picked(x, targets), _shares(targets, weight), target.shape, dtype)
+
+
+def _in_float32(x: Interval) -> Interval:
+    lower = x.lower.float()
+    return Interval(lower, lower if x.upper is x.lower else x.upper.float(), x.shape)
 
 
 def weights_stay_nonzero(op: Operation, operands: Mapping[str, Interval]) -> bool:
