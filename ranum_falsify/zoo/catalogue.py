@@ -22,9 +22,9 @@ from ranum_falsify.zoo.architectures import (
     unet,
     value_iteration,
 )
-from ranum_falsify.zoo.model import Defect, ZooModel
+from ranum_falsify.zoo.model import ZooModel
 
-__all__ = ["MODELS", "defect_of", "model_of"]
+__all__ = ["MODELS", "model_of"]
 
 _FAMILIES = (
     autoencoder,
@@ -62,12 +62,3 @@ def model_of(name: str) -> ZooModel:
     known = [i for model in MODELS for i in {model.id, *(d.id for d in model.defects)}]
     near = ", ".join(difflib.get_close_matches(name, known)) or "1 to 63, some with a letter"
     raise ZooError(f"zoo: there is no defect {name!r} ({near}); `ranum-falsify zoo list` shows all")
-
-
-def defect_of(name: str) -> Defect:
-    """Return the defect of an id.
-
-    Raises:
-        ZooError: There is none.
-    """
-    return next(defect for defect in model_of(name).defects if name in (defect.id, model_of(name).id))

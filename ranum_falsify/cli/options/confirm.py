@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import get_args
 
 from ranum_falsify.cli import words
-from ranum_falsify.cli.options.shared import PROGRAM, add_processors, add_verbosity, make_parser
+from ranum_falsify.cli.options.shared import (
+    PROGRAM,
+    add_instance,
+    add_networks,
+    add_processors,
+    add_verbosity,
+    make_parser,
+)
 from ranum_falsify.cli.usage import Parser, UsageError
 from ranum_falsify.config import ConfirmConfig, HalfPrecision
 
@@ -59,24 +66,8 @@ exit status: 0 every operator is proved, 1 something is triggered, 2 usage or in
 def _confirm_parser() -> Parser:
     parser = make_parser("confirm", "Make unit tests for the operators of a network that can fail.", epilog=_EPILOG)
     parser.add_argument("property_path", nargs="?", type=Path, metavar="PROPERTY", help="property file (.py)")
-    parser.add_argument(
-        "-N",
-        "--network",
-        nargs=2,
-        action="append",
-        dest="networks",
-        metavar=("NAME", "PATH"),
-        help="the ONNX model of a network in the property; once for each",
-    )
-    parser.add_argument("--prop.NAME", dest="_", metavar="VALUE", help="value of a parameter of the property")
-    parser.add_argument(
-        "--dim",
-        action="append",
-        type=words.dimension,
-        dest="dims",
-        metavar="NAME=VALUE",
-        help="size of a symbolic dimension of the model's inputs (default: 1)",
-    )
+    add_networks(parser)
+    add_instance(parser)
     parser.add_argument("--dtype", choices=get_args(HalfPrecision), help="networks as if converted to this type")
     _add_search(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the files, made where its parent exists")

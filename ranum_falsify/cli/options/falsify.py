@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from ranum_falsify import __version__
 from ranum_falsify.cli import words
-from ranum_falsify.cli.options.shared import PROGRAM, add_model_options, make_parser
+from ranum_falsify.cli.options.shared import PROGRAM, add_instance, add_model_options, make_parser
 from ranum_falsify.cli.usage import Parser, UsageError
 from ranum_falsify.config import RUNTIMES, HalfPrecision, ProveConfig, SearchConfig
 
@@ -73,15 +73,7 @@ def _falsify_parser() -> Parser:
     parser.add_argument("property_path", nargs="?", type=Path, metavar="PROPERTY", help="property file (.py, .vnnlib)")
     add_model_options(parser)
     parser.add_argument("--vnnlib", action="store_true", help="the property is VNN-LIB, whatever its name")
-    parser.add_argument("--prop.NAME", dest="_", metavar="VALUE", help="value of a parameter of the property")
-    parser.add_argument(
-        "--dim",
-        action="append",
-        type=words.dimension,
-        dest="dims",
-        metavar="NAME=VALUE",
-        help="size of a symbolic dimension of the model's inputs (default: 1)",
-    )
+    add_instance(parser)
     parser.add_argument(
         "--dtype",
         choices=get_args(HalfPrecision),

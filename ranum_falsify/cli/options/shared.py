@@ -9,7 +9,15 @@ from ranum_falsify.cli import words
 from ranum_falsify.cli.usage import Parser
 from ranum_falsify.config import Reach
 
-__all__ = ["PROGRAM", "add_model_options", "add_processors", "add_verbosity", "make_parser"]
+__all__ = [
+    "PROGRAM",
+    "add_instance",
+    "add_model_options",
+    "add_networks",
+    "add_processors",
+    "add_verbosity",
+    "make_parser",
+]
 
 PROGRAM = "ranum-falsify"
 
@@ -29,6 +37,18 @@ def make_parser(name: str, description: str, epilog: str | None = None) -> Parse
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Add the models, and how they are run."""
+    add_networks(parser)
+    parser.add_argument(
+        "--reach",
+        choices=get_args(Reach),
+        help="only violations that turn an output non-finite, or only those that a later operator swallows",
+    )
+    add_processors(parser)
+    add_verbosity(parser, quiet="only the verdict and what is violated")
+
+
+def add_networks(parser: argparse.ArgumentParser) -> None:
+    """Add the models of the property's networks."""
     parser.add_argument(
         "-N",
         "--network",
@@ -38,13 +58,19 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         metavar=("NAME", "PATH"),
         help="the ONNX model of a network in the property; once for each",
     )
+
+
+def add_instance(parser: argparse.ArgumentParser) -> None:
+    """Add what makes one problem of a property and models: parameters and symbolic dimensions."""
+    parser.add_argument("--prop.NAME", dest="_", metavar="VALUE", help="value of a parameter of the property")
     parser.add_argument(
-        "--reach",
-        choices=get_args(Reach),
-        help="only violations that turn an output non-finite, or only those that a later operator swallows",
+        "--dim",
+        action="append",
+        type=words.dimension,
+        dest="dims",
+        metavar="NAME=VALUE",
+        help="size of a symbolic dimension of the model's inputs (default: 1)",
     )
-    add_processors(parser)
-    add_verbosity(parser, quiet="only the verdict and what is violated")
 
 
 def add_processors(parser: argparse.ArgumentParser, default: int | None = None) -> None:
