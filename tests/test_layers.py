@@ -29,9 +29,9 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # version alone.
 ABOVE_ALL = frozenset({"", "__main__"})
 
-# The child process of replay starts without the package, because importing it
-# would cost seconds and a malformed model may crash it.
-STAND_ALONE = frozenset({"falsify/replay_worker.py"})
+# Child processes start without the package, because importing it would cost
+# seconds and a malformed model may crash them.
+STAND_ALONE = frozenset({"network/child_server.py", "falsify/replay_worker.py"})
 
 MOST_LINES = 400
 # path -> why it is longer than MOST_LINES

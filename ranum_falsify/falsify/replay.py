@@ -21,14 +21,9 @@ float16 operators in float32: a tensor that is infinite in float16 can leave wha
 
 from __future__ import annotations
 
-import pickle
 import re
 import shutil
-import struct
-import subprocess
-import sys
 import tempfile
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +34,7 @@ import numpy as np
 import onnx
 
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayTimeoutError
+from ranum_falsify.network.child import Child, ChildDeathError
 
 __all__ = ["Finding", "Replay", "Replayer"]
 
@@ -120,7 +116,7 @@ class Replayer:
         self._flush = flush
         self._label = f"model {str(model)!r}" if isinstance(model, Path) else "the model"
         self._folder: Path | None = None
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._loading = False
 
     def __enter__(self) -> Self:
@@ -141,19 +137,10 @@ class Replayer:
         if self._child is not None:
             return
         path = self._path()
-        self._child = subprocess.Popen(
-            [sys.executable, "-P", str(_WORKER)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
+        self._child = Child(_WORKER)
         self._loading = True
         setting = {"folder": str(path.parent), "threads": self._threads, "flush": self._flush}
-        try:
-            self._send("load", {"path": str(path), **setting})
-        except OSError:
-            # The first request will find the child dead, and say so.
-            return
+        self._child.send("load", {"path": str(path), **setting})
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Replay:
         """Run the model with every intermediate exposed.
@@ -219,27 +206,17 @@ class Replayer:
     def _exchange(self, command: str, argument: Any) -> Any:
         """Send a request (``load`` was sent at the start) and wait for the answer."""
         assert self._child is not None
-        late = threading.Event()
-
-        def stop(child: subprocess.Popen[bytes]) -> None:
-            late.set()
-            child.kill()
-
-        timer = threading.Timer(self._timeout, stop, [self._child])
-        timer.daemon = True
-        timer.start()
         try:
-            if command != "load":
-                self._send(command, argument)
-            kind, result = self._receive()
-        except (EOFError, OSError) as error:
-            raise self._death(command, late.is_set()) from error
+            if command == "load":
+                kind, result = self._child.receive(timeout=self._timeout)
+            else:
+                kind, result = self._child.ask(command, argument, timeout=self._timeout)
+        except ChildDeathError as error:
+            self._kill()
+            raise self._death(command, error) from error
         except BaseException:
-            # An answer that nobody waits for would be taken for the next one.
             self._kill()
             raise
-        finally:
-            timer.cancel()
         if kind == "ok":
             return result
         if command == "load":
@@ -247,50 +224,21 @@ class Replayer:
         verb = _VERB[command]
         raise ReplayError(f"{self._label}: ONNX Runtime cannot {verb} it: {_one_line(result)}; {_ADVICE[verb]}")
 
-    def _send(self, command: str, argument: Any) -> None:
-        assert self._child is not None and self._child.stdin is not None
-        data = pickle.dumps((command, argument), protocol=5)
-        self._child.stdin.write(struct.pack(">Q", len(data)))
-        self._child.stdin.write(data)
-        self._child.stdin.flush()
-
-    def _receive(self) -> tuple[str, Any]:
-        answer: tuple[str, Any] = pickle.loads(self._read(struct.unpack(">Q", self._read(8))[0]))
-        return answer
-
-    def _read(self, size: int) -> bytes:
-        assert self._child is not None and self._child.stdout is not None
-        data = self._child.stdout.read(size)
-        if len(data) < size:
-            raise EOFError
-        return data
-
-    def _death(self, command: str, late: bool) -> ReplayError:
-        assert self._child is not None
-        status = self._child.wait()
-        self._kill()
-        if late:
+    def _death(self, command: str, error: ChildDeathError) -> ReplayError:
+        if error.late:
             limit = f"within {self._timeout:g} s"
             return ReplayTimeoutError(
                 f"{self._label}: ONNX Runtime did not {_VERB[command]} it {limit}; allow more time"
             )
         return ReplayCrashError(
-            f"{self._label}: ONNX Runtime crashed (exit status {status}) when asked to {_VERB[command]} it; "
+            f"{self._label}: ONNX Runtime crashed (exit status {error.status}) when asked to {_VERB[command]} it; "
             "check the model with onnx.checker.check_model(model, full_check=True)"
         )
 
     def _kill(self) -> None:
         child, self._child, self._loading = self._child, None, False
-        if child is None:
-            return
-        child.kill()
-        child.wait()
-        for pipe in (child.stdin, child.stdout):
-            if pipe is not None:
-                try:
-                    pipe.close()
-                except OSError:
-                    continue  # unsent bytes, which no longer matter
+        if child is not None:
+            child.close()
 
 
 def _one_line(message: str) -> str:

@@ -1,8 +1,5 @@
 """The child process of `ranum_falsify.falsify.replay`: ONNX Runtime, every tensor looked at.
 
-Run as a script, this module serves requests until its standard input ends. A message, in
-either direction, is eight bytes of length (big endian) and a pickle of that length. The
-request is ``(command, argument)``; the answer is ``("ok", result)`` or ``("error", text)``.
 Commands: ``load`` ({"path"} and what `Setting` holds), ``run`` and ``outputs`` (the inputs by name).
 
 It starts in a fraction of a second, because it imports neither torch nor this package.
@@ -11,21 +8,16 @@ It starts in a fraction of a second, because it imports neither torch nor this p
 from __future__ import annotations
 
 import heapq
-import os
-import pickle
-import signal
-import struct
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx import numpy_helper
 
-__all__ = ["Model", "Setting", "serve"]
+__all__ = ["Model", "Setting", "service"]
 
 Value = Any  # an array, or a list of arrays for an ONNX sequence
 Status = tuple[bool, bool]  # (holds NaN, holds infinity)
@@ -503,40 +495,18 @@ def _reference(node: onnx.NodeProto, operands: Mapping[str, np.ndarray]) -> list
         return []
 
 
-def _answer(model: Model | None, command: str, argument: Any) -> tuple[Model | None, Any]:
-    if command == "load":
-        return Model(argument.pop("path"), Setting(**argument)), None
-    if model is None:
-        raise RuntimeError("no model is loaded")
-    return model, model.run(argument) if command == "run" else model.outputs(argument)
-
-
-def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer requests until they end; an exception becomes an ``error`` answer."""
-    model: Model | None = None
-    while len(head := requests.read(8)) == 8:
-        command, argument = pickle.loads(requests.read(struct.unpack(">Q", head)[0]))
-        try:
-            model, result = _answer(model, command, argument)
-            answer = ("ok", result)
-        except Exception as error:
-            answer = ("error", str(error) or type(error).__name__)
-        data = pickle.dumps(answer, protocol=5)
-        answers.write(struct.pack(">Q", len(data)))
-        answers.write(data)
-        answers.flush()
-
-
-def _main() -> None:
-    # Ctrl-C reaches the whole process group; the parent decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Whatever a library prints must not end up between the answers.
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+def service() -> Callable[[str, Any], Any]:
+    """What answers requests; see `ranum_falsify.network.child_server`."""
     ort.set_default_logger_severity(4)
-    with np.errstate(all="ignore"):
-        serve(sys.stdin.buffer, answers)
+    np.seterr(all="ignore")
+    loaded: list[Model] = []
 
+    def answer(command: str, argument: Any) -> Any:
+        if command == "load":
+            loaded[:] = [Model(argument.pop("path"), Setting(**argument))]
+            return None
+        if not loaded:
+            raise RuntimeError("no model is loaded")
+        return loaded[0].run(argument) if command == "run" else loaded[0].outputs(argument)
 
-if __name__ == "__main__":
-    _main()
+    return answer
