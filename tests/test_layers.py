@@ -31,7 +31,7 @@ ABOVE_ALL = frozenset({"", "__main__"})
 
 # Child processes start without the package, because importing it would cost
 # seconds and a malformed model may crash them.
-STAND_ALONE = frozenset({"network/child_server.py", "falsify/replay_worker.py"})
+STAND_ALONE = frozenset({"network/child_server.py", "network/optimiser_worker.py", "falsify/replay_worker.py"})
 
 MOST_LINES = 400
 # path -> why it is longer than MOST_LINES

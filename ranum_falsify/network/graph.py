@@ -21,6 +21,7 @@ from ranum_falsify.errors import ModelError
 from ranum_falsify.network.evaluate import Value, apply
 from ranum_falsify.network.model_file import fixed_model, freed_model
 from ranum_falsify.network.naming import UniqueNames
+from ranum_falsify.network.optimised import Optimised, optimised
 from ranum_falsify.network.order import operands_in, topological_order
 from ranum_falsify.network.registry import spec_of
 from ranum_falsify.network.tensors import to_numpy, to_torch
@@ -129,6 +130,11 @@ class Graph(OperationGraph):
         if self.source is None:
             return to_onnx(self)
         return fixed_model(freed_model(self.source, self.options.free), self.options.fixed)
+
+    @cached_property
+    def optimised(self) -> Optimised:
+        """What ONNX Runtime runs in place of this graph at its default level."""
+        return optimised(self)
 
     # evaluation -------------------------------------------------------------------------------------------------
 

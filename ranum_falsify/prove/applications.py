@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from dnnv.nn import Operation
 
-from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.domain import Interval
 from ranum_falsify.domain.interval import dtype_range
 from ranum_falsify.network import Graph
 from ranum_falsify.network.tensors import torch_dtype
@@ -16,7 +16,8 @@ from ranum_falsify.operators.conditions import conditions_of
 from ranum_falsify.properties.bounds import Bounds, BoundsFrame
 from ranum_falsify.properties.problem import InputVariable, NetworkCall, Problem, ValidityGoal
 from ranum_falsify.properties.targets import operators_of
-from ranum_falsify.prove.checked import Checked, check
+from ranum_falsify.prove.analyses import Analyses
+from ranum_falsify.prove.checked import Checked
 from ranum_falsify.prove.induction import applied_in, before
 from ranum_falsify.validity import Constraint
 
@@ -57,14 +58,14 @@ class Applications:
         self,
         problem: Problem,
         graphs: Mapping[int, Graph],
-        analysis_of: Callable[[NetworkCall], IntervalAnalysis],
+        analyses_of: Callable[[NetworkCall], Analyses],
         box: Box,
         tick: Callable[[], None],
     ) -> None:
         self.problem = problem
         self.graphs = graphs
         self.box = box
-        self._analysis_of = analysis_of
+        self._analyses_of = analyses_of
         self.closed: set[tuple[int, int]] = set()
         self._checked: dict[int, Checked] = {}
         self._before: tuple[int, Mapping[int, Mapping[int, tuple[str, ...]]]] | None = None
@@ -89,7 +90,7 @@ class Applications:
                 every = {id(op): conditions_of(op) for op in graph.nodes}
                 self._checked[key] = Checked((None,) * len(graph.output_operations), every, {})
             else:
-                self._checked[key] = check(self._analysis_of(call), inputs, tick=self._tick)
+                self._checked[key] = self._analyses_of(call).check(inputs, tick=self._tick)
         return self._checked[key]
 
     def inputs(self, call: NetworkCall) -> list[Interval] | None:
@@ -134,8 +135,7 @@ class Applications:
         """Tell whether a validity goal holds on the whole box."""
         before = self.before[id(goal.call)]
         return not any(
-            self.open_conditions(goal, op) or before[id(op)]
-            for op in in_question(goal, self.graphs[id(goal.call)])
+            self.open_conditions(goal, op) or before[id(op)] for op in in_question(goal, self.graphs[id(goal.call)])
         )
 
     def is_sound(self, call: NetworkCall) -> bool:

@@ -12,6 +12,7 @@ from ranum_falsify.domain.explanation import OperandHistory, explain
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import spec_of
 from ranum_falsify.properties.problem import Problem
+from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Applications, box_of
 
 __all__ = ["histories"]
@@ -33,7 +34,8 @@ def histories(problem: Problem, node: str, config: ProveConfig) -> Mapping[str, 
     """
     analyses = {id(call): IntervalAnalysis(call.graph, runtimes=config.runtimes, keep=True) for call in problem.calls}
     graphs = {id(call): call.graph for call in problem.calls}
-    known = Applications(problem, graphs, lambda call: analyses[id(call)], box_of(problem.regions[0]), lambda: None)
+    written = {key: Analyses(analysis) for key, analysis in analyses.items()}
+    known = Applications(problem, graphs, lambda call: written[id(call)], box_of(problem.regions[0]), lambda: None)
     found = {}
     with torch.no_grad():
         for call in problem.calls:

@@ -63,6 +63,11 @@ class MarginProof:
         proof = cls(problem, analysis, valid)
         return proof if 0 < len(proof._rows) <= _MOST_ROWS else None
 
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs whose boxes are cut."""
+        return self._analysis.graph.input_names
+
     def run(self, deadline: float) -> SplitResult:
         """Cut the box until every part of it is decided or time is up."""
         ops = [self._operation(base) for base in self._bases]

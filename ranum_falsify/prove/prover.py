@@ -9,15 +9,15 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.config import ProveConfig
+from ranum_falsify.config import ProveConfig, Runtime
 from ranum_falsify.domain import IntervalAnalysis
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.domain.linear.splitting import SplitResult
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.properties.margin_bounds import margin_bounds
 from ranum_falsify.properties.problem import InputVariable, NetworkCall, Problem
+from ranum_falsify.prove.analyses import Analyses, analyses_of
 from ranum_falsify.prove.applications import Applications, Box, box_of, in_question
-from ranum_falsify.prove.checked import check
 from ranum_falsify.prove.cutting import cut, is_narrow
 from ranum_falsify.prove.margins import MarginProof
 from ranum_falsify.prove.proof import OperatorProof, Proof
@@ -60,7 +60,7 @@ class Prover:
         self.proof = Proof(runtimes=config.runtimes)
         self._tick = tick
         self._deadline: float | None = None
-        self._analyses: dict[int, IntervalAnalysis] = {}
+        self._analyses: dict[int, Analyses] = {}
         self._regions: list[_Region] = []
 
     def analyse(self) -> Proof:
@@ -96,17 +96,21 @@ class Prover:
         """
         return {number: region.suspects for number, region in enumerate(self._regions) if region.suspects}
 
-    def analysis_of(self, call: NetworkCall, *, linear: bool = False) -> IntervalAnalysis:
-        """Return an analysis of an application's graph, with backward linear bounds where they are wanted."""
+    def analyses_of(self, call: NetworkCall, *, linear: bool = False) -> Analyses:
+        """Return the analyses of an application's graph, with backward linear bounds where they are wanted."""
         graph = self.graphs[id(call)]
         if id(graph) not in self._analyses:
-            self._analyses[id(graph)] = IntervalAnalysis(graph, runtimes=self.config.runtimes)
+            self._analyses[id(graph)] = analyses_of(graph, self.config.runtimes, _plain)
         plain = self._analyses[id(graph)]
         # Linear bounds take constants for what PyTorch computes of them.
-        if not linear or not plain.is_exact:
+        if not linear or not all(analysis.is_exact for analysis in plain.all):
             return plain
-        left = max(0.0, (self._deadline or 0.0) - time.monotonic())
-        return LinearAnalysis(graph, runtimes=self.config.runtimes, work=left * _WORK_PER_SECOND)
+        left = max(0.0, (self._deadline or 0.0) - time.monotonic()) / len(plain.all)
+
+        def make(graph: Graph, runtimes: Sequence[Runtime]) -> IntervalAnalysis:
+            return LinearAnalysis(graph, runtimes=runtimes, work=left * _WORK_PER_SECOND)
+
+        return analyses_of(graph, self.config.runtimes, make)
 
     def tick(self) -> None:
         """Go on while there is time.
@@ -161,7 +165,7 @@ class _Region:
 
     def refine(self, deadline: float, violated: Collection[tuple[int, str]]) -> None:
         """Try linear bounds on the whole box, then cut it."""
-        linear = {id(call): self._prover.analysis_of(call, linear=True) for call in self._problem.calls}
+        linear = {id(call): self._prover.analyses_of(call, linear=True) for call in self._problem.calls}
         known = Applications(
             self._problem, self._prover.graphs, lambda call: linear[id(call)], self._box, self._prover.tick
         )
@@ -185,24 +189,32 @@ class _Region:
             return True
         return bool((margin_bounds(self._problem.penalty_circuit, frame)[1] < 0).any())
 
-    def _margins_hold(self, linear: Mapping[int, IntervalAnalysis], deadline: float) -> bool:
+    def _margins_hold(self, linear: Mapping[int, Analyses], deadline: float) -> bool:
         first = self._problem.calls[0]
-        analysis = linear[id(first)]
-        if isinstance(analysis, LinearAnalysis) and self._known.is_sound(first):
-            valid = {id(goal): self._known.is_valid(goal) for goal in self._problem.goals}
-            proof = MarginProof.of(self._problem, analysis, valid)
-            if proof is not None:
-                result = proof.run(deadline)
-                self.suspects = [] if result.proved else self._centres(first, result)
-                return result.proved
-        if not is_narrow(self._box):
-            return False
+        proofs = self._margin_proofs(linear[id(first)]) if self._known.is_sound(first) else []
+        for position, proof in enumerate(proofs):
+            left = deadline - time.monotonic()
+            result = proof.run(deadline - left * (1 - 1 / (len(proofs) - position)))
+            if not result.proved:
+                self.suspects = self._centres(first, proof.input_names, result)
+                return False
+        if proofs or not is_narrow(self._box):
+            return bool(proofs)
         return cut(self._box, lambda box: self._holds_on(self._applications(box)), deadline=deadline)
 
-    def _centres(self, call: NetworkCall, result: SplitResult) -> list[Tensor]:
-        """Return the centres of the boxes that stayed open, one tensor per input variable."""
-        graph = self._prover.graphs[id(call)]
-        boxes = dict(zip(graph.input_names, result.open_boxes, strict=True))
+    def _margin_proofs(self, analyses: Analyses) -> list[MarginProof]:
+        """Return a proof for the network as written and one for what runs in its place; none in the wrong form."""
+        if analyses.execution is not None and analyses.executed is None:
+            return []
+        valid = {id(goal): self._known.is_valid(goal) for goal in self._problem.goals}
+        linear = [analysis for analysis in analyses.all if isinstance(analysis, LinearAnalysis)]
+        proofs = [MarginProof.of(self._problem, analysis, valid) for analysis in linear]
+        found = [proof for proof in proofs if proof is not None]
+        return found if len(found) == len(analyses.all) else []
+
+    def _centres(self, call: NetworkCall, names: Sequence[str], result: SplitResult) -> list[Tensor]:
+        """Return the centres of the boxes of some inputs that stayed open, one tensor per input variable."""
+        boxes = dict(zip(names, result.open_boxes, strict=True))
         count = max((len(box[0]) for box in boxes.values() if box is not None), default=0)
         found = []
         for variable in self._problem.inputs:
@@ -233,16 +245,20 @@ class _Region:
                 self._known.closed.add((id(call), id(op)))
 
     def _is_closed_by_cutting(self, call: NetworkCall, op: Operation, deadline: float) -> bool:
-        analysis = self._prover.analysis_of(call)
+        analyses = self._prover.analyses_of(call)
 
         def decide(box: Box) -> bool:
             inputs = self._applications(box).inputs(call)
-            return inputs is not None and not check(analysis, inputs, only={id(op)}, tick=self._prover.tick).open
+            return inputs is not None and not analyses.check(inputs, only={id(op)}, tick=self._prover.tick).open
 
         return cut(self._box, decide, deadline=deadline)
 
     def _applications(self, box: Box) -> Applications:
-        return Applications(self._problem, self._prover.graphs, self._prover.analysis_of, box, self._prover.tick)
+        return Applications(self._problem, self._prover.graphs, self._prover.analyses_of, box, self._prover.tick)
+
+
+def _plain(graph: Graph, runtimes: Sequence[Runtime]) -> IntervalAnalysis:
+    return IntervalAnalysis(graph, runtimes=runtimes)
 
 
 def _joined(regions: list[dict[tuple[int, str], OperatorProof]]) -> dict[tuple[int, str], OperatorProof]:

@@ -1,0 +1,34 @@
+"""What runs in the child process of `ranum_falsify.network.optimised`: ONNX Runtime rewrites models, and runs none.
+
+The one command is ``optimise`` ({"source", "target"}, two paths).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import onnxruntime as ort
+
+__all__ = ["service"]
+
+
+def _optimise(source: str, target: str) -> None:
+    """Write the model that ONNX Runtime makes of another.
+
+    What the default level does beyond the extended one changes the layout of tensors, and so the order of sums only,
+    in operators that no ONNX file is meant to hold.
+    """
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = target
+    options.intra_op_num_threads = 1
+    # Nothing is run, so weights need not be laid out for it.
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def service() -> Callable[[str, Any], Any]:
+    """Return what answers a command."""
+    ort.set_default_logger_severity(4)
+    return lambda command, argument: _optimise(**argument)

@@ -1,0 +1,92 @@
+"""The analyses of one network: as it is written, and as ONNX Runtime rewrites it before it runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from ranum_falsify.config import Runtime
+from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.network import Graph
+from ranum_falsify.operators.rewrites import is_rewritten
+from ranum_falsify.prove.checked import Checked, check
+from ranum_falsify.prove.executed import Execution
+
+__all__ = ["Analyses", "analyses_of", "execution_of"]
+
+REWRITING: Runtime = "onnxruntime"
+"""The runtime that does not run a network as it is written."""
+
+_executions: WeakKeyDictionary[Graph, Execution | None] = WeakKeyDictionary()
+
+
+def execution_of(graph: Graph) -> Execution | None:
+    """Return what ONNX Runtime runs in place of a graph; None if that is the same, or it runs nothing at all."""
+    if graph not in _executions:
+        found = graph.optimised
+        same = found.refusal or (found.graph is not None and not is_rewritten(graph, found.graph))
+        _executions[graph] = None if same else Execution(graph, found.graph, found.fault)
+    return _executions[graph]
+
+
+def analyses_of(
+    graph: Graph, runtimes: Sequence[Runtime], make: Callable[[Graph, Sequence[Runtime]], IntervalAnalysis]
+) -> Analyses:
+    """Return the analyses of a network that runtimes ask for.
+
+    Args:
+        graph: The network as written.
+        runtimes: What the analyses must cover.
+        make: Makes the analysis of a graph for some runtimes.
+    """
+    written = make(graph, runtimes)
+    execution = execution_of(graph) if REWRITING in runtimes else None
+    if execution is None or execution.graph is None:
+        return Analyses(written, None, execution)
+    return Analyses(written, make(execution.graph, (REWRITING,)), execution)
+
+
+@dataclass(frozen=True)
+class Analyses:
+    """Both analyses of one network.
+
+    Attributes:
+        written: Of the network as written, for all runtimes.
+        executed: Of what ONNX Runtime runs in its place; None if that is the same, not known, or not asked for.
+        execution: How the two correspond; None if what is written is run.
+    """
+
+    written: IntervalAnalysis
+    executed: IntervalAnalysis | None = None
+    execution: Execution | None = None
+
+    @property
+    def all(self) -> tuple[IntervalAnalysis, ...]:
+        """Every analysis, that of the network as written first."""
+        return (self.written,) if self.executed is None else (self.written, self.executed)
+
+    def check(
+        self,
+        inputs: Sequence[Interval],
+        *,
+        only: Collection[int] | None = None,
+        tick: Callable[[], None] = lambda: None,
+    ) -> Checked:
+        """Analyse the network over a box and check every condition of its operators, those that run among them.
+
+        Args:
+            inputs: The box, in the order of the written network's inputs.
+            only: The written operators to check, by `id`; all if not given.
+            tick: Called at every operator; may raise to end the analysis.
+        """
+        written = check(self.written, inputs, only=only, tick=tick)
+        if self.execution is None:
+            return written
+        executed = None
+        if self.executed is not None:
+            boxes = dict(zip(self.written.graph.input_names, inputs, strict=True))
+            asked = None if only is None else self.execution.runs(frozenset(only))
+            graph = self.executed.graph
+            executed = check(self.executed, [boxes[name] for name in graph.input_names], only=asked, tick=tick)
+        return self.execution.narrowed(written, executed)

@@ -1,0 +1,176 @@
+"""What ONNX Runtime runs in place of a network, held against the network as written.
+
+ONNX Runtime's optimiser folds and fuses operators, but keeps the names of the tensors that remain.  So an operator of
+the graph that it writes computes a *part* of the written one: all that lies between its output and the nearest tensors
+before that both graphs have.  Where it may fail, its part is not proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from dnnv.nn import Operation
+from dnnv.nn.operations import Input, OutputSelect
+
+from ranum_falsify.domain import Interval
+from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network.order import operands_in
+from ranum_falsify.prove.checked import Checked
+from ranum_falsify.validity import Bounds, Constraint, Finite
+
+__all__ = ["AsExecuted", "Execution"]
+
+_PLAIN_CAST = "InsertedPrecisionFreeCast_"
+"""What ONNX Runtime prepends to the name of a tensor that it holds in float32 instead of float16."""
+
+
+@dataclass(frozen=True)
+class AsExecuted(Finite):
+    """What ONNX Runtime runs in place of an operator is valid.
+
+    Attributes:
+        rewritten: The operator that it runs, or what is known instead.
+    """
+
+    rewritten: str = ""
+    reason: str = "ONNX Runtime's graph optimisations may make an invalid operator of it"
+
+    def holds(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.holds`; bounds of the operator as written tell nothing of it."""
+        return False
+
+    def describe(self) -> str:
+        """See :meth:`Constraint.describe`."""
+        return f"valid as ONNX Runtime runs it ({self.rewritten})"
+
+
+class Execution:
+    """The graph that runs in place of a written one.
+
+    Attributes:
+        graph: The graph; None if it is not known, so that nothing is proved for it.
+        fault: Why it is not known.
+    """
+
+    def __init__(self, written: Graph, graph: Graph | None, fault: str = "") -> None:
+        self.written = written
+        self.graph = graph
+        self.fault = fault
+        self._parts = {} if graph is None else _Correspondence(written, graph).parts()
+        self._broken = frozenset[int]() if graph is None else frozenset(_made_infinite(written, graph))
+
+    def runs(self, written: frozenset[int]) -> frozenset[int]:
+        """Return the operators that compute a part of some written ones, all by `id`."""
+        return frozenset(key for key, part in self._parts.items() if not written.isdisjoint(part))
+
+    def narrowed(self, written: Checked, executed: Checked | None) -> Checked:
+        """Return what holds of the written graph if it must hold as it is run, too.
+
+        Args:
+            written: What holds as written.
+            executed: What holds of the graph that runs; None if that is not known.
+        """
+        found = {key: list(conditions) for key, conditions in written.open.items()}
+        for key, condition in self._faults(executed):
+            found.setdefault(key, []).append(condition)
+        outputs = [None] * len(written.outputs) if executed is None else executed.outputs
+        return Checked(
+            tuple(_hull(a, b) for a, b in zip(written.outputs, outputs, strict=True)),
+            {key: tuple(dict.fromkeys(conditions)) for key, conditions in found.items()},
+            written.open_gradient,
+            (*written.constants, *(executed.constants if executed is not None else ())),
+        )
+
+    def _faults(self, executed: Checked | None) -> Iterator[tuple[int, Constraint]]:
+        """Yield each written operator, by `id`, that runs as one that may fail."""
+        if self.graph is None or executed is None:
+            yield from ((id(op), AsExecuted(rewritten=self.fault)) for op in self.written.nodes)
+            return
+        for op in self.graph.nodes:
+            if id(op) in executed.open or id(op) in self._broken:
+                fault = AsExecuted(rewritten=f"{spec_of(op).op_type} {op.name}")
+                yield from ((key, fault) for key in self._parts[id(op)])
+
+
+def _hull(a: Interval | None, b: Interval | None) -> Interval | None:
+    return None if a is None or b is None else a.hull(b)
+
+
+class _Correspondence:
+    """Which written operators each operator of another graph of the same tensors computes."""
+
+    def __init__(self, written: Graph, graph: Graph) -> None:
+        self._graph = graph
+        self._writers = {name: op for op in written.nodes for name in op.output_names if name}
+        self._all = frozenset(id(op) for op in written.nodes)
+        self._common = {_name(name) for op in graph.nodes for name in op.output_names if name}
+        self._readers: dict[int, list[Operation]] = {}
+        for op in graph.order:
+            for operand in operands_in(op):
+                self._readers.setdefault(id(operand), []).append(op)
+
+    def parts(self) -> Mapping[int, frozenset[int]]:
+        """Return, by `id` of each operator, the written ones that it computes; all, where that cannot be told."""
+        found: dict[int, frozenset[int]] = {}
+        for op in reversed(self._graph.order):
+            part = frozenset[int]()
+            if not isinstance(op, (Input, OutputSelect)):
+                part = frozenset().union(*(self._before(_name(name)) for name in op.output_names if name))
+            if not part:
+                part = frozenset().union(*(found[id(reader)] for reader in self._readers.get(id(op), ())))
+            found[id(op)] = part or self._all
+        return found
+
+    @cache  # noqa: B019 - one for each pair of graphs, which dies with it
+    def _before(self, name: str) -> frozenset[int]:
+        """Return the written operators between a tensor and the nearest ones before it that both graphs have."""
+        if name not in self._writers:
+            return frozenset()
+        part, waiting = set[int](), [self._writers[name]]
+        while waiting:
+            op = waiting.pop()
+            if id(op) in part:
+                continue
+            part.add(id(op))
+            for operand in operands_in(op):
+                inner = operand.operation if isinstance(operand, OutputSelect) else operand
+                if not isinstance(inner, Input) and self._common.isdisjoint(_names(operand)):
+                    waiting.append(inner)
+        return frozenset(part)
+
+
+def _names(op: Operation) -> tuple[str, ...]:
+    """Return the names of the tensors that an operation, or the selection of one of its outputs, gives."""
+    return (op.operation.output_names[op.index],) if isinstance(op, OutputSelect) else tuple(op.output_names)
+
+
+def _name(tensor: str) -> str:
+    return tensor.removeprefix(_PLAIN_CAST)
+
+
+# constants ----------------------------------------------------------------------------------------------------------
+
+
+def _made_infinite(written: Graph, graph: Graph) -> Iterator[int]:
+    """Yield the operators of a graph, by `id`, that read a constant that is not finite and that was not written so."""
+    folded = (array for _, arrays in written.folded for array in arrays)
+    known = {_pattern(x) for x in (*_constants(written), *folded)} | {None}
+    for op in graph.nodes:
+        if any(_pattern(x) not in known for x in spec_of(op).operands_of(op) if isinstance(x, np.ndarray)):
+            yield id(op)
+
+
+def _constants(graph: Graph) -> Iterator[np.ndarray]:
+    for op in graph.nodes:
+        yield from (x for x in spec_of(op).operands_of(op) if isinstance(x, np.ndarray))
+
+
+def _pattern(x: np.ndarray) -> tuple[object, ...] | None:
+    """Return where a constant is infinite or NaN; None where it is finite."""
+    if x.dtype.kind in "biu" or bool(np.isfinite(x.astype(np.float32, copy=False) if x.dtype.kind != "f" else x).all()):
+        return None
+    wide = x.astype(np.float64)
+    return x.shape, np.isnan(wide).tobytes(), np.isposinf(wide).tobytes(), np.isneginf(wide).tobytes()
