@@ -10,15 +10,17 @@ from __future__ import annotations
 import atexit
 import os
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx
 
-from ranum_falsify.errors import ModelError
+from ranum_falsify.errors import ModelError, UnsupportedOperatorError
 from ranum_falsify.network.child import Child, ChildDeathError
-from ranum_falsify.network.model_file import freed_model, load_model
+from ranum_falsify.network.model_file import attribute_graphs, freed_model, load_model
+from ranum_falsify.network.registry import find
 
 if TYPE_CHECKING:
     from ranum_falsify.network.graph import Graph
@@ -36,11 +38,13 @@ class Optimised:
 
     Attributes:
         graph: The graph, whose inputs and outputs are named as before; None if it is not known.
+        opaque: Further inputs of it, each an output of an operator without a row, with that operator's name.
         refusal: What ONNX Runtime says of a model that it does not run at all.
         fault: Why the graph is not known of a model that may run, in a few words.
     """
 
     graph: Graph | None = None
+    opaque: Mapping[str, str] = field(default_factory=dict)
     refusal: str = ""
     fault: str = ""
 
@@ -55,7 +59,8 @@ def optimised(graph: Graph) -> Optimised:
     model = graph.as_onnx() if graph.source is None else freed_model(graph.source, graph.options.free)
     try:
         rewritten = _rewritten(model)
-        return Optimised(graph=read(rewritten, dims=graph.options.dims, fixed=graph.options.fixed))
+        opaque = _cut_off_unsupported(rewritten, graph)
+        return Optimised(graph=read(rewritten, dims=graph.options.dims, fixed=graph.options.fixed), opaque=opaque)
     except _Refused as error:
         return Optimised(refusal=str(error))
     except ChildDeathError as error:
@@ -79,6 +84,35 @@ def _rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
         if kind != "ok":
             raise _Refused(" ".join(str(answer).split()))
         return load_model(target)
+
+
+def _cut_off_unsupported(model: onnx.ModelProto, graph: Graph) -> dict[str, str]:
+    """Make inputs of what operators without a row write; return their names, with those of the operators.
+
+    Args:
+        model: The model, which is changed.
+        graph: The graph that it was made of, which knows the tensors of the same names.
+
+    Raises:
+        UnsupportedOperatorError: There is no such tensor, or its shape depends on the input.
+    """
+    found: dict[str, str] = {}
+    for node in [node for node in model.graph.node if not _is_supported(node)]:
+        title = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+        for name in (name for name in node.output if name):
+            details = graph.shapes.get(name)
+            if details is None:
+                raise UnsupportedOperatorError(f"{title}, which has no row")
+            kind = onnx.helper.np_dtype_to_tensor_dtype(details.dtype)
+            model.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, details.shape))
+            found[name] = title
+        model.graph.node.remove(node)
+    return found
+
+
+def _is_supported(node: onnx.NodeProto) -> bool:
+    inner = (child for graph in attribute_graphs(node) for child in graph.node)
+    return find(node.op_type, node.domain) is not None and all(_is_supported(child) for child in inner)
 
 
 _children: dict[int, Child] = {}

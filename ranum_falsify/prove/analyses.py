@@ -25,8 +25,8 @@ def execution_of(graph: Graph) -> Execution | None:
     """Return what ONNX Runtime runs in place of a graph; None if that is the same, or it runs nothing at all."""
     if graph not in _executions:
         found = graph.optimised
-        same = found.refusal or (found.graph is not None and not is_rewritten(graph, found.graph))
-        _executions[graph] = None if same else Execution(graph, found.graph, found.fault)
+        same = found.graph is not None and not found.opaque and not is_rewritten(graph, found.graph)
+        _executions[graph] = None if same or found.refusal else Execution(graph, found)
     return _executions[graph]
 
 
@@ -85,8 +85,7 @@ class Analyses:
             return written
         executed = None
         if self.executed is not None:
-            boxes = dict(zip(self.written.graph.input_names, inputs, strict=True))
             asked = None if only is None else self.execution.runs(frozenset(only))
-            graph = self.executed.graph
-            executed = check(self.executed, [boxes[name] for name in graph.input_names], only=asked, tick=tick)
+            boxes = self.execution.inputs(self.executed.graph, inputs)
+            executed = check(self.executed, boxes, only=asked, tick=tick)
         return self.execution.narrowed(written, executed)

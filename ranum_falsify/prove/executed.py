@@ -7,9 +7,8 @@ before that both graphs have.  Where it may fail, its part is not proved.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from dnnv.nn import Operation
@@ -17,7 +16,9 @@ from dnnv.nn.operations import Input, OutputSelect
 
 from ranum_falsify.domain import Interval
 from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network.optimised import Optimised
 from ranum_falsify.network.order import operands_in
+from ranum_falsify.network.tensors import torch_dtype
 from ranum_falsify.prove.checked import Checked
 from ranum_falsify.validity import Bounds, Constraint, Finite
 
@@ -52,15 +53,34 @@ class Execution:
 
     Attributes:
         graph: The graph; None if it is not known, so that nothing is proved for it.
-        fault: Why it is not known.
     """
 
-    def __init__(self, written: Graph, graph: Graph | None, fault: str = "") -> None:
-        self.written = written
-        self.graph = graph
-        self.fault = fault
-        self._parts = {} if graph is None else _Correspondence(written, graph).parts()
-        self._broken = frozenset[int]() if graph is None else frozenset(_made_infinite(written, graph))
+    def __init__(self, written: Graph, optimised: Optimised) -> None:
+        self.graph = optimised.graph
+        self._optimised = optimised
+        # It is kept as long as the written graph, so it must not keep that in turn.
+        self._inputs = written.input_names
+        self._nodes = [id(op) for op in written.nodes]
+        self._parts: Mapping[int, frozenset[int]] = {}
+        self._broken = frozenset[int]()
+        if self.graph is not None:
+            self._parts = _Correspondence(written, self.graph, optimised.opaque).parts()
+            self._broken = frozenset(_made_infinite(written, self.graph))
+
+    def inputs(self, graph: Graph, written: Sequence[Interval]) -> list[Interval]:
+        """Return bounds of the inputs of the graph that runs: anything, of what operators without a rule write.
+
+        Args:
+            graph: The graph that runs.
+            written: Bounds of the inputs of the written graph.
+        """
+        boxes = dict(zip(self._inputs, written, strict=True))
+        tops = {
+            name: Interval.top(details.shape, torch_dtype(details.dtype))
+            for name, details in zip(graph.input_names, graph.input_details, strict=True)
+            if name in self._optimised.opaque
+        }
+        return [(boxes | tops)[name] for name in graph.input_names]
 
     def runs(self, written: frozenset[int]) -> frozenset[int]:
         """Return the operators that compute a part of some written ones, all by `id`."""
@@ -87,12 +107,17 @@ class Execution:
     def _faults(self, executed: Checked | None) -> Iterator[tuple[int, Constraint]]:
         """Yield each written operator, by `id`, that runs as one that may fail."""
         if self.graph is None or executed is None:
-            yield from ((id(op), AsExecuted(rewritten=self.fault)) for op in self.written.nodes)
+            yield from ((key, AsExecuted(rewritten=self._optimised.fault)) for key in self._nodes)
             return
         for op in self.graph.nodes:
             if id(op) in executed.open or id(op) in self._broken:
-                fault = AsExecuted(rewritten=f"{spec_of(op).op_type} {op.name}")
-                yield from ((key, fault) for key in self._parts[id(op)])
+                yield from self._blamed(op, f"{spec_of(op).op_type} {op.name}")
+        for op in self.graph.inputs:
+            if op.name in self._optimised.opaque:
+                yield from self._blamed(op, f"{self._optimised.opaque[op.name]}, which has no rule")
+
+    def _blamed(self, op: Operation, rewritten: str) -> Iterator[tuple[int, Constraint]]:
+        return ((key, AsExecuted(rewritten=rewritten)) for key in self._parts[id(op)])
 
 
 def _hull(a: Interval | None, b: Interval | None) -> Interval | None:
@@ -102,11 +127,12 @@ def _hull(a: Interval | None, b: Interval | None) -> Interval | None:
 class _Correspondence:
     """Which written operators each operator of another graph of the same tensors computes."""
 
-    def __init__(self, written: Graph, graph: Graph) -> None:
+    def __init__(self, written: Graph, graph: Graph, opaque: Collection[str]) -> None:
         self._graph = graph
+        self._opaque = opaque
         self._writers = {name: op for op in written.nodes for name in op.output_names if name}
         self._all = frozenset(id(op) for op in written.nodes)
-        self._common = {_name(name) for op in graph.nodes for name in op.output_names if name}
+        self._common = {_name(name) for op in graph.nodes for name in op.output_names if name} | set(opaque)
         self._readers: dict[int, list[Operation]] = {}
         for op in graph.order:
             for operand in operands_in(op):
@@ -117,14 +143,13 @@ class _Correspondence:
         found: dict[int, frozenset[int]] = {}
         for op in reversed(self._graph.order):
             part = frozenset[int]()
-            if not isinstance(op, (Input, OutputSelect)):
-                part = frozenset().union(*(self._before(_name(name)) for name in op.output_names if name))
+            if op.name in self._opaque or not isinstance(op, (Input, OutputSelect)):
+                part = frozenset().union(*(self._before(_name(name)) for name in _names(op) if name))
             if not part:
                 part = frozenset().union(*(found[id(reader)] for reader in self._readers.get(id(op), ())))
             found[id(op)] = part or self._all
         return found
 
-    @cache  # noqa: B019 - one for each pair of graphs, which dies with it
     def _before(self, name: str) -> frozenset[int]:
         """Return the written operators between a tensor and the nearest ones before it that both graphs have."""
         if name not in self._writers:
@@ -144,6 +169,8 @@ class _Correspondence:
 
 def _names(op: Operation) -> tuple[str, ...]:
     """Return the names of the tensors that an operation, or the selection of one of its outputs, gives."""
+    if isinstance(op, Input):
+        return (op.name,)
     return (op.operation.output_names[op.index],) if isinstance(op, OutputSelect) else tuple(op.output_names)
 
 
