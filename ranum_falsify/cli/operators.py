@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-import onnx
-
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.cli.options import OperatorsOptions
 from ranum_falsify.network import OperatorSpec, supported
 from ranum_falsify.network.model_file import OLDEST_OPSET
-from ranum_falsify.network.registry import schema_of
+from ranum_falsify.network.registry import opsets_of, schema_of
 from ranum_falsify.validity import Finite
 
 __all__ = ["OperatorRow", "markdown_table", "rows", "run"]
@@ -77,11 +75,9 @@ def _text_table() -> str:
 
 def _opsets(spec: OperatorSpec) -> tuple[int, int | None] | None:
     """Return the oldest opset with a schema in force and the newest if it was retired; None if that was before."""
-    domain, newest = spec.domain, onnx.defs.onnx_opset_version()
-    oldest = OLDEST_OPSET
-    if domain:
-        versions = [s.since_version for s in onnx.defs.get_all_schemas_with_history() if s.domain == domain]
-        oldest, newest = min(versions), max(versions)
+    domain = spec.domain
+    oldest, newest = opsets_of(domain)
+    oldest = oldest if domain else OLDEST_OPSET
     usable = [opset for opset in range(oldest, newest + 1) if _in_force(spec.op_type, domain, opset)]
     return (usable[0], None if usable[-1] == newest else usable[-1]) if usable else None
 

@@ -1,7 +1,8 @@
 """The operator registry: one row per operator, declared with :func:`operator`.
 
 The registry knows no operator.  The families in `ranum_falsify.operators` fill it at import.  Names of operands and
-attributes, their order and their defaults come from the operator's ONNX schema (https://onnx.ai/onnx/operators/).
+attributes, their order and their defaults come from the operator's ONNX schema (https://onnx.ai/onnx/operators/), or
+from one that the row brings, for operators that ONNX does not define.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ __all__ = [
     "find",
     "make_node",
     "operator",
+    "opsets_of",
     "row_of",
     "schema_of",
     "spec_of",
@@ -50,6 +52,8 @@ IntervalRule = Callable[..., Any]
 
 _ROWS: dict[tuple[str, str], OperatorSpec] = {}
 _BY_NODE: dict[type[Operation], OperatorSpec] = {}
+_OWN_SCHEMAS: dict[tuple[str, str], onnx.defs.OpSchema] = {}
+"""Schemas that rows bring.  They are not registered with `onnx`, where other users of the process would see them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,13 +133,29 @@ class OperatorSpec:
         return head | {f"{rest}_{i}": value for i, value in enumerate(values[len(fixed) :])}
 
 
-@cache
 def schema_of(op_type: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
-    """Return the ONNX schema in force at an opset, or None where ONNX knows none."""
+    """Return the schema in force at an opset of a domain, ONNX's or the row's own; None where there is none."""
+    own = _OWN_SCHEMAS.get((domain, op_type))
+    if own is not None:
+        return own if own.since_version <= opset else None
+    return _onnx_schema(op_type, domain, opset)
+
+
+@cache
+def _onnx_schema(op_type: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
     try:
         return onnx.defs.get_schema(op_type, opset, domain)
     except onnx.defs.SchemaError:
         return None
+
+
+def opsets_of(domain: str) -> tuple[int, int]:
+    """Return the oldest and the newest opset of a domain; for the default one as the `onnx` package has it."""
+    if domain == "":
+        return 1, onnx.defs.onnx_opset_version()
+    versions = [s.since_version for (_, where), found in _histories().items() if where == domain for s in found]
+    versions += [schema.since_version for (where, _), schema in _OWN_SCHEMAS.items() if where == domain]
+    return min(versions, default=1), max(versions, default=1)
 
 
 @cache
@@ -168,22 +188,27 @@ def operator(
     shape_only: bool = False,
     dynamic_shape: bool = False,
     domain: str = "",
+    schema: onnx.defs.OpSchema | None = None,
 ) -> Callable[[type[Operation]], type[Operation]]:
     """Declare a row: decorate a new subclass of `dnnv.nn.Operation`, or call on DNNV's own class.
 
     See :class:`OperatorSpec` for the arguments.  `operands` defaults to the lower-cased input names of the newest
     schema, or `x` for a single input.  An attribute of an older opset whose name is an operand fills that operand.
+    The class has the operator's ONNX name.  An operator that ONNX does not define brings its `schema`, which names it
+    and its domain, so that its class may be called otherwise.
 
     Raises:
         ValueError: ONNX has no such operator, it has a row already, a static or constrained name is no operand, or
             an operand has the name of a property of DNNV's operations, which would hide it.
     """
+    if schema is not None:
+        domain = schema.domain
 
     def register(node: type[Operation]) -> type[Operation]:
-        op_type = node.__name__
+        op_type = node.__name__ if schema is None else schema.name
         if (domain, op_type) in _ROWS:
             raise ValueError(f"operator {op_type} has a row already")
-        history = _history(op_type, domain)
+        history = _history(op_type, domain) if schema is None else (schema,)
         if not history:
             raise ValueError(f"operator {op_type} is unknown to ONNX in domain {domain!r}")
         newest = history[-1]
@@ -212,6 +237,8 @@ def operator(
             dynamic_shape=dynamic_shape,
             attributes=tuple(sorted({name for schema in history for name in schema.attributes})),
         )
+        if schema is not None:
+            _OWN_SCHEMAS[domain, op_type] = schema
         _ROWS[domain, op_type] = spec
         _BY_NODE[node] = spec
         return node

@@ -22,7 +22,7 @@ from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.model_file import OLDEST_OPSET
 from ranum_falsify.network.naming import UniqueNames
 from ranum_falsify.network.order import operands_in
-from ranum_falsify.network.registry import OperatorSpec, schema_of, spec_of
+from ranum_falsify.network.registry import OperatorSpec, opsets_of, schema_of, spec_of
 from ranum_falsify.network.trace import UnfitBranch
 
 __all__ = ["to_onnx"]
@@ -101,7 +101,7 @@ def _opset(domain: str, needs: Mapping[tuple[str, str, int], str], wanted: int) 
 
 def _span(domain: str, op_type: str, version: int) -> tuple[int, int]:
     """Return the first and last opset in which an operator has a version."""
-    newest = onnx.defs.onnx_opset_version() if domain == "" else _newest(domain)
+    _, newest = opsets_of(domain)
     last = version
     while last < newest:
         schema = schema_of(op_type, domain, last + 1)
@@ -109,11 +109,6 @@ def _span(domain: str, op_type: str, version: int) -> tuple[int, int]:
             break
         last += 1
     return version, last
-
-
-def _newest(domain: str) -> int:
-    schemas = onnx.defs.get_all_schemas_with_history()
-    return max((schema.since_version for schema in schemas if schema.domain == domain), default=1)
 
 
 # nodes ----------------------------------------------------------------------------------------------------------------

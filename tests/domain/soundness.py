@@ -19,11 +19,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import onnx
 import torch
 
 from ranum_falsify.domain import Interval
 from ranum_falsify.errors import ModelError
+from ranum_falsify.network.registry import schema_of
 from tests.domain.boxes import Array, Box, Feeds, Recipe, box, is_float, points, recipes
 from tests.domain.search import Search, Tally, faults_in
 from tests.domain.subjects import Setting, Subject, Verdict
@@ -34,7 +34,8 @@ __all__ = ["Subject", "Tally", "Verdict", "check_case", "faults_in", "moved", "r
 
 def retyped(case: OperatorCase, dtype: Any) -> OperatorCase | None:
     """Return a case with its float32 operands in another type; None if it has none or ONNX does not allow it."""
-    schema = onnx.defs.get_schema(case.op_type, case.opset, case.domain)
+    schema = schema_of(case.op_type, case.domain, case.domain_opset)
+    assert schema is not None
     kind = f"tensor({np.dtype(dtype).name if np.dtype(dtype) != np.float64 else 'double'})"
     inputs: list[Any] = []
     for i, x in enumerate(case.inputs):
@@ -49,12 +50,11 @@ def retyped(case: OperatorCase, dtype: Any) -> OperatorCase | None:
 
 def moved(case: OperatorCase, opset: int) -> OperatorCase | None:
     """Return a case in a model of another opset; None if that has another version of the operator, or none."""
-    try:
-        there = onnx.defs.get_schema(case.op_type, opset, case.domain)
-    except onnx.defs.SchemaError:
+    here = schema_of(case.op_type, case.domain, case.domain_opset)
+    there = schema_of(case.op_type, case.domain, case.domain_opset if case.domain else opset)
+    if here is None or there is None or there.since_version != here.since_version:
         return None
-    here = onnx.defs.get_schema(case.op_type, case.opset, case.domain)
-    return replace(case, opset=opset) if there.since_version == here.since_version else None
+    return replace(case, opset=opset)
 
 
 def sweep_case(

@@ -13,7 +13,7 @@ import ranum_falsify.network.registry as registry
 from ranum_falsify.domain.rules.building import unknown
 from ranum_falsify.network import OperatorSpec, find, operator, spec_of, supported
 from ranum_falsify.network.fields import input_fields
-from ranum_falsify.network.registry import make_node, schema_of
+from ranum_falsify.network.registry import make_node, opsets_of, schema_of
 
 
 def first(op: Operation, *operands: Tensor) -> Tensor:
@@ -37,6 +37,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty registry for the time of a test."""
     monkeypatch.setattr(registry, "_ROWS", {})
     monkeypatch.setattr(registry, "_BY_NODE", {})
+    monkeypatch.setattr(registry, "_OWN_SCHEMAS", {})
     yield
 
 
@@ -131,6 +132,23 @@ def test_a_shape_is_fixed_unless_a_computed_operand_decides_it() -> None:
     assert row("Reshape").has_fixed_shape([False, None])
     assert not row("Reshape").has_fixed_shape([True, False])
     assert not row("NonZero").has_fixed_shape([True])
+
+
+@pytest.mark.usefixtures("rows")
+def test_an_operator_that_onnx_does_not_define_brings_its_schema() -> None:
+    parameter, kinds = onnx.defs.OpSchema.FormalParameter, [("T", ["tensor(float)"], "")]
+    schema = onnx.defs.OpSchema(
+        "Exp", "my.domain", 2, inputs=[parameter("A", "T")], outputs=[parameter("Y", "T")], type_constraints=kinds
+    )
+    operator(torch=first, interval=unknown, schema=schema)(node_class("MyExp"))
+    operator(torch=first, interval=unknown)(node_class("Exp"))
+    spec = find("Exp", "my.domain")
+    assert spec is not None and spec is not row("Exp")
+    assert (spec.op_type, spec.node.__name__, spec.field_of("A")) == ("Exp", "MyExp", "x")
+    assert schema_of("Exp", "my.domain", 1) is None
+    assert schema_of("Exp", "my.domain", 2) is schema_of("Exp", "my.domain", 3) is schema
+    assert opsets_of("my.domain") == (2, 2)
+    assert not onnx.defs.has("Exp", "my.domain")
 
 
 def test_the_default_domain_has_two_names() -> None:

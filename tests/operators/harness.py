@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ranum_falsify.network import Graph, OperatorSpec, find, read, spec_of
 from ranum_falsify.network.evaluate import apply
+from ranum_falsify.network.registry import schema_of
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.validity import Constraint, Finite
 
@@ -107,6 +108,11 @@ class OperatorCase:
         return "-".join(str(part) for part in (self.op_type, self.name, self.opset) if part)
 
     @property
+    def domain_opset(self) -> int:
+        """Opset of the operator's domain."""
+        return 1 if self.domain else self.opset
+
+    @property
     def spec(self) -> OperatorSpec:
         """The operator's row."""
         spec = find(self.op_type, self.domain)
@@ -133,6 +139,7 @@ class BorderCase:
         constants: As in :class:`OperatorCase`.
         outputs: As in :class:`OperatorCase`.
         oracle: Who says what is invalid.
+        domain: ONNX domain.
     """
 
     op_type: str
@@ -144,6 +151,7 @@ class BorderCase:
     constants: frozenset[int] | None = None
     outputs: int | tuple[str, ...] = 1
     oracle: Literal["onnxruntime", "reference"] = "onnxruntime"
+    domain: str = ""
 
     @property
     def id(self) -> str:
@@ -153,7 +161,7 @@ class BorderCase:
     @property
     def case(self) -> OperatorCase:
         """The same as a case of values."""
-        names = ("op_type", "inputs", "attributes", "opset", "name", "constants", "outputs", "oracle")
+        names = ("op_type", "inputs", "attributes", "opset", "name", "constants", "outputs", "oracle", "domain")
         return OperatorCase(**{name: getattr(self, name) for name in names})
 
 
@@ -167,7 +175,8 @@ def _output_names(case: OperatorCase) -> tuple[str, ...]:
 def _constants(case: OperatorCase, model_inputs: Sequence[str]) -> frozenset[int]:
     if case.constants is not None:
         return case.constants
-    schema = onnx.defs.get_schema(case.op_type, case.opset, case.domain)
+    schema = schema_of(case.op_type, case.domain, case.domain_opset)
+    assert schema is not None
     named = [schema.inputs[min(i, len(schema.inputs) - 1)].name for i in range(len(model_inputs))]
     return frozenset(i for i, name in enumerate(named) if case.spec.field_of(name) in case.spec.static)
 
@@ -194,7 +203,7 @@ def _model(case: OperatorCase, arrays: Sequence[np.ndarray | None]) -> tuple[onn
     graph = onnx.helper.make_graph([node], "case", infos, outputs, initializer=initializers)
     opsets = [onnx.helper.make_opsetid("", case.opset)]
     if case.domain:
-        opsets.append(onnx.helper.make_opsetid(case.domain, 1))
+        opsets.append(onnx.helper.make_opsetid(case.domain, case.domain_opset))
     return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10), feeds
 
 
