@@ -193,6 +193,23 @@ def test_bounds_enclose_kernels_over_hard_boxes(
     assert not tally.faults
 
 
+@pytest.mark.parametrize("first", [635499.3, 1e5, 3e7, -2e-4])
+@pytest.mark.parametrize("size", [2, 3, 5, 9])
+@pytest.mark.parametrize("operator", ["LayerNormalization", "InstanceNormalization", "GroupNormalization"])
+def test_neighbours_whose_variance_is_computed_as_zero_are_enclosed(operator: str, size: int, first: float) -> None:
+    """The mean of two neighbours may be one of them, so that nothing but epsilon is left below the other."""
+    shape = (1, 2, size)
+    constants = [ONES.repeat(2)[:size]] if operator == "LayerNormalization" else [FOUR[:2], FOUR[:2]]
+    groups = {"num_groups": 2} if operator == "GroupNormalization" else {}
+    subject = model(operator, constants, shape, epsilon=1e-12, **groups)
+    start = np.float32(first)
+    for pattern in range(1, 2**size, max(1, 2**size // 16)):
+        bits = [pattern >> i & 1 for i in range(size)]
+        row = np.where(bits, np.nextafter(start, np.float32(np.inf)), start)
+        x = {"x": np.broadcast_to(row, shape).astype(np.float32)}
+        assert not faults_in(subject, (x, x), samples=1, rounds=0, rng=np.random.default_rng(0)).faults
+
+
 # losses ---------------------------------------------------------------------------------------------------------
 
 TARGETS = np.array([0, 2], np.int64)
