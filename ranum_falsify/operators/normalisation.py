@@ -108,7 +108,9 @@ _seen_positive = rules.variance_stays_positive(_batch_dims)
 
 def _variance_positive(op: Operation, operands: Bounds) -> bool:
     if op.training_mode:
-        return _seen_positive(op, operands)
+        smallest = torch.finfo(operands["variance"].dtype).smallest_normal
+        # In half precision, epsilon may be less than any number, and the variance be rounded to 0.
+        return op.epsilon >= smallest * torch.finfo(operands["variance"].dtype).eps and _seen_positive(op, operands)
     variance = operands["variance"]
     return bool((variance.lower + float(op.epsilon) >= tiny(variance.dtype)).all())
 

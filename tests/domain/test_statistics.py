@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 import torch
 from hypothesis import given, settings
@@ -23,12 +22,18 @@ NODE = "y"
 
 
 def model(
-    op_type: str, constants: Sequence[Array], shape: Sequence[int], opset: int = 21, **attributes: Any
+    op_type: str,
+    constants: Sequence[Array],
+    shape: Sequence[int],
+    opset: int = 21,
+    dtype: Any = np.float32,
+    **attributes: Any,
 ) -> Subject:
     """Return one node whose first operand is the input `x`, the others constants."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     names = [f"c{i}" for i in range(len(constants))]
     node = helper.make_node(op_type, ["x", *names], ["y"], name=NODE, **attributes)
-    ends = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape), helper.make_empty_tensor_value_info("y")]
+    ends = [helper.make_tensor_value_info("x", kind, shape), helper.make_empty_tensor_value_info("y")]
     weights = [numpy_helper.from_array(value, name) for value, name in zip(constants, names, strict=True)]
     graph = helper.make_graph([node], "g", ends[:1], ends[1:], weights)
     return Subject(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10))
@@ -191,6 +196,34 @@ def test_bounds_enclose_kernels_over_hard_boxes(
     box = tuple({"x": (centre + side * width * scale).astype(np.float32)} for side in (-1, 1))
     tally = faults_in(model(operator, constants, (1, 2, 6)), (box[0], box[1]), samples=10, rounds=0, rng=rng)
     assert not tally.faults
+
+
+@pytest.mark.parametrize("first", [635499.3, 1e5, 3e7, -2e-4])
+@pytest.mark.parametrize("size", [2, 3, 5, 9])
+@pytest.mark.parametrize("operator", ["LayerNormalization", "InstanceNormalization", "GroupNormalization"])
+def test_neighbours_whose_variance_is_computed_as_zero_are_enclosed(operator: str, size: int, first: float) -> None:
+    """The mean of two neighbours may be one of them, so that nothing but epsilon is left below the other."""
+    shape = (1, 2, size)
+    constants = [ONES.repeat(2)[:size]] if operator == "LayerNormalization" else [FOUR[:2], FOUR[:2]]
+    groups = {"num_groups": 2} if operator == "GroupNormalization" else {}
+    subject = model(operator, constants, shape, epsilon=1e-12, **groups)
+    start = np.float32(first)
+    for pattern in range(1, 2**size, max(1, 2**size // 16)):
+        bits = [pattern >> i & 1 for i in range(size)]
+        row = np.where(bits, np.nextafter(start, np.float32(np.inf)), start)
+        x = {"x": np.broadcast_to(row, shape).astype(np.float32)}
+        assert not faults_in(subject, (x, x), samples=1, rounds=0, rng=np.random.default_rng(0)).faults
+
+
+@pytest.mark.parametrize("first", [2.6e3, 6e3, 0.087, -3.7e-3])
+def test_half_precision_rounds_the_statistics_of_a_batch(first: float) -> None:
+    ones = np.ones(2, np.float16)
+    subject = model("BatchNormalization", [ones, 0 * ones, 0 * ones, ones], (2, 2, 5), 15, np.float16, training_mode=1)
+    rng = np.random.default_rng(0)
+    for spread in (1, 5, 1000):
+        x = first + np.spacing(np.float16(abs(first))) * rng.integers(0, spread + 1, size=(2, 2, 5))
+        point = {"x": x.astype(np.float16)}
+        assert not faults_in(subject, (point, point), samples=1, rounds=0, rng=rng).faults
 
 
 # losses ---------------------------------------------------------------------------------------------------------

@@ -15,9 +15,10 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import outward, outward_numbers, tiny, unit
 from ranum_falsify.domain.rules.normalising import STEPS, Ends, channelwise, factor_overflows, finished, size_of
-from ranum_falsify.domain.rules.sections import sections, sum_error
+from ranum_falsify.domain.rules.sections import accumulation, sections, sum_error
 from ranum_falsify.domain.rules.statistics import (
     Moments,
+    Standardised,
     moments,
     squares_overflow,
     standardised,
@@ -112,17 +113,23 @@ def trained_batch_normalisation(
     rank = len(x.shape)
     rows = sections(x, (0, *range(2, rank)))
     gain, shift = (channelwise(values, rank) for values in (scale, bias))
-    y = finished(rows, standardised(rows, site.op.epsilon), gain, shift, x)
+    # Kernels take mean, variance and factor in the type of the running statistics.
+    halves = accumulation(mean.dtype) is not mean.dtype
+    known, wide = moments(rows, apart=halves), mean.dtype
+    infinite = squares_overflow(rows) or bool((known.greatest_deviation**2 >= dtype_range(wide)[1] / 2).any())
+    z = standardised(rows, site.op.epsilon, apart=halves)
+    if infinite:
+        z = Standardised(lower=z.lower.clamp(max=0), upper=z.upper.clamp(min=0), nan=True)
+    y = finished(rows, z, gain, shift, x)
     # The factor's products with the operand and with the mean are taken from each other.
     reach = rows.restored(rows.magnitude).clamp(min=0.5) * 2
     if factor_overflows(
         rows, site.op.epsilon, gain, min(x.dtype, mean.dtype, key=lambda dtype: torch.finfo(dtype).max), reach
     ):
         y = replace(y, nan=True, overflows=True)
-    known, wide = moments(rows), mean.dtype
     seen_mean = known.least_mean - known.drift, known.greatest_mean + known.drift
     seen_variance = _variance(known, sum_error(rows.size, x.dtype, STEPS))
-    if squares_overflow(rows):
+    if infinite:
         seen_variance = torch.zeros_like(known.drift), torch.full_like(known.drift, math.inf)
     kept = float(site.op.momentum)
     updated = (

@@ -240,12 +240,15 @@ def _limit(z: Tensor, d: Tensor, root: Tensor, epsilon: float, known: Moments, r
     near = z + share
     near = torch.where(near >= 0, near / (1 - 2 * share), near / (1 + 2 * share))
     near = torch.where(share <= _QUARTER, near, math.inf)
-    # However far the mean is off, the numbers are those of some others for which it is exact: Welford's k-th mean
-    # errs as if the k-th number were off by k roundings, all together by n^(3/2) / sqrt(3).
-    size = math.sqrt(rows.size)
-    far = size + share * (0.7 * size + 1)
-    plain = (d.clamp(min=0) + known.drift) / math.sqrt(epsilon) if epsilon > 0 else math.inf
-    return torch.minimum(near, torch.minimum(far, torch.as_tensor(plain)).expand(near.shape))
+    # However far the mean is off, with D for the distance of a number to it and s for the deviation as computed,
+    # D <= sqrt(n - 1) s + 2 drift: two passes take both from the same mean, and Welford's k-th update adds
+    # (x - m[k-1]) (x - m[k]) >= 0, which bounds x - m[k-1] up to twice the error of m[k].  Nothing but epsilon
+    # keeps s from 0 then: the mean of two neighbours may be one of them.  A third drift is for the quotient's own
+    # rounding, x / s - mean / s.
+    floor = math.sqrt(epsilon) if epsilon > 0 else 0.0
+    far = math.sqrt(rows.size) + 3 * known.drift / floor if floor else torch.full_like(near, math.inf)
+    plain = (d.clamp(min=0) + known.drift) / floor if floor else torch.full_like(near, math.inf)
+    return torch.minimum(near, torch.minimum(far, plain))
 
 
 def _cancelling_limit(z: Tensor, d: Tensor, root: Tensor, epsilon: float, known: Moments, rows: Sections) -> Tensor:
