@@ -1,19 +1,25 @@
 #!/usr/bin/env python3
-"""Measure how far the kernels of ONNX Runtime and PyTorch stray, and write the table `domain/kernels/table.py`.
+"""Measure how far the kernels of ONNX Runtime and PyTorch stray, and write a record for this family of processors.
 
     scripts/measure_kernels.py --jobs 2              # every float32 value of the critical ranges, each 61st elsewhere
     scripts/measure_kernels.py --every 1             # every float32 value
-    scripts/measure_kernels.py --only Tanh --inner 997 --every 997 --write ranum_falsify/domain/kernels/table.py
+    scripts/measure_kernels.py --only Tanh --inner 997 --every 997 --into /tmp/records
+    scripts/measure_kernels.py --emulate avx         # ONNX Runtime on an older processor: needs qemu-x86_64
+    ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 scripts/measure_kernels.py --runtimes torch
 
 float16 and bfloat16 are swept entirely, float64 is sampled and compared with mpmath.  Vector bodies, the tails that
 are left when a tensor's size is no multiple of the vector width, and operands that are not contiguous are all run.
-Operands below the smallest normal number are left out: the domain takes them for 0.
+Operands below the smallest normal number are left out: the domain takes them for 0.  `kernellib.saturation` says how
+the limits are measured that kernels come to.
+
+PyTorch obeys the variables above; `GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX512F,-AVX2,-FMA` makes the C library do so.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -24,39 +30,75 @@ from pathlib import Path
 
 import mpmath
 import numpy as np
+import onnxruntime
 import torch
+from kernellib.errors import Errors
+from kernellib.family import family_here, processor
+from kernellib.files import path_of, update, write_record
 from kernellib.functions import FUNCTIONS, Function
-from kernellib.record import Record
 from kernellib.rows import ROW_FUNCTIONS, RowFunction, measure_rows
-from kernellib.runners import Run, runners
-from kernellib.table import text_of
+from kernellib.runners import Ways, ways_to_run
+from kernellib.saturation import SATURATING, correct_rounding, saturation
+from kernellib.sessions import PROCESSORS, SessionOf, emulator, native
 from torch import Tensor
+
+from ranum_falsify.domain.kernels.records import FOLDER, Record, Row
 
 CHUNK = 1 << 16
 TAILS = 100
 OTHER_WAYS = 128
 PRECISE_SAMPLES = 20000
 RANGE_SAMPLES = 1 << 20
+VARIABLES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "GLIBC_TUNABLES")
+
+SAFETY = {torch.float32: 1.5, torch.float16: 1.25, torch.bfloat16: 1.25, torch.float64: 4.0}
+"""Factor on measured errors: float64 is only sampled, and processors of a family may differ."""
 
 _ALL: tuple[Function | RowFunction, ...] = (*FUNCTIONS, *ROW_FUNCTIONS)
 
-Records = dict[tuple[str, torch.dtype, str], Record]
-"""What was measured, by function, element type and runtime."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
-    """Which part of the float32 values is run: each `inner`-th of the critical range, each `every`-th elsewhere."""
+class Task:
+    """What is to be measured.
 
+    Attributes:
+        runtime: `onnxruntime` or `torch`.
+        emulate: Family of processors to emulate, empty for none.
+        inner: Run each `inner`-th float32 value of the critical range,
+        every: and each `every`-th elsewhere.
+    """
+
+    runtime: str
+    emulate: str
     inner: int
     every: int
+
+    @property
+    def session_of(self) -> SessionOf:
+        """How to load models in ONNX Runtime."""
+        return emulator(PROCESSORS[self.emulate]) if self.emulate else native
+
+
+@dataclass
+class Found:
+    """What was measured of one function.
+
+    Attributes:
+        errors: Errors, by element type.
+        ends: Where float32 kernels saturate, if that was measured.
+        seconds: Time it took.
+    """
+
+    errors: dict[torch.dtype, Errors]
+    ends: tuple[float, float] | None
+    seconds: float
 
 
 def _bits(number: float) -> int:
     return int(np.float32(number).view(np.int32))
 
 
-def float32_values(function: Function, share: Share) -> Iterator[Tensor]:
+def float32_values(function: Function, task: Task) -> Iterator[Tensor]:
     """Yield normal float32 values within a function's domain, and zeros."""
     limits = np.finfo(np.float32)
     first, last = _bits(float(limits.tiny)), _bits(float(limits.max)) + 1
@@ -64,7 +106,7 @@ def float32_values(function: Function, share: Share) -> Iterator[Tensor]:
     low, high = function.domain
     yield torch.tensor([x for x in (0.0, -0.0, 1.0, -1.0) if low <= x <= high])
     for sign in (1.0, -1.0):
-        for begin, stop, step in ((first, start, share.every), (start, end, share.inner), (end, last, share.every)):
+        for begin, stop, step in ((first, start, task.every), (start, end, task.inner), (end, last, task.every)):
             for position in range(begin, stop, CHUNK * step):
                 bits = torch.arange(position, min(stop, position + CHUNK * step), step, dtype=torch.int32)
                 x = bits.view(torch.float32) * sign
@@ -94,104 +136,162 @@ def float64_values(function: Function, count: int, rng: np.random.Generator) -> 
     return torch.from_numpy(np.concatenate([x[(x >= low) & (x <= high)], [1.0]]))
 
 
-def measure(function: Function, share: Share) -> Records:
-    """Measure one function in every element type and runtime."""
-    torch.set_num_threads(1)
+def measure(function: Function, task: Task) -> dict[torch.dtype, Errors]:
+    """Measure one function in every element type."""
     rng = np.random.default_rng(0)
-    found: Records = {}
-    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
-        ways = runners(function, dtype)
-        records = {runtime: Record(dtype, function.infimum, function.supremum) for runtime in ways}
-        found |= {(function.key, dtype, runtime): record for runtime, record in records.items()}
-        if dtype is torch.float64:
-            for runtime, record in records.items():
-                _measure_float64(function, ways[runtime], record, rng)
+    found: dict[torch.dtype, Errors] = {}
+    for dtype in SAFETY:
+        ways = ways_to_run(function, dtype, task.runtime, session_of=task.session_of)
+        if not ways:
             continue
-        chunks = float32_values(function, share) if dtype is torch.float32 else [half_values(function, dtype)]
+        errors = found[dtype] = Errors(dtype, function.infimum, function.supremum)
+        if dtype is torch.float64:
+            _measure_float64(function, ways, errors, rng)
+            continue
+        chunks = float32_values(function, task) if dtype is torch.float32 else [half_values(function, dtype)]
         for number, x in enumerate(chunks):
             value = function.value(x)
-            for runtime, record in records.items():
-                for run in list(ways[runtime].values())[: None if number % OTHER_WAYS == 0 else 1]:
-                    record.add(x, run(x), value)
-                if number % OTHER_WAYS == 0:
-                    _measure_tails(ways[runtime], x, value, record, rng)
+            for run in list(ways.values())[: None if number % OTHER_WAYS == 0 else 1]:
+                errors.add(x, run(x), value)
+            if number % OTHER_WAYS == 0:
+                _measure_tails(ways, x, value, errors, rng)
     return found
 
 
-def _measure_tails(ways: Mapping[str, Run], x: Tensor, value: Tensor, record: Record, rng: np.random.Generator) -> None:
+def _measure_tails(ways: Ways, x: Tensor, value: Tensor, errors: Errors, rng: np.random.Generator) -> None:
     """Run few elements at a time, which no vector body takes."""
     for size in (1, 2, 3, 7):
         for _ in range(TAILS):
             chosen = torch.from_numpy(rng.integers(0, x.numel(), size))
             for run in ways.values():
-                record.add(x[chosen], run(x[chosen]), value[chosen])
+                errors.add(x[chosen], run(x[chosen]), value[chosen])
 
 
-def _measure_float64(function: Function, ways: Mapping[str, Run], record: Record, rng: np.random.Generator) -> None:
+def _measure_float64(function: Function, ways: Ways, errors: Errors, rng: np.random.Generator) -> None:
     many, few = (float64_values(function, count, rng) for count in (RANGE_SAMPLES, PRECISE_SAMPLES))
     with mpmath.workprec(160):
         values = [function.precise(mpmath.mpf(x)) for x in few.tolist()]
     value = torch.tensor([float(v) for v in values], dtype=torch.float64)
     for run in ways.values():
-        record.see_range(run(many))
+        errors.see_range(run(many))
         result = run(few)
         with mpmath.workprec(160):
             pairs = zip(result.tolist(), values, strict=True)
-            errors = [float(abs(mpmath.mpf(r) - v)) if math.isfinite(r) else math.inf for r, v in pairs]
-        record.add(few, result, value, torch.tensor(errors, dtype=torch.float64))
+            sizes = [float(abs(mpmath.mpf(r) - v)) if math.isfinite(r) else math.inf for r, v in pairs]
+        errors.add(few, result, value, torch.tensor(sizes, dtype=torch.float64))
+
+
+def _measured(index: int, *, task: Task) -> Found:
+    """Measure the function of an index: functions themselves cannot be sent to another process."""
+    torch.set_num_threads(1)
+    start, function = time.perf_counter(), _ALL[index]
+    if isinstance(function, Function):
+        errors, rank = measure(function, task), 1
+    else:
+        errors, rank = measure_rows(function, task.runtime, task.session_of), 2
+        function = Function(key=function.key, reference=torch.abs, precise=abs)
+    ends = None
+    if function.key in SATURATING:
+        ways = ways_to_run(function, torch.float32, task.runtime, rank=rank, session_of=task.session_of)
+        ends = saturation(function, ways, task.inner)
+    return Found(errors, ends, time.perf_counter() - start)
+
+
+def _swept(function: Function | RowFunction, task: Task) -> str:
+    if isinstance(function, RowFunction):
+        return "rows of random numbers, up to 4096 long"
+    if task.inner == task.every:
+        return f"one in {task.inner}" if task.inner > 1 else "all"
+    low, high = function.critical
+    if task.inner == 1 and low == 0 and high == math.inf:
+        return "all"
+    part = "all" if task.inner == 1 else f"one in {task.inner}"
+    return f"{part} of magnitude {low:.3g} to {high:.3g}, one in {task.every} of the others"
+
+
+def _row(errors: Errors) -> Row:
+    e = errors.envelope(SAFETY[errors.dtype])
+    return (e.relative, e.absolute, float(e.lowest), float(e.highest), e.keeps_sign)
+
+
+def measure_all(task: Task, family: str, chosen: list[int], jobs: int, folder: Path) -> None:
+    """Measure functions in one runtime; write the record after each."""
+    module = onnxruntime if task.runtime == "onnxruntime" else torch
+    errors: dict[str, dict[torch.dtype, Errors]] = {}
+    with ProcessPoolExecutor(jobs) as pool:
+        for index, found in zip(chosen, pool.map(partial(_measured, task=task), chosen), strict=True):
+            function = _ALL[index]
+            print(f"{task.runtime} {family}, {function.key}: {found.seconds:.0f} s", file=sys.stderr, flush=True)
+            known = errors.setdefault(function.key, {})
+            for dtype, part in found.errors.items():
+                if part.invalid:
+                    print(f"  {dtype}: NaN or infinite at {part.invalid[:5]}", file=sys.stderr)
+                if dtype in known:
+                    known[dtype].merge(part)
+                else:
+                    known[dtype] = part
+            if not known:
+                continue
+            record = Record(
+                runtime=task.runtime,
+                family=family,
+                version=str(module.__version__).split("+")[0],
+                measured=_how(task),
+                safety={_name(dtype): factor for dtype, factor in SAFETY.items()},
+                swept={function.key: _swept(function, task)},
+                rows={function.key: {_name(dtype): _row(part) for dtype, part in known.items()}},
+                saturation={} if found.ends is None else {function.key: found.ends},
+            )
+            update(path_of(folder, task.runtime, family), record)
+
+
+def _how(task: Task) -> str:
+    if task.emulate:
+        return f"emulated, by qemu-x86_64 -cpu {PROCESSORS[task.emulate]}"
+    variables = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
+    return ", ".join([f"natively, on {processor()}", *(variables if task.runtime == "torch" else [])])
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def write_correct_rounding(folder: Path) -> None:
+    """Write the record of correct rounding, which needs no run."""
+    ends = correct_rounding()
+    record = Record(
+        runtime="exact",
+        family="any",
+        version="",
+        measured="computed",
+        safety={},
+        swept=dict.fromkeys(ends, "computed"),
+        rows={name: {} for name in ends},
+        saturation=ends,
+    )
+    write_record(record, path_of(folder, "exact", "any"))
 
 
 def main() -> int:
-    """Measure, print what is odd, and print or write the table."""
+    """Measure, print what is odd, and write records."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", metavar="NAME", help="functions to measure, by their name in the table")
+    parser.add_argument("--runtimes", nargs="*", metavar="NAME", default=["onnxruntime", "torch"])
+    parser.add_argument("--only", nargs="*", metavar="NAME", help="functions to measure, by their name in the records")
     parser.add_argument("--inner", type=int, default=1, help="run each INNER-th value of the critical range")
     parser.add_argument("--every", type=int, default=61, help="run each EVERY-th value elsewhere")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write the table there")
+    parser.add_argument("--emulate", choices=sorted(PROCESSORS), default="", help="family of processors to emulate")
+    parser.add_argument("--family", help="name of the family, if not what is found out about this machine")
+    parser.add_argument("--into", type=Path, metavar="FOLDER", default=FOLDER, help="folder for records")
     options = parser.parse_args()
-    share = Share(inner=options.inner, every=options.every)
     chosen = [i for i, f in enumerate(_ALL) if not options.only or f.key in options.only]
-    records: Records = {}
-    swept: dict[str, str] = {}
-    text = ""
-    with ProcessPoolExecutor(options.jobs) as pool:
-        for index, part, seconds in pool.map(partial(_timed, share=share), chosen):
-            function = _ALL[index]
-            print(f"{function.key}: {seconds:.0f} s", file=sys.stderr, flush=True)
-            swept[function.key] = _swept(function, share)
-            for key, record in part.items():
-                if record.invalid:
-                    print(f"  {key}: NaN or infinite at {record.invalid[:5]}", file=sys.stderr)
-                if key in records:
-                    records[key].merge(record)
-                else:
-                    records[key] = record
-            text = text_of(records, swept)
-            if options.write:
-                options.write.write_text(text)
-    if not options.write:
-        print(text)
+    options.into.mkdir(parents=True, exist_ok=True)
+    for runtime in ["onnxruntime"] if options.emulate else options.runtimes:
+        task = Task(runtime=runtime, emulate=options.emulate, inner=options.inner, every=options.every)
+        family = options.family or options.emulate or family_here(runtime)
+        measure_all(task, family, chosen, options.jobs, options.into)
+    write_correct_rounding(options.into)
     return 0
-
-
-def _swept(function: Function | RowFunction, share: Share) -> str:
-    if isinstance(function, RowFunction):
-        return "rows of random numbers, up to 4096 long"
-    if share.inner == share.every:
-        return f"one in {share.inner}" if share.inner > 1 else "all"
-    low, high = function.critical
-    if share.inner == 1 and low == 0 and high == math.inf:
-        return "all"
-    part = "all" if share.inner == 1 else f"one in {share.inner}"
-    return f"{part} of magnitude {low:.3g} to {high:.3g}, one in {share.every} of the others"
-
-
-def _timed(index: int, *, share: Share) -> tuple[int, Records, float]:
-    """Measure the function of an index: functions themselves cannot be sent to another process."""
-    start, function = time.perf_counter(), _ALL[index]
-    records = measure(function, share) if isinstance(function, Function) else measure_rows(function)
-    return index, records, time.perf_counter() - start
 
 
 if __name__ == "__main__":

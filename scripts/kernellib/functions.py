@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import mpmath
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +24,7 @@ class Function:
     Attributes:
         key: Name in the table.
         op_type: ONNX operator; the key, if not given.
+        op_domain: Domain of the operator; ONNX Runtime alone has those of `com.microsoft`, which its optimiser emits.
         opset: Opset of the model.
         attributes: Attributes of the operator.
         exponent: Second operand (`Pow`).
@@ -38,6 +40,7 @@ class Function:
     reference: Callable[[Tensor], Tensor]
     precise: Callable[[Any], Any]
     op_type: str = ""
+    op_domain: str = ""
     opset: int = 22
     attributes: Mapping[str, Any] = field(default_factory=dict)
     exponent: float | None = None
@@ -76,6 +79,16 @@ def _sigmoid(x: Any) -> Any:
 
 def _gelu_tanh(x: Any) -> Any:
     return x * _sigmoid(2 * mpmath.sqrt(2 / mpmath.pi) * (x + mpmath.mpf(0.044715) * x**3))
+
+
+def _microsoft(op_type: str, reference: Callable[[Tensor], Tensor], precise: Callable[[Any], Any]) -> Function:
+    return Function(
+        key=f"microsoft {op_type}", op_type=op_type, op_domain="com.microsoft", reference=reference, precise=precise
+    )
+
+
+QUICK_ALPHA = float(np.float32(1.702))
+"""The factor of QuickGelu, by default."""
 
 
 def _elu(x: Tensor) -> Tensor:
@@ -144,5 +157,8 @@ FUNCTIONS: tuple[Function, ...] = (
     Function(key="Elu", reference=_elu, precise=lambda x: x if x > 0 else mpmath.expm1(x), infimum=-1),
     Function(key="Softsign", reference=real.softsign, precise=lambda x: x / (1 + abs(x)), infimum=-1, supremum=1),
     Function(key="Swish", opset=24, reference=real.swish, precise=lambda x: x * _sigmoid(x)),
+    _microsoft("Gelu", real.gelu, lambda x: x * mpmath.ncdf(x)),
+    _microsoft("FastGelu", real.gelu_tanh, _gelu_tanh),
+    _microsoft("QuickGelu", lambda x: real.swish(x, QUICK_ALPHA), lambda x: x * _sigmoid(mpmath.mpf(QUICK_ALPHA) * x)),
     *(_power(exponent) for exponent in (2.0, 3.0, 4.0, -1.0, -2.0, -3.0, 0.5, -0.5, 0.25, 1.5, 1 / 3, 0.45, 2.2, 7.0)),
 )

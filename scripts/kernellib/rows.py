@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from kernellib.errors import Errors
 from kernellib.functions import Function
-from kernellib.record import Record
-from kernellib.runners import runners
+from kernellib.runners import ways_to_run
+from kernellib.sessions import SessionOf
 
 __all__ = ["ROW_FUNCTIONS", "RowFunction", "measure_rows"]
 
@@ -53,25 +54,24 @@ ROW_FUNCTIONS = (
 )
 
 
-def measure_rows(function: RowFunction) -> dict[tuple[str, torch.dtype, str], Record]:
-    """Measure a function on rows of a length up to 4096, in every element type and runtime."""
-    torch.set_num_threads(1)
-    found: dict[tuple[str, torch.dtype, str], Record] = {}
+def measure_rows(function: RowFunction, runtime: str, session_of: SessionOf) -> dict[torch.dtype, Errors]:
+    """Measure a function on rows of a length up to 4096, in every element type."""
+    found: dict[torch.dtype, Errors] = {}
     single = Function(key=function.key, reference=torch.abs, precise=abs)
     for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
         rng = np.random.default_rng(0)
-        ways = runners(single, dtype, rank=2)
-        records = {r: Record(dtype, function.infimum, function.supremum, tolerated=function.tolerated) for r in ways}
+        ways = ways_to_run(single, dtype, runtime, rank=2, session_of=session_of)
+        if not ways:
+            continue
+        errors = found[dtype] = Errors(dtype, function.infimum, function.supremum, tolerated=function.tolerated)
         for _ in range(_ROUNDS if dtype is torch.float32 else _ROUNDS // 4):
             x = torch.from_numpy(_rows(rng)).to(dtype)
             value = function.reference(x.double().numpy().astype(np.longdouble)).reshape(-1)
             near = torch.from_numpy(value.astype(np.float64))
-            for runtime, record in records.items():
-                for run in ways[runtime].values():
-                    result = run(x).reshape(-1)
-                    error = np.abs(result.double().numpy() - value).astype(np.float64)
-                    record.add(x.reshape(-1), result, near, torch.from_numpy(error))
-        found |= {(function.key, dtype, runtime): record for runtime, record in records.items()}
+            for run in ways.values():
+                result = run(x).reshape(-1)
+                sizes = np.abs(result.double().numpy() - value).astype(np.float64)
+                errors.add(x.reshape(-1), result, near, torch.from_numpy(sizes))
     return found
 
 

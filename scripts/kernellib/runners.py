@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import onnx
-import onnxruntime
 import torch
 from onnx import TensorProto, helper
 from torch import Tensor
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from kernellib.functions import Function
+from kernellib.sessions import Session, SessionOf, native
 from ranum_falsify.network import read, spec_of
 from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.tensors import to_numpy, to_torch
 
-__all__ = ["ELEMENT_TYPES", "Run", "runners"]
+__all__ = ["ELEMENT_TYPES", "Run", "Ways", "ways_to_run"]
 
 Run = Callable[[Tensor], Tensor]
 """Evaluates a kernel on a tensor."""
+
+Ways = dict[str, Run]
+"""The ways to run a kernel, by name."""
 
 ELEMENT_TYPES = {
     torch.float16: TensorProto.FLOAT16,
@@ -35,24 +38,44 @@ def _model(function: Function, dtype: torch.dtype, rank: int) -> onnx.ModelProto
     if function.exponent is not None:
         inputs.append("y")
         constants.append(helper.make_tensor("y", element, [], [function.exponent]))
-    node = helper.make_node(function.operator, inputs, ["z"], **function.attributes)
+    node = helper.make_node(function.operator, inputs, ["z"], domain=function.op_domain, **function.attributes)
     ends = [helper.make_tensor_value_info(name, element, ["m", "n"][-rank:]) for name in ("x", "z")]
     graph = helper.make_graph([node], "kernel", ends[:1], ends[1:], constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", function.opset)], ir_version=10)
+    opsets = [helper.make_opsetid("", function.opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets if function.op_domain else opsets[:1], ir_version=10)
 
 
-def runners(function: Function, dtype: torch.dtype, *, rank: int = 1) -> dict[str, dict[str, Run]]:
-    """Return the ways to run a function: by runtime, then by name; a runtime that cannot is left out."""
+def ways_to_run(
+    function: Function, dtype: torch.dtype, runtime: str, *, rank: int = 1, session_of: SessionOf = native
+) -> Ways:
+    """Return the ways to run a function in a runtime; none, if the runtime has no kernel for the type.
+
+    Args:
+        function: The function.
+        dtype: Element type of the operand.
+        runtime: `onnxruntime` or `torch`.
+        rank: Number of axes of the operand.
+        session_of: How to load a model in ONNX Runtime.
+    """
     model = _model(function, dtype, rank)
-    found: dict[str, dict[str, Run]] = {}
-    levels = onnxruntime.GraphOptimizationLevel
+    return _of_onnxruntime(model, session_of) if runtime == "onnxruntime" else _of_torch(function, dtype, model, rank)
+
+
+def _of_onnxruntime(model: onnx.ModelProto, session_of: SessionOf) -> Ways:
+    data = model.SerializeToString()
     try:
-        found["onnxruntime"] = {
-            "plain": _session(model, levels.ORT_DISABLE_ALL),
-            "optimised": _session(model, levels.ORT_ENABLE_ALL),
-        }
+        return {"plain": _run(session_of(data, False)), "optimised": _run(session_of(data, True))}
     except Exception:  # ONNX Runtime has no kernel for this type, and names no class for that
-        pass
+        return {}
+
+
+def _run(session: Session) -> Run:
+    return lambda x: to_torch(session(to_numpy(x)))
+
+
+def _of_torch(function: Function, dtype: torch.dtype, model: onnx.ModelProto, rank: int) -> Ways:
+    if function.op_domain:
+        return {}
     op = read(model).nodes[0]
     spec = spec_of(op)
     rest = [to_torch(y) for y in spec.operands_of(op)[1:]]
@@ -66,14 +89,5 @@ def runners(function: Function, dtype: torch.dtype, *, rank: int = 1) -> dict[st
     try:
         contiguous(torch.ones((3,) * rank, dtype=dtype))
     except RuntimeError:  # PyTorch has no kernel for this type
-        return found
-    return found | {"torch": {"plain": contiguous, "strided": strided}}
-
-
-def _session(model: onnx.ModelProto, level: onnxruntime.GraphOptimizationLevel) -> Run:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = level
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return lambda x: to_torch(session.run(None, {"x": to_numpy(x)})[0])
+        return {}
+    return {"plain": contiguous, "strided": strided}

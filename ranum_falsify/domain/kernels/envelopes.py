@@ -1,6 +1,7 @@
 """How far the kernels of each runtime stray from the functions that they approximate.
 
-`scripts/measure_kernels.py` measures; its table stands in :mod:`ranum_falsify.domain.kernels.table`.
+`scripts/measure_kernels.py` measures, on one family of processors after the other; bounds cover all families that have
+a record.
 """
 
 from __future__ import annotations
@@ -12,10 +13,9 @@ from functools import cache, reduce
 import torch
 
 from ranum_falsify.config import RUNTIMES, Runtime
-from ranum_falsify.domain.kernels.saturation import SATURATION
-from ranum_falsify.domain.kernels.table import MEASURED, VERSIONS
+from ranum_falsify.domain.kernels.records import Record, families
 
-__all__ = ["EXACT", "RUNTIMES", "VERSIONS", "Envelope", "Runtime", "envelope"]
+__all__ = ["EXACT", "RUNTIMES", "Envelope", "Runtime", "envelope", "measured"]
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ Four times what samples err.  That exp(x) overflows for x > 709 is not among it.
 
 @cache
 def envelope(function: str, dtype: torch.dtype, runtimes: tuple[Runtime, ...]) -> Envelope:
-    """Return the envelope of a function's kernels.
+    """Return the envelope of a function's kernels, on all families of processors that were measured.
 
     Args:
-        function: Name in the table: that of the ONNX operator, or `Gelu tanh`.
+        function: Name in the records: that of the ONNX operator, `Gelu tanh`, or such as `microsoft Gelu`.
         dtype: Element type of the operand.
         runtimes: Runtimes to cover.  One that was not measured for the type, having no kernel for it, is taken for
             the others.
@@ -86,28 +86,51 @@ def envelope(function: str, dtype: torch.dtype, runtimes: tuple[Runtime, ...]) -
     Raises:
         KeyError: The function was not measured.
     """
-    rows = _measured(function, dtype)
-    if dtype is torch.float16 and "onnxruntime" in rows:
-        # Inside a network, ONNX Runtime runs half precision in float32, and does not round between operators.
-        rows["onnxruntime"] = rows["onnxruntime"].union(_measured(function, torch.float32)["onnxruntime"])
+    rows = _by_runtime(function, dtype)
     lowest, highest = max(e.lowest for e in rows.values()), min(e.highest for e in rows.values())
-    known = rows | {"exact": Envelope(0.0, lowest=lowest, highest=highest)}
-    if dtype is torch.float32:
-        known = {runtime: _saturating(function, runtime, kernel) for runtime, kernel in known.items()}
+    known = rows | {"exact": replace(_exact(function, dtype), lowest=lowest, highest=highest)}
     chosen = [known[runtime] for runtime in runtimes if runtime in known]
     return reduce(Envelope.union, chosen or known.values())
 
 
-def _saturating(function: str, runtime: Runtime, kernel: Envelope) -> Envelope:
-    ends = SATURATION.get(function, {}).get(runtime)
-    return kernel if ends is None else replace(kernel, floor_until=ends[0], ceiling_from=ends[1])
+def measured(function: str, dtype: torch.dtype, runtime: Runtime) -> Envelope | None:
+    """Return the envelope of one runtime's kernels, on all families of processors; None if it was not measured."""
+    found = [_of(record, function, dtype) for record in families() if record.runtime == runtime]
+    kernels = [kernel for kernel in found if kernel is not None]
+    return reduce(Envelope.union, kernels) if kernels else None
 
 
-def _measured(function: str, dtype: torch.dtype) -> dict[Runtime, Envelope]:
-    table = MEASURED[function][str(dtype).removeprefix("torch.")]
-    rows: dict[Runtime, Envelope] = {runtime: Envelope(*row) for runtime, row in table.items()}
+def _of(record: Record, function: str, dtype: torch.dtype) -> Envelope | None:
+    row = record.rows.get(function, {}).get(str(dtype).removeprefix("torch."))
+    if row is None:
+        return None
+    return Envelope(*row, *record.ends(function)) if dtype is torch.float32 else Envelope(*row)
+
+
+def _exact(function: str, dtype: torch.dtype) -> Envelope:
+    """Return the envelope of correct rounding, but for its range."""
+    if dtype is not torch.float32:
+        return EXACT
+    (record,) = (record for record in families() if record.runtime == "exact")
+    floor_until, ceiling_from = record.ends(function)
+    return Envelope(0.0, floor_until=floor_until, ceiling_from=ceiling_from)
+
+
+def _by_runtime(function: str, dtype: torch.dtype) -> dict[Runtime, Envelope]:
+    found = {runtime: measured(function, dtype, runtime) for runtime in RUNTIMES}
+    rows = {runtime: kernel for runtime, kernel in found.items() if kernel is not None}
+    if not rows:
+        raise KeyError(f"{function} was not measured in {dtype}")
     if dtype is torch.float64 and "onnxruntime" not in rows and function in _BY_DEFINITION:
+        torch_row = rows["torch"]
         rows["onnxruntime"] = replace(
-            _BY_DEFINITION[function], lowest=rows["torch"].lowest, highest=rows["torch"].highest
+            _BY_DEFINITION[function], lowest=torch_row.lowest, highest=torch_row.highest
+        )
+    if dtype is torch.float16 and "onnxruntime" in rows:
+        # Inside a network, ONNX Runtime runs half precision in float32, and does not round between operators.
+        single = measured(function, torch.float32, "onnxruntime")
+        assert single is not None
+        rows["onnxruntime"] = replace(
+            rows["onnxruntime"].union(single), floor_until=-math.inf, ceiling_from=math.inf
         )
     return rows

@@ -11,14 +11,14 @@ from torch import Tensor
 from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import tiny, unit
 
-__all__ = ["Record"]
+__all__ = ["Errors"]
 
 _BINS = 2200
 _MIDDLE = 1100
 
 
 @dataclass
-class Record:
+class Errors:
     """Errors of a kernel, by the binade of the function's value where they are large.
 
     Attributes:
@@ -96,8 +96,8 @@ class Record:
             self.absolute.scatter_reduce_(0, bins, error[large], "amax")
         return float(ratio[~large].amax()) if bool((~large).any()) else 0.0
 
-    def merge(self, other: Record) -> None:
-        """Add what another record of the same kernel holds."""
+    def merge(self, other: Errors) -> None:
+        """Add what another one of the same kernel holds."""
         self.small = max(self.small, other.small)
         self.least, self.greatest = min(self.least, other.least), max(self.greatest, other.greatest)
         self.keeps_sign = self.keeps_sign and other.keeps_sign

@@ -1,0 +1,92 @@
+"""What was measured of the kernels of each runtime, by family of processors.
+
+`scripts/measure_kernels.py` writes one file of `records/` for each family, and says in it what was run.  A library
+chooses among its kernels by what the processor can do, so that each family has its own errors.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ranum_falsify.config import Runtime
+
+__all__ = ["FOLDER", "DTypes", "Record", "Row", "families", "read_record"]
+
+FOLDER = Path(__file__).parent / "records"
+"""Where the records lie."""
+
+Row = tuple[float, float, float, float, bool]
+"""relative, absolute, lowest, highest, keeps_sign: see `kernels.Envelope`."""
+
+DTypes = Mapping[str, Row]
+"""Rows of a function, by element type."""
+
+_ENDS = (-math.inf, math.inf)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """Errors of one runtime's kernels on one family of processors.
+
+    Attributes:
+        runtime: Runtime that was measured; `exact` is correct rounding, which was computed.
+        family: Family of processors, such as `avx2`.
+        version: The runtime's version.
+        measured: On what, and how.
+        safety: Factor on measured errors, by element type.
+        swept: Which float32 values were run, by function.
+        rows: Errors, by function and element type.
+        saturation: By function, of float32: the operand up to which no result lies above the function's infimum, and
+            the one from which on none lies below its supremum.  For `Softmax` the operand is the distance to the
+            largest element, the supremum aside.
+    """
+
+    runtime: Runtime
+    family: str
+    version: str
+    measured: str
+    safety: Mapping[str, float]
+    swept: Mapping[str, str]
+    rows: Mapping[str, DTypes]
+    saturation: Mapping[str, tuple[float, float]]
+
+    def ends(self, function: str) -> tuple[float, float]:
+        """Return where float32 kernels of a function saturate: nowhere, if it was not measured."""
+        return self.saturation.get(function, _ENDS)
+
+
+@cache
+def families() -> tuple[Record, ...]:
+    """Return what was measured, one record for each runtime and family of processors."""
+    return tuple(read_record(path) for path in sorted(FOLDER.glob("*.json")))
+
+
+def read_record(path: Path) -> Record:
+    """Read a record."""
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    functions: dict[str, dict[str, Any]] = content.pop("functions")
+    swept, rows, saturation = {}, {}, {}
+    for name, fields in functions.items():
+        swept[name] = fields.pop("swept")
+        if "saturates" in fields:
+            low, high = fields.pop("saturates")
+            saturation[name] = (-math.inf if low is None else low, math.inf if high is None else high)
+        rows[name] = {dtype: _row(row) for dtype, row in fields.items()}
+    return Record(**content, swept=swept, rows=rows, saturation=saturation)
+
+
+def _row(row: list[Any]) -> Row:
+    relative, absolute, lowest, highest, keeps_sign = row
+    return (
+        relative,
+        absolute,
+        -math.inf if lowest is None else lowest,
+        math.inf if highest is None else highest,
+        keeps_sign,
+    )

@@ -1,0 +1,42 @@
+"""Which family of kernels runs here."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import torch
+
+__all__ = ["family_here", "processor"]
+
+_CPUINFO = Path("/proc/cpuinfo")
+
+
+def family_here(runtime: str) -> str:
+    """Return the family of kernels that a runtime chooses on this machine."""
+    machine = platform.machine().lower()
+    if machine not in ("x86_64", "amd64"):
+        return f"{machine}_{_capability()}"
+    return _capability() if runtime == "torch" else _of_onnxruntime(_cpuinfo("flags").split())
+
+
+def processor() -> str:
+    """Return the processor's name."""
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def _of_onnxruntime(flags: list[str]) -> str:
+    if not flags:
+        return {"default": "sse"}.get(_capability(), _capability())
+    if {"avx2", "fma"} <= set(flags):
+        return "avx512" if "avx512f" in flags else "avx2"
+    return "avx" if "avx" in flags else "sse"
+
+
+def _capability() -> str:
+    return str(torch.backends.cpu.get_cpu_capability()).lower()
+
+
+def _cpuinfo(field: str) -> str:
+    lines = _CPUINFO.read_text(errors="replace").splitlines() if _CPUINFO.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == field), "")

@@ -1,0 +1,81 @@
+"""ONNX Runtime in this process, or as it runs on an older processor, which `qemu-x86_64` emulates."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+__all__ = ["PROCESSORS", "Array", "Emulator", "Session", "SessionOf", "emulator", "native"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Session = Callable[[Array], Array]
+"""Runs a model of one input, x, and one output."""
+
+SessionOf = Callable[[bytes, bool], Session]
+"""Loads a model; the flag tells whether to optimise it."""
+
+PROCESSORS = {"sse": "Nehalem", "avx": "SandyBridge", "avx2": "Haswell"}
+"""Processors that stand for the families that `qemu-x86_64` emulates: it has no AVX-512."""
+
+_SCRIPTS = Path(__file__).resolve().parent.parent
+
+
+def native(model: bytes, optimised: bool) -> Session:
+    """Load a model in this process."""
+    levels, options = onnxruntime.GraphOptimizationLevel, onnxruntime.SessionOptions()
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return lambda x: np.asarray(session.run(None, {"x": x})[0])
+
+
+class Emulator:
+    """ONNX Runtime in an emulated child process; inputs and results go through pipes."""
+
+    def __init__(self, processor: str) -> None:
+        """Start the child.
+
+        Args:
+            processor: Name of a processor, for `qemu-x86_64 -cpu`.
+        """
+        program = shutil.which("qemu-x86_64")
+        if program is None:
+            raise FileNotFoundError("qemu-x86_64 is not installed (package qemu-user)")
+        command = [program, "-cpu", processor, sys.executable, "-m", "kernellib.session_worker"]
+        pipe = subprocess.PIPE
+        self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, cwd=_SCRIPTS)
+
+    def __call__(self, model: bytes, optimised: bool) -> Session:
+        """Load a model."""
+        number = self._ask((model, optimised))
+        return lambda x: np.asarray(self._ask((number, x)))
+
+    def close(self) -> None:
+        """End the child."""
+        self._child.kill()
+        self._child.communicate()
+
+    def _ask(self, question: object) -> Any:
+        assert self._child.stdin is not None and self._child.stdout is not None
+        pickle.dump(question, self._child.stdin)
+        self._child.stdin.flush()
+        answer = pickle.load(self._child.stdout)
+        if isinstance(answer, str):
+            raise RuntimeError(answer)
+        return answer
+
+
+@cache
+def emulator(processor: str) -> Emulator:
+    """Return this process's emulator of a processor."""
+    return Emulator(processor)
