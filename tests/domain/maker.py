@@ -32,10 +32,14 @@ class Maker:
         freed: Values of the inputs, by name.
         nodes: Nodes so far, in topological order.
         live: Floating tensors that later nodes may read, oldest first.
+        opset: Version of the operators.
     """
 
-    def __init__(self, rng: np.random.Generator, dtype: Any = np.float32, free: float = 0.0) -> None:
+    def __init__(
+        self, rng: np.random.Generator, dtype: Any = np.float32, free: float = 0.0, *, opset: int = OPSET
+    ) -> None:
         self.rng = rng
+        self.opset = opset
         self.free = free
         self.freed: dict[str, Array] = {}
         self.dtype = np.dtype(dtype)
@@ -98,10 +102,13 @@ class Maker:
         """
         names = tuple(f"t{len(self.nodes)}_{i}" for i in range(outputs))
         node = helper.make_node(op_type, inputs, names, name=f"n{len(self.nodes)}", **attributes)
-        schema = onnx.defs.get_schema(op_type, OPSET)
+        try:
+            schema = onnx.defs.get_schema(op_type, self.opset)
+        except onnx.defs.SchemaError as error:
+            raise Unfit(str(error)) from error
         given = {name: self._types[name] for name in inputs if name}
         known = {name: self._constants[name] for name in inputs if name in self._constants}
-        infer, opsets = onnx.shape_inference.infer_node_outputs, [helper.make_opsetid("", OPSET)]
+        infer, opsets = onnx.shape_inference.infer_node_outputs, [helper.make_opsetid("", self.opset)]
         try:
             found = infer(schema, node, given, known, opset_imports=opsets, ir_version=10)
         except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
@@ -121,6 +128,10 @@ class Maker:
         if not tensor.HasField("shape") or any(not d.HasField("dim_value") for d in tensor.shape.dim):
             raise Unfit(f"{name}: shape unknown")
         return tuple(d.dim_value for d in tensor.shape.dim)
+
+    def info(self, name: str) -> onnx.ValueInfoProto:
+        """Return name and type of a tensor, as outputs have them."""
+        return onnx.ValueInfoProto(name=name, type=self._types[name])
 
     def keep(self, *names: str) -> None:
         """Let later nodes read tensors; those of another type are cast first."""
@@ -172,8 +183,8 @@ class Maker:
         """Return the model; its outputs are the tensors that nothing reads."""
         read = {name for node in self.nodes for name in node.input}
         outputs = [name for node in self.nodes for name in node.output if name and name not in read]
-        infos = [onnx.ValueInfoProto(name=name, type=self._types[name]) for name in outputs]
+        infos = [self.info(name) for name in outputs]
         constants = [tensor for name, tensor in self._constants.items() if name in read]
         inputs = [info for info in self._inputs if info.name in read]
         graph = helper.make_graph(self.nodes, "random", inputs or self._inputs[:1], infos, initializer=constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)

@@ -57,7 +57,6 @@ class Search:
     def run(self, feeds: dict[str, Array]) -> None:
         """Run all runtimes on a point, and note the faults; the first of each runtime is enough."""
         some = False
-        clean = True
         for name, runtime in self.subject.runtimes.items():
             if not self.setting.covers(name):
                 continue
@@ -68,11 +67,10 @@ class Search:
             some = True
             self.tally.runs[name] += 1
             if len(values) < len(self.subject.exposed.output_names):
-                faults = self._final_faults(feeds, values) if clean else []
+                faults = self._final_faults(feeds, values)
             else:
                 trial = Trial(self.subject, self.verdict, feeds, values)
                 faults = list(trial.faults())
-                clean &= all(trial.clean.values())
                 if not self.tried or self.tried[-1][0] is not feeds:
                     self.tried.append((feeds, values))
             self.tally.faults += [f"{name}: {fault}" for fault in faults[:1]]
@@ -99,13 +97,7 @@ class Search:
     def _is_proved_at(self, feeds: Feeds, output: str) -> bool:
         """Tell whether the analysis of a point alone proves every node that an output depends on."""
         verdict = self.subject.analyse(feeds, feeds, replace(self.setting, keep=False))
-        needed = {output}
-        for place in reversed(self.subject.places):
-            if not needed.isdisjoint(place.written):
-                if not verdict.proves(place.op.name):
-                    return False
-                needed.update(place.read)
-        return True
+        return output in self.subject.proved(verdict)
 
     def approach(self, rounds: int) -> None:
         """Move towards the bounds from the samples that came furthest."""

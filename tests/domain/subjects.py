@@ -19,7 +19,7 @@ from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.operators.conditions import conditions_of, named
+from ranum_falsify.operators.conditions import conditions_of, is_proved, named
 from ranum_falsify.validity import Constraint, Finite
 from tests.domain.boxes import Array, Feeds
 
@@ -36,10 +36,12 @@ class Verdict:
     Attributes:
         bounds: Bounds by tensor name; None where the shape depends on the input.
         held: Conditions by node name.
+        constants: Names of nodes that make constants and are not proved.
     """
 
     bounds: Mapping[str, Interval | None]
     held: Mapping[str, Held]
+    constants: tuple[str, ...] = ()
 
     def proves(self, node: str) -> bool:
         """Tell whether all conditions of validity of a node hold."""
@@ -152,7 +154,15 @@ class Subject:
                 if not isinstance(op, Input):
                     bounds[tensor_of(op)] = analysis.bounds_of(op)
         bounds |= dict(zip(self.graph.output_names, outputs, strict=True))
-        return Verdict(bounds, held)
+        return Verdict(bounds, held, tuple(v.op.name for v in analysis.folded if not is_proved(v)))
+
+    def proved(self, verdict: Verdict) -> set[str]:
+        """Return the outputs all of whose operators a verdict proves."""
+        failed: set[str] = set()
+        for place in self.places:
+            if not verdict.proves(place.op.name) or not failed.isdisjoint(place.read):
+                failed.update(place.written)
+        return set() if verdict.constants else set(self.graph.output_names) - failed
 
 
 def _session(model: onnx.ModelProto, level: Any) -> Any:

@@ -1,0 +1,159 @@
+"""Models that ONNX Runtime's optimiser rewrites: chains of fragments whose constants lie at the ends of their type.
+
+What a fusion multiplies overflows or vanishes although no number of the graph as written does.  So a chain knows the
+decimal exponent of its tensors, and draws constants that take them far away and back again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from tests.domain.boxes import Array
+from tests.domain.maker import OPSET, Maker, Unfit
+
+__all__ = ["ATTACKS", "OPSETS", "Chain", "attack"]
+
+OPSETS = (13, 17, 17, 18, OPSET, OPSET)
+"""Operators are spelled in other ways by other versions, and so are the patterns that the optimiser looks for."""
+
+ATTACKS: dict[str, list[Callable[[Chain], None]]] = {}
+"""What a chain is made of, by family."""
+
+_SPANS = {np.dtype(np.float16): 3, np.dtype(np.float32): 35, np.dtype(np.float64): 290}
+"""Decimal exponents that tensors keep to, with room for sums."""
+
+
+def attack(function: Callable[[Chain], None]) -> Callable[[Chain], None]:
+    """Register a fragment, under the name of its module as the family."""
+    ATTACKS.setdefault(function.__module__.rpartition(".")[2], []).append(function)
+    return function
+
+
+class Chain(Maker):
+    """A model whose fragments follow one another.
+
+    Attributes:
+        exponents: Decimal exponents of tensors, about; 0 where there is none.
+    """
+
+    def __init__(self, rng: np.random.Generator, dtype: Any = np.float32, opset: int = OPSET) -> None:
+        super().__init__(rng, dtype, opset=opset)
+        self.exponents: dict[str, int] = {}
+
+    @property
+    def span(self) -> int:
+        """The largest decimal exponent that tensors may have."""
+        return _SPANS[self.dtype]
+
+    def source(self, name: str, shape: Sequence[int]) -> str:
+        """Add an input, with values to lay boxes around: ordinary ones, or far from 1."""
+        exponent = 0 if self.chance(0.6) else int(self.rng.integers(-self.span, self.span + 1))
+        values = self.rng.uniform(-2, 2, shape)
+        if self.chance(0.5):
+            values = np.abs(values)
+        with np.errstate(all="ignore"):
+            self.freed[name] = (values * 10.0**exponent).astype(self.dtype)
+        self.exponents[name] = exponent
+        return self.input(name, shape)
+
+    def chance(self, share: float) -> bool:
+        """Tell, by chance, whether to do something."""
+        return bool(self.rng.random() < share)
+
+    def exponent(self, x: str) -> int:
+        """Return the decimal exponent of a tensor, about."""
+        return self.exponents.get(x, 0)
+
+    def shift(self, x: str, *, least: int | None = None) -> int:
+        """Return by how much to change a tensor's exponent: not at all, or as far as its type goes."""
+        if self.chance(0.35):
+            return 0
+        low = -self.span if least is None else least
+        towards = int(self.rng.choice((low, self.span))) if self.chance(0.5) else int(self.rng.integers(low, self.span))
+        return int(np.clip(towards - self.exponent(x), -self.span, self.span))
+
+    def sized(self, exponent: int, *shape: int) -> str:
+        """Return the name of a constant of a decimal exponent; some of its elements are 0 or of one sign."""
+        values = self.rng.uniform(0.3, 3, shape)
+        kind = self.rng.random()
+        if kind < 0.5:
+            values = values * self.rng.choice((-1.0, 1.0), shape)
+        elif kind < 0.6:
+            values = np.where(self.rng.random(shape) < 0.3, 0.0, values)
+        elif kind < 0.7:
+            values = np.sign(values)
+        return self.constant(self.scaled(values, exponent))
+
+    def scaled(self, values: Array, exponent: int) -> Array:
+        """Return values times a power of ten, within the floating type."""
+        limits = np.finfo(self.dtype)
+        with np.errstate(all="ignore"):
+            return np.asarray(np.clip(np.asarray(values, np.float64) * 10.0**exponent, limits.min, limits.max))
+
+    def grown(self, y: str, x: str, by: int = 0) -> str:
+        """Note the exponent of a tensor: that of another one, and so much more."""
+        self.exponents[y] = self.exponent(x) + by
+        return y
+
+    def end(self, y: str, x: str, by: int = 0) -> None:
+        """Let later fragments read a tensor, whose exponent is that of another one, and so much more."""
+        self.grown(y, x, by)
+        self.keep(y)
+        self.exponents[self.live[-1]] = self.exponents[y]
+
+    def last(self, *ranks: int) -> str:
+        """Return the newest tensor of one of the ranks, seldom an older one."""
+        if self.chance(0.25):
+            return self.pick(*ranks)
+        for name in reversed(self.live):
+            if not ranks or len(self.shape(name)) in ranks:
+                return name
+        raise Unfit(f"no tensor of rank {ranks}")
+
+    def moderate(self, *ranks: int) -> str:
+        """Return a tensor whose elements are about 1, for functions that only do something there."""
+        x = self.last(*ranks)
+        by = -self.exponent(x)
+        if abs(by) < 2:
+            return x
+        return self.grown(self.op("Mul", x, self.constant(self.scaled(np.asarray(1.0), by))), x, by)
+
+    def reduced(self, op_type: str, x: str, *axes: int) -> str:
+        """Add a reduction as the opset spells it."""
+        if self.opset >= 18 or op_type == "ReduceSum":
+            return self.op(op_type, x, self.ints(*axes), keepdims=1)
+        return self.op(op_type, x, axes=list(axes), keepdims=1)
+
+    def cast(self, x: str, element: int) -> str:
+        """Add a conversion."""
+        return self.op("Cast", x, to=element)
+
+    @contextmanager
+    def typed(self, dtype: Any) -> Iterator[int]:
+        """Make constants of another floating type for a while; gives its ONNX number."""
+        before, self.dtype = self.dtype, np.dtype(dtype)
+        try:
+            yield self.element
+        finally:
+            self.dtype = before
+
+    def between(self, x: str) -> str:
+        """Put nothing, or an operator that changes nothing, between two others."""
+        kind = self.rng.random()
+        if kind < 0.85:
+            return x
+        if kind < 0.93:
+            return self.grown(self.op("Identity", x), x)
+        return self.grown(self.ops("Dropout", x, outputs=1)[0], x)
+
+    def swapped(self, op_type: str, x: str, y: str) -> str:
+        """Add a commutative operator, its operands in either order."""
+        return self.op(op_type, *((x, y) if self.chance(0.5) else (y, x)))
+
+
+HALF = TensorProto.FLOAT16

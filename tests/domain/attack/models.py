@@ -1,0 +1,88 @@
+"""Random models that ONNX Runtime's optimiser rewrites, and boxes of their inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from tests.domain.attack import linear, moving, normalising, precision, quantised  # noqa: F401 - they add to ATTACKS
+from tests.domain.attack.chain import ATTACKS, OPSETS, Chain
+from tests.domain.boxes import Array, Recipe
+
+__all__ = ["Target", "random_target", "recipe"]
+
+_SHAPES = ((2, 6), (3, 4), (1, 1), (1, 8), (1, 3, 8), (2, 4, 4), (1, 2, 6, 6), (1, 4, 4, 4), (1, 1, 2, 2), (1, 1, 1, 1))
+_DTYPES = (np.float32,) * 10 + (np.float16, np.float16, np.float64)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A model to attack.
+
+    Attributes:
+        model: The model.
+        feeds: Values of its inputs, around which boxes may be laid.
+        family: What most of its fragments are about.
+    """
+
+    model: onnx.ModelProto
+    feeds: dict[str, Array]
+    family: str
+
+    @property
+    def text(self) -> str:
+        """Its operators in a row."""
+        return " ".join(node.op_type for node in self.model.graph.node)
+
+
+def random_target(rng: np.random.Generator) -> Target:
+    """Return a model of a few fragments of one family, others beside them; some inner tensors may be outputs too."""
+    family = str(rng.choice(sorted(ATTACKS)))
+    half = family in ("precision", "quantised")
+    dtype = np.float32 if half and rng.random() < 0.9 else _DTYPES[int(rng.integers(len(_DTYPES)))]
+    while True:
+        chain = Chain(rng, dtype, OPSETS[int(rng.integers(len(OPSETS)))])
+        shape = _SHAPES[int(rng.integers(len(_SHAPES)))]
+        for number in range(1 + (rng.random() < 0.35)):
+            chain.source(f"x_{number}", shape)
+        if _grow(chain, family):
+            break
+    model = chain.model()
+    if rng.random() < 0.2:
+        _expose(model, chain, rng)
+    return Target(model, {info.name: chain.freed[info.name] for info in model.graph.input}, family)
+
+
+def _grow(chain: Chain, family: str) -> bool:
+    wanted, every = int(chain.rng.integers(1, 4)), [step for steps in ATTACKS.values() for step in steps]
+    grown = 0
+    for _ in range(12):
+        steps = ATTACKS[family] if chain.chance(0.8) or not grown else every
+        grown += chain.attempt(steps[int(chain.rng.integers(len(steps)))])
+        if grown == wanted:
+            break
+    return bool(chain.nodes)
+
+
+def _expose(model: onnx.ModelProto, chain: Chain, rng: np.random.Generator) -> None:
+    known = {output.name for output in model.graph.output}
+    names = [name for node in model.graph.node for name in node.output if name and name not in known]
+    for name in names:
+        if rng.random() < 0.3:
+            model.graph.output.append(chain.info(name))
+
+
+def recipe(x: Array, rng: np.random.Generator) -> Recipe:
+    """Return bounds that are narrow more often than not: there a fused kernel's other roundings show."""
+    size = float(np.abs(x.astype(np.float64)).max(initial=0.0))
+    widths = ("none", "ulp", "tiny", "tiny", "relative")
+    if 1e-3 < size < 1e3:
+        widths = (*widths, "small", "one", "wide")
+    return Recipe(
+        width=str(rng.choice(widths)),
+        side=str(rng.choice(("both", "both", "above", "below", "to zero"))),
+        uniform=bool(rng.random() < 0.25),
+        alike=bool(rng.random() < 0.7),
+    )

@@ -1,0 +1,69 @@
+"""The attack on what is said of ONNX Runtime at its default level, and beside it without optimisations and of PyTorch.
+
+A job draws a model that the optimiser rewrites, checks it over a box, and again with operators after one of its
+outputs that the bounds just prove.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import torch
+
+from tests.domain.attack.models import random_target, recipe
+from tests.domain.attack.tails import tailed
+from tests.domain.boxes import Box, box
+from tests.domain.search import Tally, faults_in
+from tests.domain.subjects import Setting, Subject
+
+__all__ = ["subjects_of", "sweep_attack"]
+
+_TAILS = 3
+_TAILED = (torch.float16, torch.float32, torch.float64)
+
+
+def sweep_attack(seed: int, *, samples: int = 10, rounds: int = 3, tails: int = _TAILS) -> Tally:
+    """Attack one random model.
+
+    Args:
+        seed: Of the model, the box and the points.
+        samples: See :func:`tests.domain.search.faults_in`.
+        rounds: See :func:`tests.domain.search.faults_in`.
+        tails: How many models with operators after an output are checked too.
+    """
+    rng = np.random.default_rng([seed, 0xA77])
+    tally = Tally()
+    for model, bounds, setting, text in subjects_of(rng, tails):
+        found = faults_in(Subject(model), bounds, samples=samples, rounds=rounds, rng=rng, setting=setting)
+        found.faults = [f"{text}: {fault}" for fault in found.faults[:2]]
+        tally.add(found)
+    return tally
+
+
+def subjects_of(rng: np.random.Generator, tails: int = _TAILS) -> Iterator[tuple[onnx.ModelProto, Box, Setting, str]]:
+    """Yield the models of a job, each with its box, its setting and what messages call it."""
+    target = random_target(rng)
+    bounds = box(target.feeds, {name: recipe(x, rng) for name, x in target.feeds.items()}, rng)
+    setting = replace(Setting.drawn(rng), keep=True)
+    title = f"{target.family} ({target.text})"
+    yield target.model, bounds, setting, title
+    subject = Subject(target.model)
+    verdict = subject.analyse(*bounds, setting)
+    known = [
+        name
+        for name in subject.proved(verdict)
+        if (y := verdict.bounds.get(name)) is not None and y.dtype in _TAILED and y.size and not y.may_be_infinite
+    ]
+    for _ in range(tails if known else 0):
+        output = str(rng.choice(known))
+        bound = verdict.bounds[output]
+        assert bound is not None
+        for model in tailed(target.model, output, bound, rng):
+            last = Subject(model)
+            if model.graph.output[-1].name in last.proved(last.analyse(*bounds, setting)):
+                added = " ".join(node.op_type for node in model.graph.node[len(target.model.graph.node) :])
+                yield model, bounds, setting, f"{title} + {added}"
+                break
