@@ -1,0 +1,70 @@
+"""The graph that ONNX Runtime's optimiser makes of a model."""
+
+import os
+import signal
+
+import onnx
+
+from ranum_falsify.network import read
+from ranum_falsify.network import optimised as module
+from tests.network.building import parse, types, unchecked
+
+FOLDED = (
+    "g (float[1,1,N,N] x) => (float[1,1,N,N] y) <float[1,1,1,1] w = {2}, float[1,1,1] k = {3}>"
+    "{ c = Conv(x, w) y = Mul(c, k) }"
+)
+
+
+def test_constants_are_folded_as_onnx_runtime_does() -> None:
+    graph = read(parse(FOLDED), dims={"N": 4})
+    found = graph.optimised
+    assert found.graph is not None and types(found.graph) == ["Conv"]
+    assert found.graph.input_details == graph.input_details
+    (conv,) = found.graph.nodes
+    assert conv.w.item() == 6.0
+    assert not (found.opaque or found.refusal or found.fault)
+
+
+def test_freed_weights_are_inputs() -> None:
+    graph = read(parse(FOLDED), dims={"N": 4}, free=["w"])
+    assert graph.optimised.graph is not None
+    assert graph.optimised.graph.input_names == ("x", "w")
+    assert types(graph.optimised.graph) == ["Conv", "Mul"]
+
+
+def test_a_slice_is_written_first() -> None:
+    graph = read(parse("g (float[2] x) => (float[2] y) { a = Neg(x) b = Identity(a) c = Exp(b) y = Abs(c) }"))[:-1]
+    assert graph.optimised.graph is not None and types(graph.optimised.graph) == ["Neg", "Exp"]
+
+
+def test_a_model_that_onnx_runtime_refuses_runs_nowhere() -> None:
+    model = parse("g (bfloat16[2] x) => (bfloat16[2] y) { y = Erf(x) }")
+    found = read(model).optimised
+    assert found.graph is None and found.refusal and not found.fault
+
+
+def test_what_operators_without_a_row_write_is_an_input() -> None:
+    text = "g (float[2,2] x) => (float[2,2] y) { a = Neg(x) b = Exp(a) y = Neg(b) }"
+    graph = read(parse(text))
+    model = parse(text)
+    model.graph.node[1].op_type, model.graph.node[1].domain = "Unheard", "com.example"
+    model.opset_import.append(onnx.helper.make_opsetid("com.example", 1))
+    opaque = module._cut_off_unsupported(model, graph)
+    assert opaque == {"b": "com.example::Unheard"}
+    rest = read(model)
+    assert rest.input_names == ("x", "b") and types(rest) == ["Neg"]
+
+
+def test_a_child_that_died_is_replaced() -> None:
+    text = "g (float[2] x) => (float[2] y) { a = Identity(x) y = Exp(a) }"
+    assert read(parse(text)).optimised.graph is not None
+    child = module._children[os.getpid()]
+    os.kill(child.pid, signal.SIGKILL)
+    assert "crashes" in read(parse(text)).optimised.fault
+    assert read(parse(text)).optimised.graph is not None
+
+
+def test_a_broken_model_runs_nowhere() -> None:
+    graph = read(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }"))
+    graph.source = unchecked("g (float[2] x) => (float[2] y) { y = Exp(missing) }")
+    assert graph.optimised.graph is None and graph.optimised.refusal

@@ -1,0 +1,188 @@
+"""What is proved for ONNX Runtime holds of what it runs at its default level, not only of the model as written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from ranum_falsify.config import ProveConfig, Runtime
+from ranum_falsify.network import read
+from ranum_falsify.prove.analyses import execution_of
+from ranum_falsify.prove.executed import AsExecuted
+from ranum_falsify.prove.proof import Proof
+from ranum_falsify.prove.prover import Prover
+from tests.falsify.search_kit import in_box, problem, valid_in_box
+from tests.network.building import parse
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A model that is valid as written, and what ONNX Runtime makes invalid of it.
+
+    Attributes:
+        name: What its optimiser does.
+        text: The graph.
+        bounds: Of each input.
+        point: The value of all elements of each input at which the output is not finite.
+        open: Nodes that are open for that reason.
+        opset: Opset of the model.
+    """
+
+    name: str
+    text: str
+    bounds: tuple[tuple[float, float], ...]
+    point: tuple[float, ...]
+    open: frozenset[str]
+    opset: int = 17
+
+
+CASES = [
+    Rewritten(
+        "weights times scale overflow",
+        "g (float[1,1,1,1] x) => (float[1,1,1,1] y) <float[1,1,1,1] w = {1e20},"
+        " float[1] s = {1e10}, float[1] b = {0}, float[1] m = {0}, float[1] v = {1e-20}>"
+        "{ c = Conv(x, w) y = BatchNormalization<epsilon = 1e-30>(c, s, b, m, v) }",
+        ((0.0, 1e-10),),
+        (0.0,),
+        frozenset({"Conv_c", "BatchNormalization_y"}),
+    ),
+    Rewritten(
+        "weights times factor vanish",
+        "g (float[1,1,1,1] x) => (float[1,1,1,1] y) <float[1,1,1,1] w = {1e-20}, float[1,1,1] k = {1e-26}>"
+        "{ c = Conv(x, w) e = Mul(c, k) y = Log(e) }",
+        ((1e25, 2e25),),
+        (1e25,),
+        frozenset({"Log_y"}),
+    ),
+    Rewritten(
+        "matrix times scale overflows",
+        "g (float[1,1] x) => (float[1,1] y) <float[1,1] w = {1e20},"
+        " float[1] s = {1e10}, float[1] b = {0}, float[1] m = {0}, float[1] v = {1e-20}>"
+        "{ c = MatMul(x, w) y = BatchNormalization<epsilon = 1e-30>(c, s, b, m, v) }",
+        ((0.0, 1e-10),),
+        (0.0,),
+        frozenset({"MatMul_c", "BatchNormalization_y"}),
+    ),
+    Rewritten(
+        "factors around a product merge and overflow",
+        "g (float[1,1] x, float[1,1] z) => (float[1,1] y) <float k = {1e20}>"
+        "{ a = Mul(x, k) b = MatMul(a, z) y = Mul(b, k) }",
+        ((0.0, 1e-20), (0.0, 1e-20)),
+        (0.0, 0.0),
+        frozenset({"Mul_a", "MatMul_b", "Mul_y"}),
+    ),
+    Rewritten(
+        "factors around a product merge and vanish",
+        "g (float[1,1] x, float[1,1] z) => (float[1,1] y) <float k = {1e-23}>"
+        "{ a = Mul(x, k) b = MatMul(a, z) c = Mul(b, k) y = Log(c) }",
+        ((1e23, 2e23), (1.0, 2.0)),
+        (1e23, 1.0),
+        frozenset({"Log_y"}),
+    ),
+    Rewritten(
+        "half precision that is not rounded to",
+        "g (float[1] x) => (float[1] y) <float k = {1.0006}>"
+        "{ a = Cast<to = 10>(x) b = Relu(a) c = Cast<to = 1>(b) e = Sub(c, k) y = Log(e) }",
+        ((1.0005, 1.0009),),
+        (1.00055,),
+        frozenset({"Log_y"}),
+    ),
+    Rewritten(
+        "a root of squares with another epsilon",
+        "g (double[1,4] x) => (double[1,4] y) <double two = {2}, double eps = {1e-12}, double[4] g = {1,1,1,1},"
+        " double half = {0.5}> { p = Pow(x, two) m = ReduceMean<axes = [1], keepdims = 1>(p) v = Add(m, eps)"
+        " s = Sqrt(v) n = Div(x, s) o = Mul(n, g) q = Sub(o, half) y = Log(q) }",
+        ((1e-4, 1.1e-4),),
+        (1e-4,),
+        frozenset({"Log_y"}),
+    ),
+    Rewritten(
+        "padding that a maximum leaves out",
+        "g (float[1,1,1,1] x) => (float[1,1,2,2] y) <int64[8] p = {0,0,1,1,0,0,1,1}, float v = {0}, float k = {0.5}>"
+        "{ a = Pad(x, p, v) m = MaxPool<kernel_shape = [2, 2]>(a) s = Add(m, k) y = Log(s) }",
+        ((-2.0, -1.0),),
+        (-1.5,),
+        frozenset({"Log_y"}),
+    ),
+    Rewritten(
+        "constants that are nearly those of Gelu",
+        "g (float[4] x) => (float[4] y) <float c = {1.41421}, float one = {1}, float h = {0.5}, float k = {1.286941}>"
+        "{ a = Div(x, c) e = Erf(a) g = Add(e, one) p = Mul(x, g) z = Mul(p, h) q = Sub(z, k) y = Sqrt(q) }",
+        ((1.4, 1.4),),
+        (1.4,),
+        frozenset({"Sqrt_y"}),
+    ),
+    Rewritten(
+        "two pairs of quantisers in one",
+        "g (float[1] x) => (float[1] y) <float s1 = {0.003921569}, int8 z1 = {10}, float s2 = {0.1}, int8 z2 = {0},"
+        " float k = {0.48}> { a = QuantizeLinear(x, s1, z1) b = DequantizeLinear(a, s1, z1)"
+        " c = QuantizeLinear(b, s2, z2) d = DequantizeLinear(c, s2, z2) e = Sub(d, k) y = Log(e) }",
+        ((1.0, 2.0),),
+        (1.5,),
+        frozenset({"Log_y"}),
+    ),
+]
+
+
+def proof_of(case: Rewritten, *runtimes: Runtime) -> Proof:
+    problem = valid_in_box(read(parse(case.text, case.opset)), case.bounds)
+    return Prover(problem, ProveConfig(runtimes=runtimes)).analyse()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_what_fails_as_run_is_not_proved(case: Rewritten) -> None:
+    model = parse(case.text, case.opset)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    inputs = zip(session.get_inputs(), case.point, strict=True)
+    dtypes = {"tensor(float)": np.float32, "tensor(double)": np.float64}
+    (output,) = session.run(None, {x.name: np.full(x.shape, value, dtypes[x.type]) for x, value in inputs})
+    assert not np.isfinite(output).all(), "ONNX Runtime optimises otherwise by now; find another example"
+
+    assert proof_of(case, "torch", "exact").holds, "nothing is wrong with the model as written"
+
+    proof = proof_of(case, "onnxruntime")
+    assert not proof.holds
+    rewritten = {o.node for o in proof.operators.values() if any(isinstance(c, AsExecuted) for c in o.open)}
+    assert case.open <= rewritten
+
+
+def test_operators_that_run_as_written_stay_proved() -> None:
+    case = next(case for case in CASES if case.name == "padding that a maximum leaves out")
+    proof = proof_of(case, "onnxruntime")
+    assert {o.node for o in proof.operators.values() if o.proved} == {"Pad_a", "MaxPool_m", "Add_s"}
+
+
+def test_only_the_runtime_that_rewrites_is_concerned() -> None:
+    graph = read(parse("g (float[2,2] x) => (float[2,2] y) { a = Transpose(x) y = MatMul(a, x) }"))
+    for runtimes in (("torch",), ("exact",), ("torch", "exact")):
+        Prover(valid_in_box(graph, [(0.0, 1.0)]), ProveConfig(runtimes=runtimes)).analyse()
+    assert "optimised" not in graph.__dict__
+
+
+def test_a_graph_that_runs_as_written_is_analysed_once() -> None:
+    graph = read(parse("g (float[2,2] x) => (float[2,2] y) { a = Transpose(x) b = Softmax(a) y = Log(b) }"))
+    assert execution_of(graph) is None
+
+
+def test_fixed_inputs_are_no_constants_to_the_optimiser() -> None:
+    text = (
+        "g (float[1,1,2,2] x, float[1,1,1,1] w) => (float[1,1,2,2] y) <float[1,1,1] k = {2}>"
+        "{ c = Conv(x, w) d = Identity(c) y = Mul(d, k) }"
+    )
+    given = {"w": np.ones((1, 1, 1, 1), np.float32)}
+    execution = execution_of(read(parse(text), fixed=given))
+    assert execution is None, "a product of two constants would be another graph"
+
+
+def test_bounds_of_outputs_enclose_both_graphs() -> None:
+    text = (
+        "g (float[1,1,1,1] x) => (float[1,1,2,2] m) <int64[8] p = {0,0,1,1,0,0,1,1}, float v = {0}>"
+        "{ a = Pad(x, p, v) m = MaxPool<kernel_shape = [2, 2]>(a) }"
+    )
+    inner = "And(N(v0)[0, 0, 0, 0] >= 0, N(v0)[0, 0, 0, 0] <= 0)"
+    reduced = problem(in_box([(-2.0, -1.0)], inner), networks={"N": read(parse(text))})
+    assert Prover(reduced, ProveConfig(runtimes=("torch", "exact"))).analyse().holds
+    assert not Prover(reduced, ProveConfig(runtimes=("onnxruntime",))).analyse().holds
