@@ -1,0 +1,5 @@
+"""Operators of ONNX Runtime's own that its optimiser puts in the place of several of ONNX."""
+
+from ranum_falsify.operators.microsoft import products
+
+__all__ = ["products"]

@@ -1,0 +1,176 @@
+"""Products that ONNX Runtime fuses with what stands around them: transposes, factors, activations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.rules.arithmetic import added
+from ranum_falsify.domain.rules.building import infinity_aware
+from ranum_falsify.domain.rules.matrices import matrix_product, scaled_sum
+from ranum_falsify.domain.rules.sums import growth
+from ranum_falsify.domain.site import Site
+from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.microsoft.parts import activated, activation, bounded, evaluated, part
+from ranum_falsify.operators.microsoft.schemas import schema
+
+__all__ = ["FusedConv", "FusedGemm", "FusedMatMul"]
+
+
+def _activated(op: Operation, y: Tensor) -> Tensor:
+    found = activation(op)
+    if found is None:
+        return y
+    node, limits = found
+    return evaluated(node, y, *(torch.as_tensor(limit, device=y.device) for limit in limits))
+
+
+# convolutions ---------------------------------------------------------------------------------------------------
+
+
+def _fused_conv(op: Operation, x: Tensor, w: Tensor, b: Tensor | None, z: Tensor | None) -> Tensor:
+    y = evaluated(part(op, "Conv", vars(op)), x, w, b)
+    return _activated(op, y if z is None else y + z)
+
+
+@infinity_aware
+def _fused_conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None, z: Interval | None) -> Interval:
+    y = bounded(site, part(site.op, "Conv", vars(site.op)), x, w, b)
+    if z is not None:
+        # What is added may be added first, so that it takes part in the error of the sum.
+        error = growth(math.prod(w.shape[1:]) + 2, z.dtype)
+        low, high = z.lower - error * z.lower.abs(), z.upper + error * z.upper.abs()
+        widened = z if z.may_be_infinite else replace(z, lower=low, upper=high, gap=0.0)
+        total = added(site, y, widened)
+        y = replace(total, nan=total.nan or y.nan, overflows=total.overflows or y.overflows or y.may_be_infinite)
+    return activated(site, y, x, w, b, z)
+
+
+_CONV = schema(
+    "FusedConv",
+    ("X", "W", "B?", "Z?"),
+    attributes={"auto_pad": "NOTSET", "group": 1},
+    optional={
+        "kernel_shape": "ints",
+        "dilations": "ints",
+        "strides": "ints",
+        "pads": "ints",
+        "activation": "string",
+        "activation_params": "floats",
+    },
+)
+
+
+@operator(torch=_fused_conv, interval=_fused_conv_bounds, schema=_CONV)
+class FusedConv(Operation):
+    """`Conv`, a sum and an activation: `activation(Conv(X, W, B) + Z)`."""
+
+
+# matrices -------------------------------------------------------------------------------------------------------
+
+
+def _gemm(op: Operation) -> Operation:
+    return part(op, "Gemm", vars(op))
+
+
+def _fused_gemm(op: Operation, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
+    return _activated(op, evaluated(_gemm(op), a, b, c))
+
+
+@infinity_aware
+def _fused_gemm_bounds(site: Site, a: Interval, b: Interval, c: Interval | None) -> Interval:
+    return activated(site, bounded(site, _gemm(site.op), a, b, c), a, b, c)
+
+
+_GEMM = schema(
+    "FusedGemm",
+    ("A", "B", "C?"),
+    attributes={"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0},
+    optional={
+        "activation": "string",
+        "activation_alpha": "float",
+        "activation_beta": "float",
+        "activation_gamma": "float",
+    },
+)
+
+
+@operator(
+    torch=_fused_gemm,
+    interval=_fused_gemm_bounds,
+    renamed={"transA": "transpose_a", "transB": "transpose_b"},
+    schema=_GEMM,
+)
+class FusedGemm(Operation):
+    """`Gemm` and an activation: `activation(alpha A B + beta C)`."""
+
+
+def _turned(x: Tensor, *, batch: int, last: int) -> Tensor:
+    """Return a factor with its first dimension behind those of the batch, then its last two exchanged, as asked."""
+    if batch and x.ndim > 2:
+        x = x.movedim(0, -2)
+    return x.mT if last and x.ndim > 1 else x
+
+
+def _factors(op: Operation) -> tuple[dict[str, int], dict[str, int]]:
+    first = {"batch": op.transpose_batch_a, "last": op.transpose_a}
+    return first, {"batch": op.transpose_batch_b, "last": op.transpose_b}
+
+
+def _fused_matmul(op: Operation, a: Tensor, b: Tensor) -> Tensor:
+    left, right = _factors(op)
+    product = torch.matmul(_turned(a, **left), _turned(b, **right))
+    return product if op.alpha == 1 else product * op.alpha
+
+
+@infinity_aware
+def _fused_matmul_bounds(site: Site, a: Interval, b: Interval) -> Interval:
+    left, right = _factors(site.op)
+    product = matrix_product(a.moved(lambda t: _turned(t, **left)), b.moved(lambda t: _turned(t, **right)))
+    alpha = float(site.op.alpha)
+    if alpha == 1:
+        return product
+    if not math.isfinite(alpha):  # of factors that overflowed when they were merged
+        return replace(Interval.filled(-math.inf, math.inf, site.shape, site.dtype), nan=True, overflows=True)
+    y = scaled_sum(product, alpha, None, 0.0)
+    given = a.may_be_infinite or b.may_be_infinite
+    # The sum may overflow before a small factor comes.
+    overflows = product.overflows or (product.may_be_infinite and not given)
+    return replace(y, nan=y.nan or product.nan or (alpha == 0 and product.may_be_infinite), overflows=overflows)
+
+
+def _terms(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[int, ...]) -> int:
+    return max(shapes[1]) + 4
+
+
+_LINEAR = Affine(factors=("a", "b"), terms=_terms)
+
+_MATMUL = schema(
+    "FusedMatMul",
+    ("A", "B"),
+    types=("float", "double"),
+    attributes={"alpha": 1.0, "transA": 0, "transB": 0, "transBatchA": 0, "transBatchB": 0},
+)
+
+
+@operator(
+    torch=_fused_matmul,
+    interval=_fused_matmul_bounds,
+    renamed={
+        "transA": "transpose_a",
+        "transB": "transpose_b",
+        "transBatchA": "transpose_batch_a",
+        "transBatchB": "transpose_batch_b",
+    },
+    linear=lambda op: _LINEAR if math.isfinite(op.alpha) else None,
+    schema=_MATMUL,
+)
+class FusedMatMul(Operation):
+    """`MatMul` of transposed factors, times a number: `alpha A B`."""
