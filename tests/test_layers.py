@@ -36,7 +36,6 @@ STAND_ALONE = frozenset({"network/child_server.py", "network/optimiser_worker.py
 MOST_LINES = 400
 # path -> why it is longer than MOST_LINES
 LONG_FILES: dict[str, str] = {
-    "ranum_falsify/domain/kernels/table.py": "measured data, written by a script",
     "ranum_falsify/falsify/replay_worker.py": "a script that can import nothing of the package",
 }
 

@@ -1,60 +1,26 @@
-"""The table of kernels against the libraries that are installed, and what proofs make of it."""
+"""The records of kernels against the libraries that are installed, and what proofs make of it."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
 
 import mpmath
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.domain import RUNTIMES, Interval, IntervalAnalysis, Runtime
-from ranum_falsify.domain.kernels.envelopes import EXACT, VERSIONS, Envelope, envelope
-from ranum_falsify.domain.kernels.table import MEASURED
-from ranum_falsify.domain.rounding import outward, outward_numbers, tiny
+from ranum_falsify.domain.kernels import EXACT, Envelope, Record, envelope, families
+from ranum_falsify.domain.rounding import outward, outward_numbers
 from ranum_falsify.domain.rules import functions
 from ranum_falsify.network import Graph, read, spec_of
-
-SAMPLES = 20_001  # odd: the last elements are no vector's
-DTYPES: dict[str, Any] = {"float32": np.float32, "float16": np.float16, "float64": np.float64}
-ELEMENTS = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "float64": TensorProto.DOUBLE}
-EVERYWHERE = (-np.inf, np.inf)
-REFERENCES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], tuple[float, float]]] = {
-    "Sigmoid": (functions.sigmoid, EVERYWHERE),
-    "Tanh": (torch.tanh, EVERYWHERE),
-    "Exp": (torch.exp, (-np.inf, 88.0)),
-    "Log": (torch.log, (1e-30, np.inf)),
-    "Erf": (torch.erf, EVERYWHERE),
-    "Softplus": (functions.softplus, EVERYWHERE),
-    "Sqrt": (torch.sqrt, (0, np.inf)),
-    "Reciprocal": (torch.reciprocal, (1e-30, np.inf)),
-    "Sin": (torch.sin, EVERYWHERE),
-    "Cos": (torch.cos, EVERYWHERE),
-    "Tan": (torch.tan, EVERYWHERE),
-    "Atan": (torch.atan, EVERYWHERE),
-    "Asin": (torch.asin, (-1, 1)),
-    "Acos": (torch.acos, (-1, 1)),
-    "Sinh": (torch.sinh, (-88.0, 88.0)),
-    "Cosh": (torch.cosh, (-88.0, 88.0)),
-    "Asinh": (torch.asinh, EVERYWHERE),
-    "Acosh": (torch.acosh, (1, np.inf)),
-    "Atanh": (torch.atanh, (-1, 1)),
-    "Gelu": (functions.gelu, EVERYWHERE),
-    "HardSwish": (functions.hard_swish, (-1e30, 1e30)),
-    "Mish": (functions.mish, EVERYWHERE),
-    "Softsign": (functions.softsign, EVERYWHERE),
-}
-
+from tests.domain.kernel_subjects import DTYPES, REFERENCES, RUNS, SAMPLES, check_errors, model, run_onnxruntime
 
 def node(op_type: str, dtype: str = "float32", count: int = SAMPLES) -> Graph:
     graph = read(model(op_type, dtype, count))
@@ -62,72 +28,12 @@ def node(op_type: str, dtype: str = "float32", count: int = SAMPLES) -> Graph:
     return graph
 
 
-def model(*op_types: str | int) -> onnx.ModelProto:
-    *names, dtype, count = op_types
-    tensors = ["x", *(f"t{i}" for i in range(len(names) - 1)), "y"]
-    nodes = [
-        helper.make_node(str(name), [a], [b], f"n_{name}")
-        for name, a, b in zip(names, tensors, tensors[1:], strict=False)
-    ]
-    ends = [helper.make_tensor_value_info(end, ELEMENTS[str(dtype)], [count]) for end in ("x", "y")]
-    graph = helper.make_graph(nodes, "kernel", ends[:1], ends[1:])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
-
-
-def run_onnxruntime(of: onnx.ModelProto, x: np.ndarray) -> list[np.ndarray]:
-    levels = onnxruntime.GraphOptimizationLevel
-    results = []
-    for level in (levels.ORT_DISABLE_ALL, levels.ORT_ENABLE_ALL):
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = level
-        options.intra_op_num_threads = 1
-        session = onnxruntime.InferenceSession(of.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        results.append(session.run(None, {"x": x})[0])
-    return results
-
-
-def operands(dtype: str, low: float, high: float) -> np.ndarray:
-    rng = np.random.default_rng(0)
-    limits = np.finfo(DTYPES[dtype])
-    sizes = np.exp2(rng.uniform(-40, 14 if dtype == "float16" else 40, SAMPLES))
-    near = np.concatenate([rng.uniform(-20, 20, SAMPLES // 2), rng.uniform(-1, 1, SAMPLES - SAMPLES // 2)])
-    x = np.where(rng.random(SAMPLES) < 0.5, near, sizes * rng.choice([-1.0, 1.0], SAMPLES))
-    x = np.clip(x, max(low, float(limits.min)), min(high, float(limits.max))).astype(DTYPES[dtype])
-    x[(np.abs(x) < limits.tiny)] = DTYPES[dtype](0)
-    return np.clip(x, max(low, float(limits.min)), min(high, float(limits.max))).astype(DTYPES[dtype])
-
-
-def assert_within(kind: Envelope, result: np.ndarray, x: np.ndarray, value: np.ndarray, what: str) -> None:
-    dtype = torch.from_numpy(result).dtype
-    result64, room = result.astype(np.float64), kind.relative * np.abs(value) + kind.absolute + 1e-300
-    small = (np.abs(value) < tiny(dtype)) & (np.abs(result64) < tiny(dtype))
-    fits = (np.abs(result64 - value) <= room) | small | (np.abs(value) > float(np.finfo(result.dtype).max))
-    assert fits.all(), f"{what}: {result64[~fits][:3]} at {x[~fits][:3]}, in truth {value[~fits][:3]}"
-    finite = result64[np.isfinite(result64)]
-    assert finite.min() >= kind.lowest and finite.max() <= kind.highest, f"{what}: {finite.min()}, {finite.max()}"
-    if kind.keeps_sign:
-        assert not (result64 * value < 0).any(), what
-
-
+@pytest.mark.parametrize("runtime", RUNS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("function", REFERENCES)
-def test_installed_kernels_lie_within_the_table(function: str, dtype: str) -> None:
-    reference, (low, high) = REFERENCES[function]
-    if dtype == "float16":
-        low, high = max(low, -9.0) if high == 88.0 else low, min(high, 9.0) if high == 88.0 else high
-    graph, x = node(function, dtype), operands(dtype, low, high)
-    value = reference(torch.from_numpy(x).double()).numpy()
-    for runtime in ("onnxruntime", "torch"):
-        if runtime not in MEASURED[function][dtype]:
-            continue
-        measured = envelope(function, torch.from_numpy(x).dtype, (runtime,))
-        if runtime == "torch":
-            results = [graph(x, squeeze=False)[0]]
-        else:
-            results = run_onnxruntime(model(function, dtype, SAMPLES), x)
-        for result in results:
-            # The table's margin for float64 covers the error of the reference itself, as it does in rules.
-            assert_within(measured, np.asarray(result), x, value, f"{function}, {dtype}, {runtime}")
+def test_installed_kernels_lie_within_the_records(function: str, dtype: str, runtime: str) -> None:
+    if not check_errors(function, dtype, runtime, RUNS[runtime]):
+        pytest.skip(f"{runtime} has no kernel of {function} for {dtype}")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -139,10 +45,36 @@ def test_exponential_keeps_to_its_side_of_1(dtype: str) -> None:
             assert (np.asarray(y) >= 1).all() if above else (np.asarray(y) <= 1).all()
 
 
-def test_table_is_of_the_installed_versions() -> None:
-    installed = {"onnxruntime": onnxruntime.__version__, "torch": torch.__version__.split("+")[0]}
-    if installed != VERSIONS:
-        pytest.skip(f"measured with {VERSIONS}, installed are {installed}: the sampled test still checks")
+def test_records_are_of_the_versions_that_the_project_pins(repository: Path) -> None:
+    lines = (repository / "scripts" / "constraints.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if "==" in line)
+    assert {(r.runtime, r.version) for r in families() if r.runtime != "exact"} == {
+        (runtime, pins[runtime]) for runtime in ("onnxruntime", "torch")
+    }
+
+
+def test_every_family_of_x86_64_has_a_record() -> None:
+    found = {(record.runtime, record.family) for record in families()}
+    assert {("onnxruntime", family) for family in ("sse", "avx", "avx2", "avx512")} <= found
+    assert {("torch", family) for family in ("default", "avx2", "avx512")} <= found
+
+
+def test_records_of_a_runtime_are_about_the_same_functions() -> None:
+    for runtime in ("onnxruntime", "torch"):
+        kernels = [{(f, t) for f, row in r.rows.items() for t in row} for r in families() if r.runtime == runtime]
+        assert all(kernel == kernels[0] for kernel in kernels)
+
+
+def test_envelopes_cover_all_families() -> None:
+    for record in (record for record in families() if record.runtime != "exact"):
+        for function, rows in record.rows.items():
+            for dtype, row in rows.items():
+                both = envelope(function, getattr(torch, dtype), (record.runtime,))
+                assert both == both.union(Envelope(*row, *_ends(record, function, dtype)))
+
+
+def _ends(record: Record, function: str, dtype: str) -> tuple[float, float]:
+    return record.ends(function) if dtype == "float32" else (-math.inf, math.inf)
 
 
 def proves_logarithm(lower: float, upper: float, runtimes: tuple[Runtime, ...]) -> bool:

@@ -256,10 +256,16 @@ _gelu_tanh = piecewise(real.gelu_tanh, "Gelu tanh", turns=[real.GELU_TANH_TURN])
 @infinity_aware
 def gelu(site: Site, x: Interval) -> Interval:
     """Bound x times the normal distribution function, or its approximation by the hyperbolic tangent."""
-    rule = _gelu_tanh if site.op.approximate == "tanh" else _gelu
-    bounds = rule(site, x)
+    by_tanh = site.op.approximate == "tanh"
+    bounds = (_gelu_tanh if by_tanh else _gelu)(site, x)
     assert isinstance(bounds, Interval)
-    return bounds
+    if by_tanh or "torch" not in site.runtimes or site.dtype not in (torch.float32, torch.bfloat16):
+        return bounds
+    # PyTorch's kernel for AVX-512 computes the function of 2 x, in float32, and halves it.
+    greatest = float(dtype_range(torch.float32)[1])
+    overflows = x.upper.double() > greatest / 2
+    upper = torch.where(overflows, torch.inf, bounds.upper) if bool(overflows.any()) else bounds.upper
+    return replace(bounds, upper=upper, nan=bounds.nan or bool((x.upper == math.inf).any()))
 
 
 _hard_swish = piecewise(real.hard_swish, "HardSwish", turns=[-1.5])
