@@ -161,12 +161,11 @@ def test_far_out_boxes_surely_fail(name: str) -> None:
 
 
 def test_onnxruntime_alone_fails_earlier_than_all_runtimes() -> None:
-    for name, shift in (("log_softmax", 95.0), ("log_sigmoid", -30.0)):
-        boxes, _ = logits_box(1, 0.1, 0.01, shift)
-        graph = graph_of(MODELS[name])
-        op = node(graph, "Log")
-        assert fails(graph, op, boxes, ("onnxruntime",))
-        assert not fails(graph, op, boxes)
+    boxes, _ = logits_box(1, 0.1, 0.01, -30.0)
+    graph = graph_of(MODELS["log_sigmoid"])
+    op = node(graph, "Log")
+    assert fails(graph, op, boxes, ("onnxruntime",))
+    assert not fails(graph, op, boxes)
 
 
 def test_overflow_of_an_exponential() -> None:
