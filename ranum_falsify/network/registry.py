@@ -135,10 +135,9 @@ class OperatorSpec:
 
 def schema_of(op_type: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
     """Return the schema in force at an opset of a domain, ONNX's or the row's own; None where there is none."""
+    known = _onnx_schema(op_type, domain, opset)
     own = _OWN_SCHEMAS.get((domain, op_type))
-    if own is not None:
-        return own if own.since_version <= opset else None
-    return _onnx_schema(op_type, domain, opset)
+    return own if known is None and own is not None and own.since_version <= opset else known
 
 
 @cache
@@ -194,8 +193,8 @@ def operator(
 
     See :class:`OperatorSpec` for the arguments.  `operands` defaults to the lower-cased input names of the newest
     schema, or `x` for a single input.  An attribute of an older opset whose name is an operand fills that operand.
-    The class has the operator's ONNX name.  An operator that ONNX does not define brings its `schema`, which names it
-    and its domain, so that its class may be called otherwise.
+    The class has the operator's ONNX name.  An operator that ONNX does not define, or not at all opsets at which
+    runtimes write it, brings its `schema`, which names it and its domain, so that its class may be called otherwise.
 
     Raises:
         ValueError: ONNX has no such operator, it has a row already, a static or constrained name is no operand, or
@@ -208,7 +207,7 @@ def operator(
         op_type = node.__name__ if schema is None else schema.name
         if (domain, op_type) in _ROWS:
             raise ValueError(f"operator {op_type} has a row already")
-        history = _history(op_type, domain) if schema is None else (schema,)
+        history = _history(op_type, domain) if schema is None else (schema, *_history(op_type, domain))
         if not history:
             raise ValueError(f"operator {op_type} is unknown to ONNX in domain {domain!r}")
         newest = history[-1]

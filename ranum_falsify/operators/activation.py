@@ -35,6 +35,8 @@ from ranum_falsify.operators.unsigned import by_order
 from ranum_falsify.validity import AtMost, Bounds, Condition, NotInfinite, Operands, log_of_largest
 
 __all__ = [
+    "ABOVE_MINUS_INFINITY",
+    "SCALED_ABOVE_MINUS_INFINITY",
     "Celu",
     "Clip",
     "Gelu",
@@ -51,7 +53,7 @@ __all__ = [
 ]
 
 # Each of these multiplies its operand by a factor that is 0 at -Inf.
-_ABOVE_MINUS_INFINITY = NotInfinite("x", "minus infinity times zero", only_negative=True)
+ABOVE_MINUS_INFINITY = NotInfinite("x", "minus infinity times zero", only_negative=True)
 
 operator(torch=elementwise(torch.relu), interval=exactly(torch.relu), overflow=False, linear=curves.RELU)(Relu)
 operator(
@@ -130,7 +132,7 @@ class HardSigmoid(Operation):
 @operator(
     torch=elementwise(functional.hardswish),
     interval=hard_swish,
-    valid=[_ABOVE_MINUS_INFINITY],
+    valid=[ABOVE_MINUS_INFINITY],
     linear=curves.HARD_SWISH,
 )
 class HardSwish(Operation):
@@ -192,7 +194,7 @@ def _gelu(op: Operation, x: Tensor) -> Tensor:
 
 
 # Finite operands above half of the largest number overflow in PyTorch's kernel for AVX-512.
-@operator(torch=_gelu, interval=gelu, valid=[_ABOVE_MINUS_INFINITY])
+@operator(torch=_gelu, interval=gelu, valid=[ABOVE_MINUS_INFINITY])
 class Gelu(Operation):
     """https://onnx.ai/onnx/operators/onnx__Gelu.html."""
 
@@ -200,7 +202,7 @@ class Gelu(Operation):
 @operator(
     torch=elementwise(functional.mish),
     interval=piecewise(mish, "Mish", turns=[MISH_TURN]),
-    valid=[_ABOVE_MINUS_INFINITY],
+    valid=[ABOVE_MINUS_INFINITY],
     overflow=False,
 )
 class Mish(Operation):
@@ -219,12 +221,15 @@ def _swish_holds(op: Operation, bounds: Bounds) -> bool:
     return not (below and op.alpha >= 0) and not (above and op.alpha <= 0)
 
 
+SCALED_ABOVE_MINUS_INFINITY = Condition(
+    "alpha x > -inf", "infinity times zero", _swish_margin, needs_infinity=True, holds_of=_swish_holds
+)
+
+
 @operator(
     torch=parametrised(lambda x, alpha: x * torch.sigmoid(alpha * x), "alpha"),
     interval=swish,
-    valid=[
-        Condition("alpha x > -inf", "infinity times zero", _swish_margin, needs_infinity=True, holds_of=_swish_holds)
-    ],
+    valid=[SCALED_ABOVE_MINUS_INFINITY],
     overflow=False,
 )
 class Swish(Operation):

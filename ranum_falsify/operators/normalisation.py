@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import onnx
 import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import BatchNormalization
@@ -31,20 +32,27 @@ from ranum_falsify.validity import Bounds, Condition, GreaterThan, NonZero, Oper
 
 __all__ = [
     "LRN",
+    "VARIANCE",
     "GroupNormalization",
     "InstanceNormalization",
     "LayerNormalization",
     "LpNormalization",
     "MeanVarianceNormalization",
     "RMSNormalization",
+    "above_zero",
+    "from_axis",
+    "rms_normalization",
+    "row_square",
 ]
 
-_VARIANCE = "division by the root of a non-positive variance"
+VARIANCE = "division by the root of a non-positive variance"
+"""Why a variance has to be above 0."""
+
 _POSITIVE = GreaterThan("value", 0.0, reason="")
 _NONZERO = NonZero("value", reason="")
 
 
-def _above_zero(
+def above_zero(
     text: str,
     reason: str,
     quantity: Callable[[Operation, Operands], Tensor],
@@ -126,7 +134,7 @@ operator(
     interval=_batch_bounds,
     operands=("x", "scale", "bias", "mean", "variance"),
     renamed={"B": "bias", "input_mean": "mean", "input_var": "variance", "var": "variance"},
-    valid=[_above_zero("variance + epsilon > 0", _VARIANCE, _batch_variance, _variance_positive)],
+    valid=[above_zero("variance + epsilon > 0", VARIANCE, _batch_variance, _variance_positive)],
     linear=lambda op: (
         None if op.training_mode else Affine(operands=("x",), subtracted=("mean",), divisors=("variance",))
     ),
@@ -163,7 +171,8 @@ def _group_variance(op: Operation, operands: Operands) -> Tensor:
     return _group_moments(op, operands["x"])[1] + float(op.epsilon)
 
 
-def _row_square(op: Operation, operands: Operands) -> Tensor:
+def row_square(op: Operation, operands: Operands) -> Tensor:
+    """Return the mean square of what is normalised together, plus epsilon."""
     return _rows(op, operands["x"]).square().mean(-1) + float(op.epsilon)
 
 
@@ -199,7 +208,8 @@ def _layer_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor | No
     return (y, *(value.reshape(kept).to(wide) for value in statistics))[: len(op.output_names)]
 
 
-def _rms_normalization(op: Operation, x: Tensor, scale: Tensor) -> Tensor:
+def rms_normalization(op: Operation, x: Tensor, scale: Tensor) -> Tensor:
+    """Return the operand over the root of its mean square, from an axis on, scaled."""
     wide = _stashed(op, x)
     over = tuple(range(op.axis if op.axis >= 0 else x.ndim + op.axis, x.ndim))
     root = (wide.square().mean(over, keepdim=True) + float(op.epsilon)).sqrt()
@@ -209,7 +219,8 @@ def _rms_normalization(op: Operation, x: Tensor, scale: Tensor) -> Tensor:
 _TEXT = "variance + epsilon > 0"
 
 
-def _from_axis(op: Operation, rank: int) -> Sequence[int]:
+def from_axis(op: Operation, rank: int) -> Sequence[int]:
+    """Return the dimensions from `axis` on."""
     return range(op.axis % rank, rank)
 
 
@@ -220,7 +231,7 @@ def _positions(op: Operation, rank: int) -> Sequence[int]:
 @operator(
     torch=_instance_normalization,
     interval=rules.standardisation(_positions),
-    valid=[_above_zero(_TEXT, _VARIANCE, _row_variance, rules.variance_stays_positive(_positions, "input"))],
+    valid=[above_zero(_TEXT, VARIANCE, _row_variance, rules.variance_stays_positive(_positions, "input"))],
 )
 class InstanceNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__InstanceNormalization.html."""
@@ -229,30 +240,44 @@ class InstanceNormalization(Operation):
 @operator(
     torch=_group_normalization,
     interval=rules.group_normalisation,
-    valid=[_above_zero(_TEXT, _VARIANCE, _group_variance, rules.groups_stay_positive)],
+    valid=[above_zero(_TEXT, VARIANCE, _group_variance, rules.groups_stay_positive)],
 )
 class GroupNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__GroupNormalization.html."""
 
 
+_NORMALISED = onnx.defs.get_schema("LayerNormalization", 17)
+_BEFORE_17 = onnx.defs.OpSchema(
+    "LayerNormalization",
+    "",
+    1,
+    inputs=_NORMALISED.inputs,
+    outputs=_NORMALISED.outputs,
+    type_constraints=[(c.type_param_str, c.allowed_type_strs, "") for c in _NORMALISED.type_constraints],
+    attributes=list(_NORMALISED.attributes.values()),
+)
+"""ONNX Runtime writes the operator into models of opsets that do not have it."""
+
+
 @operator(
     torch=_layer_normalization,
-    interval=rules.layer_normalisation(_from_axis),
-    valid=[_above_zero(_TEXT, _VARIANCE, _row_variance, rules.variance_stays_positive(_from_axis))],
+    interval=rules.layer_normalisation(from_axis),
+    valid=[above_zero(_TEXT, VARIANCE, _row_variance, rules.variance_stays_positive(from_axis))],
+    schema=_BEFORE_17,
 )
 class LayerNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__LayerNormalization.html."""
 
 
 @operator(
-    torch=_rms_normalization,
-    interval=rules.rms_normalisation(_from_axis),
+    torch=rms_normalization,
+    interval=rules.rms_normalisation(from_axis),
     valid=[
-        _above_zero(
+        above_zero(
             "mean(x^2) + epsilon > 0",
             "division by the root of a non-positive mean square",
-            _row_square,
-            rules.squares_stay_positive(_from_axis),
+            row_square,
+            rules.squares_stay_positive(from_axis),
         )
     ],
 )
@@ -284,8 +309,8 @@ _ADDED = 1e-9
     torch=_mean_variance_normalization,
     interval=rules.unscaled(_axes, added=_ADDED),
     valid=[
-        _above_zero(
-            "variance > 0", _VARIANCE, _axes_variance, rules.variance_stays_positive(_axes, epsilon=lambda op: 0.0)
+        above_zero(
+            "variance > 0", VARIANCE, _axes_variance, rules.variance_stays_positive(_axes, epsilon=lambda op: 0.0)
         )
     ],
 )
@@ -309,7 +334,7 @@ def _norm(op: Operation, operands: Operands) -> Tensor:
     interval=norm_normalisation,
     operands=("input",),
     gradient_valid=[
-        _above_zero("norm > 0", "derivative of a division by the norm of zeros", _norm, norm_stays_positive)
+        above_zero("norm > 0", "derivative of a division by the norm of zeros", _norm, norm_stays_positive)
     ],
 )
 class LpNormalization(Operation):

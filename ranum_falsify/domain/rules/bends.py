@@ -24,6 +24,8 @@ __all__ = [
     "clip",
     "elu",
     "gelu",
+    "gelu_by_erf",
+    "gelu_by_tanh",
     "hard_sigmoid",
     "hard_swish",
     "leaky_relu",
@@ -249,15 +251,15 @@ def clip(site: Site, x: Interval, low: Interval | None = None, high: Interval | 
 
 # products with a bent factor ------------------------------------------------------------------------------------
 
-_gelu = piecewise(real.gelu, "Gelu", turns=[real.GELU_TURN])
-_gelu_tanh = piecewise(real.gelu_tanh, "Gelu tanh", turns=[real.GELU_TANH_TURN])
+gelu_by_erf = piecewise(real.gelu, "Gelu", turns=[real.GELU_TURN])
+gelu_by_tanh = piecewise(real.gelu_tanh, "Gelu tanh", turns=[real.GELU_TANH_TURN])
 
 
 @infinity_aware
 def gelu(site: Site, x: Interval) -> Interval:
     """Bound x times the normal distribution function, or its approximation by the hyperbolic tangent."""
     by_tanh = site.op.approximate == "tanh"
-    bounds = (_gelu_tanh if by_tanh else _gelu)(site, x)
+    bounds = (gelu_by_tanh if by_tanh else gelu_by_erf)(site, x)
     assert isinstance(bounds, Interval)
     if by_tanh or "torch" not in site.runtimes or site.dtype not in (torch.float32, torch.bfloat16):
         return bounds
