@@ -259,7 +259,11 @@ def gelu(site: Site, x: Interval) -> Interval:
     rule = _gelu_tanh if site.op.approximate == "tanh" else _gelu
     bounds = rule(site, x)
     assert isinstance(bounds, Interval)
-    return bounds
+    if site.op.approximate == "tanh":
+        return bounds
+    # Kernels that halve x (1 + erf(x / sqrt(2))) last overflow.
+    greatest = float(dtype_range(site.dtype)[1])
+    return replace(bounds, upper=torch.where(x.upper.double() > greatest / 2, torch.inf, bounds.upper))
 
 
 _hard_swish = piecewise(real.hard_swish, "HardSwish", turns=[-1.5])
