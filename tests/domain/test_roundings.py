@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.domain.soundness import Subject, faults_in, sweep_case
+from tests.domain.subjects import Setting
 from tests.network.building import Array, parse
 from tests.operators.harness import OperatorCase, Spread
 
@@ -147,3 +148,28 @@ def test_the_mean_of_nothing_is_no_number_to_pytorch(op_type: str) -> None:
     empty = {"x": np.zeros((1, 2, 0), np.float32)}
     reduced = subject.analyse(empty, empty).proves(subject.places[0].op.name)
     assert torch.zeros(1, 2, 0).mean(2).isnan().all() and not reduced
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+@pytest.mark.parametrize("op_type", ["Relu", "Floor", "Ceil", "Round", "Neg"])
+def test_a_rounding_to_half_precision_may_be_left_out(op_type: str, kind: str) -> None:
+    number = {"float": 1, "double": 11}[kind]
+    subject = Subject(
+        parse(f"""g ({kind}[4] x) => ({kind}[4] y) {{
+            a = Cast<to = 10>(x)
+            b = {op_type}(a)
+            y = Cast<to = {number}>(b)
+        }}""")
+    )
+    x = np.array([0.99999, 1.00001, 2.50001, 2.49999], np.float32 if kind == "float" else np.float64)
+    point = {"x": x}
+    assert not faults_in(subject, (point, point), samples=1, rounds=0, rng=np.random.default_rng(0)).faults
+    bounds = subject.analyse(point, point, Setting(runtimes=("torch",))).bounds["y"]
+    assert bounds is not None and torch.equal(bounds.lower, bounds.upper)
+
+
+def test_numbers_of_half_precision_stay_what_they_are() -> None:
+    text = "g (float[2] x) => (float16[2] y) { y = Cast<to = 10>(x) }"
+    point = {"x": np.array([1.5, -np.inf], np.float32)}
+    bounds = Subject(parse(text)).analyse(point, point).bounds["y"]
+    assert bounds is not None and bounds.lower.tolist() == bounds.upper.tolist() == [1.5, -np.inf]
