@@ -114,7 +114,9 @@ def _means(x: Tensor, axes: list[Axis], with_padding: bool) -> Tensor:
     x = pad_spatial(x, [(a.before, a.after + a.beyond) for a in axes])
     for i, axis in enumerate(axes):
         sums = windowed(x, 2 + i, axis).sum(-1)
-        counts = torch.tensor(_counts(axis, with_padding), dtype=x.dtype, device=x.device)
+        # Of no elements ONNX Runtime gives 0.
+        numbers = [max(count, 1) for count in _counts(axis, with_padding)]
+        counts = torch.tensor(numbers, dtype=x.dtype, device=x.device)
         x = sums / counts.reshape(-1, *[1] * (len(axes) - 1 - i))
     return x
 
@@ -205,7 +207,8 @@ def _average_pool_bounds(site: Site, x: Interval) -> Interval:
 
 @infinity_aware
 def _global_average_pool_bounds(site: Site, x: Interval) -> Interval:
-    return mean_of(x, range(2, len(x.shape)))
+    y = mean_of(x, range(2, len(x.shape)))
+    return y if x.size or not y.size else replace(y, nan=True)
 
 
 @infinity_aware
@@ -277,7 +280,22 @@ _SMOOTH = Condition(
     holds_of=lambda op, bounds: op.p == 1 or bool((bounds["output"].lower > 0).all()),
 )
 
-operator(torch=_max_pool, interval=_max_pool_bounds, overflow=False)(MaxPool)
+
+def _always_reads(op: Operation, shape: Sequence[int]) -> bool:
+    return all(min(_counts(axis, False), default=1) for axis in _axes(op, shape))
+
+
+_READS = Condition(
+    "each window reads an element",
+    "maximum of padding alone",
+    margin_of=lambda op, operands: torch.full_like(
+        operands["output"], 1.0 if _always_reads(op, operands["x"].shape) else -1.0, dtype=torch.float32
+    ),
+    holds_of=lambda op, bounds: not bounds["x"].is_floating or _always_reads(op, bounds["x"].shape),
+    fails_of=lambda op, bounds: bounds["x"].is_floating and not _always_reads(op, bounds["x"].shape),
+)
+
+operator(torch=_max_pool, interval=_max_pool_bounds, valid=[_READS], overflow=False)(MaxPool)
 operator(torch=_average_pool, interval=_average_pool_bounds, linear=Affine(terms=pooling))(AveragePool)
 operator(torch=_global_average_pool, interval=_global_average_pool_bounds, linear=Affine(terms=summation))(
     GlobalAveragePool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -201,12 +201,56 @@ class ReduceProd(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceProd.html."""
 
 
-@operator(torch=_reduced(_MAX), interval=_bounded(extreme(_MAX), of_one=False), static=("axes",), overflow=False)
+def _reads_something(op: Operation, shape: Sequence[int], axes: np.ndarray | None) -> bool:
+    """Tell whether a reduction has an element for each result."""
+    dims = reduced_dims(op, len(shape), axes)
+    return all(shape[dim] for dim in dims) or not all(n for dim, n in enumerate(shape) if dim not in dims)
+
+
+def _extreme_margin(op: Operation, operands: Operands) -> Tensor:
+    axes = operands.get("axes")
+    reads = _reads_something(op, operands["data"].shape, None if axes is None else np.asarray(axes))
+    return torch.full_like(operands["output"], 1.0 if reads else -1.0, dtype=torch.float32)
+
+
+def _extreme_holds(op: Operation, operands: Bounds) -> bool:
+    x = operands["data"]
+    if not x.is_floating or x.size:
+        return True
+    return not isinstance(op.axes, Operation) and _reads_something(op, x.shape, op.axes)
+
+
+def _extreme_fails(op: Operation, operands: Bounds) -> bool:
+    return not isinstance(op.axes, Operation) and not _extreme_holds(op, operands)
+
+
+_NOT_EMPTY = Condition(
+    "there are elements to compare",
+    "extreme of no elements",
+    margin_of=_extreme_margin,
+    holds_of=_extreme_holds,
+    fails_of=_extreme_fails,
+)
+
+
+@operator(
+    torch=_reduced(_MAX),
+    interval=_bounded(extreme(_MAX), of_one=False),
+    valid=[_NOT_EMPTY],
+    static=("axes",),
+    overflow=False,
+)
 class ReduceMax(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceMax.html."""
 
 
-@operator(torch=_reduced(_MIN), interval=_bounded(extreme(_MIN), of_one=False), static=("axes",), overflow=False)
+@operator(
+    torch=_reduced(_MIN),
+    interval=_bounded(extreme(_MIN), of_one=False),
+    valid=[_NOT_EMPTY],
+    static=("axes",),
+    overflow=False,
+)
 class ReduceMin(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceMin.html."""
 

@@ -53,13 +53,7 @@ class Cos(Operation):
     """https://onnx.ai/onnx/operators/onnx__Cos.html."""
 
 
-# No float is close enough to a pole for an infinite tangent.
-@operator(
-    torch=elementwise(torch.tan),
-    interval=tangent,
-    valid=[NotInfinite("x", "tangent of infinity")],
-    overflow=False,
-)
+@operator(torch=elementwise(torch.tan), interval=tangent, valid=[NotInfinite("x", "tangent of infinity")])
 class Tan(Operation):
     """https://onnx.ai/onnx/operators/onnx__Tan.html."""
 

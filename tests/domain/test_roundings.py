@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.domain.soundness import Subject, faults_in, sweep_case
+from tests.domain.subjects import Setting
 from tests.network.building import Array, parse
 from tests.operators.harness import OperatorCase, Spread
 
@@ -109,3 +111,65 @@ def test_losses_of_logarithms_beyond_half_precision_may_be_finite() -> None:
     # The mean of 120000 and about 1: only kernels that round in between lose it.
     assert y is not None and y.extremes[1] >= 60000
     assert not faults_at(text, x=x, t=t)
+
+
+@pytest.mark.parametrize(("kind", "proved"), [("float16", False), ("float", True)])
+def test_the_tangent_overflows_around_its_poles_in_half_precision_alone(kind: str, proved: bool) -> None:
+    subject = Subject(parse(f"g ({kind}[1] x) => ({kind}[1] y) {{ y = Tan(x) }}"))
+    dtype = np.float16 if kind == "float16" else np.float32
+    worst = subject.runtimes["onnxruntime"]({"x": np.array([177.5], dtype)})["y"]
+    assert np.isfinite(worst).all() == proved
+    found = subject.analyse({"x": np.array([177], dtype)}, {"x": np.array([178], dtype)})
+    assert found.proves(subject.places[0].op.name) is proved
+
+
+@pytest.mark.parametrize(("high", "proved"), [(1.6e38, True), (2e38, False)])
+def test_the_kernel_of_gelu_may_double_its_operand_before_it_halves_it(high: float, proved: bool) -> None:
+    subject = Subject(parse("g (float[8] x) => (float[8] y) { y = Gelu(x) }", 20))
+    ends = {"x": np.zeros(8, np.float32)}, {"x": np.full(8, high, np.float32)}
+    assert subject.analyse(*ends).proves(subject.places[0].op.name) is proved
+    assert not faults_in(subject, ends, samples=8, rounds=1, rng=np.random.default_rng(0)).faults
+
+
+@pytest.mark.parametrize(("op_type", "proved"), [("MaxPool", False), ("AveragePool", True), ("LpPool", True)])
+def test_windows_of_padding_alone_have_no_maximum(op_type: str, proved: bool) -> None:
+    window = "<kernel_shape = [2], dilations = [2], pads = [1, 1]>"
+    subject = Subject(parse(f"g (float[1, 1, 1] x) => (float[1, 1, 1] y) {{ y = {op_type}{window}(x) }}", 22))
+    ends = ({"x": np.full((1, 1, 1), end, np.float32)} for end in (-1, 1))
+    assert subject.analyse(*ends).proves(subject.places[0].op.name) is proved
+    one = np.ones((1, 1, 1), np.float32)
+    assert subject.runtimes["onnxruntime"]({"x": one})["y"] == (0 if proved else np.finfo(np.float32).min)
+
+
+@pytest.mark.parametrize("op_type", ["GlobalAveragePool", "ReduceMean"])
+def test_the_mean_of_nothing_is_no_number_to_pytorch(op_type: str) -> None:
+    axes = "<axes = [2]>" if op_type == "ReduceMean" else ""
+    subject = Subject(parse(f"g (float[1, 2, 0] x) => (float[1, 2, 1] y) {{ y = {op_type}{axes}(x) }}"))
+    empty = {"x": np.zeros((1, 2, 0), np.float32)}
+    reduced = subject.analyse(empty, empty).proves(subject.places[0].op.name)
+    assert torch.zeros(1, 2, 0).mean(2).isnan().all() and not reduced
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+@pytest.mark.parametrize("op_type", ["Relu", "Floor", "Ceil", "Round", "Neg"])
+def test_a_rounding_to_half_precision_may_be_left_out(op_type: str, kind: str) -> None:
+    number = {"float": 1, "double": 11}[kind]
+    subject = Subject(
+        parse(f"""g ({kind}[4] x) => ({kind}[4] y) {{
+            a = Cast<to = 10>(x)
+            b = {op_type}(a)
+            y = Cast<to = {number}>(b)
+        }}""")
+    )
+    x = np.array([0.99999, 1.00001, 2.50001, 2.49999], np.float32 if kind == "float" else np.float64)
+    point = {"x": x}
+    assert not faults_in(subject, (point, point), samples=1, rounds=0, rng=np.random.default_rng(0)).faults
+    bounds = subject.analyse(point, point, Setting(runtimes=("torch",))).bounds["y"]
+    assert bounds is not None and torch.equal(bounds.lower, bounds.upper)
+
+
+def test_numbers_of_half_precision_stay_what_they_are() -> None:
+    text = "g (float[2] x) => (float16[2] y) { y = Cast<to = 10>(x) }"
+    point = {"x": np.array([1.5, -np.inf], np.float32)}
+    bounds = Subject(parse(text)).analyse(point, point).bounds["y"]
+    assert bounds is not None and bounds.lower.tolist() == bounds.upper.tolist() == [1.5, -np.inf]

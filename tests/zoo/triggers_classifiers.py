@@ -71,7 +71,7 @@ _BODY_MASS = Trigger(
     path=_REGRESSION,
 )
 _FREE_LOGITS = Trigger(
-    values={"z": _columns((3, 5), 50.0, -50.0), "y": 1},
+    values={"z": _columns((3, 5), 60.0, -60.0), "y": 1},
     path=("Softmax", "Log"),
 )
 

@@ -261,13 +261,12 @@ def gelu(site: Site, x: Interval) -> Interval:
     by_tanh = site.op.approximate == "tanh"
     bounds = (gelu_by_tanh if by_tanh else gelu_by_erf)(site, x)
     assert isinstance(bounds, Interval)
-    if by_tanh or "torch" not in site.runtimes or site.dtype not in (torch.float32, torch.bfloat16):
+    if by_tanh:
         return bounds
-    # PyTorch's kernel for AVX-512 computes the function of 2 x, in float32, and halves it.
-    greatest = float(dtype_range(torch.float32)[1])
-    overflows = x.upper.double() > greatest / 2
-    upper = torch.where(overflows, torch.inf, bounds.upper) if bool(overflows.any()) else bounds.upper
-    return replace(bounds, upper=upper, nan=bounds.nan or bool((x.upper == math.inf).any()))
+    # Kernels that halve x (1 + erf(x / sqrt(2))) last overflow; that of PyTorch for AVX-512 makes NaN of infinity, too.
+    overflows = x.upper.double() > float(dtype_range(site.dtype)[1]) / 2
+    nan = "torch" in site.runtimes and bool((x.upper == math.inf).any())
+    return replace(bounds, upper=torch.where(overflows, torch.inf, bounds.upper), nan=bounds.nan or nan)
 
 
 _hard_swish = piecewise(real.hard_swish, "HardSwish", turns=[-1.5])

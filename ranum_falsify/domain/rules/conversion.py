@@ -3,6 +3,9 @@
 Between floating types, and from integers, values are rounded to the nearest, ties to even; above the largest finite
 number they become infinite.  Towards integers they are truncated; what does not fit gives, by runtime and processor,
 any number of the type.  Integers that do not fit wrap.
+
+ONNX Runtime may leave a rounding to float16 out: what reads the result may have no kernel for float16 and run in
+float32, between two changes of type that cancel.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import flushed
+from ranum_falsify.domain.rounding import flushed, rounded
 from ranum_falsify.domain.rules.building import infinity_aware
 from ranum_falsify.domain.site import Site
 
@@ -30,20 +33,26 @@ _SIGNED_LIMIT = 2.0**63
 
 def cast(site: Site, x: Interval, *target: Interval) -> Interval:
     """Return the operand's bounds in the type of the output; a rule."""
-    return converted(x, site.dtype)
+    return converted(x, site.dtype, rounds="onnxruntime" not in site.runtimes)
 
 
 infinity_aware(cast)
 
 
-def converted(x: Interval, dtype: torch.dtype) -> Interval:
-    """Return bounds of the values in another element type."""
+def converted(x: Interval, dtype: torch.dtype, *, rounds: bool = True) -> Interval:
+    """Return bounds of the values in another element type.
+
+    Args:
+        x: The values.
+        dtype: The type.
+        rounds: Whether they are surely rounded to it, if it is float16.
+    """
     if x.dtype is dtype:
         return x
     if dtype is torch.bool:
         return Interval(~x.contains(0), (x.lower != 0) | (x.upper != 0), x.shape)
     if dtype.is_floating_point:
-        return flushed(_to_float(x, dtype))
+        return flushed(_to_float(x, dtype) if rounds or dtype is not torch.float16 else _around(x, dtype))
     if x.is_floating:
         return _truncated(x, dtype)
     return _wrapped(x, dtype)
@@ -51,12 +60,22 @@ def converted(x: Interval, dtype: torch.dtype) -> Interval:
 
 def _to_float(x: Interval, dtype: torch.dtype) -> Interval:
     if dtype not in _HALVES or (x.is_floating and x.dtype is not torch.float64):
-        # Rounding moves a number by less than this share of it.
-        share = 1 - 2**-7 if x.gap else 0.0
-        return replace(x.mapped(lambda bound: bound.to(dtype)), gap=x.gap * share)
+        return replace(x.mapped(lambda bound: bound.to(dtype)), gap=_gap(x))
     # Some kernels round to float32 first: the neighbours there bound both ways.
     low, high = (_in_single(bound, end) for bound, end in ((x.lower, -math.inf), (x.upper, math.inf)))
     return Interval(low.to(dtype), high.to(dtype), x.shape)
+
+
+def _around(x: Interval, dtype: torch.dtype) -> Interval:
+    """Return bounds of a type around the values, whether or not they are rounded to it."""
+    low, high = x.doubles()
+    y = rounded(low, high, dtype, x.shape)
+    return replace(y, gap=_gap(x)) if x.is_floating else y
+
+
+def _gap(x: Interval) -> float:
+    # Rounding moves a number by less than this share of it.
+    return x.gap * (1 - 2**-7) if x.gap else 0.0
 
 
 def _in_single(bound: Tensor, towards: float) -> Tensor:

@@ -253,8 +253,10 @@ def mean_of(x: Interval, dims: Sequence[int]) -> Interval:
 
 
 def mean(site: Site, x: Interval, dims: list[int]) -> Interval:
-    """Bound `ReduceMean`."""
-    return mean_of(x, dims)
+    """Bound `ReduceMean`; the mean of no elements is 0 to ONNX Runtime, NaN to others."""
+    y = mean_of(x, dims)
+    empty = y.size > 0 and not x.size and x.is_floating
+    return replace(y, nan=True) if empty and site.runtimes != ("onnxruntime",) else y
 
 
 def whole(found: Sums, low: Tensor, high: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:

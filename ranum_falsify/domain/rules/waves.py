@@ -40,10 +40,14 @@ def wave(function: Callable[[Tensor], Tensor], kernel: str, *, crest: float) -> 
 
 @infinity_aware
 def tangent(site: Site, x: Interval) -> Interval:
-    """Bound the tangent; around a pole by every finite number."""
+    """Bound the tangent; around a pole by every finite number, in half precision by infinity too.
+
+    No number of float32 is close enough to a pole for its tangent to overflow; 177.5 is in float16, and so are those
+    that ONNX Runtime, which computes it in float32, takes without rounding them first.
+    """
     low, high = x.finite().doubles()
     pole = _passes(low, high, math.pi / 2, math.pi)
-    least, greatest = dtype_range(site.dtype)
+    least, greatest = (-math.inf, math.inf) if site.dtype is torch.float16 else dtype_range(site.dtype)
     bounds = outward(torch.tan(low), torch.tan(high), site.dtype, x.shape, site.envelope("Tan"))
     return Interval.of(bounds.lower.masked_fill(pole, least), bounds.upper.masked_fill(pole, greatest), x.shape)
 

@@ -175,6 +175,18 @@ BORDERS = [
         bad=[[0], [1], [1]],
         name="infinite",
     ),
+    *(
+        BorderCase(
+            op_type=op_type,
+            inputs=[np.zeros(shape, dtype)],
+            attributes={"axes": [1]},
+            opset=13,
+            bad=bad,
+            name=f"{shape} {dtype.__name__}",
+        )
+        for op_type in ("ReduceMax", "ReduceMin", "ReduceLogSum", "ReduceLogSumExp")
+        for shape, dtype, bad in (((2, 0), np.float32, True), ((2, 0), np.float16, True), ((0, 2), np.float32, False))
+    ),
     BorderCase(op_type="ReduceLogSumExp", inputs=[f32([3e38, -3e38], [-3e38, -3e38]), ROWS], bad=False),
     BorderCase(
         op_type="ReduceLogSumExp", inputs=[f32([INF, 0], [-INF, -INF], [INF, -INF]), ROWS], bad=False, name="infinite"

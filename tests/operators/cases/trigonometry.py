@@ -48,6 +48,7 @@ BORDERS = [
         bad=[0, 0, 0, 0, 0],
         name="poles",
     ),
+    BorderCase(op_type="Tan", inputs=[np.array([177.5, -177.5, 177.0], np.float16)], bad=[1, 1, 0], name="half"),
     *(
         BorderCase(op_type=op_type, inputs=[sign * NEAR_ONE], bad=bad, name=f"at {sign}")
         for op_type, bad in (("Asin", [0, 0, 1]), ("Acos", [0, 0, 1]), ("Atanh", [0, 1, 1]))
