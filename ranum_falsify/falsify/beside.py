@@ -10,16 +10,20 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.falsify.probes import least_margins
 from ranum_falsify.falsify.result import OperatorResult
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.evaluate import Value
 from ranum_falsify.network.tensors import to_torch
+from ranum_falsify.validity import Constraint
 
 __all__ = ["failing_in_torch", "with_runtimes"]
 
 
 def failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> frozenset[str] | None:
     """Return the operators whose operands are good and whose output is not, by the rules of replay, on the CPU.
+
+    What writes no floating numbers fails where the conditions of its row do.
 
     Args:
         graph: The network.
@@ -31,25 +35,24 @@ def failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> frozenset
     if any(spec_of(op).is_random(op) for op in graph.nodes):
         return None
     failing: set[str] = set()
-    seen: set[str] = set()
 
     def watch(op: Operation, operands: Sequence[Value], results: tuple[Tensor, ...]) -> None:
-        seen.add(op.name)
-        read = [_status(value) for value in operands]
-        written = [_status(value) for value in results]
-        finite = not any(inf for _, inf in read)
-        if not any(nan for nan, _ in read) and any(nan or (inf and finite) for nan, inf in written):
+        if _fails(op, operands, results):
             failing.add(op.name)
 
-    try:
-        with torch.no_grad():
-            graph.evaluate([to_torch(feeds[name]) for name in graph.input_names], watch)
-    except RuntimeError as error:
-        # An integer division by zero, at which PyTorch refuses to go on.
-        if "ZeroDivisionError" not in str(error):
-            return None
-        failing.add(next(op.name for op in graph.nodes if op.name not in seen))
+    with torch.no_grad():
+        graph.evaluate([to_torch(feeds[name]) for name in graph.input_names], watch)
     return frozenset(failing)
+
+
+def _fails(op: Operation, operands: Sequence[Value], results: tuple[Tensor, ...]) -> bool:
+    conditions: Sequence[Constraint] = spec_of(op).valid  # type: ignore[assignment]
+    if conditions and not any(isinstance(y, Tensor) and y.is_floating_point() for y in results):
+        return bool((least_margins(conditions, op, operands, results) < 0).any())
+    read = [_status(value) for value in operands]
+    finite = not any(inf for _, inf in read)
+    written = [_status(value) for value in results]
+    return not any(nan for nan, _ in read) and any(nan or (inf and finite) for nan, inf in written)
 
 
 def with_runtimes(result: OperatorResult, failing: Collection[str] | None) -> OperatorResult:
