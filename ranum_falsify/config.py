@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["RUNTIMES", "ConfirmConfig", "HalfPrecision", "ProveConfig", "Reach", "Runtime", "SearchConfig"]
+__all__ = [
+    "RUNTIMES",
+    "ConfirmConfig",
+    "HalfPrecision",
+    "Optimisations",
+    "ProveConfig",
+    "Reach",
+    "Runtime",
+    "SearchConfig",
+]
 
 Runtime = str
 RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torch", "exact")
@@ -14,6 +23,9 @@ RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torch", "exact")
 
 Reach = Literal["output", "masked"]
 """Whether a violation shows at an output of the network, or a later operator swallows it."""
+
+Optimisations = Literal["any", "off", "default"]
+"""Which graph optimisations of ONNX Runtime a violation shows with: any, none, those of the default level."""
 
 HalfPrecision = Literal["float16", "bfloat16"]
 """Element types that a network may be converted to."""

@@ -31,13 +31,14 @@ ABOVE_ALL = frozenset({"", "__main__"})
 
 # Child processes start without the package, because importing it would cost
 # seconds and a malformed model may crash them.
-STAND_ALONE = frozenset({"network/child_server.py", "network/optimiser_worker.py", "falsify/replay_worker.py"})
+STAND_ALONE = frozenset(
+    {"network/child_server.py", "network/optimiser_worker.py"}
+    | {f"falsify/replay_worker/{name}.py" for name in "__init__ graph levels model recurrent session".split()}
+)
 
 MOST_LINES = 400
 # path -> why it is longer than MOST_LINES
-LONG_FILES: dict[str, str] = {
-    "ranum_falsify/falsify/replay_worker.py": "a script that can import nothing of the package",
-}
+LONG_FILES: dict[str, str] = {}
 
 
 def package_files() -> list[str]:
@@ -142,7 +143,9 @@ def test_a_file_imports_only_its_own_layer_and_those_before(relative: str) -> No
 
 @pytest.mark.parametrize("relative", FILES)
 def test_no_relative_and_no_star_imports(relative: str) -> None:
-    assert import_style_faults(read(relative)) == []
+    faults = import_style_faults(read(relative))
+    # Child processes import such a package by its path, so it has no absolute name.
+    assert [fault for fault in faults if relative not in STAND_ALONE or "star" in fault] == []
 
 
 @pytest.mark.parametrize("relative", [f for f in FILES if unit(f) not in {"cli", "__main__"} and f not in STAND_ALONE])
@@ -183,8 +186,8 @@ def test_no_file_is_too_long() -> None:
         ("errors.py", "import ranum_falsify.upstream", 0),
         ("cli/__init__.py", "import ranum_falsify.falsify, ranum_falsify.network", 0),
         ("__init__.py", "from ranum_falsify.cli import main", 0),
-        ("falsify/replay_worker.py", "import ranum_falsify.errors", 1),
-        ("falsify/replay_worker.py", "import onnxruntime", 0),
+        ("falsify/replay_worker/model.py", "import ranum_falsify.errors", 1),
+        ("falsify/replay_worker/model.py", "import onnxruntime", 0),
         ("falsify/search.py", "import ranum_falsify_other.cli", 0),
     ],
 )

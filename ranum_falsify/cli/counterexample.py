@@ -201,6 +201,9 @@ def _entry_object(example: Counterexample, paths: Mapping[str, Path], violated: 
                 "reason": op.reason,
                 "kind": op.kind,
                 "reach": op.reach,
+                "optimisations": op.optimisations,
+                "fused": op.fused,
+                "runtimes": list(op.runtimes),
                 "oracle": op.oracle,
                 "operands": {name: [number(low), number(high)] for name, (low, high) in op.operands.items()},
             }

@@ -40,16 +40,19 @@ def report(result: Result, saved: Saved, folder: Path) -> dict[str, Any]:
 
 
 def _operator(operator: OperatorResult, result: Result, saved: Saved, folder: Path, several: bool) -> dict[str, Any]:
-    shown_by = {"proved": list(result.runtimes), "violated": [operator.oracle] if operator.oracle else [], "open": []}
+    violated_on = operator.runtimes or ([operator.oracle] if operator.oracle else [])
+    shown_by = {"proved": result.runtimes, "violated": violated_on, "open": ()}
     return {
         # Names are unique within a network only.
         "node": f"{operator.network}:{operator.node}" if several else operator.node,
         "op_type": operator.op_type,
         "verdict": operator.verdict,
-        "runtimes": shown_by[operator.verdict],
+        "runtimes": list(shown_by[operator.verdict]),
         "constraint": operator.constraint,
         "after": list(operator.after),
         "reach": operator.reach,
+        "optimisations": operator.optimisations,
+        "fused": operator.fused,
         "counterexample": _relative(saved.of(operator.counterexample), folder),
     }
 

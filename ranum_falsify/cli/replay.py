@@ -264,6 +264,8 @@ def _show(findings: Sequence[Finding], options: ReplayOptions, entry: Entry | No
             values=finding.values,
             reach=finding.reach,
             oracle=finding.oracle,
+            optimisations=finding.optimisations,
+            fused=finding.fused,
         )
     if len(counted) < len(findings):
         lines.append(f"  {len(findings) - len(counted)} of another reach left out")

@@ -21,6 +21,11 @@ _ORACLES = {
 }
 _KINDS = {"nan": "NaN", "inf": "infinity", "gradient": "a derivative that is not finite"}
 _REACHES = {"output": "an output turns non-finite", "masked": "a later operator swallows it"}
+_NOWHERE = "no output turns non-finite with the default graph optimisations"
+_OPTIMISATIONS = {
+    "off": "only with ONNX Runtime's graph optimisations off",
+    "default": "only with ONNX Runtime's default graph optimisations",
+}
 _MOST_OPERANDS = 8
 _MOST_CAUSES = 3
 
@@ -60,6 +65,9 @@ def finding_lines(
     oracle: str | None,
     values: Mapping[str, float] | None = None,
     condition: str = "",
+    optimisations: str | None = None,
+    fused: str = "",
+    runtimes: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yield what one failing operator shows; absent facts are left out.
 
@@ -71,18 +79,24 @@ def finding_lines(
         oracle: Who saw it.
         values: The operands' elements behind the first offending one.
         condition: Where its operands are valid, and what they are otherwise.
+        optimisations: Which graph optimisations of ONNX Runtime it shows with.
+        fused: The operator that they put in its place.
+        runtimes: Runtimes that it fails on, if they were compared.
     """
     yield f"  {title}" + (f" gives {_KINDS[kind]}" if kind else "")
     if condition:
         yield f"    valid where {condition}"
     if operands:
-        yield f"    operands: {ranges(operands)}"
+        yield f"    operands{f' of {fused}' if fused else ''}: {ranges(operands)}"
     if values:
         yield "    at the first offending element: " + ", ".join(f"{name} = {v:.9g}" for name, v in values.items())
     if reach:
-        yield f"    reach: {reach} ({_REACHES[reach]})"
+        yield f"    reach: {reach} ({_REACHES[reach] if optimisations != 'off' else _NOWHERE})"
+    if optimisations in _OPTIMISATIONS:
+        yield f"    {_OPTIMISATIONS[optimisations]}" + (f" ({fused})" if fused else "")
     if oracle:
-        yield f"    confirmed by {_ORACLES[oracle]}"
+        beside = "" if not runtimes else ", and by PyTorch" if "torch" in runtimes else " only, not by PyTorch"
+        yield f"    confirmed by {_ORACLES[oracle]}{beside}"
 
 
 def ranges(operands: Mapping[str, tuple[float, float]]) -> str:
@@ -139,6 +153,9 @@ def _violated(result: Result, saved: Saved, network_count: int) -> Iterator[str]
             reach=operator.reach,
             oracle=operator.oracle,
             condition=f"{operator.constraint}{reason}" if operator.constraint else "",
+            optimisations=operator.optimisations,
+            fused=operator.fused,
+            runtimes=operator.runtimes,
         )
         yield from _files(saved.of(operator.counterexample), "    ")
 

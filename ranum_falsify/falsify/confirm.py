@@ -103,7 +103,7 @@ class Confirmer:
         if id(op) not in self._operands:
             model = graph.up_to(computed).model
             self._operands[id(op)] = Replayer(model, threads=self._threads, flush=self._flush)
-        results = dict(zip(map(id, computed), self._operands[id(op)].outputs(feeds).values(), strict=True))
+        results = dict(zip(map(id, computed), self._operands[id(op)].plain(feeds).values(), strict=True))
         return [results[id(v)] if isinstance(v, Operation) else v for v in values]
 
     def operation(self, graph: Graph, tensor: str) -> Operation | None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
+from ranum_falsify.falsify.beside import failing_in_torch, with_runtimes
 from ranum_falsify.falsify.bisection import bisect
 from ranum_falsify.falsify.confirm import feeds_of, in_question, meets_conditions
 from ranum_falsify.falsify.gradients import DENORMAL, operand_ranges, steep_point
@@ -22,6 +23,7 @@ from ranum_falsify.falsify.result import Counterexample, OperatorResult
 from ranum_falsify.falsify.search import Progress, Region, SearchContext, descend, worst_vertices
 from ranum_falsify.falsify.standing import standing
 from ranum_falsify.network.tensors import to_torch
+from ranum_falsify.properties.problem import ValidityGoal
 from ranum_falsify.properties.targets import Target
 
 __all__ = ["OperatorSearch"]
@@ -273,10 +275,21 @@ class OperatorSearch:
         """
         for number, goal in enumerate(self.goals):
             feeds = feeds_of(self.context.problem, goal.call, env, self.context.confirmer)
+            example = Counterexample(inputs=env, network=goal.call.network, feeds=feeds)
             for finding in self.context.confirmer.findings(goal.call, feeds):
-                self._add(number, finding, Counterexample(inputs=env, network=goal.call.network, feeds=feeds))
+                self._add(number, finding, example)
+            self._compare(goal, example)
             if state.target.goal == number and state.target.is_gradient and self._is_open(state):
-                self._add_gradient(state.target, Counterexample(inputs=env, network=goal.call.network, feeds=feeds))
+                self._add_gradient(state.target, example)
+
+    def _compare(self, goal: ValidityGoal, example: Counterexample) -> None:
+        """Say of what a counterexample newly violates whether it fails in PyTorch too."""
+        graph = self.context.model_of(goal.call).graph
+        nodes = {op.name for op in graph.nodes}
+        fresh = {k: r for k, r in self.found.items() if r.counterexample is example and r.node in nodes}
+        if fresh:
+            failing = failing_in_torch(graph, example.feeds)
+            self.found |= {key: with_runtimes(result, failing) for key, result in fresh.items()}
 
     def _add(self, number: int, finding: Finding, counterexample: Counterexample) -> None:
         goal = self.goals[number]
@@ -288,7 +301,7 @@ class OperatorSearch:
             self._unwanted.add((number, name))
             return
         known = self.found.get((number, name))
-        if known is not None and (known.reach == "output" or finding.reach != "output"):
+        if known is not None and _weight(known) >= _weight(finding):
             return
         targets = [t for t in self.targets if t.goal == number and t.op.name == name]
         targets.sort(key=lambda target: target.is_remote)
@@ -302,6 +315,8 @@ class OperatorSearch:
             reason="" if constraint is None else constraint.reason,
             kind=finding.kind,
             reach=finding.reach,
+            optimisations=finding.optimisations,
+            fused=finding.fused,
             oracle=finding.oracle,
             operands=finding.operands,
             counterexample=counterexample,
@@ -356,6 +371,11 @@ class OperatorSearch:
 
     def _report(self, text: str, done: float) -> None:
         self.context.report(Progress(stage="search", done=done, text=f"{text} ({len(self.found)} found)"))
+
+
+def _weight(shown: OperatorResult | Finding) -> tuple[bool, bool]:
+    """Return what makes one violation of an operator matter more than another: whether users see it."""
+    return shown.reach == "output", shown.optimisations != "off"
 
 
 def _mixed(x: Tensor, parent: Tensor, generator: torch.Generator) -> Tensor:

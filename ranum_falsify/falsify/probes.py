@@ -10,25 +10,33 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.falsify.converter import Probe
-from ranum_falsify.network import OperatorSpec
+from ranum_falsify.network import OperatorSpec, spec_of
+from ranum_falsify.network.evaluate import Value
 from ranum_falsify.properties.targets import Target
+from ranum_falsify.validity import Constraint
 
-__all__ = ["crossing_of", "probe_of"]
+__all__ = ["crossing_of", "least_margins", "probe_of"]
 
 
 def probe_of(targets: Sequence[Target]) -> Probe:
-    """Return a probe that gives the least margin of each target of one operator, shape `(targets,)`.
-
-    A NaN margin means that an operand was broken upstream; it counts as not violated here.
-    """
-    spec = targets[0].spec
+    """Return a probe that gives the least margin of each target of one operator, shape `(targets,)`."""
     constraints = [target.constraint for target in targets]
 
     def probe(op: Operation, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor:
-        named = _named(spec, operands, outputs)
-        return torch.stack([_least(constraint.margin(op, named)) for constraint in constraints])
+        return least_margins(constraints, op, operands, outputs)
 
     return probe
+
+
+def least_margins(
+    constraints: Sequence[Constraint], op: Operation, operands: Sequence[Value], outputs: Sequence[Tensor]
+) -> Tensor:
+    """Return the least margin of each condition on an operator, shape `(conditions,)`.
+
+    A NaN margin means that an operand was broken upstream; it counts as not violated here.
+    """
+    named = _named(spec_of(op), operands, outputs)
+    return torch.stack([_least(constraint.margin(op, named)) for constraint in constraints])
 
 
 def crossing_of(target: Target) -> Probe:
@@ -41,7 +49,7 @@ def crossing_of(target: Target) -> Probe:
     return probe
 
 
-def _named(spec: OperatorSpec, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> dict[str, Tensor]:
+def _named(spec: OperatorSpec, operands: Sequence[Value], outputs: Sequence[Tensor]) -> dict[str, Tensor]:
     named = {name: value for name, value in spec.named(operands).items() if value is not None}
     device = outputs[0].device
     for name, value in named.items():

@@ -1,8 +1,9 @@
 """Replay: ONNX Runtime runs the original model on a candidate, and every tensor is looked at.
 
 Nothing counts as a violation before it is seen here. ONNX Runtime runs in a child process,
-because a malformed model can crash it, with graph optimisations off and every intermediate
-tensor of the main graph exposed. A node is a `Finding` when
+because a malformed model can crash it. It runs twice: with graph optimisations off and every
+intermediate tensor of the main graph exposed, and at its default level with nothing exposed
+but the outputs, as users run it. The first run names nodes; a node is a `Finding` when
 
 (a) none of its operands holds NaN, yet an output holds NaN; or
 (b) all its operands are finite, yet an output holds an infinity that is not a constant.
@@ -11,6 +12,11 @@ Operands are what the node reads: inputs, tensors captured by its subgraphs, and
 its attributes. A subgraph (If, Loop, Scan) counts as one node. In (b) an infinity is a
 constant when no input's value can change it, such as an attention mask computed from weights.
 An integer division by zero, at which ONNX Runtime refuses to go on, is (a).
+
+The second run says what users see. Where the two differ, the graph that ONNX Runtime's optimiser
+writes runs too, every tensor exposed: a finding whose tensors are finite there shows only with
+optimisations off, and what is found there alone shows only at the default level, as when
+constants are merged into one that overflows.
 
 LSTM and GRU with a bias clip NaN to the finite range on ONNX Runtime; `onnx.reference`
 decides there. MaxPool, GlobalMaxPool, ReduceMax, ReduceMin, ArgMax, ArgMin, QuantizeLinear
@@ -33,15 +39,16 @@ from typing import Any, Literal, Self
 import numpy as np
 import onnx
 
+from ranum_falsify.config import Optimisations, Reach
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayTimeoutError
 from ranum_falsify.network.child import Child, ChildDeathError
 
 __all__ = ["Finding", "Replay", "Replayer"]
 
-_WORKER = Path(__file__).with_name("replay_worker.py")
+_WORKER = Path(__file__).with_name("replay_worker")
 _LARGEST = 2**31 - 1  # bytes that protobuf can hold in one message
 _LONGEST = 400  # characters of ONNX Runtime's message that are passed on
-_VERB = {"load": "load", "run": "run", "outputs": "run"}
+_VERB = {"load": "load", "run": "run", "outputs": "run", "plain": "run"}
 _ADVICE = {
     "load": "repair the model, or convert it to operators and an opset that ONNX Runtime supports",
     "run": "give each input the name, type and shape that the model declares",
@@ -62,8 +69,12 @@ class Finding:
         operands: least and greatest element of each numeric operand, by tensor name.
         values: of an elementwise operator, the operands' elements behind the offending one.
         oracle: who saw it.
-        reach: ``output`` when a path of non-finite tensors leads to a graph output, or when
-            ONNX Runtime stops at the node; else ``masked``.
+        reach: ``output`` when a path of non-finite tensors leads to a graph output that is not
+            finite at the default level either, or when ONNX Runtime stops at the node; else ``masked``.
+        optimisations: with which graph optimisations of ONNX Runtime it shows; None where they
+            cannot be compared, as in a model that draws random numbers.
+        fused: of what shows at the default level alone, the operator that the optimiser put in the
+            place of the node and of others before it, if it did; ``operands`` are then its own.
     """
 
     node_index: int
@@ -75,7 +86,9 @@ class Finding:
     operands: Mapping[str, tuple[float, float]]
     values: Mapping[str, float]
     oracle: Literal["onnxruntime", "reference"]
-    reach: Literal["output", "masked"]
+    reach: Reach
+    optimisations: Optimisations | None = None
+    fused: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +97,8 @@ class Replay:
 
     Attributes:
         outputs: the graph outputs that are numeric tensors, in the model's order (bfloat16 as
-            float32); empty when ONNX Runtime stopped at an integer division by zero.
+            float32), at the default level; empty when ONNX Runtime stopped at an integer division
+            by zero.
         findings: in topological order, so that the first is the first to go wrong.
     """
 
@@ -139,11 +153,19 @@ class Replayer:
         path = self._path()
         self._child = Child(_WORKER)
         self._loading = True
-        setting = {"folder": str(path.parent), "threads": self._threads, "flush": self._flush}
-        self._child.send("load", {"path": str(path), **setting})
+        self._child.send(
+            "load",
+            {
+                "path": str(path),
+                "folder": str(path.parent),
+                "threads": self._threads,
+                "flush": self._flush,
+                "scratch": str(self._folder),
+            },
+        )
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Replay:
-        """Run the model with every intermediate exposed.
+        """Run the model with every intermediate exposed, and at the default level.
 
         Args:
             inputs: one array for each input, by name, in the model's types and shapes;
@@ -159,8 +181,13 @@ class Replayer:
         return Replay(outputs=result["outputs"], findings=findings)
 
     def outputs(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Run the model as it is and return its outputs only; arguments and errors as for `run`."""
+        """Run the model as users do and return its outputs only; arguments and errors as for `run`."""
         outputs: dict[str, np.ndarray] = self._request("outputs", inputs)
+        return outputs
+
+    def plain(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Run the model without optimisations and return its outputs only; arguments and errors as for `run`."""
+        outputs: dict[str, np.ndarray] = self._request("plain", inputs)
         return outputs
 
     def close(self) -> None:
@@ -175,10 +202,11 @@ class Replayer:
         if isinstance(self._model, Path):
             if not self._model.is_file():
                 raise ReplayError(f"{self._label}: there is no such file; check the path")
+            self._folder = self._folder or _new_folder()
             return self._model.resolve()
         if self._folder is None:
             data = self._serialized(self._model)
-            self._folder = Path(tempfile.mkdtemp(prefix="ranum-falsify-"))
+            self._folder = _new_folder()
             (self._folder / "model.onnx").write_bytes(data)
         return self._folder / "model.onnx"
 
@@ -239,6 +267,10 @@ class Replayer:
         child, self._child, self._loading = self._child, None, False
         if child is not None:
             child.close()
+
+
+def _new_folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="ranum-falsify-"))
 
 
 def _one_line(message: str) -> str:

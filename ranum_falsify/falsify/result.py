@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from ranum_falsify.config import Reach, Runtime
+from ranum_falsify.config import Optimisations, Reach, Runtime
 
 __all__ = ["Counterexample", "OperatorResult", "Result", "Verdict"]
 
@@ -43,7 +43,11 @@ class OperatorResult:
         constraint: The condition on its operands, in words.
         reason: Why a violation is invalid.
         kind: What came out on violation; `gradient` is a derivative that is not finite.
-        reach: Whether the violation shows at an output.
+        reach: Whether the violation shows at an output, at ONNX Runtime's default level of graph optimisations.
+        optimisations: Which of them it shows with; None where that is unknown.
+        fused: Of what shows at the default level alone, the operator that the optimiser put in its place, if it did;
+            `operands` are then those of that operator.
+        runtimes: Runtimes whose kernels break the condition at the counterexample; none where they were not compared.
         oracle: Who confirmed it; `autograd` differentiates at the operands that ONNX Runtime computes, and
             `autograd-flushed` at those that it computes with denormal numbers flushed to 0, as many devices do.
         operands: Least and greatest value of each operand at the counterexample.
@@ -60,6 +64,9 @@ class OperatorResult:
     reason: str = ""
     kind: Literal["nan", "inf", "gradient"] | None = None
     reach: Reach | None = None
+    optimisations: Optimisations | None = None
+    fused: str = ""
+    runtimes: tuple[Runtime, ...] = ()
     oracle: Literal["onnxruntime", "reference", "autograd", "autograd-flushed"] | None = None
     operands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     counterexample: Counterexample | None = None

@@ -37,8 +37,8 @@ class Child:
     It imports nothing of this package, and starts in the time that the worker's own imports take.
 
     Args:
-        worker: A stand-alone script whose function `service` returns what answers a command and its argument. An
-            exception there is an answer too.
+        worker: A stand-alone script, or the folder of a stand-alone package that imports relatively; its function
+            `service` returns what answers a command and its argument. An exception there is an answer too.
     """
 
     def __init__(self, worker: Path) -> None:

@@ -2,8 +2,9 @@
 
 Run as a script with the path of a worker, this module serves requests until its standard input ends. A message, in
 either direction, is eight bytes of length (big endian) and a pickle of that length. The request is
-``(command, argument)``; the answer is ``("ok", result)`` or ``("error", text)``. The worker is a stand-alone script
-with a function `service`, which returns the function that answers a command and its argument.
+``(command, argument)``; the answer is ``("ok", result)`` or ``("error", text)``. The worker is a stand-alone script,
+or the folder of a package that imports relatively, with a function `service`, which returns the function that answers
+a command and its argument.
 
 Neither imports this package, which would take seconds.
 """
@@ -41,10 +42,11 @@ def serve(service: Service, requests: BinaryIO, answers: BinaryIO) -> None:
 
 def _service(path: Path) -> Service:
     """Import a worker by its path, and return what answers its commands."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    file, folders = (path / "__init__.py", [str(path)]) if path.is_dir() else (path, None)
+    spec = importlib.util.spec_from_file_location(path.stem, file, submodule_search_locations=folders)
     assert spec is not None and spec.loader is not None
     worker = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = worker  # where its dataclasses look
+    sys.modules[path.stem] = worker  # where its dataclasses and its relative imports look
     spec.loader.exec_module(worker)
     service: Service = worker.service()
     return service

@@ -26,7 +26,10 @@ from ranum_falsify.network.order import operands_in, topological_order
 from ranum_falsify.network.registry import spec_of
 from ranum_falsify.network.tensors import to_numpy, to_torch
 
-__all__ = ["Graph", "ReadOptions"]
+__all__ = ["Graph", "ReadOptions", "Watch"]
+
+Watch = Callable[[Operation, Sequence[Value], tuple[Tensor, ...]], None]
+"""What looks at each node of an evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,8 +141,13 @@ class Graph(OperationGraph):
 
     # evaluation -------------------------------------------------------------------------------------------------
 
-    def evaluate(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Evaluate on tensors of the inputs' shapes; dead tensors are freed on the way."""
+    def evaluate(self, inputs: Sequence[Tensor], watch: Watch | None = None) -> tuple[Tensor, ...]:
+        """Evaluate on tensors of the inputs' shapes; dead tensors are freed on the way.
+
+        Args:
+            inputs: One tensor per input.
+            watch: Called with each node, its operands in the order of its row, and its outputs.
+        """
         uses = Counter(id(operand) for op in self.order for operand in operands_in(op))
         uses.update(id(op) for op in self.output_operations)
         values: dict[int, Any] = {id(op): x for op, x in zip(self.inputs, inputs, strict=True)}
@@ -156,7 +164,10 @@ class Graph(OperationGraph):
                 values[id(op)] = values[id(op.operation)][op.index]
             elif not isinstance(op, Input):
                 spec = spec_of(op)
-                results = apply(spec, op, [value(operand) for operand in spec.operands_of(op)])
+                operands = [value(operand) for operand in spec.operands_of(op)]
+                results = apply(spec, op, operands)
+                if watch is not None:
+                    watch(op, operands, results)
                 values[id(op)] = results if len(op.output_names) > 1 else results[0]
             for operand in operands_in(op):
                 uses[id(operand)] -= 1

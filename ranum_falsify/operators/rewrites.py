@@ -43,8 +43,8 @@ def _computes(op: Operation, written: Operation) -> bool:
     """Tell whether an operator computes what a written one does, whose operands have the same names."""
     base = _FUSED.get(kind(op))
     if base is not None:
-        operands = fields_of(op)
-        if _attribute(op, "activation") != "Relu" or kind(written) != "Relu" or any(x is not None for x in operands[3:]):
+        activated = _attribute(op, "activation") == kind(written) == "Relu"
+        if not activated or any(x is not None for x in fields_of(op)[3:]):
             return False
         before = is_a(fields_of(written)[0], base, "Add")
         return before is not None and _is_base(op, base, before)

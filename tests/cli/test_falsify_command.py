@@ -11,7 +11,10 @@ import pytest
 from tests.cli.workshop import LOG, PRODUCT, QUOTIENT, SAFE, Workshop
 
 KEYS = {"verdict", "runtimes", "operators", "counterexample", "seconds", "seed", "versions", "float32"}
-OPERATOR_KEYS = {"node", "op_type", "verdict", "runtimes", "constraint", "after", "reach", "counterexample"}
+OPERATOR_KEYS = {
+    *("node", "op_type", "verdict", "runtimes", "constraint", "after"),
+    *("reach", "optimisations", "fused", "counterexample"),
+}
 VALID = ("--prop.lb=1", "--prop.ub=2")
 ALL = "onnxruntime, torch, exact"
 

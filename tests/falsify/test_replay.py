@@ -18,10 +18,9 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayTimeoutError
 from ranum_falsify.falsify import replay
 from ranum_falsify.falsify.replay import Replayer
+from ranum_falsify.network.child import _SERVER
 
-LOG = parser.parse_model(
-    '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) {y = Log(x)}'
-)
+LOG = parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) {y = Log(x)}')
 ONE = {"x": np.ones(2, np.float32)}
 ZERO = {"x": np.zeros(2, np.float32)}
 
@@ -98,9 +97,10 @@ def test_close_ends_the_child() -> None:
 
 def test_child_imports_neither_torch_nor_the_package() -> None:
     code = (
-        "import runpy, sys; runpy.run_path(sys.argv[1]); print(*{name.split('.')[0] for name in sys.modules})"
+        "import runpy, sys; from pathlib import Path; serving = runpy.run_path(sys.argv[1]); "
+        "serving['_service'](Path(sys.argv[2])); print(*{name.split('.')[0] for name in sys.modules})"
     )
-    command = [sys.executable, "-P", "-c", code, str(replay._WORKER)]
+    command = [sys.executable, "-P", "-c", code, str(_SERVER), str(replay._WORKER)]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert "onnxruntime" in loaded
     assert not {"torch", "dnnv", "ranum_falsify"} & set(loaded)
@@ -152,9 +152,7 @@ def test_child_ignores_ctrl_c() -> None:
 
 
 def test_two_models_at_once() -> None:
-    exp = parser.parse_model(
-        '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) {y = Exp(x)}'
-    )
+    exp = parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) {y = Exp(x)}')
     with Replayer(LOG) as log, Replayer(exp) as other:
         assert log.run(ZERO).findings and not other.run(ZERO).findings
 
@@ -184,9 +182,7 @@ def test_missing_file(tmp_path: Path) -> None:
     ],
 )
 def test_bad_graphs(body: str, said: str) -> None:
-    net = parser.parse_model(
-        f'<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) {{{body}}}'
-    )
+    net = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) {{{body}}}')
     with Replayer(net) as replayer, pytest.raises(ReplayError, match=said) as error:
         replayer.run(ONE)
     one_line(error)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,50 +9,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ranum_falsify.falsify.replay import Finding, Replay, Replayer
-from ranum_falsify.falsify.replay_worker import Model, Setting
+from ranum_falsify.falsify.replay import Finding, Replayer
+from tests.falsify.replay_kit import model, replay
 
 INF, NAN = np.inf, np.nan
 F16, F32, F64 = np.float16, np.float32, np.float64
 
 
-def model(
-    nodes: Sequence[onnx.NodeProto],
-    inputs: Mapping[str, Any],
-    outputs: Sequence[str],
-    constants: Mapping[str, Any] | None = None,
-    opset: int = 21,
-) -> onnx.ModelProto:
-    """A model whose inputs have the types and shapes of the arrays given."""
-    given = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-        for n, a in inputs.items()
-    ]
-    stored = [numpy_helper.from_array(np.asarray(a), n) for n, a in (constants or {}).items()]
-    wanted = [onnx.ValueInfoProto(name=n) for n in outputs]
-    graph = helper.make_graph(list(nodes), "test", given, wanted, stored)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
-
-
-def replay(
-    nodes: Sequence[onnx.NodeProto],
-    inputs: Mapping[str, Any],
-    outputs: Sequence[str],
-    constants: Mapping[str, Any] | None = None,
-    opset: int = 21,
-) -> Replay:
-    """One replay in this process, which costs less than a child for each case."""
-    with tempfile.TemporaryDirectory() as folder, np.errstate(all="ignore"):
-        path = Path(folder, "model.onnx")
-        onnx.save_model(model(nodes, inputs, outputs, constants, opset), path)
-        result = Model(str(path), Setting(folder, 1)).run(inputs)
-    findings = tuple(Finding(**finding) for finding in result["findings"])
-    return Replay(outputs=result["outputs"], findings=findings)
-
-
-def one(
-    op_type: str, *operands: Any, outputs: int = 1, opset: int = 21, **attributes: Any
-) -> tuple[Finding, ...]:
+def one(op_type: str, *operands: Any, outputs: int = 1, opset: int = 21, **attributes: Any) -> tuple[Finding, ...]:
     """Findings of one operator on operands that all are inputs."""
     names = [f"i{k}" for k in range(len(operands))]
     results = [f"o{k}" for k in range(outputs)]
@@ -142,9 +103,7 @@ def mask_model(mask: onnx.NodeProto | None, **constants: Any) -> list[onnx.NodeP
         (None, {"mask": f32(0, -INF)}),
         (helper.make_node("Constant", [], ["mask"], value_floats=[0.0, -INF]), {}),
         (
-            helper.make_node(
-                "ConstantOfShape", ["n"], ["mask"], value=numpy_helper.from_array(f32(-INF), "v")
-            ),
+            helper.make_node("ConstantOfShape", ["n"], ["mask"], value=numpy_helper.from_array(f32(-INF), "v")),
             {"n": np.array([2])},
         ),
         (helper.make_node("Log", ["c"], ["mask"]), {"c": f32(1, 0)}),
@@ -252,9 +211,7 @@ def test_recurrent(op_type: str, bias: bool, direction: str) -> None:
     (finding,) = recurrent(op_type, np.full((3, 1, 2), INF, F32), bias, direction=direction)
     hidden = bias and op_type != "RNN"
     assert (finding.op_type, finding.kind, finding.output) == (op_type, "nan", "o0")
-    assert (finding.oracle, finding.reach) == (
-        ("reference", "masked") if hidden else ("onnxruntime", "output")
-    )
+    assert (finding.oracle, finding.reach) == (("reference", "masked") if hidden else ("onnxruntime", "output"))
     assert recurrent(op_type, np.full((3, 1, 2), 1e3, F32), bias, direction=direction) == ()
     assert recurrent(op_type, np.full((3, 1, 2), NAN, F32), bias, direction=direction) == ()
 
@@ -337,9 +294,7 @@ def test_subgraph_counts_as_one_node(node: onnx.NodeProto, x: float, kinds: list
     other = branch("else", helper.make_node("Identity", ["x"], ["e"]))
     nodes = [
         helper.make_node("Not", ["no"], ["yes"]),
-        helper.make_node(
-            "If", ["yes"], ["y"], name="if", then_branch=branch("then", node), else_branch=other
-        ),
+        helper.make_node("If", ["yes"], ["y"], name="if", then_branch=branch("then", node), else_branch=other),
     ]
     findings = replay(nodes, {"x": f32(x), "no": np.array(False)}, ["y"]).findings
     assert [(f.node, f.kind) for f in findings] == [("if", kind) for kind in kinds]

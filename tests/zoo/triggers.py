@@ -88,10 +88,10 @@ def run(architecture: Architecture, feeds: Mapping[str, Array], node: str, folde
         model.graph.output.append(onnx.ValueInfoProto(name=operand))
     path = folder / "model.onnx"
     onnx.save(model, path)
-    result = Model(str(path), Setting(str(folder), threads=1)).run(feeds)
-    seen = feeds[operand] if operand in feeds else result["outputs"][operand]
+    look = Model(str(path), Setting(str(folder), threads=1)).look(feeds)
+    seen = feeds[operand] if operand in feeds else look.outputs[operand]
     return Run(
-        culprits=tuple(finding["node"] for finding in result["findings"]),
+        culprits=tuple(finding["node"] for finding in look.findings.values()),
         operands=(float(seen.min()), float(seen.max())),
     )
 

@@ -1,0 +1,133 @@
+"""What a graph says without being run: what nodes read, their order, which of its constants are finite."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+__all__ = [
+    "FLOAT_INITIALIZERS",
+    "GOOD",
+    "Status",
+    "Value",
+    "attribute_status",
+    "clear_repeated_names",
+    "range_of",
+    "reads_of",
+    "sorted_nodes",
+    "status_of",
+    "stored",
+    "subgraphs",
+    "tensor_status",
+]
+
+Value = Any  # an array, or a list of arrays for an ONNX sequence
+Status = tuple[bool, bool]  # (holds NaN, holds infinity)
+
+GOOD: Status = (False, False)
+FLOAT_INITIALIZERS = {
+    onnx.TensorProto.FLOAT,
+    onnx.TensorProto.DOUBLE,
+    onnx.TensorProto.FLOAT16,
+    onnx.TensorProto.BFLOAT16,
+}
+
+
+def status_of(value: Value) -> Status:
+    """Whether a tensor, or any tensor of a sequence, holds NaN and whether it holds infinity."""
+    if isinstance(value, list):
+        found = [status_of(item) for item in value]
+        return any(nan for nan, _ in found), any(inf for _, inf in found)
+    array = np.asarray(value)
+    if array.dtype.kind not in "fV" or np.isfinite(array).all():
+        return GOOD
+    return bool(np.isnan(array).any()), bool(np.isinf(array).any())
+
+
+def range_of(value: Value) -> tuple[float, float] | None:
+    """Least and greatest element, NaN aside; None for what has neither."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "fVbiu" or not value.size:
+        return None
+    wide = value.astype(np.float64)
+    wide = wide[~np.isnan(wide)]
+    return (float(wide.min()), float(wide.max())) if wide.size else None
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs among a node's attributes."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def reads_of(node: onnx.NodeProto) -> list[str]:
+    """Names of all tensors that a node reads, those captured by its subgraphs included."""
+    names = [name for name in node.input if name]
+    for graph in subgraphs(node):
+        inside = {value.name for value in graph.input} | {t.name for t in graph.initializer}
+        for child in graph.node:
+            names += [name for name in reads_of(child) if name not in inside]
+            inside |= set(child.output)
+        names += [value.name for value in graph.output if value.name not in inside]
+    return list(dict.fromkeys(names))
+
+
+def attribute_status(node: onnx.NodeProto, folder: str) -> Status:
+    """Whether attributes, or constants of subgraphs, hold NaN or infinity: operands in all but name."""
+    found = [GOOD]
+    for attribute in node.attribute:
+        found.append(status_of(np.asarray([attribute.f, *attribute.floats], np.float32)))
+        tensors = [attribute.t, *attribute.tensors]
+        found += [tensor_status(t, folder) for t in tensors if t.data_type in FLOAT_INITIALIZERS]
+    for graph in subgraphs(node):
+        found += [tensor_status(t, folder) for t in graph.initializer if t.data_type in FLOAT_INITIALIZERS]
+        found += [attribute_status(child, folder) for child in graph.node]
+    return any(nan for nan, _ in found), any(inf for _, inf in found)
+
+
+def tensor_status(tensor: onnx.TensorProto, folder: str) -> Status:
+    """Whether a stored tensor holds NaN and whether it holds infinity."""
+    return status_of(numpy_helper.to_array(tensor, folder))
+
+
+def sorted_nodes(graph: onnx.GraphProto) -> list[int]:
+    """Positions of the nodes in topological order, as close to the order of the file as possible."""
+    producer = {name: k for k, node in enumerate(graph.node) for name in node.output if name}
+    needs = [{producer[n] for n in reads_of(node) if n in producer} for node in graph.node]
+    users: list[list[int]] = [[] for _ in needs]
+    for k, sources in enumerate(needs):
+        for source in sources:
+            users[source].append(k)
+    waiting = [len(sources) for sources in needs]
+    ready = [k for k, count in enumerate(waiting) if not count]
+    order: list[int] = []
+    while ready:
+        k = heapq.heappop(ready)
+        order.append(k)
+        for user in users[k]:
+            waiting[user] -= 1
+            if not waiting[user]:
+                heapq.heappush(ready, user)
+    return order
+
+
+def clear_repeated_names(graph: onnx.GraphProto) -> None:
+    """ONNX lets nodes share a name, which means nothing; ONNX Runtime refuses such a model."""
+    seen: set[str] = set()
+    for node in graph.node:
+        if node.name in seen:
+            node.name = ""
+        seen.add(node.name)
+
+
+def stored(node: onnx.NodeProto) -> list[onnx.TensorProto]:
+    """The tensor of a Constant node, which need not be computed to be known."""
+    if node.op_type != "Constant" or node.domain:
+        return []
+    return [attribute.t for attribute in node.attribute if attribute.name == "value"]

@@ -1,0 +1,118 @@
+"""Sessions of ONNX Runtime on the CPU, with and without its graph optimisations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from .graph import Value, clear_repeated_names
+
+__all__ = ["Session", "Setting", "write_optimised"]
+
+_OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+_DEFAULT = ort.SessionOptions().graph_optimization_level
+_FLOATS = {"tensor(float)", "tensor(double)", "tensor(float16)", "tensor(bfloat16)"}
+_INTEGERS = {f"tensor({sign}int{bits})" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+_READABLE = _FLOATS | _INTEGERS | {"tensor(bool)"} | {f"seq({kind})" for kind in _FLOATS}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How to run a model.
+
+    Attributes:
+        folder: folder of its external data.
+        threads: number of intra-operator threads.
+        flush: whether denormal numbers are replaced by 0, as many devices do.
+        scratch: folder for the optimised model.
+    """
+
+    folder: str
+    threads: int
+    flush: bool = False
+    scratch: str = ""
+
+
+def _options(setting: Setting, level: ort.GraphOptimizationLevel) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = level
+    options.intra_op_num_threads = setting.threads
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", setting.folder)
+    options.add_session_config_entry("session.set_denormal_as_zero", str(int(setting.flush)))
+    return options
+
+
+def _create(model: onnx.ModelProto, options: ort.SessionOptions) -> ort.InferenceSession:
+    return ort.InferenceSession(model.SerializeToString(), sess_options=options, providers=["CPUExecutionProvider"])
+
+
+def write_optimised(model: onnx.ModelProto, setting: Setting, path: Path) -> None:
+    """Have ONNX Runtime write what its optimiser makes of a model, tensors of some size in a file beside it.
+
+    The level of the extended optimisations has all fusions; those above it choose memory layouts of one processor.
+    """
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    clear_repeated_names(changed.graph)
+    options = _options(setting, ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED)
+    options.optimized_model_filepath = str(path)
+    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", f"{path.stem}.bin")
+    options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
+    _create(changed, options)
+
+
+class Session:
+    """An ONNX Runtime session on the CPU; ``expose`` adds outputs.
+
+    Args:
+        model: the model to run; not changed.
+        expose: names of further tensors that `run` returns.
+        setting: how to run it.
+        optimise: whether it runs at the default level of graph optimisations, as users run it, or without any.
+    """
+
+    def __init__(
+        self, model: onnx.ModelProto, expose: Iterable[str], setting: Setting, *, optimise: bool = False
+    ) -> None:
+        self._setting = setting
+        self._level = _DEFAULT if optimise else _OFF
+        given = {value.name for value in model.graph.output}
+        names = list(dict.fromkeys(name for name in expose if name and name not in given))
+        changed = onnx.ModelProto()
+        changed.CopyFrom(model)
+        clear_repeated_names(changed.graph)
+        changed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+        self._session = self._create(changed)
+        types = {value.name: value.type for value in self._session.get_outputs()}
+        self._inputs = {value.name: value.type for value in self._session.get_inputs()}
+        self._inputs |= {v.name: v.type for v in self._session.get_overridable_initializers()}
+        self._fetch = {name: name for name, kind in types.items() if kind in _READABLE}
+        brain = [name for name, kind in types.items() if kind == "tensor(bfloat16)"]
+        if brain:  # NumPy has no bfloat16, so ONNX Runtime hands over a widened copy
+            for name in brain:
+                wide = self._fetch[name] = f"{name}::widened"
+                cast = onnx.helper.make_node("Cast", [name], [wide], to=onnx.TensorProto.FLOAT)
+                changed.graph.node.append(cast)
+                changed.graph.output.add(name=wide)
+            self._session = self._create(changed)
+
+    def _create(self, model: onnx.ModelProto) -> ort.InferenceSession:
+        return _create(model, _options(self._setting, self._level))
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Value]:
+        """Every readable output by name; bfloat16 comes as float32."""
+        fed = {name: self._feed(name, array) for name, array in feeds.items()}
+        values = self._session.run(list(self._fetch.values()), fed) if self._fetch else []
+        return {name: v for name, v in zip(self._fetch, values, strict=True) if v is not None}
+
+    def _feed(self, name: str, array: np.ndarray) -> Any:
+        if self._inputs.get(name) != "tensor(bfloat16)" or array.dtype.itemsize != 2:
+            return array
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), onnx.TensorProto.BFLOAT16)
