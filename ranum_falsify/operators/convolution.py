@@ -21,7 +21,7 @@ from ranum_falsify.operators.functions import ints
 from ranum_falsify.operators.fused import is_beside_quantised, requantised, saturated
 from ranum_falsify.operators.windows import Axis, axes_of, pad_spatial, spatial
 
-__all__: list[str] = []
+__all__ = ["convolved", "convolved_bounds"]
 
 _FEW = 4
 """Channels of images and spectra."""
@@ -30,7 +30,8 @@ _CONV = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 _TRANSPOSED = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
 
 
-def _conv(op: Operation, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+def convolved(op: Operation, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+    """Return the convolution of an operand by a node's attributes."""
     rank = spatial(x.shape, op)
     axes = axes_of(op, x.shape, w.shape[2:])
     strides, dilations = [axis.stride for axis in axes], [axis.dilation for axis in axes]
@@ -88,19 +89,23 @@ _UNIFORM = Axis(size=1, kernel=1, stride=1, dilation=1, before=0, after=0, count
 
 @infinity_aware
 def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None) -> Interval:
-    spatial(x.shape, site.op)
     w, b = requantised(site, w, b)
-    axes = axes_of(site.op, x.shape, w.shape[2:])
+    return saturated(site, convolved_bounds(site.op, x, w, b), w)
+
+
+def convolved_bounds(op: Operation, x: Interval, w: Interval, b: Interval | None) -> Interval:
+    """Return bounds on a convolution by a node's attributes, of integers too."""
+    spatial(x.shape, op)
+    axes = axes_of(op, x.shape, w.shape[2:])
     shape = (x.shape[0], w.shape[0], *(axis.count for axis in axes))
     terms = max(math.prod(w.shape[1:]), 1)
     x, merged = _left_merged(x, w, axes)
     split = [2 + i for i, one in enumerate(merged) if not one]
     x, w = x.split(*split), w.split(*split)
-    contraction = _contraction(x, w, axes, merged, site.op.group)
+    contraction = _contraction(x, w, axes, merged, op.group)
     if contraction.groups > 1:
         w = w.split(0)
-    y = bilinear(contraction, x, w, terms=terms, shape=shape, bias=b, alike=contraction.alike)
-    return saturated(site, y, w)
+    return bilinear(contraction, x, w, terms=terms, shape=shape, bias=b, alike=contraction.alike)
 
 
 def _left_merged(x: Interval, w: Interval, axes: list[Axis]) -> tuple[Interval, list[bool]]:
@@ -203,5 +208,5 @@ def _linear(op: Operation) -> Affine | None:
 
 _AFFINE = Affine(factors=("x", "w"), terms=contraction)
 
-operator(torch=_conv, interval=_conv_bounds, linear=_linear)(Conv)
+operator(torch=convolved, interval=_conv_bounds, linear=_linear)(Conv)
 operator(torch=_conv_transpose, interval=_conv_transpose_bounds, linear=_linear)(ConvTranspose)

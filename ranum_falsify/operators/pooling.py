@@ -25,7 +25,7 @@ from ranum_falsify.operators.functions import ints
 from ranum_falsify.operators.windows import Axis, axes_of, pad_spatial, spatial, windowed
 from ranum_falsify.validity import Condition, Operands
 
-__all__ = ["GlobalLpPool", "GlobalMaxPool", "LpPool"]
+__all__ = ["GlobalLpPool", "GlobalMaxPool", "LpPool", "average_pool", "max_pool", "max_pool_bounds"]
 
 _MAX: dict[int, Callable[..., Any]] = {
     1: functional.max_pool1d,
@@ -50,7 +50,8 @@ def _fits_torch(axes: list[Axis]) -> bool:
 # maxima ---------------------------------------------------------------------------------------------------------
 
 
-def _max_pool(op: Operation, x: Tensor) -> tuple[Tensor, ...]:
+def max_pool(op: Operation, x: Tensor) -> tuple[Tensor, ...]:
+    """Return the maxima over windows by a node's attributes, and where they are if that is read."""
     wanted = len(op.output_names) > 1 and bool(op.output_names[1])
     y, found = _maxima(x, _axes(op, x.shape), bool(op.storage_order) if wanted else None)
     return (y,) * len(op.output_names) if found is None else (y, found)
@@ -99,7 +100,8 @@ def _global_max_pool(op: Operation, x: Tensor) -> Tensor:
 # means ----------------------------------------------------------------------------------------------------------
 
 
-def _average_pool(op: Operation, x: Tensor) -> Tensor:
+def average_pool(op: Operation, x: Tensor) -> Tensor:
+    """Return the means over windows by a node's attributes."""
     return _means(x, _axes(op, x.shape), bool(op.count_include_pad))
 
 
@@ -181,7 +183,8 @@ def _pooled_shape(x: Interval, axes: list[Axis]) -> tuple[int, ...]:
 
 
 @infinity_aware
-def _max_pool_bounds(site: Site, x: Interval) -> tuple[Interval, ...]:
+def max_pool_bounds(site: Site, x: Interval) -> tuple[Interval, ...]:
+    """Bound `MaxPool`."""
     axes = _axes(site.op, x.shape)
     shape = _pooled_shape(x, axes)
     x, merged = _left_merged(x, axes, reads_padding=False)
@@ -295,8 +298,8 @@ _READS = Condition(
     fails_of=lambda op, bounds: bounds["x"].is_floating and not _always_reads(op, bounds["x"].shape),
 )
 
-operator(torch=_max_pool, interval=_max_pool_bounds, valid=[_READS], overflow=False)(MaxPool)
-operator(torch=_average_pool, interval=_average_pool_bounds, linear=Affine(terms=pooling))(AveragePool)
+operator(torch=max_pool, interval=max_pool_bounds, valid=[_READS], overflow=False)(MaxPool)
+operator(torch=average_pool, interval=_average_pool_bounds, linear=Affine(terms=pooling))(AveragePool)
 operator(torch=_global_average_pool, interval=_global_average_pool_bounds, linear=Affine(terms=summation))(
     GlobalAveragePool
 )

@@ -16,7 +16,14 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.registry import operator
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, torch_dtype
 
-__all__ = ["DequantizeLinear", "QuantizeLinear"]
+__all__ = [
+    "DequantizeLinear",
+    "QuantizeLinear",
+    "dequantized",
+    "dequantized_bounds",
+    "quantized",
+    "quantized_bounds",
+]
 
 
 def _aligned(op: Operation, x: Tensor, values: Tensor) -> Tensor:
@@ -24,18 +31,19 @@ def _aligned(op: Operation, x: Tensor, values: Tensor) -> Tensor:
     if values.numel() == 1 and values.ndim < 2:
         return values.reshape(())
     axis = op.axis % x.ndim
-    if op.block_size:
+    if getattr(op, "block_size", 0):
         return values.repeat_interleave(op.block_size, axis).narrow(axis, 0, x.shape[axis])
     return values.reshape(-1, *[1] * (x.ndim - 1 - axis))
 
 
 def _requested(op: Operation, attribute: str) -> torch.dtype | None:
     """Return the type that an attribute asks for, None where it does not."""
-    number = getattr(op, attribute)
+    number = getattr(op, attribute, 0)
     return torch_dtype(ONNX_TO_NUMPY[number]) if number else None
 
 
-def _quantize(op: Operation, x: Tensor, scale: Tensor, zero_point: Tensor | None) -> Tensor:
+def quantized(op: Operation, x: Tensor, scale: Tensor, zero_point: Tensor | None) -> Tensor:
+    """Return numbers as integers, by a node's attributes."""
     dtype = _requested(op, "output_dtype") or (torch.uint8 if zero_point is None else zero_point.dtype)
     if dtype not in (torch.int8, torch.uint8, torch.int16, torch.uint16):
         raise UnsupportedAttributeError(f"quantising to {dtype} is not supported; use integers of 8 or 16 bits")
@@ -46,7 +54,8 @@ def _quantize(op: Operation, x: Tensor, scale: Tensor, zero_point: Tensor | None
     return (steps + zero).clamp(limits.min, limits.max).to(torch.int32).to(dtype)
 
 
-def _dequantize(op: Operation, x: Tensor, scale: Tensor, zero_point: Tensor | None) -> Tensor:
+def dequantized(op: Operation, x: Tensor, scale: Tensor, zero_point: Tensor | None) -> Tensor:
+    """Return the numbers that integers stand for, by a node's attributes."""
     steps = x.to(torch.int32)
     if zero_point is not None:
         steps = steps - _aligned(op, x, zero_point.to(torch.int32))
@@ -63,7 +72,7 @@ _WRAPPED = 2.0**31 - 2.0**17
 
 
 @infinity_aware
-def _quantize_bounds(site: Site, x: Interval, scale: Interval, zero_point: Interval | None) -> Interval:
+def quantized_bounds(site: Site, x: Interval, scale: Interval, zero_point: Interval | None) -> Interval:
     """Bound a function that rises with the operand and the zero point, and is monotone in a scale of one sign."""
     op = site.op
     least, greatest = scale.extremes
@@ -73,7 +82,7 @@ def _quantize_bounds(site: Site, x: Interval, scale: Interval, zero_point: Inter
     zeros = (None, None) if zero_point is None else (zero_point.lower, zero_point.upper)
     precisions = [torch.float32] if x.dtype is torch.float32 else [x.dtype, torch.float32]
     points = [
-        _quantize(op, end.to(precision), size.to(precision), zero)
+        quantized(op, end.to(precision), size.to(precision), zero)
         for precision in precisions
         for end in (x.lower, x.upper)
         for size in (scale.lower, scale.upper)
@@ -95,7 +104,8 @@ def _steps(op: Operation, x: Interval, scale: Interval) -> Tensor:
     return size / _aligned(op, size, torch.minimum(scale.lower.abs(), scale.upper.abs()).float())
 
 
-def _dequantize_bounds(site: Site, x: Interval, scale: Interval, zero_point: Interval | None) -> Interval:
+def dequantized_bounds(site: Site, x: Interval, scale: Interval, zero_point: Interval | None) -> Interval:
+    """Bound a product with a scale, and what ONNX Runtime makes of several pairs of nodes."""
     x, scale, zero_point = _stored(site.op, x, scale, zero_point)
     zeros = (None, None) if zero_point is None else (zero_point.upper, zero_point.lower)
     # Rounding is monotone: the rounded corners bound the rounded products.  What is not rounded to half precision is
@@ -103,7 +113,7 @@ def _dequantize_bounds(site: Site, x: Interval, scale: Interval, zero_point: Int
     wide = torch.float64 if scale.dtype is torch.float64 else torch.float32
     points = torch.stack(
         [
-            _dequantize(site.op, end, size.to(wide), zero)
+            dequantized(site.op, end, size.to(wide), zero)
             for end, zero in zip((x.lower, x.upper), zeros, strict=True)
             for size in (scale.lower, scale.upper)
         ]
@@ -148,17 +158,17 @@ def _stored(
     op: Operation, x: Interval, scale: Interval, zero_point: Interval | None
 ) -> tuple[Interval, Interval, Interval | None]:
     """Return the operands; where scales are shared by blocks, with no dimension merged."""
-    if op.block_size:
+    if getattr(op, "block_size", 0):
         x, scale = x.split(*range(len(x.shape))), scale.split(*range(len(scale.shape)))
         zero_point = zero_point and zero_point.split(*range(len(zero_point.shape)))
     return x, scale, zero_point
 
 
-@operator(torch=_quantize, interval=_quantize_bounds, overflow=False)
+@operator(torch=quantized, interval=quantized_bounds, overflow=False)
 class QuantizeLinear(Operation):
     """https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html."""
 
 
-@operator(torch=_dequantize, interval=_dequantize_bounds)
+@operator(torch=dequantized, interval=dequantized_bounds)
 class DequantizeLinear(Operation):
     """https://onnx.ai/onnx/operators/onnx__DequantizeLinear.html."""

@@ -116,8 +116,6 @@ def assert_within(kind: Envelope, result: Array, x: Array, value: Array, what: s
         assert not (result64 * value < 0).any(), what
 
 
-
-
 def check_errors(function: str, dtype: str, runtime: str, run: Callable[[onnx.ModelProto, Array], list[Array]]) -> bool:
     """Hold samples of one function against what was measured; return whether it was measured."""
     reference, (low, high) = REFERENCES[function]

@@ -22,6 +22,7 @@ from ranum_falsify.domain.rules import functions
 from ranum_falsify.network import Graph, read, spec_of
 from tests.domain.kernel_subjects import DTYPES, REFERENCES, RUNS, SAMPLES, check_errors, model, run_onnxruntime
 
+
 def node(op_type: str, dtype: str = "float32", count: int = SAMPLES) -> Graph:
     graph = read(model(op_type, dtype, count))
     assert isinstance(graph, Graph)

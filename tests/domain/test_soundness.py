@@ -25,7 +25,9 @@ from tests.operators.harness import OperatorCase, Spread
 from tests.operators.test_operators import CASES
 
 BY_ROW = {
-    spec.op_type: [case for case in CASES if (case.op_type, case.domain) == (spec.op_type, spec.domain)]
+    "::".join(filter(None, (spec.domain, spec.op_type))): [
+        case for case in CASES if (case.op_type, case.domain) == (spec.op_type, spec.domain)
+    ]
     for spec in supported()
 }
 RECIPES = st.builds(

@@ -5,8 +5,8 @@ import signal
 
 import onnx
 
-from ranum_falsify.network import read
 from ranum_falsify.network import optimised as module
+from ranum_falsify.network import read
 from tests.network.building import parse, types, unchecked
 
 FOLDED = (

@@ -75,7 +75,7 @@ FORMS: dict[str, tuple[int, str]] = {
         " { y = Slice (x, s, e, a, p) }",
     ),
     "pad-attributes": (10, "g (float[3] x) => (float[6] y) { y = Pad <pads = [1, 2], value = 0.5> (x) }"),
-    "pad-inputs": (13, "g (float[3] x) => (float[6] y) <int64[2] p = {1, 2}> { y = Pad <mode = \"edge\"> (x, p) }"),
+    "pad-inputs": (13, 'g (float[3] x) => (float[6] y) <int64[2] p = {1, 2}> { y = Pad <mode = "edge"> (x, p) }'),
     "reduce-attribute": (13, "g (float[2,3] x) => (float[2] y) { y = ReduceMean <axes = [1], keepdims = 0> (x) }"),
     "reduce-input": (18, "g (float[2,3] x) => (float[2] y) <int64[1] a = {1}> { y = ReduceMean <keepdims=0> (x, a) }"),
     "topk-attribute": (9, "g (float[5] x) => (float[2] y, int64[2] i) { y, i = TopK <k = 2> (x) }"),
@@ -99,7 +99,7 @@ FORMS: dict[str, tuple[int, str]] = {
     "lstm-last-output": (
         14,
         "g (float[2,1,1] x) => (float[1,1,1] c) <float[1,4,1] w = {1,2,3,4}, float[1,4,1] r = {5,6,7,8}>"
-        " { , , c = LSTM <hidden_size = 1, activations = [\"Sigmoid\", \"Tanh\", \"Tanh\"]> (x, w, r) }",
+        ' { , , c = LSTM <hidden_size = 1, activations = ["Sigmoid", "Tanh", "Tanh"]> (x, w, r) }',
     ),
     "gru-skipped-input": (
         14,
@@ -107,10 +107,10 @@ FORMS: dict[str, tuple[int, str]] = {
         " <float[1,3,1] w = {0.1,0.2,0.3}, float[1,3,1] r = {0.5,0.6,0.7}>"
         " { y = GRU <hidden_size = 1> (x, w, r, , , h) }",
     ),
-    "einsum": (13, "g (float[2,3] x, float[3,2] z) => (float[2,2] y) { y = Einsum <equation = \"ij,jk->ik\"> (x, z) }"),
+    "einsum": (13, 'g (float[2,3] x, float[3,2] z) => (float[2,2] y) { y = Einsum <equation = "ij,jk->ik"> (x, z) }'),
     "einsum-constant": (
         13,
-        "g (float[2] x) => (float[2] y) <float[2,2] w = {1, 2, 3, 4}> { y = Einsum <equation = \"ij,j->i\"> (w, x) }",
+        'g (float[2] x) => (float[2] y) <float[2,2] w = {1, 2, 3, 4}> { y = Einsum <equation = "ij,j->i"> (w, x) }',
     ),
     "input-is-output": (13, "g (float[2] x) => (float[2] x, float[2] y) { y = Neg (x) }"),
     "constant-output": (17, "g (float[2] x) => (float[2] y, float[2] c) <float[2] c = {1, 2}> { y = Add (x, c) }"),

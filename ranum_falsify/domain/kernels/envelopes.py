@@ -123,14 +123,10 @@ def _by_runtime(function: str, dtype: torch.dtype) -> dict[Runtime, Envelope]:
         raise KeyError(f"{function} was not measured in {dtype}")
     if dtype is torch.float64 and "onnxruntime" not in rows and function in _BY_DEFINITION:
         torch_row = rows["torch"]
-        rows["onnxruntime"] = replace(
-            _BY_DEFINITION[function], lowest=torch_row.lowest, highest=torch_row.highest
-        )
+        rows["onnxruntime"] = replace(_BY_DEFINITION[function], lowest=torch_row.lowest, highest=torch_row.highest)
     if dtype is torch.float16 and "onnxruntime" in rows:
         # Inside a network, ONNX Runtime runs half precision in float32, and does not round between operators.
         single = measured(function, torch.float32, "onnxruntime")
         assert single is not None
-        rows["onnxruntime"] = replace(
-            rows["onnxruntime"].union(single), floor_until=-math.inf, ceiling_from=math.inf
-        )
+        rows["onnxruntime"] = replace(rows["onnxruntime"].union(single), floor_until=-math.inf, ceiling_from=math.inf)
     return rows

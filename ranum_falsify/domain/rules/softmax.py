@@ -23,7 +23,7 @@ from ranum_falsify.domain.rules.building import infinity_aware
 from ranum_falsify.domain.rules.sections import Sections, sections, sum_error
 from ranum_falsify.domain.site import IntervalRule, Site
 
-__all__ = ["hardmax", "has_finite_sections", "log_softmax", "log_softmax_along", "softmax"]
+__all__ = ["hardmax", "has_finite_sections", "log_softmax", "log_softmax_along", "shares", "softmax"]
 
 Dims = Callable[[Operation, int], Sequence[int]]
 """`dims(op, rank)`: the dimensions that an operator normalises over."""
@@ -121,6 +121,13 @@ def log_softmax_along(site: Site, x: Interval, dims: Sequence[int]) -> Interval:
     # The greatest sum of exponentials that kernels see is 1 or more, so that no result is positive.
     high = torch.where(high.isinf(), high, (high * (1 - u) + error).clamp(max=0))
     return outward(rows.restored(low * (1 + u) - error), rows.restored(high), x.dtype, x.shape, _LOG_PROBABILITY)
+
+
+def shares(x: Interval, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Return least and greatest values of the softmax in real numbers over given dimensions, float64."""
+    rows = sections(x, dims)
+    low, high = _log_probabilities(rows)
+    return rows.restored(low.exp()), rows.restored(high.exp())
 
 
 def hardmax(dims: Dims) -> IntervalRule:

@@ -1,5 +1,23 @@
-"""Operators of ONNX Runtime's own that its optimiser puts in the place of several of ONNX."""
+"""Operators of ONNX Runtime's own that its optimiser puts in the place of several of ONNX; quantised ones."""
 
-from ranum_falsify.operators.microsoft import gelu, normalisation, products
+from ranum_falsify.operators.microsoft import (
+    block_products,
+    gelu,
+    normalisation,
+    products,
+    quantised_elements,
+    quantised_products,
+    quantised_reductions,
+    quantisers,
+)
 
-__all__ = ["gelu", "normalisation", "products"]
+__all__ = [
+    "block_products",
+    "gelu",
+    "normalisation",
+    "products",
+    "quantised_elements",
+    "quantised_products",
+    "quantised_reductions",
+    "quantisers",
+]
