@@ -33,7 +33,7 @@ def test_json_has_the_same_rows(workshop: Workshop) -> None:
 
 
 def test_opsets_end_where_an_operator_was_retired() -> None:
-    spans = {row.name: row.opsets for row in rows()}
+    spans = {row.name: row.opsets for row in rows() if row.domain == "ai.onnx"}
     assert spans["Upsample"] == (7, 9)
     assert spans["Gelu"] == (20, None)
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import torch
 from dnnv.nn import Operation
 from torch import Tensor
-from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import outward, unit
@@ -26,8 +25,20 @@ from ranum_falsify.validity import Condition, NotInfinite, Operands
 __all__ = ["BiasGelu", "FastGelu", "GeluByErf", "QuickGelu"]
 
 
+def _by_erf(x: Tensor) -> Tensor:
+    # PyTorch's own doubles x before it halves it, which overflows.
+    return x * torch.special.ndtr(x)
+
+
+def _by_tanh(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(_SLOPE * x * (1 + _CUBIC * x * x))
+
+
+_SLOPE, _CUBIC = 2 * math.sqrt(2 / math.pi), 0.044715
+
+
 @operator(
-    torch=lambda op, x: functional.gelu(x),
+    torch=lambda op, x: _by_erf(x),
     interval=gelu_by_erf,
     valid=[ABOVE_MINUS_INFINITY],
     overflow=False,
@@ -67,7 +78,7 @@ def _biased(rule: IntervalRule) -> IntervalRule:
 
 
 @operator(
-    torch=lambda op, x, bias: functional.gelu(x + bias),
+    torch=lambda op, x, bias: _by_erf(x + bias),
     interval=_biased(gelu_by_erf),
     operands=("x", "bias"),
     renamed={"A": "x", "B": "bias"},
@@ -79,7 +90,7 @@ class BiasGelu(Operation):
 
 
 @operator(
-    torch=lambda op, x, bias: functional.gelu(x if bias is None else x + bias, approximate="tanh"),
+    torch=lambda op, x, bias: _by_tanh(x if bias is None else x + bias),
     interval=_biased(gelu_by_tanh),
     valid=[_SUM_ABOVE_MINUS_INFINITY],
     schema=schema("FastGelu", ("X", "bias?")),

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from dnnv.nn import Operation
 from torch import Tensor
+from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rules import normalising as rules
@@ -70,10 +71,8 @@ def _normalised(site: Site, *operands: Interval | None) -> Interval:
     if not x.size:
         return inner
     rows = sections(inner, [-1])
-    if isinstance(site.op, SkipSimplifiedLayerNormalization):
-        z = by_root_mean_square(rows, site.op.epsilon, 1 / rows.size)
-    else:  # the variance is the mean square less the squared mean
-        z = standardised(rows, site.op.epsilon, cancels=True)
+    simplified = isinstance(site.op, SkipSimplifiedLayerNormalization)
+    z = by_root_mean_square(rows, site.op.epsilon, 1 / rows.size) if simplified else standardised(rows, site.op.epsilon)
     y = rules.finished(rows, z, gamma.doubles(), None if beta is None else beta.doubles(), inner)
     return apart(y, inner, *operands)
 
@@ -82,22 +81,15 @@ def _stays_defined(op: Operation, bounds: Bounds) -> bool:
     return not bounds["output"].nan
 
 
-def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and variance of each row; the latter can cancel below 0."""
-    mean = x.mean(-1, keepdim=True)
-    return mean, x.square().mean(-1, keepdim=True) - mean.square()
-
-
 def _skip(op: Operation, x: Tensor, skip: Tensor, gamma: Tensor, beta: Tensor | None, bias: Tensor | None) -> Tensor:
     total = _sum(x, skip, bias)
-    mean, variance = _moments(total)
-    y = (total - mean) / (variance + float(op.epsilon)).sqrt() * gamma
-    return y if beta is None else y + beta
+    normal: Tensor = functional.layer_norm(total, total.shape[-1:], eps=op.epsilon) * gamma
+    return normal if beta is None else normal + beta
 
 
 def _variance(op: Operation, operands: Operands) -> Tensor:
     total = _sum(operands["x"], operands["skip"], operands.get("bias"))
-    return _moments(total)[1][..., 0] + float(op.epsilon)
+    return total.var(-1, correction=0) + float(op.epsilon)
 
 
 @infinity_aware
@@ -112,7 +104,7 @@ def _skip_bounds(
     interval=_skip_bounds,
     operands=("x", "skip", "gamma", "beta", "bias"),
     renamed={"input": "x"},
-    valid=[above_zero("mean(s^2) - mean(s)^2 + epsilon > 0 of the sum s", VARIANCE, _variance, _stays_defined)],
+    valid=[above_zero("variance + epsilon > 0", VARIANCE, _variance, _stays_defined)],
     schema=schema(
         "SkipLayerNormalization",
         ("input", "skip", "gamma", "beta?", "bias?"),
@@ -146,7 +138,7 @@ def _skip_simplified_bounds(
     interval=_skip_simplified_bounds,
     operands=("x", "skip", "gamma", "bias"),
     renamed={"input": "x"},
-    valid=[above_zero("mean(s^2) + epsilon > 0 of the sum s", _MEAN_SQUARE, _mean_square, _stays_defined)],
+    valid=[above_zero("mean square + epsilon > 0", _MEAN_SQUARE, _mean_square, _stays_defined)],
     schema=schema(
         "SkipSimplifiedLayerNormalization",
         ("input", "skip", "gamma", "bias?"),
