@@ -1,0 +1,196 @@
+"""What ONNX Runtime's optimiser makes of models is read, written and bounded as it runs."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.network import Graph, read, spec_of
+from ranum_falsify.network.writer import to_onnx
+from ranum_falsify.prove.checked import check
+from tests.network.building import Array, parse
+
+LEVELS = onnxruntime.GraphOptimizationLevel
+
+CONV = "g (float[1,2,5,5] x) => (float[1,3,3,3] y) <float[3,2,3,3] w = {W54}, float[3] b = {1, -2, 0.5}>"
+GEMM = "g (float[2,3] x) => (float[2,4] y) <float[3,4] w = {W12}, float[4] b = {1, -2, 0.5, 3}>"
+ROWS = "g (float[2,3,4] x, float[2,3,4] z) => (float[2,3,4] y) <float[4] v = {1, -2, 0.5, 3}, float[4] b = {W4}"
+SHIFTED = "g (float[2,4] x) => (float[2,4] y) <float[4] b = {1, -2, 0.5, 3}>"
+PAIR = "g (float[2,3,4] x, float[2,3,5] z) => (float[2,4,5] y)"
+RMS = (
+    ", float two = {2}, float e = {1e-6}> { q = Pow (x, two) m = ReduceMean <axes = [-1]> (q) a = Add (m, e)"
+    " r = Sqrt (a) d = Div (x, r) y = Mul (d, v) }"
+)
+
+PATTERNS: dict[str, tuple[str, int, str]] = {
+    "Conv, Relu": ("FusedConv", 17, CONV + " { t = Conv (x, w, b) y = Relu (t) }"),
+    "Conv, Sigmoid": ("FusedConv", 17, CONV + " { t = Conv (x, w, b) y = Sigmoid (t) }"),
+    "Conv, Tanh": ("FusedConv", 17, CONV + " { t = Conv <pads = [1, 1, 1, 1], strides = [2, 2]> (x, w) y = Tanh (t) }"),
+    "Conv, LeakyRelu": ("FusedConv", 17, CONV + " { t = Conv (x, w, b) y = LeakyRelu <alpha = 0.3> (t) }"),
+    "Conv, HardSigmoid": ("FusedConv", 17, CONV + " { t = Conv (x, w, b) y = HardSigmoid <alpha = 0.3> (t) }"),
+    "Conv, Clip": (
+        "FusedConv",
+        17,
+        CONV[:-1] + ", float l = {-0.5}, float h = {2}> { t = Conv (x, w, b) y = Clip (t, l, h) }",
+    ),
+    **{
+        f"Gemm, {activation}": ("FusedGemm", 17, GEMM + f" {{ t = Gemm (x, w, b) y = {activation} (t) }}")
+        for activation in ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "Softplus", "Softsign")
+    },
+    "MatMul, Add, Relu": ("FusedGemm", 17, GEMM + " { t = MatMul (x, w) s = Add (t, b) y = Relu (s) }"),
+    "Transpose, MatMul": ("FusedMatMul", 17, PAIR + " { t = Transpose <perm = [0, 2, 1]> (x) y = MatMul (t, z) }"),
+    "Mul, MatMul, Mul": (
+        "FusedMatMul",
+        17,
+        "g (float[2,3,4] x, float[2,4,5] z) => (float[2,3,5] y) <float c = {0.5}, float d = {3}>"
+        " { t = Mul (x, c) u = Div (z, d) v = MatMul (t, u) y = Mul (v, d) }",
+    ),
+    "Gelu by parts": (
+        "Gelu",
+        13,
+        "g (float[2,4] x) => (float[2,4] y) <float r = {1.4142135}, float one = {1}, float h = {0.5}>"
+        " { d = Div (x, r) e = Erf (d) a = Add (e, one) m = Mul (x, a) y = Mul (m, h) }",
+    ),
+    "Add, Gelu": ("BiasGelu", 20, SHIFTED + " { s = Add (x, b) y = Gelu (s) }"),
+    "Add, Gelu tanh": ("FastGelu", 20, SHIFTED + ' { s = Add (x, b) y = Gelu <approximate = "tanh"> (s) }'),
+    "x Sigmoid(1.702 x)": (
+        "QuickGelu",
+        17,
+        "g (float[2,4] x) => (float[2,4] y) <float c = {1.702}> { m = Mul (x, c) s = Sigmoid (m) y = Mul (x, s) }",
+    ),
+    "x Sigmoid(x)": ("QuickGelu", 17, "g (float[2,4] x) => (float[2,4] y) { s = Sigmoid (x) y = Mul (x, s) }"),
+    "Add, LayerNormalization": (
+        "SkipLayerNormalization",
+        17,
+        ROWS + "> { s = Add (x, z) y = LayerNormalization <axis = -1> (s, v, b) }",
+    ),
+    "Add, Add, LayerNormalization": (
+        "SkipLayerNormalization",
+        17,
+        ROWS + "> { t = Add (x, b) s = Add (t, z) y = LayerNormalization <axis = -1> (s, v, b) }",
+    ),
+    "LayerNormalization by parts": (
+        "LayerNormalization",
+        13,
+        ROWS + ", float two = {2}, float e = {1e-6}> { n = ReduceMean <axes = [-1]> (x) c = Sub (x, n) q = Pow (c, two)"
+        " m = ReduceMean <axes = [-1]> (q) a = Add (m, e) r = Sqrt (a) d = Div (c, r) w = Mul (d, v) y = Add (w, b) }",
+    ),
+    "RMSNormalization by parts": ("SimplifiedLayerNormalization", 13, ROWS + RMS),
+    "RMSNormalization by parts in float64": (
+        "SimplifiedLayerNormalization",
+        13,
+        (ROWS + RMS).replace("float", "double"),
+    ),
+}
+
+
+def model_of(name: str) -> onnx.ModelProto:
+    """Return a pattern as a model; weights that are not spelled out are drawn."""
+    _, opset, text = PATTERNS[name]
+    rng = np.random.default_rng(0)
+    for count in (4, 12, 54):
+        text = text.replace(f"{{W{count}}}", f"{{{', '.join(f'{value:.6f}' for value in rng.normal(size=count))}}}")
+    return parse(text, opset)
+
+
+def session(model: onnx.ModelProto, level: Any, written: Path | None = None) -> onnxruntime.InferenceSession:
+    """Return a session at a level of optimisation, after its model was written to a file if one is given."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = level
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    if written is not None:
+        options.optimized_model_filepath = str(written)
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+@pytest.fixture(params=PATTERNS)
+def pattern(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, onnx.ModelProto, Graph]:
+    """The operator that a pattern is fused to, its model, and the graph that ONNX Runtime makes of it."""
+    model = model_of(request.param)
+    session(model, LEVELS.ORT_ENABLE_EXTENDED, tmp_path / "optimised.onnx")
+    return PATTERNS[request.param][0], model, read(tmp_path / "optimised.onnx")
+
+
+def draws(graph: Graph, scale: float, seed: int) -> tuple[list[Array], list[Array]]:
+    """Return a box: some elements known, some of a width of up to the scale."""
+    rng = np.random.default_rng(seed)
+    lower, upper = [], []
+    for details in graph.input_details:
+        centre, radius = (rng.normal(size=details.shape) * scale for _ in range(2))
+        radius = np.abs(radius) * rng.choice((0, 1e-3, 1), details.shape)
+        lower.append((centre - radius).astype(details.dtype))
+        upper.append((centre + radius).astype(details.dtype))
+    return lower, upper
+
+
+def points(lower: Sequence[Array], upper: Sequence[Array], seed: int) -> Iterator[list[Array]]:
+    """Yield points of a box, half of them vertices."""
+    rng = np.random.default_rng(seed)
+    for number in range(16):
+        shares = [rng.random(x.shape) if number % 2 else rng.integers(0, 2, x.shape) for x in lower]
+        yield [
+            np.clip(low + (share * (high - low)).astype(low.dtype), low, high)
+            for low, high, share in zip(lower, upper, shares, strict=True)
+        ]
+
+
+def test_fused_operator_is_read(pattern: tuple[str, onnx.ModelProto, Graph]) -> None:
+    fused, _, graph = pattern
+    assert fused in {spec_of(op).op_type for op in graph.nodes}
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 1e4])
+def test_bounds_enclose_what_runs_by_default(pattern: tuple[str, onnx.ModelProto, Graph], scale: float) -> None:
+    _, model, graph = pattern
+    run = session(model, LEVELS.ORT_ENABLE_ALL)
+    analysis = IntervalAnalysis(graph, runtimes=("onnxruntime",))
+    lower, upper = draws(graph, scale, seed=1)
+    checked = check(analysis, [Interval.box(*ends) for ends in zip(lower, upper, strict=True)])
+    assert not checked.open
+    (bounds,) = checked.outputs
+    assert bounds is not None
+    names = [op.name for op in graph.inputs]
+    for arrays in points(lower, upper, seed=2):
+        (y,) = run.run(None, dict(zip(names, arrays, strict=True)))
+        assert bool(bounds.encloses(torch.as_tensor(y)).all())
+
+
+def test_written_model_gives_the_same(pattern: tuple[str, onnx.ModelProto, Graph]) -> None:
+    _, model, graph = pattern
+    again = session(to_onnx(graph), LEVELS.ORT_DISABLE_ALL)
+    feeds = dict(zip([op.name for op in graph.inputs], draws(graph, 1.0, seed=3)[0], strict=True))
+    (theirs,), (ours,) = (s.run(None, feeds) for s in (session(model, LEVELS.ORT_ENABLE_ALL), again))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+OVERFLOWS = {
+    "a product that a factor makes small": (
+        "g (float[1,2] x, float[2,1] z) => (float[1,1] y) <float c = {1e-10}> { p = MatMul (x, z) y = Mul (p, c) }"
+    ),
+    "a convolution that Clip cuts": (
+        "g (float[1,1,4] x) => (float[1,1,4] y) <float[1,1,1] w = {1e30}, float l = {0}, float h = {6}>"
+        " { t = Conv (x, w) y = Clip (t, l, h) }"
+    ),
+    "a sum that is normalised": (
+        "g (float[2,3,4] x, float[2,3,4] z) => (float[2,3,4] y) <float[4] v = {1, 1, 1, 1}>"
+        " { s = Add (x, z) y = LayerNormalization <axis = -1> (s, v) }"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", OVERFLOWS.values(), ids=OVERFLOWS)
+def test_an_overflow_inside_of_a_fused_operator_is_not_proved_away(text: str, tmp_path: Path) -> None:
+    session(parse(text), LEVELS.ORT_ENABLE_EXTENDED, tmp_path / "optimised.onnx")
+    graph = read(tmp_path / "optimised.onnx")
+    assert len(graph.nodes) == 1
+    analysis = IntervalAnalysis(graph, runtimes=("onnxruntime",))
+    for size, is_open in ((1.0, False), (3e38, True)):
+        boxes = [Interval.filled(-size, size, d.shape, torch.float32) for d in graph.input_details]
+        assert bool(check(analysis, boxes).open) is is_open
