@@ -22,7 +22,7 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
 from ranum_falsify.domain.rounding import constant, flushed
 from ranum_falsify.domain.rules.building import is_infinity_aware, is_shape_aware, unknown
-from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
 from ranum_falsify.network.order import operands_in, topological_order
 from ranum_falsify.network.tensors import to_numpy
@@ -209,6 +209,10 @@ class IntervalAnalysis(OperationVisitor):
         # What comes after an operator whose shape depends on values was read for the shapes of one example.
         expected = zip(site.details, outputs, strict=False)
         return outputs if all(d is None or tuple(d.shape) == y.shape for d, y in expected) else None
+
+    def part_of(self, op: Operation, rule: IntervalRule) -> Interval:
+        """Return what a rule says of a part of a node whose operands are bounded already."""
+        return cast(Interval, rule(self._site(op), *self.operands(op)))
 
     def operands(self, op: Operation) -> tuple[Value, ...]:
         """Return the operands of a node in the row's order; a static one as an array where it is known."""

@@ -1,6 +1,7 @@
 """What ONNX Runtime's optimiser makes of models is read, written and bounded as it runs."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.network.writer import to_onnx
 from ranum_falsify.prove.checked import check
@@ -168,6 +170,38 @@ def test_written_model_gives_the_same(pattern: tuple[str, onnx.ModelProto, Graph
     feeds = dict(zip([op.name for op in graph.inputs], draws(graph, 1.0, seed=3)[0], strict=True))
     (theirs,), (ours,) = (s.run(None, feeds) for s in (session(model, LEVELS.ORT_ENABLE_ALL), again))
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def layers(activation: str) -> onnx.ModelProto:
+    """Return four layers with an activation each, and one without."""
+    rng = np.random.default_rng(0)
+    weights = ", ".join(
+        f"float[6,6] w{i} = {{{', '.join(f'{value:.6f}' for value in 0.6 * rng.normal(size=36))}}}" for i in range(5)
+    )
+    names = ["x", "a", "b", "c", "d"]
+    nodes = " ".join(
+        f"{new}t = Gemm ({old}, w{i}) {new} = {activation} ({new}t)"
+        for i, (old, new) in enumerate(pairwise(names))
+    )
+    return parse(f"g (float[1,6] x) => (float[1,6] y) <{weights}> {{ {nodes} y = Gemm (d, w4) }}")
+
+
+@pytest.mark.parametrize("activation", ["Relu", "LeakyRelu", "Sigmoid", "Tanh"])
+def test_linear_bounds_pass_through_fused_layers(activation: str, tmp_path: Path) -> None:
+    model = layers(activation)
+    session(model, LEVELS.ORT_ENABLE_EXTENDED, tmp_path / "optimised.onnx")
+    graph = read(tmp_path / "optimised.onnx")
+    assert len(graph.nodes) == 5
+    centre = np.random.default_rng(1).normal(size=(1, 6)).astype(np.float32)
+    lower, upper = [centre - np.float32(0.05)], [centre + np.float32(0.05)]
+    box = [Interval.box(*lower, *upper)]
+    found = [kind(graph, runtimes=("onnxruntime",)).run(box)[0] for kind in (IntervalAnalysis, LinearAnalysis)]
+    (coarse, fine) = (bounds for bounds in found if bounds is not None)
+    assert float((fine.upper - fine.lower).max()) < 0.9 * float((coarse.upper - coarse.lower).max())
+    run = session(model, LEVELS.ORT_ENABLE_ALL)
+    for (x,) in points(lower, upper, seed=2):
+        (y,) = run.run(None, {"x": x})
+        assert bool(fine.encloses(torch.as_tensor(y)).all())
 
 
 OVERFLOWS = {

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from dnnv.nn import Operation
 
 from ranum_falsify.domain.linear.relaxations import Relaxation
+from ranum_falsify.domain.site import IntervalRule
 from ranum_falsify.network.registry import TorchFunction
 
-__all__ = ["Affine", "LinearForm", "Quotient", "Terms", "contraction", "pooling", "summation"]
+__all__ = ["Affine", "Composed", "LinearForm", "Quotient", "Terms", "contraction", "pooling", "summation"]
 
 Terms = Callable[[Operation, Sequence[tuple[int, ...]], tuple[int, ...]], int]
 """`terms(op, shapes, output)`: how many rounded operations an element of the output goes through, at most."""
@@ -67,5 +68,20 @@ class Quotient:
     """The first operand divided by the second: a product with a reciprocal where the second is computed."""
 
 
-LinearForm = Affine | Quotient | Relaxation
+@dataclass(frozen=True, kw_only=True)
+class Composed:
+    """A curve of a linear function, where one node computes both.
+
+    Attributes:
+        inner: The linear function; it names its function.
+        bounds: Bounds what the linear function gives.
+        outer: The curve.
+    """
+
+    inner: Affine
+    bounds: IntervalRule
+    outer: Relaxation
+
+
+LinearForm = Affine | Composed | Quotient | Relaxation
 """What a row's `linear` holds, or a function of the node that returns it, or None: bounded by its interval alone."""

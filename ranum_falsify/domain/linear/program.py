@@ -16,7 +16,7 @@ from ranum_falsify.domain.analysis import IntervalAnalysis
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope, envelope
 from ranum_falsify.domain.linear.curves import RECIPROCAL, SQUARE
-from ranum_falsify.domain.linear.forms import Affine, LinearForm, Quotient
+from ranum_falsify.domain.linear.forms import Affine, Composed, LinearForm, Quotient
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.linear.steps import AffineStep, Box, CurveStep, ProductStep, Step
 from ranum_falsify.domain.rounding import gamma, tiny, unit
@@ -128,6 +128,8 @@ class ProgramBuilder:
             self._curve(form, operands, writes)
         elif isinstance(form, Quotient):
             self._quotient(op, operands, writes)
+        elif isinstance(form, Composed):
+            self._composed(op, form, operands, writes)
         else:
             self._affine(op, form, operands, writes)
 
@@ -189,6 +191,14 @@ class ProgramBuilder:
         )
         product = _Call(lambda op, a, b: a * b, op, (operands[0], inverse), 2, (1, 1))
         self._linear(op, product, ("a", "b"), writes)
+
+    def _composed(self, op: Operation, form: Composed, operands: Sequence[object], writes: tuple[int, ...]) -> None:
+        bounds = self._analysis.part_of(op, form.bounds)
+        if not bounds.may_be_infinite:
+            low, high = (bound.expand(bounds.shape).unsqueeze(0) for bound in bounds.doubles())
+            inner = self.program.add(Variable(bounds.shape, (low, high)))
+            self._affine(op, form.inner, operands, (inner,))
+            self._curve(form.outer, (inner,), writes)
 
     def _affine(self, op: Operation, form: Affine, operands: Sequence[object], writes: tuple[int, ...]) -> None:
         spec = spec_of(op)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import torch
 from dnnv.nn import Operation
 from torch import Tensor
 from torch.nn import functional
@@ -118,7 +119,8 @@ class SkipLayerNormalization(Operation):
 
 def _skip_simplified(op: Operation, x: Tensor, skip: Tensor, gamma: Tensor, bias: Tensor | None) -> Tensor:
     total = _sum(x, skip, bias)
-    return total / (total.square().mean(-1, keepdim=True) + float(op.epsilon)).sqrt() * gamma
+    wide = total.to(torch.promote_types(total.dtype, torch.float32))
+    return (wide / (wide.square().mean(-1, keepdim=True) + float(op.epsilon)).sqrt()).to(total.dtype) * gamma
 
 
 def _mean_square(op: Operation, operands: Operands) -> Tensor:

@@ -11,14 +11,17 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.linear.forms import Affine, Composed, LinearForm, contraction
+from ranum_falsify.domain.linear.program import form_of
+from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.rules.arithmetic import added
 from ranum_falsify.domain.rules.building import infinity_aware
 from ranum_falsify.domain.rules.matrices import matrix_product, scaled_sum
 from ranum_falsify.domain.rules.sums import growth
-from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.network.registry import operator
-from ranum_falsify.operators.microsoft.parts import activated, activation, bounded, evaluated, part
+from ranum_falsify.operators.fused import is_beside_quantised
+from ranum_falsify.operators.microsoft.parts import activated, activation, apart, bounded, evaluated, part
 from ranum_falsify.operators.microsoft.schemas import schema
 
 __all__ = ["FusedConv", "FusedGemm", "FusedMatMul"]
@@ -32,26 +35,43 @@ def _activated(op: Operation, y: Tensor) -> Tensor:
     return evaluated(node, y, *(torch.as_tensor(limit, device=y.device) for limit in limits))
 
 
+def _linear(op: Operation, inner: Affine, bounds: IntervalRule) -> LinearForm | None:
+    """Return how a node depends on its operands: along the curve of its activation, if that has one."""
+    found = activation(op)
+    if is_beside_quantised(op) or found is None:
+        return None if is_beside_quantised(op) else inner
+    outer = form_of(found[0])
+    return Composed(inner=inner, bounds=bounds, outer=outer) if isinstance(outer, Relaxation) else None
+
+
 # convolutions ---------------------------------------------------------------------------------------------------
 
 
-def _fused_conv(op: Operation, x: Tensor, w: Tensor, b: Tensor | None, z: Tensor | None) -> Tensor:
+def _conv(op: Operation, x: Tensor, w: Tensor, b: Tensor | None, z: Tensor | None) -> Tensor:
     y = evaluated(part(op, "Conv", vars(op)), x, w, b)
-    return _activated(op, y if z is None else y + z)
+    return y if z is None else y + z
 
 
 @infinity_aware
-def _fused_conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None, z: Interval | None) -> Interval:
+def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None, z: Interval | None) -> Interval:
     y = bounded(site, part(site.op, "Conv", vars(site.op)), x, w, b)
-    if z is not None:
-        # What is added may be added first, so that it takes part in the error of the sum.
-        error = growth(math.prod(w.shape[1:]) + 2, z.dtype)
-        low, high = z.lower - error * z.lower.abs(), z.upper + error * z.upper.abs()
-        widened = z if z.may_be_infinite else replace(z, lower=low, upper=high, gap=0.0)
-        total = added(site, y, widened)
-        y = replace(total, nan=total.nan or y.nan, overflows=total.overflows or y.overflows or y.may_be_infinite)
-    return activated(site, y, x, w, b, z)
+    if z is None:
+        return y
+    # What is added may be added first, so that it takes part in the error of the sum.
+    error = growth(math.prod(w.shape[1:]) + 2, z.dtype)
+    low, high = z.lower - error * z.lower.abs(), z.upper + error * z.upper.abs()
+    widened = z if z.may_be_infinite else replace(z, lower=low, upper=high, gap=0.0)
+    return apart(added(site, y, widened), y, x, w, b, z)
 
+
+@infinity_aware
+def _fused_conv_bounds(site: Site, *operands: Interval | None) -> Interval:
+    return activated(site, _conv_bounds(site, *operands), *operands)
+
+
+_CONVOLUTION = Affine(
+    factors=("x", "w"), terms=lambda op, shapes, output: contraction(op, shapes, output) + 2, function=_conv
+)
 
 _CONV = schema(
     "FusedConv",
@@ -68,7 +88,12 @@ _CONV = schema(
 )
 
 
-@operator(torch=_fused_conv, interval=_fused_conv_bounds, schema=_CONV)
+@operator(
+    torch=lambda op, *operands: _activated(op, _conv(op, *operands)),
+    interval=_fused_conv_bounds,
+    linear=lambda op: _linear(op, _CONVOLUTION, _conv_bounds),
+    schema=_CONV,
+)
 class FusedConv(Operation):
     """`Conv`, a sum and an activation: `activation(Conv(X, W, B) + Z)`."""
 
@@ -76,18 +101,21 @@ class FusedConv(Operation):
 # matrices -------------------------------------------------------------------------------------------------------
 
 
-def _gemm(op: Operation) -> Operation:
-    return part(op, "Gemm", vars(op))
-
-
-def _fused_gemm(op: Operation, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
-    return _activated(op, evaluated(_gemm(op), a, b, c))
+def _gemm(op: Operation, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
+    return evaluated(part(op, "Gemm", vars(op)), a, b, c)
 
 
 @infinity_aware
-def _fused_gemm_bounds(site: Site, a: Interval, b: Interval, c: Interval | None) -> Interval:
-    return activated(site, bounded(site, _gemm(site.op), a, b, c), a, b, c)
+def _gemm_bounds(site: Site, a: Interval, b: Interval, c: Interval | None) -> Interval:
+    return bounded(site, part(site.op, "Gemm", vars(site.op)), a, b, c)
 
+
+@infinity_aware
+def _fused_gemm_bounds(site: Site, *operands: Interval | None) -> Interval:
+    return activated(site, _gemm_bounds(site, *operands), *operands)
+
+
+_LAYER = Affine(factors=("a", "b"), terms=contraction, function=_gemm)
 
 _GEMM = schema(
     "FusedGemm",
@@ -103,8 +131,9 @@ _GEMM = schema(
 
 
 @operator(
-    torch=_fused_gemm,
+    torch=lambda op, *operands: _activated(op, _gemm(op, *operands)),
     interval=_fused_gemm_bounds,
+    linear=lambda op: _linear(op, _LAYER, _gemm_bounds),
     renamed={"transA": "transpose_a", "transB": "transpose_b"},
     schema=_GEMM,
 )
@@ -150,7 +179,7 @@ def _terms(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[int, 
     return max(shapes[1]) + 4
 
 
-_LINEAR = Affine(factors=("a", "b"), terms=_terms)
+_PRODUCT = Affine(factors=("a", "b"), terms=_terms)
 
 _MATMUL = schema(
     "FusedMatMul",
@@ -169,7 +198,7 @@ _MATMUL = schema(
         "transBatchA": "transpose_batch_a",
         "transBatchB": "transpose_batch_b",
     },
-    linear=lambda op: _LINEAR if math.isfinite(op.alpha) else None,
+    linear=lambda op: _PRODUCT if math.isfinite(op.alpha) else None,
     schema=_MATMUL,
 )
 class FusedMatMul(Operation):
