@@ -18,6 +18,7 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.convolution import convolved, convolved_bounds
 from ranum_falsify.operators.linear import matrix_of
+from ranum_falsify.validity import Bounds, Condition, Operands
 
 __all__ = [
     "ConvInteger",
@@ -271,6 +272,10 @@ def _dynamic_quantize_bounds(site: Site, x: Interval) -> tuple[Interval, ...]:
     least, greatest = below[0] + above[0], below[1] + above[1]
     scale = outward(least[None] / 255, greatest[None] / 255, torch.float32, (), Envelope(8 * unit(torch.float32)))
     scale = Interval(scale.lower.reshape(()), scale.upper.reshape(()), ())
+    if not float(greatest) < _LARGEST:
+        # The span overflows before it is divided.
+        scale = Interval(scale.lower, torch.full_like(scale.upper, math.inf), ())
+        return Interval.top(x.shape, torch.uint8), scale, Interval.top((), torch.uint8)
     if float(least) < _LEAST_SPAN:
         # The scale of zeros alone is 1.
         scale = scale.hull(Interval.filled(0, 1, (), torch.float32))
@@ -287,6 +292,20 @@ def _dynamic_quantize_bounds(site: Site, x: Interval) -> tuple[Interval, ...]:
     zeros, ends = ([end.clamp(0, 255).to(torch.uint8) for end in pair] for pair in (zeros, ends))
     return Interval.of(ends[0], ends[1], x.shape), scale, Interval.of(zeros[0], zeros[1], ())
 
+
+def _room(op: Operation, operands: Operands) -> Tensor:
+    x = operands["x"].double()
+    span = x.amax().clamp(min=0) - x.amin().clamp(max=0)
+    return (_LARGEST - span) / _LARGEST
+
+
+def _has_room(op: Operation, operands: Bounds) -> bool:
+    low, high = operands["x"].extremes
+    return max(high, 0) - min(low, 0) < _LARGEST
+
+
+_LARGEST = float(torch.finfo(torch.float32).max)
+_FINITE_SPAN = Condition("max(x) - min(x) is finite", "span that overflows", _room, holds_of=_has_room)
 
 _LEAST_SPAN = 2.0**-100
 """Spans of numbers below which float32 has no digits left for the quotients."""
@@ -312,6 +331,6 @@ class QLinearConv(Operation):
     """https://onnx.ai/onnx/operators/onnx__QLinearConv.html."""
 
 
-@operator(torch=_dynamic_quantize, interval=_dynamic_quantize_bounds)
+@operator(torch=_dynamic_quantize, interval=_dynamic_quantize_bounds, valid=[_FINITE_SPAN])
 class DynamicQuantizeLinear(Operation):
     """https://onnx.ai/onnx/operators/onnx__DynamicQuantizeLinear.html."""

@@ -120,6 +120,7 @@ def requantised(
     if wraps:
         beyond = (greatest > LARGEST) | (least < -LARGEST)
         least, greatest = torch.where(beyond, -math.inf, least), torch.where(beyond, math.inf, greatest)
+    least, greatest = least.nan_to_num(nan=-math.inf), greatest.nan_to_num(nan=math.inf)
     least, greatest = (end.clamp(*limits).to(grid.dtype) for end in (least, greatest))
     return Interval.of(least, greatest, shape)
 

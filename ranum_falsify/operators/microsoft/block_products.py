@@ -78,7 +78,9 @@ def _bounds(
     op = site.op
     factor = known_numbers(scales)
     fixed = [x for x in (b, zeros, groups) if x is not None]
-    if factor is None or not all(x.is_point for x in fixed) or not a.size or not bool(factor.isfinite().all()):
+    if a.dtype is not torch.float32 or not a.size or not all(x.is_point for x in fixed):
+        return unknown(site)[0]
+    if factor is None or not bool(factor.isfinite().all()):
         return unknown(site)[0]
     known = [None if x is None else x.full()[0] for x in (b, zeros, groups)]
     integers, points, blocks = _quantised(op, cast(Tensor, known[0]), known[1], known[2])

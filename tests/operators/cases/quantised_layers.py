@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.operators.harness import OperatorCase, Spread
+from tests.operators.harness import BorderCase, OperatorCase, Spread
 
 STEP = (0.0, 1.0)
 """Kernels may round to the neighbour."""
@@ -102,4 +102,15 @@ CASES += [
         op_type="DynamicQuantizeLinear", name=name, inputs=[x], outputs=3, gradient=False, tolerance=(1e-5, 1.0)
     )
     for name, x in CONTENTS.items()
+]
+
+BORDERS = [
+    BorderCase(
+        op_type="DynamicQuantizeLinear",
+        name="overflow",
+        inputs=[np.array([end, -end], np.float32)],
+        bad=end > 2e38,
+        outputs=3,
+    )
+    for end in (1e38, 3e38)
 ]
