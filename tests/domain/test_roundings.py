@@ -173,3 +173,24 @@ def test_numbers_of_half_precision_stay_what_they_are() -> None:
     point = {"x": np.array([1.5, -np.inf], np.float32)}
     bounds = Subject(parse(text)).analyse(point, point).bounds["y"]
     assert bounds is not None and bounds.lower.tolist() == bounds.upper.tolist() == [1.5, -np.inf]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "b = Identity(a) y = Sub(a, b)",
+        "b = Identity(a) y = Div(b, a)",
+        "m = ReduceMax<axes = [0], keepdims = 0>(a) u = Unsqueeze(m, zero) d = Sub(a, u) y = Exp(d)",
+        "m = ReduceMax<axes = [0], keepdims = 0>(a) u = Unsqueeze(m, zero) y = Div(a, u)",
+    ],
+)
+def test_one_tensor_is_rounded_for_some_of_those_that_read_it(body: str) -> None:
+    subject = Subject(
+        parse(f"""g (float[4] x) => (float16[4] y) <int64[1] zero = {{0}}> {{
+            a = Cast<to = 10>(x)
+            {body}
+        }}""")
+    )
+    for high in (0.9997, 3.0007, 1000.2, 2047.6):
+        point = {"x": (high - np.arange(4)).clip(0.1).astype(np.float32)}
+        assert not faults_in(subject, (point, point), samples=1, rounds=0, rng=np.random.default_rng(0)).faults
