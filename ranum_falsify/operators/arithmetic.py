@@ -82,9 +82,48 @@ def _sign(x: Tensor) -> Tensor:
 operator(torch=elementwise(_sign), interval=sign, overflow=False)(Sign)
 
 
-def _safe(divisor: Tensor) -> Tensor:
-    """Return an integer divisor without zeros, on which torch would raise; `NonZero` reports them."""
-    return divisor.masked_fill(divisor == 0, 1)
+def _safe(dividend: Tensor, divisor: Tensor) -> Tensor:
+    """Return an integer divisor without zeros, on which torch would raise, and without what overflows.
+
+    `NonZero` and :data:`_FITS` report them; the least number divided by 1 is what it wraps to divided by -1.
+    """
+    return divisor.masked_fill(divisor == 0, 1).masked_fill(_wraps(dividend, divisor), 1)
+
+
+def _wraps(dividend: Tensor, divisor: Tensor) -> Tensor:
+    """Tell where a quotient is one more than the largest integer, for which processors raise an exception."""
+    if dividend.dtype not in (torch.int32, torch.int64):
+        return torch.zeros((), dtype=torch.bool, device=divisor.device)
+    return (dividend == torch.iinfo(dividend.dtype).min) & (divisor == -1)
+
+
+def _fits(op: Operation, bounds: Bounds) -> bool:
+    a, b = bounds["a"], bounds["b"]
+    if a.dtype not in (torch.int32, torch.int64) or getattr(op, "fmod", 0):
+        return True
+    return not bool((a.contains(torch.iinfo(a.dtype).min) & b.contains(-1)).any())
+
+
+def _fits_never(op: Operation, bounds: Bounds) -> bool:
+    a, b = bounds["a"], bounds["b"]
+    if getattr(op, "fmod", 0) or not (a.size and b.size):
+        return False
+    return bool((_wraps(a.lower, b.lower) & (a.upper == a.lower) & (b.upper == b.lower)).any())
+
+
+def _fit_margin(op: Operation, operands: Operands) -> Tensor:
+    a, b = operands["a"], operands["b"]
+    fits = torch.ones(torch.broadcast_shapes(a.shape, b.shape), device=b.device)
+    return fits if getattr(op, "fmod", 0) else torch.where(_wraps(a, b), -fits, fits)
+
+
+_FITS = Condition(
+    "the quotient of integers fits",
+    "the least integer divided by -1",
+    margin_of=_fit_margin,
+    holds_of=_fits,
+    fails_of=_fits_never,
+)
 
 
 def _divide(a: Tensor, b: Tensor) -> Tensor:
@@ -92,7 +131,7 @@ def _divide(a: Tensor, b: Tensor) -> Tensor:
         return torch.div(a, b)
     if a.dtype is torch.uint64:
         return unsigned.quotient(a, b)
-    return widened(lambda x, y: torch.div(x, _safe(y), rounding_mode="trunc"))(a, b)
+    return widened(lambda x, y: torch.div(x, _safe(x, y), rounding_mode="trunc"))(a, b)
 
 
 _NONZERO = NonZero("b", reason="division by zero")
@@ -121,7 +160,8 @@ operator(
             crossing_of=_NONZERO.crossing,
             holds_of=_NONZERO.holds,
             fails_of=_divides_by_zero,
-        )
+        ),
+        _FITS,
     ],
     linear=Quotient(),
 )(Div)
@@ -143,7 +183,7 @@ def _mod(op: Operation, a: Tensor, b: Tensor) -> Tensor:
         return function(a, b)
     if a.dtype is torch.uint64:
         return unsigned.remainder(a, b)
-    return widened(lambda x, y: function(x, _safe(y)))(a, b)
+    return widened(lambda x, y: function(x, _safe(x, y)))(a, b)
 
 
 def _finite_dividend(op: Operation, operands: Operands) -> Tensor:
@@ -156,6 +196,7 @@ def _finite_dividend(op: Operation, operands: Operands) -> Tensor:
     interval=remainder,
     valid=[
         NonZero("b", reason="remainder of a division by zero"),
+        _FITS,
         Condition("a is finite", "remainder of an infinite number", _finite_dividend, needs_infinity=True),
     ],
     overflow=False,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 import numpy as np
+import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import Identity
 
@@ -26,14 +27,19 @@ __all__ = [
     "fields_of",
     "is_a",
     "kind",
+    "may_be_rounded_apart",
     "other",
     "pairs",
     "reduced",
     "reduced_dims",
+    "rounds_apart",
     "same",
     "source",
     "square_of",
 ]
+
+_DEEPEST = 10
+"""No pattern reads further than so many nodes."""
 
 Field: TypeAlias = Operation | np.ndarray | None
 """What a node reads: what another computes, a constant, or nothing."""
@@ -67,6 +73,28 @@ def same(a: Field, b: Field) -> bool:
     """Tell whether two fields hold the same tensor, computed once."""
     a, b = source(a), source(b)
     return a is not None and a is b
+
+
+def rounds_apart(site: Site, x: Interval) -> bool:
+    """Tell whether who reads a tensor may find it rounded or not.
+
+    ONNX Runtime leaves roundings to float16 out before operators that it has no such kernel for, but not before those
+    that only move numbers.
+    """
+    return x.dtype is torch.float16 and "onnxruntime" in site.runtimes
+
+
+def may_be_rounded_apart(site: Site, x: Interval) -> bool:
+    """Tell whether one tensor may have two values for what a pattern reads: behind an `Identity` that rounds it."""
+    if not rounds_apart(site, x):
+        return False
+    layer: list[Field] = [site.op]
+    for _ in range(_DEEPEST):
+        layer = [field for op in layer if isinstance(op, Operation) and row_of(op) for field in fields_of(op)]
+        if any(isinstance(field, Identity) and isinstance(source(field), Operation) for field in layer):
+            return True
+        layer = list({id(field): field for field in layer}.values())
+    return False
 
 
 def constant(field: Field) -> float | None:
@@ -135,8 +163,11 @@ def reduced(site: Site, field: Field, *op_types: str) -> Reduced | None:
     if op is None:
         return None
     operand, *axes = fields_of(op)
+    moved = op is not source(field)
     x, stands = site.known(operand), site.known(inner)
     if x is None or stands is None or any(isinstance(field, Operation) for field in axes) or not x.size:
+        return None
+    if moved and rounds_apart(site, x):
         return None
     dims = reduced_dims(op, len(x.shape), cast(np.ndarray, axes[0]) if axes else None)
     kept = tuple(1 if i in dims else n for i, n in enumerate(x.shape))

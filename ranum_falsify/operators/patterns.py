@@ -22,7 +22,17 @@ from ranum_falsify.domain.rules.sections import Sections, accumulation, sections
 from ranum_falsify.domain.rules.softmax import log_softmax_along
 from ranum_falsify.domain.rules.statistics import cancellation, moments
 from ranum_falsify.domain.site import IntervalRule, Site
-from ranum_falsify.operators.matching import Field, fields_of, is_a, reduced, reduced_dims, same, source, square_of
+from ranum_falsify.operators.matching import (
+    Field,
+    fields_of,
+    is_a,
+    may_be_rounded_apart,
+    reduced,
+    reduced_dims,
+    same,
+    source,
+    square_of,
+)
 
 __all__ = [
     "Pattern",
@@ -54,7 +64,7 @@ def refined(rule: IntervalRule, *patterns: Pattern) -> IntervalRule:
     def refined_rule(site: Site, *operands: Interval) -> Interval:
         y = rule(site, *operands)
         assert isinstance(y, Interval)
-        for pattern in patterns:
+        for pattern in () if may_be_rounded_apart(site, operands[0]) else patterns:
             found = pattern(site, *operands)
             if found is not None and found.shape == y.shape:
                 y = y.meet(found)

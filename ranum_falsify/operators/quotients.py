@@ -14,7 +14,18 @@ from ranum_falsify.domain.rules.sections import Sections, sections, sum_error
 from ranum_falsify.domain.rules.softmax import softmax
 from ranum_falsify.domain.rules.statistics import Standardised, by_root_mean_square, standardised
 from ranum_falsify.domain.site import Site
-from ranum_falsify.operators.matching import Field, constant, fields_of, is_a, pairs, reduced, same, source, square_of
+from ranum_falsify.operators.matching import (
+    Field,
+    constant,
+    fields_of,
+    is_a,
+    pairs,
+    reduced,
+    rounds_apart,
+    same,
+    source,
+    square_of,
+)
 from ranum_falsify.operators.patterns import Pattern, before_shift
 
 __all__ = [
@@ -195,9 +206,11 @@ def share_of_sum(site: Site, a: Interval, b: Interval) -> Interval | None:
     found = reduced(site, field, "ReduceSum", "ReduceL1", "ReduceMax")
     if found is None or not same(found.operand, site.op.a):
         return None
-    y = Interval.filled(-1, 1, a.shape, a.dtype)
+    # What limits the sum may round it.
+    most = 1 + 2 * unit(a.dtype) if rounds_apart(site, a) and not same(field, site.op.b) else 1.0
+    y = Interval.filled(-most, most, a.shape, a.dtype)
     if a.extremes[0] >= 0 or is_a(found.op, "ReduceL1"):
-        y = y.clamped(0, 1) if a.extremes[0] >= 0 else y
+        y = y.clamped(0, most) if a.extremes[0] >= 0 else y
     else:
         return None
     exponential = is_a(site.op.a, "Exp")

@@ -173,3 +173,41 @@ def test_numbers_of_half_precision_stay_what_they_are() -> None:
     point = {"x": np.array([1.5, -np.inf], np.float32)}
     bounds = Subject(parse(text)).analyse(point, point).bounds["y"]
     assert bounds is not None and bounds.lower.tolist() == bounds.upper.tolist() == [1.5, -np.inf]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "b = Identity(a) y = Sub(a, b)",
+        "b = Identity(a) y = Div(b, a)",
+        "m = ReduceMax<axes = [0], keepdims = 0>(a) u = Unsqueeze(m, zero) d = Sub(a, u) y = Exp(d)",
+    ],
+)
+def test_one_tensor_is_rounded_for_some_of_those_that_read_it(body: str) -> None:
+    subject = Subject(
+        parse(f"""g (float[4] x) => (float16[4] y) <int64[1] zero = {{0}}> {{
+            a = Cast<to = 10>(x)
+            {body}
+        }}""")
+    )
+    for high in (0.9997, 3.0007, 1000.2, 2047.6):
+        point = {"x": (high - np.arange(4)).clip(0.1).astype(np.float32)}
+        assert not faults_in(subject, (point, point), samples=1, rounds=0, rng=np.random.default_rng(0)).faults
+
+
+@pytest.mark.parametrize(("node", "hazard"), [("Div", True), ("Mod", True), ("Mod<fmod = 1>", False)])
+@pytest.mark.parametrize("kind", ["int32", "int64", "int8"])
+def test_the_least_integer_divided_by_minus_one_stops_the_process(kind: str, node: str, hazard: bool) -> None:
+    # ONNX Runtime's own process would end, by the signal SIGFPE.
+    graph = Subject(parse(f"g ({kind}[2] a, {kind}[2] b) => ({kind}[2] y) {{ y = {node}(a, b) }}"))
+    dtype = np.dtype(kind)
+    least = int(np.iinfo(dtype).min)
+    trap = hazard and kind != "int8"
+    for first, divisor, proved in ((least, -1, not trap), (least + 1, -1, True), (least, 1, True), (least, 2, True)):
+        low = {"a": np.array([first, 3], dtype), "b": np.full(2, divisor, dtype)}
+        assert graph.analyse(low, low | {"a": np.full(2, 5, dtype)}).proves(graph.places[0].op.name) is proved
+    with torch.no_grad():
+        (y,) = graph.graph.evaluate(
+            [torch.tensor([least, 3]).to(getattr(torch, kind)), torch.tensor([-1, -1]).to(getattr(torch, kind))]
+        )
+    assert y[0] == (least if node == "Div" else 0)
