@@ -1,4 +1,4 @@
-"""Which family of kernels runs here."""
+"""Which family of kernels runs on this machine."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""The kernels that are installed on this machine, held against the records."""
