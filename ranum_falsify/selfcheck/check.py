@@ -130,9 +130,8 @@ def _check_rows(subject: Subject, dtype: torch.dtype, runtime: str, found: _Foun
         for run in ways.values():
             _note(subject.key, dtype, kernel, run(rows).double(), value, found)
             if kernel.floor_until > -math.inf:
-                gaps = rows - 1000.0
-                gaps[:, 0] = 0
-                gone = torch.where(gaps == 0, gaps, gaps.clamp(max=kernel.floor_until))
+                gone = kernel.floor_until - rows.abs()
+                gone[:, 0] = 0
                 until = until if bool((run(gone)[:, 1:] == 0).all()) else -math.inf
     _note_ends(subject.key, (until, kernel.ceiling_from), kernel, found)
 
@@ -158,7 +157,9 @@ def _note(name: str, dtype: torch.dtype, kernel: Envelope, result: Tensor, value
     ratio = (error / size.clamp(min=smallest))[out & ~large]
     row = Envelope(
         _SAFETY * float(ratio.amax()) if ratio.numel() else kernel.relative,
-        min(_SAFETY * float(error[large].nan_to_num(math.inf).amax()), torch.finfo(dtype).max) if bool(large.any()) else 0.0,
+        min(_SAFETY * float(error[large].nan_to_num(math.inf).amax()), torch.finfo(dtype).max)
+        if bool(large.any())
+        else 0.0,
         min(kernel.lowest, float(result.nan_to_num(-math.inf).amin())),
         max(kernel.highest, float(result.nan_to_num(math.inf).amax())),
         kernel.keeps_sign and not bool(wrong.any()),

@@ -1,4 +1,4 @@
-"""Run models for `kernellib.emulator`: a script that imports no more than it must, because emulated imports take long."""
+"""Run models for `kernellib.emulator`; it imports no more than it must, because emulated imports take long."""
 
 from __future__ import annotations
 

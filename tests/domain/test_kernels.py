@@ -78,6 +78,18 @@ def _ends(record: Record, function: str, dtype: str) -> tuple[float, float]:
     return record.ends(function) if dtype == "float32" else (-math.inf, math.inf)
 
 
+@pytest.mark.parametrize(("runtimes", "finite"), [(("torch",), False), (("onnxruntime", "exact"), True)])
+def test_gelu_overflows_where_pytorch_doubles_its_operand(runtimes: tuple[Runtime, ...], finite: bool) -> None:
+    for end, overflows, nan in (
+        (1.7e38, False, False),
+        (1.8e38, not finite, False),
+        (math.inf, not finite, not finite),
+    ):
+        box = Interval.of(torch.full((2,), 1e38), torch.full((2,), end), (2,))
+        (y,) = IntervalAnalysis(node("Gelu", count=2), runtimes=runtimes).run([box])
+        assert y is not None and (end == math.inf or y.overflows is overflows) and y.nan is nan
+
+
 def proves_logarithm(lower: float, upper: float, runtimes: tuple[Runtime, ...]) -> bool:
     graph = read(model("Sigmoid", "Log", "float32", 1))
     assert isinstance(graph, Graph)

@@ -115,7 +115,8 @@ def _fields(record: Record, name: str) -> Mapping[str, Any]:
     fields: dict[str, Any] = {"swept": record.swept[name]}
     if name in record.saturation:
         fields["saturates"] = record.saturation[name]
-    return fields | record.rows.get(name, {})
+    fields.update(record.rows.get(name, {}))
+    return fields
 
 
 def _text(name: str, fields: Mapping[str, Any]) -> str:
