@@ -71,7 +71,7 @@ def ways_to_run(
     """Return the ways to run a function in a runtime; none, if the runtime has no kernel for the type.
 
     Args:
-        function: The subject.
+        subject: The function.
         dtype: Element type of the operand.
         runtime: `onnxruntime` or `torch`.
         rank: Number of axes of the operand.
