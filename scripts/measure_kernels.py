@@ -27,22 +27,24 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import mpmath
 import numpy as np
 import onnxruntime
 import torch
+from kernellib.emulator import PROCESSORS, emulator
 from kernellib.errors import Errors
-from kernellib.family import family_here, processor
-from kernellib.files import path_of, update, write_record
+from kernellib.files import path_of, update
 from kernellib.functions import FUNCTIONS, Function
 from kernellib.rows import ROW_FUNCTIONS, RowFunction, measure_rows
-from kernellib.runners import Ways, ways_to_run
 from kernellib.saturation import SATURATING, correct_rounding, saturation
-from kernellib.sessions import PROCESSORS, SessionOf, emulator, native
 from torch import Tensor
 
-from ranum_falsify.domain.kernels.records import FOLDER, Record, Row
+from ranum_falsify.domain.kernels.records import FOLDER, Record, Row, write_record
+from ranum_falsify.selfcheck.family import family_here, processor
+from ranum_falsify.selfcheck.running import SessionOf, Ways, native, ways_to_run
+from ranum_falsify.selfcheck.subjects import Subject
 
 CHUNK = 1 << 16
 TAILS = 100
@@ -186,14 +188,14 @@ def _measured(index: int, *, task: Task) -> Found:
     torch.set_num_threads(1)
     start, function = time.perf_counter(), _ALL[index]
     if isinstance(function, Function):
-        errors, rank = measure(function, task), 1
+        errors, rank, subject = measure(function, task), 1, cast(Subject, function)
     else:
         errors, rank = measure_rows(function, task.runtime, task.session_of), 2
-        function = Function(key=function.key, reference=torch.abs, precise=abs)
+        subject = Subject(key=function.key, reference=torch.abs)
     ends = None
     if function.key in SATURATING:
-        ways = ways_to_run(function, torch.float32, task.runtime, rank=rank, session_of=task.session_of)
-        ends = saturation(function, ways, task.inner)
+        ways = ways_to_run(subject, torch.float32, task.runtime, rank=rank, session_of=task.session_of)
+        ends = saturation(subject, ways, task.inner)
     return Found(errors, ends, time.perf_counter() - start)
 
 
@@ -214,7 +216,7 @@ def _row(errors: Errors) -> Row:
     return (e.relative, e.absolute, float(e.lowest), float(e.highest), e.keeps_sign)
 
 
-def measure_all(task: Task, family: str, chosen: list[int], jobs: int, folder: Path) -> None:
+def measure_all(task: Task, family: str, chosen: list[int], jobs: int, folder: Path, widen: bool) -> None:
     """Measure functions in one runtime; write the record after each."""
     module = onnxruntime if task.runtime == "onnxruntime" else torch
     errors: dict[str, dict[torch.dtype, Errors]] = {}
@@ -242,7 +244,7 @@ def measure_all(task: Task, family: str, chosen: list[int], jobs: int, folder: P
                 rows={function.key: {_name(dtype): _row(part) for dtype, part in known.items()}},
                 saturation={} if found.ends is None else {function.key: found.ends},
             )
-            update(path_of(folder, task.runtime, family), record)
+            update(path_of(folder, task.runtime, family), record, widen=widen)
 
 
 def _how(task: Task) -> str:
@@ -282,6 +284,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--emulate", choices=sorted(PROCESSORS), default="", help="family of processors to emulate")
     parser.add_argument("--family", help="name of the family, if not what is found out about this machine")
+    parser.add_argument("--widen", action="store_true", help="keep what the record says, and add what is found now")
     parser.add_argument("--into", type=Path, metavar="FOLDER", default=FOLDER, help="folder for records")
     options = parser.parse_args()
     chosen = [i for i, f in enumerate(_ALL) if not options.only or f.key in options.only]
@@ -289,7 +292,7 @@ def main() -> int:
     for runtime in ["onnxruntime"] if options.emulate else options.runtimes:
         task = Task(runtime=runtime, emulate=options.emulate, inner=options.inner, every=options.every)
         family = options.family or options.emulate or family_here(runtime)
-        measure_all(task, family, chosen, options.jobs, options.into)
+        measure_all(task, family, chosen, options.jobs, options.into, options.widen)
     write_correct_rounding(options.into)
     return 0
 

@@ -16,6 +16,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"domain"}),
     frozenset({"validity"}),
     frozenset({"operators"}),
+    frozenset({"selfcheck"}),
     frozenset({"properties"}),
     frozenset({"prove"}),
     frozenset({"falsify"}),

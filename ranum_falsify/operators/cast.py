@@ -18,6 +18,9 @@ __all__ = ["CastLike"]
 def _converted(x: Tensor, dtype: torch.dtype) -> Tensor:
     if x.dtype is torch.float64 and dtype in (torch.float16, torch.bfloat16):
         x = x.float()
+    elif x.dtype is torch.float16 and dtype is torch.uint32:
+        # What comes of NaN and infinity depends on the processor otherwise; ONNX Runtime goes this way.
+        x = x.long()
     return x.to(dtype)
 
 

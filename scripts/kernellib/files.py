@@ -1,19 +1,15 @@
-"""Records as files that can be reviewed: one line for each element type of a function."""
+"""Records as files."""
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from ranum_falsify.domain.kernels.records import Record, read_record
+from ranum_falsify.domain.kernels import Envelope
+from ranum_falsify.domain.kernels.records import Record, Row, read_record, write_record
 
-__all__ = ["path_of", "update", "write_record"]
-
-_HEAD = ("runtime", "family", "version", "measured", "safety")
+__all__ = ["path_of", "update", "widened"]
 
 
 def path_of(folder: Path, runtime: str, family: str) -> Path:
@@ -21,44 +17,50 @@ def path_of(folder: Path, runtime: str, family: str) -> Path:
     return folder / f"{runtime}_{family}.json"
 
 
-def update(path: Path, record: Record) -> Record:
-    """Write what was measured now, and of the same version what was measured before; return both."""
+def update(path: Path, record: Record, *, widen: bool = False) -> None:
+    """Write what was measured now, and of the same version what was measured before.
+
+    Args:
+        path: The record's file.
+        record: What was measured now.
+        widen: Whether what was measured of the same functions before counts besides.
+    """
     if path.exists():
         before = read_record(path)
         if before.version == record.version:
-            record = replace(
-                record,
-                **{
-                    name: {**getattr(before, name), **getattr(record, name)}
-                    for name in ("swept", "rows", "saturation")
-                },
-            )
+            record = widened(before, record) if widen else _with(before, record)
     write_record(record, path)
-    return record
 
 
-def write_record(record: Record, path: Path) -> None:
-    """Write a record."""
-    head = [f"  {json.dumps(name)}: {json.dumps(getattr(record, name))}" for name in _HEAD]
-    functions = [_text(name, _fields(record, name)) for name in record.swept]
-    body = '  "functions": {\n' + ",\n".join(functions) + "\n  }"
-    path.write_text("{\n" + ",\n".join([*head, body]) + "\n}\n", encoding="utf-8")
+def widened(before: Record, record: Record) -> Record:
+    """Return a record that covers two of one family; one that saw no other processor adds nothing to the heading."""
+    how = before.measured if record.measured in before.measured else f"{before.measured}; {record.measured}"
+    rows = {f: _wider(before.rows.get(f, {}), of) for f, of in record.rows.items()}
+    swept = {f: _joined(before.swept.get(f), text) for f, text in record.swept.items()}
+    saturation = {}
+    for function, (low, high) in record.saturation.items():
+        was = before.saturation.get(function, (low, high))
+        saturation[function] = min(low, was[0]), max(high, was[1])
+    return _with(before, replace(record, measured=how, swept=swept, rows=rows, saturation=saturation))
 
 
-def _fields(record: Record, name: str) -> Mapping[str, Any]:
-    fields: dict[str, Any] = {"swept": record.swept[name]}
-    if name in record.saturation:
-        fields["saturates"] = record.saturation[name]
-    return fields | record.rows.get(name, {})
+def _joined(before: str | None, now: str) -> str:
+    return now if before is None or now in before else f"{before}; {now}"
 
 
-def _text(name: str, fields: Mapping[str, Any]) -> str:
-    lines = [f"      {json.dumps(key)}: {json.dumps(_without_infinity(value))}" for key, value in fields.items()]
-    return f"    {json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n    }"
+def _wider(before: Mapping[str, Row], now: Mapping[str, Row]) -> dict[str, Row]:
+    return {**before, **{dtype: _union(before[dtype], row) if dtype in before else row for dtype, row in now.items()}}
 
 
-def _without_infinity(value: Any) -> Any:
-    """Return a value in which None stands for what is not bounded, since JSON has no infinity."""
-    if isinstance(value, (tuple, list)):
-        return [_without_infinity(x) for x in value]
-    return None if isinstance(value, float) and math.isinf(value) else value
+def _union(one: Row, other: Row) -> Row:
+    e = Envelope(*one).union(Envelope(*other))
+    return (e.relative, e.absolute, e.lowest, e.highest, e.keeps_sign)
+
+
+def _with(before: Record, record: Record) -> Record:
+    return replace(
+        record,
+        swept={**before.swept, **record.swept},
+        rows={**before.rows, **record.rows},
+        saturation={**before.saturation, **record.saturation},
+    )

@@ -11,9 +11,8 @@ import numpy as np
 import torch
 
 from kernellib.errors import Errors
-from kernellib.functions import Function
-from kernellib.runners import ways_to_run
-from kernellib.sessions import SessionOf
+from ranum_falsify.selfcheck.running import SessionOf, ways_to_run
+from ranum_falsify.selfcheck.subjects import Subject
 
 __all__ = ["ROW_FUNCTIONS", "RowFunction", "measure_rows"]
 
@@ -57,7 +56,7 @@ ROW_FUNCTIONS = (
 def measure_rows(function: RowFunction, runtime: str, session_of: SessionOf) -> dict[torch.dtype, Errors]:
     """Measure a function on rows of a length up to 4096, in every element type."""
     found: dict[torch.dtype, Errors] = {}
-    single = Function(key=function.key, reference=torch.abs, precise=abs)
+    single = Subject(key=function.key, reference=torch.abs)
     for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
         rng = np.random.default_rng(0)
         ways = ways_to_run(single, dtype, runtime, rank=2, session_of=session_of)

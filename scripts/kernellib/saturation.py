@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernellib.functions import FUNCTIONS, Function
-from kernellib.runners import Run, Ways
+from kernellib.functions import FUNCTIONS
+from ranum_falsify.selfcheck.running import Run, Ways
+from ranum_falsify.selfcheck.subjects import Subject
 
 __all__ = ["MARGIN", "SATURATING", "Ends", "correct_rounding", "saturation"]
 
@@ -66,7 +67,7 @@ class Ends:
         return -_beyond(self.last_above), _beyond(self.last_below)
 
 
-def saturation(function: Function, ways: Ways, step: int = 1) -> tuple[float, float]:
+def saturation(function: Subject, ways: Ways, step: int = 1) -> tuple[float, float]:
     """Measure one kernel in float32.
 
     Args:

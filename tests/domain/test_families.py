@@ -58,7 +58,7 @@ def emulated(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     if shutil.which("qemu-x86_64") is None:
         pytest.skip("qemu-x86_64 is not installed")
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    from kernellib.sessions import PROCESSORS, Emulator
+    from kernellib.emulator import PROCESSORS, Emulator
 
     emulator = Emulator(PROCESSORS[request.param])
     yield request.param, emulator

@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.domain import RUNTIMES, Interval, IntervalAnalysis, Runtime
+from ranum_falsify.domain import RUNTIMES, Interval, IntervalAnalysis, Runtime, Visited
 from ranum_falsify.domain.kernels import EXACT, Envelope, Record, envelope, families
 from ranum_falsify.domain.rounding import outward, outward_numbers
 from ranum_falsify.domain.rules import functions
 from ranum_falsify.network import Graph, read, spec_of
+from ranum_falsify.operators.conditions import is_proved
 from tests.domain.kernel_subjects import DTYPES, REFERENCES, RUNS, SAMPLES, check_errors, model, run_onnxruntime
 
 
@@ -76,6 +77,16 @@ def test_envelopes_cover_all_families() -> None:
 
 def _ends(record: Record, function: str, dtype: str) -> tuple[float, float]:
     return record.ends(function) if dtype == "float32" else (-math.inf, math.inf)
+
+
+@pytest.mark.parametrize(("runtimes", "proved"), [(("torch",), False), (("onnxruntime", "exact"), True)])
+def test_gelu_overflows_where_pytorch_doubles_its_operand(runtimes: tuple[Runtime, ...], proved: bool) -> None:
+    visits: list[Visited] = []
+    for end in (1.7e38, 1.8e38, math.inf):
+        box = Interval.of(torch.full((2,), 1e38), torch.full((2,), end), (2,))
+        IntervalAnalysis(node("Gelu", count=2), runtimes=runtimes).run([box], visits.append)
+    assert [is_proved(visited) for visited in visits] == [True, proved, False]
+    assert [visited.outputs[0].nan for visited in visits] == [False, False, not proved]
 
 
 def proves_logarithm(lower: float, upper: float, runtimes: tuple[Runtime, ...]) -> bool:

@@ -7,15 +7,17 @@ a record.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, reduce
 
 import torch
 
 from ranum_falsify.config import RUNTIMES, Runtime
+from ranum_falsify.domain.kernels import records
 from ranum_falsify.domain.kernels.records import Record, families
 
-__all__ = ["EXACT", "RUNTIMES", "Envelope", "Runtime", "envelope", "measured"]
+__all__ = ["EXACT", "RUNTIMES", "Envelope", "Runtime", "envelope", "measured", "use_here"]
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,16 @@ def measured(function: str, dtype: torch.dtype, runtime: Runtime) -> Envelope | 
     found = [_of(record, function, dtype) for record in families() if record.runtime == runtime]
     kernels = [kernel for kernel in found if kernel is not None]
     return reduce(Envelope.union, kernels) if kernels else None
+
+
+def use_here(found: Sequence[Record]) -> None:
+    """Let bounds of this process cover what kernels were seen to do on this machine besides, in place of earlier ones.
+
+    Args:
+        found: Records of what left the others.
+    """
+    records.use_here(found)
+    envelope.cache_clear()
 
 
 def _of(record: Record, function: str, dtype: torch.dtype) -> Envelope | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 from ranum_falsify.config import Runtime
 
-__all__ = ["FOLDER", "DTypes", "Record", "Row", "families", "read_record"]
+__all__ = ["FOLDER", "DTypes", "Record", "Row", "families", "read_record", "use_here", "write_record"]
 
 FOLDER = Path(__file__).parent / "records"
 """Where the records lie."""
@@ -28,6 +28,8 @@ DTypes = Mapping[str, Row]
 """Rows of a function, by element type."""
 
 _ENDS = (-math.inf, math.inf)
+_HEAD = ("runtime", "family", "version", "measured", "safety")
+_here: list[Record] = []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +63,18 @@ class Record:
         return self.saturation.get(function, _ENDS)
 
 
-@cache
 def families() -> tuple[Record, ...]:
     """Return what was measured, one record for each runtime and family of processors."""
+    return (*_shipped(), *_here)
+
+
+def use_here(records: Sequence[Record]) -> None:
+    """Let this process go by what was seen on this machine besides; see `kernels.envelopes.use_here`."""
+    _here[:] = records
+
+
+@cache
+def _shipped() -> tuple[Record, ...]:
     return tuple(read_record(path) for path in sorted(FOLDER.glob("*.json")))
 
 
@@ -90,3 +101,31 @@ def _row(row: list[Any]) -> Row:
         math.inf if highest is None else highest,
         keeps_sign,
     )
+
+
+def write_record(record: Record, path: Path) -> None:
+    """Write a record."""
+    head = [f"  {json.dumps(name)}: {json.dumps(getattr(record, name))}" for name in _HEAD]
+    functions = [_text(name, _fields(record, name)) for name in record.swept]
+    body = '  "functions": {\n' + ",\n".join(functions) + "\n  }"
+    path.write_text("{\n" + ",\n".join([*head, body]) + "\n}\n", encoding="utf-8")
+
+
+def _fields(record: Record, name: str) -> Mapping[str, Any]:
+    fields: dict[str, Any] = {"swept": record.swept[name]}
+    if name in record.saturation:
+        fields["saturates"] = record.saturation[name]
+    fields.update(record.rows.get(name, {}))
+    return fields
+
+
+def _text(name: str, fields: Mapping[str, Any]) -> str:
+    lines = [f"      {json.dumps(key)}: {json.dumps(_without_infinity(value))}" for key, value in fields.items()]
+    return f"    {json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n    }"
+
+
+def _without_infinity(value: Any) -> Any:
+    """Return a value in which None stands for what is not bounded, since JSON has no infinity."""
+    if isinstance(value, (tuple, list)):
+        return [_without_infinity(x) for x in value]
+    return None if isinstance(value, float) and math.isinf(value) else value

@@ -1,4 +1,4 @@
-"""Which family of kernels runs here."""
+"""Which family of kernels runs on this machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["family_here", "processor"]
+__all__ = ["family_here", "processor", "processor_flags"]
 
 _CPUINFO = Path("/proc/cpuinfo")
 
@@ -23,6 +23,12 @@ def family_here(runtime: str) -> str:
 def processor() -> str:
     """Return the processor's name."""
     return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def processor_flags() -> str:
+    """Return all that is known of what the processor can do."""
+    flags = _cpuinfo("flags") or _cpuinfo("Features")
+    return f"{processor()}: {flags or _capability()}"
 
 
 def _of_onnxruntime(flags: list[str]) -> str:

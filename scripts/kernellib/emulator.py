@@ -1,4 +1,4 @@
-"""ONNX Runtime in this process, or as it runs on an older processor, which `qemu-x86_64` emulates."""
+"""ONNX Runtime as it runs on an older processor, which `qemu-x86_64` emulates."""
 
 from __future__ import annotations
 
@@ -6,37 +6,20 @@ import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
-__all__ = ["PROCESSORS", "Array", "Emulator", "Session", "SessionOf", "emulator", "native"]
+from ranum_falsify.selfcheck.running import Session
 
-Array = np.ndarray[Any, np.dtype[Any]]
-Session = Callable[[Array], Array]
-"""Runs a model of one input, x, and one output."""
-
-SessionOf = Callable[[bytes, bool], Session]
-"""Loads a model; the flag tells whether to optimise it."""
+__all__ = ["PROCESSORS", "Emulator", "emulator"]
 
 PROCESSORS = {"sse": "Nehalem", "avx": "SandyBridge", "avx2": "Haswell"}
 """Processors that stand for the families that `qemu-x86_64` emulates: it has no AVX-512."""
 
 _SCRIPTS = Path(__file__).resolve().parent.parent
-
-
-def native(model: bytes, optimised: bool) -> Session:
-    """Load a model in this process."""
-    levels, options = onnxruntime.GraphOptimizationLevel, onnxruntime.SessionOptions()
-    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    return lambda x: np.asarray(session.run(None, {"x": x})[0])
 
 
 class Emulator:

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import onnx
+import onnxruntime
 import torch
 from onnx import TensorProto, helper
 from torch import Tensor
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from kernellib.functions import Function
-from kernellib.sessions import Session, SessionOf, native
 from ranum_falsify.network import read, spec_of
 from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.tensors import to_numpy, to_torch
+from ranum_falsify.selfcheck.subjects import Subject
 
-__all__ = ["ELEMENT_TYPES", "Run", "Ways", "ways_to_run"]
+__all__ = ["ELEMENT_TYPES", "Array", "Run", "Session", "SessionOf", "Ways", "native", "ways_to_run"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+Session = Callable[[Array], Array]
+"""Runs a model of one input, x, and one output."""
+
+SessionOf = Callable[[bytes, bool], Session]
+"""Loads a model in ONNX Runtime; the flag tells whether to optimise it."""
 
 Run = Callable[[Tensor], Tensor]
 """Evaluates a kernel on a tensor."""
@@ -32,33 +42,43 @@ ELEMENT_TYPES = {
 }
 
 
-def _model(function: Function, dtype: torch.dtype, rank: int) -> onnx.ModelProto:
+def native(model: bytes, optimised: bool) -> Session:
+    """Load a model in this process."""
+    levels, options = onnxruntime.GraphOptimizationLevel, onnxruntime.SessionOptions()
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return lambda x: np.asarray(session.run(None, {"x": x})[0])
+
+
+def _model(subject: Subject, dtype: torch.dtype, rank: int) -> onnx.ModelProto:
     element = ELEMENT_TYPES[dtype]
     inputs, constants = ["x"], []
-    if function.exponent is not None:
+    if subject.exponent is not None:
         inputs.append("y")
-        constants.append(helper.make_tensor("y", element, [], [function.exponent]))
-    node = helper.make_node(function.operator, inputs, ["z"], domain=function.op_domain, **function.attributes)
+        constants.append(helper.make_tensor("y", element, [], [subject.exponent]))
+    node = helper.make_node(subject.operator, inputs, ["z"], domain=subject.op_domain, **subject.attributes)
     ends = [helper.make_tensor_value_info(name, element, ["m", "n"][-rank:]) for name in ("x", "z")]
     graph = helper.make_graph([node], "kernel", ends[:1], ends[1:], constants)
-    opsets = [helper.make_opsetid("", function.opset), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=opsets if function.op_domain else opsets[:1], ir_version=10)
+    opsets = [helper.make_opsetid("", subject.opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets if subject.op_domain else opsets[:1], ir_version=10)
 
 
 def ways_to_run(
-    function: Function, dtype: torch.dtype, runtime: str, *, rank: int = 1, session_of: SessionOf = native
+    subject: Subject, dtype: torch.dtype, runtime: str, *, rank: int = 1, session_of: SessionOf = native
 ) -> Ways:
     """Return the ways to run a function in a runtime; none, if the runtime has no kernel for the type.
 
     Args:
-        function: The function.
+        subject: The function.
         dtype: Element type of the operand.
         runtime: `onnxruntime` or `torch`.
         rank: Number of axes of the operand.
         session_of: How to load a model in ONNX Runtime.
     """
-    model = _model(function, dtype, rank)
-    return _of_onnxruntime(model, session_of) if runtime == "onnxruntime" else _of_torch(function, dtype, model, rank)
+    model = _model(subject, dtype, rank)
+    return _of_onnxruntime(model, session_of) if runtime == "onnxruntime" else _of_torch(subject, dtype, model, rank)
 
 
 def _of_onnxruntime(model: onnx.ModelProto, session_of: SessionOf) -> Ways:
@@ -73,8 +93,8 @@ def _run(session: Session) -> Run:
     return lambda x: to_torch(session(to_numpy(x)))
 
 
-def _of_torch(function: Function, dtype: torch.dtype, model: onnx.ModelProto, rank: int) -> Ways:
-    if function.op_domain:
+def _of_torch(subject: Subject, dtype: torch.dtype, model: onnx.ModelProto, rank: int) -> Ways:
+    if subject.op_domain:
         return {}
     op = read(model).nodes[0]
     spec = spec_of(op)

@@ -1,0 +1,45 @@
+"""What of this machine decides whether proofs hold on it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import torch
+
+from ranum_falsify.cli.versions import versions
+from ranum_falsify.domain.kernels import Record, families
+from ranum_falsify.selfcheck import LIBRARIES, Outcome, family_here, processor
+
+__all__ = ["describe"]
+
+
+def describe(outcome: Outcome | None) -> Iterator[str]:
+    """Yield lines about the processor, the libraries, what was measured of their kernels, and the graphics processor.
+
+    Args:
+        outcome: Of the check of the kernels; None if it was left out.
+    """
+    yield f"processor: {processor()}"
+    yield "versions: " + ", ".join(f"{name} {number}" for name, number in versions().items())
+    for runtime, name in LIBRARIES.items():
+        yield f"{name}: kernels of the family {family_here(runtime)}; bounds cover"
+        for record in families():
+            if record.runtime == runtime:
+                yield f"  {record.family}, version {record.version}, {record.measured}: {_coverage(record)}"
+    yield from _check(outcome)
+    yield f"graphics processor: {torch.cuda.get_device_name() if torch.cuda.is_available() else 'none'}"
+
+
+def _coverage(record: Record) -> str:
+    """Tell how many functions were run, and on which float32 values most of them."""
+    (swept, count) = Counter(record.swept.values()).most_common(1)[0]
+    return f"{len(record.swept)} functions, {count} of them on {swept}"
+
+
+def _check(outcome: Outcome | None) -> Iterator[str]:
+    if outcome is None:
+        yield "check of the installed kernels: left out"
+    else:
+        when = " (on an earlier run)" if outcome.known else ""
+        yield f"check of the installed kernels{when}: {'; '.join(outcome.notices) or 'all within the records'}"

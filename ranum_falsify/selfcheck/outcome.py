@@ -1,0 +1,115 @@
+"""The check of the installed kernels, once for each machine and version."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from ranum_falsify.domain.kernels import Record, families, use_here
+from ranum_falsify.domain.kernels.records import FOLDER, read_record, write_record
+from ranum_falsify.selfcheck.family import family_here, processor_flags
+
+__all__ = ["LIBRARIES", "Outcome", "self_check", "unmeasured"]
+
+LIBRARIES: Mapping[str, str] = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch"}
+"""Libraries whose kernels are checked, by runtime."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a check found.
+
+    Attributes:
+        records: What left the records of all families, one for each library; bounds cover it from now on.
+        known: Whether an earlier check found it.
+        notices: What users should know, one sentence each; none if all is as it was measured.
+    """
+
+    records: tuple[Record, ...]
+    known: bool
+    notices: tuple[str, ...]
+
+
+def self_check(cache_folder: Path | None, settings: Mapping[str, str] | None = None) -> Outcome:
+    """Hold the kernels that are installed against the records, and widen the bounds of this process where they leave.
+
+    Args:
+        cache_folder: Where to keep what was found, so that the next process need not check again; None for nowhere.
+        settings: What else decides which kernels are chosen, such as variables of the environment.
+    """
+    folder = None if cache_folder is None else cache_folder / "kernels" / _key(settings or {})
+    records = None if folder is None else _kept(folder)
+    known = records is not None
+    if records is None:
+        # Loading ONNX Runtime takes a while, and most processes need not.
+        from ranum_falsify.selfcheck.check import check
+
+        records = tuple(check(runtime, _version(runtime)) for runtime in LIBRARIES)
+        if folder is not None:
+            _keep(folder, records)
+    use_here([record for record in records if record.rows or record.saturation])
+    return Outcome(records=records, known=known, notices=(*unmeasured(), *map(_widened, filter(_left, records))))
+
+
+def unmeasured() -> tuple[str, ...]:
+    """Return a sentence for each library whose version or family on this processor has no record."""
+    found = []
+    for runtime, name in LIBRARIES.items():
+        of = [record for record in families() if record.runtime == runtime]
+        here, installed = family_here(runtime), _version(runtime)
+        if installed not in {record.version for record in of}:
+            measured = ", ".join(sorted({record.version for record in of}))
+            found.append(f"{name} {installed} was not measured, only {measured}: its kernels are only sampled")
+        if here not in {record.family for record in of}:
+            found.append(f"{name} was not measured on processors of the family {here}: its kernels are only sampled")
+    return tuple(found)
+
+
+def _left(record: Record) -> bool:
+    return bool(record.rows or record.saturation)
+
+
+def _widened(record: Record) -> str:
+    functions = ", ".join(sorted({*record.rows, *record.saturation}))
+    return f"{LIBRARIES[record.runtime]} strays further here than was measured, so bounds are wider: {functions}"
+
+
+@cache
+def _version(runtime: str) -> str:
+    return version(runtime).split("+")[0]
+
+
+def _key(settings: Mapping[str, str]) -> str:
+    """Return a name for what decides the outcome: processor, libraries, settings, records."""
+    digest = hashlib.sha256()
+    versions = {runtime: _version(runtime) for runtime in LIBRARIES}
+    chosen = {runtime: family_here(runtime) for runtime in LIBRARIES}
+    digest.update(json.dumps([processor_flags(), versions, chosen, dict(settings)], sort_keys=True).encode())
+    for path in sorted(FOLDER.glob("*.json")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _kept(folder: Path) -> tuple[Record, ...] | None:
+    """Return what an earlier check found; None if it is not there, or broken."""
+    try:
+        return tuple(read_record(folder / f"{runtime}.json") for runtime in LIBRARIES)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _keep(folder: Path, records: tuple[Record, ...]) -> None:
+    """Keep what was found; a folder that cannot be written is no failure, since the next process can check again."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for record in records:
+            partial = folder / f"{record.runtime}.part"
+            write_record(record, partial)
+            partial.replace(folder / f"{record.runtime}.json")
+    except OSError:
+        return
