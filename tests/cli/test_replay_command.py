@@ -13,6 +13,11 @@ MASKED = """g (float[1, 2] x) => (float[1, 2] y) {
     [logarithm] l = Log(x)
     y = Where(p, l, zero)
 }"""
+MERGED = """g (float[1, 2] x) => (float[1, 2] y) <float[2, 2] w = {0, 1, 1, 0}, float c = {1e25}> {
+    l = Mul(x, c)
+    p = MatMul(l, w)
+    [scaled] y = Mul(p, c)
+}"""
 RESIDUE = """g (float[1, 2] x) => (float[1, 2] y) <float[1, 2] w = {1, 1}> {
     s = Mul(x, w)
     [logarithm] y = Log(s)
@@ -35,6 +40,18 @@ def test_an_array_alone(workshop: Workshop, zeros: str) -> None:
         "    operands: x = 0",
         "    at the first offending element: x = 0",
         "    reach: output (an output turns non-finite)",
+        "    confirmed by ONNX Runtime",
+    ]
+
+
+def test_what_shows_with_the_default_optimisations_alone(workshop: Workshop, zeros: str) -> None:
+    run = workshop.run("replay", zeros, "--network", "N", workshop.model(MERGED))
+    assert run.status == 1
+    assert run.out.splitlines()[1:] == [
+        "  scaled (Mul) gives NaN",
+        "    operands of FusedMatMul: x = 0, w in [0, 1]",
+        "    reach: output (an output turns non-finite)",
+        "    only with ONNX Runtime's default graph optimisations (FusedMatMul)",
         "    confirmed by ONNX Runtime",
     ]
 

@@ -79,6 +79,29 @@ class TestText:
         assert lines(result(violated("d", example(0))))[1] == "  d (Div) gives NaN"
         assert lines(result(violated("d", example(0))), network_count=2)[1] == "  N: d (Div) gives NaN"
 
+    def test_it_says_which_optimisations_a_violation_shows_with(self) -> None:
+        off = violated("d", example(0), optimisations="off", reach="masked")
+        assert lines(result(off))[4:6] == [
+            "    reach: masked (no output turns non-finite with the default graph optimisations)",
+            "    only with ONNX Runtime's graph optimisations off",
+        ]
+        default = violated("d", example(0), optimisations="default", fused="FusedMatMul")
+        assert lines(result(default))[3:6] == [
+            "    operands of FusedMatMul: a in [-inf, inf], b = 0",
+            "    reach: output (an output turns non-finite)",
+            "    only with ONNX Runtime's default graph optimisations (FusedMatMul)",
+        ]
+        assert not any(
+            "optimisations" in line for line in lines(result(violated("d", example(0), optimisations="any")))
+        )
+
+    @pytest.mark.parametrize(
+        ("runtimes", "said"),
+        [((), ""), (("onnxruntime", "torch"), ", and by PyTorch"), (("onnxruntime",), " only, not by PyTorch")],
+    )
+    def test_it_says_which_runtimes_a_violation_occurs_on(self, runtimes: tuple[str, ...], said: str) -> None:
+        assert f"    confirmed by ONNX Runtime{said}" in lines(result(violated("d", example(0), runtimes=runtimes)))
+
     def test_many_operands_are_cut(self) -> None:
         assert text.ranges({f"t{i}": (0.0, 1.0) for i in range(10)}).endswith("t7 in [0, 1], and 2 more")
 
@@ -98,6 +121,16 @@ class TestFiles:
         assert [files["x"].name for files in names if files] == ["cex.npy", "cex.npy", "cex.c.npy"]
         entries = described["counterexamples"]
         assert isinstance(entries, list) and [len(entry["violations"]) for entry in entries] == [2, 1]
+
+    def test_where_a_violation_shows_is_kept(self, tmp_path: Path) -> None:
+        facts = {"optimisations": "default", "fused": "Conv", "runtimes": ("onnxruntime",)}
+        value = result(violated("a", example(1), **facts))
+        saved, described = self.save(tmp_path, value)
+        kept = [described["counterexamples"][0]["violations"][0]]  # type: ignore[index]
+        kept += json_report.report(value, saved, tmp_path)["operators"]
+        for violation in kept:
+            shown = violation["optimisations"], violation["fused"], violation["runtimes"]
+            assert shown == ("default", "Conv", ["onnxruntime"])
 
     def test_infinities_are_text_in_strict_json(self, tmp_path: Path) -> None:
         self.save(tmp_path, result(violated("a", example(1))))
