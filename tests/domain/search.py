@@ -82,9 +82,9 @@ class Search:
         Optimisations change the last bits of what inner nodes read, and with them whether it is invalid: a difference
         may become exactly 0.  So outputs count only where, at this very point, all that leads to them is proved.
         """
-        found = []
+        found, bounds = [], self.subject.final(self.verdict)
         for name, y in values.items():
-            bound, value = self.verdict.bounds.get(name), to_torch(np.asarray(y))
+            bound, value = bounds[name], to_torch(np.asarray(y))
             if bound is None:
                 continue
             if tuple(value.shape) != bound.shape:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import Input, OutputSelect
 
+from ranum_falsify.config import Runtime
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.domain.kernels.envelopes import RUNTIMES
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
@@ -20,6 +21,8 @@ from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.operators.conditions import conditions_of, is_proved, named
+from ranum_falsify.prove.analyses import Analyses, analyses_of
+from ranum_falsify.prove.checked import Checked, check
 from ranum_falsify.validity import Constraint, Finite
 from tests.domain.boxes import Array, Feeds
 
@@ -37,11 +40,13 @@ class Verdict:
         bounds: Bounds by tensor name; None where the shape depends on the input.
         held: Conditions by node name.
         constants: Names of nodes that make constants and are not proved.
+        executed: What holds, where ONNX Runtime runs another graph in its place; None where it does not.
     """
 
     bounds: Mapping[str, Interval | None]
     held: Mapping[str, Held]
     constants: tuple[str, ...] = ()
+    executed: Checked | None = None
 
     def proves(self, node: str) -> bool:
         """Tell whether all conditions of validity of a node hold."""
@@ -143,26 +148,56 @@ class Subject:
             held[visited.op.name] = conditions(visited)
 
         inputs = [Interval.box(lower[name], upper[name]) for name in self.graph.input_names]
-        analysis = IntervalAnalysis(self.graph, runtimes=setting.runtimes, keep=setting.keep)
-        # Linear bounds take constants for what every runtime computes of them.
-        linear = setting.linear and analysis.is_exact
-        if linear:
-            analysis = LinearAnalysis(self.graph, runtimes=setting.runtimes)
+        analyses = self._analyses(setting)
+        analysis = analyses.written
         outputs = analysis.run(inputs, observe)
-        if setting.keep or linear:
+        if setting.keep or isinstance(analysis, LinearAnalysis):
             for op in self.graph.order:
                 if not isinstance(op, Input):
                     bounds[tensor_of(op)] = analysis.bounds_of(op)
         bounds |= dict(zip(self.graph.output_names, outputs, strict=True))
-        return Verdict(bounds, held, tuple(v.op.name for v in analysis.folded if not is_proved(v)))
+        constants = tuple(v.op.name for v in analysis.folded if not is_proved(v))
+        executed = _executed(analyses, inputs, Checked(outputs, {}, {}, constants))
+        return Verdict(bounds, held, constants, executed)
+
+    def _analyses(self, setting: Setting) -> Analyses:
+        def plain(graph: Graph, runtimes: Sequence[Runtime]) -> IntervalAnalysis:
+            return IntervalAnalysis(graph, runtimes=runtimes, keep=setting.keep)
+
+        def linear(graph: Graph, runtimes: Sequence[Runtime]) -> IntervalAnalysis:
+            return LinearAnalysis(graph, runtimes=runtimes)
+
+        analyses = analyses_of(self.graph, setting.runtimes, plain)
+        # Linear bounds take constants for what every runtime computes of them.
+        if setting.linear and all(analysis.is_exact for analysis in analyses.all):
+            return analyses_of(self.graph, setting.runtimes, linear)
+        return analyses
 
     def proved(self, verdict: Verdict) -> set[str]:
-        """Return the outputs all of whose operators a verdict proves."""
+        """Return the outputs all of whose operators a verdict proves, as they are written and as they are run."""
         failed: set[str] = set()
+        executed = verdict.executed or Checked((), {}, {})
         for place in self.places:
-            if not verdict.proves(place.op.name) or not failed.isdisjoint(place.read):
+            proved = verdict.proves(place.op.name) and id(place.op) not in executed.open
+            if not proved or not failed.isdisjoint(place.read):
                 failed.update(place.written)
-        return set() if verdict.constants else set(self.graph.output_names) - failed
+        return set() if verdict.constants or executed.constants else set(self.graph.output_names) - failed
+
+    def final(self, verdict: Verdict) -> dict[str, Interval | None]:
+        """Return the bounds of the outputs as they are written and as they are run."""
+        if verdict.executed is None:
+            return {name: verdict.bounds[name] for name in self.graph.output_names}
+        return dict(zip(self.graph.output_names, verdict.executed.outputs, strict=True))
+
+
+def _executed(analyses: Analyses, inputs: Sequence[Interval], written: Checked) -> Checked | None:
+    """Return what holds if a network must hold as it is run, too; None if it runs as it is written."""
+    if analyses.execution is None:
+        return None
+    if analyses.executed is None:
+        return analyses.execution.narrowed(written, None)
+    boxes = analyses.execution.inputs(analyses.executed.graph, inputs)
+    return analyses.execution.narrowed(written, check(analyses.executed, boxes))
 
 
 def _session(model: onnx.ModelProto, level: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.linear import curves
@@ -253,3 +254,30 @@ def test_functionals_of_small_networks_are_enclosed(seed: int, width: float, act
     values = torch.stack([rows @ torch.from_numpy(np.asarray(graph(point))).double().reshape(-1) for point in x])
     assert bool((values >= bounds.lower).all())
     assert bool((values <= bounds.upper).all())
+
+
+def test_coefficients_that_vanish_in_float64_leave_the_bounds_wide() -> None:
+    nodes = [
+        helper.make_node("Div", ["x", "c"], ["a"]),
+        helper.make_node("Div", ["a", "d"], ["b"]),
+        helper.make_node("Sub", ["b", "e"], ["f"]),
+        helper.make_node("Sqrt", ["f"], ["y"]),
+    ]
+    constants = {"c": 1e154, "d": 1e179, "e": 1e-115}
+    model = helper.make_model(
+        helper.make_graph(
+            nodes,
+            "vanishing",
+            [helper.make_tensor_value_info("x", TensorProto.DOUBLE, [1])],
+            [helper.make_tensor_value_info("y", TensorProto.DOUBLE, [1])],
+            [numpy_helper.from_array(np.array([value]), name) for name, value in constants.items()],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    lower, upper = (np.array([end]) for end in (1.5e218, 1.6e218))
+    analysis = LinearAnalysis(read(model))
+    y = analysis.run([Interval.box(lower, upper)])[0]
+    assert y is not None
+    least, greatest = (math.sqrt(end / 1e154 / 1e179 - 1e-115) for end in (1.5e218, 1.6e218))
+    assert y.lower.item() <= least < greatest <= y.upper.item()

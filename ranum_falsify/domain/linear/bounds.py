@@ -25,7 +25,7 @@ from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
 from ranum_falsify.domain.linear.forms import Affine
 from ranum_falsify.domain.linear.program import Program, ProgramBuilder, Variable, form_of
 from ranum_falsify.domain.linear.relaxations import Relaxation
-from ranum_falsify.domain.linear.steps import Box, least
+from ranum_falsify.domain.linear.steps import VANISHING, Box, least
 from ranum_falsify.domain.rounding import outward
 from ranum_falsify.network import Graph, spec_of
 
@@ -303,6 +303,12 @@ class Region:
         """Return the bounds of a variable, `(boxes or 1, *shape)`."""
         return self._boxes.get(variable) or self.program.variables[variable].box
 
+    def loss(self, variable: int) -> Tensor:
+        """Return what a functional may lose where coefficients of a variable vanish, `(boxes or 1, 1)`, over `_OWN`."""
+        low, high = self.box(variable)
+        size = torch.maximum(low.abs(), high.abs()).reshape(len(low), -1)
+        return (1 + torch.where(size.isfinite(), size, 0.0).sum(1, keepdim=True)) * (VANISHING / _OWN)
+
     def narrow(self, variable: int, box: Box) -> None:
         """Set the bounds of a variable that no pass has gone through yet."""
         self._boxes[variable] = box
@@ -339,6 +345,7 @@ def descend(weights: dict[int, Tensor], region: Region) -> tuple[Tensor, dict[in
         total, slack = total + constant, slack + constant.abs()
         for v, weight in zip(step.reads, passed, strict=True):
             weights[v] = weights[v] + weight if v in weights else weight
+            slack = slack + region.loss(v)
     for v, weight in weights.items():
         low, high = region.box(v)
         share = least(weight, (low, high))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.linear.program import Program
-from ranum_falsify.domain.linear.steps import AffineStep, MatrixStep
+from ranum_falsify.domain.linear.steps import VANISHING, AffineStep, MatrixStep
 
 __all__ = ["condensed"]
 
@@ -91,7 +91,8 @@ def _matrix_step(program: Program, end: int, atoms: Sequence[int]) -> MatrixStep
     matrices = [weights[v].reshape(size, -1) for v in atoms]
     for v, matrix in zip(atoms, matrices, strict=True):
         low, high = program.variables[v].box
-        error = error + _OWN * (matrix.abs() @ torch.maximum(low.abs(), high.abs()).flatten())
+        sizes = torch.maximum(low.abs(), high.abs()).flatten()
+        error = error + _OWN * (matrix.abs() @ sizes) + VANISHING * sizes.sum()
     return MatrixStep(tuple(atoms), end, matrices, [_shape(program, v) for v in atoms], offset, error * (1 + _OWN))
 
 

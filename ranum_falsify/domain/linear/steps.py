@@ -18,10 +18,13 @@ from torch import Tensor
 
 from ranum_falsify.domain.linear.relaxations import Lines, Relaxation
 
-__all__ = ["AffineStep", "Box", "CurveStep", "Function", "MatrixStep", "ProductStep", "Step", "least"]
+__all__ = ["VANISHING", "AffineStep", "Box", "CurveStep", "Function", "MatrixStep", "ProductStep", "Step", "least"]
 
 _OWN = 1e-10
 """Share of the magnitudes that products and sums of up to 4e5 terms may stray in float64."""
+
+VANISHING = 4e5 * torch.finfo(torch.float64).tiny
+"""What a sum of so many products may lose because some vanish: coefficients of float64 networks get that small."""
 
 Box = tuple[Tensor, Tensor]
 """Lower and upper bounds of a variable, `(boxes, *shape)` in float64; 1 in place of `boxes` holds for all of them."""

@@ -39,11 +39,15 @@ class Chain(Maker):
 
     Attributes:
         exponents: Decimal exponents of tensors, about; 0 where there is none.
+        whole: Type of most quantised values.
+        far: Whether tensors are far from 1 and constants bring them to the other side of it.
     """
 
     def __init__(self, rng: np.random.Generator, dtype: Any = np.float32, opset: int = OPSET) -> None:
         super().__init__(rng, dtype, opset=opset)
         self.exponents: dict[str, int] = {}
+        self.far = self.chance(0.4)
+        self.whole: type = self.one_of(np.uint8, np.int8)
 
     @property
     def span(self) -> int:
@@ -52,10 +56,11 @@ class Chain(Maker):
 
     def source(self, name: str, shape: Sequence[int]) -> str:
         """Add an input, with values to lay boxes around: ordinary ones, or far from 1."""
-        exponent = 0 if self.chance(0.6) else int(self.rng.integers(-self.span, self.span + 1))
+        exponent = int(self.rng.integers(-self.span, self.span + 1)) if self.far or self.chance(0.1) else 0
         values = self.rng.uniform(-2, 2, shape)
-        if self.chance(0.5):
-            values = np.abs(values)
+        sign = self.one_of(None, None, 1, 1, -1)
+        if sign is not None:
+            values = sign * np.abs(values)
         with np.errstate(all="ignore"):
             self.freed[name] = (values * 10.0**exponent).astype(self.dtype)
         self.exponents[name] = exponent
@@ -69,13 +74,16 @@ class Chain(Maker):
         """Return the decimal exponent of a tensor, about."""
         return self.exponents.get(x, 0)
 
-    def shift(self, x: str, *, least: int | None = None) -> int:
-        """Return by how much to change a tensor's exponent: not at all, or as far as its type goes."""
-        if self.chance(0.35):
+    def shift(self, x: str) -> int:
+        """Return by how much to change a tensor's exponent: seldom, or from one side of 1 towards the other."""
+        exponent = self.exponent(x)
+        if not self.far:
+            return 0 if self.chance(0.8) else int(self.rng.integers(-3, 4)) if self.span > 3 else 0
+        if self.chance(0.2):
             return 0
-        low = -self.span if least is None else least
-        towards = int(self.rng.choice((low, self.span))) if self.chance(0.5) else int(self.rng.integers(low, self.span))
-        return int(np.clip(towards - self.exponent(x), -self.span, self.span))
+        sign = -np.sign(exponent) or self.one_of(-1, 1)
+        by = sign * int(self.rng.integers(self.span // 3, self.span + 1))
+        return int(np.clip(exponent + by, -self.span, self.span)) - exponent
 
     def sized(self, exponent: int, *shape: int) -> str:
         """Return the name of a constant of a decimal exponent; some of its elements are 0 or of one sign."""

@@ -14,7 +14,15 @@ from tests.domain.boxes import Array, Recipe
 __all__ = ["Target", "random_target", "recipe"]
 
 _SHAPES = ((2, 6), (3, 4), (1, 1), (1, 8), (1, 3, 8), (2, 4, 4), (1, 2, 6, 6), (1, 4, 4, 4), (1, 1, 2, 2), (1, 1, 1, 1))
-_DTYPES = (np.float32,) * 10 + (np.float16, np.float16, np.float64)
+_LARGE = ((8, 32), (4, 16), (1, 2, 8, 8))
+_DTYPES: dict[str, tuple[type, ...]] = {
+    "linear": (np.float32,) * 8 + (np.float16, np.float64),
+    "moving": (np.float32,) * 6 + (np.float16, np.float16, np.float64),
+    "normalising": (np.float32,) * 3 + (np.float16, np.float64),
+    "precision": (np.float32,) * 9 + (np.float64,),
+    "quantised": (np.float32,) * 15 + (np.float16,),
+}
+"""Types of the models by family."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +48,11 @@ class Target:
 def random_target(rng: np.random.Generator) -> Target:
     """Return a model of a few fragments of one family, others beside them; some inner tensors may be outputs too."""
     family = str(rng.choice(sorted(ATTACKS)))
-    half = family in ("precision", "quantised")
-    dtype = np.float32 if half and rng.random() < 0.9 else _DTYPES[int(rng.integers(len(_DTYPES)))]
+    dtype = _DTYPES[family][int(rng.integers(len(_DTYPES[family])))]
+    shapes = (*_SHAPES, *_LARGE) if family in ("quantised", "precision") else _SHAPES
     while True:
         chain = Chain(rng, dtype, OPSETS[int(rng.integers(len(OPSETS)))])
-        shape = _SHAPES[int(rng.integers(len(_SHAPES)))]
+        shape = shapes[int(rng.integers(len(shapes)))]
         for number in range(1 + (rng.random() < 0.35)):
             chain.source(f"x_{number}", shape)
         if _grow(chain, family):

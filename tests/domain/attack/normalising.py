@@ -103,10 +103,10 @@ def gelu(m: Chain) -> None:
     """The error function's GELU, with constants that the optimiser takes for the right ones."""
     x = m.moderate()
     x = _biased(m, x)
-    two = m.constant(m.one_of(math.sqrt(2), 1.4142, 1.41421, 1.41421356, 1.4142135, 1.4143))
+    two = m.constant(m.one_of(math.sqrt(2), 1.4142, 1.41421, 1.41421356, 1.4142135))
     inner = m.op("Div", x, two) if m.chance(0.8) else m.swapped("Mul", x, m.constant(math.sqrt(0.5)))
-    outer = m.swapped("Add", m.op("Erf", inner), m.constant(m.one_of(1.0, 1.0, 1.0 + 1e-6)))
-    half = m.constant(m.one_of(0.5, 0.5, 0.5 + 1e-6, 0.49999))
+    outer = m.swapped("Add", m.op("Erf", inner), m.constant(m.one_of(1.0, 1.0, 1.0, 1.0, 1.0 + 1e-6)))
+    half = m.constant(m.one_of(0.5, 0.5, 0.5, 0.5, 0.5 + 1e-6, 0.499999))
     if m.chance(0.5):
         y = m.swapped("Mul", m.swapped("Mul", x, outer), half)
     else:

@@ -24,12 +24,14 @@ class _Code:
 
 
 def _code(m: Chain, exponent: int = 0, *, signed: bool | None = None) -> _Code:
-    dtype = m.one_of(np.uint8, np.int8) if signed is None else np.int8 if signed else np.uint8
-    if m.chance(0.08):
-        dtype = m.one_of(np.uint16, np.int16)
+    # Only quantisers of one type are fused with what stands between them.
+    dtype = m.whole if m.chance(0.9) else m.one_of(np.uint8, np.int8, np.uint16, np.int16)
+    if signed is not None:
+        dtype = np.int8 if signed else np.uint8
     limits = np.iinfo(dtype)
     zero = int(m.rng.integers(limits.min, limits.max + 1)) if m.chance(0.6) else (0 if limits.min else m.one_of(0, 128))
-    step = float(m.one_of(0.0078125, 0.02, 0.05, 0.1, 1 / 255, float(m.rng.uniform(0.002, 0.2))))
+    # Multiples of one another: sums and products lie halfway between two steps.
+    step = float(m.one_of(0.01, 0.02, 0.02, 0.03, 0.04, 0.1, 0.0078125, 1 / 255, float(m.rng.uniform(0.002, 0.2))))
     return _Code(float(m.scaled(step, exponent)), zero, dtype)
 
 
@@ -51,7 +53,7 @@ def pair(m: Chain, x: str, code: _Code | None = None) -> str:
 
 def stored(m: Chain, *shape: int, exponent: int = 0, axis: int | None = None) -> str:
     """Add a constant that is stored as integers of 8 bits; with a scale for each slice along an axis, or one."""
-    code = _code(m, exponent, signed=m.chance(0.7))
+    code = _code(m, exponent, signed=None if m.chance(0.6) else m.chance(0.7))
     if np.iinfo(code.dtype).bits > 8:
         raise Unfit("16 bits")
     limits = np.iinfo(code.dtype)

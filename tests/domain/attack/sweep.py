@@ -52,14 +52,15 @@ def subjects_of(rng: np.random.Generator, tails: int = _TAILS) -> Iterator[tuple
     yield target.model, bounds, setting, title
     subject = Subject(target.model)
     verdict = subject.analyse(*bounds, setting)
+    final = subject.final(verdict)
     known = [
         name
         for name in subject.proved(verdict)
-        if (y := verdict.bounds.get(name)) is not None and y.dtype in _TAILED and y.size and not y.may_be_infinite
+        if (y := final[name]) is not None and y.dtype in _TAILED and y.size and not y.may_be_infinite
     ]
     for _ in range(tails if known else 0):
         output = str(rng.choice(known))
-        bound = verdict.bounds[output]
+        bound = final[output]
         assert bound is not None
         for model in tailed(target.model, output, bound, rng):
             last = Subject(model)
