@@ -8,6 +8,7 @@ from typing import Any
 import onnx.defs
 
 from ranum_falsify.errors import PropertyError
+from ranum_falsify.network import supported
 from ranum_falsify.properties.walk import shorten
 
 __all__ = ["check_operators", "names_option"]
@@ -33,14 +34,15 @@ def names_option(name: str, value: Any, source: Any) -> tuple[str, ...] | None:
 
 
 def check_operators(only: tuple[str, ...] | None) -> None:
-    """Refuse operator types that ONNX does not have.
+    """Refuse operator types that neither ONNX has nor a row.
 
     Raises:
         PropertyError: One of them is unknown; the message suggests a similar one.
     """
+    rows = {spec.op_type for spec in supported()}
     for name in only or ():
-        if not onnx.defs.has(name):
-            known = sorted({schema.name for schema in onnx.defs.get_all_schemas()})
+        if not onnx.defs.has(name) and name not in rows:
+            known = sorted(rows | {schema.name for schema in onnx.defs.get_all_schemas()})
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise PropertyError(f"property: only={name!r} is not an ONNX operator{hint}")

@@ -172,6 +172,63 @@ def test_written_model_gives_the_same(pattern: tuple[str, onnx.ModelProto, Graph
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
+def attention() -> onnx.ModelProto:
+    """Return two normalisations with self-attention between, as exporters wrote it, for batches of any size."""
+    rng = np.random.default_rng(0)
+    square = {f"float[4,4] w{i}": 16 for i in range(4)} | {f"float[4] b{i}": 4 for i in range(4)}
+    weights = ", ".join(
+        f"{name} = {{{', '.join(f'{value:.6f}' for value in rng.normal(size=count))}}}"
+        for name, count in square.items()
+    )
+    constants = (
+        ", float[4] v = {1, -2, 0.5, 3}, float[4] s = {1, 0, -1, 2}, float two = {2}, float one = {1}, float e = {1e-5}"
+        ", int64[4] heads = {0, 0, 2, 2}, int64[3] flat = {0, 0, 4}, float far = {-10000}, float root = {1.4142135}"
+    )
+    text = "g (float[batch,length,4] x, int64[batch,length] mask) => (float[batch,length,4] y)"
+    text += f" <{weights}{constants}> {{ {_normalised('x', 'n')}"
+    for i, perm in enumerate(("0, 2, 1, 3", "0, 2, 3, 1", "0, 2, 1, 3")):
+        text += f" m{i} = MatMul (n, w{i}) a{i} = Add (m{i}, b{i}) r{i} = Reshape (a{i}, heads)"
+        text += f" h{i} = Transpose <perm = [{perm}]> (r{i})"
+    text += (
+        " u = Unsqueeze <axes = [1]> (mask) uu = Unsqueeze <axes = [2]> (u) f = Cast <to = 1> (uu) g0 = Sub (one, f)"
+    )
+    text += (
+        " g1 = Mul (g0, far) p0 = MatMul (h0, h1) p1 = Div (p0, root) p2 = Add (p1, g1) p3 = Softmax <axis = 3> (p2)"
+    )
+    text += (
+        " o0 = MatMul (p3, h2) o1 = Transpose <perm = [0, 2, 1, 3]> (o0) o2 = Reshape (o1, flat) o3 = MatMul (o2, w3)"
+    )
+    return parse(text + f" o4 = Add (o3, b3) z = Add (o4, n) {_normalised('z', 'y')} }}", 11)
+
+
+def _normalised(x: str, y: str) -> str:
+    return (
+        f" {x}0 = ReduceMean <axes = [-1]> ({x}) {x}1 = Sub ({x}, {x}0) {x}2 = Pow ({x}1, two)"
+        f" {x}3 = ReduceMean <axes = [-1]> ({x}2) {x}4 = Add ({x}3, e) {x}5 = Sqrt ({x}4) {x}6 = Div ({x}1, {x}5)"
+        f" {x}7 = Mul ({x}6, v) {y} = Add ({x}7, s)"
+    )
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 100.0])
+def test_fused_attention_is_enclosed(scale: float, tmp_path: Path) -> None:
+    model = attention()
+    session(model, LEVELS.ORT_ENABLE_EXTENDED, tmp_path / "optimised.onnx")
+    graph = read(tmp_path / "optimised.onnx", dims={"batch": 2, "length": 3})
+    assert {"Attention", "SkipLayerNormalization"} <= {spec_of(op).op_type for op in graph.nodes}
+    rng = np.random.default_rng(1)
+    centre = (rng.normal(size=(2, 3, 4)) * scale).astype(np.float32)
+    radius = np.abs(centre) * np.float32(0.01)
+    lower, upper = [centre - radius, np.zeros((2, 3), np.int64)], [centre + radius, np.ones((2, 3), np.int64)]
+    analysis = IntervalAnalysis(graph, runtimes=("onnxruntime",))
+    checked = check(analysis, [Interval.box(*ends) for ends in zip(lower, upper, strict=True)])
+    (bounds,) = checked.outputs
+    assert not checked.open and bounds is not None
+    run = session(model, LEVELS.ORT_ENABLE_ALL)
+    for x, mask in points(lower, upper, seed=2):
+        (y,) = run.run(None, {"x": x, "mask": mask})
+        assert bool(bounds.encloses(torch.as_tensor(y)).all())
+
+
 def layers(activation: str) -> onnx.ModelProto:
     """Return four layers with an activation each, and one without."""
     rng = np.random.default_rng(0)
@@ -180,8 +237,7 @@ def layers(activation: str) -> onnx.ModelProto:
     )
     names = ["x", "a", "b", "c", "d"]
     nodes = " ".join(
-        f"{new}t = Gemm ({old}, w{i}) {new} = {activation} ({new}t)"
-        for i, (old, new) in enumerate(pairwise(names))
+        f"{new}t = Gemm ({old}, w{i}) {new} = {activation} ({new}t)" for i, (old, new) in enumerate(pairwise(names))
     )
     return parse(f"g (float[1,6] x) => (float[1,6] y) <{weights}> {{ {nodes} y = Gemm (d, w4) }}")
 

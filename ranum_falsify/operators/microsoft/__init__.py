@@ -1,6 +1,7 @@
 """Operators of ONNX Runtime's own that its optimiser puts in the place of several of ONNX; quantised ones."""
 
 from ranum_falsify.operators.microsoft import (
+    attention,
     block_products,
     gelu,
     normalisation,
@@ -12,6 +13,7 @@ from ranum_falsify.operators.microsoft import (
 )
 
 __all__ = [
+    "attention",
     "block_products",
     "gelu",
     "normalisation",

@@ -27,7 +27,8 @@ __all__ = ["BiasGelu", "FastGelu", "GeluByErf", "QuickGelu"]
 
 def _by_erf(x: Tensor) -> Tensor:
     # PyTorch's own doubles x before it halves it, which overflows.
-    return x * torch.special.ndtr(x)
+    y: Tensor = x * torch.special.ndtr(x)
+    return y
 
 
 def _by_tanh(x: Tensor) -> Tensor:

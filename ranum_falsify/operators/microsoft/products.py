@@ -65,8 +65,8 @@ def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None, z: In
 
 
 @infinity_aware
-def _fused_conv_bounds(site: Site, *operands: Interval | None) -> Interval:
-    return activated(site, _conv_bounds(site, *operands), *operands)
+def _fused_conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None, z: Interval | None) -> Interval:
+    return activated(site, _conv_bounds(site, x, w, b, z), x, w, b, z)
 
 
 _CONVOLUTION = Affine(
@@ -111,8 +111,8 @@ def _gemm_bounds(site: Site, a: Interval, b: Interval, c: Interval | None) -> In
 
 
 @infinity_aware
-def _fused_gemm_bounds(site: Site, *operands: Interval | None) -> Interval:
-    return activated(site, _gemm_bounds(site, *operands), *operands)
+def _fused_gemm_bounds(site: Site, a: Interval, b: Interval, c: Interval | None) -> Interval:
+    return activated(site, _gemm_bounds(site, a, b, c), a, b, c)
 
 
 _LAYER = Affine(factors=("a", "b"), terms=contraction, function=_gemm)

@@ -7,6 +7,7 @@ declared.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import onnx
 
@@ -16,7 +17,7 @@ DOMAIN = "com.microsoft"
 
 _OpSchema = onnx.defs.OpSchema
 _TYPES = onnx.AttributeProto.AttributeType
-_KINDS: Mapping[str, onnx.AttributeProto.AttributeType.ValueType] = {
+_KINDS: Mapping[str, Any] = {
     "int": _TYPES.INT,
     "float": _TYPES.FLOAT,
     "string": _TYPES.STRING,

@@ -1,6 +1,6 @@
 """Operators that ONNX Runtime's optimiser puts in the place of several of ONNX."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ INF = np.inf
 ROW = np.array([-INF, -3.4e38, -100, -20, -1e-3, 0, 1e-3, 20, 100, 3.4e38, INF], np.float32)
 FINITE = ROW[2:-2]
 
-ACTIVATIONS: Mapping[str, tuple[float, ...]] = {
+ACTIVATIONS: dict[str, tuple[float, ...]] = {
     "Relu": (),
     "Sigmoid": (),
     "Tanh": (),
@@ -134,9 +134,14 @@ def normalisations() -> Iterator[OperatorCase]:
         name="double",
         gradient=False,
     )
-    sums = {"plain": [None, None], "shifted": [weights, None], "biased": [weights, weights], "bias": [None, weights]}
+    sums: dict[str, list[Spread | None]] = {
+        "plain": [None, None],
+        "shifted": [weights, None],
+        "biased": [weights, weights],
+        "bias": [None, weights],
+    }
     for name, rest in sums.items():
-        inputs = [x, x, weights, *rest]
+        inputs: list[Spread | None] = [x, x, weights, *rest]
         while inputs[-1] is None:
             inputs.pop()
         yield OperatorCase(
@@ -164,7 +169,31 @@ def normalisations() -> Iterator[OperatorCase]:
         )
 
 
-CASES: list[OperatorCase] = [*convolutions(), *gemms(), *products(), *gelus(), *normalisations()]
+def attentions() -> Iterator[OperatorCase]:
+    x, weights, bias = Spread((2, 3, 4)), Spread((4, 12)), Spread((12,))
+    masks = {
+        "no mask": None,
+        "mask": np.array([[1, 1, 0], [0, 5, 1]], np.int32),
+        "nothing seen": np.zeros((2, 3), np.int32),
+    }
+    for name, mask in masks.items():
+        yield OperatorCase(
+            op_type="Attention",
+            inputs=[x, weights, bias] if mask is None else [x, weights, bias, mask],
+            attributes={"num_heads": 2},
+            name=name,
+            domain=DOMAIN,
+        )
+    yield OperatorCase(
+        op_type="Attention",
+        inputs=[x, weights, bias, masks["mask"]],
+        attributes={"num_heads": 1, "scale": 2.0, "mask_filter_value": -3.0},
+        name="scaled",
+        domain=DOMAIN,
+    )
+
+
+CASES: list[OperatorCase] = [*attentions(), *convolutions(), *gemms(), *products(), *gelus(), *normalisations()]
 
 
 def _border(op_type: str, inputs: list[np.ndarray], bad: Any, name: str, **rest: Any) -> BorderCase:
