@@ -47,7 +47,8 @@ def _scale(op: Operation, size: int) -> float:
 
 def _heads(op: Operation, x: Tensor, number: int) -> Tensor:
     """Return the queries (0), keys (1) or values (2) among projections `(batch, sequence, 3 hidden)`, by head."""
-    return x.chunk(3, -1)[number].unflatten(-1, (op.num_heads, -1)).transpose(1, 2)
+    chosen: Tensor = x.chunk(3, -1)[number]
+    return chosen.reshape(*chosen.shape[:-1], op.num_heads, -1).transpose(1, 2)
 
 
 def _joined(x: Tensor) -> Tensor:
@@ -77,8 +78,8 @@ def _masked(site: Site, scores: Interval, mask: Interval, terms: int) -> Interva
     low = torch.where(hidden, value - error, low)
     high = torch.where(hidden, value + error, torch.where(seen, 0.0, max(value, 0.0) + error))
     shape = (mask.shape[0], 1, 1, mask.shape[1])
-    ends = (end.to(scores.dtype)[:, None, None] for end in (low, high))
-    return added(site, scores, Interval.of(*ends, shape))
+    low, high = (end.to(scores.dtype)[:, None, None] for end in (low, high))
+    return added(site, scores, Interval.of(low, high, shape))
 
 
 @infinity_aware
