@@ -8,9 +8,11 @@ operator and by family of processors.  Bounds here are those of the real-valued 
 - both neighbours where a result lies halfway between two integers.
 
 Measured on x86-64 with AVX-512, ONNX Runtime 1.31.1: over all 256 * 256 pairs of operands of `QLinearAdd` and
-`QLinearMul`, for 600 choices of scales between 1e-8 and 1e8 and of zero points, no result strays further from the
+`QLinearMul`, for 300 choices each of scales between 1e-8 and 1e8 and of zero points, no result strays further from the
 nearest integer than 5.3e-8 of the magnitudes, one rounding of float32; results beyond 2^31 steps come out as the least
-integer.  The kernels for ARM64 add in fixed point, with factors of 22 bits, and pack into 16 bits.
+integer.  On SSE, AVX and AVX2, emulated by qemu-x86_64 (Nehalem, SandyBridge, Haswell), all results of 798 quantised
+networks at 8 points each lie within the bounds.  By their source, which was read and not run, the kernels for ARM64
+add in fixed point, with factors of 22 bits, and pack into 16 bits.
 """
 
 from __future__ import annotations
