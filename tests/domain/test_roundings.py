@@ -211,3 +211,9 @@ def test_the_least_integer_divided_by_minus_one_stops_the_process(kind: str, nod
             [torch.tensor([least, 3]).to(getattr(torch, kind)), torch.tensor([-1, -1]).to(getattr(torch, kind))]
         )
     assert y[0] == (least if node == "Div" else 0)
+
+
+@pytest.mark.parametrize(("number", "kind"), [(2, "uint8"), (6, "int32"), (7, "int64"), (12, "uint32")])
+def test_floats_that_no_integer_holds_become_any(number: int, kind: str) -> None:
+    text = f"g (float[4] x) => ({kind}[4] y) {{ y = Cast<to = {number}>(x) }}"
+    assert not faults_at(text, x=np.array([1e30, -1e30, 3e9, np.inf], np.float32))
