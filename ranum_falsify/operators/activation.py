@@ -193,7 +193,7 @@ def _gelu(op: Operation, x: Tensor) -> Tensor:
     return functional.gelu(x, approximate=op.approximate)
 
 
-# Finite operands above half of the largest number overflow in PyTorch's kernel for AVX-512.
+# Finite operands above half of the largest number overflow in some of PyTorch's kernels.
 @operator(torch=_gelu, interval=gelu, valid=[ABOVE_MINUS_INFINITY])
 class Gelu(Operation):
     """https://onnx.ai/onnx/operators/onnx__Gelu.html."""

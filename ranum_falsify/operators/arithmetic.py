@@ -99,14 +99,14 @@ def _wraps(dividend: Tensor, divisor: Tensor) -> Tensor:
 
 def _fits(op: Operation, bounds: Bounds) -> bool:
     a, b = bounds["a"], bounds["b"]
-    if a.dtype not in (torch.int32, torch.int64) or getattr(op, "fmod", 0):
+    if a.dtype not in (torch.int32, torch.int64) or getattr(op, "fmod", False):
         return True
     return not bool((a.contains(torch.iinfo(a.dtype).min) & b.contains(-1)).any())
 
 
 def _fits_never(op: Operation, bounds: Bounds) -> bool:
     a, b = bounds["a"], bounds["b"]
-    if getattr(op, "fmod", 0) or not (a.size and b.size):
+    if getattr(op, "fmod", False) or not (a.size and b.size):
         return False
     return bool((_wraps(a.lower, b.lower) & (a.upper == a.lower) & (b.upper == b.lower)).any())
 
@@ -114,7 +114,7 @@ def _fits_never(op: Operation, bounds: Bounds) -> bool:
 def _fit_margin(op: Operation, operands: Operands) -> Tensor:
     a, b = operands["a"], operands["b"]
     fits = torch.ones(torch.broadcast_shapes(a.shape, b.shape), device=b.device)
-    return fits if getattr(op, "fmod", 0) else torch.where(_wraps(a, b), -fits, fits)
+    return fits if getattr(op, "fmod", False) else torch.where(_wraps(a, b), -fits, fits)
 
 
 _FITS = Condition(

@@ -135,8 +135,8 @@ def test_the_kernel_of_gelu_may_double_its_operand_before_it_halves_it(high: flo
 def test_windows_of_padding_alone_have_no_maximum(op_type: str, proved: bool) -> None:
     window = "<kernel_shape = [2], dilations = [2], pads = [1, 1]>"
     subject = Subject(parse(f"g (float[1, 1, 1] x) => (float[1, 1, 1] y) {{ y = {op_type}{window}(x) }}", 22))
-    ends = ({"x": np.full((1, 1, 1), end, np.float32)} for end in (-1, 1))
-    assert subject.analyse(*ends).proves(subject.places[0].op.name) is proved
+    low, high = ({"x": np.full((1, 1, 1), end, np.float32)} for end in (-1, 1))
+    assert subject.analyse(low, high).proves(subject.places[0].op.name) is proved
     one = np.ones((1, 1, 1), np.float32)
     assert subject.runtimes["onnxruntime"]({"x": one})["y"] == (0 if proved else np.finfo(np.float32).min)
 
@@ -211,3 +211,9 @@ def test_the_least_integer_divided_by_minus_one_stops_the_process(kind: str, nod
             [torch.tensor([least, 3]).to(getattr(torch, kind)), torch.tensor([-1, -1]).to(getattr(torch, kind))]
         )
     assert y[0] == (least if node == "Div" else 0)
+
+
+@pytest.mark.parametrize(("number", "kind"), [(2, "uint8"), (6, "int32"), (7, "int64"), (12, "uint32")])
+def test_floats_that_no_integer_holds_become_any(number: int, kind: str) -> None:
+    text = f"g (float[4] x) => ({kind}[4] y) {{ y = Cast<to = {number}>(x) }}"
+    assert not faults_at(text, x=np.array([1e30, -1e30, 3e9, np.inf], np.float32))

@@ -32,13 +32,23 @@ def number(dtype: Any) -> int:
     return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
+def fitting(x: np.ndarray, target: Any) -> np.ndarray:
+    """Return floats with 0 for those that an integer type does not have, which kernels turn into any of its numbers."""
+    if target not in INTEGERS:
+        return x
+    limits, wide = np.iinfo(target), x.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        fits = (np.trunc(wide) >= limits.min) & (np.trunc(wide) < float(limits.max) + 1)
+    return np.where(fits, x, 0).astype(x.dtype)
+
+
 def pair(source: Any, target: Any) -> OperatorCase:
     name = f"{np.dtype(source).name}-to-{np.dtype(target).name}"
     # ONNX Runtime's Python interface neither takes nor returns bfloat16.
     given = source is ml_dtypes.bfloat16
     return OperatorCase(
         op_type="Cast",
-        inputs=[values(source)],
+        inputs=[fitting(values(source), target) if source in FLOATS else values(source)],
         attributes={"to": number(target)},
         name=name,
         gradient=False,
