@@ -13,6 +13,9 @@ Operands below the smallest normal number are left out: the domain takes them fo
 the limits are measured that kernels come to.
 
 PyTorch obeys the variables above; `GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX512F,-AVX2,-FMA` makes the C library do so.
+MKL, which computes some functions for PyTorch, has kernels of its own for Intel's processors.  On others it takes those
+too if a preloaded library defines `int mkl_serv_intel_cpu_true(void) { return 1; }`; `MKL_ENABLE_INSTRUCTIONS` then
+chooses among them.  `--family` and `--note` make that a record of its own.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ TAILS = 100
 OTHER_WAYS = 128
 PRECISE_SAMPLES = 20000
 RANGE_SAMPLES = 1 << 20
-VARIABLES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "GLIBC_TUNABLES")
+VARIABLES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "GLIBC_TUNABLES")
 
 SAFETY = {torch.float32: 1.5, torch.float16: 1.25, torch.bfloat16: 1.25, torch.float64: 4.0}
 """Factor on measured errors: float64 is only sampled, and processors of a family may differ."""
@@ -68,12 +71,14 @@ class Task:
         emulate: Family of processors to emulate, empty for none.
         inner: Run each `inner`-th float32 value of the critical range,
         every: and each `every`-th elsewhere.
+        note: What the record says besides of how it was measured.
     """
 
     runtime: str
     emulate: str
     inner: int
     every: int
+    note: str
 
     @property
     def session_of(self) -> SessionOf:
@@ -251,7 +256,8 @@ def _how(task: Task) -> str:
     if task.emulate:
         return f"emulated, by qemu-x86_64 -cpu {PROCESSORS[task.emulate]}"
     variables = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
-    return ", ".join([f"natively, on {processor()}", *(variables if task.runtime == "torch" else [])])
+    notes = [task.note] if task.note else []
+    return ", ".join([f"natively, on {processor()}", *notes, *(variables if task.runtime == "torch" else [])])
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -284,13 +290,15 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--emulate", choices=sorted(PROCESSORS), default="", help="family of processors to emulate")
     parser.add_argument("--family", help="name of the family, if not what is found out about this machine")
+    parser.add_argument("--note", default="", help="what the record is to say of how it was measured")
     parser.add_argument("--widen", action="store_true", help="keep what the record says, and add what is found now")
     parser.add_argument("--into", type=Path, metavar="FOLDER", default=FOLDER, help="folder for records")
     options = parser.parse_args()
     chosen = [i for i, f in enumerate(_ALL) if not options.only or f.key in options.only]
     options.into.mkdir(parents=True, exist_ok=True)
     for runtime in ["onnxruntime"] if options.emulate else options.runtimes:
-        task = Task(runtime=runtime, emulate=options.emulate, inner=options.inner, every=options.every)
+        share = {"inner": options.inner, "every": options.every}
+        task = Task(runtime=runtime, emulate=options.emulate, note=options.note, **share)
         family = options.family or options.emulate or family_here(runtime)
         measure_all(task, family, chosen, options.jobs, options.into, options.widen)
     write_correct_rounding(options.into)

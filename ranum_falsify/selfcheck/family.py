@@ -17,7 +17,10 @@ def family_here(runtime: str) -> str:
     machine = platform.machine().lower()
     if machine not in ("x86_64", "amd64"):
         return f"{machine}_{_capability()}"
-    return _capability() if runtime == "torch" else _of_onnxruntime(_cpuinfo("flags").split())
+    if runtime == "onnxruntime":
+        return _of_onnxruntime(_cpuinfo("flags").split())
+    # MKL, which computes some functions, has kernels of its own for Intel's processors.
+    return _capability() + ("_intel" if "intel" in _cpuinfo("vendor_id").lower() else "")
 
 
 def processor() -> str:
