@@ -10,7 +10,11 @@ there is a fault.
 
     scripts/sweep_domain.py --cases 200000 --graphs 2000 --jobs 2
     scripts/sweep_domain.py --match '^Softmax' --cases 5000 --graphs 0
-    scripts/sweep_domain.py --job case:17 --job graph:4
+    scripts/sweep_domain.py --attacks 20000 --cases 0 --graphs 0
+    scripts/sweep_domain.py --job case:17 --job graph:4 --job attack:260
+
+An attack is a random model that ONNX Runtime's optimiser rewrites, whose constants lie at the ends of their type, and
+the same model with operators after an output that its bounds just prove: see `tests/domain/attack`.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ import torch
 from crewlib import Failure, run_jobs
 
 from ranum_falsify.network import supported
+from tests.domain.attack.sweep import sweep_attack
 from tests.domain.random_graphs import sweep_graph
 from tests.domain.search import Tally
 from tests.domain.soundness import moved, retyped, sweep_case
@@ -48,8 +53,11 @@ _TYPES = (None, None, None, np.float64, np.float16, ml_dtypes.bfloat16)
 # ONNX Runtime computes some operators by definitions that hold at opset 18 alone.
 _OPSETS = (None, None, None, 18)
 
+_SHARES = {"case": 1, "graph": 2, "attack": 2}
+"""How much longer than a case a job of each kind takes, about."""
+
 Job = tuple[str, int]
-"""`case` or `graph`, and the number of the job, which is its seed."""
+"""`case`, `graph` or `attack`, and the number of the job, which is its seed."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +97,7 @@ def run_job(job: Job, rows: list[list[OperatorCase]]) -> Outcome:
     row = None if case is None else (case.op_type, case.domain)
     try:
         if case is None:
-            return Outcome(job, row, sweep_graph(number))
+            return Outcome(job, row, sweep_attack(number) if kind == "attack" else sweep_graph(number))
         return Outcome(job, row, sweep_case(case, seed=number, boxes=_BOXES, samples=_SAMPLES, rounds=_ROUNDS))
     except Exception as error:
         return Outcome(job, row, error=f"{case.id if case else 'model'}: {type(error).__name__}: {error}")
@@ -110,14 +118,15 @@ class Sweep:
 
     Attributes:
         cases: Samples of operator cases so far.
-        graphs: Models so far.
+        models: Models so far, by kind of job.
     """
 
     def __init__(self, given: argparse.Namespace) -> None:
         self._given = given
         self._listed = [_parsed(job) for job in given.job or ()]
-        self._next = Counter({"case": given.first, "graph": given.first})
-        self.cases = self.graphs = 0
+        self._next = Counter(dict.fromkeys(_SHARES, given.first))
+        self.cases = 0
+        self.models: Counter[str] = Counter()
         self.outcomes: list[Outcome] = []
 
     def _jobs(self) -> Iterator[Job]:
@@ -126,12 +135,13 @@ class Sweep:
             return
         until = time.monotonic() + self._given.seconds
         while time.monotonic() < until:
-            wanted = {"case": self.cases < self._given.cases, "graph": self._made("graph") < self._given.graphs}
-            kinds = [kind for kind, open_ in wanted.items() if open_]
+            wanted = {"graph": self._given.graphs, "attack": self._given.attacks}
+            kinds = [kind for kind, count in wanted.items() if self._made(kind) < count]
+            kinds += ["case"] if self.cases < self._given.cases else []
             if not kinds:
                 return
             # Cases and models in turn, so that a run that is cut short has seen both.
-            kind = min(kinds, key=lambda kind: self._made(kind) * (2 if kind == "graph" else 1))
+            kind = min(kinds, key=lambda kind: self._made(kind) * _SHARES[kind])
             yield kind, self._next[kind]
             self._next[kind] += 1
 
@@ -152,7 +162,7 @@ class Sweep:
         if outcome.job[0] == "case":
             self.cases += outcome.tally.samples
         else:
-            self.graphs += 1
+            self.models[outcome.job[0]] += 1
 
 
 # the script ---------------------------------------------------------------------------------------------------------
@@ -176,6 +186,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=20_000, help="how many (default: %(default)s)")
     parser.add_argument("--graphs", type=int, default=200, help="how many random models (default: %(default)s)")
+    parser.add_argument("--attacks", type=int, default=200, help="how many attacks (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: %(default)s)")
     parser.add_argument("--first", type=int, default=0, help="number of the first job (default: %(default)s)")
     parser.add_argument("--match", default="", help="pattern that the names of the cases match")
@@ -187,21 +198,22 @@ def _parser() -> argparse.ArgumentParser:
 def _report(sweep: Sweep, totals: dict[str, Tally], rows: set[Any], seconds: float, whole: bool) -> None:
     for kind, tally in totals.items():
         runs = ", ".join(f"{name} {count}" for name, count in sorted(tally.runs.items()))
-        print(f"{kind}s: {tally.boxes} boxes, {tally.samples} samples ({runs}), {len(tally.faults)} faults")
+        proved = f", {tally.proved} of {tally.outputs} outputs proved" if tally.outputs else ""
+        print(f"{kind}s: {tally.boxes} boxes{proved}, {tally.samples} samples ({runs}), {len(tally.faults)} faults")
     if whole:
         missing = [spec.op_type for spec in supported() if (spec.op_type, spec.domain) not in rows]
         print(f"rows run: {len(rows)} of {len(supported())}" + (f"; not run: {', '.join(missing)}" if missing else ""))
         bare = [spec.op_type for spec in supported() if spec.interval is None]
         if bare:
             print(f"rows without a rule: {', '.join(bare)}")
-    print(f"{sweep.cases} cases, {sweep.graphs} models, {seconds:.0f} s")
+    print(f"{sweep.cases} cases, {sweep.models['graph']} models, {sweep.models['attack']} attacks, {seconds:.0f} s")
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the script."""
     given = _parser().parse_args(argv)
     began, sweep = time.monotonic(), Sweep(given)
-    totals, rows, errors = {"case": Tally(), "graph": Tally()}, set[Any](), 0
+    totals, rows, errors = {kind: Tally() for kind in _SHARES}, set[Any](), 0
     again = f" --match '{given.match}'" if given.match else ""
     for outcome in sweep.run():
         kind, number = outcome.job
