@@ -11,6 +11,7 @@ there is a fault.
     scripts/sweep_domain.py --cases 200000 --graphs 2000 --jobs 2
     scripts/sweep_domain.py --match '^Softmax' --cases 5000 --graphs 0
     scripts/sweep_domain.py --attacks 20000 --cases 0 --graphs 0
+    scripts/sweep_domain.py --attacks 1000 --graphs 1000 --cases 0 --emulate Haswell  # needs qemu-x86_64
     scripts/sweep_domain.py --job case:17 --job graph:4 --job attack:260
 
 An attack is a random model that ONNX Runtime's optimiser rewrites, whose constants lie at the ends of their type, and
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
 import sys
 import time
 import warnings
@@ -38,6 +40,7 @@ import ml_dtypes
 import numpy as np
 import torch
 from crewlib import Failure, run_jobs
+from kernellib.emulator import emulator
 
 from ranum_falsify.network import supported
 from tests.domain.attack.sweep import sweep_attack
@@ -47,7 +50,10 @@ from tests.domain.soundness import moved, retyped, sweep_case
 from tests.operators.harness import OperatorCase
 from tests.operators.test_operators import CASES
 
-_JOB_SECONDS = 120
+_JOB_SECONDS, _EMULATED_SECONDS = 120, 600
+_EMULATED = 83
+"""Of how many models one is run, where the processor is emulated: 12 of every 1,000."""
+
 _BOXES, _SAMPLES, _ROUNDS = 3, 14, 3
 _TYPES = (None, None, None, np.float64, np.float16, ml_dtypes.bfloat16)
 # ONNX Runtime computes some operators by definitions that hold at opset 18 alone.
@@ -90,27 +96,33 @@ def make_case(number: int, rows: list[list[OperatorCase]]) -> OperatorCase:
     return case if dtype is None else retyped(case, dtype) or case
 
 
-def run_job(job: Job, rows: list[list[OperatorCase]]) -> Outcome:
-    """Run one job in this process."""
+def run_job(job: Job, rows: list[list[OperatorCase]], processor: str = "") -> Outcome:
+    """Run one job in this process; its models in ONNX Runtime on another processor, if one is given."""
     kind, number = job
     case = make_case(number, rows) if kind == "case" else None
     row = None if case is None else (case.op_type, case.domain)
     try:
         if case is None:
-            return Outcome(job, row, sweep_attack(number) if kind == "attack" else sweep_graph(number))
+            sweep = sweep_attack if kind == "attack" else sweep_graph
+            return Outcome(job, row, sweep(number, **_emulated(processor) if processor else {}))
         return Outcome(job, row, sweep_case(case, seed=number, boxes=_BOXES, samples=_SAMPLES, rounds=_ROUNDS))
     except Exception as error:
         return Outcome(job, row, error=f"{case.id if case else 'model'}: {type(error).__name__}: {error}")
+
+
+def _emulated(processor: str) -> dict[str, Any]:
+    """Return what to pass to a sweep of models: the emulated runtime, and fewer points, because it is slow."""
+    return {"sessions": emulator(processor).whole, "samples": 5, "rounds": 1}
 
 
 # a runtime may crash or hang on odd operands -----------------------------------------------------------------------
 
 
 @contextmanager
-def _prepare(match: str) -> Iterator[Callable[[Job], Outcome]]:
+def _prepare(match: str, processor: str) -> Iterator[Callable[[Job], Outcome]]:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    yield partial(run_job, rows=_matching(match))
+    yield partial(run_job, rows=_matching(match), processor=processor)
 
 
 class Sweep:
@@ -142,8 +154,10 @@ class Sweep:
                 return
             # Cases and models in turn, so that a run that is cut short has seen both.
             kind = min(kinds, key=lambda kind: self._made(kind) * _SHARES[kind])
-            yield kind, self._next[kind]
+            number = self._next[kind]
             self._next[kind] += 1
+            if not self._given.emulate or number % _EMULATED == 0:
+                yield kind, number
 
     def _made(self, kind: str) -> int:
         made: int = self._next[kind] - self._given.first
@@ -152,7 +166,8 @@ class Sweep:
     def run(self) -> Iterator[Outcome]:
         """Run all jobs; yield their outcomes as they come."""
         given = self._given
-        for outcome in run_jobs(self._jobs(), _prepare, given.match, workers=given.jobs, limit=_JOB_SECONDS):
+        limit = _EMULATED_SECONDS if given.emulate else _JOB_SECONDS
+        for outcome in run_jobs(self._jobs(), _prepare, given.match, given.emulate, workers=given.jobs, limit=limit):
             if isinstance(outcome, Failure):
                 outcome = Outcome(outcome.job, error=f"{outcome.kind}, {outcome.detail}")
             self._count(outcome)
@@ -191,6 +206,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--first", type=int, default=0, help="number of the first job (default: %(default)s)")
     parser.add_argument("--match", default="", help="pattern that the names of the cases match")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no job after so long")
+    parser.add_argument(
+        "--emulate", default="", metavar="CPU", help="run few models, on a processor that QEMU emulates"
+    )
     parser.add_argument("--job", action="append", metavar="KIND:NUMBER", help="run this job; may be repeated")
     return parser
 
@@ -212,9 +230,14 @@ def _report(sweep: Sweep, totals: dict[str, Tally], rows: set[Any], seconds: flo
 def main(argv: list[str] | None = None) -> int:
     """Run the script."""
     given = _parser().parse_args(argv)
+    if given.emulate and shutil.which("qemu-x86_64") is None:
+        print("--emulate: qemu-x86_64 is not installed (package qemu-user)", file=sys.stderr)
+        return 2
+    given.cases = 0 if given.emulate else given.cases
     began, sweep = time.monotonic(), Sweep(given)
     totals, rows, errors = {kind: Tally() for kind in _SHARES}, set[Any](), 0
     again = f" --match '{given.match}'" if given.match else ""
+    again += f" --emulate {given.emulate}" if given.emulate else ""
     for outcome in sweep.run():
         kind, number = outcome.job
         totals[kind].add(outcome.tally)
@@ -223,7 +246,7 @@ def main(argv: list[str] | None = None) -> int:
         for line in (*outcome.tally.faults, *([outcome.error] if outcome.error else ())):
             print(f"[{again.strip()} --job {kind}:{number}] {line}", flush=True)
         errors += bool(outcome.error)
-    _report(sweep, totals, rows, time.monotonic() - began, whole=not (given.match or given.job))
+    _report(sweep, totals, rows, time.monotonic() - began, whole=not (given.match or given.job or given.emulate))
     if errors:
         print(f"{errors} jobs stopped early")
     return 1 if errors or any(tally.faults for tally in totals.values()) else 0
