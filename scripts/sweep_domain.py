@@ -10,13 +10,19 @@ there is a fault.
 
     scripts/sweep_domain.py --cases 200000 --graphs 2000 --jobs 2
     scripts/sweep_domain.py --match '^Softmax' --cases 5000 --graphs 0
-    scripts/sweep_domain.py --job case:17 --job graph:4
+    scripts/sweep_domain.py --attacks 20000 --cases 0 --graphs 0
+    scripts/sweep_domain.py --attacks 1000 --graphs 1000 --cases 0 --emulate Haswell  # needs qemu-x86_64
+    scripts/sweep_domain.py --job case:17 --job graph:4 --job attack:260
+
+An attack is a random model that ONNX Runtime's optimiser rewrites, whose constants lie at the ends of their type, and
+the same model with operators after an output that its bounds just prove: see `tests/domain/attack`.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import shutil
 import sys
 import time
 import warnings
@@ -34,22 +40,30 @@ import ml_dtypes
 import numpy as np
 import torch
 from crewlib import Failure, run_jobs
+from kernellib.emulator import emulator
 
 from ranum_falsify.network import supported
+from tests.domain.attack.sweep import sweep_attack
 from tests.domain.random_graphs import sweep_graph
 from tests.domain.search import Tally
 from tests.domain.soundness import moved, retyped, sweep_case
 from tests.operators.harness import OperatorCase
 from tests.operators.test_operators import CASES
 
-_JOB_SECONDS = 120
+_JOB_SECONDS, _EMULATED_SECONDS = 120, 600
+_EMULATED = 83
+"""Of how many models one is run, where the processor is emulated: 12 of every 1,000."""
+
 _BOXES, _SAMPLES, _ROUNDS = 3, 14, 3
 _TYPES = (None, None, None, np.float64, np.float16, ml_dtypes.bfloat16)
 # ONNX Runtime computes some operators by definitions that hold at opset 18 alone.
 _OPSETS = (None, None, None, 18)
 
+_SHARES = {"case": 1, "graph": 2, "attack": 2}
+"""How much longer than a case a job of each kind takes, about."""
+
 Job = tuple[str, int]
-"""`case` or `graph`, and the number of the job, which is its seed."""
+"""`case`, `graph` or `attack`, and the number of the job, which is its seed."""
 
 
 @dataclass(frozen=True)
@@ -82,27 +96,33 @@ def make_case(number: int, rows: list[list[OperatorCase]]) -> OperatorCase:
     return case if dtype is None else retyped(case, dtype) or case
 
 
-def run_job(job: Job, rows: list[list[OperatorCase]]) -> Outcome:
-    """Run one job in this process."""
+def run_job(job: Job, rows: list[list[OperatorCase]], processor: str = "") -> Outcome:
+    """Run one job in this process; its models in ONNX Runtime on another processor, if one is given."""
     kind, number = job
     case = make_case(number, rows) if kind == "case" else None
     row = None if case is None else (case.op_type, case.domain)
     try:
         if case is None:
-            return Outcome(job, row, sweep_graph(number))
+            sweep = sweep_attack if kind == "attack" else sweep_graph
+            return Outcome(job, row, sweep(number, **_emulated(processor) if processor else {}))
         return Outcome(job, row, sweep_case(case, seed=number, boxes=_BOXES, samples=_SAMPLES, rounds=_ROUNDS))
     except Exception as error:
         return Outcome(job, row, error=f"{case.id if case else 'model'}: {type(error).__name__}: {error}")
+
+
+def _emulated(processor: str) -> dict[str, Any]:
+    """Return what to pass to a sweep of models: the emulated runtime, and fewer points, because it is slow."""
+    return {"sessions": emulator(processor).whole, "samples": 5, "rounds": 1}
 
 
 # a runtime may crash or hang on odd operands -----------------------------------------------------------------------
 
 
 @contextmanager
-def _prepare(match: str) -> Iterator[Callable[[Job], Outcome]]:
+def _prepare(match: str, processor: str) -> Iterator[Callable[[Job], Outcome]]:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    yield partial(run_job, rows=_matching(match))
+    yield partial(run_job, rows=_matching(match), processor=processor)
 
 
 class Sweep:
@@ -110,14 +130,15 @@ class Sweep:
 
     Attributes:
         cases: Samples of operator cases so far.
-        graphs: Models so far.
+        models: Models so far, by kind of job.
     """
 
     def __init__(self, given: argparse.Namespace) -> None:
         self._given = given
         self._listed = [_parsed(job) for job in given.job or ()]
-        self._next = Counter({"case": given.first, "graph": given.first})
-        self.cases = self.graphs = 0
+        self._next = Counter(dict.fromkeys(_SHARES, given.first))
+        self.cases = 0
+        self.models: Counter[str] = Counter()
         self.outcomes: list[Outcome] = []
 
     def _jobs(self) -> Iterator[Job]:
@@ -126,14 +147,17 @@ class Sweep:
             return
         until = time.monotonic() + self._given.seconds
         while time.monotonic() < until:
-            wanted = {"case": self.cases < self._given.cases, "graph": self._made("graph") < self._given.graphs}
-            kinds = [kind for kind, open_ in wanted.items() if open_]
+            wanted = {"graph": self._given.graphs, "attack": self._given.attacks}
+            kinds = [kind for kind, count in wanted.items() if self._made(kind) < count]
+            kinds += ["case"] if self.cases < self._given.cases else []
             if not kinds:
                 return
             # Cases and models in turn, so that a run that is cut short has seen both.
-            kind = min(kinds, key=lambda kind: self._made(kind) * (2 if kind == "graph" else 1))
-            yield kind, self._next[kind]
+            kind = min(kinds, key=lambda kind: self._made(kind) * _SHARES[kind])
+            number = self._next[kind]
             self._next[kind] += 1
+            if not self._given.emulate or number % _EMULATED == 0:
+                yield kind, number
 
     def _made(self, kind: str) -> int:
         made: int = self._next[kind] - self._given.first
@@ -142,7 +166,8 @@ class Sweep:
     def run(self) -> Iterator[Outcome]:
         """Run all jobs; yield their outcomes as they come."""
         given = self._given
-        for outcome in run_jobs(self._jobs(), _prepare, given.match, workers=given.jobs, limit=_JOB_SECONDS):
+        limit = _EMULATED_SECONDS if given.emulate else _JOB_SECONDS
+        for outcome in run_jobs(self._jobs(), _prepare, given.match, given.emulate, workers=given.jobs, limit=limit):
             if isinstance(outcome, Failure):
                 outcome = Outcome(outcome.job, error=f"{outcome.kind}, {outcome.detail}")
             self._count(outcome)
@@ -152,7 +177,7 @@ class Sweep:
         if outcome.job[0] == "case":
             self.cases += outcome.tally.samples
         else:
-            self.graphs += 1
+            self.models[outcome.job[0]] += 1
 
 
 # the script ---------------------------------------------------------------------------------------------------------
@@ -176,10 +201,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=20_000, help="how many (default: %(default)s)")
     parser.add_argument("--graphs", type=int, default=200, help="how many random models (default: %(default)s)")
+    parser.add_argument("--attacks", type=int, default=200, help="how many attacks (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: %(default)s)")
     parser.add_argument("--first", type=int, default=0, help="number of the first job (default: %(default)s)")
     parser.add_argument("--match", default="", help="pattern that the names of the cases match")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no job after so long")
+    parser.add_argument(
+        "--emulate", default="", metavar="CPU", help="run few models, on a processor that QEMU emulates"
+    )
     parser.add_argument("--job", action="append", metavar="KIND:NUMBER", help="run this job; may be repeated")
     return parser
 
@@ -187,22 +216,28 @@ def _parser() -> argparse.ArgumentParser:
 def _report(sweep: Sweep, totals: dict[str, Tally], rows: set[Any], seconds: float, whole: bool) -> None:
     for kind, tally in totals.items():
         runs = ", ".join(f"{name} {count}" for name, count in sorted(tally.runs.items()))
-        print(f"{kind}s: {tally.boxes} boxes, {tally.samples} samples ({runs}), {len(tally.faults)} faults")
+        proved = f", {tally.proved} of {tally.outputs} outputs proved" if tally.outputs else ""
+        print(f"{kind}s: {tally.boxes} boxes{proved}, {tally.samples} samples ({runs}), {len(tally.faults)} faults")
     if whole:
         missing = [spec.op_type for spec in supported() if (spec.op_type, spec.domain) not in rows]
         print(f"rows run: {len(rows)} of {len(supported())}" + (f"; not run: {', '.join(missing)}" if missing else ""))
         bare = [spec.op_type for spec in supported() if spec.interval is None]
         if bare:
             print(f"rows without a rule: {', '.join(bare)}")
-    print(f"{sweep.cases} cases, {sweep.graphs} models, {seconds:.0f} s")
+    print(f"{sweep.cases} cases, {sweep.models['graph']} models, {sweep.models['attack']} attacks, {seconds:.0f} s")
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the script."""
     given = _parser().parse_args(argv)
+    if given.emulate and shutil.which("qemu-x86_64") is None:
+        print("--emulate: qemu-x86_64 is not installed (package qemu-user)", file=sys.stderr)
+        return 2
+    given.cases = 0 if given.emulate else given.cases
     began, sweep = time.monotonic(), Sweep(given)
-    totals, rows, errors = {"case": Tally(), "graph": Tally()}, set[Any](), 0
+    totals, rows, errors = {kind: Tally() for kind in _SHARES}, set[Any](), 0
     again = f" --match '{given.match}'" if given.match else ""
+    again += f" --emulate {given.emulate}" if given.emulate else ""
     for outcome in sweep.run():
         kind, number = outcome.job
         totals[kind].add(outcome.tally)
@@ -211,7 +246,7 @@ def main(argv: list[str] | None = None) -> int:
         for line in (*outcome.tally.faults, *([outcome.error] if outcome.error else ())):
             print(f"[{again.strip()} --job {kind}:{number}] {line}", flush=True)
         errors += bool(outcome.error)
-    _report(sweep, totals, rows, time.monotonic() - began, whole=not (given.match or given.job))
+    _report(sweep, totals, rows, time.monotonic() - began, whole=not (given.match or given.job or given.emulate))
     if errors:
         print(f"{errors} jobs stopped early")
     return 1 if errors or any(tally.faults for tally in totals.values()) else 0

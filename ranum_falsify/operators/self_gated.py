@@ -38,6 +38,8 @@ def _curve(
     y = piecewise(function, None, turns=turns)(site, x)
     assert isinstance(y, Interval)
     low, high = y.doubles()
+    if not bool(low.isfinite().all() and high.isfinite().all()):  # of float64 numbers whose parts overflow here
+        return None
     relative = 16 * unit(x.dtype)
     return outward(low - error - relative * low.abs(), high + error + relative * high.abs(), x.dtype, x.shape)
 

@@ -6,13 +6,14 @@ import pickle
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ranum_falsify.selfcheck.running import Session
+from ranum_falsify.selfcheck.running import Array, Session
 
 __all__ = ["PROCESSORS", "Emulator", "emulator"]
 
@@ -39,9 +40,14 @@ class Emulator:
         self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, cwd=_SCRIPTS)
 
     def __call__(self, model: bytes, optimised: bool) -> Session:
-        """Load a model."""
+        """Load a model of one input, x, and one output."""
         number = self._ask((model, optimised))
         return lambda x: np.asarray(self._ask((number, x)))
+
+    def whole(self, model: bytes, optimised: bool) -> Callable[[dict[str, Array]], dict[str, Array]]:
+        """Load any model: inputs by name give outputs by name."""
+        number = self._ask((model, optimised))
+        return lambda feeds: dict(self._ask((number, feeds)))
 
     def close(self) -> None:
         """End the child."""

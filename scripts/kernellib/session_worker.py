@@ -24,7 +24,10 @@ def answer(sessions: list[Any], what: Any, argument: Any) -> Any:
         if isinstance(what, bytes):
             sessions.append(load(what, argument))
             return len(sessions) - 1
-        return sessions[what].run(None, {"x": argument})[0]
+        session = sessions[what]
+        if isinstance(argument, dict):
+            return dict(zip([y.name for y in session.get_outputs()], session.run(None, argument), strict=True))
+        return session.run(None, {"x": argument})[0]
     except Exception as error:  # ONNX Runtime names no class
         return str(error)
 

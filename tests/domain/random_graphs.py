@@ -16,7 +16,7 @@ from tests.domain import fragments, moving_fragments  # noqa: F401 - the latter 
 from tests.domain.boxes import Array, Recipe, box
 from tests.domain.maker import Maker
 from tests.domain.search import Tally, faults_in
-from tests.domain.subjects import Setting, Subject
+from tests.domain.subjects import SessionOf, Setting, Subject
 
 __all__ = ["random_model", "sweep_graph"]
 
@@ -42,7 +42,15 @@ def random_model(
     return model, {info.name: feeds[info.name] for info in model.graph.input}
 
 
-def sweep_graph(seed: int, *, size: int | None = None, boxes: int = 1, samples: int = 8, rounds: int = 3) -> Tally:
+def sweep_graph(
+    seed: int,
+    *,
+    size: int | None = None,
+    boxes: int = 1,
+    samples: int = 8,
+    rounds: int = 3,
+    sessions: SessionOf | None = None,
+) -> Tally:
     """Check the analysis of one random model.
 
     Args:
@@ -51,11 +59,12 @@ def sweep_graph(seed: int, *, size: int | None = None, boxes: int = 1, samples: 
         boxes: How many boxes are drawn.
         samples: See :func:`tests.domain.soundness.faults_in`.
         rounds: See :func:`tests.domain.soundness.faults_in`.
+        sessions: See :class:`tests.domain.subjects.Subject`.
     """
     rng = np.random.default_rng([seed, 0x6E7])
     dtype = _DTYPES[int(rng.integers(len(_DTYPES)))]
     model, feeds = random_model(rng, int(rng.integers(5, 61)) if size is None else size, dtype)
-    subject, tally = Subject(model), Tally()
+    subject, tally = Subject(model, sessions), Tally()
     for number in range(boxes):
         given = {name: _recipe(rng) for name in feeds}
         bounds, setting = box(feeds, given, rng), Setting.drawn(rng)

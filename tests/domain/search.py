@@ -23,12 +23,16 @@ class Tally:
 
     Attributes:
         boxes: Boxes that were analysed.
+        outputs: Their outputs.
+        proved: Those of them that no invalid operator leads to, as the analysis says.
         samples: Points at which at least one runtime gave results.
         runs: Number of results by runtime.
         faults: What is unsound.
     """
 
     boxes: int = 0
+    outputs: int = 0
+    proved: int = 0
     samples: int = 0
     runs: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
@@ -36,6 +40,8 @@ class Tally:
     def add(self, other: Tally) -> None:
         """Add another tally to this one."""
         self.boxes += other.boxes
+        self.outputs += other.outputs
+        self.proved += other.proved
         self.samples += other.samples
         self.runs += other.runs
         self.faults += other.faults
@@ -210,6 +216,8 @@ def faults_in(
     except Exception as error:  # whatever a rule raises is its fault
         return Tally(boxes=1, faults=[f"analysis: {type(error).__name__}: {error}"])
     search = Search(subject, verdict, *bounds, rng, setting, Tally(boxes=1))
+    search.tally.outputs = len(subject.graph.output_names)
+    search.tally.proved = len(subject.proved(verdict))
     for feeds in points(*bounds, 2 if subject.is_random else samples, rng):
         search.run(feeds)
     if not subject.is_random:

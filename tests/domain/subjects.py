@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,10 @@ from ranum_falsify.prove.checked import Checked, check
 from ranum_falsify.validity import Constraint, Finite
 from tests.domain.boxes import Array, Feeds
 
-__all__ = ["Held", "Place", "Setting", "Subject", "Verdict", "conditions", "tensor_of"]
+__all__ = ["Held", "Place", "SessionOf", "Setting", "Subject", "Verdict", "conditions", "executed", "tensor_of"]
+
+SessionOf = Callable[[bytes, bool], Callable[[Any], Any]]
+"""Loads a model, optimised or not; gives what runs it: inputs by name to outputs by name."""
 
 Held = tuple[tuple[Constraint, bool, bool], ...]
 """Conditions of a node: the condition, whether it is said to hold, whether it is one of validity."""
@@ -121,14 +124,19 @@ class Subject:
         runtimes: `fn(feeds) -> values by tensor name` by name of the runtime.
     """
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    def __init__(self, model: onnx.ModelProto, sessions: SessionOf | None = None) -> None:
+        """Prepare.
+
+        Args:
+            model: The model.
+            sessions: Loads models in ONNX Runtime; in this process if not given.
+        """
         self.graph = read(model)
         shown = _with_all_outputs(model)
         self.exposed = self.graph if len(self.graph.nodes) == 1 else read(shown)
-        levels = onnxruntime.GraphOptimizationLevel
         self.runtimes: dict[str, Any] = {
-            "onnxruntime": _session(shown, levels.ORT_DISABLE_ALL),
-            "onnxruntime-optimised": _session(model, levels.ORT_ENABLE_ALL),
+            "onnxruntime": _session(sessions, shown, optimised=False),
+            "onnxruntime-optimised": _session(sessions, model, optimised=True),
             "torch": lambda feeds: _evaluated(self.exposed, feeds, "cpu"),
         }
         if torch.cuda.is_available():
@@ -157,8 +165,7 @@ class Subject:
                     bounds[tensor_of(op)] = analysis.bounds_of(op)
         bounds |= dict(zip(self.graph.output_names, outputs, strict=True))
         constants = tuple(v.op.name for v in analysis.folded if not is_proved(v))
-        executed = _executed(analyses, inputs, Checked(outputs, {}, {}, constants))
-        return Verdict(bounds, held, constants, executed)
+        return Verdict(bounds, held, constants, executed(analyses, inputs, outputs))
 
     def _analyses(self, setting: Setting) -> Analyses:
         def plain(graph: Graph, runtimes: Sequence[Runtime]) -> IntervalAnalysis:
@@ -176,12 +183,12 @@ class Subject:
     def proved(self, verdict: Verdict) -> set[str]:
         """Return the outputs all of whose operators a verdict proves, as they are written and as they are run."""
         failed: set[str] = set()
-        executed = verdict.executed or Checked((), {}, {})
+        run = verdict.executed or Checked((), {}, {})
         for place in self.places:
-            proved = verdict.proves(place.op.name) and id(place.op) not in executed.open
+            proved = verdict.proves(place.op.name) and id(place.op) not in run.open
             if not proved or not failed.isdisjoint(place.read):
                 failed.update(place.written)
-        return set() if verdict.constants or executed.constants else set(self.graph.output_names) - failed
+        return set() if verdict.constants or run.constants else set(self.graph.output_names) - failed
 
     def final(self, verdict: Verdict) -> dict[str, Interval | None]:
         """Return the bounds of the outputs as they are written and as they are run."""
@@ -190,23 +197,26 @@ class Subject:
         return dict(zip(self.graph.output_names, verdict.executed.outputs, strict=True))
 
 
-def _executed(analyses: Analyses, inputs: Sequence[Interval], written: Checked) -> Checked | None:
-    """Return what holds if a network must hold as it is run, too; None if it runs as it is written."""
+def executed(analyses: Analyses, inputs: Sequence[Interval], outputs: tuple[Interval | None, ...]) -> Checked | None:
+    """Return what holds where ONNX Runtime runs another graph in place of a network; None if it does not.
+
+    Args:
+        analyses: The analyses of the network; that of the network as written was run.
+        inputs: The box.
+        outputs: Bounds of the outputs of the network as written.
+    """
     if analyses.execution is None:
         return None
+    written = Checked(outputs, {}, {})
     if analyses.executed is None:
         return analyses.execution.narrowed(written, None)
     boxes = analyses.execution.inputs(analyses.executed.graph, inputs)
     return analyses.execution.narrowed(written, check(analyses.executed, boxes))
 
 
-def _session(model: onnx.ModelProto, level: Any) -> Any:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = level
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
+def _session(sessions: SessionOf | None, model: onnx.ModelProto, *, optimised: bool) -> Any:
     try:
-        made = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        run = (sessions or _loaded)(model.SerializeToString(), optimised)
     except Exception as error:  # ONNX Runtime has no kernel for this type
         refusal = error
 
@@ -214,8 +224,17 @@ def _session(model: onnx.ModelProto, level: Any) -> Any:
             raise refusal
 
         return refuse
+    return lambda feeds: run(dict(feeds))
+
+
+def _loaded(model: bytes, optimised: bool) -> Callable[[Any], Any]:
+    levels, options = onnxruntime.GraphOptimizationLevel, onnxruntime.SessionOptions()
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    made = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     names = [output.name for output in made.get_outputs()]
-    return lambda feeds: dict(zip(names, made.run(None, dict(feeds)), strict=True))
+    return lambda feeds: dict(zip(names, made.run(None, feeds), strict=True))
 
 
 def _evaluated(graph: Graph, feeds: Feeds, device: str) -> dict[str, Array]:

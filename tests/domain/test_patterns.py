@@ -292,3 +292,13 @@ def test_unsafe_twin_stays_open(twins: Twins) -> None:
     assert any(not verdict.proves(op.name) for op in subject.graph.nodes)
     tally = faults_in(subject, (low, high), samples=4, rounds=1, rng=np.random.default_rng(0))
     assert not tally.faults, "\n".join(tally.faults)
+
+
+def test_a_gated_number_whose_parts_overflow_is_bounded() -> None:
+    constants = "<double one = {1}, double root = {1.4142135623730951}, double k = {1e308}>"
+    body = "d = Div(x, root) e = Erf(d) r = Add(e, one) p = Mul(x, r) y = Mul(p, k)"
+    subject = Subject(parse(f"g (double[2] x) => (double[2] y) {constants} {{ {body} }}", 18))
+    box = {"x": np.array([0.3, -0.4])}, {"x": np.array([0.5, -0.3])}
+    found = faults_in(subject, box, samples=6, rounds=1, rng=np.random.default_rng(0))
+    assert found.samples
+    assert not found.faults, found.faults

@@ -176,7 +176,7 @@ def _fused_matmul_bounds(site: Site, a: Interval, b: Interval) -> Interval:
 
 
 def _terms(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[int, ...]) -> int:
-    return max(shapes[1]) + 4
+    return max(shapes[1], default=1) + 4
 
 
 _PRODUCT = Affine(factors=("a", "b"), terms=_terms)

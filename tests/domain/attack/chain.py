@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
 
 from tests.domain.boxes import Array
 from tests.domain.maker import OPSET, Maker, Unfit
@@ -97,7 +96,7 @@ class Chain(Maker):
             values = np.sign(values)
         return self.constant(self.scaled(values, exponent))
 
-    def scaled(self, values: Array, exponent: int) -> Array:
+    def scaled(self, values: Array | float, exponent: int) -> Array:
         """Return values times a power of ten, within the floating type."""
         limits = np.finfo(self.dtype)
         with np.errstate(all="ignore"):
@@ -129,7 +128,7 @@ class Chain(Maker):
         by = -self.exponent(x)
         if abs(by) < 2:
             return x
-        return self.grown(self.op("Mul", x, self.constant(self.scaled(np.asarray(1.0), by))), x, by)
+        return self.grown(self.op("Mul", x, self.constant(self.scaled(1.0, by))), x, by)
 
     def reduced(self, op_type: str, x: str, *axes: int) -> str:
         """Add a reduction as the opset spells it."""
@@ -162,6 +161,3 @@ class Chain(Maker):
     def swapped(self, op_type: str, x: str, y: str) -> str:
         """Add a commutative operator, its operands in either order."""
         return self.op(op_type, *((x, y) if self.chance(0.5) else (y, x)))
-
-
-HALF = TensorProto.FLOAT16

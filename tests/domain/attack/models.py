@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,10 +69,14 @@ def _grow(chain: Chain, family: str) -> bool:
     grown = 0
     for _ in range(12):
         steps = ATTACKS[family] if chain.chance(0.8) or not grown else every
-        grown += chain.attempt(steps[int(chain.rng.integers(len(steps)))])
+        grown += _attempted(chain, steps[int(chain.rng.integers(len(steps)))])
         if grown == wanted:
             break
     return bool(chain.nodes)
+
+
+def _attempted(chain: Chain, step: Callable[[Chain], None]) -> bool:
+    return chain.attempt(lambda _: step(chain))
 
 
 def _expose(model: onnx.ModelProto, chain: Chain, rng: np.random.Generator) -> None:
@@ -85,7 +90,7 @@ def _expose(model: onnx.ModelProto, chain: Chain, rng: np.random.Generator) -> N
 def recipe(x: Array, rng: np.random.Generator) -> Recipe:
     """Return bounds that are narrow more often than not: there a fused kernel's other roundings show."""
     size = float(np.abs(x.astype(np.float64)).max(initial=0.0))
-    widths = ("none", "ulp", "tiny", "tiny", "relative")
+    widths: tuple[str, ...] = ("none", "ulp", "tiny", "tiny", "relative")
     if 1e-3 < size < 1e3:
         widths = (*widths, "small", "one", "wide")
     return Recipe(

@@ -26,7 +26,11 @@ def _wide(m: Chain, x: str) -> tuple[str, int]:
     return x, m.element
 
 
-_NUMPY = {TensorProto.FLOAT: np.float32, TensorProto.FLOAT16: np.float16, TensorProto.DOUBLE: np.float64}
+_NUMPY: dict[int, type] = {
+    TensorProto.FLOAT: np.float32,
+    TensorProto.FLOAT16: np.float16,
+    TensorProto.DOUBLE: np.float64,
+}
 
 
 def _affine(m: Chain, y: str, n: int, *, shifted: bool) -> str:
@@ -182,7 +186,7 @@ def masked_softmax(m: Chain) -> None:
 def attention(m: Chain) -> None:
     """Scores of two products with a scale between, spread over one side or both."""
     x = m.moderate(3)
-    batch, length, n = m.shape(x)
+    _, length, n = m.shape(x)
     heads = 2 if n % 2 == 0 else 1
     parts = []
     for _ in range(3):

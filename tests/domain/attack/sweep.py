@@ -17,7 +17,7 @@ from tests.domain.attack.models import random_target, recipe
 from tests.domain.attack.tails import tailed
 from tests.domain.boxes import Box, box
 from tests.domain.search import Tally, faults_in
-from tests.domain.subjects import Setting, Subject
+from tests.domain.subjects import SessionOf, Setting, Subject
 
 __all__ = ["subjects_of", "sweep_attack"]
 
@@ -25,7 +25,9 @@ _TAILS = 3
 _TAILED = (torch.float16, torch.float32, torch.float64)
 
 
-def sweep_attack(seed: int, *, samples: int = 10, rounds: int = 3, tails: int = _TAILS) -> Tally:
+def sweep_attack(
+    seed: int, *, samples: int = 10, rounds: int = 3, tails: int = _TAILS, sessions: SessionOf | None = None
+) -> Tally:
     """Attack one random model.
 
     Args:
@@ -33,11 +35,13 @@ def sweep_attack(seed: int, *, samples: int = 10, rounds: int = 3, tails: int = 
         samples: See :func:`tests.domain.search.faults_in`.
         rounds: See :func:`tests.domain.search.faults_in`.
         tails: How many models with operators after an output are checked too.
+        sessions: See :class:`tests.domain.subjects.Subject`.
     """
     rng = np.random.default_rng([seed, 0xA77])
     tally = Tally()
     for model, bounds, setting, text in subjects_of(rng, tails):
-        found = faults_in(Subject(model), bounds, samples=samples, rounds=rounds, rng=rng, setting=setting)
+        subject = Subject(model, sessions)
+        found = faults_in(subject, bounds, samples=samples, rounds=rounds, rng=rng, setting=setting)
         found.faults = [f"{text}: {fault}" for fault in found.faults[:2]]
         tally.add(found)
     return tally
