@@ -11,13 +11,25 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.falsify.probes import least_margins
-from ranum_falsify.falsify.result import OperatorResult
+from ranum_falsify.falsify.result import Counterexample, OperatorResult
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.evaluate import Value
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.validity import Constraint
 
-__all__ = ["failing_in_torch", "with_runtimes"]
+__all__ = ["compared", "failing_in_torch", "with_runtimes"]
+
+Key = tuple[int, str]
+
+
+def compared(
+    found: Mapping[Key, OperatorResult], graph: Graph, example: Counterexample
+) -> Mapping[Key, OperatorResult]:
+    """Return those violations of a counterexample of operators of `graph`, with the runtimes that they occur on."""
+    nodes = {op.name for op in graph.nodes}
+    fresh = {key: r for key, r in found.items() if r.counterexample is example and r.node in nodes}
+    failing = failing_in_torch(graph, example.feeds) if fresh else None
+    return {key: with_runtimes(result, failing) for key, result in fresh.items()}
 
 
 def failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> frozenset[str] | None:

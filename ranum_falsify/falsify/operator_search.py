@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
-from ranum_falsify.falsify.beside import failing_in_torch, with_runtimes
+from ranum_falsify.falsify.beside import compared
 from ranum_falsify.falsify.bisection import bisect
 from ranum_falsify.falsify.confirm import feeds_of, in_question, meets_conditions
 from ranum_falsify.falsify.gradients import DENORMAL, operand_ranges, steep_point
@@ -23,7 +23,6 @@ from ranum_falsify.falsify.result import Counterexample, OperatorResult
 from ranum_falsify.falsify.search import Progress, Region, SearchContext, descend, worst_vertices
 from ranum_falsify.falsify.standing import standing
 from ranum_falsify.network.tensors import to_torch
-from ranum_falsify.properties.problem import ValidityGoal
 from ranum_falsify.properties.targets import Target
 
 __all__ = ["OperatorSearch"]
@@ -45,6 +44,9 @@ _PROGRESS = 0.01
 
 _PARENTS = 4
 """Counterexamples that are mixed with fresh points."""
+
+_UNSEEN = 8
+"""Starts of each region that are replayed although torch sees nothing there."""
 
 _REFUSALS = 16
 """Candidates of a target that ONNX Runtime may refuse before the search turns to others."""
@@ -76,7 +78,8 @@ class OperatorSearch:
     """Finds, for each operator in question, a confirmed input on which it is invalid.
 
     Passes: the portfolio of starts on all targets; a wide descent in which targets share batches; a deep one for each
-    target that moved; bisection towards exact zeros; replay of near misses; descent on overflow where it is in sight.
+    target that moved; bisection towards exact zeros; replay of near misses; descent on overflow where it is in sight;
+    replay of a few starts at which nothing is in sight.
     """
 
     def __init__(self, context: SearchContext) -> None:
@@ -103,7 +106,7 @@ class OperatorSearch:
             return
         passes = (
             *(self._portfolio, self._wide, self._deep, self._bisection, self._near_misses),
-            *(self._overflow, self._crossover),
+            *(self._overflow, self._crossover, self._unseen),
         )
         while (endless and self._open() and not self.context.budget.expired) or not self._rounds:
             for region in self.context.regions():
@@ -195,6 +198,16 @@ class OperatorSearch:
             mixed = [_mixed(x, parent, self.context.generator) for x, parent in zip(starts, arrays, strict=True)]
             self._visit(states, objective.evaluate(mixed).margins, mixed)
 
+    def _unseen(self, region: Region, first: bool) -> None:
+        """Replay starts at which torch sees nothing: what the optimiser merges may fail where the network does not."""
+        if not first or self.is_done:
+            return
+        self._report("replay of starts", 0.98)
+        starts = self.context.starts(region, min(self.context.config.batch, _UNSEEN), first=True)
+        for position in range(len(starts[0])):
+            if not self.context.budget.expired:
+                self._attempt(None, starts, position)
+
     def _descend(self, region: Region, states: Sequence[_State]) -> None:
         """Descend from a batch that the states' targets share, the best known points among its starts."""
         if not states:
@@ -222,8 +235,11 @@ class OperatorSearch:
     # candidates -------------------------------------------------------------------------------------------------
 
     def _is_open(self, state: _State) -> bool:
-        found = (state.target.goal, state.target.op.name) in self.found
-        return not found and state.refused < _REFUSALS and not self.context.is_proved(state.target)
+        decided = self._is_found(state.target) or self.context.is_proved(state.target)
+        return not decided and state.refused < _REFUSALS
+
+    def _is_found(self, target: Target) -> bool:
+        return (target.goal, target.op.name) in self.found
 
     def _visit(self, states: Sequence[_State], margins: Tensor, inputs: Sequence[Tensor]) -> bool:
         """Note the best points and replay the violated ones; return whether nothing is left to find."""
@@ -247,27 +263,32 @@ class OperatorSearch:
         state.best = 0.0
 
     def _confirm(self, state: _State, inputs: Sequence[Tensor], position: int) -> None:
-        """Replay one sample; every operator that it shows invalid is found, not only the target's."""
+        """Replay one sample, and count it where ONNX Runtime does not show what torch does."""
+        replayed = self._attempt(state.target, inputs, position)
+        if replayed and self._is_open(state) and state.best < state.limit:
+            state.refused += 1
+
+    def _attempt(self, target: Target | None, inputs: Sequence[Tensor], position: int) -> bool:
+        """Replay one sample, unless it was; every operator that it shows invalid is found, not only the target's."""
         env = self.context.arrays(inputs, position)
         # One replay shows all that is invalid, but differentiates the target's operator only.
-        differentiated = id(state.target) if state.target.is_gradient else None
+        differentiated = id(target) if target is not None and target.is_gradient else None
         key = (b"".join(array.tobytes() for array in env.values()), differentiated)
         if key in self._seen:
-            return
+            return False
         self._seen.add(key)
         began = time.monotonic()
         try:
             if not meets_conditions(self.context.problem, env, self.context.confirmer):
-                return
-            self._replay(state, env)
+                return False
+            self._replay(target, env)
         except (ReplayCrashError, ReplayTimeoutError) as error:
             self._failures[str(error)] = None
         finally:
             self.context.budget.replay_seconds += time.monotonic() - began
-        if self._is_open(state) and state.best < state.limit:
-            state.refused += 1
+        return True
 
-    def _replay(self, state: _State, env: dict[str, np.ndarray]) -> None:
+    def _replay(self, target: Target | None, env: dict[str, np.ndarray]) -> None:
         """Add what ONNX Runtime shows on concrete inputs.
 
         Raises:
@@ -278,18 +299,9 @@ class OperatorSearch:
             example = Counterexample(inputs=env, network=goal.call.network, feeds=feeds)
             for finding in self.context.confirmer.findings(goal.call, feeds):
                 self._add(number, finding, example)
-            self._compare(goal, example)
-            if state.target.goal == number and state.target.is_gradient and self._is_open(state):
-                self._add_gradient(state.target, example)
-
-    def _compare(self, goal: ValidityGoal, example: Counterexample) -> None:
-        """Say of what a counterexample newly violates whether it fails in PyTorch too."""
-        graph = self.context.model_of(goal.call).graph
-        nodes = {op.name for op in graph.nodes}
-        fresh = {k: r for k, r in self.found.items() if r.counterexample is example and r.node in nodes}
-        if fresh:
-            failing = failing_in_torch(graph, example.feeds)
-            self.found |= {key: with_runtimes(result, failing) for key, result in fresh.items()}
+            self.found |= compared(self.found, self.context.model_of(goal.call).graph, example)
+            if target is not None and target.goal == number and target.is_gradient and not self._is_found(target):
+                self._add_gradient(target, example)
 
     def _add(self, number: int, finding: Finding, counterexample: Counterexample) -> None:
         goal = self.goals[number]

@@ -69,6 +69,21 @@ def test_a_search_says_where_a_violation_occurs() -> None:
     assert (log.runtimes, log.optimisations, log.reach) == (("onnxruntime", "torch"), "any", "output")
 
 
+def test_a_search_finds_what_only_the_optimiser_breaks() -> None:
+    # The factors merge into 1e50, which is infinite.
+    made = read(
+        parser.parse_model(
+            """<ir_version: 8, opset_import: ["" : 17]>
+            g (float[1, 2] x) => (float[1, 1] y) <float[2, 1] w = {0, 1}, float c = {1e25}> {
+                l = Mul(x, c) p = MatMul(l, w) [scaled] y = Mul(p, c)
+            }"""
+        )
+    )
+    (scaled,) = found(search(valid_in_box(made, [(0.0, 1e-20)]))).values()
+    assert (scaled.node, scaled.op_type, scaled.reach) == ("scaled", "Mul", "output")
+    assert (scaled.optimisations, scaled.fused, scaled.runtimes) == ("default", "FusedMatMul", ("onnxruntime",))
+
+
 def test_a_saturated_sigmoid_fails_on_onnx_runtime_alone() -> None:
     made = graph("s = Sigmoid(x) y = Log(s)")
     x = np.full(2, -20, np.float32)
