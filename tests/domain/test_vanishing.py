@@ -42,7 +42,7 @@ KERNELS = ("onnxruntime", "torch")
 
 def saturation(op: str, runtime: str) -> tuple[float, float]:
     """Return from where on kernels come to their limits on every family of processors."""
-    ends = [record.ends(op) for record in families() if record.runtime == runtime]
+    ends = [record.ends(op) for record in families() if record.runtime == runtime and op in record.rows]
     return min(end[0] for end in ends), max(end[1] for end in ends)
 
 
