@@ -38,7 +38,7 @@ def highest() -> str:
     return str(torch.backends.cpu.get_cpu_capability()).lower()
 
 
-@pytest.mark.parametrize(("capability", "isa"), zip(CAPABILITIES, ISAS, strict=True))
+@pytest.mark.parametrize(("capability", "isa"), [*zip(CAPABILITIES, ISAS, strict=True)])
 def test_kernels_of_pytorch_lie_within_the_records(capability: str, isa: str, repository: Path) -> None:
     here = highest()
     if here not in CAPABILITIES:
@@ -49,7 +49,7 @@ def test_kernels_of_pytorch_lie_within_the_records(capability: str, isa: str, re
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("capability", "isa", "mkl"), zip(CAPABILITIES, ISAS, MKL, strict=True))
+@pytest.mark.parametrize(("capability", "isa", "mkl"), [*zip(CAPABILITIES, ISAS, MKL, strict=True)])
 def test_kernels_of_mkl_for_intel_lie_within_the_records(
     capability: str, isa: str, mkl: str, repository: Path, tmp_path: Path
 ) -> None:
