@@ -27,7 +27,7 @@ def _target(seed: int) -> Target:
 @pytest.mark.parametrize("seed", range(12))
 def test_what_is_said_of_the_default_level_holds(seed: int) -> None:
     tally = sweep_attack(seed, samples=5, rounds=1, tails=1)
-    assert tally.samples
+    assert tally.boxes
     assert not tally.faults, "\n".join(tally.faults)
 
 
