@@ -68,3 +68,21 @@ def test_a_broken_model_runs_nowhere() -> None:
     graph = read(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }"))
     graph.source = unchecked("g (float[2] x) => (float[2] y) { y = Exp(missing) }")
     assert graph.optimised.graph is None and graph.optimised.refusal
+
+
+def test_conversions_are_left_out_as_at_the_highest_level() -> None:
+    text = (
+        "g (float[2,2] x) => (float[2,2] y) <float16[2,2] w = {1, 2, 3, 4}, float16 k = {3}>"
+        "{ a = Cast<to = 16>(x) b = Cast<to = 1>(a) c = Cast<to = 10>(b) d = MatMul(c, w) e = Div(d, k)"
+        " y = Cast<to = 1>(e) }"
+    )
+    found = read(parse(text)).optimised.graph
+    assert found is not None and types(found).count("Cast") < 3
+    assert "FusedMatMul" in types(found)
+
+
+def test_the_layout_of_tensors_stays() -> None:
+    weights = ", ".join(["1"] * 256)
+    ends = f"g (float[1,16,4,4] x) => (float[1,16,4,4] y) <float[16,16,1,1] w = {{{weights}}}>"
+    found = read(parse(f"{ends} {{ c = Conv(x, w) y = Relu(c) }}")).optimised.graph
+    assert found is not None and types(found) == ["FusedConv"]

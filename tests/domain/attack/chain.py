@@ -94,7 +94,12 @@ class Chain(Maker):
             values = np.where(self.rng.random(shape) < 0.3, 0.0, values)
         elif kind < 0.7:
             values = np.sign(values)
-        return self.constant(self.scaled(values, exponent))
+        scaled = self.scaled(values, exponent)
+        if self.chance(0.06):
+            limits = np.finfo(self.dtype)
+            odd = self.one_of(0.0, -0.0, limits.smallest_subnormal, limits.tiny, -limits.tiny / 2, limits.max / 4)
+            scaled = np.where(self.rng.random(shape) < 0.3, odd, scaled)
+        return self.constant(scaled)
 
     def scaled(self, values: Array | float, exponent: int) -> Array:
         """Return values times a power of ten, within the floating type."""

@@ -62,7 +62,7 @@ def convolution(m: Chain) -> None:
     channels, space = shape[1], len(shape) - 2
     size = int(m.rng.integers(1, min(3, *shape[2:]) + 1))
     grouped = m.chance(0.3)
-    filters = channels if grouped else m.one_of(1, 2, 4, 8)
+    filters = channels if grouped else m.one_of(1, 2, 4, 16)
     weight = m.sized(by, filters, 1 if grouped else channels, *[size] * space)
     bias = [m.sized(m.exponent(x) + by, filters)] if m.chance(0.5) else []
     pads = [int(m.rng.integers(0, size)) for _ in range(2 * space)] if m.chance(0.5) else [0] * (2 * space)

@@ -14,7 +14,10 @@ from tests.domain.boxes import Array, Recipe
 
 __all__ = ["Target", "random_target", "recipe"]
 
-_SHAPES = ((2, 6), (3, 4), (1, 1), (1, 8), (1, 3, 8), (2, 4, 4), (1, 2, 6, 6), (1, 4, 4, 4), (1, 1, 2, 2), (1, 1, 1, 1))
+_SHAPES: tuple[tuple[int, ...], ...] = (
+    *((2, 6), (3, 4), (1, 1), (1, 8), (1, 3, 8), (2, 4, 4), (1, 8, 6)),
+    *((1, 2, 6, 6), (1, 4, 4, 4), (1, 1, 2, 2), (1, 1, 1, 1), (1, 16, 3, 3)),
+)
 _LARGE = ((8, 32), (4, 16), (1, 2, 8, 8))
 _DTYPES: dict[str, tuple[type, ...]] = {
     "linear": (np.float32,) * 8 + (np.float16, np.float64),
@@ -61,6 +64,8 @@ def random_target(rng: np.random.Generator) -> Target:
     model = chain.model()
     if rng.random() < 0.2:
         _expose(model, chain, rng)
+    if rng.random() < 0.2:
+        _spell_constants(model)
     return Target(model, {info.name: chain.freed[info.name] for info in model.graph.input}, family)
 
 
@@ -85,6 +90,14 @@ def _expose(model: onnx.ModelProto, chain: Chain, rng: np.random.Generator) -> N
     for name in names:
         if rng.random() < 0.3:
             model.graph.output.append(chain.info(name))
+
+
+def _spell_constants(model: onnx.ModelProto) -> None:
+    """Make nodes of constants, as many exporters do."""
+    for tensor in reversed(model.graph.initializer):
+        node = onnx.helper.make_node("Constant", [], [tensor.name], name=f"made_{tensor.name}", value=tensor)
+        model.graph.node.insert(0, node)
+    del model.graph.initializer[:]
 
 
 def recipe(x: Array, rng: np.random.Generator) -> Recipe:

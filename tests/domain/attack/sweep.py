@@ -19,7 +19,7 @@ from tests.domain.boxes import Box, box
 from tests.domain.search import Tally, faults_in
 from tests.domain.subjects import SessionOf, Setting, Subject
 
-__all__ = ["subjects_of", "sweep_attack"]
+__all__ = ["rng_of", "subjects_of", "sweep_attack"]
 
 _TAILS = 3
 _TAILED = (torch.float16, torch.float32, torch.float64)
@@ -37,14 +37,18 @@ def sweep_attack(
         tails: How many models with operators after an output are checked too.
         sessions: See :class:`tests.domain.subjects.Subject`.
     """
-    rng = np.random.default_rng([seed, 0xA77])
-    tally = Tally()
+    rng, tally = rng_of(seed), Tally()
     for model, bounds, setting, text in subjects_of(rng, tails):
         subject = Subject(model, sessions)
         found = faults_in(subject, bounds, samples=samples, rounds=rounds, rng=rng, setting=setting)
         found.faults = [f"{text}: {fault}" for fault in found.faults[:2]]
         tally.add(found)
     return tally
+
+
+def rng_of(seed: int) -> np.random.Generator:
+    """Return the source of chance of a job."""
+    return np.random.default_rng([seed, 0xA77])
 
 
 def subjects_of(rng: np.random.Generator, tails: int = _TAILS) -> Iterator[tuple[onnx.ModelProto, Box, Setting, str]]:

@@ -15,7 +15,7 @@ from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.prove.analyses import Analyses
 from tests.domain import subjects
 from tests.domain.attack.models import Target, random_target
-from tests.domain.attack.sweep import subjects_of, sweep_attack
+from tests.domain.attack.sweep import rng_of, subjects_of, sweep_attack
 
 _FUSED = {"FusedMatMul", "FusedConv", "SimplifiedLayerNormalization", "QuickGelu", "Gelu", "QLinearAdd"}
 
@@ -27,7 +27,7 @@ def _target(seed: int) -> Target:
 @pytest.mark.parametrize("seed", range(12))
 def test_what_is_said_of_the_default_level_holds(seed: int) -> None:
     tally = sweep_attack(seed, samples=5, rounds=1, tails=1)
-    assert tally.samples
+    assert tally.boxes
     assert not tally.faults, "\n".join(tally.faults)
 
 
@@ -45,7 +45,8 @@ def test_attacks_find_what_is_wrong_of_the_graph_as_written(monkeypatch: pytest.
         return Analyses(make(graph, runtimes))
 
     monkeypatch.setattr(subjects, "analyses_of", as_written)
-    faults = (fault for seed in range(60) for fault in sweep_attack(seed, samples=4, rounds=0, tails=1).faults)
+    seeds = (seed for seed in range(400) if random_target(rng_of(seed)).family == "precision")
+    faults = (fault for seed in seeds for fault in sweep_attack(seed, samples=4, rounds=0, tails=0).faults)
     assert "onnxruntime-optimised" in next(faults)
 
 
