@@ -10,6 +10,14 @@ import ranum_falsify  # noqa: F401 - DNNV is importable from here on, whichever 
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Commands keep what they find about this machine in a cache that no other run sees."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The root of the checkout."""

@@ -63,6 +63,10 @@ def _command(arguments: list[str]) -> Callable[[], int]:
         from ranum_falsify.cli.confirm import run as run_confirm
 
         return lambda: run_confirm(command.options)
+    if command.name == "doctor":
+        from ranum_falsify.cli.doctor import run as run_doctor
+
+        return lambda: run_doctor(command.options)
     if command.name == "operators":
         from ranum_falsify.cli.operators import run as run_operators
 

@@ -7,11 +7,19 @@ from collections.abc import Iterator
 
 import torch
 
+from ranum_falsify.cli.kernels import check_kernels
+from ranum_falsify.cli.options import DoctorOptions
 from ranum_falsify.cli.versions import versions
 from ranum_falsify.domain.kernels import Record, families
 from ranum_falsify.selfcheck import LIBRARIES, Outcome, family_here, processor
 
-__all__ = ["describe"]
+__all__ = ["describe", "run"]
+
+
+def run(options: DoctorOptions) -> int:
+    """Carry the command out."""
+    print("\n".join(describe(check_kernels() if options.self_check else None)))
+    return 0
 
 
 def describe(outcome: Outcome | None) -> Iterator[str]:

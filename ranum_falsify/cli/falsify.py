@@ -81,12 +81,17 @@ def _check_outputs(options: FalsifyOptions) -> Base | None:
 def _search(loaded: Loaded, options: FalsifyOptions) -> Result:
     from ranum_falsify.falsify.falsifier import falsify  # imports torch
 
+    kernels: tuple[str, ...] = ()
+    if options.self_check and options.config.prove is not None:
+        from ranum_falsify.cli.kernels import check_kernels  # imports torch
+
+        kernels = check_kernels().notices
     with ProgressDisplay(options.verbosity) as progress:
         result = falsify(loaded.problem, options.config, progress=progress)
     return dataclasses.replace(
         result,
         seconds={**loaded.seconds, **result.seconds},
-        notices=tuple(dict.fromkeys((*loaded.notices, *result.notices))),
+        notices=tuple(dict.fromkeys((*kernels, *loaded.notices, *result.notices))),
     )
 
 

@@ -13,9 +13,26 @@ from typing import Any, BinaryIO
 
 from ranum_falsify.cli.usage import UsageError
 
-__all__ = ["check_writable", "is_stream", "output_folder", "safe_name", "unique_names", "write_json", "write_whole"]
+__all__ = [
+    "cache_folder",
+    "check_writable",
+    "is_stream",
+    "output_folder",
+    "safe_name",
+    "unique_names",
+    "write_json",
+    "write_whole",
+]
 
 _LONGEST_NAME = 80
+
+
+def cache_folder() -> Path:
+    """Return the folder of this program in the user's cache, which need not exist."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    # What is not absolute must be ignored, says the XDG Base Directory Specification.
+    base = Path(given) if Path(given).is_absolute() else Path("~/.cache").expanduser()
+    return base / "ranum-falsify"
 
 
 def check_writable(option: str, path: Path) -> None:

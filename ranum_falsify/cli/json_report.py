@@ -9,6 +9,7 @@ from typing import Any
 
 from ranum_falsify.cli.counterexample import Saved
 from ranum_falsify.cli.versions import versions
+from ranum_falsify.domain.kernels import families
 from ranum_falsify.falsify.result import OperatorResult, Result
 
 __all__ = ["STAGES", "report"]
@@ -36,7 +37,16 @@ def report(result: Result, saved: Saved, folder: Path) -> dict[str, Any]:
         "seconds": {stage: round(result.seconds.get(stage, 0.0), 6) for stage in STAGES},
         "seed": result.seed,
         "versions": versions(),
+        "kernels": _kernels(),
     }
+
+
+def _kernels() -> dict[str, list[dict[str, str]]]:
+    """Return, by runtime, for which families of processors and versions of it proofs hold."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for record in families():
+        found.setdefault(record.runtime, []).append({"family": record.family, "version": record.version})
+    return found
 
 
 def _operator(operator: OperatorResult, result: Result, saved: Saved, folder: Path, several: bool) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 from onnx import numpy_helper
 
-from ranum_falsify.cli.files import write_whole
+from ranum_falsify.cli.files import cache_folder, write_whole
 from ranum_falsify.cli.options import ZooBuild, ZooDetect, ZooList, ZooShow
 from ranum_falsify.cli.options.zoo import ZooOptions
 from ranum_falsify.cli.usage import UsageError
@@ -22,7 +21,6 @@ from ranum_falsify.zoo.model import Defect, ZooModel
 
 __all__ = ["chosen", "run"]
 
-_CACHE = Path("ranum-falsify", "zoo")
 _WIDEST = 60
 """Characters of a sentence in a table."""
 
@@ -179,7 +177,7 @@ def _size(count: int) -> str:
 
 def _build(options: ZooBuild) -> int:
     models = chosen(options.ids)
-    folder = _cache_folder() if options.out is None else _folder(options.out)
+    folder = _folder(options.out)
     for model in models:
         for safe in (False, True):
             for path in _write(model, folder, safe=safe, batch=options.batch):
@@ -200,27 +198,18 @@ def _write(model: ZooModel, folder: Path, *, safe: bool, batch: int) -> Iterator
         yield path
 
 
-def _folder(path: Path) -> Path:
-    """Return a folder that the user named, made where its parent exists.
+def _folder(path: Path | None) -> Path:
+    """Return a folder that the user named, made where its parent exists; else one in the user's cache.
 
     Raises:
         UsageError: It cannot be made.
     """
+    if path is None:
+        cache = cache_folder() / "zoo"
+        return _made(cache, str(cache))
     if not path.parent.is_dir():
         raise UsageError(f"--out {path}: there is no folder {str(path.parent)!r}; make it first")
     return _made(path, f"--out {path}")
-
-
-def _cache_folder() -> Path:
-    """Return the folder for models in the user's cache.
-
-    Raises:
-        UsageError: It cannot be made.
-    """
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    # What is not absolute must be ignored, says the XDG Base Directory Specification.
-    base = Path(given) if Path(given).is_absolute() else Path("~/.cache").expanduser()
-    return _made(base / _CACHE, str(base / _CACHE))
 
 
 def _made(path: Path, title: str) -> Path:

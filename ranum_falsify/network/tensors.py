@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import ml_dtypes
 import numpy as np
@@ -13,7 +15,16 @@ from torch import Tensor
 
 from ranum_falsify.errors import UnsupportedTypeError
 
-__all__ = ["ONNX_TO_NUMPY", "details_of", "numpy_dtype", "shared", "to_numpy", "to_torch", "torch_dtype"]
+__all__ = [
+    "ONNX_TO_NUMPY",
+    "details_of",
+    "numpy_dtype",
+    "shared",
+    "to_numpy",
+    "to_torch",
+    "torch_dtype",
+    "torch_threads",
+]
 
 _TORCH_OF_NUMPY: dict[np.dtype, torch.dtype] = {
     np.dtype(name): getattr(torch, "bool" if name == "bool" else name)
@@ -77,6 +88,17 @@ def to_numpy(tensor: Tensor) -> np.ndarray:
     else:
         array = tensor.numpy()
     return array
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Let torch use so many threads, and as many as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def shared(array: np.ndarray) -> np.ndarray | Tensor:

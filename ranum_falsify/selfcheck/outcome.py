@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ranum_falsify.domain.kernels import Record, families, use_here
 from ranum_falsify.domain.kernels.records import FOLDER, read_record, write_record
+from ranum_falsify.network.tensors import torch_threads
 from ranum_falsify.selfcheck.family import family_here, processor_flags
 
 __all__ = ["LIBRARIES", "Outcome", "self_check", "unmeasured"]
@@ -49,7 +50,8 @@ def self_check(cache_folder: Path | None, settings: Mapping[str, str] | None = N
         # Loading ONNX Runtime takes a while, and most processes need not.
         from ranum_falsify.selfcheck.check import check
 
-        records = tuple(check(runtime, _version(runtime)) for runtime in LIBRARIES)
+        with torch_threads(1):
+            records = tuple(check(runtime, _version(runtime)) for runtime in LIBRARIES)
         if folder is not None:
             _keep(folder, records)
     use_here([record for record in records if record.rows or record.saturation])

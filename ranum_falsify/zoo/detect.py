@@ -5,16 +5,14 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import torch
-
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.network import read
+from ranum_falsify.network.tensors import torch_threads
 from ranum_falsify.properties.parse import parse_dnnp
 from ranum_falsify.properties.problem import Problem
 from ranum_falsify.properties.reduce import reduce
@@ -187,7 +185,7 @@ def analyse(
         threads: Threads of torch, and of ONNX Runtime.
         inference: Whether to time an inference on ONNX Runtime, too.
     """
-    with _torch_threads(threads):
+    with torch_threads(threads):
         began = time.perf_counter()
         architecture = model.architecture(safe=safe, batch=batch)
         built = time.perf_counter()
@@ -274,13 +272,3 @@ def _flags(proof: Proof) -> Iterator[Flag]:
                 conditions=tuple(condition.describe() for condition in operator.open),
                 after=operator.after,
             )
-
-
-@contextmanager
-def _torch_threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ranum_falsify.cli.options.confirm import ConfirmOptions, parse_confirm
+from ranum_falsify.cli.options.doctor import DoctorOptions, parse_doctor
 from ranum_falsify.cli.options.falsify import FalsifyOptions, parse_falsify
 from ranum_falsify.cli.options.operators import OperatorsOptions, parse_operators
 from ranum_falsify.cli.options.replay import ReplayOptions, parse_replay
@@ -17,6 +18,7 @@ __all__ = [
     "PROGRAM",
     "Command",
     "ConfirmOptions",
+    "DoctorOptions",
     "FalsifyOptions",
     "OperatorsOptions",
     "ReplayOptions",
@@ -38,6 +40,7 @@ class Command:
 
 _WORDS: Mapping[str, Callable[[Sequence[str]], object]] = {
     "confirm": parse_confirm,
+    "doctor": parse_doctor,
     "operators": parse_operators,
     "replay": parse_replay,
     "zoo": parse_zoo,

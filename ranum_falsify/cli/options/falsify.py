@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from ranum_falsify import __version__
 from ranum_falsify.cli import words
-from ranum_falsify.cli.options.shared import PROGRAM, add_instance, add_model_options, make_parser
+from ranum_falsify.cli.options.shared import PROGRAM, add_instance, add_model_options, add_self_check, make_parser
 from ranum_falsify.cli.usage import Parser, UsageError
 from ranum_falsify.config import RUNTIMES, HalfPrecision, ProveConfig, SearchConfig
 
@@ -36,6 +36,7 @@ class FalsifyOptions:
         save_violation: Where the counterexample goes.
         json: Where the JSON report goes, `-` for standard output.
         list_operators: List the operators in question instead of searching.
+        self_check: Whether the installed kernels are checked before anything is proved.
         verbosity: -1 quiet, 0, 1 verbose.
     """
 
@@ -50,6 +51,7 @@ class FalsifyOptions:
     save_violation: Path | None = None
     json: str | None = None
     list_operators: bool = False
+    self_check: bool = True
     verbosity: int = 0
 
 
@@ -58,6 +60,7 @@ other commands:
   ranum-falsify confirm PROPERTY -N N model.onnx make unit tests for the operators that can fail
   ranum-falsify replay cex.npy -N N model.onnx   run a counterexample on ONNX Runtime again
   ranum-falsify operators                        list the supported operators
+  ranum-falsify doctor                           tell what of this machine proofs depend on
   ranum-falsify zoo list|show|build|detect       real defects, rebuilt as models
 
 exit status: 0 holds, 1 violated, 2 usage or input error, 3 unknown
@@ -161,6 +164,7 @@ def _add_proof(group: argparse._ArgumentGroup) -> None:
         metavar="NAME",
         help=f"what proofs must cover: {', '.join(RUNTIMES)}; repeat it or separate by commas (default: all)",
     )
+    add_self_check(group)
 
 
 def parse_falsify(arguments: Sequence[str]) -> FalsifyOptions:
@@ -203,6 +207,7 @@ def parse_falsify(arguments: Sequence[str]) -> FalsifyOptions:
         save_violation=given.save_violation,
         json=given.json,
         list_operators=given.list_operators,
+        self_check=given.self_check,
         verbosity=given.verbosity,
     )
 

@@ -15,6 +15,7 @@ __all__ = [
     "add_model_options",
     "add_networks",
     "add_processors",
+    "add_self_check",
     "add_verbosity",
     "make_parser",
 ]
@@ -70,6 +71,16 @@ def add_instance(parser: argparse.ArgumentParser) -> None:
         dest="dims",
         metavar="NAME=VALUE",
         help="size of a symbolic dimension of the model's inputs (default: 1)",
+    )
+
+
+def add_self_check(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add whether the installed kernels are held against what was measured."""
+    parser.add_argument(
+        "--no-self-check",
+        action="store_false",
+        dest="self_check",
+        help="do not hold the installed kernels against what was measured of them, which takes a second once",
     )
 
 

@@ -1,0 +1,18 @@
+"""The check of the installed kernels, as commands start it."""
+
+from __future__ import annotations
+
+import os
+
+from ranum_falsify.cli.files import cache_folder
+from ranum_falsify.selfcheck import Outcome, self_check
+
+__all__ = ["check_kernels"]
+
+_SETTINGS = ("DNNL_MAX_CPU_ISA", "MKL_CBWR", "MKL_DEBUG_CPU_TYPE", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
+"""Variables by which users choose kernels, besides what PyTorch itself tells of its choice."""
+
+
+def check_kernels() -> Outcome:
+    """Hold the installed kernels against what was measured, once for each machine; wider ones widen all bounds."""
+    return self_check(cache_folder(), {name: os.environ[name] for name in _SETTINGS if name in os.environ})
