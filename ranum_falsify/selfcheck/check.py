@@ -16,13 +16,11 @@ from torch import Tensor
 from ranum_falsify.domain.kernels import Envelope, Record, measured
 from ranum_falsify.domain.kernels.records import Row
 from ranum_falsify.domain.rounding import tiny, unit
+from ranum_falsify.selfcheck.family import HERE
 from ranum_falsify.selfcheck.running import Ways, ways_to_run
 from ranum_falsify.selfcheck.subjects import SUBJECTS, Subject
 
-__all__ = ["HERE", "check"]
-
-HERE = "here"
-"""Name of the family of what was seen on this machine."""
+__all__ = ["check"]
 
 _COUNT = 4099  # odd: the last elements are no vector's
 _SAFETY = 2.0

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["family_here", "processor", "processor_flags"]
+__all__ = ["HERE", "family_here", "processor", "processor_flags"]
+
+HERE = "here"
+"""Name of the family of what was seen on this machine, beyond what its own family is known to do."""
 
 _CPUINFO = Path("/proc/cpuinfo")
 

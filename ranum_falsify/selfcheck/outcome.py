@@ -13,7 +13,7 @@ from pathlib import Path
 from ranum_falsify.domain.kernels import Record, families, use_here
 from ranum_falsify.domain.kernels.records import FOLDER, read_record, write_record
 from ranum_falsify.network.tensors import torch_threads
-from ranum_falsify.selfcheck.family import family_here, processor_flags
+from ranum_falsify.selfcheck.family import HERE, family_here, processor_flags
 
 __all__ = ["LIBRARIES", "Outcome", "self_check", "unmeasured"]
 
@@ -62,7 +62,7 @@ def unmeasured() -> tuple[str, ...]:
     """Return a sentence for each library whose version or family on this processor has no record."""
     found = []
     for runtime, name in LIBRARIES.items():
-        of = [record for record in families() if record.runtime == runtime]
+        of = [record for record in families() if record.runtime == runtime and record.family != HERE]
         here, installed = family_here(runtime), _version(runtime)
         if installed not in {record.version for record in of}:
             measured = ", ".join(sorted({record.version for record in of}))
