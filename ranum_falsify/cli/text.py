@@ -177,7 +177,8 @@ def _open(result: Result, verdict: str, verbosity: int, network_count: int) -> I
         return
     counts = Counter(operator.op_type for operator in operators)
     title = f"proved{_for(result)}" if verdict == "proved" else verdict
-    yield f"{title}: {plural(len(operators), 'operator')} ({_counts(counts)}){_dependent(operators)}{_rewritten(operators)}"
+    why = f"{_dependent(operators)}{_rewritten(operators)}"
+    yield f"{title}: {plural(len(operators), 'operator')} ({_counts(counts)}){why}"
     if verbosity > 0:
         yield from (f"  {_title(operator, network_count)}: {_state(operator)}" for operator in operators)
 
@@ -193,7 +194,7 @@ def _dependent(operators: Sequence[OperatorResult]) -> str:
 def _rewritten(operators: Sequence[OperatorResult]) -> str:
     """Return how many operators are open only as ONNX Runtime's graph optimisations rewrite them."""
     count = sum(operator.rewritten for operator in operators)
-    return f", {count} only as ONNX Runtime's graph optimisations rewrite them" if count else ""
+    return f", {count} only as ONNX Runtime's optimiser rewrites the model" if count else ""
 
 
 def _state(operator: OperatorResult) -> str:
