@@ -60,6 +60,7 @@ def _operator(operator: OperatorResult, result: Result, saved: Saved, folder: Pa
         "runtimes": list(shown_by[operator.verdict]),
         "constraint": operator.constraint,
         "after": list(operator.after),
+        "rewritten": operator.rewritten,
         "reach": operator.reach,
         "optimisations": operator.optimisations,
         "fused": operator.fused,

@@ -177,7 +177,8 @@ def _open(result: Result, verdict: str, verbosity: int, network_count: int) -> I
         return
     counts = Counter(operator.op_type for operator in operators)
     title = f"proved{_for(result)}" if verdict == "proved" else verdict
-    yield f"{title}: {plural(len(operators), 'operator')} ({_counts(counts)}){_dependent(operators)}"
+    why = f"{_dependent(operators)}{_rewritten(operators)}"
+    yield f"{title}: {plural(len(operators), 'operator')} ({_counts(counts)}){why}"
     if verbosity > 0:
         yield from (f"  {_title(operator, network_count)}: {_state(operator)}" for operator in operators)
 
@@ -188,6 +189,12 @@ def _dependent(operators: Sequence[OperatorResult]) -> str:
     causes = tuple(dict.fromkeys(name for operator in dependent for name in operator.after))
     count = "" if len(dependent) == len(operators) else f"{len(dependent)} "
     return f", {count}only because of {_names(causes)}" if dependent else ""
+
+
+def _rewritten(operators: Sequence[OperatorResult]) -> str:
+    """Return how many operators are open only as ONNX Runtime's graph optimisations rewrite them."""
+    count = sum(operator.rewritten for operator in operators)
+    return f", {count} only as ONNX Runtime's optimiser rewrites the model" if count else ""
 
 
 def _state(operator: OperatorResult) -> str:

@@ -54,6 +54,8 @@ class OperatorResult:
         counterexample: The confirmed inputs.
         after: Of an open operator whose own conditions are proved: the first open operators before it, which alone
             may break it.
+        rewritten: Whether an open operator is proved as written, and open only because ONNX Runtime's graph
+            optimisations may make an invalid one of it.
     """
 
     network: str
@@ -71,6 +73,7 @@ class OperatorResult:
     operands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     counterexample: Counterexample | None = None
     after: tuple[str, ...] = ()
+    rewritten: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,4 +21,5 @@ def standing(target: Target, proof: Proof) -> OperatorResult:
         constraint=condition.describe(),
         reason=condition.reason,
         after=known.after if known is not None and not known.open else (),
+        rewritten=known is not None and known.is_open_as_executed,
     )

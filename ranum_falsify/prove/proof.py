@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ranum_falsify.config import RUNTIMES, Runtime
+from ranum_falsify.prove.executed import AsExecuted
 from ranum_falsify.validity import Constraint
 
 __all__ = ["NOTHING", "OperatorProof", "Proof"]
@@ -33,6 +34,11 @@ class OperatorProof:
     def proved(self) -> bool:
         """Whether no input of the box makes it invalid."""
         return not self.open and not self.after
+
+    @property
+    def is_open_as_executed(self) -> bool:
+        """Whether it is open only because of what ONNX Runtime's graph optimisations make of it."""
+        return bool(self.open) and all(isinstance(condition, AsExecuted) for condition in self.open)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -105,7 +105,8 @@ class Chain(Maker):
         """Return values times a power of ten, within the floating type."""
         limits = np.finfo(self.dtype)
         with np.errstate(all="ignore"):
-            return np.asarray(np.clip(np.asarray(values, np.float64) * 10.0**exponent, limits.min, limits.max))
+            sized = np.asarray(values, np.float64) * np.float64(10.0) ** exponent
+            return np.asarray(np.clip(np.nan_to_num(sized, posinf=np.inf, neginf=-np.inf), limits.min, limits.max))
 
     def grown(self, y: str, x: str, by: int = 0) -> str:
         """Note the exponent of a tensor: that of another one, and so much more."""
