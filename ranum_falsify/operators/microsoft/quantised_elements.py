@@ -27,7 +27,7 @@ from ranum_falsify.domain.rules.requantising import (
 )
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
-from ranum_falsify.operators.microsoft.quantised_schemas import BYTES, FLOATS, Attribute, AttrType, schema, with_default
+from ranum_falsify.operators.microsoft.schemas import BYTES, FLOATS, schema
 
 __all__ = [
     "QLinearAdd",
@@ -279,7 +279,7 @@ class QLinearSigmoid(Operation):
 
 
 @operator(
-    schema=schema("QLinearLeakyRelu", _ONE, "Y:T", _TYPES, [with_default("alpha", 0.01)]),
+    schema=schema("QLinearLeakyRelu", _ONE, "Y:T", _TYPES, defaults={"alpha": 0.01}),
     torch=_mapping(_leaky),
     interval=_looked_up(_leaky_bounds),
     overflow=False,
@@ -293,7 +293,7 @@ class QLinearLeakyRelu(Operation):
         "QLinearWhere",
         "condition:B X:T x_scale:F x_zero_point:T Y:T y_scale:F y_zero_point:T z_scale:F z_zero_point:T",
         "Z:T",
-        {**_TYPES, "B": ("tensor(bool)",)},
+        {**_TYPES, "B": ("bool",)},
     ),
     torch=_where,
     interval=_where_bounds,
@@ -309,7 +309,7 @@ class QLinearWhere(Operation):
         "Y_scale:F Y_zero_point:T inputs:V*",
         "Y:T",
         {**_TYPES, "V": (*BYTES, *FLOATS)},
-        [Attribute("axis", AttrType.INT)],
+        kinds={"axis": "int"},
     ),
     torch=_concat,
     interval=_concat_bounds,

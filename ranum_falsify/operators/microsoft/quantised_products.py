@@ -16,15 +16,7 @@ from ranum_falsify.domain.rules.requantising import Grid, anything, in_steps, kn
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.linear import matrix_of
-from ranum_falsify.operators.microsoft.quantised_schemas import (
-    BYTES,
-    FLOATS,
-    POOL,
-    Attribute,
-    AttrType,
-    schema,
-    with_default,
-)
+from ranum_falsify.operators.microsoft.schemas import BYTES, FLOATS, schema
 from ranum_falsify.operators.pooling import max_pool, max_pool_bounds
 from ranum_falsify.operators.quantised_layers import (
     convolution_bounds,
@@ -220,8 +212,8 @@ _TYPES = {"T": BYTES, "W": BYTES, "F": FLOATS}
         "QGemm",
         "A:T a_scale:F a_zero_point:T B:W b_scale:F b_zero_point:W C:C? y_scale:F? y_zero_point:Z?",
         "Y:Y",
-        {**_TYPES, "C": ("tensor(int32)",), "Z": BYTES, "Y": (*BYTES, *FLOATS)},
-        [with_default("transA", 0), with_default("transB", 0), with_default("alpha", 1.0)],
+        {**_TYPES, "C": ("int32",), "Z": BYTES, "Y": (*BYTES, *FLOATS)},
+        defaults={"transA": 0, "transB": 0, "alpha": 1.0},
     ),
     torch=_gemm,
     interval=_gemm_bounds,
@@ -254,24 +246,14 @@ class DynamicQuantizeMatMul(Operation):
     """Product of a matrix, quantised by the span of its elements, with a quantised one."""
 
 
-_WINDOWS = [
-    Attribute("kernel_shape", AttrType.INTS, required=False),
-    Attribute("strides", AttrType.INTS, required=False),
-    Attribute("dilations", AttrType.INTS, required=False),
-    Attribute("pads", AttrType.INTS, required=False),
-    with_default("auto_pad", "NOTSET"),
-    with_default("group", 1),
-    with_default("channels_last", 0),
-]
-
-
 @operator(
     schema=schema(
         "QLinearConv",
         "x:T x_scale:F x_zero_point:T w:W w_scale:F w_zero_point:W y_scale:F y_zero_point:Y B:B?",
         "y:Y",
-        {**_TYPES, "Y": BYTES, "B": ("tensor(int32)",)},
-        _WINDOWS,
+        {**_TYPES, "Y": BYTES, "B": ("int32",)},
+        defaults={"auto_pad": "NOTSET", "group": 1, "channels_last": 0},
+        kinds={"kernel_shape": "ints?", "strides": "ints?", "dilations": "ints?", "pads": "ints?"},
     ),
     torch=_conv,
     interval=_conv_bounds,
@@ -283,7 +265,12 @@ class MicrosoftQLinearConv(Operation):
 
 @operator(
     schema=schema(
-        "NhwcMaxPool", "x:T", "y:T", {"T": BYTES}, [*POOL, Attribute("dilations", AttrType.INTS, required=False)]
+        "NhwcMaxPool",
+        "x:T",
+        "y:T",
+        {"T": BYTES},
+        defaults={"auto_pad": "NOTSET", "ceil_mode": 0},
+        kinds={"kernel_shape": "ints", "strides": "ints?", "dilations": "ints?", "pads": "ints?"},
     ),
     torch=_max_pool_last,
     interval=_max_pool_last_bounds,
