@@ -31,7 +31,7 @@ __all__ = ["SHARE", "Grid", "Table", "anything", "in_steps", "is_product_normal"
 SHARE = 2.0**-18
 """Relative error of kernels, to the magnitudes of what they add up; 70 times what was measured."""
 
-LARGEST = 2.0**15 - 512
+_LARGEST = 2.0**15 - 512
 """Results of more steps may wrap: some kernels pack them into 16 bits, or convert them to 32, before they clamp."""
 
 _NORMAL = (2.0**-120, 2.0**120)
@@ -68,11 +68,6 @@ class Grid:
         """Least and greatest integer."""
         least, greatest = dtype_range(self.dtype)
         return int(least), int(greatest)
-
-    def placed(self, place: Callable[[Tensor], Tensor]) -> Grid:
-        """Return the grid with scales and zero points, where there are many, reshaped to broadcast with a tensor."""
-        scale, zero = (place(t) if t.numel() > 1 else t.reshape(()) for t in (self.scale, self.zero))
-        return Grid(scale, zero, self.dtype)
 
     def offsets(self, x: Interval) -> tuple[Tensor, Tensor]:
         """Return bounds of q - zero, float64."""
@@ -120,7 +115,7 @@ def requantised(
     least, greatest = (low - error + grid.zero - 0.5).ceil(), (high + error + grid.zero + 0.5).floor()
     limits = grid.limits
     if wraps:
-        beyond = (greatest > LARGEST) | (least < -LARGEST)
+        beyond = (greatest > _LARGEST) | (least < -_LARGEST)
         least, greatest = torch.where(beyond, -math.inf, least), torch.where(beyond, math.inf, greatest)
     least, greatest = least.nan_to_num(nan=-math.inf), greatest.nan_to_num(nan=math.inf)
     least, greatest = (end.clamp(*limits).to(grid.dtype) for end in (least, greatest))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import outward, unit
-from ranum_falsify.domain.rules.building import unknown
+from ranum_falsify.domain.rules.building import corner_products, unknown
 from ranum_falsify.domain.rules.matrices import matrix_product
 from ranum_falsify.domain.rules.requantising import Grid, anything, in_steps, known_numbers
 from ranum_falsify.domain.site import Site
@@ -21,6 +22,7 @@ from ranum_falsify.operators.pooling import max_pool, max_pool_bounds
 from ranum_falsify.operators.quantised_layers import (
     convolution_bounds,
     convolution_of_integers,
+    dynamically_quantised,
     excess,
     matrix_of_integers,
     rescaled,
@@ -73,11 +75,7 @@ def _to_float(
 def _dynamic(
     op: Operation, a: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor | None, bias: Tensor | None
 ) -> Tensor:
-    low, high = a.amin().clamp(max=0), a.amax().clamp(min=0)
-    span = (high - low) / 255
-    scale = torch.where(span == 0, 1.0, span)
-    zero = in_steps(-low / scale, torch.zeros_like(low), torch.uint8)
-    steps = in_steps(a / scale, zero, torch.uint8)
+    steps, scale, zero = dynamically_quantised(op, a)
     return _to_float(op, steps, b, scale, b_scale, zero, b_zero, bias)
 
 
@@ -86,12 +84,8 @@ def _dynamic(
 
 def _product_of(scales: list[Interval]) -> tuple[Tensor, Tensor]:
     """Return bounds of a product of scales, float64."""
-    low, high = scales[0].full()[0].double(), scales[0].full()[1].double()
-    for scale in scales[1:]:
-        ends = [p * q.double() for p in (low, high) for q in scale.full()]
-        corners = torch.stack(torch.broadcast_tensors(*ends))
-        low, high = corners.amin(0), corners.amax(0)
-    return low, high
+    first, *rest = ((low.double(), high.double()) for low, high in (scale.full() for scale in scales))
+    return reduce(corner_products, rest, first)
 
 
 def _scaled(site: Site, sums: Interval, scales: list[Interval], bias: Interval | None, alpha: float = 1.0) -> Interval:
@@ -99,8 +93,7 @@ def _scaled(site: Site, sums: Interval, scales: list[Interval], bias: Interval |
     low, high = (alpha * end for end in _product_of(scales))
     if not float(torch.maximum(low.abs(), high.abs()).max()) < _LARGEST:
         return unknown(site)[0]
-    corners = torch.stack(torch.broadcast_tensors(*(p * q for p in sums.doubles() for q in (low, high))))
-    low, high = corners.amin(0), corners.amax(0)
+    low, high = corner_products(sums.doubles(), (low, high))
     error = 16 * unit(torch.float32)
     size = torch.maximum(low.abs(), high.abs())
     low, high = low - error * low.abs(), high + error * high.abs()
