@@ -1,4 +1,4 @@
-"""Results that come to the limits of their function exactly: kernels against the table of where they do, and bounds."""
+"""Results that come to the limits of their function exactly: kernels against the records of where they do, and bounds."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def sizes_from(threshold: float) -> Array:
 
 @pytest.mark.parametrize("runtime", KERNELS)
 @pytest.mark.parametrize("op", LIMITS)
-def test_kernels_come_to_their_limits_where_the_table_says(op: str, runtime: str) -> None:
+def test_kernels_come_to_their_limits_where_the_records_say(op: str, runtime: str) -> None:
     (floor, ceiling), (until, start) = LIMITS[op], saturation(op, runtime)
     for y in results(runtime, op, -sizes_from(-until)):
         assert (y <= floor).all()
