@@ -1,4 +1,4 @@
-"""Results that come to the limits of their function exactly: kernels against the records of where they do, and bounds."""
+"""Results that come to the limits of their function exactly: kernels against the records, and bounds."""
 
 from __future__ import annotations
 

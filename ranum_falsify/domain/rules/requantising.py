@@ -56,7 +56,7 @@ class Grid:
 
     @classmethod
     def known(cls, scale: Interval | None, zero: Interval | None, dtype: torch.dtype) -> Grid | None:
-        """Return the grid of a scale and a zero point that are constants fit for float32; None of others."""
+        """Return the grid of a scale and a zero point that are constants within float32's range; else None."""
         factor = known_numbers(scale)
         if factor is None or dtype not in _EIGHT_BITS or not is_product_normal(factor):
             return None
@@ -76,7 +76,7 @@ class Grid:
 
 
 def known_numbers(x: Interval | None) -> Tensor | None:
-    """Return the numbers of a constant, float64; None where they are not known or none."""
+    """Return the numbers of a constant, float64; None where it is not constant, or is empty."""
     if x is None or not x.size or not x.is_point:
         return None
     numbers = x.full()[0].double()
@@ -84,7 +84,7 @@ def known_numbers(x: Interval | None) -> Tensor | None:
 
 
 def is_product_normal(*factors: Tensor) -> bool:
-    """Tell whether positive factors and all their products, multiplied in this order, are at ease in float32."""
+    """Tell whether positive factors and all their products, multiplied in this order, stay normal in float32."""
     product = torch.ones((), dtype=torch.float64)
     for factor in factors:
         product = product * factor
@@ -94,7 +94,7 @@ def is_product_normal(*factors: Tensor) -> bool:
 
 
 def anything(shape: tuple[int, ...], dtype: torch.dtype) -> Interval:
-    """Return all values: what is known where scales are not constants, or no numbers that float32 takes."""
+    """Return all values: what is known where scales are not constants, or lie beyond float32."""
     return Interval.top(shape, dtype)
 
 

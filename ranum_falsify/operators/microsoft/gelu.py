@@ -1,4 +1,4 @@
-"""Products of a number with a function of itself that ONNX Runtime computes at once."""
+"""Products of a number with a function of itself that ONNX Runtime computes in one operator."""
 
 from __future__ import annotations
 
