@@ -80,7 +80,7 @@ def add_self_check(parser: argparse.ArgumentParser | argparse._ArgumentGroup) ->
         "--no-self-check",
         action="store_false",
         dest="self_check",
-        help="do not check the installed kernels against the errors that were measured, which takes a second, once per machine",
+        help="do not check the installed kernels against what was measured, which takes a second, once per machine",
     )
 
 
