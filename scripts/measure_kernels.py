@@ -30,7 +30,6 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 import mpmath
 import numpy as np
@@ -41,13 +40,12 @@ from kernellib.errors import Errors
 from kernellib.files import path_of, update
 from kernellib.functions import FUNCTIONS, Function
 from kernellib.rows import ROW_FUNCTIONS, RowFunction, measure_rows
-from kernellib.saturation import SATURATING, correct_rounding, saturation
+from kernellib.saturation import SATURATING, bits_of, correct_rounding, saturation
 from torch import Tensor
 
-from ranum_falsify.domain.kernels.records import FOLDER, Record, Row, write_record
+from ranum_falsify.domain.kernels.records import FOLDER, Record, dtype_name, write_record
 from ranum_falsify.selfcheck.family import family_here, processor
 from ranum_falsify.selfcheck.running import SessionOf, Ways, native, ways_to_run
-from ranum_falsify.selfcheck.subjects import Subject
 
 CHUNK = 1 << 16
 TAILS = 100
@@ -101,15 +99,11 @@ class Found:
     seconds: float
 
 
-def _bits(number: float) -> int:
-    return int(np.float32(number).view(np.int32))
-
-
 def float32_values(function: Function, task: Task) -> Iterator[Tensor]:
     """Yield normal float32 values within a function's domain, and zeros."""
     limits = np.finfo(np.float32)
-    first, last = _bits(float(limits.tiny)), _bits(float(limits.max)) + 1
-    start, end = (min(max(_bits(m), first), last) for m in function.critical)
+    first, last = bits_of(float(limits.tiny)), bits_of(float(limits.max)) + 1
+    start, end = (min(max(bits_of(m), first), last) for m in function.critical)
     low, high = function.domain
     yield torch.tensor([x for x in (0.0, -0.0, 1.0, -1.0) if low <= x <= high])
     for sign in (1.0, -1.0):
@@ -193,14 +187,13 @@ def _measured(index: int, *, task: Task) -> Found:
     torch.set_num_threads(1)
     start, function = time.perf_counter(), _ALL[index]
     if isinstance(function, Function):
-        errors, rank, subject = measure(function, task), 1, cast(Subject, function)
+        errors, rank = measure(function, task), 1
     else:
         errors, rank = measure_rows(function, task.runtime, task.session_of), 2
-        subject = Subject(key=function.key, reference=torch.abs)
     ends = None
     if function.key in SATURATING:
-        ways = ways_to_run(subject, torch.float32, task.runtime, rank=rank, session_of=task.session_of)
-        ends = saturation(subject, ways, task.inner)
+        ways = ways_to_run(function, torch.float32, task.runtime, rank=rank, session_of=task.session_of)
+        ends = saturation(function, ways, task.inner)
     return Found(errors, ends, time.perf_counter() - start)
 
 
@@ -214,11 +207,6 @@ def _swept(function: Function | RowFunction, task: Task) -> str:
         return "all"
     part = "all" if task.inner == 1 else f"one in {task.inner}"
     return f"{part} of magnitude {low:.3g} to {high:.3g}, one in {task.every} of the others"
-
-
-def _row(errors: Errors) -> Row:
-    e = errors.envelope(SAFETY[errors.dtype])
-    return (e.relative, e.absolute, float(e.lowest), float(e.highest), e.keeps_sign)
 
 
 def measure_all(task: Task, family: str, chosen: list[int], jobs: int, folder: Path, widen: bool) -> None:
@@ -244,9 +232,11 @@ def measure_all(task: Task, family: str, chosen: list[int], jobs: int, folder: P
                 family=family,
                 version=str(module.__version__).split("+")[0],
                 measured=_how(task),
-                safety={_name(dtype): factor for dtype, factor in SAFETY.items()},
+                safety={dtype_name(dtype): factor for dtype, factor in SAFETY.items()},
                 swept={function.key: _swept(function, task)},
-                rows={function.key: {_name(dtype): _row(part) for dtype, part in known.items()}},
+                rows={
+                    function.key: {dtype_name(dtype): part.envelope(SAFETY[dtype]).row for dtype, part in known.items()}
+                },
                 saturation={} if found.ends is None else {function.key: found.ends},
             )
             update(path_of(folder, task.runtime, family), record, widen=widen)
@@ -258,10 +248,6 @@ def _how(task: Task) -> str:
     variables = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
     notes = [task.note] if task.note else []
     return ", ".join([f"natively, on {processor()}", *notes, *(variables if task.runtime == "torch" else [])])
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def write_correct_rounding(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What of this machine decides whether proofs hold on it."""
+"""What proofs depend on here: the processor, the libraries and what was measured of their kernels."""
 
 from __future__ import annotations
 

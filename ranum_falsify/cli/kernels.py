@@ -14,5 +14,5 @@ _SETTINGS = ("DNNL_MAX_CPU_ISA", "MKL_CBWR", "MKL_DEBUG_CPU_TYPE", "MKL_ENABLE_I
 
 
 def check_kernels() -> Outcome:
-    """Hold the installed kernels against what was measured, once for each machine; wider ones widen all bounds."""
+    """Compare the installed kernels with what was measured, once per machine; larger errors widen all bounds."""
     return self_check(cache_folder(), {name: os.environ[name] for name in _SETTINGS if name in os.environ})

@@ -53,7 +53,7 @@ IntervalRule = Callable[..., Any]
 _ROWS: dict[tuple[str, str], OperatorSpec] = {}
 _BY_NODE: dict[type[Operation], OperatorSpec] = {}
 _OWN_SCHEMAS: dict[tuple[str, str], onnx.defs.OpSchema] = {}
-"""Schemas that rows bring.  They are not registered with `onnx`, where other users of the process would see them."""
+"""Schemas that rows bring.  They are not registered with `onnx`, where all code of the process would see them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -92,7 +92,7 @@ def to_numpy(tensor: Tensor) -> np.ndarray:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Let torch use so many threads, and as many as before afterwards."""
+    """Let torch use `count` threads inside the block, and as many as before after it."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

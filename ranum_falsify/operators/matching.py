@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 _DEEPEST = 10
-"""No pattern reads further than so many nodes."""
+"""No pattern reads further back than this many nodes."""
 
 Field: TypeAlias = Operation | np.ndarray | None
 """What a node reads: what another computes, a constant, or nothing."""
@@ -76,7 +76,7 @@ def same(a: Field, b: Field) -> bool:
 
 
 def rounds_apart(site: Site, x: Interval) -> bool:
-    """Tell whether who reads a tensor may find it rounded or not.
+    """Tell whether the readers of a tensor may disagree on whether it is rounded.
 
     ONNX Runtime leaves roundings to float16 out before operators that it has no such kernel for, but not before those
     that only move numbers.

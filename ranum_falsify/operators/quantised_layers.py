@@ -28,6 +28,7 @@ __all__ = [
     "QLinearMatMul",
     "convolution_bounds",
     "convolution_of_integers",
+    "dynamically_quantised",
     "excess",
     "matrix_of_integers",
     "rescaled",
@@ -105,7 +106,8 @@ def convolution_of_integers(
     return in_steps(total * x_scale.double() * place(w_scale) / y_scale, y_zero, y_zero.dtype)
 
 
-def _dynamic_quantize(op: Operation, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def dynamically_quantised(op: Operation, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a tensor in steps of the span of its elements, 0 among them, with their scale and zero point."""
     low, high = x.amin().clamp(max=0), x.amax().clamp(min=0)
     span = (high - low) / 255
     scale = torch.where(span == 0, 1.0, span)
@@ -331,6 +333,6 @@ class QLinearConv(Operation):
     """https://onnx.ai/onnx/operators/onnx__QLinearConv.html."""
 
 
-@operator(torch=_dynamic_quantize, interval=_dynamic_quantize_bounds, valid=[_FINITE_SPAN])
+@operator(torch=dynamically_quantised, interval=_dynamic_quantize_bounds, valid=[_FINITE_SPAN])
 class DynamicQuantizeLinear(Operation):
     """https://onnx.ai/onnx/operators/onnx__DynamicQuantizeLinear.html."""

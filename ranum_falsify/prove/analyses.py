@@ -15,7 +15,7 @@ from ranum_falsify.prove.executed import Execution
 
 __all__ = ["Analyses", "analyses_of", "execution_of"]
 
-REWRITING: Runtime = "onnxruntime"
+_REWRITING: Runtime = "onnxruntime"
 """The runtime that does not run a network as it is written."""
 
 _executions: WeakKeyDictionary[Graph, Execution | None] = WeakKeyDictionary()
@@ -41,10 +41,10 @@ def analyses_of(
         make: Makes the analysis of a graph for some runtimes.
     """
     written = make(graph, runtimes)
-    execution = execution_of(graph) if REWRITING in runtimes else None
+    execution = execution_of(graph) if _REWRITING in runtimes else None
     if execution is None or execution.graph is None:
         return Analyses(written, None, execution)
-    return Analyses(written, make(execution.graph, (REWRITING,)), execution)
+    return Analyses(written, make(execution.graph, (_REWRITING,)), execution)
 
 
 @dataclass(frozen=True)

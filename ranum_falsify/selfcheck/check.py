@@ -1,6 +1,6 @@
 """Sampled values of every function that was measured, run on the libraries that are installed.
 
-What leaves the records goes into a record of its own, twice as wide as was seen: the samples are few.
+Results outside the records go into a record of their own, twice as wide as was seen: the samples are few.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.kernels import Envelope, Record, measured
-from ranum_falsify.domain.kernels.records import Row
+from ranum_falsify.domain.kernels.records import Row, dtype_name
 from ranum_falsify.domain.rounding import tiny, unit
 from ranum_falsify.selfcheck.family import HERE
 from ranum_falsify.selfcheck.running import Ways, ways_to_run
-from ranum_falsify.selfcheck.subjects import SUBJECTS, Subject
+from ranum_falsify.selfcheck.subjects import ROW_SUBJECTS, SUBJECTS, Subject
 
 __all__ = ["check"]
 
@@ -29,22 +29,17 @@ _TOLERATED = 64.0
 _NEAR, _FAR = 1024, 2048
 _LENGTHS = (3, 17, 257)
 
-_ROWS = (
-    Subject(key="Softmax", reference=lambda x: torch.softmax(x, -1), infimum=0, supremum=1),
-    Subject(key="LogSoftmax", reference=lambda x: torch.log_softmax(x, -1), supremum=0),
-)
-
 
 @dataclass
 class _Found:
-    """What left the records in one runtime."""
+    """Results of one runtime outside the records."""
 
     rows: dict[str, dict[str, Row]] = field(default_factory=dict)
     saturation: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def check(runtime: str, version: str) -> Record:
-    """Run samples of every function on an installed runtime; return what leaves the records of all families.
+    """Run samples of every function on an installed runtime; return what lies outside the records of all families.
 
     Args:
         runtime: `onnxruntime` or `torch`.
@@ -54,7 +49,7 @@ def check(runtime: str, version: str) -> Record:
     for subject in SUBJECTS:
         for dtype in (torch.float32, torch.float16, torch.float64):
             _check_vectors(subject, dtype, runtime, found)
-    for subject in _ROWS:
+    for subject in ROW_SUBJECTS:
         for dtype in (torch.float32, torch.float16):
             _check_rows(subject, dtype, runtime, found)
     return Record(
@@ -63,7 +58,7 @@ def check(runtime: str, version: str) -> Record:
         version=version,
         measured="by the check on first use",
         safety=dict.fromkeys(("float32", "float16", "float64"), _SAFETY),
-        swept=dict.fromkeys([*found.rows, *found.saturation], "few thousand samples"),
+        swept=dict.fromkeys([*found.rows, *found.saturation], "a few thousand samples"),
         rows=found.rows,
         saturation=found.saturation,
     )
@@ -142,7 +137,7 @@ def _matrices() -> Iterator[Tensor]:
 
 
 def _note(name: str, dtype: torch.dtype, kernel: Envelope, result: Tensor, value: Tensor, found: _Found) -> None:
-    """Note results that leave an envelope."""
+    """Note results outside an envelope."""
     error, size, smallest = (result - value).abs(), value.abs(), tiny(dtype)
     flushed = (size < smallest) & (result.abs() < smallest)
     out = ~((error <= kernel.relative * size + kernel.absolute) | flushed)
@@ -162,9 +157,8 @@ def _note(name: str, dtype: torch.dtype, kernel: Envelope, result: Tensor, value
         max(kernel.highest, float(result.nan_to_num(math.inf).amax())),
         kernel.keeps_sign and not bool(wrong.any()),
     )
-    rows, key = found.rows.setdefault(name, {}), str(dtype).removeprefix("torch.")
-    both = row.union(Envelope(*rows[key])) if key in rows else row
-    rows[key] = (both.relative, both.absolute, both.lowest, both.highest, both.keeps_sign)
+    rows, key = found.rows.setdefault(name, {}), dtype_name(dtype)
+    rows[key] = (row.union(Envelope(*rows[key])) if key in rows else row).row
 
 
 def _note_ends(name: str, ends: tuple[float, float], kernel: Envelope, found: _Found) -> None:

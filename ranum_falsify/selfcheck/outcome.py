@@ -26,7 +26,7 @@ class Outcome:
     """What a check found.
 
     Attributes:
-        records: What left the records of all families, one for each library; bounds cover it from now on.
+        records: What lies outside the records of all families, one for each library; bounds cover it from now on.
         known: Whether an earlier check found it.
         notices: What users should know, one sentence each; none if all is as it was measured.
     """
@@ -37,7 +37,7 @@ class Outcome:
 
 
 def self_check(cache_folder: Path | None, settings: Mapping[str, str] | None = None) -> Outcome:
-    """Hold the kernels that are installed against the records, and widen the bounds of this process where they leave.
+    """Compare the installed kernels with the records, and widen the bounds of this process where results lie outside.
 
     Args:
         cache_folder: Where to keep what was found, so that the next process need not check again; None for nowhere.

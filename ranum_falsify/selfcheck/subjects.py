@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.rules import functions as real
 
-__all__ = ["QUICK_ALPHA", "SUBJECTS", "Subject"]
+__all__ = ["QUICK_ALPHA", "ROW_SUBJECTS", "SUBJECTS", "Subject"]
 
 QUICK_ALPHA = float(np.float32(1.702))
 """The factor of QuickGelu, by default."""
@@ -138,3 +138,9 @@ SUBJECTS: tuple[Subject, ...] = (
     _microsoft("QuickGelu", lambda x: real.swish(x, QUICK_ALPHA)),
     *(_power(exponent) for exponent in (2.0, 3.0, 4.0, -1.0, -2.0, -3.0, 0.5, -0.5, 0.25, 1.5, 1 / 3, 0.45, 2.2, 7.0)),
 )
+
+ROW_SUBJECTS: tuple[Subject, ...] = (
+    Subject(key="Softmax", reference=lambda x: torch.softmax(x, -1), infimum=0, supremum=1),
+    Subject(key="LogSoftmax", reference=lambda x: torch.log_softmax(x, -1), supremum=0),
+)
+"""Functions of the rows of a matrix."""

@@ -53,8 +53,7 @@ def _wider(before: Mapping[str, Row], now: Mapping[str, Row]) -> dict[str, Row]:
 
 
 def _union(one: Row, other: Row) -> Row:
-    e = Envelope(*one).union(Envelope(*other))
-    return (e.relative, e.absolute, e.lowest, e.highest, e.keeps_sign)
+    return Envelope(*one).union(Envelope(*other)).row
 
 
 def _with(before: Record, record: Record) -> Record:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 
 from kernellib.errors import Errors
 from ranum_falsify.selfcheck.running import SessionOf, ways_to_run
-from ranum_falsify.selfcheck.subjects import Subject
+from ranum_falsify.selfcheck.subjects import ROW_SUBJECTS, Subject
 
 __all__ = ["ROW_FUNCTIONS", "RowFunction", "measure_rows"]
 
@@ -24,13 +23,15 @@ Row = np.ndarray[Any, np.dtype[np.longdouble]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowFunction:
-    """A function of the rows of a matrix, on NumPy's widest floats."""
+class RowFunction(Subject):
+    """A function of the rows of a matrix, with its values in NumPy's widest floats.
 
-    key: str
-    reference: Callable[[Row], Row]
-    infimum: float
-    supremum: float
+    Attributes:
+        precise: The function.
+        tolerated: Relative error, in units of roundoff, above which an absolute error takes over.
+    """
+
+    precise: Callable[[Row], Row]
     tolerated: float
 
 
@@ -47,25 +48,29 @@ def _log_softmax(x: Row) -> Row:
     return np.asarray(gaps - np.log1p(powers.sum(-1, keepdims=True)))
 
 
-ROW_FUNCTIONS = (
-    RowFunction(key="Softmax", reference=_softmax, infimum=0.0, supremum=1.0, tolerated=1024),
-    RowFunction(key="LogSoftmax", reference=_log_softmax, infimum=-math.inf, supremum=0.0, tolerated=32),
+_PRECISE: dict[str, tuple[Callable[[Row], Row], float]] = {
+    "Softmax": (_softmax, 1024),
+    "LogSoftmax": (_log_softmax, 32),
+}
+ROW_FUNCTIONS = tuple(
+    RowFunction(**vars(subject), precise=precise, tolerated=tolerated)
+    for subject in ROW_SUBJECTS
+    for precise, tolerated in (_PRECISE[subject.key],)
 )
 
 
 def measure_rows(function: RowFunction, runtime: str, session_of: SessionOf) -> dict[torch.dtype, Errors]:
     """Measure a function on rows of a length up to 4096, in every element type."""
     found: dict[torch.dtype, Errors] = {}
-    single = Subject(key=function.key, reference=torch.abs)
     for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
         rng = np.random.default_rng(0)
-        ways = ways_to_run(single, dtype, runtime, rank=2, session_of=session_of)
+        ways = ways_to_run(function, dtype, runtime, rank=2, session_of=session_of)
         if not ways:
             continue
         errors = found[dtype] = Errors(dtype, function.infimum, function.supremum, tolerated=function.tolerated)
         for _ in range(_ROUNDS if dtype is torch.float32 else _ROUNDS // 4):
             x = torch.from_numpy(_rows(rng)).to(dtype)
-            value = function.reference(x.double().numpy().astype(np.longdouble)).reshape(-1)
+            value = function.precise(x.double().numpy().astype(np.longdouble)).reshape(-1)
             near = torch.from_numpy(value.astype(np.float64))
             for run in ways.values():
                 result = run(x).reshape(-1)

@@ -21,7 +21,7 @@ from kernellib.functions import FUNCTIONS
 from ranum_falsify.selfcheck.running import Run, Ways
 from ranum_falsify.selfcheck.subjects import Subject
 
-__all__ = ["MARGIN", "SATURATING", "Ends", "correct_rounding", "saturation"]
+__all__ = ["MARGIN", "SATURATING", "Ends", "bits_of", "correct_rounding", "saturation"]
 
 CHUNK = (1 << 18) + 5
 NEAR, FAR, FAR_STEP = 0.5, 1024.0, 61
@@ -92,14 +92,15 @@ def _beyond(size: float) -> float:
     return math.inf if size >= FAR else math.ceil((size + MARGIN) * 16) / 16
 
 
-def _bits(number: float) -> int:
+def bits_of(number: float) -> int:
+    """Return the float32 number as the integer of the same bits."""
     return int(np.float32(number).view(np.int32))
 
 
 def _sizes(begin: float, end: float, step: int) -> Iterator[Tensor]:
     """Yield each `step`-th float32 number from `begin` on, and infinity if it is the end."""
-    for position in range(_bits(begin), _bits(end) + 1, CHUNK * step):
-        bits = torch.arange(position, min(_bits(end) + 1, position + CHUNK * step), step, dtype=torch.int32)
+    for position in range(bits_of(begin), bits_of(end) + 1, CHUNK * step):
+        bits = torch.arange(position, min(bits_of(end) + 1, position + CHUNK * step), step, dtype=torch.int32)
         yield bits.view(torch.float32)
 
 

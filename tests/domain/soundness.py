@@ -27,7 +27,7 @@ from ranum_falsify.network.registry import schema_of
 from tests.domain.boxes import Array, Box, Feeds, Recipe, box, is_float, points, recipes
 from tests.domain.search import Search, Tally, faults_in
 from tests.domain.subjects import Setting, Subject, Verdict
-from tests.operators.harness import OperatorCase, Spread, _model
+from tests.operators.harness import OperatorCase, Spread, model_of
 
 __all__ = ["Subject", "Tally", "Verdict", "check_case", "faults_in", "moved", "retyped", "sweep_case"]
 
@@ -78,7 +78,7 @@ def sweep_case(
     """
     rng = np.random.default_rng([seed, zlib.crc32(case.id.encode())])
     with np.errstate(all="ignore"):
-        model, arrays = _model(case, case.arrays(seed))
+        model, arrays = model_of(case, case.arrays(seed))
     feeds = {name: _without_nan(x) for name, x in arrays.items()}
     subject = Subject(model)
     wide = _widened_subject(case, seed)
@@ -109,7 +109,7 @@ def _widened_subject(case: OperatorCase, seed: int) -> Subject | None:
         return None
     with np.errstate(all="ignore"):
         wider = [x.astype(np.float32) if x is not None and x.dtype == np.float16 else x for x in arrays]
-        model, _ = _model(case, wider)
+        model, _ = model_of(case, wider)
     try:
         subject = Subject(model)
     except ModelError:  # ONNX allows the operator in half precision alone

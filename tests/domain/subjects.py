@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import Input, OutputSelect
@@ -25,6 +24,7 @@ from ranum_falsify.prove.analyses import Analyses, analyses_of
 from ranum_falsify.prove.checked import Checked, check
 from ranum_falsify.validity import Constraint, Finite
 from tests.domain.boxes import Array, Feeds
+from tests.network.building import session
 
 __all__ = ["Held", "Place", "SessionOf", "Setting", "Subject", "Verdict", "conditions", "executed", "tensor_of"]
 
@@ -228,11 +228,7 @@ def _session(sessions: SessionOf | None, model: onnx.ModelProto, *, optimised: b
 
 
 def _loaded(model: bytes, optimised: bool) -> Callable[[Any], Any]:
-    levels, options = onnxruntime.GraphOptimizationLevel, onnxruntime.SessionOptions()
-    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    made = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    made = session(model, optimised=optimised)
     names = [output.name for output in made.get_outputs()]
     return lambda feeds: dict(zip(names, made.run(None, feeds), strict=True))
 

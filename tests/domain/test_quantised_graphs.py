@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 
@@ -13,9 +12,9 @@ from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.rules import requantising
 from ranum_falsify.network import Graph, read, spec_of
 from tests.domain.boxes import Array
-from tests.network.building import parse
+from tests.network.building import parse, rewritten, session
 from tests.operators.cases.microsoft_quantised import case as operator_case
-from tests.operators.harness import OperatorCase, _model, run_runtime
+from tests.operators.harness import OperatorCase, model_of, run_runtime
 
 Run = Callable[[dict[str, Array]], list[Array]]
 
@@ -70,9 +69,7 @@ def text_of(body: str, scale: str) -> str:
 
 def default_run(text: str) -> Run:
     """Return how ONNX Runtime runs a model by default."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 4
-    made = onnxruntime.InferenceSession(_parsed(text).SerializeToString(), options, providers=["CPUExecutionProvider"])
+    made = session(_parsed(text), optimised=True)
     return lambda feeds: list(made.run(None, feeds))
 
 
@@ -81,12 +78,6 @@ def _parsed(text: str) -> Any:
     # The rank of the output differs by network.
     model.graph.output[0].type.tensor_type.ClearField("shape")
     return model
-
-
-def rewritten(text: str) -> Graph:
-    found = read(_parsed(text)).optimised.graph
-    assert found is not None
-    return found
 
 
 def bounds(graph: Graph, lower: Array, upper: Array) -> Interval:
@@ -112,7 +103,7 @@ def outside(graph: Graph, run: Run, seed: int) -> int:
 @pytest.mark.parametrize("op_type", NETWORKS)
 def test_default_runs_of_quantised_networks_are_enclosed(op_type: str) -> None:
     text = text_of(*NETWORKS[op_type])
-    graph, run = rewritten(text), default_run(text)
+    graph, run = rewritten(_parsed(text)), default_run(text)
     assert op_type in {spec_of(op).op_type for op in graph.nodes}
     assert [outside(graph, run, seed) for seed in range(8)] == [0] * 8
 
@@ -123,7 +114,7 @@ def test_bounds_that_are_a_step_too_tight_are_found(monkeypatch: pytest.MonkeyPa
         return replace(y, upper=torch.maximum(y.lower, y.upper - (y.upper > 0).to(y.upper.dtype)))
 
     text = text_of(*NETWORKS["QLinearMul"])
-    graph, run = rewritten(text), default_run(text)
+    graph, run = rewritten(_parsed(text)), default_run(text)
     monkeypatch.setattr("ranum_falsify.operators.microsoft.quantised_elements.requantised", tighter)
     assert any(outside(graph, run, seed) for seed in range(8))
 
@@ -151,7 +142,7 @@ def every_pair(op_type: str, seed: int) -> OperatorCase:
 @pytest.mark.parametrize("seed", range(8))
 def test_all_pairs_of_integers_are_enclosed(op_type: str, seed: int) -> None:
     case = every_pair(op_type, seed)
-    model, feeds = _model(case, case.arrays())
+    model, feeds = model_of(case, case.arrays())
     points = [Interval.point(x) for x in feeds.values()]
     (y,) = IntervalAnalysis(read(model), runtimes=("onnxruntime",)).run(points)
     assert y is not None
@@ -163,7 +154,7 @@ def test_moderate_scales_leave_at_most_two_integers(op_type: str) -> None:
     case = every_pair(op_type, 0)
     inputs = [*case.inputs]
     inputs[1], inputs[4], inputs[6] = (np.array(s, np.float32) for s in (0.05, 0.021, 0.033))
-    model, feeds = _model(replace(case, inputs=inputs), [np.asarray(x) for x in inputs])
+    model, feeds = model_of(replace(case, inputs=inputs), [np.asarray(x) for x in inputs])
     (y,) = IntervalAnalysis(read(model), runtimes=("onnxruntime",)).run([Interval.point(x) for x in feeds.values()])
     assert y is not None
     assert int((y.upper.int() - y.lower.int()).max()) <= 1

@@ -1,4 +1,4 @@
-"""Results that come to the limits of their function exactly: kernels against the table of where they do, and bounds."""
+"""Results that come to the limits of their function exactly: kernels against the records, and bounds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from functools import cache
 
 import mpmath
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 import torch
@@ -19,7 +18,7 @@ from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.kernels import Envelope, envelope, families
 from ranum_falsify.domain.rounding import flushed, tiny
 from ranum_falsify.network import Graph, read
-from tests.network.building import Array, parse
+from tests.network.building import Array, parse, session
 
 COUNT = 20_003  # odd: the last elements are no vector's
 LIMITS = {
@@ -53,16 +52,7 @@ def text_of(op: str, shape: Sequence[int]) -> str:
 
 @cache
 def sessions(text: str) -> list[onnxruntime.InferenceSession]:
-    model: onnx.ModelProto = parse(text, 22)
-    levels, found = onnxruntime.GraphOptimizationLevel, []
-    for level in (levels.ORT_DISABLE_ALL, levels.ORT_ENABLE_ALL):
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = level
-        options.intra_op_num_threads = 1
-        found.append(
-            onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        )
-    return found
+    return [session(parse(text, 22), optimised=optimised) for optimised in (False, True)]
 
 
 @cache
@@ -74,7 +64,7 @@ def results(runtime: str, op: str, x: Array) -> list[Array]:
     text = text_of(op, x.shape)
     if runtime == "torch":
         return [np.asarray(graph_of(text)(x, squeeze=False)[0])]
-    return [session.run(None, {"x": x})[0] for session in sessions(text)]
+    return [loaded.run(None, {"x": x})[0] for loaded in sessions(text)]
 
 
 def bounds(op: str, low: Array, high: Array, runtimes: Sequence[str] = RUNTIMES) -> Interval:
@@ -94,7 +84,7 @@ def sizes_from(threshold: float) -> Array:
 
 @pytest.mark.parametrize("runtime", KERNELS)
 @pytest.mark.parametrize("op", LIMITS)
-def test_kernels_come_to_their_limits_where_the_table_says(op: str, runtime: str) -> None:
+def test_kernels_come_to_their_limits_where_the_records_say(op: str, runtime: str) -> None:
     (floor, ceiling), (until, start) = LIMITS[op], saturation(op, runtime)
     for y in results(runtime, op, -sizes_from(-until)):
         assert (y <= floor).all()

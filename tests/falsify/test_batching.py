@@ -105,7 +105,7 @@ def single(case: OperatorCase) -> tuple[Graph, TorchModel] | None:
     for inputs, constants in forms:
         changed = dataclasses.replace(case, inputs=inputs, constants=constants)
         try:
-            graph = read(harness._model(changed, changed.arrays())[0])
+            graph = read(harness.model_of(changed, changed.arrays())[0])
         except (RanumFalsifyError, RuntimeError, ValueError):
             continue
         model = convert(graph)

@@ -11,7 +11,7 @@ from dnnv.nn import Operation
 from numpy.typing import NDArray
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.network import Graph
+from ranum_falsify.network import Graph, read
 
 __all__ = [
     *("HEADS", "Array", "assert_same_structure", "branching", "chain", "draw", "floats", "parse", "run", "types"),
@@ -69,13 +69,29 @@ def draw(graph: Graph, seed: int = 0) -> list[Array]:
 
 def run(model: onnx.ModelProto, inputs: Sequence[Array]) -> list[Array]:
     """Run a model on ONNX Runtime, optimisations off; inputs in the model's order."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    names = [item.name for item in session.get_inputs()]
-    outputs: list[Array] = session.run(None, dict(zip(names, inputs, strict=True)))
+    loaded = session(model)
+    names = [item.name for item in loaded.get_inputs()]
+    outputs: list[Array] = loaded.run(None, dict(zip(names, inputs, strict=True)))
     return outputs
+
+
+def session(model: onnx.ModelProto | bytes, *, optimised: bool = False) -> onnxruntime.InferenceSession:
+    """Load a model in ONNX Runtime, with all graph optimisations or without any."""
+    levels, options = onnxruntime.GraphOptimizationLevel, onnxruntime.SessionOptions()
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    data = model if isinstance(model, bytes) else model.SerializeToString()
+    return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+
+
+def rewritten(model: onnx.ModelProto, **options: Any) -> Graph:
+    """Return the graph that ONNX Runtime runs in place of a model; the options are those of `read`."""
+    graph = read(model, **options)
+    assert isinstance(graph, Graph)
+    found = graph.optimised.graph
+    assert found is not None
+    return found
 
 
 def assert_same_structure(left: Graph, right: Graph) -> None:

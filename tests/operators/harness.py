@@ -15,7 +15,6 @@ from typing import Any, Literal
 import ml_dtypes
 import numpy as np
 import onnx
-import onnxruntime
 import torch
 from onnx.reference import ReferenceEvaluator
 from torch import Tensor
@@ -25,6 +24,7 @@ from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.registry import schema_of
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.validity import Constraint, Finite
+from tests.network.building import session
 
 __all__ = [
     "BorderCase",
@@ -34,6 +34,7 @@ __all__ = [
     "check_gradient",
     "check_values",
     "check_vmap",
+    "model_of",
     "run_reference",
     "run_runtime",
 ]
@@ -181,7 +182,7 @@ def _constants(case: OperatorCase, model_inputs: Sequence[str]) -> frozenset[int
     return frozenset(i for i, name in enumerate(named) if case.spec.field_of(name) in case.spec.static)
 
 
-def _model(case: OperatorCase, arrays: Sequence[np.ndarray | None]) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+def model_of(case: OperatorCase, arrays: Sequence[np.ndarray | None]) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """Return the case as a model, and the values of its inputs by name."""
     names = ["" if array is None else f"x_{i}" for i, array in enumerate(arrays)]
     constants = _constants(case, names)
@@ -209,12 +210,7 @@ def _model(case: OperatorCase, arrays: Sequence[np.ndarray | None]) -> tuple[onn
 
 def run_runtime(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """Run a model on ONNX Runtime without optimisations."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return list(session.run(None, dict(feeds)))
+    return list(session(model).run(None, dict(feeds)))
 
 
 def run_reference(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
@@ -251,7 +247,7 @@ def compare(ours: np.ndarray, theirs: np.ndarray, tolerance: tuple[float, float]
 
 def check_values(case: OperatorCase) -> None:
     """Assert that the row agrees with the oracle in type, shape and values."""
-    model, feeds = _model(case, case.arrays())
+    model, feeds = model_of(case, case.arrays())
     theirs = _oracle(case, model, feeds)
     graph = read(model)
     ours = _as_tuple(graph(*feeds.values(), squeeze=False))
@@ -269,10 +265,10 @@ def _is_random(graph: Graph) -> bool:
 
 def check_vmap(case: OperatorCase) -> None:
     """Assert that a batch under `torch.func.vmap` gives what a loop over its samples gives, gradients included."""
-    batch = [_model(case, case.arrays(seed))[1] for seed in range(BATCH)]
+    batch = [model_of(case, case.arrays(seed))[1] for seed in range(BATCH)]
     if not batch[0]:
         return
-    graph = read(_model(case, case.arrays())[0])
+    graph = read(model_of(case, case.arrays())[0])
     stacked = [torch.stack([to_torch(feeds[name]) for feeds in batch]) for name in batch[0]]
     together = _samples(graph, stacked, batched=True)
     if _is_random(graph):
@@ -304,7 +300,7 @@ def _samples(graph: Graph, stacked: Sequence[Tensor], *, batched: bool) -> list[
 def check_gradient(case: OperatorCase) -> None:
     """Assert that the row's derivative in float64 is that of finite differences."""
     arrays = [a.astype(np.float64) if a is not None and _is_float(a) else a for a in case.arrays()]
-    model, feeds = _model(case, arrays)
+    model, feeds = model_of(case, arrays)
     graph = read(model)
     tensors = [to_torch(x).clone() for x in feeds.values()]
     for x in tensors:
@@ -347,7 +343,7 @@ def check_border(border: BorderCase) -> None:
 
 
 def _observed_bad(case: OperatorCase, arrays: Sequence[np.ndarray | None]) -> np.ndarray:
-    model, feeds = _model(case, arrays)
+    model, feeds = model_of(case, arrays)
     try:
         outputs = _oracle(case, model, feeds)
     except Exception as error:
@@ -369,7 +365,7 @@ def _observed_bad(case: OperatorCase, arrays: Sequence[np.ndarray | None]) -> np
 def _violated(case: OperatorCase, arrays: Sequence[np.ndarray | None]) -> dict[Constraint, np.ndarray]:
     """Return where each of the row's constraints is violated; the generic one too, where the row wants it."""
     spec = case.spec
-    model, feeds = _model(case, arrays)
+    model, feeds = model_of(case, arrays)
     (op,) = {id(node): node for node in read(model).nodes if type(node) is spec.node}.values()
     values: list[Any] = [
         to_torch(v) if isinstance(v, np.ndarray) else None if v is None else to_torch(feeds[v.name])

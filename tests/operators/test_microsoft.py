@@ -2,23 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
-from ranum_falsify.network import Graph, read, spec_of
+from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.writer import to_onnx
 from ranum_falsify.prove.checked import check
-from tests.network.building import Array, parse
-
-LEVELS = onnxruntime.GraphOptimizationLevel
+from tests.network.building import Array, parse, rewritten, session
 
 CONV = "g (float[1,2,5,5] x) => (float[1,3,3,3] y) <float[3,2,3,3] w = {W54}, float[3] b = {1, -2, 0.5}>"
 GEMM = "g (float[2,3] x) => (float[2,4] y) <float[3,4] w = {W12}, float[4] b = {1, -2, 0.5, 3}>"
@@ -101,23 +96,11 @@ def model_of(name: str) -> onnx.ModelProto:
     return parse(text, opset)
 
 
-def session(model: onnx.ModelProto, level: Any, written: Path | None = None) -> onnxruntime.InferenceSession:
-    """Return a session at a level of optimisation, after its model was written to a file if one is given."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = level
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    if written is not None:
-        options.optimized_model_filepath = str(written)
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-
-
 @pytest.fixture(params=PATTERNS)
-def pattern(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, onnx.ModelProto, Graph]:
+def pattern(request: pytest.FixtureRequest) -> tuple[str, onnx.ModelProto, Graph]:
     """The operator that a pattern is fused to, its model, and the graph that ONNX Runtime makes of it."""
     model = model_of(request.param)
-    session(model, LEVELS.ORT_ENABLE_EXTENDED, tmp_path / "optimised.onnx")
-    return PATTERNS[request.param][0], model, read(tmp_path / "optimised.onnx")
+    return PATTERNS[request.param][0], model, rewritten(model)
 
 
 def draws(graph: Graph, scale: float, seed: int) -> tuple[list[Array], list[Array]]:
@@ -151,7 +134,7 @@ def test_fused_operator_is_read(pattern: tuple[str, onnx.ModelProto, Graph]) -> 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 1e4])
 def test_bounds_enclose_what_runs_by_default(pattern: tuple[str, onnx.ModelProto, Graph], scale: float) -> None:
     _, model, graph = pattern
-    run = session(model, LEVELS.ORT_ENABLE_ALL)
+    run = session(model, optimised=True)
     analysis = IntervalAnalysis(graph, runtimes=("onnxruntime",))
     lower, upper = draws(graph, scale, seed=1)
     checked = check(analysis, [Interval.box(*ends) for ends in zip(lower, upper, strict=True)])
@@ -166,9 +149,9 @@ def test_bounds_enclose_what_runs_by_default(pattern: tuple[str, onnx.ModelProto
 
 def test_written_model_gives_the_same(pattern: tuple[str, onnx.ModelProto, Graph]) -> None:
     _, model, graph = pattern
-    again = session(to_onnx(graph), LEVELS.ORT_DISABLE_ALL)
+    again = session(to_onnx(graph))
     feeds = dict(zip([op.name for op in graph.inputs], draws(graph, 1.0, seed=3)[0], strict=True))
-    (theirs,), (ours,) = (s.run(None, feeds) for s in (session(model, LEVELS.ORT_ENABLE_ALL), again))
+    (theirs,), (ours,) = (s.run(None, feeds) for s in (session(model, optimised=True), again))
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
@@ -210,10 +193,9 @@ def _normalised(x: str, y: str) -> str:
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 100.0])
-def test_fused_attention_is_enclosed(scale: float, tmp_path: Path) -> None:
+def test_fused_attention_is_enclosed(scale: float) -> None:
     model = attention()
-    session(model, LEVELS.ORT_ENABLE_EXTENDED, tmp_path / "optimised.onnx")
-    graph = read(tmp_path / "optimised.onnx", dims={"batch": 2, "length": 3})
+    graph = rewritten(model, dims={"batch": 2, "length": 3})
     assert {"Attention", "SkipLayerNormalization"} <= {spec_of(op).op_type for op in graph.nodes}
     rng = np.random.default_rng(1)
     centre = (rng.normal(size=(2, 3, 4)) * scale).astype(np.float32)
@@ -223,7 +205,7 @@ def test_fused_attention_is_enclosed(scale: float, tmp_path: Path) -> None:
     checked = check(analysis, [Interval.box(*ends) for ends in zip(lower, upper, strict=True)])
     (bounds,) = checked.outputs
     assert not checked.open and bounds is not None
-    run = session(model, LEVELS.ORT_ENABLE_ALL)
+    run = session(model, optimised=True)
     for x, mask in points(lower, upper, seed=2):
         (y,) = run.run(None, {"x": x, "mask": mask})
         assert bool(bounds.encloses(torch.as_tensor(y)).all())
@@ -243,10 +225,9 @@ def layers(activation: str) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("activation", ["Relu", "LeakyRelu", "Sigmoid", "Tanh"])
-def test_linear_bounds_pass_through_fused_layers(activation: str, tmp_path: Path) -> None:
+def test_linear_bounds_pass_through_fused_layers(activation: str) -> None:
     model = layers(activation)
-    session(model, LEVELS.ORT_ENABLE_EXTENDED, tmp_path / "optimised.onnx")
-    graph = read(tmp_path / "optimised.onnx")
+    graph = rewritten(model)
     assert len(graph.nodes) == 5
     centre = np.random.default_rng(1).normal(size=(1, 6)).astype(np.float32)
     lower, upper = [centre - np.float32(0.05)], [centre + np.float32(0.05)]
@@ -254,7 +235,7 @@ def test_linear_bounds_pass_through_fused_layers(activation: str, tmp_path: Path
     found = [kind(graph, runtimes=("onnxruntime",)).run(box)[0] for kind in (IntervalAnalysis, LinearAnalysis)]
     (coarse, fine) = (bounds for bounds in found if bounds is not None)
     assert float((fine.upper - fine.lower).max()) < 0.9 * float((coarse.upper - coarse.lower).max())
-    run = session(model, LEVELS.ORT_ENABLE_ALL)
+    run = session(model, optimised=True)
     for (x,) in points(lower, upper, seed=2):
         (y,) = run.run(None, {"x": x})
         assert bool(fine.encloses(torch.as_tensor(y)).all())
@@ -276,9 +257,8 @@ OVERFLOWS = {
 
 
 @pytest.mark.parametrize("text", OVERFLOWS.values(), ids=OVERFLOWS)
-def test_an_overflow_inside_of_a_fused_operator_is_not_proved_away(text: str, tmp_path: Path) -> None:
-    session(parse(text), LEVELS.ORT_ENABLE_EXTENDED, tmp_path / "optimised.onnx")
-    graph = read(tmp_path / "optimised.onnx")
+def test_an_overflow_inside_of_a_fused_operator_is_not_proved_away(text: str) -> None:
+    graph = rewritten(parse(text))
     assert len(graph.nodes) == 1
     analysis = IntervalAnalysis(graph, runtimes=("onnxruntime",))
     for size, is_open in ((1.0, False), (3e38, True)):

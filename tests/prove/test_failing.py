@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 import torch
@@ -21,6 +20,7 @@ from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.operators.conditions import conditions_of
 from ranum_falsify.prove.failing import analysis_up_to, surely_fails
 from ranum_falsify.validity import Constraint
+from tests.network import building
 from tests.network.building import Array, parse
 from tests.prove.failing_graphs import sweep_failing
 
@@ -73,12 +73,7 @@ def fails(
 
 @cache
 def session(text: str) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    model: onnx.ModelProto = parse(f"g {text}")
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return building.session(parse(f"g {text}"))
 
 
 def points(boxes: Sequence[Interval], rng: np.random.Generator) -> list[Array]:

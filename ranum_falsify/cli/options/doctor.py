@@ -23,6 +23,9 @@ def parse_doctor(arguments: Sequence[str]) -> DoctorOptions:
     Raises:
         UsageError: There is no such option.
     """
-    parser = make_parser("doctor", "Tell what of this machine decides whether proofs hold on it.")
+    parser = make_parser(
+        "doctor",
+        "Show what proofs depend on here: the processor, the libraries and what was measured of their kernels.",
+    )
     add_self_check(parser)
     return DoctorOptions(self_check=parser.parse_args(arguments).self_check)

@@ -60,7 +60,7 @@ other commands:
   ranum-falsify confirm PROPERTY -N N model.onnx make unit tests for the operators that can fail
   ranum-falsify replay cex.npy -N N model.onnx   run a counterexample on ONNX Runtime again
   ranum-falsify operators                        list the supported operators
-  ranum-falsify doctor                           tell what of this machine proofs depend on
+  ranum-falsify doctor                           show what proofs depend on here
   ranum-falsify zoo list|show|build|detect       real defects, rebuilt as models
 
 exit status: 0 holds, 1 violated, 2 usage or input error, 3 unknown

@@ -75,12 +75,12 @@ def add_instance(parser: argparse.ArgumentParser) -> None:
 
 
 def add_self_check(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add whether the installed kernels are held against what was measured."""
+    """Add the option that leaves out the check of the installed kernels."""
     parser.add_argument(
         "--no-self-check",
         action="store_false",
         dest="self_check",
-        help="do not hold the installed kernels against what was measured of them, which takes a second once",
+        help="do not check the installed kernels against what was measured, which takes a second, once per machine",
     )
 
 

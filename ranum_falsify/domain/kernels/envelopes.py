@@ -15,7 +15,7 @@ import torch
 
 from ranum_falsify.config import RUNTIMES, Runtime
 from ranum_falsify.domain.kernels import records
-from ranum_falsify.domain.kernels.records import Record, families
+from ranum_falsify.domain.kernels.records import Record, Row, dtype_name, families
 
 __all__ = ["EXACT", "RUNTIMES", "Envelope", "Runtime", "envelope", "measured", "use_here"]
 
@@ -43,6 +43,11 @@ class Envelope:
     keeps_sign: bool = True
     floor_until: float = -math.inf
     ceiling_from: float = math.inf
+
+    @property
+    def row(self) -> Row:
+        """The errors, as records hold them."""
+        return (self.relative, self.absolute, float(self.lowest), float(self.highest), self.keeps_sign)
 
     def union(self, other: Envelope) -> Envelope:
         """Return the envelope of both kernels."""
@@ -103,17 +108,17 @@ def measured(function: str, dtype: torch.dtype, runtime: Runtime) -> Envelope | 
 
 
 def use_here(found: Sequence[Record]) -> None:
-    """Let bounds of this process cover what kernels were seen to do on this machine besides, in place of earlier ones.
+    """Let bounds of this process also cover what kernels were seen to do on this machine, in place of earlier records.
 
     Args:
-        found: Records of what left the others.
+        found: Records of results outside the others.
     """
     records.use_here(found)
     envelope.cache_clear()
 
 
 def _of(record: Record, function: str, dtype: torch.dtype) -> Envelope | None:
-    row = record.rows.get(function, {}).get(str(dtype).removeprefix("torch."))
+    row = record.rows.get(function, {}).get(dtype_name(dtype))
     if row is None:
         return None
     return Envelope(*row, *record.ends(function)) if dtype is torch.float32 else Envelope(*row)

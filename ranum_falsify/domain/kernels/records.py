@@ -14,9 +14,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ranum_falsify.config import Runtime
 
-__all__ = ["FOLDER", "DTypes", "Record", "Row", "families", "read_record", "use_here", "write_record"]
+__all__ = ["FOLDER", "DTypes", "Record", "Row", "dtype_name", "families", "read_record", "use_here", "write_record"]
 
 FOLDER = Path(__file__).parent / "records"
 """Where the records lie."""
@@ -63,13 +65,18 @@ class Record:
         return self.saturation.get(function, _ENDS)
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return what records call an element type."""
+    return str(dtype).removeprefix("torch.")
+
+
 def families() -> tuple[Record, ...]:
     """Return what was measured, one record for each runtime and family of processors."""
     return (*_shipped(), *_here)
 
 
 def use_here(records: Sequence[Record]) -> None:
-    """Let this process go by what was seen on this machine besides; see `kernels.envelopes.use_here`."""
+    """Let this process also use what was seen on this machine; see `kernels.envelopes.use_here`."""
     _here[:] = records
 
 

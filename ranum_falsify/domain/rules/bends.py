@@ -16,7 +16,7 @@ from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import outward, rounded, unit
 from ranum_falsify.domain.rules import functions as real
 from ranum_falsify.domain.rules.arithmetic import greatest_of, least_of
-from ranum_falsify.domain.rules.building import infinity_aware, piecewise, result_shape
+from ranum_falsify.domain.rules.building import corner_products, infinity_aware, piecewise, result_shape
 from ranum_falsify.domain.site import Site
 
 __all__ = [
@@ -92,11 +92,10 @@ def _once(least: Tensor, greatest: Tensor, dtype: torch.dtype, shape: tuple[int,
 def prelu(site: Site, x: Interval, slope: Interval) -> Interval:
     """Bound x above 0 and slope * x below."""
     below, above = _parts(x)
-    corners = [a * b for a in below for b in slope.doubles()]
-    low, high = torch.stack(torch.broadcast_tensors(*corners)).aminmax(dim=0)
+    scaled = corner_products(below, slope.doubles())
     if not x.is_floating:
-        return _integers(*_joined(x, (low, high), above), x.dtype, result_shape(x, slope))
-    return _once(*_joined(x, (low, high), above), x.dtype, result_shape(x, slope))
+        return _integers(*_joined(x, scaled, above), x.dtype, result_shape(x, slope))
+    return _once(*_joined(x, scaled, above), x.dtype, result_shape(x, slope))
 
 
 def _integers(low: Tensor, high: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:

@@ -22,6 +22,7 @@ from ranum_falsify.network.tensors import torch_dtype
 
 __all__ = [
     "antitone",
+    "corner_products",
     "exactly",
     "infinity_aware",
     "is_infinity_aware",
@@ -75,6 +76,12 @@ def result_shape(*operands: Interval) -> tuple[int, ...]:
 
 
 # functions of one operand ---------------------------------------------------------------------------------------
+
+
+def corner_products(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the least and the greatest products of numbers between the bounds `a` and numbers between `b`."""
+    corners = torch.stack(torch.broadcast_tensors(*(p * q for p in a for q in b)))
+    return corners.amin(0), corners.amax(0)
 
 
 def exactly(function: Callable[[Tensor], Tensor], *, increasing: bool = True) -> IntervalRule:

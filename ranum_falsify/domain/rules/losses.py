@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import outward, tiny, unit
+from ranum_falsify.domain.rules.building import corner_products
 from ranum_falsify.domain.rules.sections import accumulation, sum_error
 from ranum_falsify.domain.rules.softmax import log_softmax_along
 from ranum_falsify.domain.site import Site
@@ -143,8 +144,7 @@ def _reduced(site: Site, picked: Ends, shares: Ends, shape: tuple[int, ...], dty
     count = math.prod(shape)
     if not count:
         return replace(Interval.top(site.shape, dtype), nan=True)
-    points = torch.stack(torch.broadcast_tensors(*(p * s for p in picked for s in shares)))
-    low, high = points.amin(0), points.amax(0)
+    low, high = corner_products(picked, shares)
     size = torch.maximum(low.abs(), high.abs())
     error = 4 * unit(dtype) * size + tiny(dtype) * (size > 0)
     if site.op.reduction == "none":

@@ -31,7 +31,7 @@ __all__ = ["SHARE", "Grid", "Table", "anything", "in_steps", "is_product_normal"
 SHARE = 2.0**-18
 """Relative error of kernels, to the magnitudes of what they add up; 70 times what was measured."""
 
-LARGEST = 2.0**15 - 512
+_LARGEST = 2.0**15 - 512
 """Results of more steps may wrap: some kernels pack them into 16 bits, or convert them to 32, before they clamp."""
 
 _NORMAL = (2.0**-120, 2.0**120)
@@ -56,7 +56,7 @@ class Grid:
 
     @classmethod
     def known(cls, scale: Interval | None, zero: Interval | None, dtype: torch.dtype) -> Grid | None:
-        """Return the grid of a scale and a zero point that are constants fit for float32; None of others."""
+        """Return the grid of a scale and a zero point that are constants within float32's range; else None."""
         factor = known_numbers(scale)
         if factor is None or dtype not in _EIGHT_BITS or not is_product_normal(factor):
             return None
@@ -69,11 +69,6 @@ class Grid:
         least, greatest = dtype_range(self.dtype)
         return int(least), int(greatest)
 
-    def placed(self, place: Callable[[Tensor], Tensor]) -> Grid:
-        """Return the grid with scales and zero points, where there are many, reshaped to broadcast with a tensor."""
-        scale, zero = (place(t) if t.numel() > 1 else t.reshape(()) for t in (self.scale, self.zero))
-        return Grid(scale, zero, self.dtype)
-
     def offsets(self, x: Interval) -> tuple[Tensor, Tensor]:
         """Return bounds of q - zero, float64."""
         low, high = x.doubles()
@@ -81,7 +76,7 @@ class Grid:
 
 
 def known_numbers(x: Interval | None) -> Tensor | None:
-    """Return the numbers of a constant, float64; None where they are not known or none."""
+    """Return the numbers of a constant, float64; None where it is not constant, or is empty."""
     if x is None or not x.size or not x.is_point:
         return None
     numbers = x.full()[0].double()
@@ -89,7 +84,7 @@ def known_numbers(x: Interval | None) -> Tensor | None:
 
 
 def is_product_normal(*factors: Tensor) -> bool:
-    """Tell whether positive factors and all their products, multiplied in this order, are at ease in float32."""
+    """Tell whether positive factors and all their products, multiplied in this order, stay normal in float32."""
     product = torch.ones((), dtype=torch.float64)
     for factor in factors:
         product = product * factor
@@ -99,7 +94,7 @@ def is_product_normal(*factors: Tensor) -> bool:
 
 
 def anything(shape: tuple[int, ...], dtype: torch.dtype) -> Interval:
-    """Return all values: what is known where scales are not constants, or no numbers that float32 takes."""
+    """Return all values: what is known where scales are not constants, or lie beyond float32."""
     return Interval.top(shape, dtype)
 
 
@@ -120,7 +115,7 @@ def requantised(
     least, greatest = (low - error + grid.zero - 0.5).ceil(), (high + error + grid.zero + 0.5).floor()
     limits = grid.limits
     if wraps:
-        beyond = (greatest > LARGEST) | (least < -LARGEST)
+        beyond = (greatest > _LARGEST) | (least < -_LARGEST)
         least, greatest = torch.where(beyond, -math.inf, least), torch.where(beyond, math.inf, greatest)
     least, greatest = least.nan_to_num(nan=-math.inf), greatest.nan_to_num(nan=math.inf)
     least, greatest = (end.clamp(*limits).to(grid.dtype) for end in (least, greatest))

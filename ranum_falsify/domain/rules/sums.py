@@ -142,7 +142,7 @@ def sums(x: Interval, dims: Sequence[int], *, extra: int = 2) -> Sums:
     low, low_size = _sum_and_size(x.lower, dims, x.extremes)
     high, high_size = (low, low_size) if x.upper is x.lower else _sum_and_size(x.upper, dims, x.extremes)
     sums_ = [part * copies if copies != 1 else part for part in (low, high, low_size, high_size)]
-    found = rounded_sums(x, *sums_, terms=terms + extra)
+    found = _rounded_sums(x, *sums_, terms=terms + extra)
     return _with_infinities(x, dims, found) if x.may_be_infinite else found
 
 
@@ -169,7 +169,7 @@ def _sum_and_size(bound: Tensor, dims: Sequence[int], extremes: tuple[float, flo
     return value, torch.sum(bound.abs(), list(dims), keepdim=True, dtype=torch.float64)
 
 
-def rounded_sums(x: Interval, low: Tensor, high: Tensor, low_size: Tensor, high_size: Tensor, *, terms: int) -> Sums:
+def _rounded_sums(x: Interval, low: Tensor, high: Tensor, low_size: Tensor, high_size: Tensor, *, terms: int) -> Sums:
     """Return bounds of computed sums around exact ones.
 
     Args:
@@ -385,7 +385,7 @@ def running_sum(function: Callable[..., Tensor]) -> IntervalRule:
 
         low, high = run(wide.lower), run(wide.upper)
         sizes = run(wide.lower.abs() if x.is_floating else wide.lower.double().abs()), run(wide.upper.double().abs())
-        found = rounded_sums(x, low, high, *sizes, terms=x.shape[dim] + 2)
+        found = _rounded_sums(x, low, high, *sizes, terms=x.shape[dim] + 2)
         if not x.is_floating:
             return whole(found, found.low, found.high, x.dtype, x.shape)
         if x.may_be_infinite:

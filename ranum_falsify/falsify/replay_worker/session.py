@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ __all__ = ["Session", "Setting", "write_optimised"]
 
 _OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 _DEFAULT = ort.SessionOptions().graph_optimization_level
+_LAYOUTS = ("NchwcTransformer", "NhwcTransformer")  # they change no result but by the order of sums
 _FLOATS = {"tensor(float)", "tensor(double)", "tensor(float16)", "tensor(bfloat16)"}
 _INTEGERS = {f"tensor({sign}int{bits})" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _READABLE = _FLOATS | _INTEGERS | {"tensor(bool)"} | {f"seq({kind})" for kind in _FLOATS}
@@ -49,23 +50,26 @@ def _options(setting: Setting, level: ort.GraphOptimizationLevel) -> ort.Session
     return options
 
 
-def _create(model: onnx.ModelProto, options: ort.SessionOptions) -> ort.InferenceSession:
-    return ort.InferenceSession(model.SerializeToString(), sess_options=options, providers=["CPUExecutionProvider"])
+def _create(model: onnx.ModelProto, options: ort.SessionOptions, without: Sequence[str] = ()) -> ort.InferenceSession:
+    """Load a model, some optimisers left out."""
+    return ort.InferenceSession(
+        model.SerializeToString(),
+        sess_options=options,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=list(without),
+    )
 
 
 def write_optimised(model: onnx.ModelProto, setting: Setting, path: Path) -> None:
-    """Have ONNX Runtime write what its optimiser makes of a model, tensors of some size in a file beside it.
-
-    The level of the extended optimisations has all fusions; those above it choose memory layouts of one processor.
-    """
+    """Have ONNX Runtime write what its default optimisations make of a model, large tensors in a file beside it."""
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     clear_repeated_names(changed.graph)
-    options = _options(setting, ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED)
+    options = _options(setting, _DEFAULT)
     options.optimized_model_filepath = str(path)
     options.add_session_config_entry("session.optimized_model_external_initializers_file_name", f"{path.stem}.bin")
     options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
-    _create(changed, options)
+    _create(changed, options, _LAYOUTS)
 
 
 class Session:

@@ -1,4 +1,4 @@
-"""Operators of ONNX Runtime's own that its optimiser puts in the place of several of ONNX; quantised ones."""
+"""ONNX Runtime's own operators: those that its optimiser fuses several of ONNX into, and quantised ones."""
 
 from ranum_falsify.operators.microsoft import (
     attention,

@@ -19,7 +19,7 @@ from ranum_falsify.domain.rules.sums import growth
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.registry import operator
-from ranum_falsify.operators.microsoft.schemas import DOMAIN, schema
+from ranum_falsify.operators.microsoft.schemas import DOMAIN, FLOATS, schema
 
 __all__ = ["FusedAttention"]
 
@@ -108,10 +108,11 @@ def _attention_bounds(
     renamed={"input": "x", "mask_index": "mask"},
     schema=schema(
         "Attention",
-        ("input", "weights", "bias?", "mask_index?"),
-        others={"mask_index": "int32"},
-        attributes={"unidirectional": 0, "mask_filter_value": -10000.0, "do_rotary": 0},
-        optional={"num_heads": "int", "scale": "float", "qkv_hidden_sizes": "ints"},
+        "input:T weights:T bias:T? mask_index:M?",
+        "Y:T",
+        {"T": FLOATS, "M": ("int32",)},
+        defaults={"unidirectional": 0, "mask_filter_value": -10000.0, "do_rotary": 0},
+        kinds={"num_heads": "int?", "scale": "float?", "qkv_hidden_sizes": "ints?"},
     ),
 )
 class FusedAttention(Operation):

@@ -16,7 +16,7 @@ from ranum_falsify.domain.rules.matrices import matrix_product
 from ranum_falsify.domain.rules.requantising import known_numbers
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
-from ranum_falsify.operators.microsoft.quantised_schemas import FLOATS, Attribute, AttrType, schema, with_default
+from ranum_falsify.operators.microsoft.schemas import FLOATS, schema
 
 __all__ = ["MatMulNBits"]
 
@@ -112,15 +112,9 @@ def _largest_in_blocks(x: Tensor, length: int) -> Tensor:
         "MatMulNBits",
         "A:F B:U scales:F zero_points:Z? g_idx:I? bias:F?",
         "Y:F",
-        {"F": FLOATS, "U": ("tensor(uint8)",), "Z": ("tensor(uint8)", *FLOATS), "I": ("tensor(int32)",)},
-        [
-            Attribute("K", AttrType.INT),
-            Attribute("N", AttrType.INT),
-            Attribute("block_size", AttrType.INT),
-            with_default("bits", 4),
-            with_default("accuracy_level", 0),
-            with_default("weight_prepacked", 0),
-        ],
+        {"F": FLOATS, "U": ("uint8",), "Z": ("uint8", *FLOATS), "I": ("int32",)},
+        defaults={"bits": 4, "accuracy_level": 0, "weight_prepacked": 0},
+        kinds={"K": "int", "N": "int", "block_size": "int"},
     ),
     torch=_product,
     interval=_bounds,

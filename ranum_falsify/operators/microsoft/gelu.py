@@ -1,4 +1,4 @@
-"""Products of a number with a function of itself that ONNX Runtime computes at once."""
+"""Products of a number with a function of itself that ONNX Runtime computes in one operator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.activation import ABOVE_MINUS_INFINITY, SCALED_ABOVE_MINUS_INFINITY
 from ranum_falsify.operators.microsoft.parts import apart
-from ranum_falsify.operators.microsoft.schemas import schema
+from ranum_falsify.operators.microsoft.schemas import FLOATS, schema
 from ranum_falsify.validity import Condition, NotInfinite, Operands
 
 __all__ = ["BiasGelu", "FastGelu", "GeluByErf", "QuickGelu"]
@@ -43,7 +43,7 @@ _SLOPE, _CUBIC = 2 * math.sqrt(2 / math.pi), 0.044715
     interval=gelu_by_erf,
     valid=[ABOVE_MINUS_INFINITY],
     overflow=False,
-    schema=schema("Gelu", ("X",)),
+    schema=schema("Gelu", "X:T", "Y:T", {"T": FLOATS}),
 )
 class GeluByErf(Operation):
     """`x (1 + erf(x / sqrt(2))) / 2`, before ONNX had `Gelu`."""
@@ -84,7 +84,7 @@ def _biased(rule: IntervalRule) -> IntervalRule:
     operands=("x", "bias"),
     renamed={"A": "x", "B": "bias"},
     valid=[_SUM_ABOVE_MINUS_INFINITY],
-    schema=schema("BiasGelu", ("A", "B")),
+    schema=schema("BiasGelu", "A:T B:T", "Y:T", {"T": FLOATS}),
 )
 class BiasGelu(Operation):
     """`Gelu` of a sum, by the error function."""
@@ -94,7 +94,7 @@ class BiasGelu(Operation):
     torch=lambda op, x, bias: _by_tanh(x if bias is None else x + bias),
     interval=_biased(gelu_by_tanh),
     valid=[_SUM_ABOVE_MINUS_INFINITY],
-    schema=schema("FastGelu", ("X", "bias?")),
+    schema=schema("FastGelu", "X:T bias:T?", "Y:T", {"T": FLOATS}),
 )
 class FastGelu(Operation):
     """`Gelu` of a sum, by the hyperbolic tangent."""
@@ -136,7 +136,7 @@ def _quick_gelu_bounds(site: Site, x: Interval) -> Interval:
     torch=lambda op, x: x * torch.sigmoid(op.alpha * x),
     interval=_quick_gelu_bounds,
     valid=[SCALED_ABOVE_MINUS_INFINITY],
-    schema=schema("QuickGelu", ("X",), attributes={"alpha": 1.702}),
+    schema=schema("QuickGelu", "X:T", "Y:T", {"T": FLOATS}, defaults={"alpha": 1.702}),
 )
 class QuickGelu(Operation):
     """`x sigmoid(alpha x)`."""

@@ -25,6 +25,7 @@ from ranum_falsify.validity import Bounds, Operands
 
 __all__ = ["SimplifiedLayerNormalization", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"]
 
+_FLOATS = {"T": ("float", "double", "float16")}
 _MEAN_SQUARE = "division by the root of a non-positive mean square"
 
 
@@ -37,9 +38,10 @@ _MEAN_SQUARE = "division by the root of a non-positive mean square"
     ],
     schema=schema(
         "SimplifiedLayerNormalization",
-        ("X", "scale"),
-        types=("float", "double"),
-        attributes={"axis": -1, "epsilon": 1e-5, "stash_type": 1},
+        "X:T scale:T",
+        "Y:T",
+        {"T": ("float", "double")},
+        defaults={"axis": -1, "epsilon": 1e-5, "stash_type": 1},
         domain="",
     ),
 )
@@ -108,9 +110,10 @@ def _skip_bounds(
     valid=[above_zero("variance + epsilon > 0", VARIANCE, _variance, _stays_defined)],
     schema=schema(
         "SkipLayerNormalization",
-        ("input", "skip", "gamma", "beta?", "bias?"),
-        types=("float", "double", "float16"),
-        attributes={"epsilon": 1e-12},
+        "input:T skip:T gamma:T beta:T? bias:T?",
+        "Y:T",
+        _FLOATS,
+        defaults={"epsilon": 1e-12},
     ),
 )
 class SkipLayerNormalization(Operation):
@@ -143,9 +146,10 @@ def _skip_simplified_bounds(
     valid=[above_zero("mean square + epsilon > 0", _MEAN_SQUARE, _mean_square, _stays_defined)],
     schema=schema(
         "SkipSimplifiedLayerNormalization",
-        ("input", "skip", "gamma", "bias?"),
-        types=("float", "double", "float16"),
-        attributes={"epsilon": 1e-12},
+        "input:T skip:T gamma:T bias:T?",
+        "Y:T",
+        _FLOATS,
+        defaults={"epsilon": 1e-12},
     ),
 )
 class SkipSimplifiedLayerNormalization(Operation):

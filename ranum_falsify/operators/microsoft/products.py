@@ -22,7 +22,7 @@ from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.fused import is_beside_quantised
 from ranum_falsify.operators.microsoft.parts import activated, activation, apart, bounded, evaluated, part
-from ranum_falsify.operators.microsoft.schemas import schema
+from ranum_falsify.operators.microsoft.schemas import FLOATS, schema
 
 __all__ = ["FusedConv", "FusedGemm", "FusedMatMul"]
 
@@ -75,15 +75,17 @@ _CONVOLUTION = Affine(
 
 _CONV = schema(
     "FusedConv",
-    ("X", "W", "B?", "Z?"),
-    attributes={"auto_pad": "NOTSET", "group": 1},
-    optional={
-        "kernel_shape": "ints",
-        "dilations": "ints",
-        "strides": "ints",
-        "pads": "ints",
-        "activation": "string",
-        "activation_params": "floats",
+    "X:T W:T B:T? Z:T?",
+    "Y:T",
+    {"T": FLOATS},
+    defaults={"auto_pad": "NOTSET", "group": 1},
+    kinds={
+        "kernel_shape": "ints?",
+        "dilations": "ints?",
+        "strides": "ints?",
+        "pads": "ints?",
+        "activation": "string?",
+        "activation_params": "floats?",
     },
 )
 
@@ -119,13 +121,15 @@ _LAYER = Affine(factors=("a", "b"), terms=contraction, function=_gemm)
 
 _GEMM = schema(
     "FusedGemm",
-    ("A", "B", "C?"),
-    attributes={"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0},
-    optional={
-        "activation": "string",
-        "activation_alpha": "float",
-        "activation_beta": "float",
-        "activation_gamma": "float",
+    "A:T B:T C:T?",
+    "Y:T",
+    {"T": FLOATS},
+    defaults={"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0},
+    kinds={
+        "activation": "string?",
+        "activation_alpha": "float?",
+        "activation_beta": "float?",
+        "activation_gamma": "float?",
     },
 )
 
@@ -183,9 +187,10 @@ _PRODUCT = Affine(factors=("a", "b"), terms=_terms)
 
 _MATMUL = schema(
     "FusedMatMul",
-    ("A", "B"),
-    types=("float", "double"),
-    attributes={"alpha": 1.0, "transA": 0, "transB": 0, "transBatchA": 0, "transBatchB": 0},
+    "A:T B:T",
+    "Y:T",
+    {"T": ("float", "double")},
+    defaults={"alpha": 1.0, "transA": 0, "transB": 0, "transBatchA": 0, "transBatchB": 0},
 )
 
 

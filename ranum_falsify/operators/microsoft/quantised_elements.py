@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import outward, unit
-from ranum_falsify.domain.rules.building import result_shape
+from ranum_falsify.domain.rules.building import corner_products, result_shape
 from ranum_falsify.domain.rules.functions import sigmoid
 from ranum_falsify.domain.rules.movement import chosen, joined
 from ranum_falsify.domain.rules.requantising import (
@@ -27,7 +27,7 @@ from ranum_falsify.domain.rules.requantising import (
 )
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
-from ranum_falsify.operators.microsoft.quantised_schemas import BYTES, FLOATS, Attribute, AttrType, schema, with_default
+from ranum_falsify.operators.microsoft.schemas import BYTES, FLOATS, schema
 
 __all__ = [
     "QLinearAdd",
@@ -73,54 +73,51 @@ def _combining(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Te
     return evaluate
 
 
-def _added(
-    site: Site,
-    a: Interval,
-    a_scale: Interval,
-    a_zero: Interval | None,
-    b: Interval,
-    b_scale: Interval,
-    b_zero: Interval | None,
-    c_scale: Interval,
-    c_zero: Interval | None,
-) -> Interval:
-    shape = result_shape(a, b)
-    first, second = Grid.known(a_scale, a_zero, a.dtype), Grid.known(b_scale, b_zero, b.dtype)
-    grid = Grid.known(c_scale, c_zero, a.dtype)
-    if first is None or second is None or grid is None:
-        return anything(shape, a.dtype)
+_OnGrids = Callable[[Interval, Grid, Interval, Grid, Grid], Interval | None]
+"""Bounds two operands on their grids, on a third one; None where they may be anything."""
+
+
+def _on_grids(bounds: _OnGrids) -> Callable[..., Interval]:
+    """Return the rule of a function of two operands."""
+
+    def rule(
+        site: Site,
+        a: Interval,
+        a_scale: Interval,
+        a_zero: Interval | None,
+        b: Interval,
+        b_scale: Interval,
+        b_zero: Interval | None,
+        c_scale: Interval,
+        c_zero: Interval | None,
+    ) -> Interval:
+        first, second = Grid.known(a_scale, a_zero, a.dtype), Grid.known(b_scale, b_zero, b.dtype)
+        grid = Grid.known(c_scale, c_zero, a.dtype)
+        found = None
+        if first is not None and second is not None and grid is not None:
+            found = bounds(a, first, b, second, grid)
+        return anything(result_shape(a, b), a.dtype) if found is None else found
+
+    return rule
+
+
+def _added(a: Interval, first: Grid, b: Interval, second: Grid, grid: Grid) -> Interval | None:
     ratios = first.scale / grid.scale, second.scale / grid.scale
     if not all(is_product_normal(ratio) for ratio in ratios):
-        return anything(shape, a.dtype)
+        return None
     (low, high), (least, greatest) = first.offsets(a), second.offsets(b)
     # Zero points are scaled by themselves.
     size = 256 * (ratios[0] + ratios[1]) + first.zero.abs() * ratios[0] + second.zero.abs() * ratios[1]
     low, high = low * ratios[0] + least * ratios[1], high * ratios[0] + greatest * ratios[1]
-    return requantised(low, high, size, grid, shape, wraps=True)
+    return requantised(low, high, size, grid, result_shape(a, b), wraps=True)
 
 
-def _multiplied(
-    site: Site,
-    a: Interval,
-    a_scale: Interval,
-    a_zero: Interval | None,
-    b: Interval,
-    b_scale: Interval,
-    b_zero: Interval | None,
-    c_scale: Interval,
-    c_zero: Interval | None,
-) -> Interval:
-    shape = result_shape(a, b)
-    first, second = Grid.known(a_scale, a_zero, a.dtype), Grid.known(b_scale, b_zero, b.dtype)
-    grid = Grid.known(c_scale, c_zero, a.dtype)
-    if first is None or second is None or grid is None:
-        return anything(shape, a.dtype)
+def _multiplied(a: Interval, first: Grid, b: Interval, second: Grid, grid: Grid) -> Interval | None:
     if not is_product_normal(first.scale, second.scale, 1 / grid.scale):
-        return anything(shape, a.dtype)
+        return None
     ratio = first.scale * second.scale / grid.scale
-    corners = torch.stack(torch.broadcast_tensors(*(p * q for p in first.offsets(a) for q in second.offsets(b))))
-    low, high = corners.amin(0) * ratio, corners.amax(0) * ratio
-    return requantised(low, high, torch.maximum(low.abs(), high.abs()), grid, shape, wraps=True)
+    low, high = (end * ratio for end in corner_products(first.offsets(a), second.offsets(b)))
+    return requantised(low, high, torch.maximum(low.abs(), high.abs()), grid, result_shape(a, b), wraps=True)
 
 
 # functions of one operand ---------------------------------------------------------------------------------------
@@ -255,14 +252,20 @@ _TYPES = {"T": BYTES, "F": FLOATS}
 
 
 @operator(
-    schema=schema("QLinearAdd", _TWO, "C:T", _TYPES), torch=_combining(torch.add), interval=_added, overflow=False
+    schema=schema("QLinearAdd", _TWO, "C:T", _TYPES),
+    torch=_combining(torch.add),
+    interval=_on_grids(_added),
+    overflow=False,
 )
 class QLinearAdd(Operation):
     """Sum of two quantised tensors."""
 
 
 @operator(
-    schema=schema("QLinearMul", _TWO, "C:T", _TYPES), torch=_combining(torch.mul), interval=_multiplied, overflow=False
+    schema=schema("QLinearMul", _TWO, "C:T", _TYPES),
+    torch=_combining(torch.mul),
+    interval=_on_grids(_multiplied),
+    overflow=False,
 )
 class QLinearMul(Operation):
     """Product of two quantised tensors."""
@@ -279,7 +282,7 @@ class QLinearSigmoid(Operation):
 
 
 @operator(
-    schema=schema("QLinearLeakyRelu", _ONE, "Y:T", _TYPES, [with_default("alpha", 0.01)]),
+    schema=schema("QLinearLeakyRelu", _ONE, "Y:T", _TYPES, defaults={"alpha": 0.01}),
     torch=_mapping(_leaky),
     interval=_looked_up(_leaky_bounds),
     overflow=False,
@@ -293,7 +296,7 @@ class QLinearLeakyRelu(Operation):
         "QLinearWhere",
         "condition:B X:T x_scale:F x_zero_point:T Y:T y_scale:F y_zero_point:T z_scale:F z_zero_point:T",
         "Z:T",
-        {**_TYPES, "B": ("tensor(bool)",)},
+        {**_TYPES, "B": ("bool",)},
     ),
     torch=_where,
     interval=_where_bounds,
@@ -309,7 +312,7 @@ class QLinearWhere(Operation):
         "Y_scale:F Y_zero_point:T inputs:V*",
         "Y:T",
         {**_TYPES, "V": (*BYTES, *FLOATS)},
-        [Attribute("axis", AttrType.INT)],
+        kinds={"axis": "int"},
     ),
     torch=_concat,
     interval=_concat_bounds,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import torch
@@ -10,25 +11,18 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import outward, unit
-from ranum_falsify.domain.rules.building import unknown
+from ranum_falsify.domain.rules.building import corner_products, unknown
 from ranum_falsify.domain.rules.matrices import matrix_product
 from ranum_falsify.domain.rules.requantising import Grid, anything, in_steps, known_numbers
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.linear import matrix_of
-from ranum_falsify.operators.microsoft.quantised_schemas import (
-    BYTES,
-    FLOATS,
-    POOL,
-    Attribute,
-    AttrType,
-    schema,
-    with_default,
-)
+from ranum_falsify.operators.microsoft.schemas import BYTES, FLOATS, schema
 from ranum_falsify.operators.pooling import max_pool, max_pool_bounds
 from ranum_falsify.operators.quantised_layers import (
     convolution_bounds,
     convolution_of_integers,
+    dynamically_quantised,
     excess,
     matrix_of_integers,
     rescaled,
@@ -81,11 +75,7 @@ def _to_float(
 def _dynamic(
     op: Operation, a: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor | None, bias: Tensor | None
 ) -> Tensor:
-    low, high = a.amin().clamp(max=0), a.amax().clamp(min=0)
-    span = (high - low) / 255
-    scale = torch.where(span == 0, 1.0, span)
-    zero = in_steps(-low / scale, torch.zeros_like(low), torch.uint8)
-    steps = in_steps(a / scale, zero, torch.uint8)
+    steps, scale, zero = dynamically_quantised(op, a)
     return _to_float(op, steps, b, scale, b_scale, zero, b_zero, bias)
 
 
@@ -94,12 +84,8 @@ def _dynamic(
 
 def _product_of(scales: list[Interval]) -> tuple[Tensor, Tensor]:
     """Return bounds of a product of scales, float64."""
-    low, high = scales[0].full()[0].double(), scales[0].full()[1].double()
-    for scale in scales[1:]:
-        ends = [p * q.double() for p in (low, high) for q in scale.full()]
-        corners = torch.stack(torch.broadcast_tensors(*ends))
-        low, high = corners.amin(0), corners.amax(0)
-    return low, high
+    first, *rest = ((low.double(), high.double()) for low, high in (scale.full() for scale in scales))
+    return reduce(corner_products, rest, first)
 
 
 def _scaled(site: Site, sums: Interval, scales: list[Interval], bias: Interval | None, alpha: float = 1.0) -> Interval:
@@ -107,8 +93,7 @@ def _scaled(site: Site, sums: Interval, scales: list[Interval], bias: Interval |
     low, high = (alpha * end for end in _product_of(scales))
     if not float(torch.maximum(low.abs(), high.abs()).max()) < _LARGEST:
         return unknown(site)[0]
-    corners = torch.stack(torch.broadcast_tensors(*(p * q for p in sums.doubles() for q in (low, high))))
-    low, high = corners.amin(0), corners.amax(0)
+    low, high = corner_products(sums.doubles(), (low, high))
     error = 16 * unit(torch.float32)
     size = torch.maximum(low.abs(), high.abs())
     low, high = low - error * low.abs(), high + error * high.abs()
@@ -220,8 +205,8 @@ _TYPES = {"T": BYTES, "W": BYTES, "F": FLOATS}
         "QGemm",
         "A:T a_scale:F a_zero_point:T B:W b_scale:F b_zero_point:W C:C? y_scale:F? y_zero_point:Z?",
         "Y:Y",
-        {**_TYPES, "C": ("tensor(int32)",), "Z": BYTES, "Y": (*BYTES, *FLOATS)},
-        [with_default("transA", 0), with_default("transB", 0), with_default("alpha", 1.0)],
+        {**_TYPES, "C": ("int32",), "Z": BYTES, "Y": (*BYTES, *FLOATS)},
+        defaults={"transA": 0, "transB": 0, "alpha": 1.0},
     ),
     torch=_gemm,
     interval=_gemm_bounds,
@@ -254,24 +239,14 @@ class DynamicQuantizeMatMul(Operation):
     """Product of a matrix, quantised by the span of its elements, with a quantised one."""
 
 
-_WINDOWS = [
-    Attribute("kernel_shape", AttrType.INTS, required=False),
-    Attribute("strides", AttrType.INTS, required=False),
-    Attribute("dilations", AttrType.INTS, required=False),
-    Attribute("pads", AttrType.INTS, required=False),
-    with_default("auto_pad", "NOTSET"),
-    with_default("group", 1),
-    with_default("channels_last", 0),
-]
-
-
 @operator(
     schema=schema(
         "QLinearConv",
         "x:T x_scale:F x_zero_point:T w:W w_scale:F w_zero_point:W y_scale:F y_zero_point:Y B:B?",
         "y:Y",
-        {**_TYPES, "Y": BYTES, "B": ("tensor(int32)",)},
-        _WINDOWS,
+        {**_TYPES, "Y": BYTES, "B": ("int32",)},
+        defaults={"auto_pad": "NOTSET", "group": 1, "channels_last": 0},
+        kinds={"kernel_shape": "ints?", "strides": "ints?", "dilations": "ints?", "pads": "ints?"},
     ),
     torch=_conv,
     interval=_conv_bounds,
@@ -283,7 +258,12 @@ class MicrosoftQLinearConv(Operation):
 
 @operator(
     schema=schema(
-        "NhwcMaxPool", "x:T", "y:T", {"T": BYTES}, [*POOL, Attribute("dilations", AttrType.INTS, required=False)]
+        "NhwcMaxPool",
+        "x:T",
+        "y:T",
+        {"T": BYTES},
+        defaults={"auto_pad": "NOTSET", "ceil_mode": 0},
+        kinds={"kernel_shape": "ints", "strides": "ints?", "dilations": "ints?", "pads": "ints?"},
     ),
     torch=_max_pool_last,
     interval=_max_pool_last_bounds,

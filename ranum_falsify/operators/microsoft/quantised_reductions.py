@@ -16,15 +16,7 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.functions import ints
 from ranum_falsify.operators.microsoft.quantised_elements import dequantised
-from ranum_falsify.operators.microsoft.quantised_schemas import (
-    BYTES,
-    FLOATS,
-    POOL,
-    Attribute,
-    AttrType,
-    schema,
-    with_default,
-)
+from ranum_falsify.operators.microsoft.schemas import BYTES, FLOATS, schema
 from ranum_falsify.operators.pooling import average_pool
 
 __all__ = ["QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearSoftmax"]
@@ -161,7 +153,8 @@ _TYPES = {"T": BYTES, "F": FLOATS}
         "X:T X_scale:F x_zero_point:T? y_scale:F y_zero_point:T",
         "Y:T",
         _TYPES,
-        [with_default("axis", -1), Attribute("opset", AttrType.INT)],
+        defaults={"axis": -1},
+        kinds={"opset": "int"},
     ),
     torch=_softmax,
     interval=_softmax_bounds,
@@ -178,7 +171,8 @@ class QLinearSoftmax(Operation):
         "X:T x_scale:F x_zero_point:T? y_scale:F y_zero_point:T?",
         "Y:T",
         _TYPES,
-        [*POOL, with_default("count_include_pad", 0), with_default("channels_last", 0)],
+        defaults={"auto_pad": "NOTSET", "ceil_mode": 0, "count_include_pad": 0, "channels_last": 0},
+        kinds={"kernel_shape": "ints", "strides": "ints?", "pads": "ints?"},
     ),
     torch=_average_pool,
     interval=_average_pool_bounds,
@@ -194,7 +188,7 @@ class QLinearAveragePool(Operation):
         "X:T x_scale:F x_zero_point:T y_scale:F y_zero_point:T",
         "Y:T",
         _TYPES,
-        [with_default("channels_last", 0)],
+        defaults={"channels_last": 0},
     ),
     torch=_global_average_pool,
     interval=_global_average_pool_bounds,

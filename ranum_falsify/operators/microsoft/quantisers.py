@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators import quantisation
-from ranum_falsify.operators.microsoft.quantised_schemas import FLOATS, Attribute, AttrType, schema
+from ranum_falsify.operators.microsoft.schemas import FLOATS, schema
 
 __all__ = ["MicrosoftDequantizeLinear", "MicrosoftQuantizeLinear"]
 
-_INTEGERS = tuple(f"tensor({kind})" for kind in ("int8", "uint8", "int16", "uint16"))
-_AXIS = [Attribute("axis", AttrType.INT, required=False)]
+_INTEGERS = ("int8", "uint8", "int16", "uint16")
+_AXIS = {"axis": "int?"}
 
 
 class MicrosoftQuantizeLinear(quantisation.QuantizeLinear):
@@ -21,7 +21,7 @@ class MicrosoftDequantizeLinear(quantisation.DequantizeLinear):
 
 
 operator(
-    schema=schema("QuantizeLinear", "x:F y_scale:F y_zero_point:T?", "y:T", {"F": FLOATS, "T": _INTEGERS}, _AXIS),
+    schema=schema("QuantizeLinear", "x:F y_scale:F y_zero_point:T?", "y:T", {"F": FLOATS, "T": _INTEGERS}, kinds=_AXIS),
     torch=quantisation.quantized,
     interval=quantisation.quantized_bounds,
     overflow=False,
@@ -31,8 +31,8 @@ operator(
         "DequantizeLinear",
         "x:T x_scale:F x_zero_point:T?",
         "y:F",
-        {"F": FLOATS, "T": (*_INTEGERS, "tensor(int32)")},
-        _AXIS,
+        {"F": FLOATS, "T": (*_INTEGERS, "int32")},
+        kinds=_AXIS,
     ),
     torch=quantisation.dequantized,
     interval=quantisation.dequantized_bounds,

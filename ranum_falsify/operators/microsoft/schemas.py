@@ -11,11 +11,14 @@ from typing import Any
 
 import onnx
 
-__all__ = ["DOMAIN", "schema"]
+__all__ = ["BYTES", "DOMAIN", "FLOATS", "schema"]
 
 DOMAIN = "com.microsoft"
+BYTES = ("uint8", "int8")
+FLOATS = ("float",)
 
 _OpSchema = onnx.defs.OpSchema
+_OPTIONS = {"?": _OpSchema.FormalParameterOption.Optional, "*": _OpSchema.FormalParameterOption.Variadic}
 _TYPES = onnx.AttributeProto.AttributeType
 _KINDS: Mapping[str, Any] = {
     "int": _TYPES.INT,
@@ -25,52 +28,52 @@ _KINDS: Mapping[str, Any] = {
     "floats": _TYPES.FLOATS,
 }
 
-AttributeDefault = int | float | str
-
 
 def schema(
     name: str,
-    inputs: Sequence[str],
+    inputs: str,
+    output: str,
+    types: Mapping[str, Sequence[str]],
     *,
-    types: Sequence[str] = ("float",),
-    others: Mapping[str, str] | None = None,
-    attributes: Mapping[str, AttributeDefault] | None = None,
-    optional: Mapping[str, str] | None = None,
+    defaults: Mapping[str, int | float | str] | None = None,
+    kinds: Mapping[str, str] | None = None,
     domain: str = DOMAIN,
-    since: int = 1,
 ) -> onnx.defs.OpSchema:
-    """Return the schema of an operator with one output.
+    """Return the schema of an operator with one output, of the first opset of its domain.
 
     Args:
         name: Name of the operator.
-        inputs: Names of its inputs, with a question mark where they may be absent.
-        types: Element types that the output has, and the inputs with it.
-        others: Element types of inputs that are of another.
-        attributes: Default values.
-        optional: Kinds of attributes without a default value.
+        inputs: `name:type` for each, separated by spaces; `?` marks an optional one, `*` one that takes the rest.
+        output: The same for the output.
+        types: Element types that each type of inputs and output stands for.
+        defaults: Default values of attributes.
+        kinds: Kinds of attributes without a default value; `?` marks optional ones.
         domain: Domain of the operator.
-        since: Opset of the domain from which on it holds.
     """
-    kinds = dict(others or {})
     return _OpSchema(
         name,
         domain,
-        since,
-        inputs=[_parameter(text, kinds) for text in inputs],
-        outputs=[_OpSchema.FormalParameter("Y", "T")],
-        type_constraints=[("T", [f"tensor({kind})" for kind in types], "")],
+        1,
+        inputs=[_parameter(text) for text in inputs.split()],
+        outputs=[_parameter(output)],
+        type_constraints=[(kind, [f"tensor({type_})" for type_ in allowed], "") for kind, allowed in types.items()],
         attributes=[
             *(
                 _OpSchema.Attribute(key, onnx.helper.make_attribute(key, value))
-                for key, value in (attributes or {}).items()
+                for key, value in (defaults or {}).items()
             ),
-            *(_OpSchema.Attribute(key, _KINDS[kind], required=False) for key, kind in (optional or {}).items()),
+            *(_attribute(key, kind) for key, kind in (kinds or {}).items()),
         ],
     )
 
 
-def _parameter(text: str, others: Mapping[str, str]) -> onnx.defs.OpSchema.FormalParameter:
-    name = text.removesuffix("?")
-    option = _OpSchema.FormalParameterOption.Optional if text != name else _OpSchema.FormalParameterOption.Single
-    kind = f"tensor({others[name]})" if name in others else "T"
-    return _OpSchema.FormalParameter(name, kind, param_option=option)
+def _parameter(text: str) -> onnx.defs.OpSchema.FormalParameter:
+    option = _OPTIONS.get(text[-1])
+    name, kind = (text if option is None else text[:-1]).split(":")
+    if option is None:
+        return _OpSchema.FormalParameter(name, kind)
+    return _OpSchema.FormalParameter(name, kind, param_option=option, is_homogeneous=option is _OPTIONS["?"])
+
+
+def _attribute(name: str, kind: str) -> onnx.defs.OpSchema.Attribute:
+    return _OpSchema.Attribute(name, _KINDS[kind.removesuffix("?")], required=not kind.endswith("?"))

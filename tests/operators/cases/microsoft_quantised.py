@@ -1,17 +1,17 @@
 """ONNX Runtime's operators on quantised tensors."""
 
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from tests.operators.cases import quantised_layers
 from tests.operators.cases.quantised_layers import (
     BIAS,
     MATRIX,
     PARAMETER,
     S8,
-    STEP,
     U8,
     WEIGHTS,
     scale,
@@ -20,21 +20,7 @@ from tests.operators.cases.quantised_layers import (
 )
 from tests.operators.harness import OperatorCase, Spread
 
-
-def case(
-    op_type: str, name: str, inputs: Sequence[Any], constants: Sequence[int] | None = None, **rest: Any
-) -> OperatorCase:
-    fixed = [i for i, x in enumerate(inputs) if isinstance(x, np.ndarray)] if constants is None else constants
-    return OperatorCase(
-        op_type=op_type,
-        domain="com.microsoft",
-        name=name,
-        inputs=inputs,
-        attributes=rest,
-        constants=frozenset(fixed),
-        gradient=False,
-        tolerance=STEP,
-    )
+case = partial(quantised_layers.case, domain="com.microsoft")
 
 
 def zero(value: int, dtype: Any = np.uint8) -> np.ndarray:

@@ -30,13 +30,24 @@ PARAMETER = Spread((), low=0.01, high=0.5)
 BIAS = np.array([900, -1500, 40, 0], np.int32)
 
 
-def case(op_type: str, name: str, inputs: Sequence[Any], constants: Sequence[int], **rest: Any) -> OperatorCase:
+def case(
+    op_type: str,
+    name: str,
+    inputs: Sequence[Any],
+    constants: Sequence[int] | None = None,
+    *,
+    domain: str = "",
+    **rest: Any,
+) -> OperatorCase:
+    """Return a case in which arrays are constants, if no positions are given; the rest are attributes."""
+    fixed = [i for i, x in enumerate(inputs) if isinstance(x, np.ndarray)] if constants is None else constants
     return OperatorCase(
         op_type=op_type,
+        domain=domain,
         name=name,
         inputs=inputs,
         attributes=rest,
-        constants=frozenset(constants),
+        constants=frozenset(fixed),
         gradient=False,
         tolerance=STEP,
     )
