@@ -83,6 +83,8 @@ def _rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
         kind, answer = _child().ask("optimise", paths, timeout=_SECONDS)
         if kind != "ok":
             raise _Refused(" ".join(str(answer).split()))
+        if answer:
+            raise OSError(f"it cannot be written ({answer})")
         return load_model(target)
 
 

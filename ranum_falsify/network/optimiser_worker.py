@@ -17,12 +17,22 @@ _LAYOUTS = ("NchwcTransformer", "NhwcTransformer")
 """Optimisers that only change the layout of tensors, and so the order of sums, into operators that no file may hold."""
 
 
-def _optimise(source: str, target: str) -> None:
-    """Write the model that ONNX Runtime makes of another.
+def _optimise(source: str, target: str) -> str:
+    """Write the model that ONNX Runtime makes of another; return why it cannot, of a model that it does load.
 
     At the highest level, which is the default: after the conversions that it inserts around half precision, it alone
     goes on to leave out others and to fuse what stands between.
     """
+    try:
+        _load(source, target)
+    except Exception as error:
+        # A full disk, or a result beyond what a file may hold, keeps no user from running the model.
+        _load(source, "")
+        return " ".join(str(error).split()) or type(error).__name__
+    return ""
+
+
+def _load(source: str, target: str) -> None:
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.optimized_model_filepath = target

@@ -13,12 +13,16 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import outward, unit
 from ranum_falsify.domain.rules.arithmetic import added
 from ranum_falsify.domain.rules.building import infinity_aware
+from ranum_falsify.domain.rules.matrices import largest_finite, overflows_in_parts
 from ranum_falsify.domain.rules.summands import sum_of_operands
 from ranum_falsify.domain.rules.sums import growth
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.matching import Field, fields_of, is_a, pairs, source
 
 __all__ = ["accumulated", "is_beside_quantised", "requantised", "saturated", "summed"]
+
+_PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
+"""Operators whose sums ONNX Runtime may start from what is added to them."""
 
 _LEVELS = 127
 """Steps from 0 to the largest weight, of 8 bits with a sign."""
@@ -32,6 +36,8 @@ def accumulated(site: Site, a: Interval, b: Interval) -> Interval:
     (first, second), _ = pairs(site.op)
     wide = _widened(site, b, first), _widened(site, a, second)
     y = added(site, wide[1], wide[0])
+    if "onnxruntime" in site.runtimes and (_overflows_inside(site, b, first) or _overflows_inside(site, a, second)):
+        y = replace(y, overflows=True)
     regrouped = next((op for op in (is_a(first, "Add"), is_a(second, "Add")) if op is not None), None)
     if regrouped is None or len(y.shape) < 2 or y.may_be_infinite:
         return y
@@ -46,13 +52,26 @@ def summed(site: Site, *data: Interval) -> Interval:
 
 def _widened(site: Site, x: Interval, beside: Field) -> Interval:
     """Return bounds of a summand with the error that it takes part in, inside the sum that stands beside it."""
-    op = is_a(beside, "MatMul", "Gemm", "Conv", "ConvTranspose")
+    op = is_a(beside, *_PRODUCTS)
     terms = 0 if op is None else _terms(site, op)
     if not terms or not x.size or x.may_be_infinite:
         return x
     error = growth(terms, x.dtype)
     low = x.lower - error * x.lower.abs()
     return replace(x, lower=low, upper=x.upper + error * x.upper.abs(), gap=0.0)
+
+
+def _overflows_inside(site: Site, x: Interval, beside: Field) -> bool:
+    """Tell whether a summand may make the sum of products beside it overflow, where that starts from the summand."""
+    op = is_a(beside, *_PRODUCTS)
+    if op is None or not x.size:
+        return False
+    a, b, *bias = [site.known(field) for field in fields_of(op) if field is not None]
+    if a is None or b is None or None in bias:
+        return True
+    alpha, beta = (op.alpha, op.beta) if is_a(op, "Gemm") else (1.0, 1.0)
+    sizes = largest_finite(x) + abs(beta) * sum(largest_finite(c) for c in bias if c is not None)
+    return overflows_in_parts(a, b, _terms(site, op), factor=alpha, beside=sizes)
 
 
 _SATURATION = 2 * 255 * 128 - (2**15 - 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import Gemm, MatMul
@@ -11,7 +13,7 @@ from torch.nn import functional
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.forms import Affine, contraction
 from ranum_falsify.domain.rules.building import infinity_aware
-from ranum_falsify.domain.rules.matrices import matrix_product, scaled_sum
+from ranum_falsify.domain.rules.matrices import largest_finite, matrix_product, overflows_in_parts, scaled_sum
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.fused import is_beside_quantised, requantised, saturated
@@ -65,7 +67,9 @@ def _gemm_bounds(site: Site, a: Interval, b: Interval, c: Interval | None) -> In
     c = None if op.beta == 0 else c
     if op.alpha == 1 and op.beta == 1:
         return saturated(site, matrix_product(a, b, c, transposed=turned), b)
-    return scaled_sum(saturated(site, matrix_product(a, b, transposed=turned), b), op.alpha, c, op.beta)
+    y = scaled_sum(saturated(site, matrix_product(a, b, transposed=turned), b), op.alpha, c, op.beta)
+    terms, beside = a.shape[-2 if turned[0] else -1], 0.0 if c is None else abs(op.beta) * largest_finite(c)
+    return replace(y, overflows=overflows_in_parts(a, b, terms, factor=op.alpha, beside=beside))
 
 
 _LINEAR = Affine(factors=("a", "b"), terms=contraction)

@@ -65,7 +65,7 @@ class Execution:
         self._broken = frozenset[int]()
         if self.graph is not None:
             self._parts = _Correspondence(written, self.graph, optimised.opaque).parts()
-            self._broken = frozenset(_made_infinite(written, self.graph))
+            self._broken = frozenset(_made_infinite(written, self.graph, self._parts))
 
     def inputs(self, graph: Graph, written: Sequence[Interval]) -> list[Interval]:
         """Return bounds of the inputs of the graph that runs: anything, of what operators without a rule write.
@@ -132,7 +132,7 @@ class _Correspondence:
         self._opaque = opaque
         self._writers = {name: op for op in written.nodes for name in op.output_names if name}
         self._all = frozenset(id(op) for op in written.nodes)
-        self._common = {_name(name) for op in graph.nodes for name in op.output_names if name} | set(opaque)
+        self._common = {self._name(name) for op in graph.nodes for name in op.output_names if name} | set(opaque)
         self._readers: dict[int, list[Operation]] = {}
         for op in graph.order:
             for operand in operands_in(op):
@@ -144,11 +144,15 @@ class _Correspondence:
         for op in reversed(self._graph.order):
             part = frozenset[int]()
             if op.name in self._opaque or not isinstance(op, (Input, OutputSelect)):
-                part = frozenset().union(*(self._before(_name(name)) for name in _names(op) if name))
+                part = frozenset().union(*(self._before(self._name(name)) for name in _names(op) if name))
             if not part:
                 part = frozenset().union(*(found[id(reader)] for reader in self._readers.get(id(op), ())))
             found[id(op)] = part or self._all
         return found
+
+    def _name(self, tensor: str) -> str:
+        """Return the name of a tensor as written, whatever element type it is held in."""
+        return tensor if tensor in self._writers else tensor.removeprefix(_PLAIN_CAST)
 
     def _before(self, name: str) -> frozenset[int]:
         """Return the written operators between a tensor and the nearest ones before it that both graphs have."""
@@ -174,25 +178,30 @@ def _names(op: Operation) -> tuple[str, ...]:
     return (op.operation.output_names[op.index],) if isinstance(op, OutputSelect) else tuple(op.output_names)
 
 
-def _name(tensor: str) -> str:
-    return tensor.removeprefix(_PLAIN_CAST)
-
-
 # constants ----------------------------------------------------------------------------------------------------------
 
 
-def _made_infinite(written: Graph, graph: Graph) -> Iterator[int]:
-    """Yield the operators of a graph, by `id`, that read a constant that is not finite and that was not written so."""
-    folded = (array for _, arrays in written.folded for array in arrays)
-    known = {_pattern(x) for x in (*_constants(written), *folded)} | {None}
+def _made_infinite(written: Graph, graph: Graph, parts: Mapping[int, frozenset[int]]) -> Iterator[int]:
+    """Yield the operators of a graph, by `id`, that read a constant that is not finite and that was not written so.
+
+    Args:
+        written: The graph as written.
+        graph: The other one.
+        parts: By `id` of each of its operators, the written ones that it computes, which alone may have such constants.
+    """
+    known = {id(op): {_pattern(x) for x in _constants(op)} for op in written.nodes}
     for op in graph.nodes:
-        if any(_pattern(x) not in known for x in spec_of(op).operands_of(op) if isinstance(x, np.ndarray)):
+        own = {_pattern(x) for x in _constants(op)} - {None}
+        if own and not own <= set().union(*(known[key] for key in parts[id(op)])):
             yield id(op)
 
 
-def _constants(graph: Graph) -> Iterator[np.ndarray]:
-    for op in graph.nodes:
-        yield from (x for x in spec_of(op).operands_of(op) if isinstance(x, np.ndarray))
+def _constants(op: Operation) -> Iterator[np.ndarray]:
+    """Yield the constants that an operator reads, and those that the operators of its subgraphs read."""
+    yield from (x for x in spec_of(op).operands_of(op) if isinstance(x, np.ndarray))
+    for inner in (value for value in vars(op).values() if isinstance(value, Graph)):
+        for child in inner.nodes:
+            yield from _constants(child)
 
 
 def _pattern(x: np.ndarray) -> tuple[object, ...] | None:

@@ -148,6 +148,18 @@ def test_a_point_that_is_not_proved_ends_the_search() -> None:
     assert result.boxes == 1
 
 
+@pytest.mark.parametrize("activation", ["Relu", "Softplus"])
+def test_inputs_of_one_value_are_not_cut(activation: str) -> None:
+    graph = _network(0, activation)
+    analysis = _analysis(graph, width=0.0)
+
+    def refuse(bounds: LinearBounds) -> torch.Tensor:
+        return torch.zeros(len(bounds.lower), dtype=torch.bool)
+
+    result = split_and_bound(analysis, graph.output_operations, None, refuse, deadline=time.monotonic() + 60)
+    assert not result.proved and result.open_boxes == (None,)
+
+
 def test_what_one_pass_proves_takes_one_box() -> None:
     graph = _network(0)
     result = split_and_bound(

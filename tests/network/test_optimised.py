@@ -2,8 +2,11 @@
 
 import os
 import signal
+from contextlib import nullcontext
+from pathlib import Path
 
 import onnx
+import pytest
 
 from ranum_falsify.network import optimised as module
 from ranum_falsify.network import read
@@ -68,6 +71,13 @@ def test_a_broken_model_runs_nowhere() -> None:
     graph = read(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }"))
     graph.source = unchecked("g (float[2] x) => (float[2] y) { y = Exp(missing) }")
     assert graph.optimised.graph is None and graph.optimised.refusal
+
+
+def test_a_model_that_cannot_be_written_may_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "optimised.onnx").mkdir()
+    monkeypatch.setattr(module.tempfile, "TemporaryDirectory", lambda **_: nullcontext(str(tmp_path)))
+    found = read(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }")).optimised
+    assert found.graph is None and "cannot be written" in found.fault and not found.refusal
 
 
 def test_conversions_are_left_out_as_at_the_highest_level() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
@@ -147,6 +148,27 @@ def test_what_fails_as_run_is_not_proved(case: Rewritten) -> None:
     assert not proof.holds
     rewritten = {o.node for o in proof.operators.values() if any(isinstance(c, AsExecuted) for c in o.open)}
     assert case.open <= rewritten
+
+
+def test_infinite_constants_of_other_operators_excuse_none() -> None:
+    model = parse(
+        "g (float[1,1,1,1] x) => (float[1,1,1,1] y, float[1] z) <float[1,1,1,1] w = {1}, float[1] b = {1e20},"
+        " float[1,1,1] k = {1e20}, int64[1] one = {1}, float[1] far = {1}>"
+        "{ c = Conv(x, w, b) y = Mul(c, k) r = Reshape(x, one) z = Min(r, far) }"
+    )
+    model.graph.initializer[-1].CopyFrom(onnx.numpy_helper.from_array(np.full(1, np.inf, np.float32), "far"))
+    proof = Prover(valid_in_box(read(model), [(-1e20, -1e20)]), ProveConfig(runtimes=("onnxruntime",))).analyse()
+    assert {o.node for o in proof.operators.values() if o.proved} == {"Reshape_r", "Min_z"}
+
+
+def test_names_like_those_of_onnx_runtime_are_those_of_other_tensors() -> None:
+    clash = "InsertedPrecisionFreeCast_z"
+    model = parse(
+        f"g (float[1,1,1,1] x) => (float[1,1,1,1] {clash}, float[1,1,1,1] z) <float[1,1,1,1] w = {{1e20}},"
+        f" float[1,1,1] k = {{1e20}}> {{ c = Conv(x, w) {clash} = Mul(c, k) z = Tanh(x) }}"
+    )
+    proof = Prover(valid_in_box(read(model), [(0.0, 1e-10)]), ProveConfig(runtimes=("onnxruntime",))).analyse()
+    assert {o.node for o in proof.operators.values() if o.proved} == {"Tanh_z"}
 
 
 def test_operators_that_run_as_written_stay_proved() -> None:

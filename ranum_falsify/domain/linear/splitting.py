@@ -76,6 +76,8 @@ def split_and_bound(
     functional = Functional.of(analysis, analysis.program, ops, rows)
     if time.monotonic() < deadline and bool(is_proved(functional.bounded(Region(analysis.program, {}))).all()):
         return SplitResult(True, 1, _empty(analysis.program))
+    if all(v is None for v in analysis.program.inputs):
+        return SplitResult(False, 1, _empty(analysis.program))  # there is nothing to cut
     return _Search(analysis.program, functional, is_proved).run(deadline, keep)
 
 

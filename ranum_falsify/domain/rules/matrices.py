@@ -12,10 +12,12 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import flushed, unit
-from ranum_falsify.domain.rules.integer_products import EXACT
+from ranum_falsify.domain.rules.integer_products import EXACT, largest_of
 from ranum_falsify.domain.rules.products import bilinear, is_known, stretched
+from ranum_falsify.domain.rules.sections import accumulation
+from ranum_falsify.domain.rules.sums import growth
 
-__all__ = ["matrix_product", "scaled_sum"]
+__all__ = ["largest_finite", "matrix_product", "overflows_in_parts", "scaled_sum"]
 
 
 def matrix_product(
@@ -135,3 +137,32 @@ def _wrapped(parts: list[Interval], like: Interval) -> Interval:
     if not fits:
         return Interval.top(like.shape, like.dtype)
     return Interval.of(low.to(like.dtype), high.to(like.dtype), like.shape)
+
+
+def overflows_in_parts(a: Interval, b: Interval, terms: int, *, factor: float = 1.0, beside: float = 0.0) -> bool:
+    """Tell whether part of a sum of products may overflow where kernels scale each part and add it to something else.
+
+    They do so block by block, into memory that holds a bias: the whole sum may be far smaller than its parts.
+
+    Args:
+        a: First factor of the products.
+        b: Second factor.
+        terms: How many products are added up at most.
+        factor: What each part is multiplied by.
+        beside: Greatest magnitude of what the parts are added to.
+    """
+    if not a.is_floating or not a.size or not b.size:
+        return False
+    work, share = accumulation(a.dtype), growth(terms + 4, a.dtype)
+    limit = torch.finfo(work).max
+    size = abs(factor) * terms * largest_finite(a) * largest_finite(b) * (1 + share)
+    return not size + beside * (1 + share) <= limit
+
+
+def largest_finite(x: Interval) -> float:
+    """Return the greatest magnitude of a finite element."""
+    if not x.may_be_infinite:
+        return largest_of(x)
+    low, high = x.doubles()
+    size = torch.maximum(low.abs(), high.abs()).clamp(max=torch.finfo(x.dtype).max)
+    return float(torch.where(low.isinf() & (low == high), 0.0, size).amax())

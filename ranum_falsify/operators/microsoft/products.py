@@ -16,7 +16,7 @@ from ranum_falsify.domain.linear.program import form_of
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.rules.arithmetic import added
 from ranum_falsify.domain.rules.building import infinity_aware
-from ranum_falsify.domain.rules.matrices import matrix_product, scaled_sum
+from ranum_falsify.domain.rules.matrices import largest_finite, matrix_product, overflows_in_parts, scaled_sum
 from ranum_falsify.domain.rules.sums import growth
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.network.registry import operator
@@ -57,8 +57,11 @@ def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None, z: In
     y = bounded(site, part(site.op, "Conv", vars(site.op)), x, w, b)
     if z is None:
         return y
-    # What is added may be added first, so that it takes part in the error of the sum.
-    error = growth(math.prod(w.shape[1:]) + 2, z.dtype)
+    # What is added may be added first, so that it takes part in the error of the sum, and in overflows on the way.
+    terms = math.prod(w.shape[1:])
+    beside = largest_finite(z) + (0.0 if b is None else largest_finite(b))
+    y = replace(y, overflows=y.overflows or overflows_in_parts(x, w, terms, beside=beside))
+    error = growth(terms + 2, z.dtype)
     low, high = z.lower - error * z.lower.abs(), z.upper + error * z.upper.abs()
     widened = z if z.may_be_infinite else replace(z, lower=low, upper=high, gap=0.0)
     return apart(added(site, y, widened), y, x, w, b, z)
@@ -166,16 +169,17 @@ def _fused_matmul(op: Operation, a: Tensor, b: Tensor) -> Tensor:
 @infinity_aware
 def _fused_matmul_bounds(site: Site, a: Interval, b: Interval) -> Interval:
     left, right = _factors(site.op)
-    product = matrix_product(a.moved(lambda t: _turned(t, **left)), b.moved(lambda t: _turned(t, **right)))
-    alpha = float(site.op.alpha)
+    a, b = a.moved(lambda t: _turned(t, **left)), b.moved(lambda t: _turned(t, **right))
+    product, alpha = matrix_product(a, b), float(site.op.alpha)
     if alpha == 1:
         return product
     if not math.isfinite(alpha):  # of factors that overflowed when they were merged
         return replace(Interval.filled(-math.inf, math.inf, site.shape, site.dtype), nan=True, overflows=True)
     y = scaled_sum(product, alpha, None, 0.0)
     given = a.may_be_infinite or b.may_be_infinite
-    # The sum may overflow before a small factor comes.
+    # The sum may overflow before a small factor comes, and a part of it after a large one.
     overflows = product.overflows or (product.may_be_infinite and not given)
+    overflows = overflows or overflows_in_parts(a, b, a.shape[-1], factor=alpha)
     return replace(y, nan=y.nan or product.nan or (alpha == 0 and product.may_be_infinite), overflows=overflows)
 
 
