@@ -10,11 +10,14 @@ import pytest
 
 from tests.cli.workshop import LOG, PRODUCT, QUOTIENT, SAFE, Workshop
 
-KEYS = {"verdict", "runtimes", "operators", "counterexample", "seconds", "seed", "versions", "float32"}
+KEYS = {"verdict", "runtimes", "operators", "counterexample", "seconds", "seed", "versions", "kernels", "float32"}
 OPERATOR_KEYS = {
-    *("node", "op_type", "verdict", "runtimes", "constraint", "after"),
+    *("node", "op_type", "verdict", "runtimes", "constraint", "after", "rewritten"),
     *("reach", "optimisations", "fused", "counterexample"),
 }
+SCALED = """g (float[1, 4] x, float[4, 1] w) => (float[1, 1] y) <float k = {1e20}> {
+    a = Mul(x, k) p = MatMul(a, w) y = Mul(p, k)
+}"""
 VALID = ("--prop.lb=1", "--prop.ub=2")
 ALL = "onnxruntime, torch, exact"
 
@@ -240,6 +243,18 @@ class TestJson:
         (operator,) = report["operators"]
         assert (operator["verdict"], operator["runtimes"], operator["after"]) == ("proved", report["runtimes"], [])
         assert report["seconds"]["prove"] > 0
+
+    def test_the_report_names_the_families_of_processors(self, workshop: Workshop) -> None:
+        report = json.loads(workshop.falsify("--json", "-", *VALID).out)
+        assert {"family": "avx2", "version": "1.31.1"} in report["kernels"]["onnxruntime"]
+        assert report["kernels"].keys() == {"onnxruntime", "torch", "exact"}
+
+    def test_what_is_open_only_as_rewritten_says_so(self, workshop: Workshop) -> None:
+        model = workshop.model(SCALED)
+        arguments = (workshop.property(), "--network", "N", model, "--prop.lb=0", "--prop.ub=1e-20", "--n_starts", "0")
+        assert ", 3 only as ONNX Runtime's optimiser rewrites the model" in workshop.run(*arguments).out
+        operators = json.loads(workshop.run(*arguments, "--json", "-").out)["operators"]
+        assert [operator["rewritten"] for operator in operators] == [True, True, True]
 
     def test_a_stream_is_written_and_not_replaced(self, workshop: Workshop) -> None:
         run = workshop.falsify("--json", "/dev/null")
