@@ -73,4 +73,4 @@ def test_operators_of_another_domain_are_others() -> None:
     model.graph.node[0].domain = "com.microsoft"
     model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
     assert not is_rewritten(read(parse(text, 20)), read(parse(text, 20)))
-    assert is_rewritten(read(parse(text, 20)), read(model))
+    assert is_rewritten(read(model), read(parse(text, 20)))
