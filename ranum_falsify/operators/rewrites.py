@@ -53,6 +53,8 @@ def _computes(op: Operation, written: Operation) -> bool:
 
 def _is_base(op: Operation, base: str, written: Operation) -> bool:
     if kind(written) == base:
+        if kind(op) == base and type(op) is not type(written):
+            return False  # operators of several domains may share a name
         return _have_same_attributes(op, written) and _read_same(fields_of(op), fields_of(written))
     if base != "Gemm" or kind(written) != "Add" or any(_attribute(op, n) != x for n, x in _PLAIN_SUM.items()):
         return False

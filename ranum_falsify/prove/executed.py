@@ -145,10 +145,13 @@ class _Correspondence:
             part = frozenset[int]()
             if op.name in self._opaque or not isinstance(op, (Input, OutputSelect)):
                 part = frozenset().union(*(self._before(self._name(name)) for name in _names(op) if name))
-            if not part:
-                part = frozenset().union(*(found[id(reader)] for reader in self._readers.get(id(op), ())))
-            found[id(op)] = part or self._all
+            readers = (x for x in self._readers.get(id(op), ()) if not part or self._is_new(x))
+            found[id(op)] = part.union(*(found[id(reader)] for reader in readers)) or self._all
         return found
+
+    def _is_new(self, op: Operation) -> bool:
+        """Tell whether an operation selects an output that the written graph has not."""
+        return isinstance(op, OutputSelect) and self._name(*_names(op)) not in self._writers
 
     def _name(self, tensor: str) -> str:
         """Return the name of a tensor as written, whatever element type it is held in."""

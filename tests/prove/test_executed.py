@@ -12,7 +12,7 @@ import pytest
 from ranum_falsify.config import ProveConfig, Runtime
 from ranum_falsify.network import read
 from ranum_falsify.prove.analyses import execution_of
-from ranum_falsify.prove.executed import AsExecuted
+from ranum_falsify.prove.executed import AsExecuted, _Correspondence
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.prove.prover import Prover
 from tests.falsify.search_kit import in_box, problem, valid_in_box
@@ -169,6 +169,16 @@ def test_names_like_those_of_onnx_runtime_are_those_of_other_tensors() -> None:
     )
     proof = Prover(valid_in_box(read(model), [(0.0, 1e-10)]), ProveConfig(runtimes=("onnxruntime",))).analyse()
     assert {o.node for o in proof.operators.values() if o.proved} == {"Tanh_z"}
+
+
+def test_outputs_that_are_new_make_parts_of_what_reads_them() -> None:
+    ends = "g (float[4] x) => (float[2] p, float[2] q)"
+    written = read(parse(f"{ends} {{ p, a = Split(x) b, c = Split(x) q = Abs(c) }}", 13))
+    other = read(parse(f"{ends} {{ p, new = Split(x) q = Abs(new) }}", 13))
+    parts = _Correspondence(written, other, ()).parts()
+    (split,) = (op for op in other.nodes if op.name == "Split_p")
+    names = {op.name for op in written.nodes if id(op) in parts[id(split)]}
+    assert names == {"Split_p", "Split_b", "Abs_q"}
 
 
 def test_operators_that_run_as_written_stay_proved() -> None:

@@ -42,7 +42,8 @@ def model_of(text: str, size: float) -> onnx.ModelProto:
     weights[TERMS // 2 :] *= -1
     bias = np.full(4, 2.2 * size, np.float32)
     model = unchecked(text)
-    for name, array in {"w": weights, "v": weights.T[:, :, None, None], "b": bias, "h": bias / 2}.items():
+    filters = weights.T.reshape(4, TERMS, 1, 1)
+    for name, array in (("w", weights), ("v", filters), ("b", bias), ("h", bias / np.float32(2))):
         if any(name in node.input for node in model.graph.node):
             model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     onnx.checker.check_model(model)
