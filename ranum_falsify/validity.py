@@ -352,7 +352,7 @@ class Finite(Constraint):
 
     def margin(self, op: Operation, operands: Operands) -> Tensor:
         """See :meth:`Constraint.margin`."""
-        output = operands["output"]
+        output = _floating(operands["output"])
         size = output.abs()
         no_nan = finite = torch.ones((), dtype=torch.bool, device=output.device)
         for name, operand in operands.items():

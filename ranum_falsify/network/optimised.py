@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx
+from google.protobuf.message import EncodeError
 
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError
 from ranum_falsify.network.child import Child, ChildDeathError
@@ -66,7 +67,7 @@ def optimised(graph: Graph) -> Optimised:
     except ChildDeathError as error:
         _forget()
         return Optimised(fault="its optimiser takes too long" if error.late else "its optimiser crashes on the model")
-    except (ModelError, ValueError, OSError) as error:
+    except (ModelError, EncodeError, ValueError, OSError) as error:
         # Models beyond what protobuf can hold are among these.
         return Optimised(fault=str(error).removeprefix("model: "))
 
