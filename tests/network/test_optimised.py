@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -75,7 +76,7 @@ def test_a_broken_model_runs_nowhere() -> None:
 
 def test_a_model_that_cannot_be_written_may_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "optimised.onnx").mkdir()
-    monkeypatch.setattr(module.tempfile, "TemporaryDirectory", lambda **_: nullcontext(str(tmp_path)))
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", lambda **_: nullcontext(str(tmp_path)))
     found = read(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }")).optimised
     assert found.graph is None and "cannot be written" in found.fault and not found.refusal
 
