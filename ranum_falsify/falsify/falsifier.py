@@ -170,6 +170,7 @@ def _result(
     else:
         found, unconfirmed = search.counterexample, tuple(search.unconfirmed)
     notices += [notice for call in context.problem.calls for notice in call.graph.notices]
+    notices += context.proof.notices
     return Result(
         verdict="violated" if found is not None else "holds" if context.proof.holds else "unknown",
         operators=results,

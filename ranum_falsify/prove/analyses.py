@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -13,7 +13,7 @@ from ranum_falsify.operators.rewrites import is_rewritten
 from ranum_falsify.prove.checked import Checked, check
 from ranum_falsify.prove.executed import Execution
 
-__all__ = ["Analyses", "analyses_of", "execution_of"]
+__all__ = ["Analyses", "analyses_of", "execution_of", "notices_of"]
 
 _REWRITING: Runtime = "onnxruntime"
 """The runtime that does not run a network as it is written."""
@@ -28,6 +28,25 @@ def execution_of(graph: Graph) -> Execution | None:
         same = found.graph is not None and not found.opaque and not is_rewritten(graph, found.graph)
         _executions[graph] = None if same or found.refusal else Execution(graph, found)
     return _executions[graph]
+
+
+def notices_of(network: str, graph: Graph, runtimes: Sequence[Runtime]) -> Iterator[str]:
+    """Yield what users should know of what ONNX Runtime runs in place of a network.
+
+    Args:
+        network: The network's name.
+        graph: The network as written.
+        runtimes: Runtimes that are asked for.
+    """
+    if _REWRITING not in runtimes:
+        return
+    found = graph.optimised
+    if found.refusal:
+        yield f"ONNX Runtime does not load network {network}, so proofs are about it as written: {found.refusal}"
+    elif found.fault:
+        yield f"nothing of network {network} is proved for ONNX Runtime, which may rewrite it: {found.fault}"
+    for operator in dict.fromkeys(found.opaque.values()):
+        yield f"ONNX Runtime puts {operator} into network {network}, which has no row: what it computes stays open"
 
 
 def analyses_of(

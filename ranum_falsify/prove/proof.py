@@ -49,11 +49,13 @@ class Proof:
         holds: Whether the property does.
         operators: The operators in question, by position of the validity goal and name of the node, topologically.
         runtimes: Runtimes that it covers.
+        notices: What users should know of what runs.
     """
 
     holds: bool = False
     operators: Mapping[tuple[int, str], OperatorProof] = field(default_factory=dict)
     runtimes: tuple[Runtime, ...] = RUNTIMES
+    notices: tuple[str, ...] = ()
 
     def proves(self, goal: int, node: str) -> bool:
         """Tell whether an operator is proved; one that was not looked at is not."""

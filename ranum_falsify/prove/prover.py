@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import torch
 from dnnv.nn import Operation
@@ -16,7 +16,7 @@ from ranum_falsify.domain.linear.splitting import SplitResult
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.properties.margin_bounds import margin_bounds
 from ranum_falsify.properties.problem import InputVariable, NetworkCall, Problem
-from ranum_falsify.prove.analyses import Analyses, analyses_of
+from ranum_falsify.prove.analyses import Analyses, analyses_of, notices_of
 from ranum_falsify.prove.applications import Applications, Box, box_of, in_question
 from ranum_falsify.prove.cutting import cut, is_narrow
 from ranum_falsify.prove.margins import MarginProof
@@ -127,8 +127,13 @@ class Prover:
             holds=all(region.holds() for region in self._regions),
             operators=_joined([region.operators() for region in self._regions]),
             runtimes=self.config.runtimes,
+            notices=tuple(dict.fromkeys(self._notices())),
         )
         return self.proof
+
+    def _notices(self) -> Iterator[str]:
+        for call in self.problem.calls:
+            yield from notices_of(call.network, self.graphs[id(call)], self.config.runtimes)
 
 
 class _Region:

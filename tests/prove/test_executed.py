@@ -11,6 +11,7 @@ import pytest
 
 from ranum_falsify.config import ProveConfig, Runtime
 from ranum_falsify.network import read
+from ranum_falsify.network.optimised import Optimised
 from ranum_falsify.prove.analyses import execution_of
 from ranum_falsify.prove.executed import AsExecuted, _Correspondence
 from ranum_falsify.prove.proof import Proof
@@ -218,3 +219,20 @@ def test_bounds_of_outputs_enclose_both_graphs() -> None:
     reduced = problem(in_box([(-2.0, -1.0)], inner), networks={"N": read(parse(text))})
     assert Prover(reduced, ProveConfig(runtimes=("torch", "exact"))).analyse().holds
     assert not Prover(reduced, ProveConfig(runtimes=("onnxruntime",))).analyse().holds
+
+
+def test_a_model_that_onnx_runtime_refuses_is_proved_as_written_and_that_is_said() -> None:
+    graph = read(parse("g (bfloat16[2] x) => (bfloat16[2] y) { y = Erf(x) }"))
+    proof = Prover(valid_in_box(graph, [(0.0, 1.0)]), ProveConfig()).analyse()
+    (notice,) = proof.notices
+    assert proof.holds and notice.startswith("ONNX Runtime does not load network N")
+    assert not Prover(valid_in_box(graph, [(0.0, 1.0)]), ProveConfig(runtimes=("torch",))).analyse().notices
+
+
+def test_what_is_not_known_of_a_model_that_may_run_is_not_proved_and_that_is_said() -> None:
+    graph = read(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }"))
+    graph.__dict__["optimised"] = Optimised(fault="its optimiser takes too long")
+    proof = Prover(valid_in_box(graph, [(0.0, 1.0)]), ProveConfig()).analyse()
+    (notice,) = proof.notices
+    assert not proof.holds and "nothing of network N is proved for ONNX Runtime" in notice
+    assert [o.is_open_as_executed for o in proof.operators.values()] == [True]
