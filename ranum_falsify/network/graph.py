@@ -21,12 +21,12 @@ from ranum_falsify.errors import ModelError
 from ranum_falsify.network.evaluate import Value, apply
 from ranum_falsify.network.model_file import fixed_model, freed_model
 from ranum_falsify.network.naming import UniqueNames
-from ranum_falsify.network.optimised import Optimised, optimised
 from ranum_falsify.network.order import operands_in, topological_order
 from ranum_falsify.network.registry import spec_of
 from ranum_falsify.network.tensors import to_numpy, to_torch
+from ranum_falsify.network.writer import to_onnx
 
-__all__ = ["Graph", "ReadOptions", "Watch"]
+__all__ = ["Graph", "ReadAgain", "ReadOptions", "Watch"]
 
 Watch = Callable[[Operation, Sequence[Value], tuple[Tensor, ...]], None]
 """What looks at each node of an evaluation."""
@@ -39,6 +39,10 @@ class ReadOptions:
     dims: Mapping[str, int] = field(default_factory=dict)
     free: tuple[str, ...] = ()
     fixed: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+ReadAgain = Callable[[ReadOptions], "Graph"]
+"""Reads the model of a graph once more, with other options."""
 
 
 class Graph(OperationGraph):
@@ -57,6 +61,7 @@ class Graph(OperationGraph):
             that runtimes compute by themselves, in topological order.
         shapes: Shape and dtype of the model's tensors that have the same for every input, by name; none for slices and
             compositions.
+        read_again: Reads the model of a whole network with other options; None for slices, compositions and branches.
     """
 
     def __init__(
@@ -72,6 +77,7 @@ class Graph(OperationGraph):
         notices: tuple[str, ...] = (),
         folded: tuple[tuple[Operation, tuple[np.ndarray, ...]], ...] = (),
         shapes: Mapping[str, TensorDetails] | None = None,
+        read_again: ReadAgain | None = None,
     ) -> None:
         super().__init__(list(output_operations))
         self.inputs = inputs
@@ -83,6 +89,7 @@ class Graph(OperationGraph):
         self.notices = notices
         self.folded = folded
         self.shapes = shapes or {}
+        self.read_again = read_again
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -128,16 +135,9 @@ class Graph(OperationGraph):
     @cached_property
     def model(self) -> onnx.ModelProto:
         """The ONNX model that runs this graph: what it was read from, freed initializers as inputs, fixed ones not."""
-        from ranum_falsify.network.writer import to_onnx
-
         if self.source is None:
             return to_onnx(self)
         return fixed_model(freed_model(self.source, self.options.free), self.options.fixed)
-
-    @cached_property
-    def optimised(self) -> Optimised:
-        """What ONNX Runtime runs in place of this graph at its default level."""
-        return optimised(self)
 
     # evaluation -------------------------------------------------------------------------------------------------
 
@@ -198,8 +198,6 @@ class Graph(OperationGraph):
 
     def as_onnx(self, *, add_missing_optional_inputs: bool = False) -> onnx.ModelProto:
         """Return the graph as an ONNX model; `export_onnx` saves it.  Optional inputs are always written in place."""
-        from ranum_falsify.network.writer import to_onnx
-
         return to_onnx(self)
 
     # derived graphs ---------------------------------------------------------------------------------------------
@@ -217,7 +215,7 @@ class Graph(OperationGraph):
     def copy(self) -> Graph:
         """Return a graph of the same nodes; nodes are never changed in place."""
         whole: dict[str, Any] = {"source": self.source, "options": self.options, "shapes": self.shapes}
-        return self._derived(self.output_operations, self.output_names, **whole)
+        return self._derived(self.output_operations, self.output_names, read_again=self.read_again, **whole)
 
     def __getitem__(self, index: Any) -> Graph:
         """Slice by position, as DNNP does: `N[2:-3]`, `N[2:-3, 1]`, `N[:, 0]`, `N[1]` (output 1).
@@ -334,11 +332,9 @@ class Graph(OperationGraph):
         return self._read_again(replace(self.options, fixed={**self.options.fixed, **values}))
 
     def _read_again(self, options: ReadOptions) -> Graph:
-        from ranum_falsify.network.reader import read
-
-        if self.source is None:
+        if self.read_again is None:
             raise ModelError("only a whole network can have freed weights or fixed inputs, not a slice or composition")
-        return read(self.source, dims=options.dims, free=options.free, fixed=options.fixed, known=self.shapes)
+        return self.read_again(options)
 
 
 def _clone(op: Operation, clones: Mapping[int, Operation], name: str | None = None) -> Operation:

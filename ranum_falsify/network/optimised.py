@@ -13,18 +13,17 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import onnx
 from google.protobuf.message import EncodeError
 
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError
 from ranum_falsify.network.child import Child, ChildDeathError
+from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.model_file import attribute_graphs, freed_model, load_model
+from ranum_falsify.network.reader import read
 from ranum_falsify.network.registry import find
-
-if TYPE_CHECKING:
-    from ranum_falsify.network.graph import Graph
 
 __all__ = ["Optimised", "optimised"]
 
@@ -50,13 +49,20 @@ class Optimised:
     fault: str = ""
 
 
+_found: WeakKeyDictionary[Graph, Optimised] = WeakKeyDictionary()
+
+
 def optimised(graph: Graph) -> Optimised:
-    """Return what ONNX Runtime runs in place of a graph.
+    """Return what ONNX Runtime runs in place of a graph at its default level; each graph is optimised once.
 
     Fixed inputs are inputs to the optimiser, and constants only of what it makes: whoever runs the model gives them.
     """
-    from ranum_falsify.network.reader import read
+    if graph not in _found:
+        _found[graph] = _optimise(graph)
+    return _found[graph]
 
+
+def _optimise(graph: Graph) -> Optimised:
     model = graph.as_onnx() if graph.source is None else freed_model(graph.source, graph.options.free)
     try:
         rewritten = _rewritten(model)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,6 @@ def read(
     dims: Mapping[str, int] | None = None,
     free: Sequence[str] = (),
     fixed: Mapping[str, np.ndarray] | None = None,
-    known: Mapping[str, TensorDetails] | None = None,
 ) -> Graph:
     """Read an ONNX model.
 
@@ -59,17 +59,34 @@ def read(
         dims: Sizes of symbolic dimensions, by name or as `input:axis`; 1 where not given.
         free: Initializers that become inputs, after the others.
         fixed: Inputs that become constants.
-        known: Shape and dtype of tensors of the model that have the same for every input and for all weights; what
-            writes them runs only if their values are wanted.
 
     Raises:
         ModelError: The model cannot be read; one line says why and what to do.
     """
-    model = inlined(source) if isinstance(source, onnx.ModelProto) else load_model(Path(source))
     options = ReadOptions(dims=dict(dims or {}), free=tuple(free), fixed=dict(fixed or {}))
-    where = "model" if isinstance(source, onnx.ModelProto) else str(source)
+    if isinstance(source, onnx.ModelProto):
+        return _read(inlined(source), options)
+    return _read(load_model(Path(source)), options, where=str(source))
+
+
+def _read(
+    model: onnx.ModelProto,
+    options: ReadOptions,
+    known: Mapping[str, TensorDetails] = MappingProxyType({}),
+    *,
+    where: str = "model",
+) -> Graph:
+    """Read a loaded model.
+
+    Args:
+        model: The model, without functions.
+        options: How to read it.
+        known: Shape and dtype of tensors of the model that have the same for every input and for all weights; what
+            writes them runs only if their values are wanted.
+        where: What errors call the model.
+    """
     try:
-        return _Reader(model, options, known or {}).graph()
+        return _Reader(model, options, known).graph()
     except RecursionError as error:
         raise ModelError(f"{where}: subgraphs are nested too deeply; flatten them") from error
     except ModelError as error:
@@ -100,6 +117,7 @@ class _Reader:
         self._build(order, scope, [output.name for output in self.model.graph.output])
         names = [output.name for output in self.model.graph.output]
         outputs = [self._as_operation(scope, name) for name in names]
+        shapes = {name: traced.details for name, traced in scope.tensors.items() if traced.fixed_shape}
         return Graph(
             outputs,
             inputs=inputs,
@@ -110,7 +128,8 @@ class _Reader:
             options=self.options,
             notices=tuple(self.notices),
             folded=tuple(self.folded),
-            shapes={name: traced.details for name, traced in scope.tensors.items() if traced.fixed_shape},
+            shapes=shapes,
+            read_again=partial(_read, self.source, known=shapes),
         )
 
     # inputs -----------------------------------------------------------------------------------------------------

@@ -7,23 +7,25 @@ comes from the operator's schema at the version that the node was read with.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import onnx
-from dnnv.nn import Operation
+from dnnv.nn import Operation, OperationGraph
 from dnnv.nn.operations import Input, OutputSelect
 from dnnv.nn.utils import TensorDetails
 from onnx import helper, numpy_helper
 
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network.fields import input_fields
-from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.model_file import OLDEST_OPSET
 from ranum_falsify.network.naming import UniqueNames
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.registry import OperatorSpec, opsets_of, schema_of, spec_of
 from ranum_falsify.network.trace import UnfitBranch
+
+if TYPE_CHECKING:
+    from ranum_falsify.network.graph import Graph
 
 __all__ = ["to_onnx"]
 
@@ -67,7 +69,7 @@ def _nodes_with_branches(graph: Graph) -> list[Operation]:
     while pending:
         for op in pending.pop().nodes:
             nodes.append(op)
-            pending.extend(value for value in op.__dict__.values() if isinstance(value, Graph))
+            pending.extend(cast("Graph", value) for value in op.__dict__.values() if isinstance(value, OperationGraph))
     return nodes
 
 
@@ -232,9 +234,9 @@ class _Writer:
             )
         if isinstance(value, UnfitBranch):
             raise ModelError(f"node {op.name!r}: {value.error}")
-        if isinstance(value, Graph):
+        if isinstance(value, OperationGraph):
             captured = [names[_tensor(source)] for source in op.captured]
-            value = self._branch(value, captured, f"{op.name}.{name}")
+            value = self._branch(cast("Graph", value), captured, f"{op.name}.{name}")
         elif kind == _ATTRIBUTE_TYPES.TENSOR:
             value = numpy_helper.from_array(np.asarray(value))
         elif isinstance(value, np.ndarray):

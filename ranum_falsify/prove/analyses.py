@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from ranum_falsify.config import Runtime
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.network import Graph
+from ranum_falsify.network.optimised import optimised
 from ranum_falsify.operators.rewrites import is_rewritten
 from ranum_falsify.prove.checked import Checked, check
 from ranum_falsify.prove.executed import Execution
@@ -24,7 +25,7 @@ _executions: WeakKeyDictionary[Graph, Execution | None] = WeakKeyDictionary()
 def execution_of(graph: Graph) -> Execution | None:
     """Return what ONNX Runtime runs in place of a graph; None if that is the same, or it runs nothing at all."""
     if graph not in _executions:
-        found = graph.optimised
+        found = optimised(graph)
         same = found.graph is not None and not found.opaque and not is_rewritten(graph, found.graph)
         _executions[graph] = None if same or found.refusal else Execution(graph, found)
     return _executions[graph]
@@ -40,7 +41,7 @@ def notices_of(network: str, graph: Graph, runtimes: Sequence[Runtime]) -> Itera
     """
     if _REWRITING not in runtimes:
         return
-    found = graph.optimised
+    found = optimised(graph)
     if found.refusal:
         yield f"ONNX Runtime does not load network {network}, so proofs are about it as written: {found.refusal}"
     elif found.fault:

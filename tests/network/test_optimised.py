@@ -11,6 +11,7 @@ import pytest
 
 from ranum_falsify.network import optimised as module
 from ranum_falsify.network import read
+from ranum_falsify.network.optimised import optimised
 from tests.network.building import parse, types, unchecked
 
 FOLDED = (
@@ -21,7 +22,7 @@ FOLDED = (
 
 def test_constants_are_folded_as_onnx_runtime_does() -> None:
     graph = read(parse(FOLDED), dims={"N": 4})
-    found = graph.optimised
+    found = optimised(graph)
     assert found.graph is not None and types(found.graph) == ["Conv"]
     assert found.graph.input_details == graph.input_details
     (conv,) = found.graph.nodes
@@ -31,19 +32,21 @@ def test_constants_are_folded_as_onnx_runtime_does() -> None:
 
 def test_freed_weights_are_inputs() -> None:
     graph = read(parse(FOLDED), dims={"N": 4}, free=["w"])
-    assert graph.optimised.graph is not None
-    assert graph.optimised.graph.input_names == ("x", "w")
-    assert types(graph.optimised.graph) == ["Conv", "Mul"]
+    found = optimised(graph).graph
+    assert found is not None
+    assert found.input_names == ("x", "w")
+    assert types(found) == ["Conv", "Mul"]
 
 
 def test_a_slice_is_written_first() -> None:
     graph = read(parse("g (float[2] x) => (float[2] y) { a = Neg(x) b = Identity(a) c = Exp(b) y = Abs(c) }"))[:-1]
-    assert graph.optimised.graph is not None and types(graph.optimised.graph) == ["Neg", "Exp"]
+    found = optimised(graph).graph
+    assert found is not None and types(found) == ["Neg", "Exp"]
 
 
 def test_a_model_that_onnx_runtime_refuses_runs_nowhere() -> None:
     model = parse("g (bfloat16[2] x) => (bfloat16[2] y) { y = Erf(x) }")
-    found = read(model).optimised
+    found = optimised(read(model))
     assert found.graph is None and found.refusal and not found.fault
 
 
@@ -61,23 +64,23 @@ def test_what_operators_without_a_row_write_is_an_input() -> None:
 
 def test_a_child_that_died_is_replaced() -> None:
     text = "g (float[2] x) => (float[2] y) { a = Identity(x) y = Exp(a) }"
-    assert read(parse(text)).optimised.graph is not None
+    assert optimised(read(parse(text))).graph is not None
     child = module._children[os.getpid()]
     os.kill(child.pid, signal.SIGKILL)
-    assert "crashes" in read(parse(text)).optimised.fault
-    assert read(parse(text)).optimised.graph is not None
+    assert "crashes" in optimised(read(parse(text))).fault
+    assert optimised(read(parse(text))).graph is not None
 
 
 def test_a_broken_model_runs_nowhere() -> None:
     graph = read(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }"))
     graph.source = unchecked("g (float[2] x) => (float[2] y) { y = Exp(missing) }")
-    assert graph.optimised.graph is None and graph.optimised.refusal
+    assert optimised(graph).graph is None and optimised(graph).refusal
 
 
 def test_a_model_that_cannot_be_written_may_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "optimised.onnx").mkdir()
     monkeypatch.setattr(tempfile, "TemporaryDirectory", lambda **_: nullcontext(str(tmp_path)))
-    found = read(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }")).optimised
+    found = optimised(read(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }")))
     assert found.graph is None and "cannot be written" in found.fault and not found.refusal
 
 
@@ -87,7 +90,7 @@ def test_conversions_are_left_out_as_at_the_highest_level() -> None:
         "{ a = Cast<to = 16>(x) b = Cast<to = 1>(a) c = Cast<to = 10>(b) d = MatMul(c, w) e = Div(d, k)"
         " y = Cast<to = 1>(e) }"
     )
-    found = read(parse(text)).optimised.graph
+    found = optimised(read(parse(text))).graph
     assert found is not None and types(found).count("Cast") < 3
     assert "FusedMatMul" in types(found)
 
@@ -95,5 +98,5 @@ def test_conversions_are_left_out_as_at_the_highest_level() -> None:
 def test_the_layout_of_tensors_stays() -> None:
     weights = ", ".join(["1"] * 256)
     ends = f"g (float[1,16,4,4] x) => (float[1,16,4,4] y) <float[16,16,1,1] w = {{{weights}}}>"
-    found = read(parse(f"{ends} {{ c = Conv(x, w) y = Relu(c) }}")).optimised.graph
+    found = optimised(read(parse(f"{ends} {{ c = Conv(x, w) y = Relu(c) }}"))).graph
     assert found is not None and types(found) == ["FusedConv"]
