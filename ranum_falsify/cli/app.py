@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in arguments
+    debug = any(map(_asks_to_debug, arguments))
     try:
         with warnings.catch_warnings():
             if not (debug or sys.warnoptions):
@@ -52,6 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _CLOSED
     except Exception as error:
         return _fail(error, debug)
+
+
+def _asks_to_debug(word: str) -> bool:
+    return len(word) > len("--") and "--debug".startswith(word)
 
 
 def _command(arguments: list[str]) -> Callable[[], int]:

@@ -36,6 +36,10 @@ def run(options: FalsifyOptions) -> int:
     """
     check_files(options.property_path, options.networks)
     base = _check_outputs(options)
+    if options.config.backend != ("pgd",):
+        from ranum_falsify.falsify.attacks import check_backends  # imports torch
+
+        check_backends(options.config)
     loaded = load(
         options.property_path,
         options.networks,

@@ -28,7 +28,7 @@ def listing(problem: Problem) -> Iterator[str]:
             condition = f"{target.constraint.describe()} (else: {target.constraint.reason})"
             by_node.setdefault(title, []).append(condition)
         nodes = len(goal.call.graph.nodes)
-        yield f"{goal.call.network}: {len(by_node)} of {nodes} operators can receive an invalid input"
+        yield f"{goal.call.network}: {len(by_node)} of {nodes} operators are in question (nothing was proved)"
         for title, conditions in by_node.items():
             yield f"  {title}"
             yield from (f"    valid where {condition}" for condition in conditions)

@@ -22,6 +22,7 @@ __all__ = [
     "seconds",
     "settings",
     "split_parameters",
+    "unnamed",
     "whole",
 ]
 
@@ -129,6 +130,11 @@ def settings(triples: Sequence[Sequence[str]] | None, backends: Sequence[str]) -
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             values[method][name] = text
     return values
+
+
+def unnamed(text: str) -> str:
+    """Refuse the value of a parameter without a name: `--prop.NAME`, abbreviated to `--prop`."""
+    raise argparse.ArgumentTypeError(f"{text!r} has no parameter; write --prop.NAME=VALUE")
 
 
 def split_parameters(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,36 +11,20 @@ from torch import Tensor
 
 from ranum_falsify import upstream
 from ranum_falsify.errors import BackendError
+from ranum_falsify.falsify.attacks import attack_of
 from ranum_falsify.falsify.clauses import ClauseSearch
 from ranum_falsify.falsify.objective import Objective
 from ranum_falsify.falsify.operator_search import OperatorSearch
 from ranum_falsify.falsify.search import Region, SearchContext
 from ranum_falsify.falsify.starts import Box
 
-__all__ = ["BackendSearch", "split_name"]
-
-_OWN = ("pgd", "newton")
-_PACKAGES = {"foolbox": "foolbox", "cleverhans": "cleverhans"}
+__all__ = ["BackendSearch"]
 
 _ENDLESS_ROUND = 10
 """Starts on each objective before the next one's turn, where the user asks for as many as time allows."""
 
 Confirm = Callable[[Sequence[Tensor]], bool]
 """Replays a batch of one candidate."""
-
-
-def split_name(name: str) -> tuple[str, str | None]:
-    """Return DNNF's method and variant for a back end's name: `dnnf.pgd`, `foolbox.X`, `cleverhans.X`.
-
-    Raises:
-        BackendError: There is no such back end.
-    """
-    package, _, variant = name.partition(".")
-    if package == "dnnf" and variant in _OWN:
-        return variant, None
-    if package in _PACKAGES and variant:
-        return package, variant
-    raise BackendError(f"--backend {name}: no such back end; use pgd, dnnf.pgd, dnnf.newton, foolbox.X or cleverhans.X")
 
 
 class BackendSearch:
@@ -53,23 +37,14 @@ class BackendSearch:
     def __init__(self, context: SearchContext, name: str, search: OperatorSearch | ClauseSearch) -> None:
         self.context = context
         self.search = search
-        self.name = name
-        method, self._variant = split_name(name)
-        self._method = self._load(method)
-        self._parameters: Mapping[str, Any] = context.config.parameters.get(name, {})
-
-    def _load(self, method: str) -> Callable[..., Any]:
-        falsifier = upstream.load("dnnf.falsifier")
-        if method in _PACKAGES and not getattr(falsifier, f"{method}_backend"):
-            package = _PACKAGES[method]
-            raise BackendError(f"--backend {self.name}: {package} is not installed; run: pip install {package}")
-        function: Callable[..., Any] = getattr(falsifier, method)
-        return function
+        self.attack = attack_of(name)
+        self._parameters = dict(context.config.parameters.get(name, {}))
+        self._starts: int = self._parameters.pop("n_starts", context.config.n_starts)
 
     def run(self) -> None:
         """Attack until everything is found or the starts are used up."""
-        endless = self.context.config.n_starts < 0
-        count = _ENDLESS_ROUND if endless else self.context.config.n_starts
+        endless = self._starts < 0
+        count = _ENDLESS_ROUND if endless else self._starts
         while self._round(count) and endless:
             pass
 
@@ -87,17 +62,17 @@ class BackendSearch:
             if self.context.budget.expired:
                 return False
             self.context.budget.starts += 1
-            if self._attack(model):
+            if self._succeeds(model):
                 return True
         return False
 
-    def _attack(self, model: Any) -> bool:
-        settings = {"variant": self._variant} if self._variant else {}
+    def _succeeds(self, model: Any) -> bool:
+        name, settings = self.attack.name, {"variant": self.attack.variant} if self.attack.variant else {}
         try:
-            found = self._method(model, parameters=dict(self._parameters), **settings)
+            found = self.attack.method(model, parameters=dict(self._parameters), **settings)
         except (TypeError, ValueError, AttributeError, KeyError) as error:
             text = (str(error).splitlines() or [type(error).__name__])[0]
-            raise BackendError(f"--backend {self.name}: {text}; check its name and --set {self.name} ...") from error
+            raise BackendError(f"--backend {name}: {text}; check its settings, --set {name} ...") from error
         return found is not None
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 import numpy as np
 
 from ranum_falsify.config import SearchConfig
+from ranum_falsify.falsify.attacks import check_backends
 from ranum_falsify.falsify.backends import BackendSearch
 from ranum_falsify.falsify.clauses import ClauseSearch
 from ranum_falsify.falsify.confirm import Confirmer
@@ -42,9 +43,11 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
         progress: Called now and then with how far the run is.
 
     Raises:
+        BackendError: A back end is not there, or its settings do not fit.
         DeviceError: The device does not exist.
         ReplayError: ONNX Runtime cannot run a model.
     """
+    check_backends(config)
     device = device_of(config.device)
     began = time.monotonic()
     budget = Budget(None if config.timeout is None else began + config.timeout, began)

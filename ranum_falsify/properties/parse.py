@@ -12,7 +12,7 @@ import builtins
 import difflib
 import gzip
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any
@@ -35,7 +35,7 @@ def parse(path: str | Path, parameters: Mapping[str, str] | None = None, *, vnnl
 
     Args:
         path: A DNNP file, or a VNN-LIB file (`.vnnlib`, `.vnnlib.gz`).
-        parameters: Values of the property's `Parameter`s as text, by name; each is converted by its type.
+        parameters: Values of the property's `Parameter`s as text, by name or its beginning; each is converted by its type.
         vnnlib: Whether it is VNN-LIB; by its suffix if None.
 
     Raises:
@@ -182,16 +182,32 @@ def _one_line(error: BaseException) -> str:
 
 
 def _apply(declared: Mapping[str, Any], used: set[str], given: Mapping[str, str], path: Path) -> None:
-    for name in sorted(given.keys() - declared.keys()):
-        known = ", ".join(sorted(declared)) or "none"
-        near = difflib.get_close_matches(name, declared, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"its parameters: {known}"
-        raise PropertyError(f"{path}: the property has no parameter {name!r}; {hint}")
+    values: dict[str, str] = {}
+    for name in sorted(given):
+        whole = _unabbreviated(name, declared, path)
+        if whole in values:
+            raise PropertyError(f"{path}: parameter {whole!r} is given twice, once abbreviated; give it once")
+        values[whole] = given[name]
     for name, parameter in sorted(declared.items()):
-        if name in given:
-            parameter.concretize(_converted(parameter, given[name], path))
+        if name in values:
+            parameter.concretize(_converted(parameter, values[name], path))
         elif name in used:
             parameter.concretize(_default(parameter, path))
+
+
+def _unabbreviated(name: str, declared: Collection[str], path: Path) -> str:
+    """Return the parameter that a name or the beginning of one means, as DNNV reads its command line."""
+    if name in declared:
+        return name
+    longer = sorted(other for other in declared if other.startswith(name))
+    if len(longer) == 1:
+        return longer[0]
+    if longer:
+        raise PropertyError(f"{path}: parameter {name!r} is ambiguous; it could be {', '.join(longer)}")
+    known = ", ".join(sorted(declared)) or "none"
+    near = difflib.get_close_matches(name, declared, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"its parameters: {known}"
+    raise PropertyError(f"{path}: the property has no parameter {name!r}; {hint}")
 
 
 def _default(parameter: Any, path: Path) -> Any:

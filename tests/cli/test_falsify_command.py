@@ -146,6 +146,13 @@ class TestVerdict:
         assert "logarithm (Log)\n    valid where x > 0" in run.out and "root (Sqrt)\n    valid where x >= 0" in run.out
         assert "violated" not in run.out
 
+    def test_what_is_only_in_question_is_not_called_invalid(self, workshop: Workshop) -> None:
+        # The absolute value is never negative, which a proof shows and a listing does not.
+        model = "g (float[2] x) => (float[2] y) { a = Abs(x) [root] y = Sqrt(a) }"
+        run = workshop.falsify("--list-operators", model=model)
+        assert run.out.startswith("N: 1 of 2 operators are in question (nothing was proved)\n"), run.out
+        assert "can receive" not in run.out
+
     def test_settings_reach_the_back_end(self, workshop: Workshop) -> None:
         given = ("--no-prove", *VALID)
         run = workshop.falsify("--set", "pgd", "n_starts", "0", *given)

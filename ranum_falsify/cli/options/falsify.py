@@ -67,6 +67,19 @@ exit status: 0 holds, 1 violated, 2 usage or input error, 3 unknown
 """
 
 
+class _LongHelp(argparse.Action):
+    """Prints the help, then the back ends that can be used here."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, **settings)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from ranum_falsify.falsify.attacks import available  # imports torch
+
+        print(parser.format_help(), "back ends:", *(f"  {line}" for line in available()), sep="\n")
+        parser.exit()
+
+
 def _falsify_parser() -> Parser:
     parser = make_parser(
         "",
@@ -89,6 +102,7 @@ def _falsify_parser() -> Parser:
     output.add_argument("--json", metavar="PATH", help="write a report as JSON; - is standard output")
     output.add_argument("--explain", metavar="NODE", help="how the operands of a node came to their bounds; no search")
     output.add_argument("--list-operators", action="store_true", help="list the operators in question; do not search")
+    parser.add_argument("--long-help", action=_LongHelp, help="show this help and the back ends that are installed")
     parser.add_argument("-V", "--version", action="version", version=f"{PROGRAM} {__version__}")
     return parser
 

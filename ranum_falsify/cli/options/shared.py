@@ -30,7 +30,6 @@ def make_parser(name: str, description: str, epilog: str | None = None) -> Parse
         description=description,
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
@@ -63,7 +62,9 @@ def add_networks(parser: argparse.ArgumentParser) -> None:
 
 def add_instance(parser: argparse.ArgumentParser) -> None:
     """Add what makes one problem of a property and models: parameters and symbolic dimensions."""
-    parser.add_argument("--prop.NAME", dest="_", metavar="VALUE", help="value of a parameter of the property")
+    parser.add_argument(
+        "--prop.NAME", type=words.unnamed, dest="_", metavar="VALUE", help="value of a parameter of the property"
+    )
     parser.add_argument(
         "--dim",
         action="append",
