@@ -2,7 +2,8 @@
 
     python scripts/bench_startup.py [--rounds 5]
 
-1. From the start of the process to the first attack step on a model of 1 MB, beside the import of torch alone.
+1. From the start of the process to the first attack step on a model of 1 MB, with one interval analysis before it,
+   beside the import of torch alone.
 2. Reading and conversion of a model with 1,000 nodes and 5 MB.
 3. Reduction of a robustness property of an input with 150,528 elements (3x224x224), with the property's parsing.
 
@@ -60,14 +61,19 @@ def seconds_until(command: Sequence[str]) -> float:
     return float(done.stdout.split()[-1]) - began
 
 
-def startup(folder: Path, rounds: int) -> tuple[float, float]:
-    """Return the median seconds to the first attack step, and those of importing torch alone."""
+def attacked(folder: Path) -> list[str]:
+    """Write a model and a property that has to be searched; return the command's arguments."""
     case = CASES["mnist-dense"]()
     model, text = folder / "model.onnx", folder / "property.py"
     onnx.save(case.model, model)
-    text.write_text(case.property_text)
+    text.write_text(case.open_property_text)
+    return [str(text), "--network", "N", str(model)]
+
+
+def startup(folder: Path, rounds: int) -> tuple[float, float]:
+    """Return the median seconds to the first attack step, and those of importing torch alone."""
     first_step = str(_SCRIPTS / "benchlib" / "first_step.py")
-    attack = [sys.executable, first_step, str(text), "--network", "N", str(model)]
+    attack = [sys.executable, first_step, *attacked(folder)]
     torch = [sys.executable, "-c", _IMPORT_TORCH]
     seconds_until(attack)
     pairs = [(seconds_until(attack), seconds_until(torch)) for _ in range(rounds)]

@@ -104,7 +104,7 @@ def attack_of(name: str) -> Attack:
 
 
 def available() -> Iterator[str]:
-    """Yield a line for each attack that can be used here, with its other names, and for each package that is missing."""
+    """Yield a line for each attack that can be used here, with its other names, and for each missing package."""
     yield from ("pgd", "dnnf.pgd", "dnnf.newton")
     for package in _IMPORTED:
         try:

@@ -35,7 +35,8 @@ def parse(path: str | Path, parameters: Mapping[str, str] | None = None, *, vnnl
 
     Args:
         path: A DNNP file, or a VNN-LIB file (`.vnnlib`, `.vnnlib.gz`).
-        parameters: Values of the property's `Parameter`s as text, by name or its beginning; each is converted by its type.
+        parameters: Values of the property's `Parameter`s as text, by name or the beginning of one; each is converted by
+            its type.
         vnnlib: Whether it is VNN-LIB; by its suffix if None.
 
     Raises:

@@ -18,6 +18,9 @@ __all__ = ["Build", "Case"]
 _FAR = 1e4
 """How far the first of several scores is kept below the others."""
 
+_SLACK = 50.0
+"""More than the scores of the cases differ by, less than interval analysis leaves open."""
+
 _MOST = 2.0
 """More than a single score, a probability, can be."""
 
@@ -52,6 +55,18 @@ class Case:
         """
         rivals = [f"N(x)[0, 0] <= N(x)[0, {j}]" for j in range(1, self.scores)]
         holds = f"Or({', '.join(rivals)})" if rivals else f"N(x)[0, 0] <= {_MOST}"
+        return self._text(holds)
+
+    @property
+    def open_property_text(self) -> str:
+        """A property that no input violates either, and that one interval analysis does not prove; of several scores.
+
+        So a search begins even where proofs come first.
+        """
+        holds = f"N(x)[0, 0] <= N(x)[0, 1] - {_FAR - _SLACK}"
+        return self._text(holds)
+
+    def _text(self, holds: str) -> str:
         return (
             "from dnnv.properties import *\n"
             'N = Network("N")\n'
