@@ -108,9 +108,14 @@ def parts(names: Sequence[str] | None) -> Iterator[Part]:
             yield Part(name=f"encoder, {kind}, tokens +- 0.01", model=model, box=_around(0.01), most=5)
 
 
-def found(folder: Path) -> Iterator[Part]:
-    """Yield the models of a folder, gzipped or not."""
-    for path in sorted([*folder.rglob("*.onnx"), *folder.rglob("*.onnx.gz")]):
+def files(folder: Path) -> list[Path]:
+    """Return the models in a folder, gzipped or not."""
+    return sorted([*folder.rglob("*.onnx"), *folder.rglob("*.onnx.gz")])
+
+
+def found(paths: Sequence[Path]) -> Iterator[Part]:
+    """Yield a line for each model."""
+    for path in paths:
         opened = gzip.open(path) if path.suffix == ".gz" else path.open("rb")
         with opened as file:
             model = onnx.load_model_from_string(file.read())
@@ -208,13 +213,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--cpu", action="store_true", help="measure processor time, for a machine that others use too")
     options = parser.parse_args(argv)
+    paths = files(options.models) if options.models else []
+    if not paths and (options.models or options.parts == []):
+        where = f"{options.models}: no *.onnx and no *.onnx.gz is in it" if options.models else "--parts: none is given"
+        print(f"{where}; nothing to measure", file=sys.stderr)
+        return 2
     torch.set_num_threads(options.threads)
     clock = time.process_time if options.cpu else time.perf_counter
     print(f"{options.threads} threads, {load_text()}, {time.strftime('%Y-%m-%d')}")
     print(f"{'':48} {'analysis':>12} {'inference':>11} {'ratio':>6}")
     for part in parts(options.parts) if options.parts != [] else ():
         measure(part, options.rounds, options.profile, clock)
-    for part in found(options.models) if options.models else ():
+    for part in found(paths):
         measure(part, options.rounds, options.profile, clock)
     return 0
 

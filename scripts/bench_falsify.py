@@ -140,8 +140,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = given.case or list(CASES)
     print(f"torch {torch.__version__}, {given.threads} threads, {load_text()}, medians of {given.rounds} pairs\n")
     table_a(names, settings)
-    if not given.no_dnnf:
-        table_b([name for name in names if name in DNNF_CASES], settings)
+    for_dnnf = [name for name in names if name in DNNF_CASES]
+    if for_dnnf and not given.no_dnnf:
+        table_b(for_dnnf, settings)
     return 0
 
 

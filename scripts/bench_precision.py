@@ -17,6 +17,7 @@ import re
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -79,20 +80,23 @@ def counts(result: Result) -> str:
     return f"{found['proved']} / {found['violated']} / {found['open']}"
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtype", choices=("float16", "bfloat16"), default="float16")
     parser.add_argument("--timeout", type=float, default=20.0, metavar="SECONDS", help="for each run")
     parser.add_argument("--n_starts", type=int, default=20, metavar="N")
     parser.add_argument("--match", default="", metavar="REGEX", help="only models whose name matches")
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
+    wanted = {key: _ROOT / "models" / "/".join(key) for key in MODELS if re.search(given.match, "/".join(key))}
+    there = {key: path for key, path in wanted.items() if path.exists()}
+    if not there:
+        reason = "none of the models is there; run scripts/fetch_models" if wanted else "no model has such a name"
+        print(f"--match {given.match!r}: {reason}", file=sys.stderr)
+        return 2
     print(f"| model | float32: proved / violated / open | {given.dtype} | violated in {given.dtype} only | s |")
     print("|---|---|---|---|---|")
-    for key in MODELS:
-        path = _ROOT / "models" / "/".join(key)
-        if not path.exists() or not re.search(given.match, "/".join(key)):
-            continue
+    for key, path in there.items():
         try:
             print(line(path, key, given), flush=True)
         except RanumFalsifyError as error:

@@ -38,7 +38,7 @@ class Instance:
     expected: str
 
 
-def instances(folder: Path, families: list[str] | None) -> Iterator[Instance]:
+def instances(folder: Path, families: Sequence[str] | None) -> Iterator[Instance]:
     """Yield the instances of the chosen families, all by default."""
     for table in sorted(folder.glob("*/expected.csv")):
         if families and table.parent.name not in families:
@@ -47,6 +47,27 @@ def instances(folder: Path, families: list[str] | None) -> Iterator[Instance]:
             for row in csv.DictReader(file):
                 root = table.parent
                 yield Instance(root.name, _present(root / row["onnx"]), _present(root / row["vnnlib"]), row["expected"])
+
+
+def chosen(folder: Path, families: Sequence[str] | None, expected: str) -> list[Instance]:
+    """Return the instances that are asked for.
+
+    Raises:
+        LookupError: There is none, or none of a family, or a file of one is missing.
+    """
+    there = sorted(table.parent.name for table in folder.glob("*/expected.csv"))
+    if not there:
+        raise LookupError(f"{folder}: no folder in it has an expected.csv; give a folder of VNN-COMP families")
+    for family in families or ():
+        if family not in there:
+            raise LookupError(f"--family {family}: {folder} has no such family; it has {', '.join(there)}")
+    found = [i for i in instances(folder, families) if expected in ("all", i.expected)]
+    if not found:
+        raise LookupError(f"{folder}: no instance there is expected to be {expected}; leave --expected out")
+    for path in (path for instance in found for path in (instance.onnx, instance.vnnlib)):
+        if not path.is_file():
+            raise LookupError(f"{path}: no such file; the benchmark's expected.csv names it")
+    return found
 
 
 def _present(path: Path) -> Path:
@@ -66,8 +87,12 @@ def run(instance: Instance, config: SearchConfig) -> tuple[str, float]:
     return verdict, time.perf_counter() - began
 
 
-def main() -> int:
-    """Print a line per instance and a table per family; exit 1 if a verdict contradicts the known one."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print a line per instance and a table per family.
+
+    Returns:
+        1 if a verdict contradicts the known one, 2 if there is no instance, else 0.
+    """
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     arguments.add_argument("folder", type=Path)
     arguments.add_argument("--family", action="append")
@@ -76,13 +101,16 @@ def main() -> int:
     arguments.add_argument("--prove-timeout", type=float, help="of which for finer proofs (default: three quarters)")
     arguments.add_argument("--n_starts", type=int, default=-1, help="-1: until the timeout")
     arguments.add_argument("--seed", type=int, default=0)
-    given = arguments.parse_args()
+    given = arguments.parse_args(argv)
+    try:
+        wanted = chosen(given.folder, given.family, given.expected)
+    except LookupError as error:
+        print(error, file=sys.stderr)
+        return 2
     share = 0.75 * given.timeout if given.prove_timeout is None else given.prove_timeout
     prove = ProveConfig(timeout=share)
     rows: dict[tuple[str, str], list[tuple[str, float]]] = {}
-    for instance in instances(given.folder, given.family):
-        if given.expected not in ("all", instance.expected):
-            continue
+    for instance in wanted:
         config = SearchConfig(n_starts=given.n_starts, seed=given.seed, timeout=given.timeout, prove=prove)
         verdict, seconds = run(instance, config)
         rows.setdefault((instance.family, instance.expected), []).append((verdict, seconds))

@@ -15,7 +15,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from benchlib.zoo_runs import detection, unit_tests
 
 from ranum_falsify.cli.versions import versions
 from ranum_falsify.config import ConfirmConfig
+from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.zoo.catalogue import MODELS, model_of
 from ranum_falsify.zoo.model import ZooModel
 
@@ -53,6 +54,17 @@ def entry(model: ZooModel) -> dict[str, Any]:
         "program": model.program,
         "defects": [{"id": d.id, "node": d.node, "operator": d.operator} for d in model.defects],
     }
+
+
+def wanted_models(given: argparse.Namespace) -> tuple[ZooModel, ...]:
+    """Return the models that are to be measured.
+
+    Raises:
+        ZooError: There is no such model.
+    """
+    if given.page:
+        return ()
+    return MODELS if given.only is None else tuple(dict.fromkeys(model_of(name) for name in given.only))
 
 
 def measure(model: ZooModel, record: dict[str, Any], given: argparse.Namespace) -> None:
@@ -86,7 +98,7 @@ def write(folder: Path, measured: Mapping[str, Any]) -> None:
     temporary.replace(folder / "BENCHMARKS.json")
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="ID", help="models or defects; all by default")
     parser.add_argument("--parts", nargs="+", choices=_PARTS, default=list(_PARTS))
@@ -96,17 +108,24 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=_ROOT, help="where BENCHMARKS.json and BENCHMARKS.md go")
     parser.add_argument("--again", action="store_true", help="measure anew what is known")
     parser.add_argument("--page", action="store_true", help="only write the page")
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
+    try:
+        wanted = wanted_models(given)
+    except RanumFalsifyError as error:
+        print(error, file=sys.stderr)
+        return 2
     path = given.folder / "BENCHMARKS.json"
     known = {r["id"]: r for r in json.loads(path.read_text())["models"]} if path.is_file() else {}
-    wanted = MODELS if given.only is None else tuple(dict.fromkeys(model_of(name) for name in given.only))
-    for model in () if given.page else wanted:
+    for model in wanted:
         record = known.setdefault(model.id, entry(model))
         measure(model, record, given)
         rest = [known[m.id] for m in MODELS if m.id in known]
         write(given.folder, {"facts": facts(given), "models": rest})
-    measured = json.loads(path.read_text())
+    measured = json.loads(path.read_text()) if path.is_file() else {"models": []}
     complete = [record for record in measured["models"] if "detection" in record]
+    if given.page and not complete:
+        print(f"{path}: nothing is measured yet; run this without --page", file=sys.stderr)
+        return 2
     if complete:
         (given.folder / "BENCHMARKS.md").write_text(page({**measured, "models": complete}), encoding="utf-8")
     return 0

@@ -25,7 +25,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -266,10 +266,10 @@ def write_correct_rounding(folder: Path) -> None:
     write_record(record, path_of(folder, "exact", "any"))
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print what is odd, and write records."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runtimes", nargs="*", metavar="NAME", default=["onnxruntime", "torch"])
+    parser.add_argument("--runtimes", nargs="*", choices=["onnxruntime", "torch"], default=["onnxruntime", "torch"])
     parser.add_argument("--only", nargs="*", metavar="NAME", help="functions to measure, by their name in the records")
     parser.add_argument("--inner", type=int, default=1, help="run each INNER-th value of the critical range")
     parser.add_argument("--every", type=int, default=61, help="run each EVERY-th value elsewhere")
@@ -279,7 +279,11 @@ def main() -> int:
     parser.add_argument("--note", default="", help="what the record is to say of how it was measured")
     parser.add_argument("--widen", action="store_true", help="keep what the record says, and add what is found now")
     parser.add_argument("--into", type=Path, metavar="FOLDER", default=FOLDER, help="folder for records")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
+    unknown = set(options.only or ()) - {function.key for function in _ALL}
+    if unknown:
+        print(f"--only {' '.join(sorted(unknown))}: unknown; {', '.join(f.key for f in _ALL)} exist", file=sys.stderr)
+        return 2
     chosen = [i for i, f in enumerate(_ALL) if not options.only or f.key in options.only]
     options.into.mkdir(parents=True, exist_ok=True)
     for runtime in ["onnxruntime"] if options.emulate else options.runtimes:

@@ -233,6 +233,9 @@ def main(argv: list[str] | None = None) -> int:
     if given.emulate and shutil.which("qemu-x86_64") is None:
         print("--emulate: qemu-x86_64 is not installed (package qemu-user)", file=sys.stderr)
         return 2
+    if not _matching(given.match):
+        print(f"--match {given.match!r}: no case has such a name", file=sys.stderr)
+        return 2
     given.cases = 0 if given.emulate else given.cases
     began, sweep = time.monotonic(), Sweep(given)
     totals, rows, errors = {kind: Tally() for kind in _SHARES}, set[Any](), 0
@@ -247,6 +250,9 @@ def main(argv: list[str] | None = None) -> int:
             print(f"[{again.strip()} --job {kind}:{number}] {line}", flush=True)
         errors += bool(outcome.error)
     _report(sweep, totals, rows, time.monotonic() - began, whole=not (given.match or given.job or given.emulate))
+    if not (errors or sweep.models.total() or any(tally.samples for tally in totals.values())):
+        print("nothing was run; ask for more cases, models or attacks", file=sys.stderr)
+        return 2
     if errors:
         print(f"{errors} jobs stopped early")
     return 1 if errors or any(tally.faults for tally in totals.values()) else 0

@@ -1,0 +1,91 @@
+"""A script that finds nothing to do says so in one line, with exit status 2: it is no success."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+
+VNNLIB = """\
+(declare-const X_0 Real)
+(declare-const Y_0 Real)
+(assert (>= X_0 0.0))
+(assert (<= X_0 1.0))
+(assert (<= Y_0 0.5))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+
+
+@pytest.fixture
+def benchmark(tmp_path: Path) -> Path:
+    """A benchmark of one family with one instance, whose property some input violates."""
+    folder = tmp_path / "family"
+    folder.mkdir()
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[1, 1] x) => (float[1, 1] y) { y = Relu(x) }'
+    onnx.save(onnx.parser.parse_model(text), str(folder / "m.onnx"))
+    (folder / "p.vnnlib").write_text(VNNLIB)
+    (folder / "expected.csv").write_text("onnx,vnnlib,expected\nm.onnx,p.vnnlib,sat\n")
+    return tmp_path
+
+
+def refusal(capsys: pytest.CaptureFixture[str], name: str, *arguments: str | Path) -> str:
+    status = importlib.import_module(name).main([str(argument) for argument in arguments])
+    said = capsys.readouterr()
+    assert status == 2, said
+    assert "wrong: 0 of 0" not in said.out
+    assert said.err.count("\n") == 1, said.err
+    return said.err
+
+
+class TestVnncomp:
+    def test_one_instance(self, capsys: pytest.CaptureFixture[str], benchmark: Path) -> None:
+        assert importlib.import_module("bench_vnncomp").main([str(benchmark), "--n_starts", "20"]) == 0
+        out = capsys.readouterr().out
+        assert "family m p: violated (sat)" in out and out.endswith("wrong: 0 of 1\n")
+
+    def test_a_folder_without_models(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        assert "no folder in it has an expected.csv" in refusal(capsys, "bench_vnncomp", tmp_path)
+        assert "no folder in it" in refusal(capsys, "bench_vnncomp", tmp_path / "missing")
+
+    def test_instances_that_are_not_there(self, capsys: pytest.CaptureFixture[str], benchmark: Path) -> None:
+        says = refusal(capsys, "bench_vnncomp", benchmark, "--family", "family", "--family", "acasxu")
+        assert "--family acasxu" in says and "it has family" in says
+        assert "expected to be unsat" in refusal(capsys, "bench_vnncomp", benchmark, "--expected", "unsat")
+
+    def test_models_that_are_not_there(self, capsys: pytest.CaptureFixture[str], benchmark: Path) -> None:
+        (benchmark / "family" / "m.onnx").unlink()
+        assert "m.onnx.gz: no such file" in refusal(capsys, "bench_vnncomp", benchmark)
+
+
+def test_models_of_a_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "no *.onnx" in refusal(capsys, "bench_domain", "--parts", "--models", tmp_path)
+    assert "nothing to measure" in refusal(capsys, "bench_domain", "--parts")
+
+
+def test_models_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no model has such a name" in refusal(capsys, "bench_precision", "--match", "there is none")
+
+
+def test_defects_of_the_zoo(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "no defect '99'" in refusal(capsys, "bench_zoo", "--only", "99", "--folder", tmp_path)
+    assert "nothing is measured yet" in refusal(capsys, "bench_zoo", "--page", "--folder", tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_cases_of_the_sweep(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no case has such a name" in refusal(capsys, "sweep_domain", "--match", "there is none")
+    assert "nothing was run" in refusal(capsys, "sweep_domain", "--cases", "0", "--graphs", "0", "--attacks", "0")
+
+
+def test_functions_of_the_kernels(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "--only nothing: unknown" in refusal(capsys, "measure_kernels", "--only", "nothing", "--into", tmp_path)
+    assert not list(tmp_path.iterdir())
