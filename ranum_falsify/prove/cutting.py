@@ -73,7 +73,8 @@ def _halves(part: Mapping[str, _Part], widths: Mapping[str, Tensor]) -> Iterator
     side = part[name]
     low, high = side.low.reshape(-1)[element], side.high.reshape(-1)[element]
     floating = side.low.is_floating_point()
-    middle = low / 2 + high / 2 if floating else low + (high - low) // 2
+    # The difference of two integers may not fit their type; their common and differing bits do.
+    middle = low / 2 + high / 2 if floating else (low & high) + ((low ^ high) >> 1)
     if floating and not bool((low < middle) & (middle < high)):
         return
     above = middle if floating else middle + 1

@@ -55,7 +55,8 @@ def float32_nodes(
         if not new or time.monotonic() >= deadline:
             break
         keep |= new
-    keep, minimal = _reduced(keep, left, open_nodes, deadline if not new else 0.0)
+    # Where time was up before nothing was open any more, more nodes may be needed.
+    keep, minimal = (keep | new, False) if new else _reduced(keep, left, open_nodes, deadline)
     order = [(name, op.name) for name, graph in graphs.items() for op in graph.nodes]
     return KeepList(nodes=tuple(node for node in order if node in keep), minimal=minimal, left=tuple(sorted(left)))
 

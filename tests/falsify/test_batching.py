@@ -128,7 +128,7 @@ each_ruled = pytest.mark.parametrize(
 @each_ruled
 def test_rule_gives_what_a_loop_gives(graph: Graph, model: TorchModel, case: OperatorCase) -> None:
     if any(spec_of(op).is_random(op) for op in graph.nodes):
-        return
+        pytest.skip("two runs of a random operator differ")
     low, high = spread_of(case)
     narrow = any(details.dtype.itemsize < 4 for details in graph.output_details)
     assert_modes_agree(model, draw(graph, low=low, high=high), (2e-2, 2e-2) if narrow else (1e-4, 1e-5))

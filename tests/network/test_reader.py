@@ -1,6 +1,5 @@
 """Reading: what ONNX files may hold, what is refused, and what the errors say."""
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -342,9 +341,7 @@ def test_a_branch_may_hold_initializers_of_its_own() -> None:
 
 def test_a_chain_of_20000_nodes_is_read_without_recursion() -> None:
     model = chain(["Neg"] * 20000)
-    start = time.monotonic()
     graph = read(model)
-    assert time.monotonic() - start < 20
     assert len(graph.nodes) == 20000
     x = draw(graph)[0]
     np.testing.assert_array_equal(graph(x), x)
