@@ -19,11 +19,10 @@ from ranum_falsify.domain.rules.arithmetic import (
     least_of,
     negated,
     reciprocal,
-    remainder,
-    sign,
     subtracted,
 )
 from ranum_falsify.domain.rules.summands import mean_of_operands
+from ranum_falsify.domain.rules.words import between_operands, remainder_of_words, sign_of_words
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators import unsigned
 from ranum_falsify.operators.functions import elementwise, variadic, widened
@@ -79,7 +78,7 @@ def _sign(x: Tensor) -> Tensor:
     return (x != 0).to(x.dtype) if x.dtype in SIGNED else torch.sign(x)
 
 
-operator(torch=elementwise(_sign), interval=sign, overflow=False)(Sign)
+operator(torch=elementwise(_sign), interval=sign_of_words, overflow=False)(Sign)
 
 
 def _safe(dividend: Tensor, divisor: Tensor) -> Tensor:
@@ -193,7 +192,7 @@ def _finite_dividend(op: Operation, operands: Operands) -> Tensor:
 
 @operator(
     torch=_mod,
-    interval=remainder,
+    interval=remainder_of_words,
     valid=[
         NonZero("b", reason="remainder of a division by zero"),
         _FITS,
@@ -219,12 +218,12 @@ class Neg(Operation):
     """https://onnx.ai/onnx/operators/onnx__Neg.html."""
 
 
-@operator(torch=variadic(least), interval=least_of, operands=("data",), overflow=False)
+@operator(torch=variadic(least), interval=between_operands(least_of), operands=("data",), overflow=False)
 class Min(Operation):
     """https://onnx.ai/onnx/operators/onnx__Min.html."""
 
 
-@operator(torch=variadic(greatest), interval=greatest_of, operands=("data",), overflow=False)
+@operator(torch=variadic(greatest), interval=between_operands(greatest_of), operands=("data",), overflow=False)
 class Max(Operation):
     """https://onnx.ai/onnx/operators/onnx__Max.html."""
 

@@ -88,20 +88,26 @@ def _negative_base(op: Operation, operands: Operands) -> Tensor:
     return torch.where(defined, math.inf, x)
 
 
+def _exponent(operands: Operands) -> Tensor:
+    y = operands["y"]
+    # torch compares unsigned integers of 8 bits alone.
+    return y if y.is_floating_point() else y.double()
+
+
 def _zero_base(op: Operation, operands: Operands) -> Tensor:
-    x, y = operands["x"], operands["y"]
+    x, y = operands["x"], _exponent(operands)
     if not x.is_floating_point():
         return _never(x, y)
     return torch.where((y < 0) & (y > -math.inf), NonZero("x", "").margin(op, operands), math.inf)
 
 
 def _zero_base_crossing(op: Operation, operands: Operands) -> Tensor:
-    x, y = operands["x"], operands["y"]
+    x, y = operands["x"], _exponent(operands)
     return torch.where(y < 0, x.to(torch.result_type(x, 1.0)), 1.0)
 
 
 def _steep(op: Operation, operands: Operands) -> Tensor:
-    x, y = operands["x"], operands["y"]
+    x, y = operands["x"], _exponent(operands)
     if not x.is_floating_point():
         return _never(x, y)
     return torch.where((y > 0) & (y < 1), NonZero("x", "").margin(op, operands), math.inf)

@@ -41,6 +41,11 @@ def spelled_out(a: Tensor, b: Tensor) -> Tensor:
     return product[..., 0, :] if b.ndim > 1 else product[..., 0]
 
 
+def _times(x: Tensor, factor: float) -> Tensor:
+    # The product of integers and a number would be of float32.
+    return x * factor if x.is_floating_point() else (x.double() * factor).to(x.dtype)
+
+
 def _gemm(op: Operation, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
     a = a.mT if op.transpose_a else a
     plain = op.alpha == 1 and op.beta == 1
@@ -48,10 +53,10 @@ def _gemm(op: Operation, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
         result: Tensor = functional.linear(a, b if op.transpose_b else b.mT, c)
         return result
     product = matrix_of(a, b.mT if op.transpose_b else b)
-    product = product if op.alpha == 1 else (product * op.alpha).to(a.dtype)
+    product = product if op.alpha == 1 else _times(product, op.alpha)
     if c is None or op.beta == 0:
         return product
-    return product + (c if op.beta == 1 else (c * op.beta).to(a.dtype))
+    return product + (c if op.beta == 1 else _times(c, op.beta))
 
 
 @infinity_aware

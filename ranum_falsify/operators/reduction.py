@@ -27,6 +27,7 @@ from ranum_falsify.domain.rules.sums import (
     total,
     total_of_sizes,
 )
+from ranum_falsify.domain.rules.words import between_elements, rounded_words
 from ranum_falsify.domain.site import IntervalRule
 from ranum_falsify.network.registry import TorchFunction, operator
 from ranum_falsify.operators.matching import reduced_dims
@@ -78,7 +79,7 @@ def _reduced(reduction: Reduction, *, of_one: Callable[[Tensor], Tensor] | None 
 
 
 def _bounded(bound: Bound, *, of_one: bool = True) -> IntervalRule:
-    return along(bound, reduced_dims, of_one=of_one)
+    return rounded_words(along(bound, reduced_dims, of_one=of_one))
 
 
 def _floating(x: Tensor) -> Tensor:
@@ -164,7 +165,7 @@ def _log_sum_holds(op: Operation, operands: Bounds) -> bool:
         return False
     dims = reduced_dims(op, len(x.shape), op.axes)
     summed = sum_of(x, dims) if dims else x
-    return not summed.nan and bool((summed.lower > 0).all())
+    return not summed.nan and bool((summed.doubles()[0] > 0).all())
 
 
 def _log_sum_fails(op: Operation, operands: Bounds) -> bool:
@@ -235,7 +236,7 @@ _NOT_EMPTY = Condition(
 
 @operator(
     torch=_reduced(_MAX),
-    interval=_bounded(extreme(_MAX), of_one=False),
+    interval=_bounded(between_elements(extreme(_MAX)), of_one=False),
     valid=[_NOT_EMPTY],
     static=("axes",),
     overflow=False,
@@ -246,7 +247,7 @@ class ReduceMax(Operation):
 
 @operator(
     torch=_reduced(_MIN),
-    interval=_bounded(extreme(_MIN), of_one=False),
+    interval=_bounded(between_elements(extreme(_MIN)), of_one=False),
     valid=[_NOT_EMPTY],
     static=("axes",),
     overflow=False,

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import outward, unit
+from ranum_falsify.domain.rules.arithmetic import fitting
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import ModelError, UnsupportedAttributeError
 from ranum_falsify.network.registry import operator
@@ -119,7 +120,8 @@ def _by_taps(x: Tensor, taps: dict[int, Taps], extrapolation: float) -> Tensor:
     for number, tap in taps.items():
         if tap.outside is not None:
             mask = torch.from_numpy(tap.outside).to(x.device)
-            x = torch.where(mask.reshape([-1] + [1] * (x.ndim - number - 1)), extrapolation, x).to(x.dtype)
+            filling = torch.tensor(extrapolation, device=x.device).to(x.dtype)
+            x = torch.where(mask.reshape([-1] + [1] * (x.ndim - number - 1)), filling, x)
     return x
 
 
@@ -188,6 +190,9 @@ def _torch_samples(axis: Axis, transform: str) -> bool:
 _COORDINATE = 32
 """Error of coordinates and of kernels at them, in roundings of the size of the axis."""
 
+_SAFE_INTEGER = 2.0**62
+"""Below it numbers of float64 are numbers of every integer type of 64 bits, whatever is added to them for rounding."""
+
 _HEADROOM = 8.0
 """How far below the largest number weighted sums along one axis stay finite: weights of cubic kernels sum to less."""
 
@@ -233,10 +238,12 @@ def _interpolated(
             low, high = torch.where(mask, extrapolation, low), torch.where(mask, extrapolation, high)
     if x.is_floating:
         return outward(low, high, x.dtype, shape)
+    # What does not fit is cut or wraps, by processor.
+    least, greatest = (float(end) for end in dtype_range(x.dtype))
+    fits = (low > max(least - 1, -_SAFE_INTEGER)) & (high < min(greatest + 1, _SAFE_INTEGER))
     # Kernels for pictures of 8 bits round in integers.
-    least, greatest = dtype_range(x.dtype)
-    low, high = (low.floor() - 1).clamp(least, greatest), (high.ceil() + 1).clamp(least, greatest)
-    return Interval.of(low.to(x.dtype), high.to(x.dtype), shape)
+    low, high = ((end.where(fits, 0.0)).clamp(least, greatest) for end in (low.floor() - 1, high.ceil() + 1))
+    return fitting(low.long(), high.long(), fits, x.dtype, shape)
 
 
 def _weighted_ends(low: Tensor, high: Tensor, number: int, taps: Taps, axis: Axis) -> tuple[Tensor, Tensor]:

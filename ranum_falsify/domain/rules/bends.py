@@ -17,6 +17,7 @@ from ranum_falsify.domain.rounding import outward, rounded, unit
 from ranum_falsify.domain.rules import functions as real
 from ranum_falsify.domain.rules.arithmetic import greatest_of, least_of
 from ranum_falsify.domain.rules.building import corner_products, infinity_aware, piecewise, result_shape
+from ranum_falsify.domain.rules.words import between_operands
 from ranum_falsify.domain.site import Site
 
 __all__ = [
@@ -233,10 +234,15 @@ def _shifted(bound: Tensor, shift: float, error: float) -> Tensor:
     return torch.where(bound.isinf(), bound, bound + shift + error * (bound.abs() + abs(shift)))
 
 
+_raised, _lowered = between_operands(greatest_of), between_operands(least_of)
+
+
 @infinity_aware
 def clip(site: Site, x: Interval, low: Interval | None = None, high: Interval | None = None) -> Interval:
-    """Bound min(max(x, low), high), exactly."""
-    for limit, cut in ((low, greatest_of), (high, least_of)):
+    """Bound min(max(x, low), high)."""
+    for limit, cut, end in ((low, _raised, 0), (high, _lowered, 1)):
+        if limit is None and x.dtype is torch.int64:  # kernels compare with the ends of the type
+            limit = Interval.filled(dtype_range(x.dtype)[end], dtype_range(x.dtype)[end], (), x.dtype)
         if limit is not None:
             if limit.dtype is not x.dtype:  # an attribute of old opsets
                 limit = rounded(*limit.doubles(), x.dtype, limit.shape)

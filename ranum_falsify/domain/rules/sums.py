@@ -226,17 +226,20 @@ def total(site: Site, x: Interval, dims: list[int]) -> Interval:
 
 def total_of_sizes(site: Site, x: Interval, dims: list[int]) -> Interval:
     """Bound `ReduceL1`."""
+    if not x.is_floating and x.size and x.extremes[0] == dtype_range(x.dtype)[0] < 0:
+        return Interval.top(kept(x, dims), x.dtype)
     return sum_of(_sizes(x), dims)
 
 
 def _sizes(x: Interval) -> Interval:
-    low, high = x.doubles() if not x.is_floating else (x.lower, x.upper)
-    around = (low <= 0) & (high >= 0)
-    size, other = low.abs(), high.abs()
-    y = Interval(
-        torch.where(around, torch.zeros_like(low), torch.minimum(size, other)), torch.maximum(size, other), x.shape
+    """Return bounds of the magnitudes; the least signed integer has none."""
+    if dtype_range(x.dtype)[0] == 0:
+        return x
+    around = (x.lower <= 0) & (x.upper >= 0)
+    size, other = x.lower.abs(), x.upper.abs()
+    return Interval(
+        torch.where(around, torch.zeros_like(size), torch.minimum(size, other)), torch.maximum(size, other), x.shape
     )
-    return y if x.is_floating else Interval(y.lower.to(x.dtype), y.upper.to(x.dtype), x.shape)
 
 
 def mean_of(x: Interval, dims: Sequence[int]) -> Interval:
