@@ -21,7 +21,7 @@ from ranum_falsify.falsify.objective import Objective
 from ranum_falsify.falsify.replay import Finding
 from ranum_falsify.falsify.result import Counterexample, OperatorResult
 from ranum_falsify.falsify.search import Progress, Region, SearchContext, descend, worst_vertices
-from ranum_falsify.falsify.standing import standing
+from ranum_falsify.falsify.standing import shown, standing
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.targets import Target
 
@@ -92,6 +92,7 @@ class OperatorSearch:
         self._seen: set[tuple[bytes, int | None]] = set()
         self._failures: dict[str, None] = {}
         self._unwanted: set[tuple[int, str]] = set()
+        self._violated: Target | None = None
 
     # passes -----------------------------------------------------------------------------------------------------
 
@@ -257,7 +258,9 @@ class OperatorSearch:
         Kernels that differ in the last bit disagree on most exact zeros, not on all.
         """
         for position in margins.argsort(stable=True)[: int((margins < state.limit).sum())].tolist():
+            self._violated = state.target
             self._confirm(state, inputs, position)
+            self._violated = None
             if not self._is_open(state) or self.context.budget.expired:
                 return
         state.best = 0.0
@@ -316,23 +319,9 @@ class OperatorSearch:
         if known is not None and _weight(known) >= _weight(finding):
             return
         targets = [t for t in self.targets if t.goal == number and t.op.name == name]
-        targets.sort(key=lambda target: target.is_remote)
+        targets.sort(key=lambda target: (target.is_remote, target is not self._violated))
         constraint = targets[0].constraint if targets else None
-        self.found[number, name] = OperatorResult(
-            network=goal.call.network,
-            node=name,
-            op_type=finding.op_type,
-            verdict="violated",
-            constraint="" if constraint is None else constraint.describe(),
-            reason="" if constraint is None else constraint.reason,
-            kind=finding.kind,
-            reach=finding.reach,
-            optimisations=finding.optimisations,
-            fused=finding.fused,
-            oracle=finding.oracle,
-            operands=finding.operands,
-            counterexample=counterexample,
-        )
+        self.found[number, name] = shown(finding, name, constraint, counterexample)
         self._report(f"{finding.op_type} {name} violated", 0.5)
 
     def _add_gradient(self, target: Target, counterexample: Counterexample) -> None:
@@ -367,12 +356,12 @@ class OperatorSearch:
 
     def unconfirmed(self) -> tuple[str, ...]:
         """Return what torch saw and ONNX Runtime did not confirm, one line per operator."""
-        shown = self.found.keys() | self._unwanted
+        seen = self.found.keys() | self._unwanted
         refused = (
             f"{s.target.spec.op_type} {s.target.op.name}: {s.target.constraint.describe()} fails in torch, "
             "which ONNX Runtime does not confirm"
             for s in self.states
-            if s.refused and (s.target.goal, s.target.op.name) not in shown
+            if s.refused and (s.target.goal, s.target.op.name) not in seen
         )
         return (*refused, *self._failures)
 
@@ -385,9 +374,9 @@ class OperatorSearch:
         self.context.report(Progress(stage="search", done=done, text=f"{text} ({len(self.found)} found)"))
 
 
-def _weight(shown: OperatorResult | Finding) -> tuple[bool, bool]:
+def _weight(seen: OperatorResult | Finding) -> tuple[bool, bool]:
     """Return what makes one violation of an operator matter more than another: whether users see it."""
-    return shown.reach == "output", shown.optimisations != "off"
+    return seen.reach == "output", seen.optimisations != "off"
 
 
 def _mixed(x: Tensor, parent: Tensor, generator: torch.Generator) -> Tensor:

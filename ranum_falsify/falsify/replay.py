@@ -11,7 +11,9 @@ but the outputs, as users run it. The first run names nodes; a node is a `Findin
 Operands are what the node reads: inputs, tensors captured by its subgraphs, and constants in
 its attributes. A subgraph (If, Loop, Scan) counts as one node. In (b) an infinity is a
 constant when no input's value can change it, such as an attention mask computed from weights.
-An integer division by zero, at which ONNX Runtime refuses to go on, is (a).
+An integer division by zero, at which ONNX Runtime refuses to go on, is (a), and so is one of
+the least integer of 32 or 64 bits by -1, at which processors may end the process: where the
+operands of a division allow it, the graph runs up to it first, and no further.
 
 The second run says what users see. Where the two differ, the graph that ONNX Runtime's optimiser
 writes runs too, every tensor exposed: a finding whose tensors are finite there shows only with
@@ -72,7 +74,7 @@ class Finding:
         reach: ``output`` when a path of non-finite tensors leads to a graph output that is not
             finite at the default level either, or when ONNX Runtime stops at the node; else ``masked``.
         optimisations: with which graph optimisations of ONNX Runtime it shows; None where they
-            cannot be compared, as in a model that draws random numbers.
+            cannot be compared, as in a model that draws random numbers or would end the process.
         fused: of what shows at the default level alone, the operator that the optimiser put in the
             place of the node and of others before it, if it did; ``operands`` are then its own.
     """
@@ -97,8 +99,7 @@ class Replay:
 
     Attributes:
         outputs: the graph outputs that are numeric tensors, in the model's order (bfloat16 as
-            float32), at the default level; empty when ONNX Runtime stopped at an integer division
-            by zero.
+            float32), at the default level; empty when ONNX Runtime stopped at an integer division.
         findings: in topological order, so that the first is the first to go wrong.
     """
 

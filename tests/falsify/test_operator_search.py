@@ -259,6 +259,18 @@ def test_integer_division_by_zero() -> None:
     assert search(valid_in_box(graph, [(-5, 5), (1, 2)])).verdict == "unknown"
 
 
+@pytest.mark.parametrize("op_type", ["Div", "Mod"])
+def test_the_least_integer_divided_by_minus_one(op_type: str) -> None:
+    graph = network(f"(int32[3] x, int32[3] z) => (int32[3] y) {{ y = {op_type}(x, z) }}")
+    least = -(2**31)
+    result = search(valid_in_box(graph, [(least, least + 9), (-3, -1)]))
+    (found_one,) = found(result).values()
+    assert result.verdict == "violated" and found_one.reach == "output"
+    assert (found_one.reason, found_one.kind) == ("the least integer divided by -1", "nan")
+    assert found_one.runtimes == ("onnxruntime", "torch")
+    assert search(valid_in_box(graph, [(least + 1, least + 9), (-3, -1)])).verdict == "unknown"
+
+
 def test_boolean_inputs() -> None:
     graph = network(
         "(bool[5] m, float[5] x) => (float[5] y) { o = Constant<value = float {-1}>() w = Where(m, x, o) y = Sqrt(w) }"

@@ -233,6 +233,35 @@ def test_integer_division_by_zero(op_type: str, dtype: Any) -> None:
     assert finding.values == {"i0": 7, "i1": 0}
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64])
+@pytest.mark.parametrize(("op_type", "attributes"), [("Div", {}), ("Mod", {}), ("Mod", {"fmod": 1})])
+def test_the_least_integer_divided_by_minus_one(op_type: str, attributes: dict[str, int], dtype: Any) -> None:
+    least = np.iinfo(dtype).min
+    found = one(op_type, np.array([6, least, least], dtype), np.array([-1, 2, -1], dtype), **attributes)
+    if attributes or np.dtype(dtype).itemsize < 4:
+        assert found == ()
+        return
+    (finding,) = found
+    assert (finding.op_type, finding.kind, finding.index) == (op_type, "nan", (2,))
+    assert (finding.oracle, finding.reach) == ("onnxruntime", "output")
+
+
+def test_divisions_that_end_the_process_are_found_before_they_run() -> None:
+    nodes = [
+        helper.make_node("Log", ["x"], ["log"], name="log"),
+        helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT32),
+        helper.make_node("Div", ["i", "two"], ["a"]),
+        helper.make_node("Sub", ["a", "two"], ["b"]),
+        helper.make_node("Div", ["least", "b"], ["c"], name="trap"),
+        helper.make_node("Mod", ["c", "two"], ["y"]),
+    ]
+    constants = {"two": np.array([2], np.int32), "least": np.array([np.iinfo(np.int32).min], np.int32)}
+    with Replayer(model(nodes, {"x": f32(1)}, ["y", "log"], constants)) as replayer:
+        runs = [replayer.run({"x": f32(value)}) for value in (8, 2, 4, 8)]
+    assert [[f.node for f in run.findings] for run in runs] == [[], ["trap"], ["trap"], []]
+    assert runs[3].outputs["y"] == [0] and runs[1].outputs == {}
+
+
 def test_integer_division_by_zero_behind_others() -> None:
     nodes = [
         helper.make_node("Log", ["x"], ["log"], name="log"),

@@ -68,7 +68,8 @@ class Levels:
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Graph outputs and findings; see `ranum_falsify.falsify.replay.Replayer.run`."""
         look = self._written.look(feeds)
-        if self._written.is_random:  # another run draws other numbers
+        # Another run draws other numbers, or may end this process.
+        if self._written.is_random or look.traps:
             return {"outputs": look.outputs, "findings": list(look.findings.values())}
         seen = self._see(feeds, look)
         hidden = []

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from .divisions import NO_RESULT, impossible, may_trap
 from .graph import (
     FLOAT_INITIALIZERS,
     GOOD,
@@ -30,7 +31,7 @@ from .session import Session, Setting
 
 __all__ = ["STOP", "Look", "Model"]
 
-STOP = ""  # among outputs: the run stopped, at an integer division by zero
+STOP = ""  # among outputs: the run stopped, at an integer division that has no result
 _SHAPE_ONLY = {"Shape", "Size"}
 _RANDOM = {
     "Bernoulli",
@@ -56,6 +57,7 @@ class Look:
         reaches: for each finding the graph outputs that a path of non-finite tensors leads to, or `STOP`.
         bad: names of the tensors that are not finite.
         ends: status of each graph output that is not finite, or of `STOP`.
+        traps: whether going on would have ended the process.
     """
 
     outputs: dict[str, np.ndarray]
@@ -63,6 +65,7 @@ class Look:
     reaches: dict[int, set[str]]
     bad: set[str]
     ends: dict[str, Status]
+    traps: bool = False
 
 
 def _is_random(node: onnx.NodeProto) -> bool:
@@ -99,6 +102,7 @@ class Model:
         self.is_random = any(_is_random(node) for node in self._nodes)
         self._reads = [reads_of(node) for node in self._nodes]
         self.producers = {name: k for k, node in enumerate(self._nodes) for name in node.output if name}
+        self._divisions = [k for k, node in enumerate(self._nodes) if node.op_type in NO_RESULT and not node.domain]
         self._recurrent = {k for k, node in enumerate(self._nodes) if node.op_type in RECURRENT}
         self._attributes = [attribute_status(node, folder) for node in self._nodes]
         self._tensors = {tensor.name: tensor for tensor in self.proto.graph.initializer}
@@ -129,22 +133,11 @@ class Model:
 
     def look(self, feeds: Mapping[str, np.ndarray], forgiven: Iterable[str] = ()) -> Look:
         """Run with all tensors exposed; ``forgiven`` constants count as finite whatever they hold."""
-        zeros: list[int] = []
-        try:
-            values = self._exposed.run(feeds)
-            outputs = self._graph_outputs(values)
-        except Exception as error:
-            outputs = {}
-            try:
-                values, zeros = self._divisions_by_zero(feeds)
-            except Exception:
-                raise error from None  # what went wrong first says more
-            if not zeros:
-                raise
+        values, outputs, stops = self._run(feeds)
         known = self.constants | dict.fromkeys(forgiven, GOOD)
         known |= {name: status_of(value) for name, value in (*values.items(), *feeds.items())}
-        found = self._findings(feeds, values, known, zeros)
-        reaches = self._reaches(known, zeros) if found else {}
+        found = self._findings(feeds, values, known, stops)
+        reaches = self._reaches(known, stops) if found else {}
         for k, finding in found.items():
             reaches.setdefault(k, set())
             finding["reach"] = "output" if reaches[k] else "masked"
@@ -154,31 +147,60 @@ class Model:
             found,
             {k: reaches[k] for k in found},
             {name for name, status in known.items() if any(status)},
-            {name: status for name, status in ends.items() if any(status)} | ({STOP: (True, False)} if zeros else {}),
+            {name: status for name, status in ends.items() if any(status)} | ({STOP: (True, False)} if stops else {}),
+            any(k in self._trapping(feeds) for k in stops),
         )
 
-    def _divisions_by_zero(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Value], list[int]]:
-        """Integer divisions whose divisor holds a zero, and all values computed without them.
+    def _run(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Value], dict[str, np.ndarray], list[int]]:
+        """All values, the graph outputs among them, and the divisions at which the run stops."""
+        if self._trapping(feeds):
+            values, stops = self._impossible_divisions(feeds)
+            if stops:
+                return values, {}, stops
+        try:
+            values = self._exposed.run(feeds)
+            return values, self._graph_outputs(values), []
+        except Exception as error:
+            try:
+                values, stops = self._impossible_divisions(feeds)
+            except Exception:
+                raise error from None  # what went wrong first says more
+            if not stops:
+                raise
+            return values, {}, stops
 
-        ONNX Runtime ends the run there with an error that need not identify the node. So the
-        graph is run as far as it goes without any division; divisions whose divisor turns out
+    def _trapping(self, feeds: Mapping[str, np.ndarray]) -> list[int]:
+        """Divisions that may end the process, by what is known before anything is run."""
+        operands = {k: [self._value(name, feeds, {}) for name in self._nodes[k].input] for k in self._divisions}
+        types = self._exposed.types
+        integers = {"tensor(int32)", "tensor(int64)"}
+        return [
+            k
+            for k, values in operands.items()
+            if types.get(self._nodes[k].output[0]) in integers and may_trap(self._nodes[k], *values)
+        ]
+
+    def _impossible_divisions(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Value], list[int]]:
+        """Integer divisions that have no result, and all values computed without them.
+
+        ONNX Runtime ends the run there with an error that need not identify the node, or the process ends. So the
+        graph is run as far as it goes without any division; divisions whose operands turn out
         to be good join it, until one is not or nothing new comes out.
         """
-        divisions = [k for k, node in enumerate(self._nodes) if node.op_type in ("Div", "Mod") and not node.domain]
         safe: frozenset[int] = frozenset()
-        while divisions:
-            values = self._run_without(feeds, [k for k in divisions if k not in safe], safe)
+        while self._divisions:
+            values = self._run_without(feeds, [k for k in self._divisions if k not in safe], safe)
             known = set(safe)
-            zeros = []
-            for k in divisions:
-                divisor = self._value(self._nodes[k].input[1], feeds, values)
-                if k in safe or divisor is None:
+            stops = []
+            for k in (k for k in self._divisions if k not in safe):
+                dividend, divisor = (self._value(name, feeds, values) for name in self._nodes[k].input)
+                if dividend is None or divisor is None:
                     continue
                 known.add(k)
-                if divisor.dtype.kind in "iu" and not divisor.all():
-                    zeros.append(k)
-            if zeros:
-                return values, zeros
+                if impossible(self._nodes[k], dividend, divisor).any():
+                    stops.append(k)
+            if stops:
+                return values, stops
             if known == safe:
                 break
             safe = frozenset(known)
@@ -218,10 +240,10 @@ class Model:
         feeds: Mapping[str, np.ndarray],
         values: Mapping[str, Value],
         known: Mapping[str, Status],
-        zeros: list[int],
+        stops: list[int],
     ) -> dict[int, dict[str, Any]]:
         suspects = {self.producers[name] for name in values if name in self.producers and any(known[name])}
-        suspects |= self._recurrent | set(zeros)
+        suspects |= self._recurrent | set(stops)
         if not suspects:
             return {}
         varying = self._varying(feeds)
@@ -229,8 +251,8 @@ class Model:
         for k in (k for k in self.order if k in suspects):
             node, operands = self._nodes[k], [known.get(name, GOOD) for name in self._reads[k]]
             operands.append(self._attributes[k])
-            if k in zeros:
-                found[k] = self._zero_finding(k, feeds, values)
+            if k in stops:
+                found[k] = self._stop_finding(k, feeds, values)
                 continue
             if any(nan for nan, _ in operands):
                 continue
@@ -268,11 +290,9 @@ class Model:
             index = tuple(int(i) for i in np.unravel_index(int(np.argmax(test(value))), value.shape))
         return self.record(k, name, "nan" if test is np.isnan else "inf", index, oracle)
 
-    def _zero_finding(self, k: int, feeds: Mapping[str, np.ndarray], values: Mapping[str, Value]) -> dict[str, Any]:
-        dividend, divisor = (self._value(name, feeds, values) for name in self._nodes[k].input)
-        shape = np.broadcast_shapes(np.shape(dividend), np.shape(divisor))
-        zero = np.broadcast_to(divisor == 0, shape)
-        index = tuple(int(i) for i in np.unravel_index(int(np.argmax(zero)), shape))
+    def _stop_finding(self, k: int, feeds: Mapping[str, np.ndarray], values: Mapping[str, Value]) -> dict[str, Any]:
+        bad = impossible(self._nodes[k], *(self._value(name, feeds, values) for name in self._nodes[k].input))
+        index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
         return self.record(k, self._nodes[k].output[0], "nan", index, "onnxruntime")
 
     def record(self, k: int, name: str, kind: str, index: tuple[int, ...], oracle: str) -> dict[str, Any]:

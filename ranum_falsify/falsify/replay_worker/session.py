@@ -80,6 +80,9 @@ class Session:
         expose: names of further tensors that `run` returns.
         setting: how to run it.
         optimise: whether it runs at the default level of graph optimisations, as users run it, or without any.
+
+    Attributes:
+        types: what ONNX Runtime calls the type of each output, by name.
     """
 
     def __init__(
@@ -94,7 +97,7 @@ class Session:
         clear_repeated_names(changed.graph)
         changed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
         self._session = self._create(changed)
-        types = {value.name: value.type for value in self._session.get_outputs()}
+        types = self.types = {value.name: value.type for value in self._session.get_outputs()}
         self._inputs = {value.name: value.type for value in self._session.get_inputs()}
         self._inputs |= {v.name: v.type for v in self._session.get_overridable_initializers()}
         self._fetch = {name: name for name, kind in types.items() if kind in _READABLE}
