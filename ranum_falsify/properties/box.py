@@ -184,7 +184,8 @@ class Box:
                     f"{name!r}{_place(variable, at)}; widen them"
                 )
             low, high = np.where(between, nearest, low), np.where(between, nearest, high)
-        low, high = (np.broadcast_to(bound.astype(dtype), variable.size) for bound in (low, high))
+        low = np.broadcast_to(_typed(low, dtype), variable.size)
+        high = np.broadcast_to(_typed(np.where(upper >= _end(dtype), _end(dtype), high), dtype), variable.size)
         lower, upper = (bound.reshape(variable.shape) for bound in (low, high))
         return InputVariable(name=name, shape=variable.shape, dtype=dtype, lower=lower, upper=upper)
 
@@ -240,6 +241,19 @@ def _float_range(dtype: np.dtype[Any]) -> tuple[float, float]:
     info = np.iinfo(dtype)
     most = float(info.max)
     return float(info.min), most if int(most) <= info.max else float(np.nextafter(most, 0))
+
+
+def _end(dtype: np.dtype[Any]) -> float:
+    """Return the float64 value that stands for the greatest number of a dtype, which may lie above it."""
+    return float(np.iinfo(dtype).max) if dtype.kind in "iu" else np.inf
+
+
+def _typed(bound: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Return float64 values of a dtype as such; the greatest integers of 64 bits round up in float64."""
+    if dtype.kind not in "iu":
+        return bound.astype(dtype)
+    fits = bound < _end(dtype)
+    return np.where(fits, np.where(fits, bound, 0).astype(dtype), np.iinfo(dtype).max).astype(dtype)
 
 
 def _step(value: np.ndarray, towards: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:

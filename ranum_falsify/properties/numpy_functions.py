@@ -20,13 +20,19 @@ __all__ = ["METHODS", "as_term", "find", "supported"]
 
 _Handler = Callable[..., Any]
 
+
+def _sign(x: Tensor) -> Tensor:
+    # To torch, the sign of NaN is 0.
+    return torch.where(x.isnan(), x, x.sign())
+
+
 _UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     name: getattr(torch, name)
     for name in (
         *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "square", "reciprocal"),
-        *("sin", "cos", "tan", "sinh", "cosh", "tanh", "floor", "ceil", "trunc", "sign", "absolute", "negative"),
+        *("sin", "cos", "tan", "sinh", "cosh", "tanh", "floor", "ceil", "trunc", "absolute", "negative"),
     )
-} | {"arcsin": torch.asin, "arccos": torch.acos, "arctan": torch.atan, "positive": lambda x: x}
+} | {"arcsin": torch.asin, "arccos": torch.acos, "arctan": torch.atan, "sign": _sign, "positive": lambda x: x}
 
 _BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "maximum": torch.maximum,

@@ -179,3 +179,13 @@ def test_bounds_of_elements_leave_those_of_others_alone() -> None:
     variable = box("And(-1 <= x <= 2, x[0, 1] <= 1, 0 <= x[1, 2], -3 <= x, x <= np.full((2, 3), 1.5))")
     assert variable.lower.tolist() == [[-1, -1, -1], [-1, -1, 0]]
     assert variable.upper.tolist() == [[1.5, 1, 1.5], [1.5, 1.5, 1.5]]
+
+
+@pytest.mark.parametrize("kind", ["int64", "uint64", "int32"])
+def test_boxes_of_integers_reach_to_the_ends_of_their_type(kind: str) -> None:
+    limits = np.iinfo(kind)
+    (x,) = problem(
+        f"Forall(x, Implies({limits.min} <= x <= {limits.max}, no_invalid_input(N(x))))",
+        networks={"N": network(f"({kind}[2] x) => ({kind}[2] y) {{ y = Identity(x) }}")},
+    ).inputs
+    assert x.lower.tolist() == [limits.min] * 2 and x.upper.tolist() == [limits.max] * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import math
 import re
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import HealthCheck, example, given, reject, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -23,6 +24,10 @@ from tests.properties.properties_kit import Batch, evaluate, network, problem, r
 VALUES = st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 1e-45, -1e-45, 3e38, 1e-20, math.inf, -math.inf, math.nan])
 ARRAYS = ["x", "N(x)", "x[0]", "N(x)[:, 1:2]", "x[:, ::-1]", "np.abs(x)", "N(x)[1, :]", "x.T[1:, 0]"]
 SCALARS = ["np.max(N(x))", "np.min(x)", "max(N(x)[0, 1], x[0, 0])", "abs(N(x)[1, 2])", "np.argmax(N(x))"]
+# NaN among the operands of max and min makes NaN, in whatever order they stand.
+SCALARS += ["max(x[0, 0], N(x)[0, 1])", "min(N(x)[0, 1], x[0, 0])", "min(x[0, 0], 0.5, N(x)[1, 1])", "abs(x[0, 0])"]
+SCALARS += ["np.maximum(x, N(x))[1, 0]", "np.clip(N(x)[0, 0], -1, x[0, 1])", "np.sign(N(x)[0, 0])", "np.argmin(x)"]
+SCALARS += ["max(N(x)[0, 1], float('nan'))", "min(float('nan'), x[0, 0])"]
 SCALARS += [f"{term}[{i}, {j}]" for term in ("x", "N(x)") for i in (0, 1) for j in (-3, -1, 1)]
 SCALARS += [repr(value) for value in (0.0, 1.0, -1.0, 0.5, 2.0, -0.25, 1e-45, 3e38)]
 
@@ -52,6 +57,15 @@ def formulas(draw: st.DrawFn, depth: int = 3) -> str:
     return f"{word}({', '.join(draw(formulas(depth=depth - 1)) for _ in range(count))})"
 
 
+def largest(*values: Any) -> Any:
+    """Return the maximum, NaN if there is one: Python's own depends on the order then."""
+    return functools.reduce(np.maximum, values)
+
+
+def least(*values: Any) -> Any:
+    return functools.reduce(np.minimum, values)
+
+
 def truth(formula: str, x: NDArray[Any]) -> bool:
     """Evaluate the text with Python and NumPy: an array comparison is true where all its elements are, != where any."""
 
@@ -70,7 +84,9 @@ def truth(formula: str, x: NDArray[Any]) -> bool:
     wide = x.astype(np.float64)
     text = _with_any(formula)
     with np.errstate(all="ignore"):
-        return all_(eval(text, {"np": np, "max": max, "abs": abs}, {**names, "x": wide}))
+        return all_(
+            eval(text, {"np": np, "max": largest, "min": least, "abs": abs, "float": float}, {**names, "x": wide})
+        )
 
 
 def _with_any(formula: str) -> str:
@@ -103,8 +119,16 @@ NETS = {"N": network(), "M": network("(float[2,3] x) => (float[2,3] y) { y = Ide
 LIMITS = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 
 
+NOTHING = [math.nan, 1.0] * 9
+
+
 @LIMITS
 @given(formula=formulas(), values=st.lists(VALUES, min_size=18, max_size=18))
+@example(formula="(max(N(x)[0, 1], x[0, 0]) <= 2.0)", values=NOTHING)
+@example(formula="Not((min(x[0, 0], N(x)[0, 1]) <= 2.0))", values=NOTHING)
+@example(formula="(max(float('nan'), x[0, 0]) <= N(x)[0, 1])", values=NOTHING)
+@example(formula="(np.argmin(N(x)) == 0)", values=NOTHING)
+@example(formula="(np.sign(N(x)[0, 0]) <= 2.0)", values=NOTHING)
 def test_a_margin_is_negative_exactly_where_the_formula_is_false(formula: str, values: list[float]) -> None:
     points = np.array(values, np.float32).reshape(3, 2, 3)
     # M keeps its input, NaN and infinities too, and its output is not part of the box.
