@@ -75,6 +75,7 @@ class _Work:
         self._questions: list[Question] = []
         self._labels: list[str] = []
         self._runs: list[list[TestedRun]] = []
+        self._untested: tuple[str, ...] = ()
         self._notices: dict[str, None] = {}
         self._asked = False
 
@@ -83,7 +84,7 @@ class _Work:
         """Exit status."""
         if not self._asked:
             return 3  # interrupted before anything is known
-        if not self._questions:
+        if not (self._questions or self._untested):
             return 0
         return 1 if any(run.test is not None for runs in self._runs for run in runs) else 3
 
@@ -92,7 +93,9 @@ class _Work:
         options = self._options
         with ProgressDisplay(options.verbosity) as progress, TestMaker(self._loaded.problem, options.config) as maker:
             self._notices = dict.fromkeys(n for goal in maker.problem.goals for n in goal.call.graph.notices)
+            self._notices |= dict.fromkeys(maker.notices)
             self._questions = maker.questions()
+            self._untested = maker.untested(self._questions)
             self._asked = True
             self._labels = unique_names((question.op.name for question in self._questions), self._taken)
             total = len(self._questions) * options.config.runs

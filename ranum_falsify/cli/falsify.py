@@ -92,8 +92,10 @@ def _search(loaded: Loaded, options: FalsifyOptions) -> Result:
         kernels = check_kernels().notices
     with ProgressDisplay(options.verbosity) as progress:
         result = falsify(loaded.problem, options.config, progress=progress)
+    assert result.assumptions is not None
     return dataclasses.replace(
         result,
+        assumptions=dataclasses.replace(result.assumptions, sources=loaded.sources),
         seconds={**loaded.seconds, **result.seconds},
         notices=tuple(dict.fromkeys((*kernels, *loaded.notices, *result.notices))),
     )

@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ranum_falsify.cli.assumptions import as_json
 from ranum_falsify.cli.counterexample import Saved
 from ranum_falsify.cli.versions import versions
-from ranum_falsify.domain.kernels import families
 from ranum_falsify.falsify.result import OperatorResult, Result
 
-__all__ = ["STAGES", "report"]
+__all__ = ["FORMAT", "STAGES", "report"]
+
+FORMAT = 1
+"""Number of the form of JSON reports, which grows when a key changes its meaning or goes; see docs/json.md."""
 
 STAGES = ("read", "reduce", "prove", "search", "replay")
 
@@ -30,23 +33,22 @@ def report(result: Result, saved: Saved, folder: Path) -> dict[str, Any]:
     if result.verdict == "violated":
         oracles = oracles or {"onnxruntime"}
     return {
+        "format": FORMAT,
         "verdict": result.verdict,
         "runtimes": sorted(oracles) if result.verdict == "violated" else list(result.runtimes),
         "operators": [_operator(operator, result, saved, folder, several) for operator in result.operators],
         "counterexample": _relative(saved.of(result.counterexample), folder),
         "seconds": {stage: round(result.seconds.get(stage, 0.0), 6) for stage in STAGES},
         "seed": result.seed,
+        "starts": result.starts,
+        "steps": result.steps,
+        "ended_early": result.interrupted or None,
+        "steep": list(result.steep),
+        "notices": list(result.notices),
+        "unconfirmed": list(result.unconfirmed),
+        "assumptions": as_json(result.assumptions),
         "versions": versions(),
-        "kernels": _kernels(),
     }
-
-
-def _kernels() -> dict[str, list[dict[str, str]]]:
-    """Return, by runtime, for which families of processors and versions of it proofs hold."""
-    found: dict[str, list[dict[str, str]]] = {}
-    for record in families():
-        found.setdefault(record.runtime, []).append({"family": record.family, "version": record.version})
-    return found
 
 
 def _operator(operator: OperatorResult, result: Result, saved: Saved, folder: Path, several: bool) -> dict[str, Any]:

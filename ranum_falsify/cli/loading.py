@@ -15,6 +15,7 @@ from ranum_falsify.errors import ModelError, PropertyError
 if TYPE_CHECKING:
     import onnx
 
+    from ranum_falsify.falsify.assumptions import Sources
     from ranum_falsify.network import Graph
     from ranum_falsify.properties.problem import Problem
 
@@ -29,6 +30,7 @@ class Loaded:
         problem: The reduced property, of the networks as asked for.
         reduced: `reduced(keep)`: the same of networks in which the nodes of `keep`, by network, stay in float32.
         graphs: The networks as read.
+        sources: The files that all of this was read from.
         notices: What a user should know of the networks.
         seconds: Time to `read` the networks and to `reduce` the property.
     """
@@ -36,6 +38,7 @@ class Loaded:
     problem: Problem
     reduced: Callable[[Mapping[str, Collection[str]]], Problem]
     graphs: Mapping[str, Graph]
+    sources: Sources
     notices: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
 
@@ -109,9 +112,11 @@ def load(
         ModelError: A model cannot be read.
     """
     import ranum_falsify.operators  # noqa: F401 - fills the registry; imports torch
+    from ranum_falsify.falsify.assumptions import Sources
     from ranum_falsify.network import read
+    from ranum_falsify.network.fingerprint import Fingerprint, fingerprint, sha256
     from ranum_falsify.network.precision import converted
-    from ranum_falsify.properties.parse import parse
+    from ranum_falsify.properties.parse import parameters_of, parse
     from ranum_falsify.properties.reduce import reduce
 
     began = time.monotonic()
@@ -119,6 +124,12 @@ def load(
     parsed = time.monotonic()
     sizes = _dims_by_network(networks, dims or {})
     graphs: dict[str, Graph] = {name: read(path, dims=sizes[name]) for name, path in networks.items()}
+    sources = Sources(
+        property=Fingerprint(path=str(property_path), sha256=sha256(property_path)),
+        parameters=parameters_of(phi),
+        networks={name: fingerprint(path) for name, path in networks.items()},
+        dtype=dtype,
+    )
     was_read = time.monotonic()
 
     def reduced(keep: Mapping[str, Collection[str]]) -> Problem:
@@ -136,6 +147,7 @@ def load(
         problem=problem,
         reduced=reduced,
         graphs=graphs,
+        sources=sources,
         notices=tuple(notice for graph in graphs.values() for notice in graph.notices),
         seconds={"read": was_read - parsed, "reduce": time.monotonic() - was_read + parsed - began},
     )

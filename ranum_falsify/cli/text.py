@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ranum_falsify.cli.assumptions import as_text, conditions
 from ranum_falsify.cli.counterexample import Saved
 from ranum_falsify.cli.json_report import STAGES
 from ranum_falsify.config import RUNTIMES
@@ -36,24 +37,24 @@ def report(result: Result, saved: Saved, *, verbosity: int = 0, network_count: i
     Args:
         result: What was found.
         saved: The files of the counterexamples.
-        verbosity: -1 the verdict and what violates, 1 every operator.
+        verbosity: -1 the verdict, what violates and what all of it rests on, 1 every operator.
         network_count: Networks of the property; names of nodes are unique within one only.
     """
     yield _verdict(result)
     yield from _violated(result, saved, network_count)
     if result.counterexample is not None and not any(op.verdict == "violated" for op in result.operators):
         yield from _classic(result, saved)
-    if verbosity < 0:
-        return
-    yield from _open(result, "proved", verbosity, network_count)
-    yield from _open(result, "open", verbosity, network_count)
-    if result.unconfirmed:
-        yield f"unconfirmed (seen by torch, not by ONNX Runtime): {len(result.unconfirmed)}"
-        yield from (f"  {line}" for line in result.unconfirmed)
-    yield from (f"notice: {notice}" for notice in result.notices)
-    if saved.description is not None:
-        yield f"details: {saved.description}"
-    yield _timing(result)
+    if verbosity >= 0:
+        yield from _open(result, "proved", verbosity, network_count)
+        yield from _open(result, "open", verbosity, network_count)
+        if result.unconfirmed:
+            yield f"unconfirmed (seen by torch, not by ONNX Runtime): {len(result.unconfirmed)}"
+            yield from (f"  {line}" for line in result.unconfirmed)
+    yield from _grounds(result, verbosity)
+    if verbosity >= 0:
+        if saved.description is not None:
+            yield f"details: {saved.description}"
+        yield _timing(result)
 
 
 def finding_lines(
@@ -119,12 +120,22 @@ def _verdict(result: Result) -> str:
     ended = f" (ended early: {result.interrupted})" if result.interrupted else ""
     narrowed = result.runtimes and result.runtimes != RUNTIMES
     named = result.verdict == "holds" or (result.verdict == "unknown" and narrowed)
-    return f"{result.verdict}{_for(result) if named else ''}{ended}"
+    forward = ", on the forward pass" if result.verdict == "holds" and result.steep else ""
+    return f"{result.verdict}{_for(result) if named else ''}{forward}{conditions(result.assumptions)}{ended}"
 
 
 def _for(result: Result) -> str:
     """Return the runtimes that proofs cover, as the end of a phrase."""
     return f" for {', '.join(result.runtimes)}"
+
+
+def _grounds(result: Result, verbosity: int) -> Iterator[str]:
+    """Yield what the verdict rests on."""
+    if result.assumptions is not None:
+        yield from as_text(result.assumptions, verbose=verbosity > 0)
+    if result.verdict == "holds" and result.steep:
+        yield f"notice: derivatives may be infinite, of {_names(result.steep)}; gradient=True in the property asks"
+    yield from (f"notice: {notice}" for notice in result.notices)
 
 
 def _title(operator: OperatorResult, network_count: int) -> str:

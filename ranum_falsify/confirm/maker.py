@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import TracebackType
 from typing import Self
 
@@ -12,12 +13,13 @@ import numpy as np
 import torch
 from dnnv.nn import Operation
 
-from ranum_falsify.config import ConfirmConfig, ProveConfig, SearchConfig
+from ranum_falsify.config import ConfirmConfig, SearchConfig
 from ranum_falsify.confirm.oracle import Oracle
-from ranum_falsify.confirm.repeatable import repeatable
+from ranum_falsify.confirm.repeatable import notices_of, repeatable
 from ranum_falsify.confirm.search import TriggerSearch
 from ranum_falsify.confirm.span import SpanProver
 from ranum_falsify.confirm.unit_test import OperatorTests, Span, Trigger, UnitTest
+from ranum_falsify.confirm.unproved import Unproved
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.falsify.converter import convert
 from ranum_falsify.falsify.device import device_of, settings
@@ -25,7 +27,6 @@ from ranum_falsify.falsify.memory import bytes_per_sample
 from ranum_falsify.falsify.search import Budget, SearchContext
 from ranum_falsify.properties.problem import NetworkCall, Problem
 from ranum_falsify.properties.targets import Target, targets_of
-from ranum_falsify.prove.prover import Prover
 
 __all__ = ["Question", "Run", "TestMaker"]
 
@@ -78,6 +79,7 @@ class TestMaker:
 
     Attributes:
         problem: The property, draws of random operators as inputs.
+        notices: What users should know of the draws.
     """
 
     __test__ = False  # pytest takes classes of this name for its own
@@ -89,7 +91,9 @@ class TestMaker:
             PropertyError: The property asks for something else than valid operands.
             DeviceError: The device does not exist.
         """
+        self._asked = problem
         self.problem = repeatable(problem)
+        self.notices = tuple(notices_of(problem))
         self._config = config
         self._device = device_of(config.device)
         graphs = {id(call.graph): call.graph for call in self.problem.calls}
@@ -109,12 +113,11 @@ class TestMaker:
         self._oracle.__exit__(kind, error, traceback)
 
     def questions(self) -> list[Question]:
-        """Return the operators that one interval analysis does not prove, in topological order.
+        """Return the operators that one interval analysis of the property as asked does not prove, topologically.
 
         Raises:
             PropertyError: The configuration names a node that the networks lack.
         """
-        proof = Prover(self.problem, ProveConfig(timeout=0.0)).analyse()
         wanted, found = self._config.nodes, list[Question]()
         for number, goal in enumerate(self.problem.goals):
             by_op: dict[int, list[Target]] = {}
@@ -122,14 +125,22 @@ class TestMaker:
                 by_op.setdefault(id(target.op), []).append(target)
             for targets in by_op.values():
                 op = targets[0].op
-                known = proof.operators.get((number, op.name))
-                asked = op.name in wanted if wanted is not None else known is None or bool(known.open)
-                if asked:
+                if op.name in wanted if wanted is not None else not self._unproved.is_proved(number, op):
                     found.append(Question(goal.call.network, goal.call, op, tuple(targets)))
         missing = set(wanted or ()) - {question.op.name for question in found}
         if missing:
             raise PropertyError(f"confirm: the property asks about no node {sorted(missing)[0]!r}")
         return found
+
+    def untested(self, questions: Sequence[Question]) -> tuple[str, ...]:
+        """Return the titles of the operators that are not proved, and that no question is about."""
+        if self._config.nodes is not None:
+            return ()
+        return self._unproved.besides([(question.targets[0].goal, question.op) for question in questions])
+
+    @cached_property
+    def _unproved(self) -> Unproved:
+        return Unproved(self._asked)
 
     def box(self, question: Question) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
         """Return what the inputs of a question's network range over, by ONNX name; expressions are left out."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from ranum_falsify.errors import PropertyError
-from ranum_falsify.network.draws import Draw, drawn
+from ranum_falsify.network.draws import DEVIATIONS, Draw, drawn, is_cut
 from ranum_falsify.network.naming import UniqueNames
 from ranum_falsify.properties.formula import Goal
 from ranum_falsify.properties.problem import InputVariable, NetworkCall, Problem
 from ranum_falsify.properties.terms import Variable
 
-__all__ = ["repeatable"]
+__all__ = ["notices_of", "repeatable"]
 
 
 def repeatable(problem: Problem) -> Problem:
@@ -52,6 +53,17 @@ def repeatable(problem: Problem) -> Problem:
         clauses=tuple(Goal(goal) for goal in goals),
         penalties=problem.penalties,
     )
+
+
+def notices_of(problem: Problem) -> Iterator[str]:
+    """Yield what users should know of what a repeatable problem leaves out."""
+    for graph in {id(goal.call.graph): goal.call.graph for goal in problem.goals}.values():
+        cut = [op.name for op in graph.nodes if is_cut(op)]
+        if cut:
+            yield (
+                f"tests keep normal draws ({', '.join(cut)}) within {DEVIATIONS:g} standard deviations of the mean; "
+                "proofs cover all draws"
+            )
 
 
 def _variable(name: str, draw: Draw, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> InputVariable:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 import numpy as np
 
 from ranum_falsify.config import SearchConfig
+from ranum_falsify.falsify.assumptions import assumptions_of
 from ranum_falsify.falsify.attacks import check_backends
 from ranum_falsify.falsify.backends import BackendSearch
 from ranum_falsify.falsify.clauses import ClauseSearch
@@ -186,4 +187,6 @@ def _result(
         steps=context.budget.steps,
         interrupted=interrupted,
         runtimes=context.proof.runtimes,
+        steep=context.proof.steep,
+        assumptions=assumptions_of(context.problem, context.proof.runtimes),
     )

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from ranum_falsify.config import Optimisations, Reach, Runtime
+from ranum_falsify.falsify.assumptions import Assumptions
 
 __all__ = ["Counterexample", "OperatorResult", "Result", "Verdict"]
 
@@ -92,6 +93,9 @@ class Result:
         steps: Descent steps done, over all rounds.
         interrupted: Why proof or search ended early: `timeout`, `Ctrl-C`, or "".
         runtimes: Runtimes that proofs cover; none where no proof was tried.
+        steep: Where the property holds without asking for derivatives: the operators in question whose derivatives
+            are not shown to be finite, so that it holds on the forward pass only.
+        assumptions: What the verdict rests on.
     """
 
     verdict: Verdict
@@ -105,3 +109,5 @@ class Result:
     steps: int = 0
     interrupted: str = ""
     runtimes: tuple[Runtime, ...] = ()
+    steep: tuple[str, ...] = ()
+    assumptions: Assumptions | None = None

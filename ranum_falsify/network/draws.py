@@ -13,10 +13,10 @@ from onnx import helper
 from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.registry import spec_of
 
-__all__ = ["Draw", "drawn"]
+__all__ = ["DEVIATIONS", "Draw", "drawn", "is_cut"]
 
-_DEVIATIONS = 4.0
-"""How far from the mean a normal draw lies, in standard deviations; one in 16,000 lies further out."""
+DEVIATIONS = 4.0
+"""How far from the mean a normal draw is taken, in standard deviations; one in 16,000 lies further out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,12 +79,17 @@ def _compare(graph: onnx.GraphProto, node: onnx.NodeProto, draw: str) -> None:
     graph.node.insert(position, less)
 
 
+def is_cut(op: Operation) -> bool:
+    """Tell whether a random operator may draw what lies outside its :class:`Draw`."""
+    return _DRAWN.get(spec_of(op).op_type) is _normal
+
+
 def _uniform(op: Operation) -> tuple[float, float]:
     return float(op.low), float(op.high)
 
 
 def _normal(op: Operation) -> tuple[float, float]:
-    reach = _DEVIATIONS * abs(float(op.scale))
+    reach = DEVIATIONS * abs(float(op.scale))
     return float(op.mean) - reach, float(op.mean) + reach
 
 

@@ -57,6 +57,7 @@ class Graph(OperationGraph):
         opset: Opset of the model.
         options: How it was read.
         notices: What a user should know: defaulted dimensions, random operators.
+        unset_dims: Symbolic dimensions that are taken as 1, since no size was given: names, or `input:axis`.
         folded: Operations that no input reaches, with what PyTorch computes of them: the constants of the graph
             that runtimes compute by themselves, in topological order.
         shapes: Shape and dtype of the model's tensors that have the same for every input, by name; none for slices and
@@ -75,6 +76,7 @@ class Graph(OperationGraph):
         source: onnx.ModelProto | None = None,
         options: ReadOptions | None = None,
         notices: tuple[str, ...] = (),
+        unset_dims: tuple[str, ...] = (),
         folded: tuple[tuple[Operation, tuple[np.ndarray, ...]], ...] = (),
         shapes: Mapping[str, TensorDetails] | None = None,
         read_again: ReadAgain | None = None,
@@ -87,6 +89,7 @@ class Graph(OperationGraph):
         self.opset = opset
         self.options = options or ReadOptions()
         self.notices = notices
+        self.unset_dims = unset_dims
         self.folded = folded
         self.shapes = shapes or {}
         self.read_again = read_again
@@ -204,9 +207,8 @@ class Graph(OperationGraph):
 
     def _derived(self, outputs: Sequence[Operation], names: Sequence[str], **changes: Any) -> Graph:
         state: dict[str, Any] = {"inputs": self.inputs, "details": self.details, "opset": self.opset}
-        return Graph(
-            outputs, output_names=tuple(names), **(state | {"notices": self.notices, "folded": self.folded} | changes)
-        )
+        state |= {"notices": self.notices, "unset_dims": self.unset_dims, "folded": self.folded}
+        return Graph(outputs, output_names=tuple(names), **(state | changes))
 
     def up_to(self, operations: Sequence[Operation]) -> Graph:
         """Return the graph whose outputs are the given operations of this one."""
@@ -321,6 +323,7 @@ class Graph(OperationGraph):
         outputs = [clones[id(op)] for op in self.output_operations]
         changes: dict[str, Any] = {"inputs": other.inputs, "details": details, "opset": max(self.opset, other.opset)}
         changes |= {"notices": (*other.notices, *self.notices), "folded": (*other.folded, *self.folded)}
+        changes |= {"unset_dims": tuple(dict.fromkeys((*other.unset_dims, *self.unset_dims)))}
         return self._derived(outputs, self.output_names, **changes)
 
     def freed(self, names: Sequence[str]) -> Graph:

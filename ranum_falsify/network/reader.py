@@ -102,6 +102,7 @@ class _Reader:
         self.opset = opset_of(model)
         self.opsets = {entry.domain: entry.version for entry in model.opset_import}
         self.notices: list[str] = []
+        self.unset_dims: dict[str, None] = {}
         self.folded: list[tuple[Operation, tuple[np.ndarray, ...]]] = []
         self.names = UniqueNames()
         self.unused_dims = set(options.dims)
@@ -127,6 +128,7 @@ class _Reader:
             opset=self.opset,
             options=self.options,
             notices=tuple(self.notices),
+            unset_dims=tuple(self.unset_dims),
             folded=tuple(self.folded),
             shapes=shapes,
             read_again=partial(_read, self.source, known=shapes),
@@ -164,6 +166,7 @@ class _Reader:
                 raise ModelError(f"--dim {key}={size}: a dimension must be at least 1")
             if key not in self.options.dims:
                 named = dim.dim_param if dim.dim_param not in ("", "?", "-1") else place
+                self.unset_dims[named] = None
                 self.notices.append(
                     f"symbolic dimension {named} of input {info.name!r} is taken as 1; set it with --dim {named}=VALUE"
                 )

@@ -25,7 +25,7 @@ from ranum_falsify.errors import PropertyError, RanumFalsifyError
 from ranum_falsify.properties import vnnlib
 from ranum_falsify.properties.walk import subexpressions
 
-__all__ = ["parse", "parse_dnnp"]
+__all__ = ["parameters_of", "parse", "parse_dnnp"]
 
 _RESULT = "phi"
 
@@ -52,6 +52,12 @@ def parse(path: str | Path, parameters: Mapping[str, str] | None = None, *, vnnl
     if parameters:
         raise PropertyError(f"{path}: a VNN-LIB file has no parameters, got {', '.join(sorted(parameters))}")
     return _vnnlib(text, path)
+
+
+def parameters_of(phi: Expression) -> dict[str, Any]:
+    """Return the values of the parameters that a property depends on, as given or by default."""
+    found = {e.name: e.value for e in subexpressions(phi) if isinstance(e, expressions.Parameter)}
+    return dict(sorted(found.items()))
 
 
 def _read(path: Path) -> str:

@@ -50,12 +50,15 @@ class Proof:
         operators: The operators in question, by position of the validity goal and name of the node, topologically.
         runtimes: Runtimes that it covers.
         notices: What users should know of what runs.
+        steep: Where all operators in question are valid and nothing is asked of their derivatives: titles of those
+            whose derivatives are not shown to be finite.
     """
 
     holds: bool = False
     operators: Mapping[tuple[int, str], OperatorProof] = field(default_factory=dict)
     runtimes: tuple[Runtime, ...] = RUNTIMES
     notices: tuple[str, ...] = ()
+    steep: tuple[str, ...] = ()
 
     def proves(self, goal: int, node: str) -> bool:
         """Tell whether an operator is proved; one that was not looked at is not."""

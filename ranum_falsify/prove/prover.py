@@ -15,7 +15,7 @@ from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.domain.linear.splitting import SplitResult
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.properties.margin_bounds import margin_bounds
-from ranum_falsify.properties.problem import InputVariable, NetworkCall, Problem
+from ranum_falsify.properties.problem import InputVariable, NetworkCall, Problem, ValidityGoal
 from ranum_falsify.prove.analyses import Analyses, analyses_of, notices_of
 from ranum_falsify.prove.applications import Applications, Box, box_of, in_question
 from ranum_falsify.prove.cutting import cut, is_narrow
@@ -123,17 +123,28 @@ class Prover:
             raise _Late
 
     def _conclude(self) -> Proof:
+        holds = all(region.holds() for region in self._regions)
         self.proof = Proof(
-            holds=all(region.holds() for region in self._regions),
+            holds=holds,
             operators=_joined([region.operators() for region in self._regions]),
             runtimes=self.config.runtimes,
             notices=tuple(dict.fromkeys(self._notices())),
+            steep=tuple(dict.fromkeys(self._steep())) if holds and self.problem.is_pure_validity else (),
         )
         return self.proof
 
     def _notices(self) -> Iterator[str]:
         for call in self.problem.calls:
             yield from notices_of(call.network, self.graphs[id(call)], self.config.runtimes)
+
+
+    def _steep(self) -> Iterator[str]:
+        several = len({call.network for call in self.problem.calls}) > 1
+        for goal in self.problem.goals:
+            prefix = f"{goal.call.network}: " if several else ""
+            for op in in_question(goal, self.graphs[id(goal.call)]):
+                if any(region.is_steep(goal, op) for region in self._regions):
+                    yield f"{prefix}{op.name} ({spec_of(op).op_type})"
 
 
 class _Region:
@@ -167,6 +178,10 @@ class _Region:
             for number, goal in enumerate(self._problem.goals)
             for op in in_question(goal, self._prover.graphs[id(goal.call)])
         }
+
+    def is_steep(self, goal: ValidityGoal, op: Operation) -> bool:
+        """Tell whether an operator may have a derivative that is not finite, which the goal does not ask about."""
+        return not goal.gradient and bool(self._known.checked(goal.call).open_gradient.get(id(op)))
 
     def refine(self, deadline: float, violated: Collection[tuple[int, str]]) -> None:
         """Try linear bounds on the whole box, then cut it."""

@@ -1,0 +1,197 @@
+"""What a verdict rests on, as text and as JSON."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ranum_falsify.cli.counterexample import number
+from ranum_falsify.falsify.assumptions import Assumptions, Library, Sources
+from ranum_falsify.network.fingerprint import Fingerprint
+from ranum_falsify.properties.problem import InputVariable
+
+__all__ = ["as_json", "as_text", "conditions"]
+
+_MOST_GROUPS = 4
+_MOST_NAMES = 4
+_MOST_DIMS = 3
+_LONGEST_VALUE = 40
+_DIGITS = 12
+"""Digits of a hash that are shown."""
+_MOST_ELEMENTS = 100
+"""Elements of a bound that JSON holds one by one."""
+
+
+# text -----------------------------------------------------------------------------------------------------------------
+
+
+def conditions(assumptions: Assumptions | None) -> str:
+    """Return what was chosen by default or by options, as the end of a verdict: `, with batch taken as 1`."""
+    if assumptions is None:
+        return ""
+    dtype = assumptions.sources.dtype if assumptions.sources is not None else None
+    converted = f", converted to {dtype}" if dtype else ""
+    unset = assumptions.unset_dims
+    if not unset:
+        return converted
+    named = _listed(unset) if len(unset) <= _MOST_DIMS else f"{len(unset)} symbolic dimensions"
+    return f"{converted}, with {named} taken as 1"
+
+
+def as_text(assumptions: Assumptions, *, verbose: bool = False) -> Iterator[str]:
+    """Yield what a verdict rests on: the box, the files, the kernels; one line each.
+
+    Args:
+        assumptions: What it rests on.
+        verbose: Whether nothing is left out for the sake of brevity.
+    """
+    yield f"box: {_box(assumptions, verbose=verbose)}"
+    if assumptions.sources is not None:
+        yield f"of: {_files(assumptions.sources, verbose=verbose)}"
+    yield f"kernels: {', '.join(map(_library, assumptions.libraries))}"
+
+
+def _box(assumptions: Assumptions, *, verbose: bool) -> str:
+    groups: dict[str, list[str]] = {}
+    for variable in assumptions.inputs:
+        groups.setdefault(_range(variable), []).append(variable.name)
+    parts = [f"{_names(names, verbose=verbose)} {text}" for text, names in groups.items()]
+    if not verbose and len(parts) > _MOST_GROUPS:
+        left = sum(map(len, list(groups.values())[_MOST_GROUPS:]))
+        parts = [*parts[:_MOST_GROUPS], f"{left} more inputs"]
+    parts += _further(assumptions)
+    return "; ".join(parts)
+
+
+def _further(assumptions: Assumptions) -> Iterator[str]:
+    if len(assumptions.regions) > 1:
+        yield f"{len(assumptions.regions)} boxes in it"
+    if (count := len(assumptions.side_conditions)) > 0:
+        yield f"{count} side condition{'s' * (count > 1)}"
+    own = {variable.dtype.name for variable in assumptions.inputs}
+    if not set(assumptions.element_types) <= own:
+        yield f"computed in {_listed(assumptions.element_types)}"
+
+
+def _range(variable: InputVariable) -> str:
+    lower, upper = variable.lower.astype(np.float64), variable.upper.astype(np.float64)
+    if not lower.size:
+        return f"empty ({variable.dtype.name})"
+    low, high = float(lower.min()), float(upper.max())
+    if low == high:
+        return f"= {low:.9g} ({variable.dtype.name})"
+    by_element = "" if _is_uniform(lower) and _is_uniform(upper) else f", at most {(upper - lower).max():.4g} wide"
+    return f"in [{low:.9g}, {high:.9g}]{by_element} ({variable.dtype.name})"
+
+
+def _is_uniform(bound: np.ndarray) -> bool:
+    return bool((bound == bound.flat[0]).all())
+
+
+def _files(sources: Sources, *, verbose: bool) -> str:
+    values = [f"{name} = {_value(value)}" for name, value in sources.parameters.items()]
+    with_values = f" with {', '.join(values)}" if values else ""
+    networks = (f"{name} = {_file(of, verbose=verbose)}" for name, of in sources.networks.items())
+    return "; ".join((f"{_file(sources.property, verbose=verbose)}{with_values}", *networks))
+
+
+def _file(of: Fingerprint, *, verbose: bool) -> str:
+    hashes = [of.sha256, *of.data.values()]
+    shown = hashes if verbose else [text[:_DIGITS] for text in hashes[:2]]
+    more = f" and {len(hashes) - len(shown)} more" if len(shown) < len(hashes) else ""
+    return f"{of.path} (sha256 {', '.join(shown)}{more})"
+
+
+def _value(value: Any) -> str:
+    text = f"{value:.9g}" if isinstance(value, float) else " ".join(str(value).split())
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
+
+
+def _library(library: Library) -> str:
+    versions = {version for _, version in library.covered} - {library.version}
+    families = [
+        f"{family} of {version}" if versions and version != library.version else family
+        for family, version in sorted(library.covered)
+    ]
+    return f"{library.runtime} {library.version}" + (f" ({', '.join(families)})" if families else "")
+
+
+def _names(names: Sequence[str], *, verbose: bool) -> str:
+    if verbose or len(names) <= _MOST_NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES} more"
+
+
+def _listed(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+# JSON -----------------------------------------------------------------------------------------------------------------
+
+
+def as_json(assumptions: Assumptions | None) -> dict[str, Any] | None:
+    """Return what a verdict rests on, as JSON reports hold it."""
+    if assumptions is None:
+        return None
+    several = len(assumptions.regions) > 1
+    return {
+        **_sources(assumptions.sources),
+        "inputs": [_input(variable) for variable in assumptions.inputs],
+        "regions": [[_input(variable) for variable in region] for region in assumptions.regions] if several else [],
+        "side_conditions": list(assumptions.side_conditions),
+        "dims": {name: dict(dims) for name, dims in assumptions.dims.items()},
+        "dims_taken_as_1": list(assumptions.unset_dims),
+        "element_types": list(assumptions.element_types),
+        "libraries": {
+            library.runtime: {
+                "version": library.version,
+                "family": library.family,
+                "covered": [{"family": family, "version": version} for family, version in library.covered],
+            }
+            for library in assumptions.libraries
+        },
+    }
+
+
+def _sources(sources: Sources | None) -> dict[str, Any]:
+    if sources is None:
+        return {"property": None, "parameters": {}, "networks": {}, "dtype": None}
+    return {
+        "property": {"path": sources.property.path, "sha256": sources.property.sha256},
+        "parameters": {name: _plain(value) for name, value in sources.parameters.items()},
+        "networks": {
+            name: {"path": of.path, "sha256": of.sha256, "external_data": dict(of.data)}
+            for name, of in sources.networks.items()
+        },
+        "dtype": sources.dtype,
+    }
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def _input(variable: InputVariable) -> Mapping[str, Any]:
+    return {
+        "name": variable.name,
+        "shape": list(variable.shape),
+        "dtype": variable.dtype.name,
+        "lower": _bound(variable.lower),
+        "upper": _bound(variable.upper),
+    }
+
+
+def _bound(bound: np.ndarray) -> Any:
+    """Return one number if all elements have it, a list of few elements, else what stands for many."""
+    if bound.size and _is_uniform(bound):
+        return bound.flat[0].item()
+    if bound.size <= _MOST_ELEMENTS:
+        return bound.tolist()
+    digest = hashlib.sha256(np.ascontiguousarray(bound).tobytes()).hexdigest()
+    return {"least": bound.min().item(), "greatest": bound.max().item(), "sha256": digest}

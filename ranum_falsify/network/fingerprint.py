@@ -1,0 +1,69 @@
+"""Which files a model is, by their hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+
+from ranum_falsify.network.model_file import attribute_graphs
+
+__all__ = ["Fingerprint", "fingerprint", "sha256"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fingerprint:
+    """A file, and what it was when it was read.
+
+    Attributes:
+        path: The file, as the user named it.
+        sha256: Its SHA-256 hash in hexadecimal.
+        data: The same of the files of a model's external data, by their names beside it.
+    """
+
+    path: str
+    sha256: str
+    data: Mapping[str, str] = field(default_factory=dict)
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 hash of a file in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def fingerprint(path: Path) -> Fingerprint:
+    """Return which files a model is, external data among them.
+
+    Raises:
+        OSError: One of them cannot be read.
+    """
+    data = {name: sha256(path.parent / name) for name in sorted(set(_external(path)))}
+    return Fingerprint(path=str(path), sha256=sha256(path), data=data)
+
+
+def _external(path: Path) -> Iterator[str]:
+    if not _may_have_external_data(path):
+        return
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except DecodeError:
+        return
+    graphs = [model.graph]
+    while graphs:
+        graph = graphs.pop()
+        tensors = [*graph.initializer, *(a.t for node in graph.node for a in node.attribute)]
+        yield from (ExternalDataInfo(tensor).location for tensor in tensors if uses_external_data(tensor))
+        graphs.extend(inner for node in graph.node for inner in attribute_graphs(node))
+
+
+def _may_have_external_data(path: Path) -> bool:
+    """Tell whether the word is in the file by which tensors say where their data lies, so that others need no parsing."""
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(b"location") >= 0
