@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ranum_falsify.cli.counterexample import number
-from ranum_falsify.falsify.assumptions import Assumptions, Library, Sources
-from ranum_falsify.network.fingerprint import Fingerprint
+from ranum_falsify.config import Runtime
+from ranum_falsify.falsify.assumptions import Assumptions, Library, Sources, library
+from ranum_falsify.network.fingerprint import Fingerprint, fingerprint
 from ranum_falsify.properties.problem import InputVariable
 
-__all__ = ["as_json", "as_text", "conditions"]
+__all__ = ["as_json", "as_text", "replayed", "scope", "steep_notice"]
 
 _MOST_GROUPS = 4
 _MOST_NAMES = 4
@@ -28,8 +30,19 @@ _MOST_ELEMENTS = 100
 # text -----------------------------------------------------------------------------------------------------------------
 
 
-def conditions(assumptions: Assumptions | None) -> str:
-    """Return what was chosen by default or by options, as the end of a verdict: `, with batch taken as 1`."""
+def scope(runtimes: Sequence[Runtime], *, forward: bool, assumptions: Assumptions | None) -> str:
+    """Return what a verdict is about, as its end: ` for torch, on the forward pass, with batch taken as 1`.
+
+    Args:
+        runtimes: Runtimes that it names.
+        forward: Whether it leaves out that derivatives may be infinite.
+        assumptions: What it rests on; sizes and element types that users did not ask for are named.
+    """
+    named = f" for {', '.join(runtimes)}" if runtimes else ""
+    return f"{named}{', on the forward pass' if forward else ''}{_conditions(assumptions)}"
+
+
+def _conditions(assumptions: Assumptions | None) -> str:
     if assumptions is None:
         return ""
     dtype = assumptions.sources.dtype if assumptions.sources is not None else None
@@ -54,6 +67,20 @@ def as_text(assumptions: Assumptions, *, verbose: bool = False) -> Iterator[str]
     yield f"kernels: {', '.join(map(_library, assumptions.libraries))}"
 
 
+def steep_notice(steep: Sequence[str]) -> str:
+    """Return what users should know where operators in question may have infinite derivatives."""
+    more = f" and {len(steep) - _MOST_NAMES} more" if len(steep) > _MOST_NAMES else ""
+    named = f"{', '.join(steep[:_MOST_NAMES])}{more}"
+    return f"derivatives may be infinite at {named}; no_invalid_input(..., gradient=True) in the property asks for them"
+
+
+def replayed(networks: Mapping[str, Path]) -> Iterator[str]:
+    """Yield what the replay of a counterexample rests on: the models, and what ran them."""
+    if networks:
+        yield f"of: {'; '.join(_models({name: fingerprint(path) for name, path in networks.items()}))}"
+    yield f"kernels: {_library(library('onnxruntime'))}"
+
+
 def _box(assumptions: Assumptions, *, verbose: bool) -> str:
     groups: dict[str, list[str]] = {}
     for variable in assumptions.inputs:
@@ -67,6 +94,8 @@ def _box(assumptions: Assumptions, *, verbose: bool) -> str:
 
 
 def _further(assumptions: Assumptions) -> Iterator[str]:
+    sizes = {name: size for dims in assumptions.dims.values() for name, size in dims.items()}
+    yield from (f"{name} = {size}" for name, size in sizes.items() if name not in assumptions.unset_dims)
     if len(assumptions.regions) > 1:
         yield f"{len(assumptions.regions)} boxes in it"
     if (count := len(assumptions.side_conditions)) > 0:
@@ -77,7 +106,7 @@ def _further(assumptions: Assumptions) -> Iterator[str]:
 
 
 def _range(variable: InputVariable) -> str:
-    lower, upper = variable.lower.astype(np.float64), variable.upper.astype(np.float64)
+    lower, upper = (_elements(bound).astype(np.float64) for bound in (variable.lower, variable.upper))
     if not lower.size:
         return f"empty ({variable.dtype.name})"
     low, high = float(lower.min()), float(upper.max())
@@ -87,15 +116,26 @@ def _range(variable: InputVariable) -> str:
     return f"in [{low:.9g}, {high:.9g}]{by_element} ({variable.dtype.name})"
 
 
+def _elements(bound: np.ndarray) -> np.ndarray:
+    """Return the elements of a bound; one number that is that of all, as of millions of weights, once."""
+    flat = bound.reshape(-1)
+    return flat[:1] if flat.strides == (0,) else flat
+
+
 def _is_uniform(bound: np.ndarray) -> bool:
-    return bool((bound == bound.flat[0]).all())
+    elements = _elements(bound)
+    return bool((elements == elements[0]).all())
 
 
 def _files(sources: Sources, *, verbose: bool) -> str:
     values = [f"{name} = {_value(value)}" for name, value in sources.parameters.items()]
     with_values = f" with {', '.join(values)}" if values else ""
-    networks = (f"{name} = {_file(of, verbose=verbose)}" for name, of in sources.networks.items())
-    return "; ".join((f"{_file(sources.property, verbose=verbose)}{with_values}", *networks))
+    models = _models(sources.networks, verbose=verbose)
+    return "; ".join((f"{_file(sources.property, verbose=verbose)}{with_values}", *models))
+
+
+def _models(networks: Mapping[str, Fingerprint], *, verbose: bool = False) -> Iterator[str]:
+    return (f"{name} = {_file(of, verbose=verbose)}" for name, of in networks.items())
 
 
 def _file(of: Fingerprint, *, verbose: bool) -> str:
@@ -110,13 +150,9 @@ def _value(value: Any) -> str:
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 
-def _library(library: Library) -> str:
-    versions = {version for _, version in library.covered} - {library.version}
-    families = [
-        f"{family} of {version}" if versions and version != library.version else family
-        for family, version in sorted(library.covered)
-    ]
-    return f"{library.runtime} {library.version}" + (f" ({', '.join(families)})" if families else "")
+def _library(of: Library) -> str:
+    families = [family if version == of.version else f"{family} of {version}" for family, version in sorted(of.covered)]
+    return f"{of.runtime} {of.version}" + (f" ({', '.join(families)})" if families else "")
 
 
 def _names(names: Sequence[str], *, verbose: bool) -> str:
@@ -147,12 +183,12 @@ def as_json(assumptions: Assumptions | None) -> dict[str, Any] | None:
         "dims_taken_as_1": list(assumptions.unset_dims),
         "element_types": list(assumptions.element_types),
         "libraries": {
-            library.runtime: {
-                "version": library.version,
-                "family": library.family,
-                "covered": [{"family": family, "version": version} for family, version in library.covered],
+            of.runtime: {
+                "version": of.version,
+                "family": of.family,
+                "covered": [{"family": family, "version": version} for family, version in of.covered],
             }
-            for library in assumptions.libraries
+            for of in assumptions.libraries
         },
     }
 

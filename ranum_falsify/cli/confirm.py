@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.cli.confirm_report import TestedOperator, TestedRun, as_json, lines, summary
+from ranum_falsify.cli.confirm_report import Standing, TestedOperator, TestedRun, as_json, lines, summary
 from ranum_falsify.cli.files import check_writable, is_stream, output_folder, unique_names, write_json, write_whole
+from ranum_falsify.cli.kernels import check_kernels
 from ranum_falsify.cli.loading import Loaded, check_files, load
 from ranum_falsify.cli.options.confirm import ConfirmOptions
 from ranum_falsify.cli.progress import ProgressDisplay
@@ -19,6 +20,7 @@ from ranum_falsify.confirm.exposed import Watched, exposed, watched
 from ranum_falsify.confirm.maker import Question, Run, TestMaker
 from ranum_falsify.confirm.pytest_file import Case, CheckedOperator, pytest_file
 from ranum_falsify.confirm.unit_test import UnitTest
+from ranum_falsify.falsify.assumptions import assumptions_of
 
 __all__ = ["run"]
 
@@ -49,7 +51,7 @@ def run(options: ConfirmOptions) -> int:
     try:
         work.do()
     except KeyboardInterrupt:
-        work.finish(time.monotonic() - began)  # what is finished counts
+        work.finish(time.monotonic() - began, interrupted="Ctrl-C")  # what is finished counts
     except Exception:
         work.write(time.monotonic() - began)
         raise
@@ -75,8 +77,7 @@ class _Work:
         self._questions: list[Question] = []
         self._labels: list[str] = []
         self._runs: list[list[TestedRun]] = []
-        self._untested: tuple[str, ...] = ()
-        self._notices: dict[str, None] = {}
+        self._standing = Standing()
         self._asked = False
 
     @property
@@ -84,7 +85,7 @@ class _Work:
         """Exit status."""
         if not self._asked:
             return 3  # interrupted before anything is known
-        if not (self._questions or self._untested):
+        if not (self._questions or self._standing.untested):
             return 0
         return 1 if any(run.test is not None for runs in self._runs for run in runs) else 3
 
@@ -92,10 +93,9 @@ class _Work:
         """Make the tests; each file is written at once, so that no two tests need to be in memory."""
         options = self._options
         with ProgressDisplay(options.verbosity) as progress, TestMaker(self._loaded.problem, options.config) as maker:
-            self._notices = dict.fromkeys(n for goal in maker.problem.goals for n in goal.call.graph.notices)
-            self._notices |= dict.fromkeys(maker.notices)
+            kernels = check_kernels().notices if options.self_check else ()
             self._questions = maker.questions()
-            self._untested = maker.untested(self._questions)
+            self._standing = self._stands(maker, kernels)
             self._asked = True
             self._labels = unique_names((question.op.name for question in self._questions), self._taken)
             total = len(self._questions) * options.config.runs
@@ -108,6 +108,19 @@ class _Work:
                     done += 1
                     progress(_Step("confirm", done / total, question.op.name))
 
+    def _stands(self, maker: TestMaker, kernels: Sequence[str]) -> Standing:
+        proof = maker.proof
+        runtimes = () if proof is None else proof.runtimes
+        assumptions = assumptions_of(self._loaded.problem, runtimes)
+        notices = (n for goal in maker.problem.goals for n in goal.call.graph.notices)
+        return Standing(
+            runtimes=runtimes,
+            untested=maker.untested(self._questions),
+            steep=() if proof is None else proof.steep,
+            notices=tuple(dict.fromkeys((*kernels, *notices, *maker.notices))),
+            assumptions=replace(assumptions, sources=self._loaded.sources),
+        )
+
     def _kept(self, made: Run, label: str, maker: TestMaker, question: Question) -> TestedRun:
         if made.test is None:
             return TestedRun(seed=made.seed, seconds=made.seconds, test=None, file=None)
@@ -118,8 +131,9 @@ class _Work:
             write_whole(self._options.out / file, lambda stream: write_arrays(stream, arrays))
         return TestedRun(seed=made.seed, seconds=made.seconds, test=_without_arrays(made.test), file=file)
 
-    def finish(self, seconds: float) -> None:
+    def finish(self, seconds: float, interrupted: str = "") -> None:
         """Write what the tests have in common, and report."""
+        self._standing = replace(self._standing, interrupted=interrupted)
         report = self.write(seconds)
         if self._options.json is not None:
             write_json(self._options.json, report)
@@ -137,7 +151,7 @@ class _Work:
             write_whole(self._options.out / test_file, lambda stream: stream.write(text.encode()))
         report = as_json(
             self._tested(),
-            property_path=str(self._options.property_path),
+            standing=self._standing,
             test_file=test_file,
             models=sorted(set(models)),
             config=self._options.config,
@@ -166,12 +180,10 @@ class _Work:
         if verbosity >= 0:
             for operator in tested:
                 print("\n".join(lines(operator, several=several, verbosity=verbosity)))
-        print(summary(tested) if self._asked else "interrupted before an operator was looked at")
+        print(summary(tested, self._standing) if self._asked else "interrupted before an operator was looked at")
         if test_file is not None and self._options.out is not None and verbosity >= 0:
             print(f"run them: python -m pytest {self._options.out / test_file}")
-        if verbosity >= 0:
-            for notice in self._notices:
-                print(f"notice: {notice}")
+        print("\n".join(self._standing.lines(verbose=verbosity > 0)))
 
     # files ------------------------------------------------------------------------------------------------------
 

@@ -9,15 +9,48 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ranum_falsify.cli.assumptions import as_json as assumptions_as_json
+from ranum_falsify.cli.assumptions import as_text, scope, steep_notice
+from ranum_falsify.cli.json_report import FORMAT
 from ranum_falsify.cli.text import plural
 from ranum_falsify.cli.versions import versions
-from ranum_falsify.config import ConfirmConfig
+from ranum_falsify.config import ConfirmConfig, Runtime
 from ranum_falsify.confirm.unit_test import UnitTest
+from ranum_falsify.falsify.assumptions import Assumptions
 
-__all__ = ["TestedOperator", "TestedRun", "as_json", "lines", "summary"]
+__all__ = ["Standing", "TestedOperator", "TestedRun", "as_json", "lines", "summary"]
 
 _KINDS = {"nan": "NaN", "inf": "infinity", "gradient": "a derivative that is not finite"}
 _MOST_FILES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """What the report as a whole says and rests on.
+
+    Attributes:
+        runtimes: Runtimes that a proof covers; none where none was tried.
+        untested: Operators that are neither proved nor tested.
+        steep: Operators whose derivatives may be infinite, where all are proved and the property does not ask.
+        interrupted: Why it ended early: `Ctrl-C`, or "".
+        notices: What users should know.
+        assumptions: What it rests on.
+    """
+
+    runtimes: tuple[Runtime, ...] = ()
+    untested: tuple[str, ...] = ()
+    steep: tuple[str, ...] = ()
+    interrupted: str = ""
+    notices: tuple[str, ...] = ()
+    assumptions: Assumptions | None = None
+
+    def lines(self, *, verbose: bool) -> Iterator[str]:
+        """Yield what it rests on; `verbose` is all of it."""
+        if self.assumptions is not None:
+            yield from as_text(self.assumptions, verbose=verbose)
+        if self.steep:
+            yield f"notice: {steep_notice(self.steep)}"
+        yield from (f"notice: {notice}" for notice in self.notices)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,10 +130,18 @@ def lines(tested: TestedOperator, *, several: bool, verbosity: int) -> Iterator[
         yield from (f"    {_run_line(run)}" for run in tested.runs)
 
 
-def summary(operators: Sequence[TestedOperator]) -> str:
+def summary(operators: Sequence[TestedOperator], standing: Standing) -> str:
     """Return how much was triggered, on one line."""
+    untested = f"; neither proved nor tested: {', '.join(standing.untested)}" if standing.untested else ""
+    ended = f" (ended early: {standing.interrupted})" if standing.interrupted else ""
+    proved = not (operators or untested)
+    about = scope(standing.runtimes if proved else (), forward=bool(standing.steep), assumptions=standing.assumptions)
+    return f"{_count(operators, proved=proved)}{about}{untested}{ended}"
+
+
+def _count(operators: Sequence[TestedOperator], *, proved: bool) -> str:
     if not operators:
-        return "nothing to test: every operator is proved"
+        return f"nothing to test{': every operator is proved' if proved else ''}"
     triggered = sum(bool(tested.tests) for tested in operators)
     runs, found = sum(len(t.runs) for t in operators), sum(len(t.tests) for t in operators)
     return f"triggered: {triggered} of {plural(len(operators), 'operator')}, {found} of {plural(runs, 'run')}"
@@ -143,7 +184,7 @@ def _run_line(run: TestedRun) -> str:
 def as_json(
     operators: Sequence[TestedOperator],
     *,
-    property_path: str,
+    standing: Standing,
     test_file: str | None,
     models: Sequence[str],
     config: ConfirmConfig,
@@ -153,15 +194,16 @@ def as_json(
 
     Args:
         operators: The operators that are not proved.
-        property_path: The property file.
+        standing: What the report says and rests on as a whole.
         test_file: Name of the pytest file, None where none was written.
         models: Names of the model files.
         config: How the tests were made.
         seconds: Time of all.
     """
     return {
-        "property": property_path,
+        "format": FORMAT,
         "operators": [_operator(tested) for tested in operators],
+        "untested": list(standing.untested),
         "triggered": sum(bool(tested.tests) for tested in operators),
         "test_file": test_file,
         "models": list(models),
@@ -170,6 +212,11 @@ def as_json(
         "timeout": config.timeout if math.isfinite(config.timeout) else None,
         "random": not config.descend,
         "seconds": round(seconds, 6),
+        "ended_early": standing.interrupted or None,
+        "runtimes": list(standing.runtimes),
+        "steep": list(standing.steep),
+        "notices": list(standing.notices),
+        "assumptions": assumptions_as_json(standing.assumptions),
         "versions": versions(),
     }
 

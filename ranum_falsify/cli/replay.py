@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ranum_falsify.cli.arrays import check_arrays, load_array
+from ranum_falsify.cli.assumptions import replayed
 from ranum_falsify.cli.counterexample import Description, Entry, file_hash, read
 from ranum_falsify.cli.loading import Loaded, check_files, load
 from ranum_falsify.cli.options import ReplayOptions
@@ -58,9 +59,10 @@ def run(options: ReplayOptions) -> int:
             print(f"{one.title}:")
         for line in one.lines:
             print(line)
-    if options.verbosity >= 0:
-        for notice in notices:
-            print(f"notice: {notice}")
+    for line in replayed(options.networks):
+        print(line)
+    for notice in notices:
+        print(f"notice: {notice}")
     return 1 if violated else 0
 
 

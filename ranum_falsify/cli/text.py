@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ranum_falsify.cli.assumptions import as_text, conditions
+from ranum_falsify.cli.assumptions import as_text, scope, steep_notice
 from ranum_falsify.cli.counterexample import Saved
 from ranum_falsify.cli.json_report import STAGES
 from ranum_falsify.config import RUNTIMES
@@ -120,8 +120,12 @@ def _verdict(result: Result) -> str:
     ended = f" (ended early: {result.interrupted})" if result.interrupted else ""
     narrowed = result.runtimes and result.runtimes != RUNTIMES
     named = result.verdict == "holds" or (result.verdict == "unknown" and narrowed)
-    forward = ", on the forward pass" if result.verdict == "holds" and result.steep else ""
-    return f"{result.verdict}{_for(result) if named else ''}{forward}{conditions(result.assumptions)}{ended}"
+    runtimes = result.runtimes if named else ()
+    return f"{result.verdict}{scope(runtimes, forward=_is_forward(result), assumptions=result.assumptions)}{ended}"
+
+
+def _is_forward(result: Result) -> bool:
+    return result.verdict == "holds" and bool(result.steep)
 
 
 def _for(result: Result) -> str:
@@ -133,8 +137,8 @@ def _grounds(result: Result, verbosity: int) -> Iterator[str]:
     """Yield what the verdict rests on."""
     if result.assumptions is not None:
         yield from as_text(result.assumptions, verbose=verbosity > 0)
-    if result.verdict == "holds" and result.steep:
-        yield f"notice: derivatives may be infinite, of {_names(result.steep)}; gradient=True in the property asks"
+    if _is_forward(result):
+        yield f"notice: {steep_notice(result.steep)}"
     yield from (f"notice: {notice}" for notice in result.notices)
 
 

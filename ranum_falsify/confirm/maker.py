@@ -27,6 +27,7 @@ from ranum_falsify.falsify.memory import bytes_per_sample
 from ranum_falsify.falsify.search import Budget, SearchContext
 from ranum_falsify.properties.problem import NetworkCall, Problem
 from ranum_falsify.properties.targets import Target, targets_of
+from ranum_falsify.prove.proof import Proof
 
 __all__ = ["Question", "Run", "TestMaker"]
 
@@ -79,7 +80,6 @@ class TestMaker:
 
     Attributes:
         problem: The property, draws of random operators as inputs.
-        notices: What users should know of the draws.
     """
 
     __test__ = False  # pytest takes classes of this name for its own
@@ -93,7 +93,6 @@ class TestMaker:
         """
         self._asked = problem
         self.problem = repeatable(problem)
-        self.notices = tuple(notices_of(problem))
         self._config = config
         self._device = device_of(config.device)
         graphs = {id(call.graph): call.graph for call in self.problem.calls}
@@ -137,6 +136,16 @@ class TestMaker:
         if self._config.nodes is not None:
             return ()
         return self._unproved.besides([(question.targets[0].goal, question.op) for question in questions])
+
+    @property
+    def proof(self) -> Proof | None:
+        """What is proved of the property as asked; None where the configuration says which operators to test."""
+        return None if self._config.nodes is not None else self._unproved.proof
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What users should know of the draws, and of the proof."""
+        return (*notices_of(self._asked), *(self.proof.notices if self.proof is not None else ()))
 
     @cached_property
     def _unproved(self) -> Unproved:

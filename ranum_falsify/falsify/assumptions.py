@@ -16,7 +16,7 @@ from ranum_falsify.network.fingerprint import Fingerprint
 from ranum_falsify.properties.problem import InputVariable, Problem
 from ranum_falsify.selfcheck import LIBRARIES, family_here
 
-__all__ = ["Assumptions", "Library", "Sources", "assumptions_of"]
+__all__ = ["Assumptions", "Library", "Sources", "assumptions_of", "library"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,11 +96,12 @@ def assumptions_of(problem: Problem, runtimes: Iterable[Runtime]) -> Assumptions
         dims={name: {**dict.fromkeys(graph.unset_dims, 1), **graph.options.dims} for name, graph in graphs.items()},
         unset_dims=tuple(unset),
         element_types=tuple(sorted({name for graph in graphs.values() for name in _element_types(graph)})),
-        libraries=tuple(_library(runtime, covered=runtime in covered) for runtime in LIBRARIES),
+        libraries=tuple(library(runtime, covered=runtime in covered) for runtime in LIBRARIES),
     )
 
 
-def _library(runtime: Runtime, *, covered: bool) -> Library:
+def library(runtime: Runtime, *, covered: bool = False) -> Library:
+    """Return what is installed of a runtime; with what proofs cover of it where they do."""
     measured = [(record.family, record.version) for record in families() if record.runtime == runtime]
     return Library(
         runtime=runtime,

@@ -64,6 +64,6 @@ def _external(path: Path) -> Iterator[str]:
 
 
 def _may_have_external_data(path: Path) -> bool:
-    """Tell whether the word is in the file by which tensors say where their data lies, so that others need no parsing."""
+    """Tell whether the word is in the file by which tensors say where their data lies; others need no parsing."""
     with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return content.find(b"location") >= 0

@@ -137,7 +137,6 @@ class Prover:
         for call in self.problem.calls:
             yield from notices_of(call.network, self.graphs[id(call)], self.config.runtimes)
 
-
     def _steep(self) -> Iterator[str]:
         several = len({call.network for call in self.problem.calls}) > 1
         for goal in self.problem.goals:

@@ -13,6 +13,7 @@ from ranum_falsify.cli.options.shared import (
     add_instance,
     add_networks,
     add_processors,
+    add_self_check,
     add_verbosity,
     make_parser,
 )
@@ -37,6 +38,7 @@ class ConfirmOptions:
         config: How to make the tests.
         out: Folder of the files, None for no files.
         json: Where the JSON report goes besides, `-` for standard output.
+        self_check: Whether the installed kernels are checked before anything is proved.
         verbosity: -1 quiet, 0, 1 verbose.
     """
 
@@ -48,6 +50,7 @@ class ConfirmOptions:
     config: ConfirmConfig = _DEFAULT
     out: Path | None = None
     json: str | None = None
+    self_check: bool = True
     verbosity: int = 0
 
 
@@ -72,8 +75,9 @@ def _confirm_parser() -> Parser:
     _add_search(parser)
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the files, made where its parent exists")
     parser.add_argument("--json", metavar="PATH", help="write the report there, too; - is standard output")
+    add_self_check(parser)
     add_processors(parser)
-    add_verbosity(parser, quiet="only how many operators are triggered")
+    add_verbosity(parser, quiet="only how many operators are triggered, and what that rests on")
     return parser
 
 
@@ -146,5 +150,6 @@ def parse_confirm(arguments: Sequence[str]) -> ConfirmOptions:
         config=config,
         out=given.out,
         json=given.json,
+        self_check=given.self_check,
         verbosity=given.verbosity,
     )

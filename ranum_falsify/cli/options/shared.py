@@ -44,7 +44,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         help="only violations that turn an output non-finite, or only those that a later operator swallows",
     )
     add_processors(parser)
-    add_verbosity(parser, quiet="only the verdict and what is violated")
+    add_verbosity(parser, quiet="only the verdict, what is violated, and what that rests on")
 
 
 def add_networks(parser: argparse.ArgumentParser) -> None:
