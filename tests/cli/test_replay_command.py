@@ -34,7 +34,7 @@ def zeros(workshop: Workshop) -> str:
 def test_an_array_alone(workshop: Workshop, zeros: str) -> None:
     run = workshop.run("replay", zeros, "--network", "N", workshop.model())
     assert (run.status, run.err) == (1, "")
-    assert run.out.splitlines() == [
+    assert run.out.splitlines()[:-2] == [
         "violated",
         "  logarithm (Log) gives infinity",
         "    operands: x = 0",
@@ -47,7 +47,7 @@ def test_an_array_alone(workshop: Workshop, zeros: str) -> None:
 def test_what_shows_with_the_default_optimisations_alone(workshop: Workshop, zeros: str) -> None:
     run = workshop.run("replay", zeros, "--network", "N", workshop.model(MERGED))
     assert run.status == 1
-    assert run.out.splitlines()[1:] == [
+    assert run.out.splitlines()[1:-2] == [
         "  scaled (Mul) gives NaN",
         "    operands of FusedMatMul: x = 0, w in [0, 1]",
         "    reach: output (an output turns non-finite)",
