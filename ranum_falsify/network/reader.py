@@ -101,8 +101,7 @@ class _Reader:
         self.options = options
         self.opset = opset_of(model)
         self.opsets = {entry.domain: entry.version for entry in model.opset_import}
-        self.notices: list[str] = []
-        self.unset_dims: dict[str, None] = {}
+        self.notices, self.unset_dims = list[str](), dict[str, None]()
         self.folded: list[tuple[Operation, tuple[np.ndarray, ...]]] = []
         self.names = UniqueNames()
         self.unused_dims = set(options.dims)
@@ -115,12 +114,11 @@ class _Reader:
         if self.unused_dims:
             known = ", ".join(sorted(self._symbolic())) or "none"
             raise ModelError(f"--dim {sorted(self.unused_dims)[0]}: no such symbolic dimension; the model has {known}")
-        self._build(order, scope, [output.name for output in self.model.graph.output])
         names = [output.name for output in self.model.graph.output]
-        outputs = [self._as_operation(scope, name) for name in names]
+        self._build(order, scope, names)
         shapes = {name: traced.details for name, traced in scope.tensors.items() if traced.fixed_shape}
         return Graph(
-            outputs,
+            [self._as_operation(scope, name) for name in names],
             inputs=inputs,
             output_names=tuple(names),
             details=scope.details,
