@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Each layer imports only itself and what stands above it here.
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"upstream", "errors", "config"}),
+    frozenset({"upstream", "errors", "config", "saving"}),
     frozenset({"network"}),
     frozenset({"domain"}),
     frozenset({"validity"}),

@@ -7,6 +7,8 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
+from ranum_falsify.cli.streams import complain
+
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
@@ -80,7 +82,7 @@ class ProgressDisplay:
         now = time.monotonic()
         is_new = self._verbosity > 0 and step.stage != self._stage
         if is_new or now - self._last >= _SILENCE:
-            print(f"{_label(step)} ({step.done:.0%})", file=sys.stderr, flush=True)
+            complain(f"{_label(step)} ({step.done:.0%})")
             self._last = now
         self._stage = step.stage
 

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 from onnx import numpy_helper
 
-from ranum_falsify.cli.files import cache_folder, write_whole
+from ranum_falsify.cli.files import cache_folder
 from ranum_falsify.cli.options import ZooBuild, ZooDetect, ZooList, ZooShow
 from ranum_falsify.cli.options.zoo import ZooOptions
 from ranum_falsify.cli.usage import UsageError
+from ranum_falsify.errors import reason_of
+from ranum_falsify.saving import save_together
 from ranum_falsify.zoo.builder import Architecture, Variable
 from ranum_falsify.zoo.catalogue import MODELS, model_of
 from ranum_falsify.zoo.model import Defect, ZooModel
@@ -192,10 +194,8 @@ def _write(model: ZooModel, folder: Path, *, safe: bool, batch: int) -> Iterator
         f"{name}.onnx": architecture.model.SerializeToString(deterministic=True),
         f"{name}.py": model.property_text(architecture, safe=safe).encode(),
     }
-    for file, content in contents.items():
-        path = folder / file
-        write_whole(path, lambda stream, content=content: stream.write(content))  # type: ignore[misc]
-        yield path
+    save_together({folder / file: content for file, content in contents.items()})
+    yield from (folder / file for file in contents)
 
 
 def _folder(path: Path | None) -> Path:
@@ -216,8 +216,7 @@ def _made(path: Path, title: str) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = (error.strerror or type(error).__name__).lower()
-        raise UsageError(f"{title}: cannot be made ({reason}); choose another folder with --out") from error
+        raise UsageError(f"{title}: cannot be made ({reason_of(error)}); choose another folder with --out") from error
     return path
 
 

@@ -67,6 +67,9 @@ exit status: 0 holds, 1 violated, 2 usage or input error, 3 unknown
 """
 
 
+_PROPERTY = "property file: .py is a program, which runs with all your rights; .vnnlib is data"
+
+
 class _LongHelp(argparse.Action):
     """Prints the help, then the back ends that can be used here."""
 
@@ -86,7 +89,7 @@ def _falsify_parser() -> Parser:
         "Find inputs on which an operator of an ONNX network produces NaN or infinity, or prove that there are none.",
         epilog=_EPILOG,
     )
-    parser.add_argument("property_path", nargs="?", type=Path, metavar="PROPERTY", help="property file (.py, .vnnlib)")
+    parser.add_argument("property_path", nargs="?", type=Path, metavar="PROPERTY", help=_PROPERTY)
     add_model_options(parser)
     parser.add_argument("--vnnlib", action="store_true", help="the property is VNN-LIB, whatever its name")
     add_instance(parser)
