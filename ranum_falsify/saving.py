@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from ranum_falsify.errors import SaveError, reason_of
 
-__all__ = ["Content", "check_space_beside", "save_together"]
+__all__ = ["Content", "check_place", "save_together"]
 
 Content = bytes | Callable[[BinaryIO], object]
 """What goes into a file, or what writes it."""
@@ -47,16 +47,18 @@ def save_together(files: Mapping[Path, Content]) -> None:
                 partial.unlink(missing_ok=True)
 
 
-def check_space_beside(path: Path) -> None:
+def check_place(path: Path) -> None:
     """Find out whether a file can be made where another is to go.
 
     Raises:
         OSError: It cannot.
     """
     probe = _beside(path.resolve())
-    with probe.open("xb"):
-        pass
-    probe.unlink()
+    try:
+        with probe.open("xb"):
+            pass
+    finally:
+        probe.unlink(missing_ok=True)
 
 
 def _write(content: Content, stream: BinaryIO) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ranum_falsify.cli.usage import UsageError
 from ranum_falsify.errors import SaveError, reason_of
-from ranum_falsify.saving import check_space_beside, save_together
+from ranum_falsify.saving import check_place, save_together
 
 __all__ = [
     "cache_folder",
@@ -53,7 +53,7 @@ def check_writable(option: str, path: Path) -> None:
     if not path.parent.is_dir():
         raise UsageError(f"{option} {path}: there is no folder {str(path.parent)!r}; make it first")
     try:
-        check_space_beside(path)
+        check_place(path)
     except OSError as error:
         raise UsageError(f"{option} {path}: cannot be written ({reason_of(error)}); choose another path") from error
 
