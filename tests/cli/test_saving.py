@@ -49,10 +49,12 @@ class TestFalsify:
         assert (workshop.folder / "cex.json").read_text() == "older"
 
     def test_a_report_on_a_full_device(self, workshop: Workshop) -> None:
-        run = workshop.falsify("--json", "/dev/full")
+        report = workshop.folder / "report"
+        report.symlink_to("/dev/full")
+        run = workshop.falsify("--json", report)
         assert run.status == 1 and run.out.startswith("violated\n")
-        assert run.err == "ranum-falsify: /dev/full: cannot be written (no space left on device); choose another path\n"
-        assert not Path("/dev/full.cex.npy").exists()
+        assert run.err == f"ranum-falsify: {report}: cannot be written (no space left on device); choose another path\n"
+        assert names(workshop.folder) == {"prop.py", "model.onnx", "report"}
 
     @pytest.mark.parametrize("report", [(), ("--json", "-")], ids=["text", "json"])
     @pytest.mark.parametrize("to", ["full", "unread", "none"])
