@@ -51,7 +51,7 @@ def run(options: ReplayOptions) -> int:
     check_files(options.property_path, options.networks)
     if options.inputs:
         shown = [_replay_arrays(options, options.inputs)]
-        notices: list[str] = []
+        notices = _unread(options)
     else:
         assert options.counterexample is not None
         shown, notices = _replay_file(options, options.counterexample)
@@ -77,14 +77,14 @@ def _replay_file(options: ReplayOptions, path: Path) -> tuple[list[_Shown], list
     if found is None:
         if not path.is_file():
             raise UsageError(f"{path}: no such file; give the .npy or .json file of a counterexample")
-        return [_replay_arrays(options, {"": path})], []
+        return [_replay_arrays(options, {"": path})], _unread(options)
     description, entries = found
     notices: list[str] = []
     networks = _networks(options, path, description, notices)
     is_formula = [not entry.network for entry in entries]
     loaded = _load(options, path, description) if any(is_formula) else None
-    if options.property_path is not None and loaded is None:
-        notices.append(f"{options.property_path}: not read, because the models alone decide")
+    if loaded is None:
+        notices += _unread(options)
     shown = []
     for entry in entries:
         arrays = {name: load_array(file) for name, file in entry.files.items()}
@@ -96,6 +96,11 @@ def _replay_file(options: ReplayOptions, path: Path) -> tuple[list[_Shown], list
             graph = applied(entry.network, networks, description.dims, description.dtype)
             shown.append(_replay_graph(graph, entry, arrays, options))
     return shown, notices
+
+
+def _unread(options: ReplayOptions) -> list[str]:
+    """Return a notice where the user names a property that is not needed."""
+    return [f"{path}: not read, because the models alone decide"] if (path := options.property_path) else []
 
 
 def _find_description(path: Path) -> tuple[Description, list[Entry]] | None:

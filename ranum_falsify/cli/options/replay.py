@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ranum_falsify.cli import words
-from ranum_falsify.cli.options.shared import add_model_options, make_parser
+from ranum_falsify.cli.options.shared import add_model_options, add_parameters, make_parser
 from ranum_falsify.cli.usage import UsageError
 from ranum_falsify.config import Reach
 
@@ -80,7 +80,7 @@ def parse_replay(arguments: Sequence[str]) -> ReplayOptions:
         help="the property, where outputs are in question; a .py file is a program and runs",
     )
     parser.add_argument("--vnnlib", action="store_true", help="the property is VNN-LIB, whatever its name")
-    parser.add_argument("--prop.NAME", dest="_", metavar="VALUE", help="value of a parameter of the property")
+    add_parameters(parser)
     rest, parameters = words.split_parameters(arguments)
     given = parser.parse_args(rest)
     inputs = {name: Path(path) for name, path in words.by_name("--input", given.inputs).items()}

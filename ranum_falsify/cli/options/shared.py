@@ -14,6 +14,7 @@ __all__ = [
     "add_instance",
     "add_model_options",
     "add_networks",
+    "add_parameters",
     "add_processors",
     "add_self_check",
     "add_verbosity",
@@ -62,9 +63,7 @@ def add_networks(parser: argparse.ArgumentParser) -> None:
 
 def add_instance(parser: argparse.ArgumentParser) -> None:
     """Add what makes one problem of a property and models: parameters and symbolic dimensions."""
-    parser.add_argument(
-        "--prop.NAME", type=words.unnamed, dest="_", metavar="VALUE", help="value of a parameter of the property"
-    )
+    add_parameters(parser)
     parser.add_argument(
         "--dim",
         action="append",
@@ -72,6 +71,13 @@ def add_instance(parser: argparse.ArgumentParser) -> None:
         dest="dims",
         metavar="NAME=VALUE",
         help="size of a symbolic dimension of the model's inputs (default: 1)",
+    )
+
+
+def add_parameters(parser: argparse.ArgumentParser) -> None:
+    """Add the parameters of the property, which `words.split_parameters` reads."""
+    parser.add_argument(
+        "--prop.NAME", type=words.unnamed, dest="_", metavar="VALUE", help="value of a parameter of the property"
     )
 
 
