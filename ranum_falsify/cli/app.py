@@ -14,8 +14,10 @@ import warnings
 from collections.abc import Callable, Sequence
 
 from ranum_falsify.cli.options import PROGRAM, parse
+from ranum_falsify.cli.output import complain, said_safely
 from ranum_falsify.cli.usage import ERROR_STATUS
 from ranum_falsify.errors import RanumFalsifyError
+from ranum_falsify.escaping import escaped
 
 __all__ = ["main"]
 
@@ -36,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = any(map(_asks_to_debug, arguments))
     try:
-        with warnings.catch_warnings():
+        with said_safely():
             if not (debug or sys.warnoptions):
                 # Libraries warn about their own future; a user can do nothing about it.
                 warnings.simplefilter("ignore")
@@ -90,8 +92,8 @@ def _command(arguments: list[str]) -> Callable[[], int]:
 
 def _fail(error: Exception, debug: bool) -> int:
     if debug:
-        traceback.print_exception(error)
-    print(f"{PROGRAM}: {_one_line(_explain(error))}", file=sys.stderr)
+        complain("".join(traceback.format_exception(error)).rstrip().split("\n"))
+    complain([f"{PROGRAM}: {_one_line(_explain(error))}"])
     return ERROR_STATUS
 
 
@@ -120,7 +122,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def _one_line(text: str) -> str:
-    line = " ".join(text.split())
+    line = escaped(" ".join(text.split()))
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
 
 

@@ -13,6 +13,7 @@ from ranum_falsify.cli.confirm_report import TestedOperator, TestedRun, as_json,
 from ranum_falsify.cli.files import check_writable, is_stream, output_folder, unique_names, write_json, write_whole
 from ranum_falsify.cli.loading import Loaded, check_files, load
 from ranum_falsify.cli.options.confirm import ConfirmOptions
+from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.confirm.arrays import arrays_of, write_arrays
 from ranum_falsify.confirm.exposed import Watched, exposed, watched
@@ -162,13 +163,12 @@ class _Work:
         verbosity = self._options.verbosity
         if verbosity >= 0:
             for operator in tested:
-                print("\n".join(lines(operator, several=several, verbosity=verbosity)))
-        print(summary(tested) if self._asked else "interrupted before an operator was looked at")
+                say(lines(operator, several=several, verbosity=verbosity))
+        say([summary(tested) if self._asked else "interrupted before an operator was looked at"])
         if test_file is not None and self._options.out is not None and verbosity >= 0:
-            print(f"run them: python -m pytest {self._options.out / test_file}")
+            say([f"run them: python -m pytest {self._options.out / test_file}"])
         if verbosity >= 0:
-            for notice in self._notices:
-                print(f"notice: {notice}")
+            say(f"notice: {notice}" for notice in self._notices)
 
     # files ------------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from ranum_falsify.cli.files import unique_names, write_whole
 from ranum_falsify.cli.usage import UsageError
 from ranum_falsify.cli.versions import versions
 from ranum_falsify.config import HalfPrecision
+from ranum_falsify.escaping import json_text
 from ranum_falsify.falsify.result import Counterexample, OperatorResult, Result
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def save(result: Result, options: FalsifyOptions, base: Base) -> Saved:
             write_whole(path, partial(_save_array, arrays_of(example)[name]))
         files |= dict.fromkeys((id(twin) for twin in twins), paths)
         entries.append(_entry_object(example, paths, violated))
-    text = json.dumps(_description_object(result, options, entries), indent=2, allow_nan=False) + "\n"
+    text = json_text(_description_object(result, options, entries))
     write_whole(base.description, lambda stream: stream.write(text.encode()))
     return Saved(files, base.description)
 

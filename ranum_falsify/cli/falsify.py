@@ -13,6 +13,7 @@ from ranum_falsify.cli.files import check_writable, is_stream, write_json
 from ranum_falsify.cli.listing import listing
 from ranum_falsify.cli.loading import Loaded, check_files, load
 from ranum_falsify.cli.options import FalsifyOptions
+from ranum_falsify.cli.output import say
 from ranum_falsify.cli.precision import as_json, as_text, keep_list
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.usage import UsageError
@@ -49,13 +50,13 @@ def run(options: FalsifyOptions) -> int:
         dtype=options.dtype,
     )
     if options.list_operators:
-        print("\n".join(listing(loaded.problem)))
+        say(listing(loaded.problem))
         return 0
     prove = options.config.prove or ProveConfig()
     if options.explain is not None:
         from ranum_falsify.prove.explaining import histories  # imports torch
 
-        print("\n".join(explanation(histories(loaded.problem, options.explain, prove))))
+        say(explanation(histories(loaded.problem, options.explain, prove)))
         return 0
     result = _search(loaded, options)
     kept = keep_list(loaded, prove) if options.dtype is not None and options.config.prove is not None else None
@@ -105,7 +106,6 @@ def _report(result: Result, saved: Saved, kept: KeepList | None, loaded: Loaded,
         write_json(options.json, json_report.report(result, saved, folder) | {"float32": as_json(kept)})
     if options.json != "-":
         count = len({call.network for call in loaded.problem.calls})
-        for line in text.report(result, saved, verbosity=options.verbosity, network_count=count):
-            print(line)
+        say(text.report(result, saved, verbosity=options.verbosity, network_count=count))
         if kept is not None:
-            print("\n".join(as_text(kept)))
+            say(as_text(kept))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ranum_falsify.cli.output import say_json
 from ranum_falsify.cli.usage import UsageError
+from ranum_falsify.escaping import json_text
 
 __all__ = [
     "cache_folder",
@@ -111,13 +111,12 @@ def write_json(target: str, report: dict[str, Any]) -> None:
     Raises:
         UsageError: It cannot be written.
     """
-    content = json.dumps(report, indent=2, allow_nan=False) + "\n"
     if target == "-":
-        sys.stdout.write(content)
+        say_json(report)
     elif is_stream(Path(target)):
-        Path(target).write_text(content, encoding="utf-8")
+        Path(target).write_text(json_text(report), encoding="utf-8")
     else:
-        write_whole(Path(target), lambda stream: stream.write(content.encode()))
+        write_whole(Path(target), lambda stream: stream.write(json_text(report).encode()))
 
 
 def safe_name(name: str) -> str:

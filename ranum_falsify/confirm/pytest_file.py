@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ranum_falsify.confirm.exposed import Watched
+from ranum_falsify.escaping import escaped
 
 __all__ = ["Case", "CheckedOperator", "pytest_file"]
 
@@ -63,8 +64,9 @@ def pytest_file(property_name: str, operators: Sequence[CheckedOperator], cases:
     """
     rows = [f"    {operator.label!r}: {_operator(operator)},\n" for operator in operators]
     tests = [f"    {_case(case)},\n" for case in cases]
-    title = property_name.replace("\\", "/").replace('"', "'")
-    return _TEMPLATE.format(title=title, operators="".join(rows), cases="".join(tests))
+    title = escaped(property_name).replace("\\", r"\\").replace('"', r"\"")
+    text = _TEMPLATE.format(title=title, operators="".join(rows), cases="".join(tests))
+    return "\n".join(map(escaped, text.split("\n")))
 
 
 def _operator(operator: CheckedOperator) -> str:
@@ -103,14 +105,18 @@ from the input.  What the span says nothing of keeps its value.
 """
 
 import functools
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import onnxruntime
 import pytest
+
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read when ONNX Runtime is loaded
+
+import onnxruntime  # noqa: E402
 
 FOLDER = Path(__file__).resolve().parent
 POINTS = 10  # of each span
@@ -190,7 +196,7 @@ def check(case, inputs):
             run(case, inputs)
         return {{}}
     tensors = run(case, inputs)
-    assert is_triggered(case, tensors), f"nothing happens at {{operator.node}}"
+    assert is_triggered(case, tensors), f"nothing happens at {{operator.node!r}}"
     return tensors
 
 
