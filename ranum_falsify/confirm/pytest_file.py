@@ -147,6 +147,9 @@ class Case(NamedTuple):
     flushed: bool = False  # where denormal numbers are replaced by 0, as many devices do
     hidden: bool = False  # ONNX Runtime hides NaN in this operator, the ONNX reference evaluator does not
 
+    def __repr__(self):
+        return self.file  # what pytest shows; names of tensors may be anything
+
 
 OPERATORS = {{
 {operators}}}
@@ -177,7 +180,8 @@ def check_recorded_point(case):
     tensors = check(case, {{name[6:]: array for name, array in arrays.items() if name.startswith("input:")}})
     if tensors and case.kind != "gradient":
         bad = np.isnan if case.kind == "nan" else np.isinf
-        assert bad(tensors[case.tensor])[case.index]
+        if not bad(tensors[case.tensor])[case.index]:
+            pytest.fail(f"another element than the recorded one shows it at {{case.operator}}")
 
 
 def check_points_of_the_span(case, count):
@@ -196,7 +200,8 @@ def check(case, inputs):
             run(case, inputs)
         return {{}}
     tensors = run(case, inputs)
-    assert is_triggered(case, tensors), f"nothing happens at {{operator.node!r}}"
+    if not is_triggered(case, tensors):
+        pytest.fail(f"nothing happens at {{case.operator}}")
     return tensors
 
 
@@ -283,7 +288,8 @@ def check_in_process_of_its_own(case, points):
     """Only the first session of a process decides on denormal numbers."""
     command = [sys.executable, __file__, str(CASES.index(case)), str(points)]
     child = subprocess.run(command, capture_output=True, text=True)
-    assert child.returncode == 0, child.stderr
+    if child.returncode != 0:
+        pytest.fail(child.stderr)
 
 
 if __name__ == "__main__":
