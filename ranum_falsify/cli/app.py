@@ -15,9 +15,11 @@ from collections.abc import Callable, Sequence
 
 from ranum_falsify.cli.ending import ended_by_signals
 from ranum_falsify.cli.options import PROGRAM, parse
+from ranum_falsify.cli.output import said_safely
 from ranum_falsify.cli.streams import complain, discard, open_streams, settle
 from ranum_falsify.cli.usage import ERROR_STATUS
 from ranum_falsify.errors import RanumFalsifyError
+from ranum_falsify.escaping import escaped
 
 __all__ = ["main"]
 
@@ -39,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = any(map(_asks_to_debug, arguments))
     open_streams()
     try:
-        with ended_by_signals(), warnings.catch_warnings():
+        with ended_by_signals(), said_safely():
             if not (debug or sys.warnoptions):
                 # Libraries warn about their own future; a user can do nothing about it.
                 warnings.simplefilter("ignore")
@@ -95,8 +97,8 @@ def _command(arguments: list[str]) -> Callable[[], int]:
 
 def _fail(error: Exception, debug: bool) -> int:
     if debug:
-        complain("".join(traceback.format_exception(error)).rstrip())
-    complain(f"{PROGRAM}: {_one_line(_explain(error))}")
+        complain("".join(traceback.format_exception(error)).rstrip().split("\n"))
+    complain([f"{PROGRAM}: {_one_line(_explain(error))}"])
     return ERROR_STATUS
 
 
@@ -125,5 +127,5 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def _one_line(text: str) -> str:
-    line = " ".join(text.split())
+    line = escaped(" ".join(text.split()))
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."

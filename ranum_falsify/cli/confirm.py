@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ranum_falsify.cli.confirm_report import TestedOperator, TestedRun, as_json, lines, listed, summary
-from ranum_falsify.cli.files import check_writable, is_stream, json_text, output_folder, unique_names, write_json
+from ranum_falsify.cli.files import check_writable, is_stream, output_folder, unique_names, write_json
 from ranum_falsify.cli.loading import Loaded, check_files, load
 from ranum_falsify.cli.options import PROGRAM
 from ranum_falsify.cli.options.confirm import ConfirmOptions
+from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.confirm.arrays import arrays_of, write_arrays
@@ -22,6 +23,7 @@ from ranum_falsify.confirm.exposed import Watched, exposed, watched
 from ranum_falsify.confirm.maker import Question, Run, TestMaker
 from ranum_falsify.confirm.pytest_file import Case, CheckedOperator, pytest_file
 from ranum_falsify.confirm.unit_test import UnitTest
+from ranum_falsify.escaping import json_text
 from ranum_falsify.saving import save_together
 
 __all__ = ["run"]
@@ -150,7 +152,7 @@ class _Work:
             save_together({self._options.out / name: content for name, content in contents.items()})
             if older:
                 named = ", ".join(str(self._options.out / name) for name in sorted(older))
-                complain(f"{PROGRAM}: {named}: of an earlier run; delete what is not needed any more")
+                complain([f"{PROGRAM}: {named}: of an earlier run; delete what is not needed any more"])
             return report
         return self._report(None, (), seconds)
 
@@ -182,13 +184,12 @@ class _Work:
         verbosity = self._options.verbosity
         if verbosity >= 0:
             for operator in tested:
-                print("\n".join(lines(operator, several=several, verbosity=verbosity)))
-        print(summary(tested) if self._asked else "interrupted before an operator was looked at")
+                say(lines(operator, several=several, verbosity=verbosity))
+        say([summary(tested) if self._asked else "interrupted before an operator was looked at"])
         if test_file is not None and self._options.out is not None and verbosity >= 0:
-            print(f"run them: python -m pytest {self._options.out / test_file}")
+            say([f"run them: python -m pytest {self._options.out / test_file}"])
         if verbosity >= 0:
-            for notice in self._notices:
-                print(f"notice: {notice}")
+            say(f"notice: {notice}" for notice in self._notices)
 
     # files ------------------------------------------------------------------------------------------------------
 

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast, get_args
 
 import numpy as np
 
-from ranum_falsify.cli.files import is_plain_name, json_text, unique_names
+from ranum_falsify.cli.files import is_plain_name, unique_names
 from ranum_falsify.cli.usage import UsageError
 from ranum_falsify.cli.versions import versions
 from ranum_falsify.config import HalfPrecision
 from ranum_falsify.errors import reason_of
+from ranum_falsify.escaping import json_text
 from ranum_falsify.falsify.result import Counterexample, OperatorResult, Result
 from ranum_falsify.saving import Content, save_together
 

@@ -13,6 +13,7 @@ from ranum_falsify.cli.files import check_writable, is_stream, write_json
 from ranum_falsify.cli.listing import listing
 from ranum_falsify.cli.loading import Loaded, check_files, load
 from ranum_falsify.cli.options import PROGRAM, FalsifyOptions
+from ranum_falsify.cli.output import say
 from ranum_falsify.cli.precision import as_json, as_text, keep_list
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.streams import complain, verdict_stands
@@ -50,13 +51,13 @@ def run(options: FalsifyOptions) -> int:
         dtype=options.dtype,
     )
     if options.list_operators:
-        print("\n".join(listing(loaded.problem)))
+        say(listing(loaded.problem))
         return 0
     prove = options.config.prove or ProveConfig()
     if options.explain is not None:
         from ranum_falsify.prove.explaining import histories  # imports torch
 
-        print("\n".join(explanation(histories(loaded.problem, options.explain, prove))))
+        say(explanation(histories(loaded.problem, options.explain, prove)))
         return 0
     result = _search(loaded, options)
     kept = keep_list(loaded, prove) if options.dtype is not None and options.config.prove is not None else None
@@ -107,7 +108,7 @@ def _report(result: Result, base: Base | None, kept: KeepList | None, loaded: Lo
             saved = save(result, options, base)
     if saved.older:
         older = ", ".join(map(str, saved.older))
-        complain(f"{PROGRAM}: {older}: of an earlier run, no part of this result; delete what is not needed any more")
+        complain([f"{PROGRAM}: {older}: of an earlier run, no part of this result; delete what is not needed any more"])
     if options.json is not None:
         folder = Path.cwd() if options.json == "-" else Path(options.json).parent
         with verdict_stands():
@@ -115,7 +116,6 @@ def _report(result: Result, base: Base | None, kept: KeepList | None, loaded: Lo
     if options.json != "-":
         count = len({call.network for call in loaded.problem.calls})
         with verdict_stands():
-            for line in text.report(result, saved, verbosity=options.verbosity, network_count=count):
-                print(line)
+            say(text.report(result, saved, verbosity=options.verbosity, network_count=count))
             if kept is not None:
-                print("\n".join(as_text(kept)))
+                say(as_text(kept))

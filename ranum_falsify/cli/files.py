@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ranum_falsify.cli.output import say_json
 from ranum_falsify.cli.usage import UsageError
 from ranum_falsify.errors import SaveError, reason_of
+from ranum_falsify.escaping import json_text
 from ranum_falsify.saving import check_place, save_together
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "check_writable",
     "is_plain_name",
     "is_stream",
-    "json_text",
     "output_folder",
     "safe_name",
     "unique_names",
@@ -87,27 +86,21 @@ def is_stream(path: Path) -> bool:
     return path.is_fifo() or path.is_char_device()
 
 
-def json_text(report: Mapping[str, Any]) -> str:
-    """Return a report as strict JSON."""
-    return json.dumps(report, indent=2, allow_nan=False) + "\n"
-
-
 def write_json(target: str, report: dict[str, Any]) -> None:
     """Write a report; `-` is standard output.
 
     Raises:
         SaveError: The file cannot be written.
     """
-    content = json_text(report)
     if target == "-":
-        sys.stdout.write(content)
+        say_json(report)
     elif is_stream(Path(target)):
         try:
-            Path(target).write_text(content, encoding="utf-8")
+            Path(target).write_text(json_text(report), encoding="utf-8")
         except OSError as error:
             raise SaveError(f"{target}: cannot be written ({reason_of(error)}); choose another path") from error
     else:
-        save_together({Path(target): content.encode()})
+        save_together({Path(target): json_text(report).encode()})
 
 
 def safe_name(name: str) -> str:

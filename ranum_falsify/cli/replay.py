@@ -19,6 +19,7 @@ from ranum_falsify.cli.arrays import check_arrays, load_array
 from ranum_falsify.cli.counterexample import Description, Entry, file_hash, read
 from ranum_falsify.cli.loading import Loaded, check_files, load
 from ranum_falsify.cli.options import ReplayOptions
+from ranum_falsify.cli.output import say
 from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.cli.text import finding_lines
 from ranum_falsify.cli.usage import UsageError
@@ -57,15 +58,11 @@ def run(options: ReplayOptions) -> int:
         shown, notices = _replay_file(options, options.counterexample)
     violated = any(one.violated for one in shown)
     with verdict_stands():
-        print("violated" if violated else "not violated: nothing in question turns non-finite")
+        say(["violated" if violated else "not violated: nothing in question turns non-finite"])
         for one in shown:
-            if len(shown) > 1:
-                print(f"{one.title}:")
-            for line in one.lines:
-                print(line)
+            say([f"{one.title}:", *one.lines] if len(shown) > 1 else one.lines)
         if options.verbosity >= 0:
-            for notice in notices:
-                print(f"notice: {notice}")
+            say(f"notice: {notice}" for notice in notices)
     return 1 if violated else 0
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
-from ranum_falsify.cli.options import PROGRAM
+from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.errors import RanumFalsifyError, reason_of
+from ranum_falsify.escaping import escaped
 
 __all__ = ["complain", "discard", "open_streams", "settle", "verdict_stands"]
 
@@ -37,10 +38,12 @@ def open_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def complain(line: str) -> None:
-    """Print a line to standard error; where that fails, there is nobody left to tell."""
+def complain(lines: Iterable[str]) -> None:
+    """Print lines to standard error, escaped; where that fails, there is nobody left to tell."""
     try:
-        print(line, file=sys.stderr, flush=True)
+        for line in lines:
+            print(escaped(line), file=sys.stderr)
+        sys.stderr.flush()
     except (OSError, ValueError):
         discard(sys.stderr)
 
@@ -66,12 +69,10 @@ def verdict_stands() -> Iterator[None]:
     except BrokenPipeError:
         discard(sys.stdout)
     except RanumFalsifyError as error:
-        complain(f"{PROGRAM}: {error}")
+        complain([f"{PROGRAM}: {error}"])
     except OSError as error:
         discard(sys.stdout)
-        complain(
-            f"{PROGRAM}: standard output: cannot be written ({reason_of(error)}); the exit status tells the verdict"
-        )
+        complain([f"{PROGRAM}: standard output: cannot be written ({reason_of(error)}); see the exit status"])
 
 
 def settle() -> None:

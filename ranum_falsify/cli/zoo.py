@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from onnx import numpy_helper
 from ranum_falsify.cli.files import cache_folder
 from ranum_falsify.cli.options import ZooBuild, ZooDetect, ZooList, ZooShow
 from ranum_falsify.cli.options.zoo import ZooOptions
+from ranum_falsify.cli.output import say, say_json
 from ranum_falsify.cli.usage import UsageError
 from ranum_falsify.errors import reason_of
 from ranum_falsify.saving import save_together
@@ -64,9 +64,9 @@ def chosen(ids: Sequence[str]) -> dict[ZooModel, tuple[Defect, ...]]:
 def _list(options: ZooList) -> int:
     if options.json:
         rows = [_defect_object(model, defect) for model in MODELS for defect in model.defects]
-        print(json.dumps(rows, indent=2))
+        say_json(rows)
     else:
-        print("\n".join(_table()))
+        say(_table())
     return 0
 
 
@@ -107,9 +107,9 @@ def _show(options: ZooShow) -> int:
     architecture = model.architecture(safe=options.safe, batch=options.batch)
     text = model.property_text(architecture, safe=options.safe)
     if options.json:
-        print(json.dumps(_model_object(model, architecture, text, safe=options.safe), indent=2))
+        say_json(_model_object(model, architecture, text, safe=options.safe))
     else:
-        print("\n".join(_facts(model, architecture, text, safe=options.safe)))
+        say(_facts(model, architecture, text, safe=options.safe))
     return 0
 
 
@@ -153,7 +153,7 @@ def _facts(model: ZooModel, architecture: Architecture, text: str, *, safe: bool
         yield f"weights ({sum(int(np.prod(v.shape)) for v in architecture.weights)} elements), with values at first"
         yield from _ranges(architecture.weights, architecture)
     yield "property"
-    yield textwrap.indent(text.rstrip(), "  ")
+    yield from textwrap.indent(text.rstrip(), "  ").split("\n")
 
 
 def _ranges(variables: Sequence[Variable], architecture: Architecture | None = None) -> Iterator[str]:
@@ -183,7 +183,7 @@ def _build(options: ZooBuild) -> int:
     for model in models:
         for safe in (False, True):
             for path in _write(model, folder, safe=safe, batch=options.batch):
-                print(path, flush=True)
+                say([str(path)])
     return 0
 
 

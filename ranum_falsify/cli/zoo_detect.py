@@ -10,6 +10,7 @@ from typing import Any
 
 from ranum_falsify.cli.files import check_writable, is_stream, write_json
 from ranum_falsify.cli.options import ZooDetect
+from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.cli.text import plural
@@ -56,7 +57,7 @@ def run(models: Mapping[ZooModel, tuple[Defect, ...]], options: ZooDetect) -> in
         if options.verbosity >= 0:
             lines = [*_rows(detections, models, options), "", *lines]
         with verdict_stands():
-            print("\n".join(lines))
+            say(lines)
     return 0 if not counted.verdicts["missed"] and counted.models_proved == counted.models else 1
 
 

@@ -75,7 +75,7 @@ class TestFalsify:
         assert main([str(word) for word in files]) == 1
         if stream is not None:
             stream.close()  # as the process does at its end
-        said = "standard output: cannot be written (no space left on device); the exit status tells the verdict\n"
+        said = "standard output: cannot be written (no space left on device); see the exit status\n"
         assert error.getvalue() == (f"ranum-falsify: {said}" if to == "full" else "")
 
     def test_an_error_that_nobody_reads_is_no_verdict(

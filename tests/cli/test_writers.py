@@ -210,7 +210,7 @@ class Step:
     text: str = "round 1"
 
 
-class _Terminal(io.StringIO):
+class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
@@ -234,13 +234,13 @@ class TestProgress:
         assert capsys.readouterr().err.splitlines() == ["search: round 1 (50%)", "replay: round 1 (50%)"]
 
     def test_quiet_shows_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("sys.stderr", _Terminal())
+        monkeypatch.setattr("sys.stderr", Terminal())
         with ProgressDisplay(-1) as display:
             display(Step())
             assert display._bar is None
 
     def test_a_terminal_shows_a_bar(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        terminal = _Terminal()
+        terminal = Terminal()
         monkeypatch.setattr("sys.stderr", terminal)
         monkeypatch.setenv("TERM", "xterm")
         with ProgressDisplay() as display:

@@ -12,6 +12,7 @@ from typing import Any, get_args
 from ranum_falsify import __version__
 from ranum_falsify.cli import words
 from ranum_falsify.cli.options.shared import PROGRAM, add_instance, add_model_options, add_self_check, make_parser
+from ranum_falsify.cli.output import say
 from ranum_falsify.cli.usage import Parser, UsageError
 from ranum_falsify.config import RUNTIMES, HalfPrecision, ProveConfig, SearchConfig
 
@@ -79,7 +80,7 @@ class _LongHelp(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from ranum_falsify.falsify.attacks import available  # imports torch
 
-        print(parser.format_help(), "back ends:", *(f"  {line}" for line in available()), sep="\n")
+        say([*parser.format_help().split("\n"), "back ends:", *(f"  {line}" for line in available())])
         parser.exit()
 
 

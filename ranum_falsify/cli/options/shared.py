@@ -6,7 +6,7 @@ import argparse
 from typing import get_args
 
 from ranum_falsify.cli import words
-from ranum_falsify.cli.usage import Parser
+from ranum_falsify.cli.usage import PROGRAM, Parser
 from ranum_falsify.config import Reach
 
 __all__ = [
@@ -20,8 +20,6 @@ __all__ = [
     "add_verbosity",
     "make_parser",
 ]
-
-PROGRAM = "ranum-falsify"
 
 
 def make_parser(name: str, description: str, epilog: str | None = None) -> Parser:
