@@ -4,6 +4,12 @@ Importing this package imports DNNV, made to work beside current libraries; see
 `ranum_falsify.upstream`.
 """
 
+import os
+
+# ONNX Runtime 1.31 tells its makers how it is used, and keeps a database for it, unless this is set when it is
+# loaded; child processes inherit it.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+
 __version__ = "0.1.0"
 __all__ = ["__version__", "upstream"]
 

@@ -11,11 +11,13 @@ __all__ = [
     "ReplayCrashError",
     "ReplayError",
     "ReplayTimeoutError",
+    "SaveError",
     "UnsupportedAttributeError",
     "UnsupportedOperatorError",
     "UnsupportedTypeError",
     "UpstreamMissingError",
     "ZooError",
+    "reason_of",
 ]
 
 
@@ -59,6 +61,10 @@ class ReplayTimeoutError(ReplayError):
     """ONNX Runtime did not answer in time."""
 
 
+class SaveError(RanumFalsifyError):
+    """Files that cannot be written."""
+
+
 class DeviceError(RanumFalsifyError):
     """A device that torch does not have."""
 
@@ -69,3 +75,8 @@ class BackendError(RanumFalsifyError):
 
 class ZooError(RanumFalsifyError):
     """A defect that the zoo does not have."""
+
+
+def reason_of(error: OSError) -> str:
+    """Return why something went wrong with a file, in a few words."""
+    return (error.strerror or type(error).__name__).lower()

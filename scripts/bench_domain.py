@@ -25,7 +25,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import psutil
 import torch
 from benchlib.large import encoder, residual_network
@@ -137,6 +136,8 @@ def as_written(graph: Graph, box: Sequence[Interval]) -> None:
 
 def inference(model: onnx.ModelProto) -> Callable[[], object]:
     """Return a call that runs the model once."""
+    import onnxruntime  # after the package, which sets what it reads when it is loaded
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3

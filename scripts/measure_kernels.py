@@ -29,11 +29,11 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import mpmath
 import numpy as np
-import onnxruntime
 import torch
 from kernellib.emulator import PROCESSORS, emulator
 from kernellib.errors import Errors
@@ -211,7 +211,7 @@ def _swept(function: Function | RowFunction, task: Task) -> str:
 
 def measure_all(task: Task, family: str, chosen: list[int], jobs: int, folder: Path, widen: bool) -> None:
     """Measure functions in one runtime; write the record after each."""
-    module = onnxruntime if task.runtime == "onnxruntime" else torch
+    module = import_module(task.runtime)
     errors: dict[str, dict[torch.dtype, Errors]] = {}
     with ProcessPoolExecutor(jobs) as pool:
         for index, found in zip(chosen, pool.map(partial(_measured, task=task), chosen), strict=True):

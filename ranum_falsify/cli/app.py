@@ -1,21 +1,25 @@
 """The entry point: which command runs, and how every way of failing ends.
 
-Exit statuses: 0 holds, 1 violated, 2 usage or input error, 3 unknown.  Interruption outside the search is 130 and a
-closed output 141, as shells report the signals SIGINT and SIGPIPE.
+Exit statuses: 0 holds, 1 violated, 2 usage or input error, 3 unknown.  Other ends are as shells report signals:
+interruption outside the search is 130, SIGTERM 143, SIGHUP 129, and an output that was closed before there was a
+verdict 141.
 """
 
 from __future__ import annotations
 
 import errno
-import os
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
 
+from ranum_falsify.cli.ending import ended_by_signals
 from ranum_falsify.cli.options import PROGRAM, parse
+from ranum_falsify.cli.output import said_safely
+from ranum_falsify.cli.streams import complain, discard, open_streams, settle
 from ranum_falsify.cli.usage import ERROR_STATUS
 from ranum_falsify.errors import RanumFalsifyError
+from ranum_falsify.escaping import escaped
 
 __all__ = ["main"]
 
@@ -35,8 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = any(map(_asks_to_debug, arguments))
+    open_streams()
     try:
-        with warnings.catch_warnings():
+        with ended_by_signals(), said_safely():
             if not (debug or sys.warnoptions):
                 # Libraries warn about their own future; a user can do nothing about it.
                 warnings.simplefilter("ignore")
@@ -48,10 +53,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
-        _discard_output()
+        discard(sys.stdout)
         return _CLOSED
     except Exception as error:
         return _fail(error, debug)
+    finally:
+        settle()
 
 
 def _asks_to_debug(word: str) -> bool:
@@ -90,8 +97,8 @@ def _command(arguments: list[str]) -> Callable[[], int]:
 
 def _fail(error: Exception, debug: bool) -> int:
     if debug:
-        traceback.print_exception(error)
-    print(f"{PROGRAM}: {_one_line(_explain(error))}", file=sys.stderr)
+        complain("".join(traceback.format_exception(error)).rstrip().split("\n"))
+    complain([f"{PROGRAM}: {_one_line(_explain(error))}"])
     return ERROR_STATUS
 
 
@@ -120,13 +127,5 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def _one_line(text: str) -> str:
-    line = " ".join(text.split())
+    line = escaped(" ".join(text.split()))
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
-
-
-def _discard_output() -> None:
-    """Point standard output at nothing, so that flushing it at exit does not fail again."""
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        return  # standard output is no file: nothing will be flushed

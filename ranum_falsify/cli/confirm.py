@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Sequence
@@ -9,18 +10,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.cli.confirm_report import Standing, TestedOperator, TestedRun, as_json, lines, summary
-from ranum_falsify.cli.files import check_writable, is_stream, output_folder, unique_names, write_json, write_whole
+from ranum_falsify.cli.confirm_report import Standing, TestedOperator, TestedRun, as_json, lines, listed, summary
+from ranum_falsify.cli.files import check_writable, is_stream, output_folder, unique_names, write_json
 from ranum_falsify.cli.kernels import check_kernels
 from ranum_falsify.cli.loading import Loaded, check_files, load
+from ranum_falsify.cli.options import PROGRAM
 from ranum_falsify.cli.options.confirm import ConfirmOptions
+from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
+from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.confirm.arrays import arrays_of, write_arrays
 from ranum_falsify.confirm.exposed import Watched, exposed, watched
 from ranum_falsify.confirm.maker import Question, Run, TestMaker
 from ranum_falsify.confirm.pytest_file import Case, CheckedOperator, pytest_file
 from ranum_falsify.confirm.unit_test import UnitTest
+from ranum_falsify.escaping import json_text
 from ranum_falsify.falsify.assumptions import assumptions_of
+from ranum_falsify.saving import save_together
 
 __all__ = ["run"]
 
@@ -79,6 +85,7 @@ class _Work:
         self._runs: list[list[TestedRun]] = []
         self._standing = Standing()
         self._asked = False
+        self._full = False
 
     @property
     def status(self) -> int:
@@ -125,10 +132,13 @@ class _Work:
         if made.test is None:
             return TestedRun(seed=made.seed, seconds=made.seconds, test=None, file=None)
         file = None
-        if self._options.out is not None:
-            file = f"{label}.{made.seed}.npz"
+        if self._options.out is not None and not self._full:
+            name = f"{label}.{made.seed}.npz"
             arrays = arrays_of(made.test, maker.box(question))
-            write_whole(self._options.out / file, lambda stream: write_arrays(stream, arrays))
+            with verdict_stands():
+                save_together({self._options.out / name: lambda stream: write_arrays(stream, arrays)})
+                file = name
+            self._full = file is None  # the others are not saved either, and that is said once
         return TestedRun(seed=made.seed, seconds=made.seconds, test=_without_arrays(made.test), file=file)
 
     def finish(self, seconds: float, interrupted: str = "") -> None:
@@ -136,30 +146,42 @@ class _Work:
         self._standing = replace(self._standing, interrupted=interrupted)
         report = self.write(seconds)
         if self._options.json is not None:
-            write_json(self._options.json, report)
+            with verdict_stands():
+                write_json(self._options.json, report)
         if self._options.json != "-":
-            self._print(report["test_file"])
+            with verdict_stands():
+                self._print(report["test_file"])
 
     def write(self, seconds: float) -> dict[str, Any]:
         """Write what the tests have in common; return the report."""
-        models: list[str] = []
+        contents: dict[str, bytes] = {}
         test_file = None
         if self._options.out is not None and any(run.file for runs in self._runs for run in runs):
-            models = self._write_models(self._options.out)
+            contents, models = self._models()
             test_file = f"test_{re.sub(r'[^A-Za-z0-9_]', '_', self._options.property_path.stem)}.py"
-            text = self._pytest_file(models)
-            write_whole(self._options.out / test_file, lambda stream: stream.write(text.encode()))
-        report = as_json(
+            contents[test_file] = self._pytest_file(models).encode()
+        report = self._report(test_file, sorted(contents.keys() - {test_file}), seconds)
+        if self._options.out is None:
+            return report
+        with verdict_stands():
+            older = _listed_in(self._options.out) - listed(report)
+            contents[_REPORT] = json_text(report).encode()
+            save_together({self._options.out / name: content for name, content in contents.items()})
+            if older:
+                named = ", ".join(str(self._options.out / name) for name in sorted(older))
+                complain([f"{PROGRAM}: {named}: of an earlier run; delete what is not needed any more"])
+            return report
+        return self._report(None, (), seconds)
+
+    def _report(self, test_file: str | None, models: Sequence[str], seconds: float) -> dict[str, Any]:
+        return as_json(
             self._tested(),
             standing=self._standing,
             test_file=test_file,
-            models=sorted(set(models)),
+            models=models,
             config=self._options.config,
             seconds=seconds,
         )
-        if self._options.out is not None:
-            write_json(str(self._options.out / _REPORT), report)
-        return report
 
     def _tested(self) -> list[TestedOperator]:
         return [
@@ -179,25 +201,25 @@ class _Work:
         verbosity = self._options.verbosity
         if verbosity >= 0:
             for operator in tested:
-                print("\n".join(lines(operator, several=several, verbosity=verbosity)))
-        print(summary(tested, self._standing) if self._asked else "interrupted before an operator was looked at")
+                say(lines(operator, several=several, verbosity=verbosity))
+        say([summary(tested, self._standing) if self._asked else "interrupted before an operator was looked at"])
         if test_file is not None and self._options.out is not None and verbosity >= 0:
-            print(f"run them: python -m pytest {self._options.out / test_file}")
-        print("\n".join(self._standing.lines(verbose=verbosity > 0)))
+            say([f"run them: python -m pytest {self._options.out / test_file}"])
+        say(self._standing.lines(verbose=verbosity > 0))
 
     # files ------------------------------------------------------------------------------------------------------
 
-    def _write_models(self, folder: Path) -> list[str]:
-        """Write a model per network; return the name of each question's."""
+    def _models(self) -> tuple[dict[str, bytes], list[str]]:
+        """Return the content of a model file per network, and the name of each question's."""
+        contents: dict[str, bytes] = {}
         graphs = {id(question.call.graph): question.call for question in self._questions}
         several = len(graphs) > 1
         names = unique_names((call.network if several else "model" for call in graphs.values()), set())
         by_graph = dict(zip(graphs, (f"{name}.onnx" for name in names), strict=True))
         for key, call in graphs.items():
             model = exposed(call.graph, [_watched(q) for q in self._questions if id(q.call.graph) == key])
-            data = model.SerializeToString(deterministic=True)
-            write_whole(folder / by_graph[key], lambda stream, data=data: stream.write(data))  # type: ignore[misc]
-        return [by_graph[id(question.call.graph)] for question in self._questions]
+            contents[by_graph[key]] = model.SerializeToString(deterministic=True)
+        return contents, [by_graph[id(question.call.graph)] for question in self._questions]
 
     def _pytest_file(self, models: Sequence[str]) -> str:
         operators, cases = [], []
@@ -211,6 +233,15 @@ class _Work:
                 )
             cases += [_case(file, label, test) for file, test in made]
         return pytest_file(self._options.property_path.name, operators, cases)
+
+
+def _listed_in(folder: Path) -> set[str]:
+    """Return the files in a folder that the report of an earlier run there names."""
+    try:
+        report = json.loads((folder / _REPORT).read_text(encoding="utf-8"))
+        return {name for name in listed(report) if (folder / name).is_file()}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return set()
 
 
 def _watched(question: Question) -> Watched:

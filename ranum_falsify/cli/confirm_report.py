@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ranum_falsify.cli.assumptions import as_json as assumptions_as_json
 from ranum_falsify.cli.assumptions import as_text, scope, steep_notice
+from ranum_falsify.cli.files import is_plain_name
 from ranum_falsify.cli.json_report import FORMAT
 from ranum_falsify.cli.text import plural
 from ranum_falsify.cli.versions import versions
@@ -219,6 +220,12 @@ def as_json(
         "assumptions": assumptions_as_json(standing.assumptions),
         "versions": versions(),
     }
+
+
+def listed(report: Mapping[str, Any]) -> set[str]:
+    """Return the files that a report names, all in its folder."""
+    names = {report["test_file"], *report["models"], *(file for op in report["operators"] for file in op["files"])}
+    return {name for name in names if name is not None and is_plain_name(name)}
 
 
 def _operator(tested: TestedOperator) -> dict[str, Any]:

@@ -10,18 +10,23 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, BinaryIO, cast, get_args
 
 import numpy as np
 
-from ranum_falsify.cli.files import unique_names, write_whole
+from ranum_falsify.cli.files import is_plain_name, unique_names
 from ranum_falsify.cli.usage import UsageError
 from ranum_falsify.cli.versions import versions
 from ranum_falsify.config import HalfPrecision
+from ranum_falsify.errors import reason_of
+from ranum_falsify.escaping import json_text
 from ranum_falsify.falsify.result import Counterexample, OperatorResult, Result
+from ranum_falsify.saving import Content, save_together
 
 if TYPE_CHECKING:
     from ranum_falsify.cli.options import FalsifyOptions
@@ -55,10 +60,17 @@ class Base:
 
 @dataclass(frozen=True)
 class Saved:
-    """What was written: the files of each counterexample by input, and the description; both empty if nothing was."""
+    """What was written, and what was there before.
+
+    Attributes:
+        files: The files of each counterexample by input; empty if there is none.
+        description: The file that says what they violate, None if there is none.
+        older: Files of an earlier run, which were not written again.
+    """
 
     files: Mapping[int, Mapping[str, Path]] = field(default_factory=dict)
     description: Path | None = None
+    older: Sequence[Path] = ()
 
     def of(self, counterexample: Counterexample | None) -> Mapping[str, Path] | None:
         """Return the files of a counterexample by input, None where it was not written."""
@@ -82,7 +94,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """What a `cex.json` says.
+    """What a `cex.json` says.  Whoever wrote it may be a stranger: the paths in it are to be shown, not to be opened.
 
     Attributes:
         property_path: The property file.
@@ -128,8 +140,7 @@ def file_hash(path: Path) -> str:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
-        reason = (error.strerror or type(error).__name__).lower()
-        raise UsageError(f"{path}: cannot be read ({reason}); check the path") from error
+        raise UsageError(f"{path}: cannot be read ({reason_of(error)}); check the path") from error
 
 
 # ------------------------------------------------------------------ writing
@@ -139,28 +150,42 @@ def save(result: Result, options: FalsifyOptions, base: Base) -> Saved:
     """Write the counterexamples of a result, each distinct one once, and their description.
 
     Raises:
-        UsageError: A file cannot be written.
+        SaveError: A file cannot be written; then none is.
+        UsageError: A model can no longer be read.
     """
+    older = _present(base)
     groups = _groups(result)
     if not groups:
-        return Saved()
+        return Saved(older=older)
+    contents: dict[Path, Content] = {}
     files: dict[int, Mapping[str, Path]] = {}
     entries = []
     taken: set[str] = set()
     for position, (example, twins, violated) in enumerate(groups):
         label = "" if position == 0 else unique_names([violated[0].node if violated else "property"], taken)[0]
         paths = _paths(base, label, list(arrays_of(example)), taken)
-        for name, path in paths.items():
-            write_whole(path, partial(_save_array, arrays_of(example)[name]))
+        contents |= {path: partial(_save_array, arrays_of(example)[name]) for name, path in paths.items()}
         files |= dict.fromkeys((id(twin) for twin in twins), paths)
         entries.append(_entry_object(example, paths, violated))
-    text = json.dumps(_description_object(result, options, entries), indent=2, allow_nan=False) + "\n"
-    write_whole(base.description, lambda stream: stream.write(text.encode()))
-    return Saved(files, base.description)
+    text = json_text(_description_object(result, options, entries))
+    contents[base.description] = text.encode()
+    save_together(contents)
+    return Saved(files, base.description, [path for path in older if path not in contents])
+
+
+def _present(base: Base) -> list[Path]:
+    """Return the files that an earlier run left at a base: the array, the description, and all that it lists."""
+    candidates = [base.array]
+    with suppress(UsageError):  # another file of this name is none of ours
+        described = read(base.description)
+        candidates += [path for entry in described.entries for path in entry.files.values()]
+        candidates.append(base.description)
+    return [path for path in dict.fromkeys(candidates) if path.is_file()]
 
 
 def _save_array(array: np.ndarray, stream: BinaryIO) -> None:
-    np.save(stream, array, allow_pickle=False)
+    # To what it takes for a file NumPy writes past Python, and does not say why that fails.
+    np.save(cast(Any, SimpleNamespace(write=stream.write)), array, allow_pickle=False)
 
 
 def _groups(result: Result) -> list[tuple[Counterexample, list[Counterexample], list[OperatorResult]]]:
@@ -242,6 +267,8 @@ def read(path: Path) -> Description:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["format"] != _FORMAT:
             raise UsageError(f"{path}: has format {data['format']}, not {_FORMAT}; use the version that wrote it")
+        if data.get("dtype") not in (None, *get_args(HalfPrecision)):
+            raise ValueError(data["dtype"])
         return Description(
             property_path=Path(data["property"]),
             vnnlib=bool(data["vnnlib"]),
@@ -252,15 +279,17 @@ def read(path: Path) -> Description:
             entries=[_entry(path, entry) for entry in data["counterexamples"]],
         )
     except OSError as error:
-        reason = (error.strerror or type(error).__name__).lower()
-        raise UsageError(f"{path}: cannot be read ({reason}); check the path") from error
+        raise UsageError(f"{path}: cannot be read ({reason_of(error)}); check the path") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path}: does not describe a counterexample; write it with --save-violation") from error
 
 
 def _entry(path: Path, data: Mapping[str, Any]) -> Entry:
+    for file in data["inputs"].values():
+        if not is_plain_name(file):
+            raise UsageError(f"{path}: names an array in another folder, {file!r}; only files beside it are opened")
     return Entry(
         network=str(data["network"]),
-        files={str(name): path.parent / str(file) for name, file in data["inputs"].items()},
+        files={str(name): path.parent / file for name, file in data["inputs"].items()},
         violations=[dict(violation) for violation in data["violations"]],
     )

@@ -9,6 +9,7 @@ import torch
 
 from ranum_falsify.cli.kernels import check_kernels
 from ranum_falsify.cli.options import DoctorOptions
+from ranum_falsify.cli.output import say
 from ranum_falsify.cli.versions import versions
 from ranum_falsify.domain.kernels import Record, families
 from ranum_falsify.selfcheck import LIBRARIES, Outcome, family_here, processor
@@ -18,7 +19,7 @@ __all__ = ["describe", "run"]
 
 def run(options: DoctorOptions) -> int:
     """Carry the command out."""
-    print("\n".join(describe(check_kernels() if options.self_check else None)))
+    say(describe(check_kernels() if options.self_check else None))
     return 0
 
 

@@ -12,9 +12,11 @@ from ranum_falsify.cli.explanation import explanation
 from ranum_falsify.cli.files import check_writable, is_stream, write_json
 from ranum_falsify.cli.listing import listing
 from ranum_falsify.cli.loading import Loaded, check_files, load
-from ranum_falsify.cli.options import FalsifyOptions
+from ranum_falsify.cli.options import PROGRAM, FalsifyOptions
+from ranum_falsify.cli.output import say
 from ranum_falsify.cli.precision import as_json, as_text, keep_list
 from ranum_falsify.cli.progress import ProgressDisplay
+from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.cli.usage import UsageError
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.falsify.result import Result
@@ -49,24 +51,23 @@ def run(options: FalsifyOptions) -> int:
         dtype=options.dtype,
     )
     if options.list_operators:
-        print("\n".join(listing(loaded.problem)))
+        say(listing(loaded.problem))
         return 0
     prove = options.config.prove or ProveConfig()
     if options.explain is not None:
         from ranum_falsify.prove.explaining import histories  # imports torch
 
-        print("\n".join(explanation(histories(loaded.problem, options.explain, prove))))
+        say(explanation(histories(loaded.problem, options.explain, prove)))
         return 0
     result = _search(loaded, options)
     kept = keep_list(loaded, prove) if options.dtype is not None and options.config.prove is not None else None
-    saved = Saved() if base is None else save(result, options, base)
-    _report(result, saved, kept, loaded, options)
+    _report(result, base, kept, loaded, options)
     return STATUS[result.verdict]
 
 
 def _check_outputs(options: FalsifyOptions) -> Base | None:
     """Find out that the outputs can be written; return where counterexamples go, None for nowhere."""
-    report = None if options.json in (None, "-") else Path(str(options.json))
+    report = None if options.json in (None, "-") or is_stream(Path(options.json)) else Path(options.json)
     base = None
     if options.save_violation is not None:
         base = base_of(options.save_violation)
@@ -75,7 +76,7 @@ def _check_outputs(options: FalsifyOptions) -> Base | None:
     elif report is not None:
         # `<name>.json` is the report, so its counterexample is described in `<name>.cex.json`.
         base = Base(report.parent, f"{report.name.removesuffix('.json')}.cex")
-    if report is not None and not is_stream(report):
+    if report is not None:
         check_writable("--json", report)
         if base is not None and report.resolve() in (base.array.resolve(), base.description.resolve()):
             raise UsageError(f"--json {report}: --save-violation writes this file too; choose another name")
@@ -101,13 +102,22 @@ def _search(loaded: Loaded, options: FalsifyOptions) -> Result:
     )
 
 
-def _report(result: Result, saved: Saved, kept: KeepList | None, loaded: Loaded, options: FalsifyOptions) -> None:
+def _report(result: Result, base: Base | None, kept: KeepList | None, loaded: Loaded, options: FalsifyOptions) -> None:
+    """Save and show the result; what fails of that is told, and does not keep the rest from being done."""
+    saved = Saved()
+    if base is not None:
+        with verdict_stands():
+            saved = save(result, options, base)
+    if saved.older:
+        older = ", ".join(map(str, saved.older))
+        complain([f"{PROGRAM}: {older}: of an earlier run, no part of this result; delete what is not needed any more"])
     if options.json is not None:
         folder = Path.cwd() if options.json == "-" else Path(options.json).parent
-        write_json(options.json, json_report.report(result, saved, folder) | {"float32": as_json(kept)})
+        with verdict_stands():
+            write_json(options.json, json_report.report(result, saved, folder) | {"float32": as_json(kept)})
     if options.json != "-":
         count = len({call.network for call in loaded.problem.calls})
-        for line in text.report(result, saved, verbosity=options.verbosity, network_count=count):
-            print(line)
-        if kept is not None:
-            print("\n".join(as_text(kept)))
+        with verdict_stands():
+            say(text.report(result, saved, verbosity=options.verbosity, network_count=count))
+            if kept is not None:
+                say(as_text(kept))

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import secrets
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from ranum_falsify.cli.output import say_json
 from ranum_falsify.cli.usage import UsageError
+from ranum_falsify.errors import SaveError, reason_of
+from ranum_falsify.escaping import json_text
+from ranum_falsify.saving import check_place, save_together
 
 __all__ = [
     "cache_folder",
     "check_writable",
+    "is_plain_name",
     "is_stream",
     "output_folder",
     "safe_name",
     "unique_names",
     "write_json",
-    "write_whole",
 ]
 
 _LONGEST_NAME = 80
@@ -51,13 +52,9 @@ def check_writable(option: str, path: Path) -> None:
     if not path.parent.is_dir():
         raise UsageError(f"{option} {path}: there is no folder {str(path.parent)!r}; make it first")
     try:
-        probe = _beside(path.resolve())
-        with probe.open("xb"):
-            pass
-        probe.unlink()
+        check_place(path)
     except OSError as error:
-        reason = (error.strerror or type(error).__name__).lower()
-        raise UsageError(f"{option} {path}: cannot be written ({reason}); choose another path") from error
+        raise UsageError(f"{option} {path}: cannot be written ({reason_of(error)}); choose another path") from error
 
 
 def output_folder(option: str, path: Path) -> Path:
@@ -75,29 +72,13 @@ def output_folder(option: str, path: Path) -> Path:
     try:
         path.mkdir(exist_ok=True)
     except OSError as error:
-        reason = (error.strerror or type(error).__name__).lower()
-        raise UsageError(f"{option} {path}: cannot be made ({reason}); choose another folder") from error
+        raise UsageError(f"{option} {path}: cannot be made ({reason_of(error)}); choose another folder") from error
     return path
 
 
-def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a file under a temporary name and rename it, so that no reader sees half of it.
-
-    Raises:
-        UsageError: It cannot be written.
-    """
-    target = path.resolve()  # a symbolic link stays one
-    temporary = _beside(target)
-    try:
-        try:
-            with temporary.open("xb") as stream:
-                write(stream)
-            os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        reason = (error.strerror or type(error).__name__).lower()
-        raise UsageError(f"{path}: cannot be written ({reason}); choose another path") from error
+def is_plain_name(name: str) -> bool:
+    """Tell whether a name from a file is that of a file beside it, and no path to another place."""
+    return Path(name).name == name and name not in ("", "..")
 
 
 def is_stream(path: Path) -> bool:
@@ -109,15 +90,17 @@ def write_json(target: str, report: dict[str, Any]) -> None:
     """Write a report; `-` is standard output.
 
     Raises:
-        UsageError: It cannot be written.
+        SaveError: The file cannot be written.
     """
-    content = json.dumps(report, indent=2, allow_nan=False) + "\n"
     if target == "-":
-        sys.stdout.write(content)
+        say_json(report)
     elif is_stream(Path(target)):
-        Path(target).write_text(content, encoding="utf-8")
+        try:
+            Path(target).write_text(json_text(report), encoding="utf-8")
+        except OSError as error:
+            raise SaveError(f"{target}: cannot be written ({reason_of(error)}); choose another path") from error
     else:
-        write_whole(Path(target), lambda stream: stream.write(content.encode()))
+        save_together({Path(target): json_text(report).encode()})
 
 
 def safe_name(name: str) -> str:
@@ -136,8 +119,3 @@ def unique_names(names: Iterable[str], taken: set[str]) -> list[str]:
         taken.add(safe.lower())
         unique.append(safe)
     return unique
-
-
-def _beside(path: Path) -> Path:
-    """Return an unused temporary name in the same folder, short enough where the name is long."""
-    return path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.tmp")

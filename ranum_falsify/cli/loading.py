@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ranum_falsify.network import Graph
     from ranum_falsify.properties.problem import Problem
 
-__all__ = ["Loaded", "check_files", "load"]
+__all__ = ["Loaded", "check_files", "dims_by_network", "load"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ def _absence(path: Path) -> str:
     return "is a folder" if path.is_dir() else "is no file" if path.exists() else "no such file"
 
 
-def _dims_by_network(networks: Mapping[str, Path], dims: Mapping[str, int]) -> dict[str, dict[str, int]]:
+def dims_by_network(networks: Mapping[str, Path], dims: Mapping[str, int]) -> dict[str, dict[str, int]]:
     """Return the sizes that each network gets: of several networks, each gets those that it has.
 
     Raises:
@@ -122,7 +122,7 @@ def load(
     began = time.monotonic()
     phi = parse(property_path, parameters, vnnlib=vnnlib or None)
     parsed = time.monotonic()
-    sizes = _dims_by_network(networks, dims or {})
+    sizes = dims_by_network(networks, dims or {})
     graphs: dict[str, Graph] = {name: read(path, dims=sizes[name]) for name, path in networks.items()}
     sources = Sources(
         property=Fingerprint(path=str(property_path), sha256=sha256(property_path)),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.cli.options import OperatorsOptions
+from ranum_falsify.cli.output import say, say_json
 from ranum_falsify.network import OperatorSpec, supported
 from ranum_falsify.network.model_file import OLDEST_OPSET
 from ranum_falsify.network.registry import opsets_of, schema_of
@@ -39,11 +39,11 @@ class OperatorRow:
 def run(options: OperatorsOptions) -> int:
     """Print the table."""
     if options.style == "json":
-        print(json.dumps([_as_object(row) for row in rows()], indent=2))
+        say_json([_as_object(row) for row in rows()])
     elif options.style == "markdown":
-        print(markdown_table())
+        say(markdown_table().split("\n"))
     else:
-        print(_text_table())
+        say(_text_table())
     return 0
 
 
@@ -62,7 +62,7 @@ def markdown_table() -> str:
     return "\n".join(lines)
 
 
-def _text_table() -> str:
+def _text_table() -> list[str]:
     table = rows()
     width = max(len(_title(row)) for row in table)
     lines = [f"{'operator':{width}}  opsets  valid where"]
@@ -70,7 +70,7 @@ def _text_table() -> str:
         first, *others = _conditions(row) or [""]
         lines.append(f"{_title(row):{width}}  {_span(row.opsets):6}  {first}".rstrip())
         lines += [f"{'':{width}}  {'':6}  {text}" for text in others]
-    return "\n".join(lines)
+    return lines
 
 
 def _opsets(spec: OperatorSpec) -> tuple[int, int | None] | None:

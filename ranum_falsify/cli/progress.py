@@ -7,6 +7,9 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
+from ranum_falsify.cli.streams import complain
+from ranum_falsify.escaping import escaped
+
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
@@ -74,13 +77,13 @@ class ProgressDisplay:
             self._bar = Progress(text, BarColumn(), TimeElapsedColumn(), console=console, transient=True)
             self._bar.add_task("", total=1.0)
             self._bar.start()
-        self._bar.update(self._bar.task_ids[0], completed=step.done, description=_label(step))
+        self._bar.update(self._bar.task_ids[0], completed=step.done, description=escaped(_label(step)))
 
     def _print(self, step: Step) -> None:
         now = time.monotonic()
         is_new = self._verbosity > 0 and step.stage != self._stage
         if is_new or now - self._last >= _SILENCE:
-            print(f"{_label(step)} ({step.done:.0%})", file=sys.stderr, flush=True)
+            complain([f"{_label(step)} ({step.done:.0%})"])
             self._last = now
         self._stage = step.stage
 

@@ -1,7 +1,8 @@
 """The command `replay`: run a counterexample on ONNX Runtime again.
 
-A counterexample of a whole network needs the model alone.  One of a slice, of freed weights, of converted networks, or
-of a property over outputs needs the property too, whose path its description holds.
+A description may come from a stranger.  So it is only read: models and properties are opened where the user names them,
+never where it does.  Where operators fail, the models decide, and the text of the network (`N`, `N[2:-3]`, `free(N,
+'w')`) says of which part.  A property over outputs decides itself, and so is needed again.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ranum_falsify.cli.applied import applied
 from ranum_falsify.cli.arrays import check_arrays, load_array
 from ranum_falsify.cli.assumptions import replayed
 from ranum_falsify.cli.counterexample import Description, Entry, file_hash, read
 from ranum_falsify.cli.loading import Loaded, check_files, load
 from ranum_falsify.cli.options import ReplayOptions
+from ranum_falsify.cli.output import say
+from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.cli.text import finding_lines
 from ranum_falsify.cli.usage import UsageError
 from ranum_falsify.falsify.replay import Finding, Replayer
@@ -25,6 +29,7 @@ from ranum_falsify.falsify.replay import Finding, Replayer
 if TYPE_CHECKING:
     import onnx
 
+    from ranum_falsify.network import Graph
     from ranum_falsify.properties.problem import NetworkCall, ValidityGoal
 
 __all__ = ["run"]
@@ -45,24 +50,20 @@ def run(options: ReplayOptions) -> int:
     Raises:
         RanumFalsifyError: Something is wrong with what the user gave.
     """
-    check_files(None, options.networks)
+    check_files(options.property_path, options.networks)
     if options.inputs:
         shown = [_replay_arrays(options, options.inputs)]
-        notices: list[str] = []
+        notices = _unread(options)
     else:
         assert options.counterexample is not None
         shown, notices = _replay_file(options, options.counterexample)
     violated = any(one.violated for one in shown)
-    print("violated" if violated else "not violated: nothing in question turns non-finite")
-    for one in shown:
-        if len(shown) > 1:
-            print(f"{one.title}:")
-        for line in one.lines:
-            print(line)
-    for line in replayed(options.networks):
-        print(line)
-    for notice in notices:
-        print(f"notice: {notice}")
+    with verdict_stands():
+        say(["violated" if violated else "not violated: nothing in question turns non-finite"])
+        for one in shown:
+            say([f"{one.title}:", *one.lines] if len(shown) > 1 else one.lines)
+        say(replayed(options.networks))
+        say(f"notice: {notice}" for notice in notices)
     return 1 if violated else 0
 
 
@@ -74,21 +75,30 @@ def _replay_file(options: ReplayOptions, path: Path) -> tuple[list[_Shown], list
     if found is None:
         if not path.is_file():
             raise UsageError(f"{path}: no such file; give the .npy or .json file of a counterexample")
-        return [_replay_arrays(options, {"": path})], []
+        return [_replay_arrays(options, {"": path})], _unread(options)
     description, entries = found
     notices: list[str] = []
-    networks = _networks(options, description, notices)
-    loaded: list[Loaded] = []  # parsed at most once, and only if needed
+    networks = _networks(options, path, description, notices)
+    is_formula = [not entry.network for entry in entries]
+    loaded = _load(options, path, description) if any(is_formula) else None
+    if loaded is None:
+        notices += _unread(options)
     shown = []
     for entry in entries:
         arrays = {name: load_array(file) for name, file in entry.files.items()}
-        if entry.network in networks and description.dtype is None and not _gradients(entry):
+        if loaded is not None and not entry.network:
+            shown.append(_replay_formula(loaded, entry, arrays, options))
+        elif entry.network in networks and description.dtype is None and not _gradients(entry):
             shown.append(_replay_model(networks[entry.network], arrays, options, entry))
-            continue
-        if not loaded:
-            loaded.append(_load(description, networks))
-        shown.append(_replay_property(loaded[0], entry, arrays, options))
+        else:
+            graph = applied(entry.network, networks, description.dims, description.dtype)
+            shown.append(_replay_graph(graph, entry, arrays, options))
     return shown, notices
+
+
+def _unread(options: ReplayOptions) -> list[str]:
+    """Return a notice where the user names a property that is not needed."""
+    return [f"{path}: not read, because the models alone decide"] if (path := options.property_path) else []
 
 
 def _find_description(path: Path) -> tuple[Description, list[Entry]] | None:
@@ -115,30 +125,57 @@ def _find_description(path: Path) -> tuple[Description, list[Entry]] | None:
     return None
 
 
-def _networks(options: ReplayOptions, description: Description, notices: list[str]) -> dict[str, Path]:
-    """Return the model of each network: the user's, else the described one; says where they differ."""
+def _networks(options: ReplayOptions, path: Path, description: Description, notices: list[str]) -> Mapping[str, Path]:
+    """Return the model of each network, all of which the user must name; says where they are not those searched."""
     unknown = set(options.networks) - set(description.networks)
     if unknown:
         known = ", ".join(sorted(description.networks))
         raise UsageError(f"--network {min(unknown)}: the counterexample is of {known}; use this name")
-    networks = {}
-    for name, (path, digest) in description.networks.items():
-        networks[name] = options.networks.get(name, path)
-        if file_hash(networks[name]) != digest:
-            notices.append(f"network {name}: {networks[name]} is not the file that was searched (SHA-256 differs)")
-    return networks
+    for name, (recorded, digest) in description.networks.items():
+        if name not in options.networks:
+            raise UsageError(
+                f"{path}: give the model of {name} as --network {name} MODEL; it was {recorded}, "
+                "but no path that a counterexample names is opened"
+            )
+        if file_hash(options.networks[name]) != digest:
+            notices.append(
+                f"network {name}: {options.networks[name]} is not the file that was searched (SHA-256 differs)"
+            )
+    return options.networks
 
 
-def _load(description: Description, networks: Mapping[str, Path]) -> Loaded:
-    check_files(description.property_path, networks)
+def _load(options: ReplayOptions, path: Path, description: Description) -> Loaded:
+    """Read the property that the user names, with what is recorded of its parameters unless that is text.
+
+    A text may be a path, which the property would open.
+    """
+    if options.property_path is None:
+        raise UsageError(
+            f"{path}: a property over outputs decides here; give it as --property PATH; it was "
+            f"{description.property_path}, but no path that a counterexample names is opened"
+        )
+    texts = {name for name, value in description.parameters.items() if not _is_plain(value)}
+    missing = sorted(texts - options.parameters.keys())
+    if missing:
+        name = missing[0]
+        raise UsageError(f"{path}: give --prop.{name}=VALUE again (it was {description.parameters[name]!r})")
     return load(
-        description.property_path,
-        networks,
-        vnnlib=description.vnnlib,
-        parameters=description.parameters,
+        options.property_path,
+        options.networks,
+        vnnlib=options.vnnlib or description.vnnlib,
+        parameters={**description.parameters, **options.parameters},
         dims=description.dims,
         dtype=description.dtype,
     )
+
+
+def _is_plain(value: str) -> bool:
+    """Tell whether a parameter's value is a number or a truth value."""
+    try:
+        float(value)
+    except ValueError:
+        return value in ("True", "False")
+    return True
 
 
 # ------------------------------------------------------------------ replaying
@@ -170,15 +207,12 @@ def _findings(
         return replayer.run(feeds).findings
 
 
-def _replay_property(loaded: Loaded, entry: Entry, arrays: Mapping[str, np.ndarray], options: ReplayOptions) -> _Shown:
-    if not entry.network:
-        return _replay_formula(loaded, entry, arrays, options)
+def _replay_graph(graph: Graph, entry: Entry, arrays: Mapping[str, np.ndarray], options: ReplayOptions) -> _Shown:
     if _gradients(entry):
-        return _replay_gradients(loaded, entry, arrays, options)
-    calls = [call for call in loaded.problem.calls if call.network == entry.network]
-    if not calls:
-        raise UsageError(f"the property has no network {entry.network!r} any more; search again")
-    return _show(_findings(calls[0].graph.model, arrays, options), options, entry)
+        return _replay_gradients(graph, entry, arrays, options)
+    return _show(
+        _findings(graph.model, check_arrays(graph.model, arrays, Path(entry.network)), options), options, entry
+    )
 
 
 def _gradients(entry: Entry) -> list[str]:
@@ -186,16 +220,16 @@ def _gradients(entry: Entry) -> list[str]:
     return [str(violation["node"]) for violation in entry.violations if violation.get("kind") == "gradient"]
 
 
-def _replay_gradients(loaded: Loaded, entry: Entry, arrays: Mapping[str, np.ndarray], options: ReplayOptions) -> _Shown:
+def _replay_gradients(graph: Graph, entry: Entry, arrays: Mapping[str, np.ndarray], options: ReplayOptions) -> _Shown:
     """Differentiate the nodes in question at the operands that ONNX Runtime computes."""
     from ranum_falsify.falsify.confirm import Confirmer
     from ranum_falsify.falsify.gradients import operand_ranges, steep_point
 
-    graph = next((call.graph for call in loaded.problem.calls if call.network == entry.network), None)
-    operations = {} if graph is None else {op.name: op for op in graph.nodes}
+    operations = {op.name: op for op in graph.nodes}
     lines: list[str] = []
-    if graph is None or not set(_gradients(entry)) <= set(operations):
-        raise UsageError(f"the property has no such network or node any more: {entry.network}; search again")
+    gone = sorted(set(_gradients(entry)) - set(operations))
+    if gone:
+        raise UsageError(f"{entry.network}: there is no node {gone[0]!r}; give the model that was searched")
     with Confirmer([graph], threads=options.processors or 1) as confirmer:
         for name in _gradients(entry):
             op = operations[name]

@@ -7,7 +7,10 @@ from typing import NoReturn
 
 from ranum_falsify.errors import RanumFalsifyError
 
-__all__ = ["ERROR_STATUS", "Parser", "UsageError"]
+__all__ = ["ERROR_STATUS", "PROGRAM", "Parser", "UsageError"]
+
+PROGRAM = "ranum-falsify"
+
 
 ERROR_STATUS = 2
 """Exit status of usage and input errors."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,10 +10,13 @@ from typing import Any
 import numpy as np
 from onnx import numpy_helper
 
-from ranum_falsify.cli.files import cache_folder, write_whole
+from ranum_falsify.cli.files import cache_folder
 from ranum_falsify.cli.options import ZooBuild, ZooDetect, ZooList, ZooShow
 from ranum_falsify.cli.options.zoo import ZooOptions
+from ranum_falsify.cli.output import say, say_json
 from ranum_falsify.cli.usage import UsageError
+from ranum_falsify.errors import reason_of
+from ranum_falsify.saving import save_together
 from ranum_falsify.zoo.builder import Architecture, Variable
 from ranum_falsify.zoo.catalogue import MODELS, model_of
 from ranum_falsify.zoo.model import Defect, ZooModel
@@ -62,9 +64,9 @@ def chosen(ids: Sequence[str]) -> dict[ZooModel, tuple[Defect, ...]]:
 def _list(options: ZooList) -> int:
     if options.json:
         rows = [_defect_object(model, defect) for model in MODELS for defect in model.defects]
-        print(json.dumps(rows, indent=2))
+        say_json(rows)
     else:
-        print("\n".join(_table()))
+        say(_table())
     return 0
 
 
@@ -105,9 +107,9 @@ def _show(options: ZooShow) -> int:
     architecture = model.architecture(safe=options.safe, batch=options.batch)
     text = model.property_text(architecture, safe=options.safe)
     if options.json:
-        print(json.dumps(_model_object(model, architecture, text, safe=options.safe), indent=2))
+        say_json(_model_object(model, architecture, text, safe=options.safe))
     else:
-        print("\n".join(_facts(model, architecture, text, safe=options.safe)))
+        say(_facts(model, architecture, text, safe=options.safe))
     return 0
 
 
@@ -151,7 +153,7 @@ def _facts(model: ZooModel, architecture: Architecture, text: str, *, safe: bool
         yield f"weights ({sum(int(np.prod(v.shape)) for v in architecture.weights)} elements), with values at first"
         yield from _ranges(architecture.weights, architecture)
     yield "property"
-    yield textwrap.indent(text.rstrip(), "  ")
+    yield from textwrap.indent(text.rstrip(), "  ").split("\n")
 
 
 def _ranges(variables: Sequence[Variable], architecture: Architecture | None = None) -> Iterator[str]:
@@ -181,7 +183,7 @@ def _build(options: ZooBuild) -> int:
     for model in models:
         for safe in (False, True):
             for path in _write(model, folder, safe=safe, batch=options.batch):
-                print(path, flush=True)
+                say([str(path)])
     return 0
 
 
@@ -192,10 +194,8 @@ def _write(model: ZooModel, folder: Path, *, safe: bool, batch: int) -> Iterator
         f"{name}.onnx": architecture.model.SerializeToString(deterministic=True),
         f"{name}.py": model.property_text(architecture, safe=safe).encode(),
     }
-    for file, content in contents.items():
-        path = folder / file
-        write_whole(path, lambda stream, content=content: stream.write(content))  # type: ignore[misc]
-        yield path
+    save_together({folder / file: content for file, content in contents.items()})
+    yield from (folder / file for file in contents)
 
 
 def _folder(path: Path | None) -> Path:
@@ -216,8 +216,7 @@ def _made(path: Path, title: str) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = (error.strerror or type(error).__name__).lower()
-        raise UsageError(f"{title}: cannot be made ({reason}); choose another folder with --out") from error
+        raise UsageError(f"{title}: cannot be made ({reason_of(error)}); choose another folder with --out") from error
     return path
 
 

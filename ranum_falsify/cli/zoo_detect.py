@@ -10,7 +10,9 @@ from typing import Any
 
 from ranum_falsify.cli.files import check_writable, is_stream, write_json
 from ranum_falsify.cli.options import ZooDetect
+from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
+from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.cli.text import plural
 from ranum_falsify.cli.versions import versions
 from ranum_falsify.zoo.detect import Analysis, Detection, Flag, Totals, detect, totals
@@ -48,12 +50,14 @@ def run(models: Mapping[ZooModel, tuple[Defect, ...]], options: ZooDetect) -> in
     defects = [defect for chosen in models.values() for defect in chosen]
     counted = totals(detections, defects)
     if options.json is not None:
-        write_json(options.json, _report(detections, models, counted, options))
+        with verdict_stands():
+            write_json(options.json, _report(detections, models, counted, options))
     if options.json != "-":
         lines = [*_summary(detections, counted, options)]
         if options.verbosity >= 0:
             lines = [*_rows(detections, models, options), "", *lines]
-        print("\n".join(lines))
+        with verdict_stands():
+            say(lines)
     return 0 if not counted.verdicts["missed"] and counted.models_proved == counted.models else 1
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ranum_falsify.confirm.exposed import Watched
+from ranum_falsify.escaping import escaped
 
 __all__ = ["Case", "CheckedOperator", "pytest_file"]
 
@@ -63,8 +64,9 @@ def pytest_file(property_name: str, operators: Sequence[CheckedOperator], cases:
     """
     rows = [f"    {operator.label!r}: {_operator(operator)},\n" for operator in operators]
     tests = [f"    {_case(case)},\n" for case in cases]
-    title = property_name.replace("\\", "/").replace('"', "'")
-    return _TEMPLATE.format(title=title, operators="".join(rows), cases="".join(tests))
+    title = escaped(property_name).replace("\\", r"\\").replace('"', r"\"")
+    text = _TEMPLATE.format(title=title, operators="".join(rows), cases="".join(tests))
+    return "\n".join(map(escaped, text.split("\n")))
 
 
 def _operator(operator: CheckedOperator) -> str:
@@ -103,14 +105,18 @@ from the input.  What the span says nothing of keeps its value.
 """
 
 import functools
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import onnxruntime
 import pytest
+
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read when ONNX Runtime is loaded
+
+import onnxruntime  # noqa: E402
 
 FOLDER = Path(__file__).resolve().parent
 POINTS = 10  # of each span
@@ -140,6 +146,9 @@ class Case(NamedTuple):
     has_span: bool = False
     flushed: bool = False  # where denormal numbers are replaced by 0, as many devices do
     hidden: bool = False  # ONNX Runtime hides NaN in this operator, the ONNX reference evaluator does not
+
+    def __repr__(self):
+        return self.file  # what pytest shows; names of tensors may be anything
 
 
 OPERATORS = {{
@@ -171,7 +180,8 @@ def check_recorded_point(case):
     tensors = check(case, {{name[6:]: array for name, array in arrays.items() if name.startswith("input:")}})
     if tensors and case.kind != "gradient":
         bad = np.isnan if case.kind == "nan" else np.isinf
-        assert bad(tensors[case.tensor])[case.index]
+        if not bad(tensors[case.tensor])[case.index]:
+            pytest.fail(f"another element than the recorded one shows it at {{case.operator}}")
 
 
 def check_points_of_the_span(case, count):
@@ -182,6 +192,7 @@ def check_points_of_the_span(case, count):
 
 def check(case, inputs):
     """Assert that inputs make the operator invalid; return what it reads and writes, nothing where the run ends."""
+    __tracebackhide__ = True  # pytest would show the names of the inputs, which may be anything
     operator = OPERATORS[case.operator]
     if case.hidden:
         pytest.skip("ONNX Runtime hides NaN in this operator")
@@ -190,7 +201,8 @@ def check(case, inputs):
             run(case, inputs)
         return {{}}
     tensors = run(case, inputs)
-    assert is_triggered(case, tensors), f"nothing happens at {{operator.node}}"
+    if not is_triggered(case, tensors):
+        pytest.fail(f"nothing happens at {{case.operator}}")
     return tensors
 
 
@@ -244,6 +256,7 @@ def span(name, arrays):
 
 def run(case, inputs):
     """Return what the operator reads and writes on ONNX Runtime, by name."""
+    __tracebackhide__ = True
     operator = OPERATORS[case.operator]
     runtime = session(operator.model, case.flushed)
     types = {{value.name: value.type for value in runtime.get_inputs()}}
@@ -277,7 +290,8 @@ def check_in_process_of_its_own(case, points):
     """Only the first session of a process decides on denormal numbers."""
     command = [sys.executable, __file__, str(CASES.index(case)), str(points)]
     child = subprocess.run(command, capture_output=True, text=True)
-    assert child.returncode == 0, child.stderr
+    if child.returncode != 0:
+        pytest.fail(child.stderr)
 
 
 if __name__ == "__main__":

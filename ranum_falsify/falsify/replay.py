@@ -30,8 +30,6 @@ float16 operators in float32: a tensor that is infinite in float16 can leave wha
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,7 +128,6 @@ class Replayer:
         self._threads = threads
         self._flush = flush
         self._label = f"model {str(model)!r}" if isinstance(model, Path) else "the model"
-        self._folder: Path | None = None
         self._child: Child | None = None
         self._loading = False
 
@@ -151,17 +148,24 @@ class Replayer:
         """
         if self._child is not None:
             return
-        path = self._path()
-        self._child = Child(_WORKER)
+        data = self._data()
+        self._child = child = Child(_WORKER)
+        path = self._model.resolve() if isinstance(self._model, Path) else child.folder / "model.onnx"
+        try:
+            if data is not None:
+                path.write_bytes(data)
+        except BaseException:
+            self.close()
+            raise
         self._loading = True
-        self._child.send(
+        child.send(
             "load",
             {
                 "path": str(path),
                 "folder": str(path.parent),
                 "threads": self._threads,
                 "flush": self._flush,
-                "scratch": str(self._folder),
+                "scratch": str(child.folder),
             },
         )
 
@@ -193,23 +197,17 @@ class Replayer:
 
     def close(self) -> None:
         """End the child and delete temporary files; a later request starts anew."""
-        self._kill()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        child, self._child, self._loading = self._child, None, False
+        if child is not None:
+            child.close()
 
-    def _path(self) -> Path:
-        """Path of the model's file, written first where the model is in memory."""
-        if isinstance(self._model, Path):
-            if not self._model.is_file():
-                raise ReplayError(f"{self._label}: there is no such file; check the path")
-            self._folder = self._folder or _new_folder()
-            return self._model.resolve()
-        if self._folder is None:
-            data = self._serialized(self._model)
-            self._folder = _new_folder()
-            (self._folder / "model.onnx").write_bytes(data)
-        return self._folder / "model.onnx"
+    def _data(self) -> bytes | None:
+        """What a model's file holds that is in memory; None where there is a file."""
+        if not isinstance(self._model, Path):
+            return self._serialized(self._model)
+        if not self._model.is_file():
+            raise ReplayError(f"{self._label}: there is no such file; check the path")
+        return None
 
     def _serialized(self, model: onnx.ModelProto) -> bytes:
         if any(onnx.external_data_helper.uses_external_data(t) for t in model.graph.initializer):
@@ -241,15 +239,15 @@ class Replayer:
             else:
                 kind, result = self._child.ask(command, argument, timeout=self._timeout)
         except ChildDeathError as error:
-            self._kill()
+            self.close()
             raise self._death(command, error) from error
         except BaseException:
-            self._kill()
+            self.close()
             raise
         if kind == "ok":
             return result
         if command == "load":
-            self._kill()
+            self.close()
         verb = _VERB[command]
         raise ReplayError(f"{self._label}: ONNX Runtime cannot {verb} it: {_one_line(result)}; {_ADVICE[verb]}")
 
@@ -263,15 +261,6 @@ class Replayer:
             f"{self._label}: ONNX Runtime crashed (exit status {error.status}) when asked to {_VERB[command]} it; "
             "check the model with onnx.checker.check_model(model, full_check=True)"
         )
-
-    def _kill(self) -> None:
-        child, self._child, self._loading = self._child, None, False
-        if child is not None:
-            child.close()
-
-
-def _new_folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="ranum-falsify-"))
 
 
 def _one_line(message: str) -> str:

@@ -6,6 +6,7 @@ import pickle
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,7 +35,9 @@ class ChildDeathError(Exception):
 class Child:
     """One child process, which answers requests in order; not for use from several threads at once.
 
-    It imports nothing of this package, and starts in the time that the worker's own imports take.
+    It imports nothing of this package, and starts in the time that the worker's own imports take. It has a temporary
+    folder, which goes with it: `close` deletes it, and where this process dies first, however it does, the child does.
+    It is in no group of processes of the caller, whose signals are the caller's to judge.
 
     Args:
         worker: A stand-alone script, or the folder of a stand-alone package that imports relatively; its function
@@ -42,17 +45,24 @@ class Child:
     """
 
     def __init__(self, worker: Path) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="ranum-falsify-", ignore_cleanup_errors=True)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", str(_SERVER), str(worker)],
+            [sys.executable, "-P", str(_SERVER), str(worker), self._folder.name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            process_group=0,
         )
 
     @property
     def pid(self) -> int:
         """Number of the process."""
         return self._process.pid
+
+    @property
+    def folder(self) -> Path:
+        """Its temporary folder."""
+        return Path(self._folder.name)
 
     def send(self, command: str, argument: Any) -> None:
         """Send a request whose answer `receive` returns later; does not wait for it."""
@@ -83,7 +93,7 @@ class Child:
             return self._answer()
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, and delete its folder."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -92,6 +102,7 @@ class Child:
                     pipe.close()
                 except OSError:
                     continue  # unsent bytes, which no longer matter
+        self._folder.cleanup()
 
     @contextmanager
     def _limit(self, timeout: float) -> Iterator[None]:

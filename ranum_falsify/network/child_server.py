@@ -1,7 +1,8 @@
 """What runs in the child process of `ranum_falsify.network.child`: a worker's answers to requests.
 
-Run as a script with the path of a worker, this module serves requests until its standard input ends. A message, in
-either direction, is eight bytes of length (big endian) and a pickle of that length. The request is
+Run as a script with the path of a worker and that of a temporary folder, this module serves requests until its standard
+input ends: then, even in the midst of an answer, the folder is deleted and the process ends. A message, in either
+direction, is eight bytes of length (big endian) and a pickle of that length. The request is
 ``(command, argument)``; the answer is ``("ok", result)`` or ``("error", text)``. The worker is a stand-alone script,
 or the folder of a package that imports relatively, with a function `service`, which returns the function that answers
 a command and its argument.
@@ -14,22 +15,26 @@ from __future__ import annotations
 import importlib.util
 import os
 import pickle
+import shutil
 import signal
 import struct
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from queue import SimpleQueue
+from typing import Any, BinaryIO, NoReturn
 
 __all__ = ["serve"]
 
 Service = Callable[[str, Any], Any]
 
 
-def serve(service: Service, requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer requests until they end; an exception becomes an ``error`` answer."""
-    while len(head := requests.read(8)) == 8:
-        command, argument = pickle.loads(requests.read(struct.unpack(">Q", head)[0]))
+def serve(service: Service, requests: SimpleQueue[bytes], answers: BinaryIO) -> NoReturn:
+    """Answer requests; an exception becomes an ``error`` answer."""
+    while True:
+        command, argument = pickle.loads(requests.get())
         try:
             answer = ("ok", service(command, argument))
         except Exception as error:
@@ -38,6 +43,23 @@ def serve(service: Service, requests: BinaryIO, answers: BinaryIO) -> None:
         answers.write(struct.pack(">Q", len(data)))
         answers.write(data)
         answers.flush()
+
+
+def _take_in(stream: BinaryIO, requests: SimpleQueue[bytes], folder: str) -> None:
+    """Take in requests until they end: with the parent, or at its wish."""
+    while len(head := stream.read(8)) == 8:
+        requests.put(stream.read(struct.unpack(">Q", head)[0]))
+    _end(folder)
+
+
+def _end(folder: str) -> NoReturn:
+    """Delete the folder, into which another thread may still write, and end the process."""
+    for _ in range(100):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not os.path.lexists(folder):
+            break
+        time.sleep(0.01)
+    os._exit(1)
 
 
 def _service(path: Path) -> Service:
@@ -53,12 +75,22 @@ def _service(path: Path) -> Service:
 
 
 def _main() -> None:
-    # Ctrl-C reaches the whole process group; the parent decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # What ends a service, or a session, may reach all its processes; the parent decides what it means.
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    worker, folder = sys.argv[1:]
+    requests: SimpleQueue[bytes] = SimpleQueue()
+    # A stream of its own: a thread that waits for standard input would keep the interpreter from ending.
+    stream = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+    threading.Thread(target=_take_in, args=(stream, requests, folder), daemon=True).start()
     # Whatever a library prints must not end up between the answers.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    serve(_service(Path(sys.argv[1])), sys.stdin.buffer, answers)
+    try:
+        serve(_service(Path(worker)), requests, answers)
+    finally:
+        _end(folder)  # the worker could not start, or nobody reads its answers
 
 
 if __name__ == "__main__":

@@ -54,7 +54,25 @@ def load_model(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{path}: cannot be loaded ({_first_line(error)}); export it again") from error
     if not model.graph.node and not model.graph.output:
         raise ModelError(f"{path}: holds no graph; give the path of an ONNX model")
-    return inlined(model)
+    model = inlined(model)
+    for name in _names(model.graph):
+        if not isinstance(name, str):
+            raise ModelError(f"{path}: the name {name!r} is no text in UTF-8; export it again")
+    return model
+
+
+def _names(graph: onnx.GraphProto) -> Iterator[str | bytes]:
+    """Yield the names in a graph and its subgraphs; protobuf gives bytes where a string is no text."""
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield value.name
+        yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (sparse.values.name for sparse in graph.sparse_initializer)
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
+        for child in attribute_graphs(node):
+            yield from _names(child)
 
 
 def inlined(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import atexit
 import os
-import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -83,16 +83,21 @@ class _Refused(Exception):
 
 
 def _rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
-    with tempfile.TemporaryDirectory(prefix="ranum-falsify-") as folder:
-        source, target = Path(folder, "model.onnx"), Path(folder, "optimised.onnx")
+    child = _child()
+    source, target = child.folder / "model.onnx", child.folder / "optimised.onnx"
+    try:
         source.write_bytes(model.SerializeToString())
         paths = {"source": str(source), "target": str(target)}
-        kind, answer = _child().ask("optimise", paths, timeout=_SECONDS)
+        kind, answer = child.ask("optimise", paths, timeout=_SECONDS)
         if kind != "ok":
             raise _Refused(" ".join(str(answer).split()))
         if answer:
             raise OSError(f"it cannot be written ({answer})")
         return load_model(target)
+    finally:
+        for path in (source, target):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
 
 
 def _cut_off_unsupported(model: onnx.ModelProto, graph: Graph) -> dict[str, str]:
@@ -128,10 +133,9 @@ _children: dict[int, Child] = {}
 
 
 def _child() -> Child:
-    """Return the child of this process; a forked process has its own."""
+    """Return the child of this process; a forked process has its own, and leaves that of its parent alone."""
     mine = os.getpid()
     if mine not in _children:
-        _children.clear()
         _children[mine] = Child(_WORKER)
         atexit.register(_forget)
     return _children[mine]

@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
 from ranum_falsify.domain.kernels import Record, families, use_here
-from ranum_falsify.domain.kernels.records import FOLDER, read_record, write_record
+from ranum_falsify.domain.kernels.records import FOLDER, read_record, record_text
+from ranum_falsify.errors import SaveError
 from ranum_falsify.network.tensors import torch_threads
+from ranum_falsify.saving import save_together
 from ranum_falsify.selfcheck.family import HERE, family_here, processor_flags
 
 __all__ = ["LIBRARIES", "Outcome", "self_check", "unmeasured"]
@@ -107,11 +110,6 @@ def _kept(folder: Path) -> tuple[Record, ...] | None:
 
 def _keep(folder: Path, records: tuple[Record, ...]) -> None:
     """Keep what was found; a folder that cannot be written is no failure, since the next process can check again."""
-    try:
+    with suppress(OSError, SaveError):
         folder.mkdir(parents=True, exist_ok=True)
-        for record in records:
-            partial = folder / f"{record.runtime}.part"
-            write_record(record, partial)
-            partial.replace(folder / f"{record.runtime}.json")
-    except OSError:
-        return
+        save_together({folder / f"{record.runtime}.json": record_text(record).encode() for record in records})

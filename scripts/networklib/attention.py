@@ -22,9 +22,7 @@ def masked_attention() -> onnx.ModelProto:
 
 def masked_attention_safe() -> onnx.ModelProto:
     """``masked_attention`` with masked scores of -10000: a masked row attends to all alike."""
-    return _attention(
-        "masked_attention_safe", "Attention over 12 tokens, masked scores are -10000.", -1e4
-    ).build()
+    return _attention("masked_attention_safe", "Attention over 12 tokens, masked scores are -10000.", -1e4).build()
 
 
 def _attention(name: str, summary: str, masked: float) -> ModelBuilder:

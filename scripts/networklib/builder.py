@@ -70,9 +70,7 @@ class ModelBuilder:
         self._add(helper.make_node(op, inputs, [out], name=name, **attributes))
         return out
 
-    def split(
-        self, tensor: str, *sizes: str, name: str, parts: Sequence[str], **attributes: Any
-    ) -> list[str]:
+    def split(self, tensor: str, *sizes: str, name: str, parts: Sequence[str], **attributes: Any) -> list[str]:
         """Add a ``Split`` whose outputs are called ``<name>_<part>``, and return these names.
 
         Args:
@@ -91,9 +89,7 @@ class ModelBuilder:
             raise ValueError(f"{self.name}: two nodes are called {node.name!r}")
         self._nodes[node.name] = node
 
-    def dense(
-        self, tensor: str, weights: NDArray[np.float64], bias: NDArray[np.float64], name: str
-    ) -> str:
+    def dense(self, tensor: str, weights: NDArray[np.float64], bias: NDArray[np.float64], name: str) -> str:
         """Add ``tensor @ weights + bias`` as a ``Gemm``, with initializers ``<name>_W``, ``<name>_b``.
 
         Args:

@@ -112,9 +112,7 @@ def classifier_b() -> onnx.ModelProto:
 
     The networks agree on about 99 % of the box; the first two outputs differ by up to 1.5 elsewhere.
     """
-    return _classifier(
-        "classifier_b", "classifier_a, but for x0 + x1 + x2 + x3 > 2.5 (1 % of the box).", bump=True
-    )
+    return _classifier("classifier_b", "classifier_a, but for x0 + x1 + x2 + x3 > 2.5 (1 % of the box).", bump=True)
 
 
 def _classifier(name: str, summary: str, bump: bool) -> onnx.ModelProto:

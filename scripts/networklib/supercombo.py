@@ -42,8 +42,13 @@ class _Supercombo:
             self.g.weight(f"{name}_b", random_weights(self.rng, (n_out,), 1, 0.1)),
         )
         layer = self.g.node(
-            "Conv", tensor, *operands, name=name,
-            kernel_shape=[kernel] * 2, strides=[1 if kernel == 1 else 2] * 2, pads=[kernel // 2] * 4,
+            "Conv",
+            tensor,
+            *operands,
+            name=name,
+            kernel_shape=[kernel] * 2,
+            strides=[1 if kernel == 1 else 2] * 2,
+            pads=[kernel // 2] * 4,
         )
         return self.g.node("Elu", layer, name=f"{name}_elu")
 
@@ -97,9 +102,7 @@ class _Supercombo:
         weights = random_weights(self.rng, (TRUNK, 3 * LEADS), TRUNK, 1.4)
         layer = g.dense(self.trunk(state, "lead"), weights, bias, "lead")
         parts = ("mean", "deviation", "weight")
-        mean, deviation, weight = g.split(
-            layer, name="lead_split", parts=parts, axis=1, split=[LEADS] * 3
-        )
+        mean, deviation, weight = g.split(layer, name="lead_split", parts=parts, axis=1, split=[LEADS] * 3)
         rectified = g.node("Relu", deviation, name="lead_deviation_relu")
         log_deviation = g.node("Log", rectified, name="lead_deviation_log")
         share = g.node("Softmax", weight, name="lead_weight_softmax", axis=1)

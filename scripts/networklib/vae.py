@@ -34,8 +34,7 @@ def vae() -> onnx.ModelProto:
     pixels = dense(hidden, HIDDEN, PIXELS, 1.2, "pixels")
     p = g.node("Sigmoid", pixels, name="pixels_sigmoid", out="reconstruction")
     one = g.weight("one", 1.0)
-    loss = g.node("Add", _cross_entropy(g, image, p, one), _divergence(g, mu, logvar, one),
-                  name="loss_add", out="loss")
+    loss = g.node("Add", _cross_entropy(g, image, p, one), _divergence(g, mu, logvar, one), name="loss_add", out="loss")
     g.output(p, (1, PIXELS))
     g.output(loss, (1,))
     g.hazard("log_p", "image and noise that drive a pixel below -15.9, where Sigmoid is 0 on ONNX Runtime")

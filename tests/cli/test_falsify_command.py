@@ -124,7 +124,7 @@ class TestVerdict:
             assert run.status == 1, run
             array = np.load(cex)
             assert outputs(model, x=array)[0][0, 0] >= 0.5
-            replay = workshop.run("replay", cex)
+            replay = workshop.run("replay", cex, "-N", "N", model, "--property", path, *option)
             assert (replay.status, replay.err) == (1, "")
             assert "the property is false" in replay.out
 

@@ -22,7 +22,7 @@ def test_a_network_that_holds_in_float32_is_violated_in_float16_and_replays(work
     assert (run.status, run.err) == (1, "")
     assert "  square (Mul) gives infinity\n" in run.out
     assert run.out.endswith('2 nodes to keep (proved minimal): node_block_list = ["square", "root"]\n')
-    again = workshop.run("replay", str(saved))
+    again = workshop.run("replay", str(saved), "-N", "N", str(workshop.folder / "model.onnx"))
     assert again.status == 1
     assert "square (Mul) gives infinity" in again.out
 

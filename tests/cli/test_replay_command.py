@@ -79,11 +79,11 @@ def test_reach(workshop: Workshop, zeros: str) -> None:
 
 
 class TestDescription:
-    def test_it_names_the_model(self, workshop: Workshop) -> None:
+    def test_either_file_names_the_counterexample(self, workshop: Workshop) -> None:
         cex = workshop.folder / "cex.npy"
         workshop.falsify("--save-violation", cex)
         for path in (cex, cex.with_suffix(".json")):
-            assert workshop.run("replay", path).status == 1
+            assert workshop.run("replay", path, "-N", "N", workshop.folder / "model.onnx").status == 1
 
     def test_the_model_has_changed(self, workshop: Workshop) -> None:
         cex = workshop.folder / "cex.npy"
@@ -96,21 +96,23 @@ class TestDescription:
 
     def test_several_inputs(self, workshop: Workshop) -> None:
         cex = workshop.folder / "cex.npy"
-        workshop.run(workshop.pair(), "-N", "N", workshop.model(QUOTIENT), "--save-violation", cex)
+        model = workshop.model(QUOTIENT)
+        workshop.run(workshop.pair(), "-N", "N", model, "--save-violation", cex)
         assert not cex.exists()
         for path in (cex, workshop.folder / "cex.b.npy", workshop.folder / "cex.json"):
-            assert workshop.run("replay", path).status == 1, path
+            assert workshop.run("replay", path, "-N", "N", model).status == 1, path
 
     def test_several_counterexamples(self, workshop: Workshop) -> None:
         cex = workshop.folder / "cex.npy"
         model = PRODUCT.replace("[1, 2]", "[1]")
         assert workshop.falsify("--save-violation", cex, model=model).status == 1
-        everything = workshop.run("replay", cex.with_suffix(".json")).out
+        network = ("-N", "N", workshop.folder / "model.onnx")
+        everything = workshop.run("replay", cex.with_suffix(".json"), *network).out
         assert "root (Sqrt)" in everything and "logarithm (Log)" in everything
         assert everything.splitlines()[1] == f"{cex}:"
         (other,) = workshop.folder.glob("cex.*.npy")
         node = "root" if "root" in other.name else "logarithm"
-        alone = workshop.run("replay", other)
+        alone = workshop.run("replay", other, *network)
         assert alone.status == 1 and f"{node} (" in alone.out
         assert ("root (Sqrt)" in alone.out) != ("logarithm (Log)" in alone.out)
 
@@ -124,27 +126,31 @@ class TestDescription:
         run = workshop.falsify("--save-violation", cex, "--prop.ub=3", model=SAFE, formula=formula)
         assert run.status == 1 and "the property is false on these inputs" in run.out
         assert np.load(cex)[0, 0] > 0.5
-        replay = workshop.run("replay", cex)
+        files = ("-N", "N", workshop.folder / "model.onnx", "--property", workshop.folder / "prop.py")
+        replay = workshop.run("replay", cex, *files)
         assert replay.status == 1 and "the property is false on these inputs" in replay.out
         np.save(cex, np.array([[0.25, 0]], np.float32))
-        replay = workshop.run("replay", cex)
+        replay = workshop.run("replay", cex, *files)
         assert replay.status == 0 and "N: y = 0.25, 0" in replay.out
 
     def test_two_networks(self, workshop: Workshop) -> None:
         cex = workshop.folder / "cex.npy"
         prop = workshop.property('M = Network("M")\nForall(x, Implies(0 <= x <= 1, N(x)[0, 0] - M(x)[0, 0] <= 0.5))')
         other = workshop.model("g (float[1, 2] x) => (float[1, 2] y) { y = Neg(x) }", "neg.onnx")
-        files = (prop, "-N", "N", workshop.model(SAFE), "-N", "M", other)
-        assert workshop.run(*files, "--save-violation", cex).status == 1
-        assert workshop.run("replay", cex).status == 1
+        models = ("-N", "N", workshop.model(SAFE), "-N", "M", other)
+        assert workshop.run(prop, *models, "--save-violation", cex).status == 1
+        assert workshop.run("replay", cex, *models, "--property", prop).status == 1
 
-    def test_a_slice(self, workshop: Workshop) -> None:
+    @pytest.mark.parametrize("network", ["N[2:]", "N[1:, 0]", "N[:3]", "N[2:].compose(N[:2])"])
+    def test_a_part_of_a_network(self, workshop: Workshop, network: str) -> None:
         cex = workshop.folder / "cex.npy"
-        formula = "Forall(x, Implies(-1 <= x <= 1, no_invalid_input(N[2:](x))))"
+        formula = f"Forall(x, Implies(-1 <= x <= 1, no_invalid_input({network}(x))))"
         model = "g (float[1, 2] x) => (float[1, 2] y) { a = Relu(x) [logarithm] y = Log(a) }"
         run = workshop.falsify("--save-violation", cex, model=model, formula=formula)
         assert run.status == 1, run
-        replay = workshop.run("replay", cex)
+        assert network in json.loads(cex.with_suffix(".json").read_text())["counterexamples"][0]["network"]
+        (workshop.folder / "prop.py").unlink()
+        replay = workshop.run("replay", cex, "-N", "N", workshop.folder / "model.onnx")
         assert replay.status == 1 and "(Log)" in replay.out, replay
 
     def test_free_weights(self, workshop: Workshop) -> None:
@@ -157,6 +163,7 @@ class TestDescription:
         assert run.status == 1, run
         described = json.loads(cex.with_suffix(".json").read_text())
         assert described["counterexamples"][0]["inputs"] == {"x": "cex.x.npy", "w": "cex.w.npy"}
-        assert workshop.run("replay", cex).status == 1
+        (workshop.folder / "prop.py").unlink()
+        assert workshop.run("replay", cex, "-N", "N", workshop.folder / "model.onnx").status == 1
         given = [argument for name in "xw" for argument in ("--input", f"{name}={workshop.folder}/cex.{name}.npy")]
         assert workshop.run("replay", *given, "-N", "N", workshop.folder / "model.onnx").status == 1

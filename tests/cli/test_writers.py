@@ -15,8 +15,9 @@ from ranum_falsify.cli import counterexample, files, json_report, text
 from ranum_falsify.cli.counterexample import Base, Saved
 from ranum_falsify.cli.options import FalsifyOptions
 from ranum_falsify.cli.progress import ProgressDisplay
-from ranum_falsify.cli.usage import UsageError
+from ranum_falsify.errors import SaveError
 from ranum_falsify.falsify.result import Counterexample, OperatorResult, Result
+from ranum_falsify.saving import save_together
 
 MORE: dict[str, Any] = {"../in:0": np.zeros(1), "IN_0": np.ones(1)}
 
@@ -173,14 +174,15 @@ class TestFiles:
             stream.write(b"half")
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        with pytest.raises(UsageError, match=r"f: cannot be written \(no space left on device\)"):
-            files.write_whole(path, full)
+        said = r"g, .*f: cannot be written \(no space left on device\); what is there now is older"
+        with pytest.raises(SaveError, match=said):
+            save_together({tmp_path / "g": b"new", path: full})
         assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
     def test_a_link_stays_a_link(self, tmp_path: Path) -> None:
         (tmp_path / "real").write_text("old")
         (tmp_path / "link").symlink_to(tmp_path / "real")
-        files.write_whole(tmp_path / "link", lambda stream: stream.write(b"new"))
+        save_together({tmp_path / "link": b"new"})
         assert (tmp_path / "link").is_symlink() and (tmp_path / "real").read_text() == "new"
 
     def test_checking_leaves_nothing(self, tmp_path: Path) -> None:
@@ -208,7 +210,7 @@ class Step:
     text: str = "round 1"
 
 
-class _Terminal(io.StringIO):
+class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
@@ -232,13 +234,13 @@ class TestProgress:
         assert capsys.readouterr().err.splitlines() == ["search: round 1 (50%)", "replay: round 1 (50%)"]
 
     def test_quiet_shows_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("sys.stderr", _Terminal())
+        monkeypatch.setattr("sys.stderr", Terminal())
         with ProgressDisplay(-1) as display:
             display(Step())
             assert display._bar is None
 
     def test_a_terminal_shows_a_bar(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        terminal = _Terminal()
+        terminal = Terminal()
         monkeypatch.setattr("sys.stderr", terminal)
         monkeypatch.setenv("TERM", "xterm")
         with ProgressDisplay() as display:

@@ -207,8 +207,7 @@ class TestBuild:
         monkeypatch.setattr("ranum_falsify.cli.files.os.replace", full)
         out = workshop.folder / "out"
         assert (
-            "3.onnx: cannot be written (no space left on device)"
-            in workshop.run("zoo", "build", "3", "--out", out).error
+            "3.py: cannot be written (no space left on device)" in workshop.run("zoo", "build", "3", "--out", out).error
         )
         assert list(out.iterdir()) == []
 

@@ -68,9 +68,10 @@ def test_lazy_start_and_restart_after_close() -> None:
     assert replayer._child is None
     try:
         replayer.run(ONE)
-        folder = replayer._folder
+        assert replayer._child is not None
+        folder = replayer._child.folder
         replayer.close()
-        assert replayer._child is None and folder is not None and not folder.exists()
+        assert replayer._child is None and not folder.exists()
         assert replayer.run(ZERO).findings
     finally:
         replayer.close()

@@ -134,9 +134,10 @@ def test_outputs_are_those_of_the_default_level() -> None:
         assert np.isnan(replayer.outputs(feeds)["y"]).all()
         assert (replayer.plain(feeds)["y"] == 0).all()
         result = replayer.run(feeds)
-        folder = replayer._folder
+        assert replayer._child is not None
+        folder = replayer._child.folder
     assert shown(result) == [("product", "nan", "output", "default")]
-    assert folder is not None and not folder.exists()
+    assert not folder.exists()
 
 
 def test_a_model_with_external_data_leaves_nothing_beside_its_file(tmp_path: Path) -> None:

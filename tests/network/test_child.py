@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,3 +83,46 @@ def test_death_is_told_from_running_out_of_time(child: Child, tmp_path: Path) ->
 def test_a_worker_that_cannot_start_is_a_death(tmp_path: Path) -> None:
     with pytest.raises(ChildDeathError):
         Child(tmp_path / "none.py").ask("keep", 1, timeout=60)
+
+
+def test_its_folder_goes_with_it(tmp_path: Path) -> None:
+    (tmp_path / "worker.py").write_text(WORKER)
+    child = Child(tmp_path / "worker.py")
+    (child.folder / "model.onnx").write_text("large")
+    child.close()
+    assert not child.folder.exists()
+
+
+def test_signals_are_the_parents_to_judge(child: Child) -> None:
+    assert child.ask("keep", 1, timeout=60) == ("ok", [1])
+    assert os.getpgid(child.pid) != os.getpgid(0)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(child.pid, number)
+    assert child.ask("keep", 2, timeout=60) == ("ok", [1, 2])
+
+
+def test_it_ends_with_a_parent_that_is_killed_and_deletes_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "worker.py").write_text(WORKER)
+    spec = importlib.util.find_spec("ranum_falsify.network.child")
+    assert spec is not None and spec.origin is not None
+    code = f"""
+import runpy, time
+from pathlib import Path
+child = runpy.run_path({spec.origin!r})["Child"](Path({str(tmp_path / "worker.py")!r}))
+child.send("sleep", 60)
+print(child.pid, child.folder, flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid, folder = parent.stdout.readline().split()
+        assert Path(folder).is_dir()
+        parent.kill()
+    deadline = time.monotonic() + 30
+    while Path(folder).exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(folder).exists()
+    with pytest.raises(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.kill(int(pid), 0)
+            time.sleep(0.05)

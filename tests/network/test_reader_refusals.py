@@ -100,3 +100,24 @@ def test_no_part_of_a_file_passes_for_the_whole(tmp_path: Path) -> None:
         with pytest.raises(ModelError) as caught:
             read(path)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["name", "op_type", "domain", "input", "output", "attribute", "body"])
+def test_a_name_that_is_no_text_is_refused(place: str, tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
+    )
+    graph, node = model.graph, model.graph.node[0]
+    if place == "body":
+        node.op_type = "If"
+        node.attribute.append(onnx.helper.make_attribute("then_branch", onnx.GraphProto(node=[{"name": "QQQQ"}])))
+    elif place == "attribute":
+        node.attribute.append(onnx.helper.make_attribute("QQQQ", 1))
+    elif place in ("input", "output"):
+        getattr(node, place)[0] = getattr(graph, place)[0].name = "QQQQ"
+    else:
+        setattr(node, place, "QQQQ")
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString().replace(b"QQQQ", b"\xff\xfe\xfd\x9b"))
+    with pytest.raises(ModelError, match=r"the name b'\\xff\\xfe\\xfd\\x9b' is no text in UTF-8"):
+        read(path)

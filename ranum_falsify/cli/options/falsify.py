@@ -12,6 +12,7 @@ from typing import Any, get_args
 from ranum_falsify import __version__
 from ranum_falsify.cli import words
 from ranum_falsify.cli.options.shared import PROGRAM, add_instance, add_model_options, add_self_check, make_parser
+from ranum_falsify.cli.output import say
 from ranum_falsify.cli.usage import Parser, UsageError
 from ranum_falsify.config import RUNTIMES, HalfPrecision, ProveConfig, SearchConfig
 
@@ -67,6 +68,9 @@ exit status: 0 holds, 1 violated, 2 usage or input error, 3 unknown
 """
 
 
+_PROPERTY = "property file: .py is a program, which runs with all your rights; .vnnlib is data"
+
+
 class _LongHelp(argparse.Action):
     """Prints the help, then the back ends that can be used here."""
 
@@ -76,7 +80,7 @@ class _LongHelp(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from ranum_falsify.falsify.attacks import available  # imports torch
 
-        print(parser.format_help(), "back ends:", *(f"  {line}" for line in available()), sep="\n")
+        say([*parser.format_help().split("\n"), "back ends:", *(f"  {line}" for line in available())])
         parser.exit()
 
 
@@ -86,7 +90,7 @@ def _falsify_parser() -> Parser:
         "Find inputs on which an operator of an ONNX network produces NaN or infinity, or prove that there are none.",
         epilog=_EPILOG,
     )
-    parser.add_argument("property_path", nargs="?", type=Path, metavar="PROPERTY", help="property file (.py, .vnnlib)")
+    parser.add_argument("property_path", nargs="?", type=Path, metavar="PROPERTY", help=_PROPERTY)
     add_model_options(parser)
     parser.add_argument("--vnnlib", action="store_true", help="the property is VNN-LIB, whatever its name")
     add_instance(parser)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ranum_falsify.cli import words
-from ranum_falsify.cli.options.shared import add_model_options, make_parser
+from ranum_falsify.cli.options.shared import add_model_options, add_parameters, make_parser
 from ranum_falsify.cli.usage import UsageError
 from ranum_falsify.config import Reach
 
@@ -20,7 +20,10 @@ class ReplayOptions:
 
     Attributes:
         counterexample: The .npy file, or the .json file that describes several; None where `inputs` are given.
-        networks: Model files by name; those that the description names where empty.
+        networks: Model files by name.
+        property_path: The property, for what the models alone do not decide.
+        vnnlib: Whether it is VNN-LIB even if its suffix does not say so.
+        parameters: Values of its parameters, as text, by name.
         inputs: .npy files by ONNX input name.
         reach: Count only violations of this reach, None for all.
         processors: Threads of ONNX Runtime.
@@ -29,10 +32,23 @@ class ReplayOptions:
 
     counterexample: Path | None = None
     networks: Mapping[str, Path] = field(default_factory=dict)
+    property_path: Path | None = None
+    vnnlib: bool = False
+    parameters: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, Path] = field(default_factory=dict)
     reach: Reach | None = None
     processors: int | None = None
     verbosity: int = 0
+
+
+_EPILOG = """\
+Counterexamples from elsewhere: cex.json says which arrays beside it belong to which network, and is only read. Models
+and properties are opened where you name them; the paths in cex.json are not. Where operators fail, the models decide.
+Where a property over outputs is false, it is needed again: give --property. A .py property is a program, which runs
+with all your rights; a .vnnlib property is data.
+
+exit status: 0 nothing fails, 1 violated, 2 usage or input error
+"""
 
 
 def parse_replay(arguments: Sequence[str]) -> ReplayOptions:
@@ -44,7 +60,7 @@ def parse_replay(arguments: Sequence[str]) -> ReplayOptions:
     parser = make_parser(
         "replay",
         "Run a counterexample on ONNX Runtime again and name the operators that fail.",
-        epilog="exit status: 0 nothing fails, 1 violated, 2 usage or input error",
+        epilog=_EPILOG,
     )
     parser.add_argument("counterexample", nargs="?", type=Path, help="cex.npy, or its cex.json")
     add_model_options(parser)
@@ -56,13 +72,26 @@ def parse_replay(arguments: Sequence[str]) -> ReplayOptions:
         metavar="NAME=FILE",
         help="an input of the model, as .npy",
     )
-    given = parser.parse_args(arguments)
+    parser.add_argument(
+        "--property",
+        type=Path,
+        dest="property_path",
+        metavar="PATH",
+        help="the property, where outputs are in question; a .py file is a program and runs",
+    )
+    parser.add_argument("--vnnlib", action="store_true", help="the property is VNN-LIB, whatever its name")
+    add_parameters(parser)
+    rest, parameters = words.split_parameters(arguments)
+    given = parser.parse_args(rest)
     inputs = {name: Path(path) for name, path in words.by_name("--input", given.inputs).items()}
     if (given.counterexample is None) == (not inputs):
         raise UsageError("replay: give either a counterexample (cex.npy, cex.json) or inputs as --input NAME=FILE")
     return ReplayOptions(
         counterexample=given.counterexample,
         networks=words.networks(given.networks),
+        property_path=given.property_path,
+        vnnlib=given.vnnlib,
+        parameters=parameters,
         inputs=inputs,
         reach=given.reach,
         processors=given.processors,

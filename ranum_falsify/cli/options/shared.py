@@ -6,7 +6,7 @@ import argparse
 from typing import get_args
 
 from ranum_falsify.cli import words
-from ranum_falsify.cli.usage import Parser
+from ranum_falsify.cli.usage import PROGRAM, Parser
 from ranum_falsify.config import Reach
 
 __all__ = [
@@ -14,13 +14,12 @@ __all__ = [
     "add_instance",
     "add_model_options",
     "add_networks",
+    "add_parameters",
     "add_processors",
     "add_self_check",
     "add_verbosity",
     "make_parser",
 ]
-
-PROGRAM = "ranum-falsify"
 
 
 def make_parser(name: str, description: str, epilog: str | None = None) -> Parser:
@@ -62,9 +61,7 @@ def add_networks(parser: argparse.ArgumentParser) -> None:
 
 def add_instance(parser: argparse.ArgumentParser) -> None:
     """Add what makes one problem of a property and models: parameters and symbolic dimensions."""
-    parser.add_argument(
-        "--prop.NAME", type=words.unnamed, dest="_", metavar="VALUE", help="value of a parameter of the property"
-    )
+    add_parameters(parser)
     parser.add_argument(
         "--dim",
         action="append",
@@ -72,6 +69,13 @@ def add_instance(parser: argparse.ArgumentParser) -> None:
         dest="dims",
         metavar="NAME=VALUE",
         help="size of a symbolic dimension of the model's inputs (default: 1)",
+    )
+
+
+def add_parameters(parser: argparse.ArgumentParser) -> None:
+    """Add the parameters of the property, which `words.split_parameters` reads."""
+    parser.add_argument(
+        "--prop.NAME", type=words.unnamed, dest="_", metavar="VALUE", help="value of a parameter of the property"
     )
 
 

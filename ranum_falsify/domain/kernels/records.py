@@ -18,7 +18,18 @@ import torch
 
 from ranum_falsify.config import Runtime
 
-__all__ = ["FOLDER", "DTypes", "Record", "Row", "dtype_name", "families", "read_record", "use_here", "write_record"]
+__all__ = [
+    "FOLDER",
+    "DTypes",
+    "Record",
+    "Row",
+    "dtype_name",
+    "families",
+    "read_record",
+    "record_text",
+    "use_here",
+    "write_record",
+]
 
 FOLDER = Path(__file__).parent / "records"
 """Where the records lie."""
@@ -112,10 +123,15 @@ def _row(row: list[Any]) -> Row:
 
 def write_record(record: Record, path: Path) -> None:
     """Write a record."""
+    path.write_text(record_text(record), encoding="utf-8")
+
+
+def record_text(record: Record) -> str:
+    """Return a record as its file holds it."""
     head = [f"  {json.dumps(name)}: {json.dumps(getattr(record, name))}" for name in _HEAD]
     functions = [_text(name, _fields(record, name)) for name in record.swept]
     body = '  "functions": {\n' + ",\n".join(functions) + "\n  }"
-    path.write_text("{\n" + ",\n".join([*head, body]) + "\n}\n", encoding="utf-8")
+    return "{\n" + ",\n".join([*head, body]) + "\n}\n"
 
 
 def _fields(record: Record, name: str) -> Mapping[str, Any]:

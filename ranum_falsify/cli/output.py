@@ -1,0 +1,59 @@
+"""Where text leaves: every line that the command shows, on standard output or standard error, goes through here."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ranum_falsify.cli.streams import complain
+from ranum_falsify.escaping import escaped, json_text
+
+__all__ = ["said_safely", "say", "say_json"]
+
+
+def say(lines: Iterable[str]) -> None:
+    """Print lines to standard output, escaped: a line feed within one of them ends no line."""
+    for line in lines:
+        print(escaped(line))
+    sys.stdout.flush()
+
+
+def say_json(value: Any) -> None:
+    """Print a value to standard output as JSON."""
+    print(json_text(value), end="", flush=True)
+
+
+@contextmanager
+def said_safely() -> Iterator[None]:
+    """Send what libraries warn about and log to standard error, escaped, while the context is open."""
+    handler = _Handler(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        logging.getLogger().addHandler(handler)
+        try:
+            yield
+        finally:
+            logging.getLogger().removeHandler(handler)
+
+
+class _Handler(logging.Handler):
+    """Logs to standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record."""
+        complain(self.format(record).split("\n"))
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: Any = None,
+    line: str | None = None,
+) -> None:
+    complain(warnings.formatwarning(message, category, filename, lineno, line).rstrip().split("\n"))

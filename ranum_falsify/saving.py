@@ -1,0 +1,79 @@
+"""Files written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from ranum_falsify.errors import SaveError, reason_of
+
+__all__ = ["Content", "check_place", "save_together"]
+
+Content = bytes | Callable[[BinaryIO], object]
+"""What goes into a file, or what writes it."""
+
+_MOST_NAMES = 4
+
+
+def save_together(files: Mapping[Path, Content]) -> None:
+    """Write files: all under temporary names first, which are then renamed.
+
+    No reader sees half of a file, and where one cannot be written, none is.
+
+    Raises:
+        SaveError: One cannot be written; all are as they were.
+    """
+    temporary: dict[Path, Path] = {}
+    try:
+        for path, content in files.items():
+            target = path.resolve()  # a symbolic link stays one
+            temporary[target] = _beside(target)
+            with temporary[target].open("xb") as stream:
+                _write(content, stream)
+        for target, partial in temporary.items():
+            os.replace(partial, target)
+    except OSError as error:
+        older = "; what is there now is older" if any(path.exists() for path in files) else ""
+        raise SaveError(
+            f"{_named(files)}: cannot be written ({reason_of(error)}){older}; choose another path"
+        ) from error
+    finally:
+        for partial in temporary.values():
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+
+
+def check_place(path: Path) -> None:
+    """Find out whether a file can be made where another is to go.
+
+    Raises:
+        OSError: It cannot.
+    """
+    probe = _beside(path.resolve())
+    try:
+        with probe.open("xb"):
+            pass
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _write(content: Content, stream: BinaryIO) -> None:
+    if isinstance(content, bytes):
+        stream.write(content)
+    else:
+        content(stream)
+
+
+def _named(paths: Iterable[Path]) -> str:
+    names = [str(path) for path in paths]
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
+
+
+def _beside(path: Path) -> Path:
+    """Return an unused temporary name in the same folder, short enough where the name is long."""
+    return path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.tmp")
