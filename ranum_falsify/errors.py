@@ -16,7 +16,10 @@ __all__ = [
     "UnsupportedTypeError",
     "UpstreamMissingError",
     "ZooError",
+    "is_out_of_memory",
 ]
+
+_FULL = ("not enough memory", "can't allocate memory", "bad allocation", "bad_alloc")  # how libraries say so on the CPU
 
 
 class RanumFalsifyError(Exception):
@@ -69,3 +72,13 @@ class BackendError(RanumFalsifyError):
 
 class ZooError(RanumFalsifyError):
     """A defect that the zoo does not have."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether an error, of whatever library, says that there is not enough memory."""
+    # torch.OutOfMemoryError by name, because torch may not have been imported.
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, RuntimeError) and any(words in str(error) for words in _FULL))
+    )

@@ -22,6 +22,7 @@ from ranum_falsify.cli.usage import UsageError
 from ranum_falsify.cli.versions import versions
 from ranum_falsify.config import HalfPrecision
 from ranum_falsify.falsify.result import Counterexample, OperatorResult, Result
+from ranum_falsify.network.guards import OversizeError, content_of
 
 if TYPE_CHECKING:
     from ranum_falsify.cli.options import FalsifyOptions
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["Base", "Description", "Entry", "Saved", "arrays_of", "base_of", "file_hash", "number", "read", "save"]
 
 _FORMAT = 1
+_MOST_INPUTS = 1000  # of a counterexample
+_LARGEST = 64 * 2**20  # bytes of a description
 
 
 @dataclass(frozen=True)
@@ -119,11 +122,13 @@ def number(value: float) -> float | str:
 
 
 def file_hash(path: Path) -> str:
-    """Return the SHA-256 hash of a file in hexadecimal.
+    """Return the SHA-256 hash of a file's bytes as they are, compressed or not, in hexadecimal.
 
     Raises:
         UsageError: It cannot be read.
     """
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path}: is no file; check the path")
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -239,7 +244,7 @@ def read(path: Path) -> Description:
         UsageError: It is missing, or no description.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(content_of(path, most=_LARGEST))
         if data["format"] != _FORMAT:
             raise UsageError(f"{path}: has format {data['format']}, not {_FORMAT}; use the version that wrote it")
         return Description(
@@ -254,11 +259,15 @@ def read(path: Path) -> Description:
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise UsageError(f"{path}: cannot be read ({reason}); check the path") from error
+    except OversizeError as error:
+        raise UsageError(f"{path}: {error}, more than any description; write it with --save-violation") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path}: does not describe a counterexample; write it with --save-violation") from error
 
 
 def _entry(path: Path, data: Mapping[str, Any]) -> Entry:
+    if len(data["inputs"]) > _MOST_INPUTS:
+        raise ValueError("each input is a file to load")
     return Entry(
         network=str(data["network"]),
         files={str(name): path.parent / str(file) for name, file in data["inputs"].items()},

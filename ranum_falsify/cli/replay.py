@@ -86,7 +86,7 @@ def _replay_file(options: ReplayOptions, path: Path) -> tuple[list[_Shown], list
             shown.append(_replay_model(networks[entry.network], arrays, options, entry))
             continue
         if not loaded:
-            loaded.append(_load(description, networks))
+            loaded.append(_load(description, networks, options))
         shown.append(_replay_property(loaded[0], entry, arrays, options))
     return shown, notices
 
@@ -129,7 +129,7 @@ def _networks(options: ReplayOptions, description: Description, notices: list[st
     return networks
 
 
-def _load(description: Description, networks: Mapping[str, Path]) -> Loaded:
+def _load(description: Description, networks: Mapping[str, Path], options: ReplayOptions) -> Loaded:
     check_files(description.property_path, networks)
     return load(
         description.property_path,
@@ -138,6 +138,7 @@ def _load(description: Description, networks: Mapping[str, Path]) -> Loaded:
         parameters=description.parameters,
         dims=description.dims,
         dtype=description.dtype,
+        memory=options.memory,
     )
 
 
@@ -153,9 +154,11 @@ def _replay_arrays(options: ReplayOptions, files: Mapping[str, Path]) -> _Shown:
 
 
 def _replay_model(path: Path, arrays: Mapping[str, np.ndarray], options: ReplayOptions, entry: Entry | None) -> _Shown:
+    from ranum_falsify.network.guards import memory_limit
     from ranum_falsify.network.model_file import freed_model, load_model
 
-    model = load_model(path)
+    with memory_limit(options.memory):
+        model = load_model(path)
     feeds = check_arrays(model, arrays, path)
     inputs = {value.name for value in model.graph.input}
     free = [name for name in feeds if name not in inputs]

@@ -44,6 +44,8 @@ import onnx
 from ranum_falsify.config import Optimisations, Reach
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayTimeoutError
 from ranum_falsify.network.child import Child, ChildDeathError
+from ranum_falsify.network.guards import is_compressed
+from ranum_falsify.network.model_file import model_bytes
 
 __all__ = ["Finding", "Replay", "Replayer"]
 
@@ -158,7 +160,7 @@ class Replayer:
             "load",
             {
                 "path": str(path),
-                "folder": str(path.parent),
+                "folder": str(self._model.resolve().parent if isinstance(self._model, Path) else path.parent),
                 "threads": self._threads,
                 "flush": self._flush,
                 "scratch": str(self._folder),
@@ -204,7 +206,11 @@ class Replayer:
             if not self._model.is_file():
                 raise ReplayError(f"{self._label}: there is no such file; check the path")
             self._folder = self._folder or _new_folder()
-            return self._model.resolve()
+            path = self._model.resolve()
+            if not is_compressed(path):
+                return path
+            (self._folder / "model.onnx").write_bytes(model_bytes(path))
+            return self._folder / "model.onnx"
         if self._folder is None:
             data = self._serialized(self._model)
             self._folder = _new_folder()

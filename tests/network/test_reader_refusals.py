@@ -100,3 +100,11 @@ def test_no_part_of_a_file_passes_for_the_whole(tmp_path: Path) -> None:
         with pytest.raises(ModelError) as caught:
             read(path)
         assert "\n" not in str(caught.value)
+
+
+def test_a_branch_that_is_missing_is_named() -> None:
+    model = branching("c = Constant<value = bool[1] {1}>()")
+    chosen = next(node for node in model.graph.node if node.op_type == "If")
+    del chosen.attribute[[a.name for a in chosen.attribute].index("then_branch")]
+    with pytest.raises(ModelError, match=r"\(If\) needs attribute 'then_branch'"):
+        read(model)

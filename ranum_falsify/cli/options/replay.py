@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ranum_falsify.cli import words
-from ranum_falsify.cli.options.shared import add_model_options, make_parser
+from ranum_falsify.cli.options.shared import add_memory, add_model_options, make_parser
 from ranum_falsify.cli.usage import UsageError
 from ranum_falsify.config import Reach
 
@@ -22,6 +22,7 @@ class ReplayOptions:
         counterexample: The .npy file, or the .json file that describes several; None where `inputs` are given.
         networks: Model files by name; those that the description names where empty.
         inputs: .npy files by ONNX input name.
+        memory: Bytes that reading may take beyond what the files' sizes explain, None for the default.
         reach: Count only violations of this reach, None for all.
         processors: Threads of ONNX Runtime.
         verbosity: -1 quiet, 0, 1 verbose.
@@ -30,6 +31,7 @@ class ReplayOptions:
     counterexample: Path | None = None
     networks: Mapping[str, Path] = field(default_factory=dict)
     inputs: Mapping[str, Path] = field(default_factory=dict)
+    memory: int | None = None
     reach: Reach | None = None
     processors: int | None = None
     verbosity: int = 0
@@ -48,6 +50,7 @@ def parse_replay(arguments: Sequence[str]) -> ReplayOptions:
     )
     parser.add_argument("counterexample", nargs="?", type=Path, help="cex.npy, or its cex.json")
     add_model_options(parser)
+    add_memory(parser)
     parser.add_argument(
         "--input",
         action="append",
@@ -64,6 +67,7 @@ def parse_replay(arguments: Sequence[str]) -> ReplayOptions:
         counterexample=given.counterexample,
         networks=words.networks(given.networks),
         inputs=inputs,
+        memory=given.memory,
         reach=given.reach,
         processors=given.processors,
         verbosity=given.verbosity,
