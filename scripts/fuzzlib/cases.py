@@ -11,7 +11,8 @@ from pathlib import Path
 
 import onnx
 
-from fuzzlib.bombs import Bomb, make_bomb
+from fuzzlib.bomb import Bomb
+from fuzzlib.bombs import make_bomb
 from fuzzlib.bytes import mutate_bytes
 from fuzzlib.models import mutate_model
 from fuzzlib.properties import mutate_text, mutate_tree
