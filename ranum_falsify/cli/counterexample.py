@@ -261,7 +261,7 @@ def read(path: Path) -> Description:
         raise UsageError(f"{path}: cannot be read ({reason}); check the path") from error
     except OversizeError as error:
         raise UsageError(f"{path}: {error}, more than any description; write it with --save-violation") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise UsageError(f"{path}: does not describe a counterexample; write it with --save-violation") from error
 
 
