@@ -17,8 +17,11 @@ __all__ = [
     "UnsupportedTypeError",
     "UpstreamMissingError",
     "ZooError",
+    "is_out_of_memory",
     "reason_of",
 ]
+
+_FULL = ("not enough memory", "can't allocate memory", "bad allocation", "bad_alloc")  # how libraries say so on the CPU
 
 
 class RanumFalsifyError(Exception):
@@ -80,3 +83,13 @@ class ZooError(RanumFalsifyError):
 def reason_of(error: OSError) -> str:
     """Return why something went wrong with a file, in a few words."""
     return (error.strerror or type(error).__name__).lower()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether an error, of whatever library, says that there is not enough memory."""
+    # torch.OutOfMemoryError by name, because torch may not have been imported.
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, RuntimeError) and any(words in str(error) for words in _FULL))
+    )

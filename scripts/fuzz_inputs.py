@@ -1,40 +1,41 @@
-"""Feed the command mutated property and model files: no traceback, no hang, no crash.
+"""Feed the command mutated files, and small ones that ask for huge amounts: no traceback, no crash, in bounds.
 
     python scripts/fuzz_inputs.py                 # 10,000 cases
     python scripts/fuzz_inputs.py --case 1234     # one of them again, with its files and traceback
 
-Every case goes through reading and reduction; some of those that survive are searched briefly.  Cases are numbered,
-and a number and a seed determine a case.  Exits 1 when a case fails.
+Every case goes through reading and reduction; some of those that survive are searched briefly.  A case may take two
+seconds beyond its timeout, and a gigabyte of memory.  Cases are numbered, and a number and a seed determine a case.
+Exits 1 when a case fails.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import os
-import resource
-import signal
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+# Cases run in forks of a process, which must have no other threads; libraries start theirs as they are imported.
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 from crewlib import Failure, run_jobs  # noqa: E402 - the checkout comes first
-from fuzzlib.cases import Case, make_case  # noqa: E402 - the checkout comes first
+from fuzzlib.cases import Case, kind_of, make_case  # noqa: E402 - the checkout comes first
+from fuzzlib.forking import import_all, run_forked  # noqa: E402 - the checkout comes first
 
-__all__ = ["Outcome", "main", "run_case", "run_cases"]
+__all__ = ["Outcome", "judge", "main", "run_case", "run_cases"]
 
-_CASE_SECONDS = 20
-_MEMORY = 6 * 2**30  # bytes of address space, so that an absurd shape cannot take the machine down
-_SEARCH = ("--n_starts", "4", "--n_steps", "2", "--timeout", "5")
+_TIMEOUT, _GRACE = 2.0, 2.0  # seconds
+_HANG = 20.0  # seconds
+_MOST_MEMORY = 10**9  # bytes
+_BOMBS_SEARCHED = 3  # every so many
 _GOOD = ("refused", "accepted", "searched")
 
 
@@ -44,10 +45,11 @@ class Outcome:
 
     Attributes:
         number: Number of the case.
-        kind: `property` or `model`.
+        kind: `property`, `model` or `bomb`.
         result: `refused`, `accepted`, `searched`; or what went wrong.
         detail: The line on standard error, or what was wrong.
         seconds: How long it took.
+        peak: Bytes of memory that it held at most, or a child of it.
     """
 
     number: int
@@ -55,27 +57,10 @@ class Outcome:
     result: str
     detail: str
     seconds: float
+    peak: int
 
 
-class _LateError(BaseException):
-    """Raised by the alarm; no handler for ordinary errors catches it."""
-
-
-def _alarm(number: int, frame: FrameType | None) -> None:
-    raise _LateError
-
-
-def _command(arguments: list[str]) -> tuple[int, str]:
-    """Run the command in this process; return its exit status and what it wrote to standard error."""
-    from ranum_falsify.cli import main as command
-
-    errors = io.StringIO()
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
-        status = command(arguments)
-    return status, errors.getvalue()
-
-
-def _judge(status: int, errors: str) -> str | None:
+def judge(status: int, errors: str) -> str | None:
     """Return what is wrong with how the command ended, None if nothing is."""
     if status == 2:
         if "internal error" in errors:
@@ -87,28 +72,31 @@ def _judge(status: int, errors: str) -> str | None:
 
 
 def run_case(case: Case, folder: Path, *, search: bool, debug: bool = False) -> Outcome:
-    """Run one case in this process; a hang ends after some seconds."""
+    """Run one case in children of this process."""
     arguments = [*case.write(folder), *(["--debug"] if debug else [])]
-    began = time.monotonic()
-    signal.signal(signal.SIGALRM, _alarm)
-    signal.alarm(_CASE_SECONDS)
-    try:
-        result = "accepted"
-        status, errors = _command([*arguments, "--list-operators"])
-        fault = _judge(status, errors)
-        if fault is None and status == 2:
-            result = "refused"
-        elif fault is None and search:
-            result = "searched"
-            status, errors = _command([*arguments, *_SEARCH])
-            fault = _judge(status, errors)
-    except _LateError:
-        fault, errors = "hang", f"more than {_CASE_SECONDS} s"
-    except BaseException as error:
-        fault, errors = "exception", repr(error)
-    finally:
-        signal.alarm(0)
-    return Outcome(case.number, case.kind, fault or result, errors.strip(), time.monotonic() - began)
+    is_replay = arguments[0] == "replay"
+    limits = [] if is_replay else ["--timeout", f"{_TIMEOUT:g}"]
+    outcome = _run_once(case, [*arguments, *limits, *([] if is_replay or search else ["--list-operators"])], folder)
+    return replace(outcome, result="searched") if search and outcome.result == "accepted" else outcome
+
+
+def _run_once(case: Case, arguments: list[str], folder: Path) -> Outcome:
+    """Run the command; where it is late, up to two times again, because other work may have delayed it."""
+    for _ in range(3):
+        ran = run_forked(arguments, folder, limit=_HANG)
+        fault = "late" if ran.seconds > _TIMEOUT + _GRACE else None
+        if fault is None or ran.status is None:
+            break
+    if ran.status is None:
+        fault = "hang"
+    elif ran.status < 0:
+        fault = f"crash (signal {-ran.status})"
+    else:
+        fault = judge(ran.status, ran.errors) or fault
+    if fault is None and ran.peak > _MOST_MEMORY:
+        fault = "memory"
+    result = fault or ("refused" if ran.status == 2 else "accepted")
+    return Outcome(case.number, case.kind, result, f"{case.bomb.name}: {ran.errors.strip()}", ran.seconds, ran.peak)
 
 
 # ------------------------------------------------------------------ workers
@@ -116,22 +104,14 @@ def run_case(case: Case, folder: Path, *, search: bool, debug: bool = False) -> 
 
 @contextlib.contextmanager
 def _prepare(seed: int, search_every: int) -> Iterator[Callable[[int], Outcome]]:
-    import torch
-
-    torch.set_num_threads(1)
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    import_all()
     with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)  # whatever a mutated property writes ends there
 
         def run(number: int) -> Outcome:
-            return run_case(make_case(number, seed), Path(folder), search=number // 2 % search_every == 0)
+            every = _BOMBS_SEARCHED if kind_of(number) == "bomb" else search_every
+            return run_case(make_case(number, seed), Path(folder), search=number // 10 % every == 0)
 
         yield run
-
-
-def make_kind(number: int) -> str:
-    """Return the kind of a case without making it."""
-    return "property" if number % 2 else "model"
 
 
 def run_cases(numbers: range, *, seed: int, workers: int, search_every: int) -> Iterator[Outcome]:
@@ -143,12 +123,11 @@ def run_cases(numbers: range, *, seed: int, workers: int, search_every: int) -> 
         workers: Number of processes.
         search_every: Search every so many cases, if they survive the reading.
     """
-    # A case ends itself after some seconds, where it does not hang in native code.
-    crew, limit = min(workers, len(numbers)), 3.0 * _CASE_SECONDS
+    crew, limit = min(workers, len(numbers)), 4.0 * _HANG
     for outcome in run_jobs(numbers, _prepare, seed, search_every, workers=crew, limit=limit):
         if isinstance(outcome, Failure):
             number = outcome.job
-            outcome = Outcome(number, make_kind(number), outcome.kind, outcome.detail, outcome.seconds)
+            outcome = Outcome(number, kind_of(number), outcome.kind, outcome.detail, outcome.seconds, 0)
         yield outcome
 
 
@@ -157,19 +136,23 @@ def run_cases(numbers: range, *, seed: int, workers: int, search_every: int) -> 
 
 def _show_case(number: int, seed: int) -> int:
     folder = Path(tempfile.mkdtemp(prefix=f"fuzz-{number}-"))
+    import_all()
     outcome = run_case(make_case(number, seed), folder, search=True, debug=True)
-    print(f"files: {folder}\n{outcome.result} after {outcome.seconds:.2f} s\n{outcome.detail}")
+    print(f"files: {folder}\n{outcome.result} after {outcome.seconds:.2f} s, {outcome.peak / 1e6:.0f} MB")
+    print(outcome.detail)
     return 0 if outcome.result in _GOOD else 1
 
 
 def _print_table(outcomes: list[Outcome]) -> None:
-    kinds = ("property", "model")
+    kinds = ("property", "model", "bomb")
     counts = Counter((outcome.kind, outcome.result) for outcome in outcomes)
     results = [*_GOOD, *sorted({outcome.result for outcome in outcomes} - set(_GOOD))]
     print(f"{'':26}" + "".join(f"{kind:>10}" for kind in kinds))
     for result in results:
         print(f"{result:26}" + "".join(f"{counts[kind, result]:>10}" for kind in kinds))
     print(f"{'longest case':26}" + "".join(f"{_longest(outcomes, kind):>9.1f}s" for kind in kinds))
+    peaks = (max((o.peak for o in outcomes if o.kind == kind), default=0) for kind in kinds)
+    print(f"{'most memory':26}" + "".join(f"{peak / 1e6:>8.0f}MB" for peak in peaks))
 
 
 def _longest(outcomes: list[Outcome], kind: str) -> float:

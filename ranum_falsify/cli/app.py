@@ -18,14 +18,13 @@ from ranum_falsify.cli.options import PROGRAM, parse
 from ranum_falsify.cli.output import said_safely
 from ranum_falsify.cli.streams import complain, discard, open_streams, settle
 from ranum_falsify.cli.usage import ERROR_STATUS
-from ranum_falsify.errors import RanumFalsifyError
+from ranum_falsify.errors import RanumFalsifyError, is_out_of_memory
 from ranum_falsify.escaping import escaped
 
 __all__ = ["main"]
 
 _INTERRUPTED, _CLOSED = 130, 141
 _LONGEST = 1000  # characters of an error's line
-_FULL = ("not enough memory", "can't allocate memory")  # how torch says so on the CPU
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -105,7 +104,7 @@ def _fail(error: Exception, debug: bool) -> int:
 def _explain(error: Exception) -> str:
     if isinstance(error, RanumFalsifyError):
         return str(error)
-    if _is_out_of_memory(error):
+    if is_out_of_memory(error):
         return "out of memory; use fewer starts (--n_starts) or a device with more memory"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = error.filename or "the output"
@@ -115,15 +114,6 @@ def _explain(error: Exception) -> str:
         return f"{where}{error.strerror.lower()}; check the path and its permissions"
     detail = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return f"internal error ({detail}); please report it; --debug shows the traceback"
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    # torch.OutOfMemoryError by name, because torch may not have been imported.
-    return (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"
-        or (isinstance(error, RuntimeError) and any(words in str(error) for words in _FULL))
-    )
 
 
 def _one_line(text: str) -> str:

@@ -52,6 +52,7 @@ def run(options: ConfirmOptions) -> int:
         parameters=options.parameters,
         dims=options.dims,
         dtype=options.dtype,
+        memory=options.memory,
     )
     work = _Work(options, loaded)
     try:

@@ -26,6 +26,7 @@ from ranum_falsify.config import HalfPrecision
 from ranum_falsify.errors import reason_of
 from ranum_falsify.escaping import json_text
 from ranum_falsify.falsify.result import Counterexample, OperatorResult, Result
+from ranum_falsify.network.guards import OversizeError, content_of
 from ranum_falsify.saving import Content, save_together
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["Base", "Description", "Entry", "Saved", "arrays_of", "base_of", "file_hash", "number", "read", "save"]
 
 _FORMAT = 1
+_MOST_INPUTS = 1000  # of a counterexample
+_LARGEST = 64 * 2**20  # bytes of a description
 
 
 @dataclass(frozen=True)
@@ -131,11 +134,13 @@ def number(value: float) -> float | str:
 
 
 def file_hash(path: Path) -> str:
-    """Return the SHA-256 hash of a file in hexadecimal.
+    """Return the SHA-256 hash of a file's bytes as they are, compressed or not, in hexadecimal.
 
     Raises:
         UsageError: It cannot be read.
     """
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path}: is no file; check the path")
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -264,7 +269,7 @@ def read(path: Path) -> Description:
         UsageError: It is missing, or no description.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(content_of(path, most=_LARGEST))
         if data["format"] != _FORMAT:
             raise UsageError(f"{path}: has format {data['format']}, not {_FORMAT}; use the version that wrote it")
         if data.get("dtype") not in (None, *get_args(HalfPrecision)):
@@ -280,11 +285,15 @@ def read(path: Path) -> Description:
         )
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({reason_of(error)}); check the path") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except OversizeError as error:
+        raise UsageError(f"{path}: {error}, more than any description; write it with --save-violation") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise UsageError(f"{path}: does not describe a counterexample; write it with --save-violation") from error
 
 
 def _entry(path: Path, data: Mapping[str, Any]) -> Entry:
+    if len(data["inputs"]) > _MOST_INPUTS:
+        raise ValueError("each input is a file to load")
     for file in data["inputs"].values():
         if not is_plain_name(file):
             raise UsageError(f"{path}: names an array in another folder, {file!r}; only files beside it are opened")

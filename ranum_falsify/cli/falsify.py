@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import sys
+import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +21,7 @@ from ranum_falsify.cli.output import say
 from ranum_falsify.cli.precision import as_json, as_text, keep_list
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.streams import complain, verdict_stands
+from ranum_falsify.cli.timekeeper import TimeUp, time_limit
 from ranum_falsify.cli.usage import UsageError
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.falsify.result import Result
@@ -28,6 +33,9 @@ __all__ = ["STATUS", "run"]
 
 STATUS = {"holds": 0, "violated": 1, "unknown": 3}
 """Exit status by verdict."""
+
+_UNREAD = Result(verdict="unknown", interrupted="timeout while reading")
+_PATIENCE = 0.5  # seconds
 
 
 def run(options: FalsifyOptions) -> int:
@@ -42,14 +50,16 @@ def run(options: FalsifyOptions) -> int:
         from ranum_falsify.falsify.attacks import check_backends  # imports torch
 
         check_backends(options.config)
-    loaded = load(
-        options.property_path,
-        options.networks,
-        vnnlib=options.vnnlib,
-        parameters=options.parameters,
-        dims=options.dims,
-        dtype=options.dtype,
-    )
+    import ranum_falsify.operators  # noqa: F401 - imports torch, which takes longer than some timeouts
+
+    began = time.monotonic()
+    try:
+        with time_limit(options.config.timeout, overdue=partial(_leave, base, options)):
+            loaded = _load(options)
+    except TimeUp:
+        _report(_UNREAD, base, None, None, options)
+        return STATUS[_UNREAD.verdict]
+    options = _for_the_rest(options, time.monotonic() - began)
     if options.list_operators:
         say(listing(loaded.problem))
         return 0
@@ -63,6 +73,33 @@ def run(options: FalsifyOptions) -> int:
     kept = keep_list(loaded, prove) if options.dtype is not None and options.config.prove is not None else None
     _report(result, base, kept, loaded, options)
     return STATUS[result.verdict]
+
+
+def _load(options: FalsifyOptions) -> Loaded:
+    return load(
+        options.property_path,
+        options.networks,
+        vnnlib=options.vnnlib,
+        parameters=options.parameters,
+        dims=options.dims,
+        dtype=options.dtype,
+        memory=options.memory,
+    )
+
+
+def _leave(base: Base | None, options: FalsifyOptions) -> None:
+    """Report, and end the process though its main thread is busy; children end with their input."""
+    _report(_UNREAD, base, None, None, options)
+    sys.stdout.flush()
+    os._exit(STATUS[_UNREAD.verdict])
+
+
+def _for_the_rest(options: FalsifyOptions, seconds: float) -> FalsifyOptions:
+    """Take the time that reading took off the timeout."""
+    if options.config.timeout is None:
+        return options
+    left = max(options.config.timeout - seconds, 0.0)
+    return dataclasses.replace(options, config=dataclasses.replace(options.config, timeout=left))
 
 
 def _check_outputs(options: FalsifyOptions) -> Base | None:
@@ -91,7 +128,9 @@ def _search(loaded: Loaded, options: FalsifyOptions) -> Result:
         from ranum_falsify.cli.kernels import check_kernels  # imports torch
 
         kernels = check_kernels().notices
-    with ProgressDisplay(options.verbosity) as progress:
+    left = options.config.timeout
+    # The search looks at the clock between its steps; the alarm is for a step that takes long.
+    with ProgressDisplay(options.verbosity) as progress, time_limit(None if left is None else left + _PATIENCE):
         result = falsify(loaded.problem, options.config, progress=progress)
     assert result.assumptions is not None
     return dataclasses.replace(
@@ -102,7 +141,9 @@ def _search(loaded: Loaded, options: FalsifyOptions) -> Result:
     )
 
 
-def _report(result: Result, base: Base | None, kept: KeepList | None, loaded: Loaded, options: FalsifyOptions) -> None:
+def _report(
+    result: Result, base: Base | None, kept: KeepList | None, loaded: Loaded | None, options: FalsifyOptions
+) -> None:
     """Save and show the result; what fails of that is told, and does not keep the rest from being done."""
     saved = Saved()
     if base is not None:
@@ -116,7 +157,7 @@ def _report(result: Result, base: Base | None, kept: KeepList | None, loaded: Lo
         with verdict_stands():
             write_json(options.json, json_report.report(result, saved, folder) | {"float32": as_json(kept)})
     if options.json != "-":
-        count = len({call.network for call in loaded.problem.calls})
+        count = 0 if loaded is None else len({call.network for call in loaded.problem.calls})
         with verdict_stands():
             say(text.report(result, saved, verbosity=options.verbosity, network_count=count))
             if kept is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ranum_falsify.cli.usage import UsageError
 from ranum_falsify.config import HalfPrecision
-from ranum_falsify.errors import ModelError, PropertyError
+from ranum_falsify.errors import ModelError, PropertyError, is_out_of_memory
 
 if TYPE_CHECKING:
     import onnx
@@ -96,6 +96,7 @@ def load(
     parameters: Mapping[str, str] | None = None,
     dims: Mapping[str, int] | None = None,
     dtype: HalfPrecision | None = None,
+    memory: int | None = None,
 ) -> Loaded:
     """Read the networks and reduce the property.
 
@@ -106,6 +107,7 @@ def load(
         parameters: Values of the property's parameters, as text.
         dims: Sizes of symbolic dimensions.
         dtype: Half precision that the networks are converted to, None to leave them.
+        memory: Bytes that this may take beyond what the files' sizes explain, None for half a gigabyte.
 
     Raises:
         PropertyError: The property cannot be read, or does not fit the networks.
@@ -115,22 +117,12 @@ def load(
     from ranum_falsify.falsify.assumptions import Sources
     from ranum_falsify.network import read
     from ranum_falsify.network.fingerprint import Fingerprint, fingerprint, sha256
+    from ranum_falsify.network.guards import TOO_MUCH_MEMORY, memory_limit
     from ranum_falsify.network.precision import converted
     from ranum_falsify.properties.parse import parameters_of, parse
     from ranum_falsify.properties.reduce import reduce
 
-    began = time.monotonic()
-    phi = parse(property_path, parameters, vnnlib=vnnlib or None)
-    parsed = time.monotonic()
-    sizes = dims_by_network(networks, dims or {})
-    graphs: dict[str, Graph] = {name: read(path, dims=sizes[name]) for name, path in networks.items()}
-    sources = Sources(
-        property=Fingerprint(path=str(property_path), sha256=sha256(property_path)),
-        parameters=parameters_of(phi),
-        networks={name: fingerprint(path) for name, path in networks.items()},
-        dtype=dtype,
-    )
-    was_read = time.monotonic()
+    graphs: dict[str, Graph] = {}
 
     def reduced(keep: Mapping[str, Collection[str]]) -> Problem:
         used = graphs
@@ -142,7 +134,25 @@ def load(
             # The reduction knows no files.
             raise PropertyError(f"{property_path}: {str(error).removeprefix('property: ')}") from error
 
-    problem = reduced({})
+    began = time.monotonic()
+    try:
+        with memory_limit(memory):
+            phi = parse(property_path, parameters, vnnlib=vnnlib or None)
+            parsed = time.monotonic()
+            sizes = dims_by_network(networks, dims or {})
+            graphs |= {name: read(path, dims=sizes[name]) for name, path in networks.items()}
+            sources = Sources(
+                property=Fingerprint(path=str(property_path), sha256=sha256(property_path)),
+                parameters=parameters_of(phi),
+                networks={name: fingerprint(path) for name, path in networks.items()},
+                dtype=dtype,
+            )
+            was_read = time.monotonic()
+            problem = reduced({})
+    except (MemoryError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise PropertyError(f"{property_path}: the property {TOO_MUCH_MEMORY}") from error
+        raise
     return Loaded(
         problem=problem,
         reduced=reduced,

@@ -71,6 +71,8 @@ def run(options: ReplayOptions) -> int:
 
 
 def _replay_file(options: ReplayOptions, path: Path) -> tuple[list[_Shown], list[str]]:
+    from ranum_falsify.network.guards import memory_limit
+
     found = _find_description(path)
     if found is None:
         if not path.is_file():
@@ -91,7 +93,8 @@ def _replay_file(options: ReplayOptions, path: Path) -> tuple[list[_Shown], list
         elif entry.network in networks and description.dtype is None and not _gradients(entry):
             shown.append(_replay_model(networks[entry.network], arrays, options, entry))
         else:
-            graph = applied(entry.network, networks, description.dims, description.dtype)
+            with memory_limit(options.memory):
+                graph = applied(entry.network, networks, description.dims, description.dtype)
             shown.append(_replay_graph(graph, entry, arrays, options))
     return shown, notices
 
@@ -166,6 +169,7 @@ def _load(options: ReplayOptions, path: Path, description: Description) -> Loade
         parameters={**description.parameters, **options.parameters},
         dims=description.dims,
         dtype=description.dtype,
+        memory=options.memory,
     )
 
 
@@ -190,9 +194,11 @@ def _replay_arrays(options: ReplayOptions, files: Mapping[str, Path]) -> _Shown:
 
 
 def _replay_model(path: Path, arrays: Mapping[str, np.ndarray], options: ReplayOptions, entry: Entry | None) -> _Shown:
+    from ranum_falsify.network.guards import memory_limit
     from ranum_falsify.network.model_file import freed_model, load_model
 
-    model = load_model(path)
+    with memory_limit(options.memory):
+        model = load_model(path)
     feeds = check_arrays(model, arrays, path)
     inputs = {value.name for value in model.graph.input}
     free = [name for name in feeds if name not in inputs]

@@ -16,6 +16,7 @@ __all__ = [
     "by_name",
     "dimension",
     "duration",
+    "gigabytes",
     "networks",
     "pair",
     "runtimes",
@@ -58,6 +59,17 @@ def seconds(text: str) -> float:
 def duration(text: str) -> float:
     """Return a number of seconds, 0 and infinity included."""
     return 0.0 if text.strip("0") in ("", ".") else seconds(text)
+
+
+def gigabytes(text: str) -> int:
+    """Return a positive number of gigabytes as bytes."""
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of gigabytes") from error
+    if not 0 < value < 2**20:
+        raise argparse.ArgumentTypeError(f"{text} is out of range; more than 0 gigabytes are needed")
+    return int(value * 2**30)
 
 
 def runtimes(text: str) -> tuple[Runtime, ...]:

@@ -12,8 +12,8 @@ from dnnv.nn.utils import TensorDetails
 from onnx import TensorProto, helper
 
 from ranum_falsify.network import Graph, spec_of
-from ranum_falsify.network.model_file import names_read
 from ranum_falsify.network.naming import tensor_name
+from ranum_falsify.network.nesting import names_read
 from ranum_falsify.properties.targets import Target
 from ranum_falsify.validity import GreaterThan, LessThan
 

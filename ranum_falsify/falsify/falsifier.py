@@ -67,7 +67,8 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
         try:
             _decide(context, search)
         except KeyboardInterrupt:
-            interrupted = "Ctrl-C"
+            # What ends a step that takes long is an interrupt too.
+            interrupted = "timeout" if budget.expired else "Ctrl-C"
         except OutOfTime:
             interrupted = "timeout"
     if budget.expired and not interrupted and not context.proof.holds:

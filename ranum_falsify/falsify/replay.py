@@ -42,6 +42,8 @@ import onnx
 from ranum_falsify.config import Optimisations, Reach
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayTimeoutError
 from ranum_falsify.network.child import Child, ChildDeathError
+from ranum_falsify.network.guards import is_compressed
+from ranum_falsify.network.model_file import model_bytes
 
 __all__ = ["Finding", "Replay", "Replayer"]
 
@@ -150,7 +152,7 @@ class Replayer:
             return
         data = self._data()
         self._child = child = Child(_WORKER)
-        path = self._model.resolve() if isinstance(self._model, Path) else child.folder / "model.onnx"
+        path = self._model.resolve() if isinstance(self._model, Path) and data is None else child.folder / "model.onnx"
         try:
             if data is not None:
                 path.write_bytes(data)
@@ -162,7 +164,7 @@ class Replayer:
             "load",
             {
                 "path": str(path),
-                "folder": str(path.parent),
+                "folder": str(self._model.resolve().parent if isinstance(self._model, Path) else path.parent),
                 "threads": self._threads,
                 "flush": self._flush,
                 "scratch": str(child.folder),
@@ -202,12 +204,12 @@ class Replayer:
             child.close()
 
     def _data(self) -> bytes | None:
-        """What a model's file holds that is in memory; None where there is a file."""
+        """What a model's file holds that is in memory or compressed; None where ONNX Runtime reads the file."""
         if not isinstance(self._model, Path):
             return self._serialized(self._model)
         if not self._model.is_file():
             raise ReplayError(f"{self._label}: there is no such file; check the path")
-        return None
+        return model_bytes(self._model) if is_compressed(self._model) else None
 
     def _serialized(self, model: onnx.ModelProto) -> bytes:
         if any(onnx.external_data_helper.uses_external_data(t) for t in model.graph.initializer):

@@ -12,7 +12,7 @@ from ranum_falsify.errors import ModelError
 from ranum_falsify.network.registry import OperatorSpec
 from ranum_falsify.network.trace import Traced, constant
 
-__all__ = ["attribute_values", "fields_of", "input_fields"]
+__all__ = ["array_of", "attribute_values", "fields_of", "input_fields"]
 
 _OPTIONAL_MISSING = onnx.AttributeProto.UNDEFINED
 
@@ -26,23 +26,24 @@ def _attribute_value(attribute: onnx.AttributeProto) -> Any:
     value = onnx.helper.get_attribute_value(attribute)
     if isinstance(value, bytes):
         return value.decode("utf-8", errors="replace")
-    if isinstance(value, onnx.TensorProto):
+    if isinstance(value, onnx.TensorProto | onnx.SparseTensorProto):
         try:
-            return onnx.numpy_helper.to_array(value)
-        except (ValueError, TypeError, KeyError, RuntimeError, AssertionError) as error:
+            return array_of(value)
+        except (ValueError, TypeError, KeyError, IndexError, RuntimeError, AssertionError) as error:
             reason = str(error)[:80]
             raise ModelError(f"attribute {attribute.name!r} is broken ({reason}); export the model again") from error
-    if isinstance(value, onnx.SparseTensorProto):
-        return _dense(value)
     if isinstance(value, list) or attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS):
         return tuple(item.decode() if isinstance(item, bytes) else item for item in value)
     return value
 
 
-def _dense(sparse: onnx.SparseTensorProto) -> np.ndarray:
-    values = onnx.numpy_helper.to_array(sparse.values)
-    indices = onnx.numpy_helper.to_array(sparse.indices)
-    dense = np.zeros(tuple(sparse.dims), values.dtype)
+def array_of(tensor: onnx.TensorProto | onnx.SparseTensorProto) -> np.ndarray:
+    """Return a stored tensor as an array; whatever is wrong with it makes NumPy or ONNX fail in some way."""
+    if isinstance(tensor, onnx.TensorProto):
+        return onnx.numpy_helper.to_array(tensor)
+    values = onnx.numpy_helper.to_array(tensor.values)
+    indices = onnx.numpy_helper.to_array(tensor.indices)
+    dense = np.zeros(tuple(tensor.dims), values.dtype)
     if indices.ndim == 1:
         dense.reshape(-1)[indices] = values
     else:

@@ -12,7 +12,9 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
-from ranum_falsify.network.model_file import attribute_graphs
+from ranum_falsify.network.guards import is_compressed
+from ranum_falsify.network.model_file import model_bytes
+from ranum_falsify.network.nesting import attribute_graphs
 
 __all__ = ["Fingerprint", "fingerprint", "sha256"]
 
@@ -33,7 +35,7 @@ class Fingerprint:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 hash of a file in hexadecimal."""
+    """Return the SHA-256 hash of a file's bytes as they are, compressed or not, in hexadecimal."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -52,7 +54,7 @@ def _external(path: Path) -> Iterator[str]:
     if not _may_have_external_data(path):
         return
     try:
-        model = onnx.load(str(path), load_external_data=False)
+        model = onnx.load_model_from_string(model_bytes(path))
     except DecodeError:
         return
     graphs = [model.graph]
@@ -65,5 +67,7 @@ def _external(path: Path) -> Iterator[str]:
 
 def _may_have_external_data(path: Path) -> bool:
     """Tell whether the word is in the file by which tensors say where their data lies; others need no parsing."""
+    if is_compressed(path):
+        return True
     with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return content.find(b"location") >= 0

@@ -3,62 +3,90 @@
 from __future__ import annotations
 
 import difflib
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnx.inliner
 from google.protobuf.message import DecodeError
 
 from ranum_falsify.errors import ModelError
+from ranum_falsify.network.functions import first_line, inlined
+from ranum_falsify.network.guards import TOO_MUCH_MEMORY, OversizeError, allow_for, content_of, is_compressed
+from ranum_falsify.network.nesting import attribute_graphs, names_read
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY
 
 __all__ = [
     "OLDEST_OPSET",
-    "attribute_graphs",
     "check_structure",
     "fixed_model",
     "freed_model",
-    "inlined",
     "is_given",
     "load_model",
-    "names_captured",
-    "names_read",
+    "model_bytes",
     "opset_of",
 ]
 
 OLDEST_OPSET = 7
 """ONNX Runtime runs models from this opset on (https://onnxruntime.ai/docs/reference/compatibility.html)."""
 
+_LARGEST = 2**31 - 1  # bytes of a protobuf message
+_SMALL, _RATIO = 64 * 2**20, 16  # a compressed model decompresses to so many bytes, or so many times its size
+_OVERSIZE = "decompress it yourself if you trust it, or save the model with external data"
+
 
 def load_model(path: Path) -> onnx.ModelProto:
     """Return the model of a file, local functions inlined, external data loaded.
 
+    The file may be compressed by gzip; external data lies beside it, not compressed.
+
     Raises:
-        ModelError: The file is missing, is not ONNX, is truncated, or its external data is missing.
+        ModelError: The file is missing, is not ONNX, is truncated, too large, or its external data is missing.
     """
     try:
-        model = onnx.load(str(path))
-    except FileNotFoundError as error:
-        missing = error.filename or path
-        raise ModelError(f"{path}: no such file ({missing}); give the path of an ONNX model") from error
-    except IsADirectoryError as error:
-        raise ModelError(f"{path}: is a directory; give the path of an ONNX model") from error
-    except PermissionError as error:
-        raise ModelError(f"{path}: permission denied; make the file readable") from error
+        model = onnx.load_model_from_string(model_bytes(path))
+        onnx.load_external_data_for_model(model, _folder_of_data(model, path))
     except DecodeError as error:
         raise ModelError(f"{path}: not an ONNX model, or truncated; export it again") from error
+    except MemoryError as error:
+        raise ModelError(f"{path}: {TOO_MUCH_MEMORY}") from error
     except (onnx.checker.ValidationError, ValueError, OSError) as error:
-        raise ModelError(f"{path}: cannot be loaded ({_first_line(error)}); export it again") from error
+        raise ModelError(f"{path}: cannot be loaded ({first_line(error)}); export it again") from error
     if not model.graph.node and not model.graph.output:
         raise ModelError(f"{path}: holds no graph; give the path of an ONNX model")
-    model = inlined(model)
+    try:
+        model = inlined(model)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from error
     for name in _names(model.graph):
         if not isinstance(name, str):
             raise ModelError(f"{path}: the name {name!r} is no text in UTF-8; export it again")
     return model
+
+
+def model_bytes(path: Path) -> bytes:
+    """Return what a model's file holds, decompressed where gzip compressed it.
+
+    Raises:
+        ModelError: It cannot be read, or holds more than a model can.
+    """
+    try:
+        size = path.stat().st_size
+        data = content_of(path, most=max(_SMALL, _RATIO * size) if is_compressed(path) else _LARGEST)
+    except FileNotFoundError as error:
+        raise ModelError(f"{path}: no such file; give the path of an ONNX model") from error
+    except IsADirectoryError as error:
+        raise ModelError(f"{path}: is a directory; give the path of an ONNX model") from error
+    except PermissionError as error:
+        raise ModelError(f"{path}: permission denied; make the file readable") from error
+    except OversizeError as error:
+        raise ModelError(f"{path}: {error}; {_OVERSIZE}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise ModelError(f"{path}: cannot be read ({first_line(error)}); give the whole file") from error
+    allow_for(len(data))
+    return data
 
 
 def _names(graph: onnx.GraphProto) -> Iterator[str | bytes]:
@@ -75,22 +103,34 @@ def _names(graph: onnx.GraphProto) -> Iterator[str | bytes]:
             yield from _names(child)
 
 
-def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model without local functions: their bodies stand where they were called.
+def _folder_of_data(model: onnx.ModelProto, path: Path) -> str:
+    """Return the folder of a model's external data, all of which is there.
 
     Raises:
-        ModelError: A function calls itself, or its body does not fit its call.
+        ModelError: A file is missing.
     """
-    if not model.functions:
-        return model
-    try:
-        return onnx.inliner.inline_local_functions(model)
-    except (onnx.checker.ValidationError, RuntimeError, ValueError) as error:
-        raise ModelError(f"local functions cannot be inlined ({_first_line(error)}); export the model again") from error
+    found: dict[Path, int] = {}
+    for tensor in _tensors(model.graph):
+        if not onnx.external_data_helper.uses_external_data(tensor):
+            continue
+        file = path.parent / onnx.external_data_helper.ExternalDataInfo(tensor).location
+        if file not in found and not file.exists():
+            raise ModelError(
+                f"{path}: its external data file {str(file)!r} is missing (tensor {tensor.name!r}); "
+                "put it there, under the name that it was exported with"
+            )
+        found[file] = file.stat().st_size
+    allow_for(sum(found.values()))
+    return str(path.parent)
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+        for inner in attribute_graphs(node):
+            yield from _tensors(inner)
 
 
 def opset_of(model: onnx.ModelProto) -> int:
@@ -114,33 +154,6 @@ def opset_of(model: onnx.ModelProto) -> int:
 def is_given(dim: onnx.TensorShapeProto.Dimension) -> bool:
     """Tell whether a dimension has a size; a name, nothing, or a negative number stand for a symbolic one."""
     return bool(dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0)
-
-
-def attribute_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Yield the subgraphs that a node holds as attributes (`If`, `Loop`, `Scan`)."""
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
-
-
-def names_read(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the names of the tensors that a node reads, those captured by its subgraphs included."""
-    yield from (name for name in node.input if name)
-    yield from names_captured(node)
-
-
-def names_captured(node: onnx.NodeProto) -> list[str]:
-    """Return the names of the outer tensors that a node's subgraphs read, each once, sorted."""
-    captured: set[str] = set()
-    for graph in attribute_graphs(node):
-        inner = {item.name for item in (*graph.input, *graph.initializer)}
-        inner |= {sparse.values.name for sparse in graph.sparse_initializer}
-        inner |= {name for child in graph.node for name in child.output}
-        reads = [name for child in graph.node for name in names_read(child)]
-        reads += [output.name for output in graph.output]
-        captured.update(name for name in reads if name not in inner)
-    return sorted(captured)
 
 
 def check_structure(graph: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> list[onnx.NodeProto]:

@@ -18,10 +18,11 @@ from weakref import WeakKeyDictionary
 import onnx
 from google.protobuf.message import EncodeError
 
-from ranum_falsify.errors import ModelError, UnsupportedOperatorError
+from ranum_falsify.errors import ModelError, UnsupportedOperatorError, is_out_of_memory
 from ranum_falsify.network.child import Child, ChildDeathError
 from ranum_falsify.network.graph import Graph
-from ranum_falsify.network.model_file import attribute_graphs, freed_model, load_model
+from ranum_falsify.network.model_file import freed_model, load_model
+from ranum_falsify.network.nesting import attribute_graphs
 from ranum_falsify.network.reader import read
 from ranum_falsify.network.registry import find
 
@@ -30,6 +31,8 @@ __all__ = ["Optimised", "optimised"]
 _WORKER = Path(__file__).with_name("optimiser_worker.py")
 _SECONDS = 120.0
 """How long ONNX Runtime may take; large models take a few."""
+_MEMORY, _FACTOR = 2**30, 16
+"""Bytes of memory that it may take for a small model, and how often its size for a large one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +68,14 @@ def optimised(graph: Graph) -> Optimised:
 def _optimise(graph: Graph) -> Optimised:
     model = graph.as_onnx() if graph.source is None else freed_model(graph.source, graph.options.free)
     try:
-        rewritten = _rewritten(model)
+        rewritten, memory = _rewritten(model)
         opaque = _cut_off_unsupported(rewritten, graph)
-        return Optimised(graph=read(rewritten, dims=graph.options.dims, fixed=graph.options.fixed), opaque=opaque)
+        found = read(rewritten, dims=graph.options.dims, fixed=graph.options.fixed)
+        left = sum(array.nbytes for _, arrays in found.folded for array in arrays)
+        if left + rewritten.ByteSize() > memory / 2:
+            # With more memory it might fold these constants, and then fuse what they go to.
+            return Optimised(fault="its constants take more memory than the optimiser is given")
+        return Optimised(graph=found, opaque=opaque)
     except _Refused as error:
         return Optimised(refusal=str(error))
     except ChildDeathError as error:
@@ -82,18 +90,22 @@ class _Refused(Exception):
     """ONNX Runtime does not load the model."""
 
 
-def _rewritten(model: onnx.ModelProto) -> onnx.ModelProto:
+def _rewritten(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
+    """Return what the optimiser makes of a model, and the bytes of memory that it was given."""
     child = _child()
     source, target = child.folder / "model.onnx", child.folder / "optimised.onnx"
     try:
         source.write_bytes(model.SerializeToString())
-        paths = {"source": str(source), "target": str(target)}
-        kind, answer = child.ask("optimise", paths, timeout=_SECONDS)
+        memory = max(_MEMORY, _FACTOR * source.stat().st_size)
+        request = {"source": str(source), "target": str(target), "memory": memory}
+        kind, answer = child.ask("optimise", request, timeout=_SECONDS)
+        if kind != "ok" and is_out_of_memory(RuntimeError(answer)):
+            raise OSError("its optimiser needs too much memory")
         if kind != "ok":
             raise _Refused(" ".join(str(answer).split()))
         if answer:
             raise OSError(f"it cannot be written ({answer})")
-        return load_model(target)
+        return load_model(target), memory
     finally:
         for path in (source, target):
             with suppress(OSError):

@@ -1,10 +1,11 @@
 """What runs in the child process of `ranum_falsify.network.optimised`: ONNX Runtime rewrites models, and runs none.
 
-The one command is ``optimise`` ({"source", "target"}, two paths).
+The one command is ``optimise`` ({"source", "target", "memory"}, two paths and a number of bytes).
 """
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
 from typing import Any
 
@@ -17,12 +18,15 @@ _LAYOUTS = ("NchwcTransformer", "NhwcTransformer")
 """Optimisers that only change the layout of tensors, and so the order of sums, into operators that no file may hold."""
 
 
-def _optimise(source: str, target: str) -> str:
+def _optimise(source: str, target: str, memory: int) -> str:
     """Write the model that ONNX Runtime makes of another; return why it cannot, of a model that it does load.
 
     At the highest level, which is the default: after the conversions that it inserts around half precision, it alone
     goes on to leave out others and to fuse what stands between.
     """
+    # Constants that it folds may be of any size, whatever the model's.
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (memory if hard == resource.RLIM_INFINITY else min(memory, hard), hard))
     try:
         _load(source, target)
     except Exception as error:

@@ -21,23 +21,23 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Input, OutputSelect
 from dnnv.nn.utils import TensorDetails
 
-from ranum_falsify.errors import ModelError, UnsupportedOperatorError, UnsupportedTypeError
+from ranum_falsify.errors import ModelError, UnsupportedOperatorError, UnsupportedTypeError, is_out_of_memory
 from ranum_falsify.network.evaluate import apply
-from ranum_falsify.network.fields import attribute_values, fields_of
+from ranum_falsify.network.explained import explained
+from ranum_falsify.network.fields import array_of, fields_of
+from ranum_falsify.network.functions import inlined
 from ranum_falsify.network.graph import Graph, ReadOptions
+from ranum_falsify.network.guards import TOO_MUCH_MEMORY
 from ranum_falsify.network.model_file import (
-    attribute_graphs,
     check_structure,
     fixed_model,
     freed_model,
-    inlined,
     is_given,
     load_model,
-    names_captured,
-    names_read,
     opset_of,
 )
 from ranum_falsify.network.naming import UniqueNames
+from ranum_falsify.network.nesting import attribute_graphs, names_captured, names_read
 from ranum_falsify.network.registry import OperatorSpec, find, make_node, schema_of
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, details_of, to_numpy, torch_dtype
 from ranum_falsify.network.trace import Run, Scope, Traced, UnfitBranch, constant
@@ -91,6 +91,10 @@ def _read(
         raise ModelError(f"{where}: subgraphs are nested too deeply; flatten them") from error
     except ModelError as error:
         raise type(error)(str(error) if str(error).startswith(where) else f"{where}: {error}") from error
+    except (MemoryError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise ModelError(f"{where}: {TOO_MUCH_MEMORY}") from error
+        raise
 
 
 class _Reader:
@@ -236,7 +240,9 @@ class _Reader:
         if foldable or (spec.shape_only and fixed_shape):
             if spec.shape_only:
                 operands = [None if t is None else t.shaped() for t in operands]
-            arrays = tuple(to_numpy(value) for value in self._run(node, spec, op, operands))
+            values = self._run(node, spec, op, operands)
+            with explained(node, operands):
+                arrays = tuple(to_numpy(value) for value in values)
             scope.tensors.update(zip(node.output, map(constant, arrays), strict=False))
             if foldable:
                 named = make_node(spec, node.name or f"{node.op_type}_{node.output[0]}", fields)
@@ -267,24 +273,16 @@ class _Reader:
     def _run(
         self, node: onnx.NodeProto, spec: OperatorSpec, op: Operation, operands: Sequence[Traced | None]
     ) -> tuple[torch.Tensor, ...]:
-        try:
-            with torch.no_grad():
-                return apply(spec, op, [None if t is None else t.value_for(spec, i) for i, t in enumerate(operands)])
-        except ModelError as error:
-            raise type(error)(f"node {node.name or node.output[0]!r} ({node.op_type}): {error}") from error
-        except (RuntimeError, ValueError, IndexError, TypeError, AssertionError, KeyError, ZeroDivisionError) as error:
-            shapes = [None if t is None else tuple(t.details.shape) for t in operands]
-            text = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise ModelError(
-                f"node {node.name or node.output[0]!r} ({node.op_type}) cannot run on operands of shapes {shapes}: "
-                f"{text[:160]}; if an input has symbolic dimensions, set them with --dim NAME=VALUE"
-            ) from error
+        with explained(node, operands), torch.no_grad():
+            return apply(spec, op, [None if t is None else t.value_for(spec, i) for i, t in enumerate(operands)])
 
     # subgraphs --------------------------------------------------------------------------------------------------
 
     def _inline(self, node: onnx.NodeProto, condition: bool, scope: Scope) -> None:
         wanted = "then_branch" if condition else "else_branch"
-        graph = next(a.g for a in node.attribute if a.name == wanted)
+        graph = next((a.g for a in node.attribute if a.name == wanted), None)
+        if graph is None:
+            raise ModelError(f"node {node.name or node.output[0]!r} (If) needs attribute {wanted!r}")
         inner = scope.child(_initializers(graph))
         names = [output.name for output in graph.output]
         self._build(check_structure(graph, outer=frozenset(scope.names())), inner, names)
@@ -342,8 +340,8 @@ class _Reader:
 
 
 def _initializers(graph: onnx.GraphProto) -> dict[str, Traced]:
-    dense = {tensor.name: constant(_array(tensor)) for tensor in graph.initializer}
-    return dense | {sparse.values.name: constant(_dense(sparse)) for sparse in graph.sparse_initializer}
+    dense = {tensor.name: constant(_array(tensor.name, tensor)) for tensor in graph.initializer}
+    return dense | {s.values.name: constant(_array(s.values.name, s)) for s in graph.sparse_initializer}
 
 
 def _one(value: Callable[[], torch.Tensor]) -> tuple[torch.Tensor]:
@@ -387,14 +385,9 @@ def _element_type(info: onnx.ValueInfoProto) -> np.dtype:
     return dtype
 
 
-def _array(tensor: onnx.TensorProto) -> np.ndarray:
+def _array(name: str, tensor: onnx.TensorProto | onnx.SparseTensorProto) -> np.ndarray:
     try:
-        return onnx.numpy_helper.to_array(tensor)
-    except (ValueError, TypeError, KeyError, RuntimeError, AssertionError) as error:
+        return array_of(tensor)
+    except (ValueError, TypeError, KeyError, IndexError, RuntimeError, AssertionError) as error:
         why = str(error)[:80]
-        raise ModelError(f"initializer {tensor.name!r} is broken ({why}); export the model again") from error
-
-
-def _dense(sparse: onnx.SparseTensorProto) -> np.ndarray:
-    (value,) = attribute_values([onnx.helper.make_attribute("sparse_value", sparse)]).values()
-    return np.asarray(value)
+        raise ModelError(f"initializer {name!r} is broken ({why}); export the model again") from error

@@ -10,8 +10,8 @@ from __future__ import annotations
 import ast
 import builtins
 import difflib
-import gzip
 import warnings
+import zlib
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import CodeType, TracebackType
@@ -22,12 +22,14 @@ from dnnv.properties.parser.dnnp.parser import Py2PropertyTransformer, SymbolFac
 from dnnv.properties.parser.errors import ParserError
 
 from ranum_falsify.errors import PropertyError, RanumFalsifyError
+from ranum_falsify.network.guards import OversizeError, content_of
 from ranum_falsify.properties import vnnlib
 from ranum_falsify.properties.walk import subexpressions
 
 __all__ = ["parameters_of", "parse", "parse_dnnp"]
 
 _RESULT = "phi"
+_LARGEST = 64 * 2**20  # bytes of a property; VNN-LIB files over images of 224x224 pixels have 10 MB
 
 
 def parse(path: str | Path, parameters: Mapping[str, str] | None = None, *, vnnlib: bool | None = None) -> Expression:
@@ -62,14 +64,14 @@ def parameters_of(phi: Expression) -> dict[str, Any]:
 
 def _read(path: Path) -> str:
     try:
-        data = path.read_bytes()
-        if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
+        data = content_of(path, most=_LARGEST)
     except FileNotFoundError as error:
         raise PropertyError(f"{path}: no such property file; check the path") from error
     except IsADirectoryError as error:
         raise PropertyError(f"{path}: is a directory; give a property file in it") from error
-    except (OSError, EOFError, ValueError) as error:
+    except OversizeError as error:
+        raise PropertyError(f"{path}: {error}, more than any property needs; give a smaller one") from error
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise PropertyError(f"{path}: cannot be read: {reason}") from error
     try:

@@ -43,6 +43,10 @@ _UNUSUAL_NUMBER = re.compile(
 _BOUND = re.compile(rf"\(\s*assert\s*\(\s*(<=|>=)\s+(?:(X_\d+)\s+({_NUMBER})|({_NUMBER})\s+(X_\d+))\s*\)\s*\)")
 _DECLARATION = re.compile(r"\(\s*declare-const\s+([XY]_\d+)\s+Real\s*\)")
 _FUNCTION = re.compile(r"\(\s*declare-fun\s+(\S+)\s+\(\s*\)\s+")
+_LONGEST_WORD = 2000  # the longest decimal expansion of a float64 has 1077 characters
+_LONG_WORD = re.compile(rf"[^\s()]{{{_LONGEST_WORD + 1}}}")
+_PARENTHESIS = re.compile(r"[()]")
+_DEEPEST = 100
 _IGNORED = re.compile(r"\(\s*(?:set-logic|set-info|set-option|check-sat|get-model|exit)\b[^()]*\)")
 
 
@@ -67,12 +71,13 @@ def parse_text(text: str) -> Expression:
         SyntaxProblem: It is not VNN-LIB, or uses what DNNV's parser does not know.
     """
     text = _COMMENT.sub(_blank, text)
+    _refuse_excess(text)
     text = _UNUSUAL_NUMBER.sub(_plain_number, text)
     text = _IGNORED.sub(_blank, text)
     text = _FUNCTION.sub(lambda match: _padded(f"(declare-const {match[1]} ", match[0]), text)
     if '"' in text:
         # The grammar looks for the end of a text without one in exponential time.
-        raise SyntaxProblem("a text in quotes is no part of a property", text[: text.index('"')].count("\n") + 1)
+        raise SyntaxProblem("a text in quotes is no part of a property", _line_at(text, text.index('"')))
     bounds = list(_BOUND.finditer(text))
     rest = _without_unused_declarations(_BOUND.sub(_blank, text), text, bounds)
     with Context():
@@ -83,6 +88,30 @@ def parse_text(text: str) -> Expression:
         if comparisons:
             formula = Implies(And(*comparisons), formula)
         return Forall(Symbol("X"), formula)
+
+
+def _refuse_excess(text: str) -> None:
+    """Refuse words and nesting that take patterns and parser longer than any property needs."""
+    if match := _LONG_WORD.search(text):
+        length = re.compile(r"[^\s()]*").match(text, match.start())
+        assert length is not None, "the pattern matches anything"
+        raise SyntaxProblem(
+            f"a word of {len(length[0]):,} characters ({length[0][:20]}...); numbers and names have at most "
+            f"{_LONGEST_WORD}, so round the number",
+            _line_at(text, match.start()),
+        )
+    depth = 0
+    for match in _PARENTHESIS.finditer(text):
+        depth += 1 if match[0] == "(" else -1
+        if depth > _DEEPEST:
+            raise SyntaxProblem(
+                f"parentheses are nested more than {_DEEPEST} deep; write the formula flatter",
+                _line_at(text, match.start()),
+            )
+
+
+def _line_at(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -96,7 +125,12 @@ def _padded(new: str, old: str) -> str:
 
 def _plain_number(match: re.Match[str]) -> str:
     """Write a number with digits and point only, exactly."""
-    return format(Decimal(match[0].lstrip("+")), "f")
+    number = Decimal(match[0].lstrip("+"))
+    if abs(number.adjusted()) > _LONGEST_WORD:
+        kept = match[0] if len(match[0]) <= 40 else f"{match[0][:40]}..."
+        problem = "is beyond every number format" if number.adjusted() > 0 else "is 0 in every number format"
+        raise SyntaxProblem(f"the number {kept} {problem}; write another", _line_at(match.string, match.start()))
+    return format(number, "f")
 
 
 def _without_unused_declarations(rest: str, text: str, bounds: list[re.Match[str]]) -> str:
@@ -104,12 +138,12 @@ def _without_unused_declarations(rest: str, text: str, bounds: list[re.Match[str
     declared: set[str] = set()
     for match in _DECLARATION.finditer(text):
         if match[1] in declared:
-            raise SyntaxProblem(f"identifier {match[1]!r} is declared twice", text.count("\n", 0, match.start()) + 1)
+            raise SyntaxProblem(f"identifier {match[1]!r} is declared twice", _line_at(text, match.start()))
         declared.add(match[1])
     for match in bounds:
         name = match[2] or match[5]
         if name not in declared:
-            raise SyntaxProblem(f"unknown identifier {name!r}", text.count("\n", 0, match.start()) + 1)
+            raise SyntaxProblem(f"unknown identifier {name!r}", _line_at(text, match.start()))
     used = set(re.findall(r"[XY]_\d+", _DECLARATION.sub("", rest)))
     return _DECLARATION.sub(lambda match: match[0] if match[1] in used else _blank(match), rest)
 

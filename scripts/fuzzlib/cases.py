@@ -1,19 +1,23 @@
-"""Cases: a mutated property with a model that fitted it, or a mutated model with a property that fitted it."""
+"""Cases: a mutated property with a model that fitted it, a mutated model with a property that fitted it, or a bomb."""
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import onnx
 
+from fuzzlib.bomb import Bomb
+from fuzzlib.bombs import make_bomb
 from fuzzlib.bytes import mutate_bytes
 from fuzzlib.models import mutate_model
 from fuzzlib.properties import mutate_text, mutate_tree
 
-__all__ = ["Case", "make_case"]
+__all__ = ["Case", "kind_of", "make_case", "mutated_case"]
 
 NETWORKS = Path(__file__).resolve().parent.parent.parent / "networks"
 _LARGEST = 100_000  # bytes of a model worth mutating
@@ -41,33 +45,53 @@ _VNNLIB = (
 
 @dataclass(frozen=True)
 class Case:
-    """A property and a model, one of them mutated."""
+    """Files, one of them mutated or made to harm, and the arguments that name them."""
 
     number: int
     kind: str
-    property_name: str
-    property_bytes: bytes
-    model_bytes: bytes
+    bomb: Bomb
 
     def write(self, folder: Path) -> list[str]:
-        """Write the files; return the arguments that name them."""
-        prop, model = folder / self.property_name, folder / "model.onnx"
-        prop.write_bytes(self.property_bytes)
-        model.write_bytes(self.model_bytes)
-        return [str(prop), "--network", "N", str(model)]
+        """Write the files to an empty folder; return the arguments, which name them relative to it."""
+        for old in folder.iterdir():
+            shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+        for name, data in self.bomb.files.items():
+            (folder / name).write_bytes(data)
+        for name, target in self.bomb.links.items():
+            (folder / name).symlink_to(target)
+        for name in self.bomb.pipes:
+            os.mkfifo(folder / name)
+        for name, size in self.bomb.holes.items():
+            with (folder / name).open("wb") as stream:
+                stream.truncate(size)
+        return list(self.bomb.arguments)
+
+
+def kind_of(number: int) -> str:
+    """Return what is wrong in a case: every tenth is a bomb; of the others, odd ones mutate the property."""
+    return "bomb" if number % 10 == 9 else "property" if number % 2 else "model"
 
 
 def make_case(number: int, seed: int) -> Case:
-    """Return a case: odd ones mutate the property, even ones the model."""
+    """Return a case; its number and a seed determine it."""
     rng = random.Random(f"{seed}:{number}")
-    if number % 2:
+    kind = kind_of(number)
+    if kind == "bomb":
+        return Case(number, kind, make_bomb(rng))
+    if kind == "property":
         return _property_case(number, rng)
     name = rng.choice(sorted(_models()))
     model = _models()[name]
     mutated = (
         mutate_model(model, rng) if rng.random() < 0.6 else mutate_bytes(model, rng, others=list(_models().values()))
     )
-    return Case(number, "model", "prop.py", _fitting(name).encode(), mutated)
+    return mutated_case(number, kind, "prop.py", _fitting(name).encode(), mutated)
+
+
+def mutated_case(number: int, kind: str, prop: str, property_bytes: bytes, model_bytes: bytes) -> Case:
+    """Return a case of a property and a model."""
+    files = {prop: property_bytes, "model.onnx": model_bytes}
+    return Case(number, kind, Bomb(kind, (prop, "--network", "N", "model.onnx"), files))
 
 
 def _property_case(number: int, rng: random.Random) -> Case:
@@ -81,7 +105,7 @@ def _property_case(number: int, rng: random.Random) -> Case:
         data = mutate_text(text, rng).encode("utf-8", "surrogatepass")
     else:
         data = mutate_bytes(text.encode(), rng, others=[_VNNLIB.encode()])
-    return Case(number, "property", name, data, _models()["l2_normalise"])
+    return mutated_case(number, "property", name, data, _models()["l2_normalise"])
 
 
 @cache

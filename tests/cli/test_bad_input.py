@@ -12,6 +12,8 @@ from onnx import TensorProto, helper
 
 from tests.cli.workshop import LOG, QUOTIENT, Workshop
 
+INFINITE = '{"format": 1, "property": "p.py", "vnnlib": false, "parameters": {}, "dims": {"n": 1e999}}'
+
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
@@ -237,7 +239,7 @@ class TestReplay:
         assert "x.json: cannot be read" in workshop.run("replay", workshop.folder / "x.json").error
         assert "no such file" in workshop.run("replay", "--input", "x=none.npy", "-N", "N", model).error
 
-    @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 1}', '{"format": 9}', "[" * 100000])
+    @pytest.mark.parametrize("content", ["", "[]", "{}", INFINITE, '{"format": 1}', '{"format": 9}', "[" * 100000])
     def test_descriptions_that_are_none(self, workshop: Workshop, content: str) -> None:
         path = workshop.folder / "cex.json"
         path.write_text(content)

@@ -121,3 +121,11 @@ def test_a_name_that_is_no_text_is_refused(place: str, tmp_path: Path) -> None:
     path.write_bytes(model.SerializeToString().replace(b"QQQQ", b"\xff\xfe\xfd\x9b"))
     with pytest.raises(ModelError, match=r"the name b'\\xff\\xfe\\xfd\\x9b' is no text in UTF-8"):
         read(path)
+
+
+def test_a_branch_that_is_missing_is_named() -> None:
+    model = branching("c = Constant<value = bool[1] {1}>()")
+    chosen = next(node for node in model.graph.node if node.op_type == "If")
+    del chosen.attribute[[a.name for a in chosen.attribute].index("then_branch")]
+    with pytest.raises(ModelError, match=r"\(If\) needs attribute 'then_branch'"):
+        read(model)

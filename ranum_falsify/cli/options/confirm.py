@@ -35,6 +35,7 @@ class ConfirmOptions:
         parameters: Values of the property's parameters, as text, by name.
         dims: Sizes of symbolic dimensions, by name.
         dtype: Half precision that the networks are converted to, None to leave them.
+        memory: Bytes that reading may take beyond what the files' sizes explain, None for the default.
         config: How to make the tests.
         out: Folder of the files, None for no files.
         json: Where the JSON report goes besides, `-` for standard output.
@@ -47,6 +48,7 @@ class ConfirmOptions:
     parameters: Mapping[str, str] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     dtype: HalfPrecision | None = None
+    memory: int | None = None
     config: ConfirmConfig = _DEFAULT
     out: Path | None = None
     json: str | None = None
@@ -147,6 +149,7 @@ def parse_confirm(arguments: Sequence[str]) -> ConfirmOptions:
         parameters=parameters,
         dims=words.by_name("--dim", given.dims),
         dtype=given.dtype,
+        memory=given.memory,
         config=config,
         out=given.out,
         json=given.json,

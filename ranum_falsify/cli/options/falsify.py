@@ -32,6 +32,7 @@ class FalsifyOptions:
         parameters: Values of the property's parameters, as text, by name.
         dims: Sizes of symbolic dimensions, by name.
         dtype: Half precision that the networks are converted to, None to leave them.
+        memory: Bytes that reading may take beyond what the files' sizes explain, None for the default.
         explain: Node whose operands' bounds are to be explained.
         config: How to search.
         save_violation: Where the counterexample goes.
@@ -47,6 +48,7 @@ class FalsifyOptions:
     parameters: Mapping[str, str] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
     dtype: HalfPrecision | None = None
+    memory: int | None = None
     explain: str | None = None
     config: SearchConfig = _DEFAULT
     save_violation: Path | None = None
@@ -220,6 +222,7 @@ def parse_falsify(arguments: Sequence[str]) -> FalsifyOptions:
         parameters=parameters,
         dims=words.by_name("--dim", given.dims),
         dtype=given.dtype,
+        memory=given.memory,
         explain=given.explain,
         config=config,
         save_violation=given.save_violation,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ranum_falsify.cli import words
-from ranum_falsify.cli.options.shared import add_model_options, add_parameters, make_parser
+from ranum_falsify.cli.options.shared import add_memory, add_model_options, add_parameters, make_parser
 from ranum_falsify.cli.usage import UsageError
 from ranum_falsify.config import Reach
 
@@ -25,6 +25,7 @@ class ReplayOptions:
         vnnlib: Whether it is VNN-LIB even if its suffix does not say so.
         parameters: Values of its parameters, as text, by name.
         inputs: .npy files by ONNX input name.
+        memory: Bytes that reading may take beyond what the files' sizes explain, None for the default.
         reach: Count only violations of this reach, None for all.
         processors: Threads of ONNX Runtime.
         verbosity: -1 quiet, 0, 1 verbose.
@@ -36,6 +37,7 @@ class ReplayOptions:
     vnnlib: bool = False
     parameters: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, Path] = field(default_factory=dict)
+    memory: int | None = None
     reach: Reach | None = None
     processors: int | None = None
     verbosity: int = 0
@@ -64,6 +66,7 @@ def parse_replay(arguments: Sequence[str]) -> ReplayOptions:
     )
     parser.add_argument("counterexample", nargs="?", type=Path, help="cex.npy, or its cex.json")
     add_model_options(parser)
+    add_memory(parser)
     parser.add_argument(
         "--input",
         action="append",
@@ -93,6 +96,7 @@ def parse_replay(arguments: Sequence[str]) -> ReplayOptions:
         vnnlib=given.vnnlib,
         parameters=parameters,
         inputs=inputs,
+        memory=given.memory,
         reach=given.reach,
         processors=given.processors,
         verbosity=given.verbosity,

@@ -12,6 +12,7 @@ from ranum_falsify.config import Reach
 __all__ = [
     "PROGRAM",
     "add_instance",
+    "add_memory",
     "add_model_options",
     "add_networks",
     "add_parameters",
@@ -69,6 +70,17 @@ def add_instance(parser: argparse.ArgumentParser) -> None:
         dest="dims",
         metavar="NAME=VALUE",
         help="size of a symbolic dimension of the model's inputs (default: 1)",
+    )
+    add_memory(parser)
+
+
+def add_memory(parser: argparse.ArgumentParser) -> None:
+    """Add how much memory reading may take."""
+    parser.add_argument(
+        "--memory",
+        type=words.gigabytes,
+        metavar="GB",
+        help="memory that reading may take beyond what the sizes of the files explain (default: 0.5)",
     )
 
 

@@ -1,0 +1,48 @@
+"""`--timeout` where nothing looks at the clock: an alarm, and a second one for libraries that do not return in time."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+__all__ = ["TimeUp", "time_limit"]
+
+_PATIENCE = 1.0  # seconds for what a library began
+
+
+class TimeUp(KeyboardInterrupt):
+    """The timeout has passed; like Ctrl-C, it ends whatever goes on."""
+
+
+@contextmanager
+def time_limit(seconds: float | None, overdue: Callable[[], None] | None = None) -> Iterator[None]:
+    """Raise `TimeUp` in the block once its time is up; does nothing outside the main thread, which alone gets signals.
+
+    Args:
+        seconds: Time for the block, None for no limit.
+        overdue: Called in a thread of its own where the block goes on for another second, as inside of a library,
+            to end the process.
+    """
+    if seconds is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, _ring)
+    watch = threading.Timer(seconds + _PATIENCE, overdue) if overdue is not None else None
+    if watch is not None:
+        watch.daemon = True
+        watch.start()
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        if watch is not None:
+            watch.cancel()
+
+
+def _ring(number: int, frame: FrameType | None) -> None:
+    raise TimeUp

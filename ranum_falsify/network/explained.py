@@ -1,0 +1,42 @@
+"""What goes wrong while a node runs on the example input, in words that name the node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import onnx
+
+from ranum_falsify.errors import ModelError, is_out_of_memory
+from ranum_falsify.network.functions import first_line
+from ranum_falsify.network.guards import TOO_MUCH_MEMORY
+from ranum_falsify.network.trace import Traced
+
+__all__ = ["explained"]
+
+_RUN_ERRORS = (
+    *(RuntimeError, ValueError, IndexError, TypeError, AssertionError, KeyError, ZeroDivisionError, OverflowError),
+    MemoryError,
+)
+
+
+@contextmanager
+def explained(node: onnx.NodeProto, operands: Sequence[Traced | None]) -> Iterator[None]:
+    """Say of whatever fails while a node runs which node it is.
+
+    Raises:
+        ModelError: Something failed.
+    """
+    title = f"node {node.name or node.output[0]!r} ({node.op_type})"
+    try:
+        yield
+    except ModelError as error:
+        raise type(error)(f"{title}: {error}") from error
+    except _RUN_ERRORS as error:
+        if is_out_of_memory(error):
+            raise ModelError(f"{title} {TOO_MUCH_MEMORY}") from error
+        shapes = [None if t is None else tuple(t.details.shape) for t in operands]
+        raise ModelError(
+            f"{title} cannot run on operands of shapes {shapes}: {first_line(error)[:160]}; "
+            "if an input has symbolic dimensions, set them with --dim NAME=VALUE"
+        ) from error

@@ -1,0 +1,91 @@
+"""Local functions of a model: how much they become once their bodies stand where they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
+
+import onnx
+import onnx.inliner
+
+from ranum_falsify.errors import ModelError
+from ranum_falsify.network.nesting import attribute_graphs
+
+__all__ = ["first_line", "inlined"]
+
+_MOST_NODES = 250_000
+_MOST_BYTES = 256 * 2**20
+
+_Key = tuple[str, str, str]
+
+
+def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model without local functions: their bodies stand where they were called.
+
+    Raises:
+        ModelError: A function calls itself, its body does not fit its call, or the model would become too large.
+    """
+    if not model.functions:
+        return model
+    _check_expansion(model)
+    try:
+        return onnx.inliner.inline_local_functions(model)
+    except (onnx.checker.ValidationError, RuntimeError, ValueError) as error:
+        raise ModelError(f"local functions cannot be inlined ({first_line(error)}); export the model again") from error
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's text, or its type."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _check_expansion(model: onnx.ModelProto) -> None:
+    """Find out how large a model becomes before its functions are inlined.
+
+    Raises:
+        ModelError: A function calls itself, or there are too many nodes, or too many bytes.
+    """
+    bodies = {(f.domain, f.name, f.overload): f for f in model.functions}
+    calls = {key: list(_calls(body.node, bodies)) for key, body in bodies.items()}
+    try:
+        order = list(TopologicalSorter({key: set(called) for key, called in calls.items()}).static_order())
+    except CycleError as error:
+        _, name, _ = error.args[1][0]
+        raise ModelError(f"local function {name!r} calls itself; export the model again") from error
+    sizes: dict[_Key, tuple[int, int]] = {}
+    for key in order:
+        sizes[key] = _expanded(bodies[key].node, calls[key], sizes)
+    nodes, size = _expanded(model.graph.node, list(_calls(model.graph.node, bodies)), sizes)
+    if nodes > _MOST_NODES or size > max(_MOST_BYTES, 2 * model.ByteSize()):
+        raise ModelError(
+            f"its {len(bodies)} local functions expand to {_rounded(nodes)} nodes and {_rounded(size)} bytes; "
+            f"at most {_MOST_NODES:,} nodes are read, so export the model without functions, or in parts"
+        )
+
+
+def _calls(nodes: Iterable[onnx.NodeProto], bodies: Mapping[_Key, onnx.FunctionProto]) -> Iterable[_Key]:
+    """Yield the functions that nodes call, those in their subgraphs included, as often as they do."""
+    for node in nodes:
+        key = (node.domain, node.op_type, node.overload)
+        if key in bodies:
+            yield key
+        for graph in attribute_graphs(node):
+            yield from _calls(graph.node, bodies)
+
+
+def _expanded(
+    nodes: Iterable[onnx.NodeProto], called: Iterable[_Key], sizes: Mapping[_Key, tuple[int, int]]
+) -> tuple[int, int]:
+    own = list(nodes)
+    count, size = _count(own), sum(node.ByteSize() for node in own)
+    for key in called:
+        count, size = count - 1 + sizes[key][0], size + sizes[key][1]
+    return count, size
+
+
+def _count(nodes: Iterable[onnx.NodeProto]) -> int:
+    return sum(1 + sum(_count(graph.node) for graph in attribute_graphs(node)) for node in nodes)
+
+
+def _rounded(number: int) -> str:
+    return f"{number:,}" if number < 10**12 else f"about 10^{len(str(number)) - 1}"

@@ -1,0 +1,114 @@
+"""What reading a file may cost: bytes after decompression, and memory beyond what the file's size explains.
+
+A file of some kilobytes can ask for any amount of memory: compressed zeros, constants that an operator makes of a
+shape, local functions that call each other.  So what is read is bounded before it is trusted.
+"""
+
+from __future__ import annotations
+
+import gzip
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+
+import psutil
+
+__all__ = ["TOO_MUCH_MEMORY", "OversizeError", "allow_for", "content_of", "is_compressed", "memory_limit"]
+
+_MEMORY = 512 * 2**20  # bytes
+
+TOO_MUCH_MEMORY = "needs more memory than reading may take; make its tensors smaller, or allow more with --memory GB"
+"""The end of the line on what does not fit."""
+
+_FACTOR = 8  # copies of a model while it is read: as bytes, as messages, as arrays, folded
+_PORTION = 2**20  # bytes
+_MAGIC = b"\x1f\x8b"
+
+_is_limited: ContextVar[bool] = ContextVar("_is_limited", default=False)
+
+
+class OversizeError(Exception):
+    """A file that holds more than may be read of it."""
+
+
+def is_compressed(path: Path) -> bool:
+    """Tell whether a file is compressed by gzip, whatever its name.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as stream:
+        return stream.read(2) == _MAGIC
+
+
+def content_of(path: Path, *, most: int) -> bytes:
+    """Return what a file holds, decompressed where gzip compressed it.
+
+    Args:
+        path: The file.
+        most: Bytes that it may hold.
+
+    Raises:
+        OversizeError: It holds more; hardly more than that was read.
+        OSError: It cannot be read.
+        EOFError: It ends too early.
+        zlib.error: It is no gzip file after all.
+    """
+    if not is_compressed(path):
+        if path.stat().st_size > most:
+            raise OversizeError(f"holds more than {most:,} bytes")
+        return path.read_bytes()
+    data = bytearray()
+    with gzip.open(path) as stream:
+        while portion := stream.read(_PORTION):
+            data += portion
+            if len(data) > most:
+                raise OversizeError(f"decompresses to more than {most:,} bytes")
+    return bytes(data)
+
+
+@contextmanager
+def memory_limit(memory: int | None = None) -> Iterator[None]:
+    """Let the block take so many more bytes of memory, where the system can hold a process to that; else do nothing.
+
+    What asks for more gets a `MemoryError`, or what a library makes of it.
+
+    Args:
+        memory: Bytes beyond what the process has, and beyond what `allow_for` adds; None for half a gigabyte.
+    """
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    used = _data_bytes()
+    if used is None:
+        yield
+        return
+    _set_limit(used + (_MEMORY if memory is None else memory), before[1])
+    token = _is_limited.set(True)
+    try:
+        yield
+    finally:
+        _is_limited.reset(token)
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def allow_for(size: int) -> None:
+    """Raise the limit of memory by what reading `size` bytes of files needs."""
+    if _is_limited.get():
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        # The system ends a process that takes more than there is, without a word.
+        _set_limit(soft + min(_FACTOR * size, psutil.virtual_memory().available), hard)
+
+
+def _set_limit(soft: int, hard: int) -> None:
+    resource.setrlimit(resource.RLIMIT_DATA, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+
+
+def _data_bytes() -> int | None:
+    """Return how much memory counts towards the limit, None where the system does not tell."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+    except OSError:
+        return None
+    found = [line for line in status.splitlines() if line.startswith("VmData:")]
+    return int(found[0].split()[1]) * 1024 if found else None

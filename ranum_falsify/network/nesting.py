@@ -1,0 +1,36 @@
+"""Subgraphs that nodes hold, and the tensors that cross their borders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+
+__all__ = ["attribute_graphs", "names_captured", "names_read"]
+
+
+def attribute_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Yield the subgraphs that a node holds as attributes (`If`, `Loop`, `Scan`)."""
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def names_read(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the names of the tensors that a node reads, those captured by its subgraphs included."""
+    yield from (name for name in node.input if name)
+    yield from names_captured(node)
+
+
+def names_captured(node: onnx.NodeProto) -> list[str]:
+    """Return the names of the outer tensors that a node's subgraphs read, each once, sorted."""
+    captured: set[str] = set()
+    for graph in attribute_graphs(node):
+        inner = {item.name for item in (*graph.input, *graph.initializer)}
+        inner |= {sparse.values.name for sparse in graph.sparse_initializer}
+        inner |= {name for child in graph.node for name in child.output}
+        reads = [name for child in graph.node for name in names_read(child)]
+        reads += [output.name for output in graph.output]
+        captured.update(name for name in reads if name not in inner)
+    return sorted(captured)
