@@ -13,8 +13,8 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import outward, unit
 from ranum_falsify.domain.rules.building import infinity_aware, within
 from ranum_falsify.domain.site import Site
-from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.creation import dtype_numbered
+from ranum_falsify.operators.families import drawing
 
 __all__ = [
     "Bernoulli",
@@ -116,31 +116,31 @@ def _multinomial_bounds(site: Site, x: Interval) -> Interval:
     return Interval.filled(0, most, site.shape, site.dtype)
 
 
-@operator(torch=_random_normal, interval=infinity_aware(_normal_bounds), random=True)
+@drawing(torch=_random_normal, interval=infinity_aware(_normal_bounds))
 class RandomNormal(Operation):
     """https://onnx.ai/onnx/operators/onnx__RandomNormal.html."""
 
 
-@operator(torch=_random_uniform, interval=infinity_aware(_uniform_bounds), random=True)
+@drawing(torch=_random_uniform, interval=infinity_aware(_uniform_bounds))
 class RandomUniform(Operation):
     """https://onnx.ai/onnx/operators/onnx__RandomUniform.html."""
 
 
-@operator(torch=_random_normal_like, interval=infinity_aware(_normal_bounds), random=True)
+@drawing(torch=_random_normal_like, interval=infinity_aware(_normal_bounds))
 class RandomNormalLike(Operation):
     """https://onnx.ai/onnx/operators/onnx__RandomNormalLike.html."""
 
 
-@operator(torch=_random_uniform_like, interval=infinity_aware(_uniform_bounds), random=True)
+@drawing(torch=_random_uniform_like, interval=infinity_aware(_uniform_bounds))
 class RandomUniformLike(Operation):
     """https://onnx.ai/onnx/operators/onnx__RandomUniformLike.html."""
 
 
-@operator(torch=_bernoulli, interval=within(0, 1), random=True, overflow=False)
+@drawing(torch=_bernoulli, interval=within(0, 1), overflow=False)
 class Bernoulli(Operation):
     """https://onnx.ai/onnx/operators/onnx__Bernoulli.html."""
 
 
-@operator(torch=_multinomial, interval=infinity_aware(_multinomial_bounds), random=True, overflow=False)
+@drawing(torch=_multinomial, interval=infinity_aware(_multinomial_bounds), overflow=False)
 class Multinomial(Operation):
     """https://onnx.ai/onnx/operators/onnx__Multinomial.html."""
