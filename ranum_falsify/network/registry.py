@@ -69,7 +69,7 @@ class DrawsWhere:
     """Randomness that only some nodes of an operator have.
 
     Attributes:
-        operand: No node without it draws.  Who does not see what it holds takes every node with it for random.
+        operand: No node draws without it, nor where it is false.
         draws: Tells of a node.
     """
 
@@ -104,7 +104,8 @@ class OperatorSpec:
         random: Whether two runs on equal operands differ, or which of its nodes' do.
         hides_nan: Whether ONNX Runtime may return numbers where the operator itself makes NaN of operands without.
         overflow: Whether finite operands can give an infinite output.
-        divisor: Operand by which it divides integers; ONNX Runtime ends the run where that holds a zero.
+        divides: Whether it divides the first operand by the second, integers too: where these have no quotient, ONNX
+            Runtime ends the run.
         shape_only: Whether the output depends on the operands' shapes alone (`Shape`, `Size`).
         dynamic_shape: Whether the shape of the output depends on values of operands.
     """
@@ -127,7 +128,7 @@ class OperatorSpec:
     hides_nan: bool
     gradient_valid: tuple[Constraint, ...] = ()
     overflow: bool = True
-    divisor: str | None = None
+    divides: bool = False
     shape_only: bool = False
     dynamic_shape: bool = False
     attributes: tuple[str, ...] = field(default=())
@@ -219,7 +220,7 @@ def operator(
     renamed: Mapping[str, str] | None = None,
     variadic: bool | None = None,
     overflow: bool = True,
-    divisor: str | None = None,
+    divides: bool = False,
     shape_only: bool = False,
     dynamic_shape: bool = False,
     domain: str = "",
@@ -265,7 +266,7 @@ def operator(
             raise ValueError(f"operator {op_type} is unknown to ONNX in domain {domain!r}")
         newest = history[-1]
         names = tuple(operands) if operands else _default_operands(newest)
-        used: dict[str, Sequence[str]] = {"static": static, "divisor": [divisor] if divisor else ()}
+        used: dict[str, Sequence[str]] = {"static": static}
         used["random"] = [random.operand] if isinstance(random, DrawsWhere) else ()
         _check_names(node, names, used, (*valid, *gradient_valid))
         renames = dict(renamed or {})
@@ -282,7 +283,7 @@ def operator(
             renamed=renames,
             gradient_valid=tuple(gradient_valid),
             overflow=overflow,
-            divisor=divisor,
+            divides=divides,
             shape_only=shape_only,
             dynamic_shape=dynamic_shape,
             attributes=tuple(sorted({name for schema in history for name in schema.attributes})),

@@ -164,7 +164,7 @@ pointwise(
         ),
         _FITS,
     ],
-    divisor="b",
+    divides=True,
 )(Div)
 
 
@@ -204,7 +204,7 @@ def _finite_dividend(op: Operation, operands: Operands) -> Tensor:
         Condition("a is finite", "remainder of an infinite number", _finite_dividend, needs_infinity=True),
     ],
     overflow=False,
-    divisor="b",
+    divides=True,
 )
 class Mod(Operation):
     """https://onnx.ai/onnx/operators/onnx__Mod.html."""
