@@ -8,7 +8,6 @@ from typing import Any
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.network import OperatorSpec, supported
-from ranum_falsify.network.registry import DrawsWhere
 
 __all__ = ["operator_facts"]
 
@@ -24,10 +23,10 @@ def operator_facts() -> dict[str, Any]:
         "elementwise": those(lambda spec: spec.elementwise),
         "shape_only": those(lambda spec: spec.shape_only),
         "hides_nan": those(lambda spec: spec.hides_nan),
-        "draws": {(spec.domain, spec.op_type): _needed(spec) for spec in supported() if spec.random},
+        "draws": {
+            (spec.domain, spec.op_type): spec.operands.index(spec.random.operand) if spec.random.operand else None
+            for spec in supported()
+            if spec.random
+        },
         "divides": those(lambda spec: spec.divides),
     }
-
-
-def _needed(spec: OperatorSpec) -> int | None:
-    return spec.operands.index(spec.random.operand) if isinstance(spec.random, DrawsWhere) else None

@@ -18,7 +18,7 @@ from torch import Tensor
 
 __all__ = [
     "BatchRule",
-    "DrawsWhere",
+    "Draws",
     "OperatorSpec",
     "TorchFunction",
     "find",
@@ -65,16 +65,23 @@ _OWN_SCHEMAS: dict[tuple[str, str], onnx.defs.OpSchema] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrawsWhere:
-    """Randomness that only some nodes of an operator have.
+class Draws:
+    """How an operator draws numbers at random.
 
     Attributes:
-        operand: No node draws without it, nor where it is false.
-        draws: Tells of a node.
+        operand: No node draws without it, nor where it is false; None where all nodes draw.
+        where: Tells of a node with that operand whether it draws.
+        span: The least number that a node draws, and the bound above its draws; None where they are no numbers of
+            their own.
+        is_cut: Whether some draws, rare ones, lie outside the span.
+        is_threshold: Whether the result tells if the draw is below the operand; else it is the draw.
     """
 
-    operand: str
-    draws: Callable[[Operation], bool]
+    operand: str | None = None
+    where: Callable[[Operation], bool] = lambda op: True
+    span: Callable[[Operation], tuple[float, float]] | None = None
+    is_cut: bool = False
+    is_threshold: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +108,7 @@ class OperatorSpec:
         gradient_valid: Further conditions that keep the derivative finite.
         kernel: Entries of the measured table (`ranum_falsify.domain.kernels`) that its bounds rest on, those of its
             parts' rows aside.
-        random: Whether two runs on equal operands differ, or which of its nodes' do.
+        random: How two runs on equal operands come to differ; None where they do not.
         hides_nan: Whether ONNX Runtime may return numbers where the operator itself makes NaN of operands without.
         overflow: Whether finite operands can give an infinite output.
         divides: Whether it divides the first operand by the second, integers too: where these have no quotient, ONNX
@@ -124,7 +131,7 @@ class OperatorSpec:
     batch: BatchRule
     elementwise: bool
     kernel: tuple[str, ...]
-    random: bool | DrawsWhere
+    random: Draws | None
     hides_nan: bool
     gradient_valid: tuple[Constraint, ...] = ()
     overflow: bool = True
@@ -139,7 +146,7 @@ class OperatorSpec:
 
     def is_random(self, op: Operation) -> bool:
         """Tell whether two runs of a node on equal operands differ."""
-        return self.random.draws(op) if isinstance(self.random, DrawsWhere) else self.random
+        return self.random is not None and self.random.where(op)
 
     def operands_of(self, op: Operation) -> tuple[Any, ...]:
         """Return the operands of a node in order, a variadic one spread out; None where absent."""
@@ -212,7 +219,7 @@ def operator(
     batch: BatchRule = _MISSING,
     elementwise: bool = _MISSING,
     kernel: str | tuple[str, ...] | None = _MISSING,
-    random: bool | DrawsWhere = _MISSING,
+    random: Draws | None = _MISSING,
     hides_nan: bool = _MISSING,
     gradient_valid: Sequence[Constraint] = (),
     static: Sequence[str] = (),
@@ -266,8 +273,8 @@ def operator(
             raise ValueError(f"operator {op_type} is unknown to ONNX in domain {domain!r}")
         newest = history[-1]
         names = tuple(operands) if operands else _default_operands(newest)
-        used: dict[str, Sequence[str]] = {"static": static}
-        used["random"] = [random.operand] if isinstance(random, DrawsWhere) else ()
+        drawing = [random.operand] if random and random.operand else ()
+        used: dict[str, Sequence[str]] = {"static": static, "random": drawing}
         _check_names(node, names, used, (*valid, *gradient_valid))
         renames = dict(renamed or {})
         if operands is None and names == ("x",):

@@ -10,9 +10,9 @@ from functools import partial
 from ranum_falsify.network.registry import operator
 from ranum_falsify.operators import batching
 
-__all__ = ["across", "drawing", "exact", "making", "opaque", "plain", "pointwise", "rearranging", "total"]
+__all__ = ["across", "exact", "making", "opaque", "plain", "pointwise", "rearranging", "total"]
 
-_certain = partial(operator, random=False, hides_nan=False)
+_certain = partial(operator, random=None, hides_nan=False)
 
 # element by element ---------------------------------------------------------------------------------------------
 
@@ -41,6 +41,3 @@ plain = partial(opaque, kernel=None, valid=())
 
 making = partial(plain, overflow=False)
 """Those whose numbers lie in a fixed range: constants, counts, positions, quantised numbers."""
-
-drawing = partial(plain, random=True)
-"""Those that draw numbers at random."""

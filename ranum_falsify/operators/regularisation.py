@@ -17,7 +17,7 @@ from ranum_falsify.domain.linear.forms import Affine
 from ranum_falsify.domain.rounding import outward, unit
 from ranum_falsify.domain.rules.building import infinity_aware
 from ranum_falsify.domain.site import Site
-from ranum_falsify.network.registry import DrawsWhere
+from ranum_falsify.network.registry import Draws
 from ranum_falsify.operators.families import total
 
 __all__: list[str] = []
@@ -71,5 +71,5 @@ total(
     operands=("x", "ratio", "training_mode"),
     renamed={"data": "x"},
     static=("ratio", "training_mode"),
-    random=DrawsWhere(operand="training_mode", draws=_draws),
+    random=Draws(operand="training_mode", where=_draws),
 )(Dropout)

@@ -30,7 +30,7 @@ complete = partial(
     batch="vmap",
     elementwise=False,
     kernel=None,
-    random=False,
+    random=None,
     hides_nan=False,
 )
 
