@@ -235,11 +235,11 @@ def operator(
 ) -> Callable[[type[Operation]], type[Operation]]:
     """Declare a row: decorate a new subclass of `dnnv.nn.Operation`, or call on DNNV's own class.
 
-    See :class:`OperatorSpec` for the arguments.  A row is complete: those from `torch` to `hides_nan` have no default.
-    What rows have in common, `ranum_falsify.operators.families` says for all of them.
+    See :class:`OperatorSpec` for the arguments.  A row is complete: those from `torch` to `hides_nan` have no default;
+    `ranum_falsify.operators.families` says what rows have in common.
 
-    `operands` defaults to the lower-cased input names of the newest
-    schema, or `x` for a single input.  An attribute of an older opset whose name is an operand fills that operand.
+    `operands` defaults to the lower-cased input names of the newest schema, or `x` for a single input.  An attribute
+    of an older opset whose name is an operand fills that operand.
     The class has the operator's ONNX name.  An operator that ONNX does not define, or not at all opsets at which
     runtimes write it, brings its `schema`, which names it and its domain, so that its class may be called otherwise.
 
