@@ -34,7 +34,10 @@ ABOVE_ALL = frozenset({"", "__main__"})
 # seconds and a malformed model may crash them.
 STAND_ALONE = frozenset(
     {"network/child_server.py", "network/optimiser_worker.py"}
-    | {f"falsify/replay_worker/{name}.py" for name in "__init__ divisions graph levels model recurrent session".split()}
+    | {
+        f"falsify/replay_worker/{name}.py"
+        for name in "__init__ divisions graph levels model operators recurrent session".split()
+    }
 )
 
 MOST_LINES = 400

@@ -25,7 +25,7 @@ class OperatorRow:
         opsets: Oldest and newest opset of its domain that it can be used at; None where it has not been retired.
         constraints: What keeps its output valid, each with the reason.
         gradient_constraints: What keeps its derivative finite besides.
-        random: Whether two runs on equal operands differ.
+        random: Whether two runs on equal operands differ, of every node.
     """
 
     name: str
@@ -97,7 +97,7 @@ def _row(spec: OperatorSpec, opsets: tuple[int, int | None]) -> OperatorRow:
         opsets=opsets,
         constraints=tuple(constraints),
         gradient_constraints=tuple((c.describe(), c.reason) for c in spec.gradient_valid),
-        random=spec.random,
+        random=spec.random is not None and spec.random.operand is None,
     )
 
 

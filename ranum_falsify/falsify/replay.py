@@ -160,11 +160,15 @@ class Replayer:
             self.close()
             raise
         self._loading = True
+        # The rows take their time to import, as the child does: at once.
+        from ranum_falsify.falsify.operator_facts import operator_facts
+
         child.send(
             "load",
             {
                 "path": str(path),
                 "folder": str(self._model.resolve().parent if isinstance(self._model, Path) else path.parent),
+                "operators": operator_facts(),
                 "threads": self._threads,
                 "flush": self._flush,
                 "scratch": str(child.folder),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,10 +38,10 @@ class Draw:
 def drawn(graph: Graph) -> tuple[Graph, tuple[Draw, ...]]:
     """Return the graph with what its random operators draw as further inputs, after the others.
 
-    `RandomUniform` and `RandomNormal` (and `...Like`) become inputs themselves, `Bernoulli` compares one with its
-    probabilities.  Other random operators stay.
+    Those whose result is what they draw become inputs themselves; those that compare it with an operand compare the
+    input.  Random operators whose draws have no span stay.
     """
-    random = [op for op in graph.nodes if spec_of(op).op_type in _DRAWN]
+    random = [(op, how, how.span(op)) for op in graph.nodes if (how := spec_of(op).random) and how.span]
     if not random:
         return graph, ()
     from ranum_falsify.network.reader import read
@@ -51,11 +50,10 @@ def drawn(graph: Graph) -> tuple[Graph, tuple[Draw, ...]]:
     model.CopyFrom(graph.model)
     nodes = {name: node for node in model.graph.node for name in node.output}
     draws = []
-    for op in random:
+    for op, how, (low, high) in random:
         details, node = graph.details_of(op), nodes[op.output_names[0]]
-        low, high = _DRAWN[spec_of(op).op_type](op)
         name = node.output[0]
-        if spec_of(op).op_type == "Bernoulli":
+        if how.is_threshold:
             name = f"{name}_draw"
             _compare(model.graph, node, name)
         else:
@@ -69,7 +67,7 @@ def drawn(graph: Graph) -> tuple[Graph, tuple[Draw, ...]]:
 
 
 def _compare(graph: onnx.GraphProto, node: onnx.NodeProto, draw: str) -> None:
-    """Put `draw < probability`, as numbers, in the place of a `Bernoulli`."""
+    """Put `draw < probability`, as numbers, in the place of a random operator."""
     smaller = f"{draw}_smaller"
     position = list(graph.node).index(node)
     less = helper.make_node("Less", [draw, node.input[0]], [smaller], name=smaller)
@@ -81,26 +79,8 @@ def _compare(graph: onnx.GraphProto, node: onnx.NodeProto, draw: str) -> None:
 
 def is_cut(op: Operation) -> bool:
     """Tell whether a random operator may draw what lies outside its :class:`Draw`."""
-    return _DRAWN.get(spec_of(op).op_type) is _normal
-
-
-def _uniform(op: Operation) -> tuple[float, float]:
-    return float(op.low), float(op.high)
-
-
-def _normal(op: Operation) -> tuple[float, float]:
-    reach = DEVIATIONS * abs(float(op.scale))
-    return float(op.mean) - reach, float(op.mean) + reach
-
-
-_DRAWN: dict[str, Callable[[Operation], tuple[float, float]]] = {
-    "RandomUniform": _uniform,
-    "RandomUniformLike": _uniform,
-    "RandomNormal": _normal,
-    "RandomNormalLike": _normal,
-    "Bernoulli": lambda op: (0.0, 1.0),
-}
-"""The least draw of each operator and the bound above its draws."""
+    how = spec_of(op).random
+    return how is not None and how.is_cut
 
 
 def _below(high: float, dtype: np.dtype[np.generic]) -> float:

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import onnx
 from dnnv.nn import Operation
 from torch import Tensor
 
 __all__ = [
+    "BatchRule",
+    "Draws",
     "OperatorSpec",
     "TorchFunction",
     "find",
@@ -50,10 +52,36 @@ class Constraint(Protocol):
 IntervalRule = Callable[..., Any]
 """`rule(site, *operands)` on intervals; `ranum_falsify.domain`, a later layer, has the real type."""
 
+BatchRule = Callable[..., TorchFunction | None] | Literal["vmap"]
+"""`rule(op, operands, output_shape)`, of which `ranum_falsify.operators.batching`, a later layer, has the real type."""
+
+_MISSING: Any = object()
+"""What a row must say, and has not."""
+
 _ROWS: dict[tuple[str, str], OperatorSpec] = {}
 _BY_NODE: dict[type[Operation], OperatorSpec] = {}
 _OWN_SCHEMAS: dict[tuple[str, str], onnx.defs.OpSchema] = {}
 """Schemas that rows bring.  They are not registered with `onnx`, where all code of the process would see them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draws:
+    """How an operator draws numbers at random.
+
+    Attributes:
+        operand: No node draws without it, nor where it is false; None where all nodes draw.
+        where: Tells of a node with that operand whether it draws.
+        span: The least number that a node draws, and the bound above its draws; None where they are no numbers of
+            their own.
+        is_cut: Whether some draws, rare ones, lie outside the span.
+        is_threshold: Whether the result tells if the draw is below the operand; else it is the draw.
+    """
+
+    operand: str | None = None
+    where: Callable[[Operation], bool] = lambda op: True
+    span: Callable[[Operation], tuple[float, float]] | None = None
+    is_cut: bool = False
+    is_threshold: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,15 +96,23 @@ class OperatorSpec:
         interval: Bounds it on intervals.
         linear: How it depends on its operands linearly, a form of `ranum_falsify.domain`, a later layer, or a function
             of the node that returns one; None where its interval says all.
+        batch: Which function runs it on a batch along dimension 0, a rule of `ranum_falsify.operators.batching`; or
+            `vmap` where only `torch.func.vmap` keeps samples apart.
+        elementwise: Whether an element of an output depends on no element of an operand but that at its place, as
+            broadcasting has it.
         operands: Field names of its inputs, in the order of the newest ONNX schema.
         variadic: Whether the last operand takes the rest of the inputs, as a tuple.
         static: Operands that the function reads as NumPy arrays: shapes, axes, counts.
         renamed: Field names of inputs and attributes that differ from the lower-cased ONNX name.
         valid: Conditions on the operands that keep the output valid.
         gradient_valid: Further conditions that keep the derivative finite.
+        kernel: Entries of the measured table (`ranum_falsify.domain.kernels`) that its bounds rest on, those of its
+            parts' rows aside.
+        random: How two runs on equal operands come to differ; None where they do not.
+        hides_nan: Whether ONNX Runtime may return numbers where the operator itself makes NaN of operands without.
         overflow: Whether finite operands can give an infinite output.
-        random: Whether two runs on equal operands differ.
-        random_where: Tells of a node whether it is random, where not all nodes of the operator are.
+        divides: Whether it divides the first operand by the second, integers too: where these have no quotient, ONNX
+            Runtime ends the run.
         shape_only: Whether the output depends on the operands' shapes alone (`Shape`, `Size`).
         dynamic_shape: Whether the shape of the output depends on values of operands.
     """
@@ -92,10 +128,14 @@ class OperatorSpec:
     static: frozenset[str]
     renamed: Mapping[str, str]
     valid: tuple[Constraint, ...]
+    batch: BatchRule
+    elementwise: bool
+    kernel: tuple[str, ...]
+    random: Draws | None
+    hides_nan: bool
     gradient_valid: tuple[Constraint, ...] = ()
     overflow: bool = True
-    random: bool = False
-    random_where: Callable[[Operation], bool] | None = None
+    divides: bool = False
     shape_only: bool = False
     dynamic_shape: bool = False
     attributes: tuple[str, ...] = field(default=())
@@ -106,7 +146,7 @@ class OperatorSpec:
 
     def is_random(self, op: Operation) -> bool:
         """Tell whether two runs of a node on equal operands differ."""
-        return self.random or (self.random_where is not None and self.random_where(op))
+        return self.random is not None and self.random.where(op)
 
     def operands_of(self, op: Operation) -> tuple[Any, ...]:
         """Return the operands of a node in order, a variadic one spread out; None where absent."""
@@ -172,18 +212,22 @@ def _history(op_type: str, domain: str) -> tuple[onnx.defs.OpSchema, ...]:
 
 def operator(
     *,
-    torch: TorchFunction,
-    interval: IntervalRule,
-    linear: Any = None,
-    valid: Sequence[Constraint] = (),
+    torch: TorchFunction = _MISSING,
+    interval: IntervalRule = _MISSING,
+    linear: Any = _MISSING,
+    valid: Sequence[Constraint] = _MISSING,
+    batch: BatchRule = _MISSING,
+    elementwise: bool = _MISSING,
+    kernel: str | tuple[str, ...] | None = _MISSING,
+    random: Draws | None = _MISSING,
+    hides_nan: bool = _MISSING,
     gradient_valid: Sequence[Constraint] = (),
     static: Sequence[str] = (),
     operands: Sequence[str] | None = None,
     renamed: Mapping[str, str] | None = None,
     variadic: bool | None = None,
     overflow: bool = True,
-    random: bool = False,
-    random_where: Callable[[Operation], bool] | None = None,
+    divides: bool = False,
     shape_only: bool = False,
     dynamic_shape: bool = False,
     domain: str = "",
@@ -191,20 +235,37 @@ def operator(
 ) -> Callable[[type[Operation]], type[Operation]]:
     """Declare a row: decorate a new subclass of `dnnv.nn.Operation`, or call on DNNV's own class.
 
-    See :class:`OperatorSpec` for the arguments.  `operands` defaults to the lower-cased input names of the newest
-    schema, or `x` for a single input.  An attribute of an older opset whose name is an operand fills that operand.
+    See :class:`OperatorSpec` for the arguments.  A row is complete: those from `torch` to `hides_nan` have no default;
+    `ranum_falsify.operators.families` says what rows have in common.
+
+    `operands` defaults to the lower-cased input names of the newest schema, or `x` for a single input.  An attribute
+    of an older opset whose name is an operand fills that operand.
     The class has the operator's ONNX name.  An operator that ONNX does not define, or not at all opsets at which
     runtimes write it, brings its `schema`, which names it and its domain, so that its class may be called otherwise.
 
     Raises:
+        TypeError: The row is not complete.
         ValueError: ONNX has no such operator, it has a row already, a static or constrained name is no operand, or
             an operand has the name of a property of DNNV's operations, which would hide it.
     """
+    required = {
+        "torch": torch,
+        "interval": interval,
+        "linear": linear,
+        "valid": valid,
+        "batch": batch,
+        "elementwise": elementwise,
+        "kernel": kernel,
+        "random": random,
+        "hides_nan": hides_nan,
+    }
     if schema is not None:
         domain = schema.domain
 
     def register(node: type[Operation]) -> type[Operation]:
         op_type = node.__name__ if schema is None else schema.name
+        if missing := [name for name, value in required.items() if value is _MISSING]:
+            raise TypeError(f"operator {op_type}: its row does not say {', '.join(missing)}")
         if (domain, op_type) in _ROWS:
             raise ValueError(f"operator {op_type} has a row already")
         history = _history(op_type, domain) if schema is None else (schema, *_history(op_type, domain))
@@ -212,26 +273,24 @@ def operator(
             raise ValueError(f"operator {op_type} is unknown to ONNX in domain {domain!r}")
         newest = history[-1]
         names = tuple(operands) if operands else _default_operands(newest)
-        _check_names(node, names, static, (*valid, *gradient_valid))
+        drawing = [random.operand] if random and random.operand else ()
+        used: dict[str, Sequence[str]] = {"static": static, "random": drawing}
+        _check_names(node, names, used, (*valid, *gradient_valid))
         renames = dict(renamed or {})
         if operands is None and names == ("x",):
             renames.setdefault(newest.inputs[0].name, "x")
         spec = OperatorSpec(
+            **(required | {"valid": tuple(valid), "kernel": (kernel,) if isinstance(kernel, str) else kernel or ()}),
             op_type=op_type,
             domain=domain,
             node=node,
-            torch=torch,
-            interval=interval,
-            linear=linear,
             operands=names,
             variadic=_is_variadic(newest) if variadic is None else variadic,
             static=frozenset(static),
             renamed=renames,
-            valid=tuple(valid),
             gradient_valid=tuple(gradient_valid),
             overflow=overflow,
-            random=random,
-            random_where=random_where,
+            divides=divides,
             shape_only=shape_only,
             dynamic_shape=dynamic_shape,
             attributes=tuple(sorted({name for schema in history for name in schema.attributes})),
@@ -246,15 +305,15 @@ def operator(
 
 
 def _check_names(
-    node: type[Operation], names: Sequence[str], static: Sequence[str], constraints: Sequence[Constraint]
+    node: type[Operation], names: Sequence[str], used: dict[str, Sequence[str]], constraints: Sequence[Constraint]
 ) -> None:
     if hidden := [name for name in names if hasattr(Operation, name)]:
         raise ValueError(f"operator {node.__name__}: operand {hidden[0]!r} is a member of Operation; pass operands=")
     # Conditions over several operands name none; a variadic operand's parts are `x_0`, `x_1`.
     constrained = {str(getattr(constraint, "operand", "output")) for constraint in constraints}
-    constrained = {name for name in constrained if not name.startswith(("output", f"{names[-1]}_"))}
-    for kind, used in (("static", set(static)), ("constrained", constrained)):
-        if unknown := used - set(names):
+    used["constrained"] = [name for name in constrained if not name.startswith(("output", f"{names[-1]}_"))]
+    for kind, said in used.items():
+        if unknown := set(said).difference(names):
             raise ValueError(f"operator {node.__name__}: {kind} {sorted(unknown)} are no operands; they are {names}")
 
 

@@ -29,7 +29,7 @@ from ranum_falsify.domain.rules.building import exactly, monotone, piecewise
 from ranum_falsify.domain.rules.definitions import defines_softplus, softplus
 from ranum_falsify.domain.rules.functions import MISH_TURN, mish, sigmoid, softsign
 from ranum_falsify.domain.rules.limits import computed
-from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.families import exact, pointwise, total
 from ranum_falsify.operators.functions import constant_scalar, elementwise, parametrised
 from ranum_falsify.operators.unsigned import by_order
 from ranum_falsify.validity import AtMost, Bounds, Condition, NotInfinite, Operands, log_of_largest
@@ -55,20 +55,28 @@ __all__ = [
 # Each of these multiplies its operand by a factor that is 0 at -Inf.
 ABOVE_MINUS_INFINITY = NotInfinite("x", "minus infinity times zero", only_negative=True)
 
-operator(torch=elementwise(torch.relu), interval=exactly(torch.relu), overflow=False, linear=curves.RELU)(Relu)
-operator(
-    torch=elementwise(torch.sigmoid), interval=monotone(sigmoid, "Sigmoid"), overflow=False, linear=curves.SIGMOID
+total(torch=elementwise(torch.relu), interval=exactly(torch.relu), linear=curves.RELU, kernel=None, overflow=False)(
+    Relu
+)
+total(
+    torch=elementwise(torch.sigmoid),
+    interval=monotone(sigmoid, "Sigmoid"),
+    linear=curves.SIGMOID,
+    kernel="Sigmoid",
+    overflow=False,
 )(Sigmoid)
-operator(
+total(
     torch=parametrised(functional.leaky_relu, "alpha"),
     interval=leaky_relu,
     linear=lambda op: curves.leaky(op.alpha),
+    kernel=None,
 )(LeakyRelu)
-operator(
+total(
     torch=parametrised(functional.elu, "alpha"),
     interval=elu,
-    overflow=False,
     linear=lambda op: curves.elu(op.alpha),
+    kernel="Elu",
+    overflow=False,
 )(Elu)
 
 
@@ -77,13 +85,13 @@ def _prelu(x: Tensor, slope: Tensor) -> Tensor:
     return torch.relu(x) - slope * torch.relu(-x)
 
 
-@operator(torch=elementwise(_prelu), interval=prelu, linear=lambda op: curves.leaky(op.slope))
+@total(torch=elementwise(_prelu), interval=prelu, linear=lambda op: curves.leaky(op.slope), kernel=None)
 class PRelu(Operation):
     """https://onnx.ai/onnx/operators/onnx__PRelu.html."""
 
 
 # Below 0 a negative alpha makes it grow as fast as the exponential.
-@operator(torch=parametrised(functional.celu, "alpha"), interval=celu)
+@total(torch=parametrised(functional.celu, "alpha"), interval=celu, linear=None, kernel="Elu")
 class Celu(Operation):
     """https://onnx.ai/onnx/operators/onnx__Celu.html."""
 
@@ -92,7 +100,7 @@ def _selu(x: Tensor, alpha: float, gamma: float) -> Tensor:
     return gamma * functional.elu(x, alpha)
 
 
-@operator(torch=parametrised(_selu, "alpha", "gamma"), interval=selu)
+@total(torch=parametrised(_selu, "alpha", "gamma"), interval=selu, linear=None, kernel="Elu")
 class Selu(Operation):
     """https://onnx.ai/onnx/operators/onnx__Selu.html."""
 
@@ -110,9 +118,11 @@ def _no_infinite_times_zero(op: Operation, bounds: Bounds) -> bool:
     return op.alpha != 0 or not bounds["x"].may_be_infinite
 
 
-@operator(
+@pointwise(
     torch=parametrised(_hard_sigmoid, "alpha", "beta"),
     interval=hard_sigmoid,
+    linear=None,
+    kernel=None,
     valid=[
         Condition(
             "x is finite where alpha = 0",
@@ -129,11 +139,12 @@ class HardSigmoid(Operation):
 
 
 # Finite operands above a sixth of the largest number overflow in kernels that divide by 6 last.
-@operator(
+@pointwise(
     torch=elementwise(functional.hardswish),
     interval=hard_swish,
-    valid=[ABOVE_MINUS_INFINITY],
     linear=curves.HARD_SWISH,
+    kernel="HardSwish",
+    valid=[ABOVE_MINUS_INFINITY],
 )
 class HardSwish(Operation):
     """https://onnx.ai/onnx/operators/onnx__HardSwish.html."""
@@ -151,9 +162,11 @@ def _no_exponent_overflows(op: Operation, bounds: Bounds) -> bool:
     return not bounds["output"].overflows
 
 
-@operator(
+@pointwise(
     torch=elementwise(functional.softplus),
     interval=softplus,
+    linear=curves.SOFTPLUS,
+    kernel="Softplus",
     valid=[
         Condition(
             "exp(x) is finite where ONNX Runtime computes it (float64 and half precision at opset 18)",
@@ -163,27 +176,26 @@ def _no_exponent_overflows(op: Operation, bounds: Bounds) -> bool:
         )
     ],
     overflow=False,
-    linear=curves.SOFTPLUS,
 )
 class Softplus(Operation):
     """https://onnx.ai/onnx/operators/onnx__Softplus.html."""
 
 
-@operator(
+@pointwise(
     torch=elementwise(functional.softsign),
     interval=monotone(softsign, "Softsign"),
+    linear=curves.SOFTSIGN,
+    kernel="Softsign",
     valid=[NotInfinite("x", "infinity divided by infinity")],
     overflow=False,
-    linear=curves.SOFTSIGN,
 )
 class Softsign(Operation):
     """https://onnx.ai/onnx/operators/onnx__Softsign.html."""
 
 
-@operator(
+@exact(
     torch=parametrised(lambda x, alpha: torch.where(x > alpha, x, torch.zeros_like(x)), "alpha"),
     interval=thresholded_relu,
-    overflow=False,
 )
 class ThresholdedRelu(Operation):
     """https://onnx.ai/onnx/operators/onnx__ThresholdedRelu.html."""
@@ -194,14 +206,16 @@ def _gelu(op: Operation, x: Tensor) -> Tensor:
 
 
 # Finite operands above half of the largest number overflow in some of PyTorch's kernels.
-@operator(torch=_gelu, interval=gelu, valid=[ABOVE_MINUS_INFINITY])
+@pointwise(torch=_gelu, interval=gelu, linear=None, kernel=("Gelu", "Gelu tanh"), valid=[ABOVE_MINUS_INFINITY])
 class Gelu(Operation):
     """https://onnx.ai/onnx/operators/onnx__Gelu.html."""
 
 
-@operator(
+@pointwise(
     torch=elementwise(functional.mish),
     interval=piecewise(mish, "Mish", turns=[MISH_TURN]),
+    linear=None,
+    kernel="Mish",
     valid=[ABOVE_MINUS_INFINITY],
     overflow=False,
 )
@@ -226,9 +240,11 @@ SCALED_ABOVE_MINUS_INFINITY = Condition(
 )
 
 
-@operator(
+@pointwise(
     torch=parametrised(lambda x, alpha: x * torch.sigmoid(alpha * x), "alpha"),
     interval=swish,
+    linear=None,
+    kernel="Swish",
     valid=[SCALED_ABOVE_MINUS_INFINITY],
     overflow=False,
 )
@@ -242,7 +258,7 @@ def _shrink(x: Tensor, bias: float, lambd: float) -> Tensor:
     return torch.where(x < -lambd, x + bias, shrunk).to(x.dtype)
 
 
-@operator(torch=parametrised(_shrink, "bias", "lambd"), interval=shrink)
+@total(torch=parametrised(_shrink, "bias", "lambd"), interval=shrink, linear=None, kernel=None)
 class Shrink(Operation):
     """https://onnx.ai/onnx/operators/onnx__Shrink.html."""
 
@@ -265,13 +281,14 @@ def _clip(op: Operation, x: Tensor, low: Tensor | None, high: Tensor | None) -> 
     return by_order(torch.clamp)(x, *bounds) if any(b is not None for b in bounds) else x
 
 
-@operator(
+@total(
     torch=_clip,
     interval=clip,
+    linear=lambda op: curves.clip(curves.number_in(op.min, -math.inf), curves.number_in(op.max, math.inf)),
+    kernel=None,
+    overflow=False,
     operands=("x", "min", "max"),
     renamed={"input": "x"},
-    overflow=False,
-    linear=lambda op: curves.clip(curves.number_in(op.min, -math.inf), curves.number_in(op.max, math.inf)),
 )
 class Clip(Operation):
     """https://onnx.ai/onnx/operators/onnx__Clip.html."""

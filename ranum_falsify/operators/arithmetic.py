@@ -23,8 +23,8 @@ from ranum_falsify.domain.rules.arithmetic import (
 )
 from ranum_falsify.domain.rules.summands import mean_of_operands
 from ranum_falsify.domain.rules.words import between_operands, remainder_of_words, sign_of_words
-from ranum_falsify.network.registry import operator
 from ranum_falsify.operators import unsigned
+from ranum_falsify.operators.families import exact, pointwise, total
 from ranum_falsify.operators.functions import elementwise, variadic, widened
 from ranum_falsify.operators.fused import accumulated, summed
 from ranum_falsify.operators.patterns import (
@@ -71,14 +71,14 @@ for _function, _interval, _linear, _node in (
     (torch.sub, refined(subtracted, *_DIFFERENCES), Affine(), Sub),
     (torch.mul, refined(product_or_quotient, *_PRODUCTS), Affine(factors=("a", "b")), Mul),
 ):
-    operator(torch=elementwise(widened(_function)), interval=_interval, linear=_linear)(_node)
+    total(torch=elementwise(widened(_function)), interval=_interval, linear=_linear, kernel=None)(_node)
 
 
 def _sign(x: Tensor) -> Tensor:
     return (x != 0).to(x.dtype) if x.dtype in SIGNED else torch.sign(x)
 
 
-operator(torch=elementwise(_sign), interval=sign_of_words, overflow=False)(Sign)
+exact(torch=elementwise(_sign), interval=sign_of_words)(Sign)
 
 
 def _safe(dividend: Tensor, divisor: Tensor) -> Tensor:
@@ -148,9 +148,11 @@ def _divides_by_zero(op: Operation, bounds: Bounds) -> bool:
     return bool((surely_zero(b) & finite).any())
 
 
-operator(
+pointwise(
     torch=elementwise(_divide),
     interval=refined(divided, quotient_by_itself, standard_score, over_norm, share_of_sum),
+    linear=Quotient(),
+    kernel=None,
     valid=[
         Condition(
             _NONZERO.describe(),
@@ -162,15 +164,16 @@ operator(
         ),
         _FITS,
     ],
-    linear=Quotient(),
+    divides=True,
 )(Div)
 
 
-@operator(
+@pointwise(
     torch=elementwise(torch.reciprocal),
     interval=reciprocal,
-    valid=[NonZero("x", reason="reciprocal of zero")],
     linear=curves.RECIPROCAL,
+    kernel="Reciprocal",
+    valid=[NonZero("x", reason="reciprocal of zero")],
 )
 class Reciprocal(Operation):
     """https://onnx.ai/onnx/operators/onnx__Reciprocal.html."""
@@ -190,15 +193,18 @@ def _finite_dividend(op: Operation, operands: Operands) -> Tensor:
     return torch.where(a.isinf(), -1.0, 1.0)
 
 
-@operator(
+@pointwise(
     torch=_mod,
     interval=remainder_of_words,
+    linear=None,
+    kernel=None,
     valid=[
         NonZero("b", reason="remainder of a division by zero"),
         _FITS,
         Condition("a is finite", "remainder of an infinite number", _finite_dividend, needs_infinity=True),
     ],
     overflow=False,
+    divides=True,
 )
 class Mod(Operation):
     """https://onnx.ai/onnx/operators/onnx__Mod.html."""
@@ -208,27 +214,27 @@ def _absolute(x: Tensor) -> Tensor:
     return x if x.dtype in SIGNED else torch.abs(x)
 
 
-@operator(torch=elementwise(_absolute), interval=absolute, overflow=False, linear=curves.ABS)
+@total(torch=elementwise(_absolute), interval=absolute, linear=curves.ABS, kernel=None, overflow=False)
 class Abs(Operation):
     """https://onnx.ai/onnx/operators/onnx__Abs.html."""
 
 
-@operator(torch=elementwise(torch.neg), interval=negated, overflow=False, linear=Affine())
+@total(torch=elementwise(torch.neg), interval=negated, linear=Affine(), kernel=None, overflow=False)
 class Neg(Operation):
     """https://onnx.ai/onnx/operators/onnx__Neg.html."""
 
 
-@operator(torch=variadic(least), interval=between_operands(least_of), operands=("data",), overflow=False)
+@exact(torch=variadic(least), interval=between_operands(least_of), operands=("data",))
 class Min(Operation):
     """https://onnx.ai/onnx/operators/onnx__Min.html."""
 
 
-@operator(torch=variadic(greatest), interval=between_operands(greatest_of), operands=("data",), overflow=False)
+@exact(torch=variadic(greatest), interval=between_operands(greatest_of), operands=("data",))
 class Max(Operation):
     """https://onnx.ai/onnx/operators/onnx__Max.html."""
 
 
-@operator(torch=variadic(torch.add), interval=summed, operands=("data",), linear=Affine())
+@total(torch=variadic(torch.add), interval=summed, linear=Affine(), kernel=None, operands=("data",))
 class Sum(Operation):
     """https://onnx.ai/onnx/operators/onnx__Sum.html."""
 
@@ -238,6 +244,6 @@ def _mean(op: Operation, *data: Tensor) -> Tensor:
     return total / len(data)
 
 
-@operator(torch=_mean, interval=mean_of_operands, operands=("data",), linear=Affine())
+@total(torch=_mean, interval=mean_of_operands, linear=Affine(), kernel=None, operands=("data",))
 class Mean(Operation):
     """https://onnx.ai/onnx/operators/onnx__Mean.html."""

@@ -16,10 +16,28 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.network.registry import TorchFunction, find, spec_of
+from ranum_falsify.network.registry import TorchFunction, spec_of
 from ranum_falsify.operators.functions import ints
 
-__all__ = ["BatchRule", "Operand", "batch_function"]
+__all__ = [
+    "BatchRule",
+    "Operand",
+    "along_axis",
+    "batch_function",
+    "concatenated",
+    "expanded",
+    "gemm",
+    "inferring",
+    "matmul",
+    "max_pooled",
+    "padded",
+    "pointwise",
+    "reduced",
+    "reshaped",
+    "samplewise",
+    "sliced",
+    "transposed",
+]
 
 
 @dataclass(frozen=True)
@@ -41,9 +59,9 @@ BatchRule = Callable[[Operation, Sequence[Operand | None], tuple[int, ...]], Tor
 
 def batch_function(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
     """Return the function that runs a node on a batch along dimension 0, or None where it may mix samples."""
-    rule = _RULES.get(type(op).__name__)
+    rule = spec_of(op).batch
     plain = all(o is None or not o.batched or (o.shape and o.shape[0] == 1) for o in operands)
-    if rule is None or not plain or not output or output[0] != 1:
+    if rule == "vmap" or not plain or not output or output[0] != 1:
         return None
     return rule(op, operands, output)
 
@@ -52,7 +70,7 @@ def _own(op: Operation) -> TorchFunction:
     return spec_of(op).torch
 
 
-def _pointwise(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+def pointwise(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
     """Broadcasting elementwise: batched operands have full rank, the others nothing along dimension 0."""
     for operand in operands:
         if operand is None:
@@ -65,26 +83,27 @@ def _pointwise(op: Operation, operands: Sequence[Operand | None], output: tuple[
     return _own(op)
 
 
-def _samplewise(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+def samplewise(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
     """The first operand is a batch by the operator's own definition (Conv, pooling, BatchNormalization)."""
     first, *rest = operands
     apart = first is not None and first.batched and all(o is None or not o.batched for o in rest)
     return _own(op) if apart and len(output) >= 3 else None
 
 
-def _normalised(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+def inferring(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
     """In training mode the statistics are those of the whole batch."""
     first, *rest = operands
     apart = first is not None and first.batched and all(o is None or not o.batched for o in rest)
     return _own(op) if apart and len(output) >= 2 and not getattr(op, "training_mode", 0) else None
 
 
-def _max_pooled(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+def max_pooled(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
     """Indices count through the whole batch."""
-    return _samplewise(op, operands, output) if len(op.output_names) == 1 else None
+    return samplewise(op, operands, output) if len(op.output_names) == 1 else None
 
 
-def _gemm(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+def gemm(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+    """The first factor is the batch, row by row; the second and the summand are the same for all samples."""
     a, b, *rest = operands
     c = rest[0] if rest else None
     if a is None or b is None or not a.batched or b.batched or op.transpose_a:
@@ -94,7 +113,8 @@ def _gemm(op: Operation, operands: Sequence[Operand | None], output: tuple[int, 
     return _own(op)
 
 
-def _matmul(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+def matmul(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+    """The matrices of a sample keep their place among those of the batch."""
     a, b = operands[:2]
     assert a is not None and b is not None, "MatMul has two operands"
     ranks = len(a.shape), len(b.shape)
@@ -105,7 +125,7 @@ def _matmul(op: Operation, operands: Sequence[Operand | None], output: tuple[int
     return _own(op) if ranks[0] == ranks[1] >= 3 else None
 
 
-def _reshaped(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+def reshaped(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
     """The elements of a sample keep their order."""
     if operands[0] is None or not operands[0].batched:
         return None
@@ -116,7 +136,7 @@ def _reshaped(op: Operation, operands: Sequence[Operand | None], output: tuple[i
     return reshape
 
 
-def _along_axis(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+def along_axis(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
     """Works along one axis, or from one axis on, which is not dimension 0; further operands are constants."""
     first, *rest = operands
     if first is None or not first.batched or any(o is not None and o.batched for o in rest):
@@ -125,7 +145,8 @@ def _along_axis(op: Operation, operands: Sequence[Operand | None], output: tuple
     return _own(op) if axis is not None and axis % len(first.shape) != 0 else None
 
 
-def _concat(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+def concatenated(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+    """Joins along another axis; operands without a batch are repeated."""
     if op.axis % len(output) == 0:
         return None
 
@@ -136,11 +157,13 @@ def _concat(op: Operation, operands: Sequence[Operand | None], output: tuple[int
     return concat
 
 
-def _transpose(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+def transposed(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+    """Dimension 0 stays where it is."""
     return _own(op) if op.permutation is not None and int(op.permutation[0]) == 0 else None
 
 
-def _reduced(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+def reduced(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+    """Other axes are reduced."""
     first = operands[0]
     if first is None or not isinstance(op.axes, np.ndarray):
         return None
@@ -148,7 +171,7 @@ def _reduced(op: Operation, operands: Sequence[Operand | None], output: tuple[in
     return _own(op) if axes and 0 not in axes else None
 
 
-def _sliced(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+def sliced(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
     """What is taken along dimension 0 is all of it, for the output has it; the other axes are cut."""
     first, *rest = operands
     if first is None or not first.batched or not all(o is None or not o.batched for o in rest):
@@ -166,7 +189,8 @@ def _sliced(op: Operation, operands: Sequence[Operand | None], output: tuple[int
     return slice_others
 
 
-def _expanded(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+def expanded(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+    """Other axes are repeated."""
     first, *rest = operands
     if first is None or not first.batched or len(first.shape) != len(output) or any(o and o.batched for o in rest):
         return None
@@ -177,48 +201,9 @@ def _expanded(op: Operation, operands: Sequence[Operand | None], output: tuple[i
     return expand
 
 
-def _padded(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+def padded(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+    """Nothing is added along dimension 0."""
     if getattr(op, "axes", None) is not None or not isinstance(op.pads, np.ndarray):
         return None
     pads = ints(op.pads) or []
     return _own(op) if pads[0] == 0 and pads[len(pads) // 2] == 0 else None
-
-
-_ELEMENTWISE = (
-    *("Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "Cast", "Ceil", "Celu", "Clip", "Cos"),
-    *("Cosh", "Div", "Dropout", "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu", "Greater", "GreaterOrEqual"),
-    *("HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max"),
-    *("Mean", "Min", "Mish", "Mod", "Mul", "Neg", "Not", "Or", "Pow", "PRelu", "Reciprocal", "Relu", "Round", "Selu"),
-    *("Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Tan", "Tanh"),
-    *("ThresholdedRelu", "Where", "Xor"),
-)
-
-_REDUCTIONS = (
-    *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin"),
-    *("ReduceProd", "ReduceSum", "ReduceSumSquare"),
-)
-
-_SAMPLEWISE = (
-    *("AveragePool", "Conv", "ConvTranspose", "GlobalAveragePool", "GlobalMaxPool"),
-    *("InstanceNormalization", "LRN"),
-)
-
-_RULES: dict[str, BatchRule] = {
-    **dict.fromkeys(_ELEMENTWISE, _pointwise),
-    **dict.fromkeys(_REDUCTIONS, _reduced),
-    **dict.fromkeys(_SAMPLEWISE, _samplewise),
-    **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), _reshaped),
-    **dict.fromkeys(("Gather", "LayerNormalization", "LogSoftmax", "Softmax", "Split"), _along_axis),
-    "BatchNormalization": _normalised,
-    "Concat": _concat,
-    "Expand": _expanded,
-    "Gemm": _gemm,
-    "MatMul": _matmul,
-    "MaxPool": _max_pooled,
-    "Pad": _padded,
-    "Slice": _sliced,
-    "Transpose": _transpose,
-}
-"""By ONNX name; an operator without a rule is batched by `torch.func.vmap`."""
-
-assert all(find(name, "") for name in _RULES), "rules are for operators with a row"

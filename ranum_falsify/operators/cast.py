@@ -9,8 +9,8 @@ from torch import Tensor
 
 from ranum_falsify.domain.linear.forms import Affine
 from ranum_falsify.domain.rules.conversion import cast
-from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.creation import dtype_numbered
+from ranum_falsify.operators.families import plain, total
 
 __all__ = ["CastLike"]
 
@@ -32,9 +32,9 @@ def _cast_like(op: Operation, x: Tensor, target_type: Tensor) -> Tensor:
     return _converted(x, target_type.dtype)
 
 
-operator(torch=_cast, interval=cast, linear=Affine(function=lambda op, x: x))(Cast)
+total(torch=_cast, interval=cast, linear=Affine(function=lambda op, x: x), kernel=None)(Cast)
 
 
-@operator(torch=_cast_like, interval=cast, operands=("x", "target_type"))
+@plain(torch=_cast_like, interval=cast, operands=("x", "target_type"))
 class CastLike(Operation):
     """https://onnx.ai/onnx/operators/onnx__CastLike.html."""

@@ -13,34 +13,34 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rules.building import infinity_aware
 from ranum_falsify.domain.rules.logic import compared, equal
 from ranum_falsify.domain.site import Site
-from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.families import exact
 from ranum_falsify.operators.functions import elementwise
 from ranum_falsify.operators.unsigned import by_order
 
 __all__ = ["Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual"]
 
 
-@operator(torch=elementwise(torch.eq), interval=equal, overflow=False)
+@exact(torch=elementwise(torch.eq), interval=equal)
 class Equal(Operation):
     """https://onnx.ai/onnx/operators/onnx__Equal.html."""
 
 
-@operator(torch=elementwise(by_order(torch.gt)), interval=compared(torch.gt), overflow=False)
+@exact(torch=elementwise(by_order(torch.gt)), interval=compared(torch.gt))
 class Greater(Operation):
     """https://onnx.ai/onnx/operators/onnx__Greater.html."""
 
 
-@operator(torch=elementwise(by_order(torch.ge)), interval=compared(torch.ge), overflow=False)
+@exact(torch=elementwise(by_order(torch.ge)), interval=compared(torch.ge))
 class GreaterOrEqual(Operation):
     """https://onnx.ai/onnx/operators/onnx__GreaterOrEqual.html."""
 
 
-@operator(torch=elementwise(by_order(torch.lt)), interval=compared(torch.lt), overflow=False)
+@exact(torch=elementwise(by_order(torch.lt)), interval=compared(torch.lt))
 class Less(Operation):
     """https://onnx.ai/onnx/operators/onnx__Less.html."""
 
 
-@operator(torch=elementwise(by_order(torch.le)), interval=compared(torch.le), overflow=False)
+@exact(torch=elementwise(by_order(torch.le)), interval=compared(torch.le))
 class LessOrEqual(Operation):
     """https://onnx.ai/onnx/operators/onnx__LessOrEqual.html."""
 
@@ -61,7 +61,7 @@ def _is_inf_bounds(site: Site, x: Interval) -> Interval:
     return Interval(surely, reduce(torch.logical_or, (x.contains(number) for number in counted), none), x.shape)
 
 
-@operator(torch=_is_inf, interval=infinity_aware(_is_inf_bounds), overflow=False)
+@exact(torch=_is_inf, interval=infinity_aware(_is_inf_bounds))
 class IsInf(Operation):
     """https://onnx.ai/onnx/operators/onnx__IsInf.html."""
 
@@ -72,6 +72,6 @@ def _is_nan_bounds(site: Site, x: Interval) -> Interval:
     return Interval(torch.zeros_like(maybe), maybe, x.shape)
 
 
-@operator(torch=elementwise(torch.isnan), interval=infinity_aware(_is_nan_bounds), overflow=False)
+@exact(torch=elementwise(torch.isnan), interval=infinity_aware(_is_nan_bounds))
 class IsNaN(Operation):
     """https://onnx.ai/onnx/operators/onnx__IsNaN.html."""

@@ -12,9 +12,9 @@ from torch import Tensor
 from ranum_falsify.domain import Interval, IntervalAnalysis, Site, Visited
 from ranum_falsify.domain.rules.building import infinity_aware, shape_aware
 from ranum_falsify.network import Graph
-from ranum_falsify.network.registry import operator
 from ranum_falsify.network.trace import UnfitBranch
 from ranum_falsify.operators.conditions import is_proved
+from ranum_falsify.operators.families import plain
 
 __all__ = ["If"]
 
@@ -65,7 +65,7 @@ def _branch_bounds(
     return tuple(replace(Interval.top(y.shape, y.dtype), nan=True, overflows=True) for y in bounds)
 
 
-@operator(
+@plain(
     torch=_if,
     interval=infinity_aware(shape_aware(_if_bounds)),
     operands=("cond", "captured"),

@@ -16,7 +16,8 @@ from ranum_falsify.domain.linear.forms import Affine, contraction
 from ranum_falsify.domain.rules.building import infinity_aware
 from ranum_falsify.domain.rules.products import bilinear
 from ranum_falsify.domain.site import Site
-from ranum_falsify.network.registry import operator
+from ranum_falsify.operators import batching
+from ranum_falsify.operators.families import across
 from ranum_falsify.operators.functions import ints
 from ranum_falsify.operators.fused import is_beside_quantised, requantised, saturated
 from ranum_falsify.operators.windows import Axis, axes_of, pad_spatial, spatial
@@ -208,5 +209,12 @@ def _linear(op: Operation) -> Affine | None:
 
 _AFFINE = Affine(factors=("x", "w"), terms=contraction)
 
-operator(torch=convolved, interval=_conv_bounds, linear=_linear)(Conv)
-operator(torch=_conv_transpose, interval=_conv_transpose_bounds, linear=_linear)(ConvTranspose)
+across(torch=convolved, interval=_conv_bounds, linear=_linear, batch=batching.samplewise, kernel=None, valid=())(Conv)
+across(
+    torch=_conv_transpose,
+    interval=_conv_transpose_bounds,
+    linear=_linear,
+    batch=batching.samplewise,
+    kernel=None,
+    valid=(),
+)(ConvTranspose)

@@ -18,8 +18,8 @@ from ranum_falsify.domain.rules.building import infinity_aware, shape_aware
 from ranum_falsify.domain.rules.movement import evaluated
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedTypeError
-from ranum_falsify.network.registry import operator
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_torch, torch_dtype
+from ranum_falsify.operators.families import making
 from ranum_falsify.operators.functions import ints
 
 __all__ = ["Constant", "ConstantOfShape", "EyeLike", "Range", "dtype_numbered"]
@@ -53,7 +53,7 @@ def _constant(op: Operation) -> Tensor:
     raise UnsupportedTypeError("Constant holds strings, which are not supported; only numbers and bools are")
 
 
-@operator(torch=_constant, interval=evaluated, overflow=False)
+@making(torch=_constant, interval=evaluated)
 class Constant(Operation):
     """https://onnx.ai/onnx/operators/onnx__Constant.html."""
 
@@ -69,7 +69,7 @@ def _constant_of_shape_bounds(site: Site, x: np.ndarray) -> Interval:
     return Interval.point(value.expand(sizes)) if sizes else Interval.point(value)
 
 
-@operator(torch=_constant_of_shape, interval=infinity_aware(_constant_of_shape_bounds), static=("x",), overflow=False)
+@making(torch=_constant_of_shape, interval=infinity_aware(_constant_of_shape_bounds), static=("x",))
 class ConstantOfShape(Operation):
     """https://onnx.ai/onnx/operators/onnx__ConstantOfShape.html."""
 
@@ -81,7 +81,7 @@ def _eye_like(op: Operation, x: Tensor) -> Tensor:
     return torch.eq(rows + op.k, columns).to(dtype)
 
 
-@operator(torch=_eye_like, interval=evaluated, shape_only=True, overflow=False)
+@making(torch=_eye_like, interval=evaluated, shape_only=True)
 class EyeLike(Operation):
     """https://onnx.ai/onnx/operators/onnx__EyeLike.html."""
 
@@ -107,11 +107,6 @@ def _range_bounds(site: Site, *ends: np.ndarray | Interval) -> Interval | None:
     return Interval.point(_range(site.op, *known)) if (count,) == site.shape else None  # type: ignore[arg-type]
 
 
-@operator(
-    torch=_range,
-    interval=infinity_aware(shape_aware(_range_bounds)),
-    static=("start", "limit", "delta"),
-    overflow=False,
-)
+@making(torch=_range, interval=infinity_aware(shape_aware(_range_bounds)), static=("start", "limit", "delta"))
 class Range(Operation):
     """https://onnx.ai/onnx/operators/onnx__Range.html."""

@@ -17,7 +17,7 @@ from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rules.building import infinity_aware
 from ranum_falsify.domain.rules.products import bilinear, weighted
 from ranum_falsify.domain.site import Site
-from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.families import plain
 
 __all__ = ["Einsum"]
 
@@ -120,6 +120,6 @@ def _contracted(operands: Sequence[_Labelled], output: str, sizes: dict[str, int
     return _Labelled(bilinear(product, a, b, terms=terms, shape=shape, count=count), output)
 
 
-@operator(torch=_einsum, interval=_einsum_bounds, operands=("x",))
+@plain(torch=_einsum, interval=_einsum_bounds, operands=("x",))
 class Einsum(Operation):
     """https://onnx.ai/onnx/operators/onnx__Einsum.html."""

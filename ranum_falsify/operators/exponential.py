@@ -13,7 +13,7 @@ from ranum_falsify.domain.linear import curves
 from ranum_falsify.domain.rules.building import monotone
 from ranum_falsify.domain.rules.limits import exponential, monotone_inside, smallest
 from ranum_falsify.domain.rules.powers import defined, power
-from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.families import pointwise, total
 from ranum_falsify.operators.functions import constant_scalar, elementwise
 from ranum_falsify.validity import (
     AtLeast,
@@ -30,41 +30,46 @@ from ranum_falsify.validity import (
 __all__ = ["Erf", "Exp", "Log", "Pow", "Sqrt"]
 
 
-@operator(
+@pointwise(
     torch=elementwise(torch.log),
     interval=monotone_inside(torch.log, "Log", least=smallest),
+    linear=curves.LOG,
+    kernel="Log",
     valid=[GreaterThan("x", 0.0, reason="logarithm of a non-positive number")],
     overflow=False,
-    linear=curves.LOG,
 )
 class Log(Operation):
     """https://onnx.ai/onnx/operators/onnx__Log.html."""
 
 
-@operator(
+@pointwise(
     torch=elementwise(torch.exp),
     interval=exponential,
+    linear=curves.EXP,
+    kernel="Exp",
     valid=[AtMost("x", log_of_largest, reason="exponential above the largest finite number", only_finite=True)],
     overflow=False,
-    linear=curves.EXP,
 )
 class Exp(Operation):
     """https://onnx.ai/onnx/operators/onnx__Exp.html."""
 
 
-@operator(
+@pointwise(
     torch=elementwise(torch.sqrt),
     interval=monotone(torch.sqrt, "Sqrt", above=0.0),
+    linear=curves.SQRT,
+    kernel="Sqrt",
     valid=[AtLeast("x", 0.0, reason="square root of a negative number")],
     gradient_valid=[GreaterThan("x", 0.0, reason="derivative of the square root at zero")],
     overflow=False,
-    linear=curves.SQRT,
 )
 class Sqrt(Operation):
     """https://onnx.ai/onnx/operators/onnx__Sqrt.html."""
 
 
-@operator(torch=elementwise(torch.erf), interval=monotone(torch.erf, "Erf"), overflow=False, linear=curves.ERF)
+@total(
+    torch=elementwise(torch.erf), interval=monotone(torch.erf, "Erf"), linear=curves.ERF, kernel="Erf", overflow=False
+)
 class Erf(Operation):
     """https://onnx.ai/onnx/operators/onnx__Erf.html."""
 
@@ -159,9 +164,11 @@ def _never(x: Tensor, y: Tensor) -> Tensor:
     return torch.full(shape, math.inf, device=x.device)
 
 
-@operator(
+@pointwise(
     torch=_pow,
     interval=power,
+    linear=lambda op: curves.power(curves.number_in(op.y)),
+    kernel="Pow",
     valid=[
         Condition(
             "x >= 0 where y is no integer",
@@ -188,7 +195,6 @@ def _never(x: Tensor, y: Tensor) -> Tensor:
             fails_of=_surely_steep,
         )
     ],
-    linear=lambda op: curves.power(curves.number_in(op.y)),
 )
 class Pow(Operation):
     """https://onnx.ai/onnx/operators/onnx__Pow.html."""

@@ -22,20 +22,13 @@ from ranum_falsify.domain.rules.arithmetic import least_positive
 from ranum_falsify.domain.rules.building import infinity_aware, result_shape
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.network.order import operands_in
+from ranum_falsify.network.registry import row_of
 from ranum_falsify.operators.matching import Field, fields_of, is_a, kind, source
 
 __all__ = ["guarded"]
 
 _NEAR = 32
 """How many nodes before a branch are searched for what the test reads."""
-
-_ELEMENTWISE = (
-    *("Abs", "Acos", "Acosh", "Add", "Asin", "Asinh", "Atan", "Atanh", "Cast", "Ceil", "Celu", "Clip", "Cos", "Cosh"),
-    *("Div", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log", "Max"),
-    *("Mean", "Min", "Mish", "Mod", "Mul", "Neg", "PRelu", "Pow", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid"),
-    *("Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Swish", "Tan", "Tanh", "Where"),
-)
-"""Operators whose element depends on the elements of their operands at the same place alone."""
 
 _REVERSED = {"Greater": "Less", "Less": "Greater", "GreaterOrEqual": "LessOrEqual", "LessOrEqual": "GreaterOrEqual"}
 _NEGATED = {"Greater": "LessOrEqual", "Less": "GreaterOrEqual", "GreaterOrEqual": "Less", "LessOrEqual": "Greater"}
@@ -84,7 +77,8 @@ def _depends_elementwise(op: Operation, cause: Operation) -> bool:
                 waiting.append(operand)
         if len(seen) > _NEAR:
             return False
-    return found and all(kind(inner) in _ELEMENTWISE for inner in _ways(op, cause))
+    rows = map(row_of, _ways(op, cause))
+    return found and all(row is not None and row.elementwise for row in rows)
 
 
 def _ways(op: Operation, cause: Operation) -> list[Operation]:

@@ -24,8 +24,9 @@ from ranum_falsify.domain.rules.movement import chosen, collapsed, cut, evaluate
 from ranum_falsify.domain.rules.scatter import scattered, scattered_anywhere, unbounded
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
-from ranum_falsify.network.registry import operator
 from ranum_falsify.network.tensors import to_numpy
+from ranum_falsify.operators import batching
+from ranum_falsify.operators.families import making, plain, rearranging
 from ranum_falsify.operators.unsigned import moves_unsigned
 
 __all__ = ["GatherElements", "GatherND", "NonZero", "OneHot", "Scatter", "ScatterElements", "ScatterND", "Unique"]
@@ -187,55 +188,50 @@ def _scatter_nd_bounds(site: Site, x: Interval, indices: Interval, updates: Inte
     return replace(reshaped(y, x.shape), nan=y.nan, overflows=y.overflows)
 
 
-operator(
+rearranging(
     torch=_gather,
     interval=infinity_aware(_gather_bounds),
-    operands=("x", "indices"),
-    overflow=False,
     linear=Affine(operands=("x",)),
+    batch=batching.along_axis,
+    operands=("x", "indices"),
 )(Gather)
 
 
-@operator(
+@rearranging(
     torch=_gather_elements,
     interval=infinity_aware(_gather_elements_bounds),
-    operands=("x", "indices"),
-    overflow=False,
     linear=Affine(operands=("x",)),
+    batch="vmap",
+    operands=("x", "indices"),
 )
 class GatherElements(Operation):
     """https://onnx.ai/onnx/operators/onnx__GatherElements.html."""
 
 
-@operator(
+@rearranging(
     torch=_gather_nd,
     interval=infinity_aware(_gather_nd_bounds),
-    operands=("x", "indices"),
-    overflow=False,
     linear=Affine(operands=("x",)),
+    batch="vmap",
+    operands=("x", "indices"),
 )
 class GatherND(Operation):
     """https://onnx.ai/onnx/operators/onnx__GatherND.html."""
 
 
-@operator(
-    torch=_scatter_elements,
-    interval=infinity_aware(_scatter_elements_bounds),
-    operands=("x", "indices", "updates"),
-    overflow=False,
+@making(
+    torch=_scatter_elements, interval=infinity_aware(_scatter_elements_bounds), operands=("x", "indices", "updates")
 )
 class Scatter(Operation):
     """https://onnx.ai/onnx/operators/onnx__Scatter.html."""
 
 
-@operator(
-    torch=_scatter_elements, interval=infinity_aware(_scatter_elements_bounds), operands=("x", "indices", "updates")
-)
+@plain(torch=_scatter_elements, interval=infinity_aware(_scatter_elements_bounds), operands=("x", "indices", "updates"))
 class ScatterElements(Operation):
     """https://onnx.ai/onnx/operators/onnx__ScatterElements.html."""
 
 
-@operator(torch=_scatter_nd, interval=infinity_aware(_scatter_nd_bounds), operands=("x", "indices", "updates"))
+@plain(torch=_scatter_nd, interval=infinity_aware(_scatter_nd_bounds), operands=("x", "indices", "updates"))
 class ScatterND(Operation):
     """https://onnx.ai/onnx/operators/onnx__ScatterND.html."""
 
@@ -264,7 +260,7 @@ def _one_hot_bounds(site: Site, indices: Interval, depth: np.ndarray, values: In
     return chosen(Interval.of(maybe & (low == high) & (low == low.trunc()), maybe, shape), on, off)
 
 
-@operator(torch=_one_hot, interval=infinity_aware(_one_hot_bounds), static=("depth",), overflow=False)
+@making(torch=_one_hot, interval=infinity_aware(_one_hot_bounds), static=("depth",))
 class OneHot(Operation):
     """https://onnx.ai/onnx/operators/onnx__OneHot.html."""
 
@@ -273,7 +269,7 @@ def _non_zero(op: Operation, x: Tensor) -> Tensor:
     return torch.nonzero(x).T if x.ndim else torch.nonzero(x.reshape(1))[:, :0].T
 
 
-@operator(torch=_non_zero, interval=evaluated, dynamic_shape=True, overflow=False)
+@making(torch=_non_zero, interval=evaluated, dynamic_shape=True)
 class NonZero(Operation):
     """https://onnx.ai/onnx/operators/onnx__NonZero.html."""
 
@@ -294,6 +290,6 @@ def _unique(op: Operation, x: Tensor) -> tuple[Tensor, ...]:
     return x.index_select(axis, index), index, back, count
 
 
-@operator(torch=_unique, interval=evaluated, dynamic_shape=True, overflow=False)
+@making(torch=_unique, interval=evaluated, dynamic_shape=True)
 class Unique(Operation):
     """https://onnx.ai/onnx/operators/onnx__Unique.html."""

@@ -15,7 +15,8 @@ from ranum_falsify.domain.linear.forms import Affine, contraction
 from ranum_falsify.domain.rules.building import infinity_aware
 from ranum_falsify.domain.rules.matrices import largest_finite, matrix_product, overflows_in_parts, scaled_sum
 from ranum_falsify.domain.site import Site
-from ranum_falsify.network.registry import operator
+from ranum_falsify.operators import batching
+from ranum_falsify.operators.families import across
 from ranum_falsify.operators.fused import is_beside_quantised, requantised, saturated
 
 __all__ = ["matrix_of", "spelled_out"]
@@ -84,10 +85,20 @@ def _linear(op: Operation) -> Affine | None:
     return None if is_beside_quantised(op) else _LINEAR
 
 
-operator(torch=lambda op, a, b: matrix_of(a, b), interval=_matmul_bounds, linear=_linear)(MatMul)
-operator(
+across(
+    torch=lambda op, a, b: matrix_of(a, b),
+    interval=_matmul_bounds,
+    linear=_linear,
+    batch=batching.matmul,
+    kernel=None,
+    valid=(),
+)(MatMul)
+across(
     torch=_gemm,
     interval=_gemm_bounds,
-    renamed={"transA": "transpose_a", "transB": "transpose_b"},
     linear=_linear,
+    batch=batching.gemm,
+    kernel=None,
+    valid=(),
+    renamed={"transA": "transpose_a", "transB": "transpose_b"},
 )(Gemm)

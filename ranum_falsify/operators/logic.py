@@ -19,29 +19,29 @@ from ranum_falsify.domain.rules.logic import (
 )
 from ranum_falsify.domain.rules.movement import chosen
 from ranum_falsify.domain.site import Site
-from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.families import exact, total
 from ranum_falsify.operators.functions import elementwise, widened
 from ranum_falsify.operators.guards import guarded
 
 __all__ = ["And", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Not", "Or", "Where", "Xor"]
 
 
-@operator(torch=elementwise(torch.logical_and), interval=logical(torch.logical_and), overflow=False)
+@exact(torch=elementwise(torch.logical_and), interval=logical(torch.logical_and))
 class And(Operation):
     """https://onnx.ai/onnx/operators/onnx__And.html."""
 
 
-@operator(torch=elementwise(torch.logical_or), interval=logical(torch.logical_or), overflow=False)
+@exact(torch=elementwise(torch.logical_or), interval=logical(torch.logical_or))
 class Or(Operation):
     """https://onnx.ai/onnx/operators/onnx__Or.html."""
 
 
-@operator(torch=elementwise(torch.logical_xor), interval=logical(torch.logical_xor), overflow=False)
+@exact(torch=elementwise(torch.logical_xor), interval=logical(torch.logical_xor))
 class Xor(Operation):
     """https://onnx.ai/onnx/operators/onnx__Xor.html."""
 
 
-@operator(torch=elementwise(torch.logical_not), interval=negated, overflow=False)
+@exact(torch=elementwise(torch.logical_not), interval=negated)
 class Not(Operation):
     """https://onnx.ai/onnx/operators/onnx__Not.html."""
 
@@ -50,11 +50,12 @@ def _where_bounds(site: Site, condition: Interval, a: Interval, b: Interval) -> 
     return chosen(condition, a, b)
 
 
-@operator(
+@total(
     torch=elementwise(torch.where),
     interval=guarded(_where_bounds),
-    overflow=False,
     linear=Affine(operands=("x", "y")),
+    kernel=None,
+    overflow=False,
 )
 class Where(Operation):
     """https://onnx.ai/onnx/operators/onnx__Where.html."""
@@ -72,26 +73,26 @@ def _shift(op: Operation, x: Tensor, y: Tensor) -> Tensor:
     return widened(_shift_right_unsigned if x.dtype is torch.uint64 else torch.bitwise_right_shift)(x, y)
 
 
-@operator(torch=_shift, interval=shifted, overflow=False)
+@exact(torch=_shift, interval=shifted)
 class BitShift(Operation):
     """https://onnx.ai/onnx/operators/onnx__BitShift.html."""
 
 
-@operator(torch=elementwise(widened(torch.bitwise_and)), interval=bitwise_and, overflow=False)
+@exact(torch=elementwise(widened(torch.bitwise_and)), interval=bitwise_and)
 class BitwiseAnd(Operation):
     """https://onnx.ai/onnx/operators/onnx__BitwiseAnd.html."""
 
 
-@operator(torch=elementwise(widened(torch.bitwise_or)), interval=bitwise_or, overflow=False)
+@exact(torch=elementwise(widened(torch.bitwise_or)), interval=bitwise_or)
 class BitwiseOr(Operation):
     """https://onnx.ai/onnx/operators/onnx__BitwiseOr.html."""
 
 
-@operator(torch=elementwise(widened(torch.bitwise_xor)), interval=bitwise_xor, overflow=False)
+@exact(torch=elementwise(widened(torch.bitwise_xor)), interval=bitwise_xor)
 class BitwiseXor(Operation):
     """https://onnx.ai/onnx/operators/onnx__BitwiseXor.html."""
 
 
-@operator(torch=elementwise(widened(torch.bitwise_not)), interval=bitwise_not, overflow=False)
+@exact(torch=elementwise(widened(torch.bitwise_not)), interval=bitwise_not)
 class BitwiseNot(Operation):
     """https://onnx.ai/onnx/operators/onnx__BitwiseNot.html."""

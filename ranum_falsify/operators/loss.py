@@ -7,7 +7,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.rules.losses import cross_entropy, likelihood_loss, weights_stay_nonzero
-from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.families import opaque
 from ranum_falsify.validity import Condition, NonZero, Operands
 
 __all__ = ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"]
@@ -68,11 +68,11 @@ _WEIGHED = Condition(
 )
 
 
-@operator(torch=_loss, interval=likelihood_loss, valid=[_WEIGHED])
+@opaque(torch=_loss, interval=likelihood_loss, kernel=None, valid=[_WEIGHED])
 class NegativeLogLikelihoodLoss(Operation):
     """https://onnx.ai/onnx/operators/onnx__NegativeLogLikelihoodLoss.html."""
 
 
-@operator(torch=_cross_entropy, interval=cross_entropy, valid=[_WEIGHED])
+@opaque(torch=_cross_entropy, interval=cross_entropy, kernel=("Exp", "Log"), valid=[_WEIGHED])
 class SoftmaxCrossEntropyLoss(Operation):
     """https://onnx.ai/onnx/operators/onnx__SoftmaxCrossEntropyLoss.html."""

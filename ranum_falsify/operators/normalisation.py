@@ -26,7 +26,8 @@ from ranum_falsify.domain.rules.norms import (
     norm_stays_positive,
 )
 from ranum_falsify.errors import UnsupportedAttributeError
-from ranum_falsify.network.registry import operator
+from ranum_falsify.operators import batching
+from ranum_falsify.operators.families import across, opaque, plain
 from ranum_falsify.operators.functions import ints
 from ranum_falsify.validity import Bounds, Condition, GreaterThan, NonZero, Operands
 
@@ -129,15 +130,17 @@ def _batch_bounds(site: Site, *operands: Interval) -> Interval | tuple[Interval,
     return batch_normalising.batch_normalisation(site, *operands)
 
 
-operator(
+across(
     torch=_batch_normalization,
     interval=_batch_bounds,
-    operands=("x", "scale", "bias", "mean", "variance"),
-    renamed={"B": "bias", "input_mean": "mean", "input_var": "variance", "var": "variance"},
-    valid=[above_zero("variance + epsilon > 0", VARIANCE, _batch_variance, _variance_positive)],
     linear=lambda op: (
         None if op.training_mode else Affine(operands=("x",), subtracted=("mean",), divisors=("variance",))
     ),
+    batch=batching.inferring,
+    kernel=None,
+    valid=[above_zero("variance + epsilon > 0", VARIANCE, _batch_variance, _variance_positive)],
+    operands=("x", "scale", "bias", "mean", "variance"),
+    renamed={"B": "bias", "input_mean": "mean", "input_var": "variance", "var": "variance"},
 )(BatchNormalization)
 
 
@@ -228,18 +231,22 @@ def _positions(op: Operation, rank: int) -> Sequence[int]:
     return range(2, rank)
 
 
-@operator(
+@across(
     torch=_instance_normalization,
     interval=rules.standardisation(_positions),
+    linear=None,
+    batch=batching.samplewise,
+    kernel=None,
     valid=[above_zero(_TEXT, VARIANCE, _row_variance, rules.variance_stays_positive(_positions, "input"))],
 )
 class InstanceNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__InstanceNormalization.html."""
 
 
-@operator(
+@opaque(
     torch=_group_normalization,
     interval=rules.group_normalisation,
+    kernel=None,
     valid=[above_zero(_TEXT, VARIANCE, _group_variance, rules.groups_stay_positive)],
 )
 class GroupNormalization(Operation):
@@ -259,19 +266,23 @@ _BEFORE_17 = onnx.defs.OpSchema(
 """ONNX Runtime writes the operator into models of opsets that do not have it."""
 
 
-@operator(
+@across(
+    schema=_BEFORE_17,
     torch=_layer_normalization,
     interval=rules.layer_normalisation(from_axis),
+    linear=None,
+    batch=batching.along_axis,
+    kernel=None,
     valid=[above_zero(_TEXT, VARIANCE, _row_variance, rules.variance_stays_positive(from_axis))],
-    schema=_BEFORE_17,
 )
 class LayerNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__LayerNormalization.html."""
 
 
-@operator(
+@opaque(
     torch=rms_normalization,
     interval=rules.rms_normalisation(from_axis),
+    kernel=None,
     valid=[
         above_zero(
             "mean(x^2) + epsilon > 0",
@@ -305,9 +316,10 @@ _ADDED = 1e-9
 """What the standard adds to the deviation; ONNX Runtime does not."""
 
 
-@operator(
+@opaque(
     torch=_mean_variance_normalization,
     interval=rules.unscaled(_axes, added=_ADDED),
+    kernel=None,
     valid=[
         above_zero(
             "variance > 0", VARIANCE, _axes_variance, rules.variance_stays_positive(_axes, epsilon=lambda op: 0.0)
@@ -329,13 +341,13 @@ def _norm(op: Operation, operands: Operands) -> Tensor:
     return norm
 
 
-@operator(
+@plain(
     torch=_lp_normalization,
     interval=norm_normalisation,
-    operands=("input",),
     gradient_valid=[
         above_zero("norm > 0", "derivative of a division by the norm of zeros", _norm, norm_stays_positive)
     ],
+    operands=("input",),
 )
 class LpNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__LpNormalization.html."""
@@ -363,9 +375,12 @@ def _divisor_margin(op: Operation, operands: Operands) -> Tensor:
     return (_NONZERO if whole else _POSITIVE).margin(op, {"value": divisor})
 
 
-@operator(
+@across(
     torch=_lrn,
     interval=local_response_normalisation,
+    linear=None,
+    batch=batching.samplewise,
+    kernel=None,
     valid=[
         Condition(
             "bias + alpha / size * sum(x^2) > 0",

@@ -20,7 +20,8 @@ from ranum_falsify.domain.rules.building import infinity_aware
 from ranum_falsify.domain.rules.products import weighted
 from ranum_falsify.domain.rules.sums import mean_of
 from ranum_falsify.domain.site import Site
-from ranum_falsify.network.registry import operator
+from ranum_falsify.operators import batching
+from ranum_falsify.operators.families import across, opaque, rearranging
 from ranum_falsify.operators.functions import ints
 from ranum_falsify.operators.windows import Axis, axes_of, pad_spatial, spatial, windowed
 from ranum_falsify.validity import Condition, Operands
@@ -298,23 +299,43 @@ _READS = Condition(
     fails_of=lambda op, bounds: bounds["x"].is_floating and not _always_reads(op, bounds["x"].shape),
 )
 
-operator(torch=max_pool, interval=max_pool_bounds, valid=[_READS], overflow=False)(MaxPool)
-operator(torch=average_pool, interval=_average_pool_bounds, linear=Affine(terms=pooling))(AveragePool)
-operator(torch=_global_average_pool, interval=_global_average_pool_bounds, linear=Affine(terms=summation))(
-    GlobalAveragePool
-)
+across(
+    torch=max_pool,
+    interval=max_pool_bounds,
+    linear=None,
+    batch=batching.max_pooled,
+    kernel=None,
+    valid=[_READS],
+    overflow=False,
+)(MaxPool)
+across(
+    torch=average_pool,
+    interval=_average_pool_bounds,
+    linear=Affine(terms=pooling),
+    batch=batching.samplewise,
+    kernel=None,
+    valid=(),
+)(AveragePool)
+across(
+    torch=_global_average_pool,
+    interval=_global_average_pool_bounds,
+    linear=Affine(terms=summation),
+    batch=batching.samplewise,
+    kernel=None,
+    valid=(),
+)(GlobalAveragePool)
 
 
-@operator(torch=_global_max_pool, interval=_global_max_pool_bounds, overflow=False)
+@rearranging(torch=_global_max_pool, interval=_global_max_pool_bounds, linear=None, batch=batching.samplewise)
 class GlobalMaxPool(Operation):
     """https://onnx.ai/onnx/operators/onnx__GlobalMaxPool.html."""
 
 
-@operator(torch=_lp_pool, interval=_lp_pool_bounds, gradient_valid=[_SMOOTH])
+@opaque(torch=_lp_pool, interval=_lp_pool_bounds, kernel="Pow", valid=(), gradient_valid=[_SMOOTH])
 class LpPool(Operation):
     """https://onnx.ai/onnx/operators/onnx__LpPool.html."""
 
 
-@operator(torch=_global_lp_pool, interval=_global_lp_pool_bounds, gradient_valid=[_SMOOTH])
+@opaque(torch=_global_lp_pool, interval=_global_lp_pool_bounds, kernel="Pow", valid=(), gradient_valid=[_SMOOTH])
 class GlobalLpPool(Operation):
     """https://onnx.ai/onnx/operators/onnx__GlobalLpPool.html."""

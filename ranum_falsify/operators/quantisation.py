@@ -13,8 +13,8 @@ from ranum_falsify.domain.rounding import rounded
 from ranum_falsify.domain.rules.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
-from ranum_falsify.network.registry import operator
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, torch_dtype
+from ranum_falsify.operators.families import making, plain
 
 __all__ = [
     "DequantizeLinear",
@@ -164,11 +164,11 @@ def _stored(
     return x, scale, zero_point
 
 
-@operator(torch=quantized, interval=quantized_bounds, overflow=False)
+@making(torch=quantized, interval=quantized_bounds)
 class QuantizeLinear(Operation):
     """https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html."""
 
 
-@operator(torch=dequantized, interval=dequantized_bounds)
+@plain(torch=dequantized, interval=dequantized_bounds)
 class DequantizeLinear(Operation):
     """https://onnx.ai/onnx/operators/onnx__DequantizeLinear.html."""

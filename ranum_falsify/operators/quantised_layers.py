@@ -15,8 +15,8 @@ from ranum_falsify.domain.rounding import outward, unit
 from ranum_falsify.domain.rules.matrices import matrix_product
 from ranum_falsify.domain.rules.requantising import Grid, anything, in_steps, is_product_normal, requantised
 from ranum_falsify.domain.site import Site
-from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.convolution import convolved, convolved_bounds
+from ranum_falsify.operators.families import making, opaque
 from ranum_falsify.operators.linear import matrix_of
 from ranum_falsify.validity import Bounds, Condition, Operands
 
@@ -313,26 +313,26 @@ _LEAST_SPAN = 2.0**-100
 """Spans of numbers below which float32 has no digits left for the quotients."""
 
 
-@operator(torch=_matmul_integer, interval=_matmul_integer_bounds, overflow=False)
+@making(torch=_matmul_integer, interval=_matmul_integer_bounds)
 class MatMulInteger(Operation):
     """https://onnx.ai/onnx/operators/onnx__MatMulInteger.html."""
 
 
-@operator(torch=_qlinear_matmul, interval=_qlinear_matmul_bounds, overflow=False)
+@making(torch=_qlinear_matmul, interval=_qlinear_matmul_bounds)
 class QLinearMatMul(Operation):
     """https://onnx.ai/onnx/operators/onnx__QLinearMatMul.html."""
 
 
-@operator(torch=_conv_integer, interval=_conv_integer_bounds, overflow=False)
+@making(torch=_conv_integer, interval=_conv_integer_bounds)
 class ConvInteger(Operation):
     """https://onnx.ai/onnx/operators/onnx__ConvInteger.html."""
 
 
-@operator(torch=convolution_of_integers, interval=convolution_bounds, overflow=False)
+@making(torch=convolution_of_integers, interval=convolution_bounds)
 class QLinearConv(Operation):
     """https://onnx.ai/onnx/operators/onnx__QLinearConv.html."""
 
 
-@operator(torch=dynamically_quantised, interval=_dynamic_quantize_bounds, valid=[_FINITE_SPAN])
+@opaque(torch=dynamically_quantised, interval=_dynamic_quantize_bounds, kernel=None, valid=[_FINITE_SPAN])
 class DynamicQuantizeLinear(Operation):
     """https://onnx.ai/onnx/operators/onnx__DynamicQuantizeLinear.html."""

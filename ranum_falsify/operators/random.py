@@ -13,8 +13,10 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import outward, unit
 from ranum_falsify.domain.rules.building import infinity_aware, within
 from ranum_falsify.domain.site import Site
-from ranum_falsify.network.registry import operator
+from ranum_falsify.network.draws import DEVIATIONS
+from ranum_falsify.network.registry import Draws
 from ranum_falsify.operators.creation import dtype_numbered
+from ranum_falsify.operators.families import making, plain
 
 __all__ = [
     "Bernoulli",
@@ -89,6 +91,18 @@ positive number u of float64, 2^-1074, gives 38.6.
 """
 
 
+def _normal_span(op: Operation) -> tuple[float, float]:
+    reach = DEVIATIONS * abs(float(op.scale))
+    return float(op.mean) - reach, float(op.mean) + reach
+
+
+def _uniform_span(op: Operation) -> tuple[float, float]:
+    return float(op.low), float(op.high)
+
+
+_NORMAL, _UNIFORM = Draws(span=_normal_span, is_cut=True), Draws(span=_uniform_span)
+
+
 def _normal_bounds(site: Site, *operands: Interval) -> Interval:
     mean, reach = float(site.op.mean), _MOST_DEVIATIONS * abs(float(site.op.scale))
     return _between(site, mean - reach, mean + reach, abs(mean))
@@ -116,31 +130,35 @@ def _multinomial_bounds(site: Site, x: Interval) -> Interval:
     return Interval.filled(0, most, site.shape, site.dtype)
 
 
-@operator(torch=_random_normal, interval=infinity_aware(_normal_bounds), random=True)
+@plain(torch=_random_normal, interval=infinity_aware(_normal_bounds), random=_NORMAL)
 class RandomNormal(Operation):
     """https://onnx.ai/onnx/operators/onnx__RandomNormal.html."""
 
 
-@operator(torch=_random_uniform, interval=infinity_aware(_uniform_bounds), random=True)
+@plain(torch=_random_uniform, interval=infinity_aware(_uniform_bounds), random=_UNIFORM)
 class RandomUniform(Operation):
     """https://onnx.ai/onnx/operators/onnx__RandomUniform.html."""
 
 
-@operator(torch=_random_normal_like, interval=infinity_aware(_normal_bounds), random=True)
+@plain(torch=_random_normal_like, interval=infinity_aware(_normal_bounds), random=_NORMAL)
 class RandomNormalLike(Operation):
     """https://onnx.ai/onnx/operators/onnx__RandomNormalLike.html."""
 
 
-@operator(torch=_random_uniform_like, interval=infinity_aware(_uniform_bounds), random=True)
+@plain(torch=_random_uniform_like, interval=infinity_aware(_uniform_bounds), random=_UNIFORM)
 class RandomUniformLike(Operation):
     """https://onnx.ai/onnx/operators/onnx__RandomUniformLike.html."""
 
 
-@operator(torch=_bernoulli, interval=within(0, 1), random=True, overflow=False)
+@making(
+    torch=_bernoulli,
+    interval=within(0, 1),
+    random=Draws(span=lambda op: (0.0, 1.0), is_threshold=True),
+)
 class Bernoulli(Operation):
     """https://onnx.ai/onnx/operators/onnx__Bernoulli.html."""
 
 
-@operator(torch=_multinomial, interval=infinity_aware(_multinomial_bounds), random=True, overflow=False)
+@making(torch=_multinomial, interval=infinity_aware(_multinomial_bounds), random=Draws())
 class Multinomial(Operation):
     """https://onnx.ai/onnx/operators/onnx__Multinomial.html."""

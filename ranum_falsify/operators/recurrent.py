@@ -12,7 +12,7 @@ from torch import Tensor
 from ranum_falsify.domain import Interval, Site
 from ranum_falsify.domain.rules import recurrence as bounds
 from ranum_falsify.domain.rules.building import unknown
-from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.families import plain
 from ranum_falsify.operators.gates import Activation, activations_of, curves_of
 
 __all__ = ["GRU", "LSTM", "RNN"]
@@ -324,16 +324,16 @@ def _lstm_bounds(site: Site, *operands: Interval | None) -> tuple[Interval, ...]
     return _bounded(site, operands[:5], operands[5:7], operands[7], step_of)
 
 
-@operator(torch=_rnn, interval=_rnn_bounds)
+@plain(torch=_rnn, interval=_rnn_bounds)
 class RNN(Operation):
     """https://onnx.ai/onnx/operators/onnx__RNN.html."""
 
 
-@operator(torch=_gru, interval=_gru_bounds)
+@plain(torch=_gru, interval=_gru_bounds, hides_nan=True)
 class GRU(Operation):
     """https://onnx.ai/onnx/operators/onnx__GRU.html."""
 
 
-@operator(torch=_lstm, interval=_lstm_bounds)
+@plain(torch=_lstm, interval=_lstm_bounds, hides_nan=True)
 class LSTM(Operation):
     """https://onnx.ai/onnx/operators/onnx__LSTM.html."""

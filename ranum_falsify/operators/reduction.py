@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -29,7 +30,9 @@ from ranum_falsify.domain.rules.sums import (
 )
 from ranum_falsify.domain.rules.words import between_elements, rounded_words
 from ranum_falsify.domain.site import IntervalRule
-from ranum_falsify.network.registry import TorchFunction, operator
+from ranum_falsify.network.registry import TorchFunction
+from ranum_falsify.operators import batching
+from ranum_falsify.operators.families import across, making, plain
 from ranum_falsify.operators.matching import reduced_dims
 from ranum_falsify.operators.patterns import (
     mean_of_squared_differences,
@@ -177,27 +180,32 @@ def _log_sum_fails(op: Operation, operands: Bounds) -> bool:
     return summed.size > 0 and bool((summed.upper <= 0).any())
 
 
-@operator(
+_over_axes = partial(across, batch=batching.reduced, static=("axes",))
+
+
+@_over_axes(
     torch=_reduced(_sum),
     interval=refined(_bounded(total, of_one=False), sum_of_exponentials, sum_of_shares, mean_of_squared_differences),
-    static=("axes",),
     linear=Affine(terms=summation),
+    kernel=None,
+    valid=(),
 )
 class ReduceSum(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceSum.html."""
 
 
-@operator(
+@_over_axes(
     torch=_reduced(_mean),
     interval=refined(_bounded(mean, of_one=False), mean_of_squared_differences),
-    static=("axes",),
     linear=Affine(terms=summation),
+    kernel=None,
+    valid=(),
 )
 class ReduceMean(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceMean.html."""
 
 
-@operator(torch=_reduced(_product), interval=_bounded(product, of_one=False), static=("axes",))
+@_over_axes(torch=_reduced(_product), interval=_bounded(product, of_one=False), linear=None, kernel=None, valid=())
 class ReduceProd(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceProd.html."""
 
@@ -234,51 +242,65 @@ _NOT_EMPTY = Condition(
 )
 
 
-@operator(
+@_over_axes(
     torch=_reduced(_MAX),
     interval=_bounded(between_elements(extreme(_MAX)), of_one=False),
+    linear=None,
+    kernel=None,
     valid=[_NOT_EMPTY],
-    static=("axes",),
     overflow=False,
 )
 class ReduceMax(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceMax.html."""
 
 
-@operator(
+@_over_axes(
     torch=_reduced(_MIN),
     interval=_bounded(between_elements(extreme(_MIN)), of_one=False),
+    linear=None,
+    kernel=None,
     valid=[_NOT_EMPTY],
-    static=("axes",),
     overflow=False,
 )
 class ReduceMin(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceMin.html."""
 
 
-@operator(torch=_reduced(_l1, of_one=torch.abs), interval=_bounded(total_of_sizes), static=("axes",))
+@_over_axes(
+    torch=_reduced(_l1, of_one=torch.abs), interval=_bounded(total_of_sizes), linear=None, kernel=None, valid=()
+)
 class ReduceL1(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceL1.html."""
 
 
-@operator(
+@_over_axes(
     torch=_reduced(_l2, of_one=torch.abs),
     interval=_bounded(euclidean),
+    linear=None,
+    kernel=None,
+    valid=(),
     gradient_valid=[GreaterThan("output", 0.0, reason="derivative of the Euclidean norm at zero")],
-    static=("axes",),
 )
 class ReduceL2(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceL2.html."""
 
 
-@operator(torch=_reduced(_sum_square, of_one=torch.square), interval=_bounded(sum_of_squares), static=("axes",))
+@_over_axes(
+    torch=_reduced(_sum_square, of_one=torch.square),
+    interval=_bounded(sum_of_squares),
+    linear=None,
+    kernel=None,
+    valid=(),
+)
 class ReduceSumSquare(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceSumSquare.html."""
 
 
-@operator(
+@_over_axes(
     torch=_reduced(_log_sum, of_one=torch.log),
     interval=_bounded(log_of_sum),
+    linear=None,
+    kernel="Log",
     valid=[
         Condition(
             "the sum of data is positive",
@@ -289,16 +311,17 @@ class ReduceSumSquare(Operation):
             fails_of=_log_sum_fails,
         )
     ],
-    static=("axes",),
 )
 class ReduceLogSum(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceLogSum.html."""
 
 
-@operator(
+@_over_axes(
     torch=_reduced(_log_sum_exp),
     interval=of_exponentials(_bounded(log_of_sum_of_exponentials, of_one=False)),
-    static=("axes",),
+    linear=None,
+    kernel=("Exp", "Log"),
+    valid=(),
 )
 class ReduceLogSumExp(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReduceLogSumExp.html."""
@@ -314,12 +337,12 @@ def _position(function: Callable[[Tensor, int, bool], Tensor]) -> TorchFunction:
     return evaluate
 
 
-@operator(torch=_position(torch.argmax), interval=position(largest=True), overflow=False)
+@making(torch=_position(torch.argmax), interval=position(largest=True))
 class ArgMax(Operation):
     """https://onnx.ai/onnx/operators/onnx__ArgMax.html."""
 
 
-@operator(torch=_position(torch.argmin), interval=position(largest=False), overflow=False)
+@making(torch=_position(torch.argmin), interval=position(largest=False))
 class ArgMin(Operation):
     """https://onnx.ai/onnx/operators/onnx__ArgMin.html."""
 
@@ -344,12 +367,12 @@ _RUNNING_SUM = _cumulated(torch.cumsum, start=0)
 _RUNNING_PRODUCT = _cumulated(torch.cumprod, start=1)
 
 
-@operator(torch=_RUNNING_SUM, interval=running_sum(_RUNNING_SUM), static=("axis",))
+@plain(torch=_RUNNING_SUM, interval=running_sum(_RUNNING_SUM), static=("axis",))
 class CumSum(Operation):
     """https://onnx.ai/onnx/operators/onnx__CumSum.html."""
 
 
-@operator(torch=_RUNNING_PRODUCT, interval=running_product(_RUNNING_PRODUCT), static=("axis",))
+@plain(torch=_RUNNING_PRODUCT, interval=running_product(_RUNNING_PRODUCT), static=("axis",))
 class CumProd(Operation):
     """https://onnx.ai/onnx/operators/onnx__CumProd.html."""
 
@@ -362,6 +385,6 @@ def _top_k(op: Operation, x: Tensor, k: np.ndarray) -> tuple[Tensor, Tensor]:
     return values.narrow(op.axis, 0, count), indices.narrow(op.axis, 0, count)
 
 
-@operator(torch=_top_k, interval=top, static=("k",), overflow=False)
+@making(torch=_top_k, interval=top, static=("k",))
 class TopK(Operation):
     """https://onnx.ai/onnx/operators/onnx__TopK.html."""

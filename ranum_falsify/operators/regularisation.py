@@ -17,7 +17,8 @@ from ranum_falsify.domain.linear.forms import Affine
 from ranum_falsify.domain.rounding import outward, unit
 from ranum_falsify.domain.rules.building import infinity_aware
 from ranum_falsify.domain.site import Site
-from ranum_falsify.network.registry import operator
+from ranum_falsify.network.registry import Draws
+from ranum_falsify.operators.families import total
 
 __all__: list[str] = []
 
@@ -62,12 +63,13 @@ def _dropout_bounds(
     return (x, Interval.point(torch.full((), op.version >= 12, dtype=kind).expand(x.shape)))[: len(op.output_names)]
 
 
-operator(
+total(
     torch=_dropout,
     interval=infinity_aware(_dropout_bounds),
+    linear=lambda op: None if _draws(op) else Affine(operands=("x",)),
+    kernel=None,
     operands=("x", "ratio", "training_mode"),
     renamed={"data": "x"},
     static=("ratio", "training_mode"),
-    random_where=_draws,
-    linear=lambda op: None if _draws(op) else Affine(operands=("x",)),
+    random=Draws(operand="training_mode", where=_draws),
 )(Dropout)

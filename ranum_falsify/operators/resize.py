@@ -19,7 +19,7 @@ from ranum_falsify.domain.rounding import outward, unit
 from ranum_falsify.domain.rules.arithmetic import fitting
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import ModelError, UnsupportedAttributeError
-from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.families import plain
 from ranum_falsify.operators.sampling import Axis, Sampling, Taps, taps_of
 
 __all__ = ["Upsample", "resampled"]
@@ -273,15 +273,15 @@ def _weighted_ends(low: Tensor, high: Tensor, number: int, taps: Taps, axis: Axi
     )
 
 
-operator(
+plain(
     torch=_resize,
     interval=_resize_bounds,
+    overflow=True,
     operands=("x", "roi", "scales", "sizes"),
     static=("roi", "scales", "sizes"),
-    overflow=True,
 )(Resize)
 
 
-@operator(torch=_upsample, interval=_upsample_bounds, operands=("x", "scales"), static=("scales",))
+@plain(torch=_upsample, interval=_upsample_bounds, operands=("x", "scales"), static=("scales",))
 class Upsample(Operation):
     """https://onnx.ai/onnx/operators/onnx__Upsample.html."""

@@ -30,7 +30,9 @@ from ranum_falsify.domain.rules.building import infinity_aware, moving
 from ranum_falsify.domain.rules.movement import evaluated, joined, narrowed, reshaped, reshaping, tiled
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.errors import ModelError
-from ranum_falsify.network.registry import TorchFunction, operator
+from ranum_falsify.network.registry import BatchRule, TorchFunction
+from ranum_falsify.operators import batching
+from ranum_falsify.operators.families import making, rearranging, total
 from ranum_falsify.operators.functions import elementwise, ints
 
 __all__ = ["DepthToSpace", "Size", "SpaceToDepth", "Squeeze"]
@@ -160,51 +162,59 @@ def _tile_bounds(site: Site, x: Interval, repeats: np.ndarray) -> Interval:
 
 _TO_SPACE, _TO_DEPTH = _blockwise(_depth_to_space_steps), _blockwise(_space_to_depth_steps)
 
-operator(torch=elementwise(lambda x: x), interval=infinity_aware(_same), overflow=False, linear=Affine())(Identity)
+total(torch=elementwise(lambda x: x), interval=infinity_aware(_same), linear=Affine(), kernel=None, overflow=False)(
+    Identity
+)
 
 
 def _row(
-    function: TorchFunction, interval: IntervalRule, *, by: str | None = None, **more: Any
+    function: TorchFunction,
+    interval: IntervalRule,
+    batch: BatchRule,
+    *,
+    by: str | None = None,
+    **more: Any,
 ) -> Callable[[type[Operation]], type[Operation]]:
     """Declare a row of an operator that only moves elements.
 
     Args:
         function: See :func:`operator`.
         interval: See :func:`operator`.
+        batch: See :func:`operator`.
         by: Its second operand, which says where to.
         more: Further arguments of :func:`operator`.
     """
     if by is not None:
         more = {"operands": ("x", by), "static": (by,), **more}
-    return operator(torch=function, interval=interval, overflow=False, linear=Affine(), **more)
+    return rearranging(torch=function, interval=interval, linear=Affine(), batch=batch, **more)
 
 
-_row(_reshape, reshaping(_reshape), by="shape")(Reshape)
-_row(_flatten, reshaping(_flatten))(Flatten)
-_row(_unsqueeze, reshaping(_unsqueeze), by="axes")(Unsqueeze)
-_row(_transpose, moving(_transpose), renamed={"perm": "permutation"})(Transpose)
-_row(_expand, moving(_expand), by="shape")(Expand)
-_row(_tile, infinity_aware(_tile_bounds), by="repeats")(Tile)
-_row(_concat, infinity_aware(_concat_bounds), operands=("x",))(Concat)
-_row(_split, infinity_aware(_split_bounds), by="split")(Split)
-operator(torch=_shape, interval=evaluated, shape_only=True, overflow=False)(Shape)
+_row(_reshape, reshaping(_reshape), batching.reshaped, by="shape")(Reshape)
+_row(_flatten, reshaping(_flatten), batching.reshaped)(Flatten)
+_row(_unsqueeze, reshaping(_unsqueeze), batching.reshaped, by="axes")(Unsqueeze)
+_row(_transpose, moving(_transpose), batching.transposed, renamed={"perm": "permutation"})(Transpose)
+_row(_expand, moving(_expand), batching.expanded, by="shape")(Expand)
+_row(_tile, infinity_aware(_tile_bounds), "vmap", by="repeats")(Tile)
+_row(_concat, infinity_aware(_concat_bounds), batching.concatenated, operands=("x",))(Concat)
+_row(_split, infinity_aware(_split_bounds), batching.along_axis, by="split")(Split)
+making(torch=_shape, interval=evaluated, shape_only=True)(Shape)
 
 
-@_row(_squeeze, reshaping(_squeeze), by="axes")
+@_row(_squeeze, reshaping(_squeeze), batching.reshaped, by="axes")
 class Squeeze(Operation):
     """https://onnx.ai/onnx/operators/onnx__Squeeze.html."""
 
 
-@operator(torch=_size, interval=evaluated, shape_only=True, overflow=False)
+@making(torch=_size, interval=evaluated, shape_only=True)
 class Size(Operation):
     """https://onnx.ai/onnx/operators/onnx__Size.html."""
 
 
-@_row(*_TO_SPACE)
+@_row(*_TO_SPACE, "vmap")
 class DepthToSpace(Operation):
     """https://onnx.ai/onnx/operators/onnx__DepthToSpace.html."""
 
 
-@_row(*_TO_DEPTH)
+@_row(*_TO_DEPTH, "vmap")
 class SpaceToDepth(Operation):
     """https://onnx.ai/onnx/operators/onnx__SpaceToDepth.html."""

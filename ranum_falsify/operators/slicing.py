@@ -21,7 +21,8 @@ from ranum_falsify.domain.rules.building import infinity_aware
 from ranum_falsify.domain.rules.movement import collapsed, cut, padded, rearranged, reshaped, taken
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
-from ranum_falsify.network.registry import operator
+from ranum_falsify.operators import batching
+from ranum_falsify.operators.families import making, rearranging
 from ranum_falsify.operators.functions import ints
 from ranum_falsify.operators.unsigned import moves_unsigned
 
@@ -63,13 +64,13 @@ def _slice_bounds(site: Site, x: Interval, *where: np.ndarray | None) -> Interva
     return cut(x, _ranges(x.shape, *where))  # type: ignore[arg-type]
 
 
-operator(
+rearranging(
     torch=_slice,
     interval=infinity_aware(_slice_bounds),
+    linear=Affine(),
+    batch=batching.sliced,
     operands=("x", "starts", "ends", "axes", "steps"),
     static=("starts", "ends", "axes", "steps"),
-    overflow=False,
-    linear=Affine(),
 )(Slice)
 
 
@@ -136,14 +137,14 @@ def _pad_index(size: int, before: int, after: int, mode: str) -> np.ndarray:
     return np.pad(np.arange(size), (before, after), mode=mode)  # type: ignore[call-overload, no-any-return]
 
 
-operator(
+rearranging(
     torch=_pad,
     interval=infinity_aware(_pad_bounds),
+    linear=Affine(),
+    batch=batching.padded,
     operands=("x", "pads", "constant_value", "axes"),
     renamed={"value": "constant_value", "paddings": "pads"},
     static=("pads", "constant_value", "axes"),
-    overflow=False,
-    linear=Affine(),
 )(Pad)
 
 
@@ -168,13 +169,13 @@ def _center_crop_pad_bounds(site: Site, x: Interval, shape: np.ndarray) -> Inter
     return padded(x, *_centred(site.op, x.shape, shape), 0)
 
 
-@operator(
+@rearranging(
     torch=_center_crop_pad,
     interval=infinity_aware(_center_crop_pad_bounds),
+    linear=Affine(),
+    batch="vmap",
     operands=("x", "shape"),
     static=("shape",),
-    overflow=False,
-    linear=Affine(),
 )
 class CenterCropPad(Operation):
     """https://onnx.ai/onnx/operators/onnx__CenterCropPad.html."""
@@ -192,13 +193,13 @@ def _trilu_bounds(site: Site, x: Interval, k: np.ndarray | None) -> Interval:
     return replace(triangle, gap=0.0)
 
 
-@operator(
+@rearranging(
     torch=_trilu,
     interval=infinity_aware(_trilu_bounds),
+    linear=Affine(),
+    batch="vmap",
     operands=("x", "k"),
     static=("k",),
-    overflow=False,
-    linear=Affine(),
 )
 class Trilu(Operation):
     """https://onnx.ai/onnx/operators/onnx__Trilu.html."""
@@ -223,13 +224,7 @@ def _compress_bounds(site: Site, x: Interval, condition: np.ndarray) -> Interval
     return taken(x, axis % len(x.shape), kept)
 
 
-@operator(
-    torch=_compress,
-    interval=infinity_aware(_compress_bounds),
-    operands=("x", "condition"),
-    static=("condition",),
-    overflow=False,
-)
+@making(torch=_compress, interval=infinity_aware(_compress_bounds), operands=("x", "condition"), static=("condition",))
 class Compress(Operation):
     """https://onnx.ai/onnx/operators/onnx__Compress.html."""
 
@@ -252,12 +247,12 @@ def _reverse_sequence_bounds(site: Site, x: Interval, sequence_lens: Interval) -
     return rearranged(x.split(0, 1), lambda bound: _reverse_sequence(site.op, bound, lengths), x.shape)
 
 
-@operator(
+@rearranging(
     torch=_reverse_sequence,
     interval=infinity_aware(_reverse_sequence_bounds),
-    operands=("x", "sequence_lens"),
-    overflow=False,
     linear=Affine(operands=("x",)),
+    batch="vmap",
+    operands=("x", "sequence_lens"),
 )
 class ReverseSequence(Operation):
     """https://onnx.ai/onnx/operators/onnx__ReverseSequence.html."""

@@ -11,7 +11,8 @@ from dnnv.nn.operations import LogSoftmax, Softmax
 from torch import Tensor
 
 from ranum_falsify.domain.rules.softmax import hardmax, has_finite_sections, log_softmax, softmax
-from ranum_falsify.network.registry import operator
+from ranum_falsify.operators import batching
+from ranum_falsify.operators.families import across, making
 from ranum_falsify.operators.functions import flattened_before
 from ranum_falsify.validity import Condition, Operands
 
@@ -54,16 +55,24 @@ _SOME_FINITE = Condition(
     holds_of=has_finite_sections(_dims),
 )
 
-operator(
+across(
     torch=flattened_before(_ONE_AXIS, torch.softmax),
     interval=softmax(_dims, "Softmax"),
+    linear=None,
+    batch=batching.along_axis,
+    kernel=("Exp", "Softmax"),
     valid=[_SOME_FINITE],
     overflow=False,
 )(Softmax)
 # The difference to the largest element of the row may overflow.
-operator(torch=flattened_before(_ONE_AXIS, torch.log_softmax), interval=log_softmax(_dims), valid=[_SOME_FINITE])(
-    LogSoftmax
-)
+across(
+    torch=flattened_before(_ONE_AXIS, torch.log_softmax),
+    interval=log_softmax(_dims),
+    linear=None,
+    batch=batching.along_axis,
+    kernel=("Exp", "Log"),
+    valid=[_SOME_FINITE],
+)(LogSoftmax)
 
 
 def _hardmax(x: Tensor, dim: int) -> Tensor:
@@ -74,6 +83,6 @@ def _hardmax(x: Tensor, dim: int) -> Tensor:
     return (positions == largest).to(x.dtype)
 
 
-@operator(torch=flattened_before(_ONE_AXIS, _hardmax), interval=hardmax(_dims), overflow=False)
+@making(torch=flattened_before(_ONE_AXIS, _hardmax), interval=hardmax(_dims))
 class Hardmax(Operation):
     """https://onnx.ai/onnx/operators/onnx__Hardmax.html."""

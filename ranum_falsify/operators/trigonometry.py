@@ -12,7 +12,7 @@ from ranum_falsify.domain.linear import curves
 from ranum_falsify.domain.rules.building import antitone, monotone, piecewise
 from ranum_falsify.domain.rules.limits import just_below_one, monotone_inside
 from ranum_falsify.domain.rules.waves import tangent, wave
-from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.families import pointwise, total
 from ranum_falsify.operators.functions import elementwise
 from ranum_falsify.validity import (
     AtLeast,
@@ -27,40 +27,62 @@ from ranum_falsify.validity import (
 
 __all__ = ["Acos", "Acosh", "Asin", "Asinh", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan"]
 
-operator(torch=elementwise(torch.atan), interval=monotone(torch.atan, "Atan"), overflow=False, linear=curves.ATAN)(Atan)
-operator(torch=elementwise(torch.tanh), interval=monotone(torch.tanh, "Tanh"), overflow=False, linear=curves.TANH)(Tanh)
+total(
+    torch=elementwise(torch.atan),
+    interval=monotone(torch.atan, "Atan"),
+    linear=curves.ATAN,
+    kernel="Atan",
+    overflow=False,
+)(Atan)
+total(
+    torch=elementwise(torch.tanh),
+    interval=monotone(torch.tanh, "Tanh"),
+    linear=curves.TANH,
+    kernel="Tanh",
+    overflow=False,
+)(Tanh)
 
 
-@operator(
+@pointwise(
     torch=elementwise(torch.sin),
     interval=wave(torch.sin, "Sin", crest=math.pi / 2),
+    linear=curves.SIN,
+    kernel="Sin",
     valid=[NotInfinite("x", "sine of infinity")],
     overflow=False,
-    linear=curves.SIN,
 )
 class Sin(Operation):
     """https://onnx.ai/onnx/operators/onnx__Sin.html."""
 
 
-@operator(
+@pointwise(
     torch=elementwise(torch.cos),
     interval=wave(torch.cos, "Cos", crest=0.0),
+    linear=curves.COS,
+    kernel="Cos",
     valid=[NotInfinite("x", "cosine of infinity")],
     overflow=False,
-    linear=curves.COS,
 )
 class Cos(Operation):
     """https://onnx.ai/onnx/operators/onnx__Cos.html."""
 
 
-@operator(torch=elementwise(torch.tan), interval=tangent, valid=[NotInfinite("x", "tangent of infinity")])
+@pointwise(
+    torch=elementwise(torch.tan),
+    interval=tangent,
+    linear=None,
+    kernel="Tan",
+    valid=[NotInfinite("x", "tangent of infinity")],
+)
 class Tan(Operation):
     """https://onnx.ai/onnx/operators/onnx__Tan.html."""
 
 
-@operator(
+@pointwise(
     torch=elementwise(torch.asin),
     interval=monotone(torch.asin, "Asin", above=-1.0, below=1.0),
+    linear=None,
+    kernel="Asin",
     valid=[
         AtLeast("x", -1.0, reason="arc sine of a number below -1"),
         AtMost("x", 1.0, reason="arc sine of a number above 1"),
@@ -75,9 +97,11 @@ class Asin(Operation):
     """https://onnx.ai/onnx/operators/onnx__Asin.html."""
 
 
-@operator(
+@pointwise(
     torch=elementwise(torch.acos),
     interval=antitone(torch.acos, "Acos", above=-1.0, below=1.0),
+    linear=None,
+    kernel="Acos",
     valid=[
         AtLeast("x", -1.0, reason="arc cosine of a number below -1"),
         AtMost("x", 1.0, reason="arc cosine of a number above 1"),
@@ -129,36 +153,46 @@ _HYPERBOLIC = (
 )
 
 
-@operator(
+@pointwise(
     torch=elementwise(torch.sinh),
     interval=monotone(torch.sinh, "Sinh"),
+    linear=curves.SINH,
+    kernel="Sinh",
     valid=_HYPERBOLIC,
     overflow=False,
-    linear=curves.SINH,
 )
 class Sinh(Operation):
     """https://onnx.ai/onnx/operators/onnx__Sinh.html."""
 
 
-@operator(
+@pointwise(
     torch=elementwise(torch.cosh),
     interval=piecewise(torch.cosh, "Cosh", turns=[0.0]),
+    linear=curves.COSH,
+    kernel="Cosh",
     valid=_HYPERBOLIC,
     overflow=False,
-    linear=curves.COSH,
 )
 class Cosh(Operation):
     """https://onnx.ai/onnx/operators/onnx__Cosh.html."""
 
 
-@operator(torch=elementwise(torch.asinh), interval=monotone(torch.asinh, "Asinh"), overflow=False, linear=curves.ASINH)
+@total(
+    torch=elementwise(torch.asinh),
+    interval=monotone(torch.asinh, "Asinh"),
+    linear=curves.ASINH,
+    kernel="Asinh",
+    overflow=False,
+)
 class Asinh(Operation):
     """https://onnx.ai/onnx/operators/onnx__Asinh.html."""
 
 
-@operator(
+@pointwise(
     torch=elementwise(torch.acosh),
     interval=monotone(torch.acosh, "Acosh", above=1.0),
+    linear=None,
+    kernel="Acosh",
     valid=[AtLeast("x", 1.0, reason="inverse hyperbolic cosine of a number below 1")],
     gradient_valid=[GreaterThan("x", 1.0, reason="derivative of the inverse hyperbolic cosine at 1")],
     overflow=False,
@@ -167,9 +201,11 @@ class Acosh(Operation):
     """https://onnx.ai/onnx/operators/onnx__Acosh.html."""
 
 
-@operator(
+@pointwise(
     torch=elementwise(torch.atanh),
     interval=monotone_inside(torch.atanh, "Atanh", least=lambda dtype: -just_below_one(dtype), greatest=just_below_one),
+    linear=None,
+    kernel="Atanh",
     valid=[
         GreaterThan("x", -1.0, reason="inverse hyperbolic tangent of -1 or less"),
         LessThan("x", 1.0, reason="inverse hyperbolic tangent of 1 or more"),

@@ -224,6 +224,11 @@ PAIRS = [
         "c = Greater(x, zero) f = Sub(x, tiny) w = Where(c, f, one) y = Log(w)",
     ),
     Twins(
+        "where x > 1, thresholded",
+        "c = Greater(x, one) f = ThresholdedRelu(x) w = Where(c, f, one) y = Log(w)",
+        "c = Greater(x, half) f = ThresholdedRelu(x) w = Where(c, f, one) y = Log(w)",
+    ),
+    Twins(
         "where not x <= 0",
         "c = LessOrEqual(x, zero) n = Not(c) w = Where(n, x, one) y = Log(w)",
         "c = LessOrEqual(x, zero) w = Where(c, x, one) y = Log(w)",

@@ -11,10 +11,13 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from ranum_falsify.falsify.operator_facts import operator_facts
 from ranum_falsify.falsify.replay import Finding, Replay
-from ranum_falsify.falsify.replay_worker import Levels, Setting
+from ranum_falsify.falsify.replay_worker import Levels, Operators, Setting
 
-__all__ = ["model", "replay"]
+__all__ = ["OPERATORS", "model", "replay"]
+
+OPERATORS = Operators(**operator_facts())
 
 
 def model(
@@ -45,6 +48,6 @@ def replay(
     with tempfile.TemporaryDirectory() as folder, np.errstate(all="ignore"):
         path = Path(folder, "model.onnx")
         onnx.save_model(model(nodes, inputs, outputs, constants, opset), path)
-        result = Levels(str(path), Setting(folder, 1, scratch=folder)).run(inputs)
+        result = Levels(str(path), Setting(folder, OPERATORS, 1, scratch=folder)).run(inputs)
     findings = tuple(Finding(**finding) for finding in result["findings"])
     return Replay(outputs=result["outputs"], findings=findings)

@@ -90,6 +90,25 @@ def test_operands_are_described() -> None:
     (finding,) = one("Add", np.array([[1], [3e38]], F32), f32(1, 3e38))
     assert finding.index == (1, 1)
     assert finding.values == {"i0": pytest.approx(3e38), "i1": pytest.approx(3e38)}
+    (finding,) = one("Sum", f32(1, 3e38), f32(2, 3e38))
+    assert finding.values == {"i0": pytest.approx(3e38), "i1": pytest.approx(3e38)}
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_what_dropout_draws_in_training_is_no_constant(training: bool) -> None:
+    # What it keeps of 1e38, it multiplies by 10; what it is given of 0, it hands on as a mask.
+    constants = {
+        "c": np.append(np.full(500, 1e38, F32), F32(0)),
+        "ratio": np.asarray(0.9, F32),
+        "training": np.asarray(training),
+    }
+    nodes = [
+        helper.make_node("Dropout", ["c", "ratio", "training"], ["d"]),
+        helper.make_node("Log", ["d"], ["mask"]),
+        helper.make_node("Add", ["x", "mask"], ["y"]),
+    ]
+    findings = replay(nodes, {"x": f32(0)}, ["y"], constants).findings
+    assert [(finding.op_type, finding.kind) for finding in findings] == [("Dropout", "inf")] * training
 
 
 def mask_model(mask: onnx.NodeProto | None, **constants: Any) -> list[onnx.NodeProto]:

@@ -1,6 +1,7 @@
 """Rows: names from the schemas, renamed and variadic operands, and what a wrong row is told."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import onnx
@@ -20,16 +21,24 @@ def first(op: Operation, *operands: Tensor) -> Tensor:
     return operands[0]
 
 
+complete = partial(
+    operator,
+    torch=first,
+    interval=unknown,
+    linear=None,
+    valid=(),
+    batch="vmap",
+    elementwise=False,
+    kernel=None,
+    random=None,
+    hides_nan=False,
+)
+
+
 def row(op_type: str) -> OperatorSpec:
     spec = find(op_type, "")
     assert spec is not None
     return spec
-
-
-def test_a_row_says_how_it_is_evaluated_and_bounded() -> None:
-    for missing in ({"torch": first}, {"interval": unknown}):
-        with pytest.raises(TypeError):
-            operator(**missing)
 
 
 @pytest.fixture
@@ -47,8 +56,17 @@ def node_class(name: str) -> type[Operation]:
 
 
 @pytest.mark.usefixtures("rows")
+@pytest.mark.parametrize("part", complete.keywords)
+def test_a_row_that_leaves_a_part_out_is_refused(part: str) -> None:
+    others = {name: value for name, value in complete.keywords.items() if name != part}
+    with pytest.raises(TypeError, match=f"operator Exp: its row does not say {part}"):
+        operator(**others)(node_class("Exp"))
+    assert supported() == ()
+
+
+@pytest.mark.usefixtures("rows")
 def test_a_row_takes_its_names_from_the_newest_schema() -> None:
-    operator(torch=first, interval=unknown)(node_class("Gemm"))
+    complete()(node_class("Gemm"))
     spec = row("Gemm")
     assert spec.operands == ("a", "b", "c")
     assert not spec.variadic
@@ -58,8 +76,8 @@ def test_a_row_takes_its_names_from_the_newest_schema() -> None:
 
 @pytest.mark.usefixtures("rows")
 def test_a_single_input_is_x_and_several_of_one_name_are_variadic() -> None:
-    operator(torch=first, interval=unknown)(node_class("Exp"))
-    operator(torch=first, interval=unknown)(node_class("Max"))
+    complete()(node_class("Exp"))
+    complete()(node_class("Max"))
     assert row("Exp").operands == ("x",)
     assert row("Exp").field_of("input") == "x"
     assert row("Max").operands == ("data_0",)
@@ -69,33 +87,33 @@ def test_a_single_input_is_x_and_several_of_one_name_are_variadic() -> None:
 @pytest.mark.usefixtures("rows")
 def test_an_operand_that_dnnv_would_hide_is_refused() -> None:
     with pytest.raises(ValueError, match="operator Concat: operand 'inputs' is a member of Operation; pass operands="):
-        operator(torch=first, interval=unknown)(node_class("Concat"))
+        complete()(node_class("Concat"))
 
 
 @pytest.mark.usefixtures("rows")
 def test_attributes_of_all_versions_are_known() -> None:
-    operator(torch=first, interval=unknown, operands=("x", "split"), static=("split",))(node_class("Split"))
+    complete(operands=("x", "split"), static=("split",))(node_class("Split"))
     assert set(row("Split").attributes) >= {"axis", "split", "num_outputs"}
 
 
 @pytest.mark.usefixtures("rows")
 def test_a_second_row_is_refused() -> None:
-    operator(torch=first, interval=unknown)(node_class("Exp"))
+    complete()(node_class("Exp"))
     with pytest.raises(ValueError, match="operator Exp has a row already"):
-        operator(torch=first, interval=unknown)(node_class("Exp"))
+        complete()(node_class("Exp"))
 
 
 @pytest.mark.usefixtures("rows")
 def test_a_static_name_that_is_no_operand_is_refused() -> None:
     with pytest.raises(ValueError, match=r"operator Exp: static \['axes'\] are no operands; they are \('x',\)"):
-        operator(torch=first, interval=unknown, static=["axes"])(node_class("Exp"))
+        complete(static=["axes"])(node_class("Exp"))
     assert supported() == ()
 
 
 @pytest.mark.usefixtures("rows")
 def test_an_operator_that_onnx_lacks_is_refused() -> None:
     with pytest.raises(ValueError, match="operator Expp is unknown to ONNX"):
-        operator(torch=first, interval=unknown)(node_class("Expp"))
+        complete()(node_class("Expp"))
 
 
 @pytest.mark.usefixtures("rows")
@@ -109,12 +127,12 @@ def test_a_constraint_on_a_name_that_is_no_operand_is_refused() -> None:
 
     for kind in ("valid", "gradient_valid"):
         with pytest.raises(ValueError, match=r"operator Exp: constrained \['y'\] are no operands"):
-            operator(torch=first, interval=unknown, **{kind: [Bad()]})(node_class("Exp"))  # type: ignore[arg-type]
+            complete(**{kind: [Bad()]})(node_class("Exp"))  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("rows")
 def test_operands_of_a_variadic_node_are_spread_out() -> None:
-    operator(torch=first, interval=unknown)(node_class("Max"))
+    complete()(node_class("Max"))
     spec = row("Max")
     a, b = (Input(np.array([1]), np.dtype(np.float32), name=name) for name in "ab")
     node = make_node(spec, "c", {"data_0": (a, b)})
@@ -126,8 +144,8 @@ def test_operands_of_a_variadic_node_are_spread_out() -> None:
 
 @pytest.mark.usefixtures("rows")
 def test_a_shape_is_fixed_unless_a_computed_operand_decides_it() -> None:
-    operator(torch=first, interval=unknown, operands=("x", "shape"), static=("shape",))(node_class("Reshape"))
-    operator(torch=first, interval=unknown, dynamic_shape=True)(node_class("NonZero"))
+    complete(operands=("x", "shape"), static=("shape",))(node_class("Reshape"))
+    complete(dynamic_shape=True)(node_class("NonZero"))
     assert row("Reshape").has_fixed_shape([False, True])
     assert row("Reshape").has_fixed_shape([False, None])
     assert not row("Reshape").has_fixed_shape([True, False])
@@ -140,8 +158,8 @@ def test_an_operator_that_onnx_does_not_define_brings_its_schema() -> None:
     schema = onnx.defs.OpSchema(
         "Exp", "my.domain", 2, inputs=[parameter("A", "T")], outputs=[parameter("Y", "T")], type_constraints=kinds
     )
-    operator(torch=first, interval=unknown, schema=schema)(node_class("MyExp"))
-    operator(torch=first, interval=unknown)(node_class("Exp"))
+    complete(schema=schema)(node_class("MyExp"))
+    complete()(node_class("Exp"))
     spec = find("Exp", "my.domain")
     assert spec is not None and spec is not row("Exp")
     assert (spec.op_type, spec.node.__name__, spec.field_of("A")) == ("Exp", "MyExp", "x")

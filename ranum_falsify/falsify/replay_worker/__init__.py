@@ -1,6 +1,7 @@
 """The child process of `ranum_falsify.falsify.replay`: ONNX Runtime, every tensor looked at.
 
-Commands: ``load`` ({"path"} and what `Setting` holds), ``run``, ``outputs`` and ``plain`` (the inputs by name).
+Commands: ``load`` ({"path"} and what `Setting` holds, the fields of `Operators` in their place), ``run``, ``outputs``
+and ``plain`` (the inputs by name).
 
 It starts in a fraction of a second, because it imports neither torch nor the package around it.
 """
@@ -15,9 +16,10 @@ import onnxruntime as ort
 
 from .levels import Levels
 from .model import Model
+from .operators import Operators
 from .session import Setting
 
-__all__ = ["Levels", "Model", "Setting", "service"]
+__all__ = ["Levels", "Model", "Operators", "Setting", "service"]
 
 
 def service() -> Callable[[str, Any], Any]:
@@ -28,7 +30,8 @@ def service() -> Callable[[str, Any], Any]:
 
     def answer(command: str, argument: Any) -> Any:
         if command == "load":
-            loaded[:] = [Levels(argument.pop("path"), Setting(**argument))]
+            operators = Operators(**argument.pop("operators"))
+            loaded[:] = [Levels(argument.pop("path"), Setting(operators=operators, **argument))]
             return None
         if not loaded:
             raise RuntimeError("no model is loaded")

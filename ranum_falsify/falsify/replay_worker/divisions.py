@@ -11,9 +11,8 @@ import onnx
 
 from .graph import Value
 
-__all__ = ["NO_RESULT", "impossible", "may_trap"]
+__all__ = ["impossible", "may_trap"]
 
-NO_RESULT = ("Div", "Mod")
 _TRAPPING = (np.dtype(np.int32), np.dtype(np.int64))  # C computes shorter ones in 32 bits, where the quotient fits
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from .divisions import NO_RESULT, impossible, may_trap
+from .divisions import impossible, may_trap
 from .graph import (
     FLOAT_INITIALIZERS,
     GOOD,
@@ -23,28 +23,14 @@ from .graph import (
     sorted_nodes,
     status_of,
     stored,
-    subgraphs,
     tensor_status,
 )
-from .recurrent import RECURRENT, hidden_nan
+from .recurrent import hidden_nan
 from .session import Session, Setting
 
 __all__ = ["STOP", "Look", "Model"]
 
 STOP = ""  # among outputs: the run stopped, at an integer division that has no result
-_SHAPE_ONLY = {"Shape", "Size"}
-_RANDOM = {
-    "Bernoulli",
-    "Multinomial",
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-}
-# Operators of which one output element depends on one element of each operand.
-_ELEMENTWISE = set(
-    "Acos Acosh Add Asin Atan Atanh Cast Cos Cosh Div Exp Log Mod Mul Neg Pow Reciprocal Sin Sinh Sqrt Sub Tan".split()
-)
 
 
 @dataclass(frozen=True)
@@ -68,12 +54,6 @@ class Look:
     traps: bool = False
 
 
-def _is_random(node: onnx.NodeProto) -> bool:
-    drops = node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2])
-    inside = (child for graph in subgraphs(node) for child in graph.node)
-    return node.op_type in _RANDOM or drops or any(_is_random(child) for child in inside)
-
-
 class Model:
     """A model run without optimisations, and what about it does not depend on the input.
 
@@ -91,7 +71,7 @@ class Model:
 
     def __init__(self, path: str, setting: Setting) -> None:
         self.proto = onnx.load(path, load_external_data=False)
-        self._setting, folder = setting, setting.folder
+        self._setting, self._operators, folder = setting, setting.operators, setting.folder
         # Before anything else looks at the graph: ONNX Runtime's complaint about a bad one is the better.
         names = [n for node in self.proto.graph.node if not stored(node) for n in node.output]
         self._exposed = Session(self.proto, names, setting)
@@ -99,14 +79,17 @@ class Model:
         self._cut: dict[frozenset[int], Session | None] = {}
         self._nodes = list(self.proto.graph.node)
         self.order = sorted_nodes(self.proto.graph)
-        self.is_random = any(_is_random(node) for node in self._nodes)
         self._reads = [reads_of(node) for node in self._nodes]
         self.producers = {name: k for k, node in enumerate(self._nodes) for name in node.output if name}
-        self._divisions = [k for k, node in enumerate(self._nodes) if node.op_type in NO_RESULT and not node.domain]
-        self._recurrent = {k for k, node in enumerate(self._nodes) if node.op_type in RECURRENT}
+        self._divisions = [k for k, node in enumerate(self._nodes) if self._operators.may_divide(node)]
+        self._hiding = {k for k, node in enumerate(self._nodes) if self._operators.may_hide_nan(node)}
         self._attributes = [attribute_status(node, folder) for node in self._nodes]
         self._tensors = {tensor.name: tensor for tensor in self.proto.graph.initializer}
         self._tensors |= {node.output[0]: t for node in self._nodes for t in stored(node)}
+        flags = [name for name, tensor in self._tensors.items() if tensor.data_type == onnx.TensorProto.BOOL]
+        false = {name for name in flags if not self._constant(name).any()}
+        self._random = {k for k, node in enumerate(self._nodes) if self._operators.is_random(node, false)}
+        self.is_random = bool(self._random)
         self.constants = {
             name: tensor_status(tensor, folder)
             for name, tensor in self._tensors.items()
@@ -243,7 +226,7 @@ class Model:
         stops: list[int],
     ) -> dict[int, dict[str, Any]]:
         suspects = {self.producers[name] for name in values if name in self.producers and any(known[name])}
-        suspects |= self._recurrent | set(stops)
+        suspects |= self._hiding | set(stops)
         if not suspects:
             return {}
         varying = self._varying(feeds)
@@ -277,8 +260,8 @@ class Model:
         names, nodes = set(feeds), set()
         for k in self.order:
             node = self._nodes[k]
-            depends = node.op_type not in _SHAPE_ONLY and not names.isdisjoint(self._reads[k])
-            if depends or node.op_type in _RANDOM:
+            depends = not self._operators.is_shape_only(node) and not names.isdisjoint(self._reads[k])
+            if depends or k in self._random:
                 nodes.add(k)
                 names.update(node.output)
         return nodes
@@ -319,7 +302,7 @@ class Model:
             if limits is None:
                 continue
             ranges[name] = limits
-            if self._nodes[k].op_type in _ELEMENTWISE:
+            if self._operators.is_elementwise(self._nodes[k]):
                 tail = index[len(index) - value.ndim :]
                 at = tuple(0 if n == 1 else i for n, i in zip(value.shape, tail, strict=True))
                 elements[name] = float(value[at])
@@ -368,7 +351,7 @@ class Model:
     def _hidden(
         self, k: int, feeds: Mapping[str, np.ndarray], values: Mapping[str, Value]
     ) -> tuple[str, np.ndarray] | None:
-        if k not in self._recurrent:
+        if k not in self._hiding:
             return None
         node = self._nodes[k]
         return hidden_nan(node, {name: self._value(name, feeds, values) for name in node.input if name})

@@ -9,10 +9,7 @@ import onnx
 
 from .graph import Value
 
-__all__ = ["RECURRENT", "hidden_nan"]
-
-# The activations that the reference evaluator computes, whatever the attribute says.
-RECURRENT = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"]}
+__all__ = ["hidden_nan"]
 
 
 def hidden_nan(node: onnx.NodeProto, operands: Mapping[str, Value]) -> tuple[str, np.ndarray] | None:
@@ -22,10 +19,10 @@ def hidden_nan(node: onnx.NodeProto, operands: Mapping[str, Value]) -> tuple[str
     swallow NaN cannot make one.
 
     Args:
-        node: any node; None for every other.
+        node: an LSTM or GRU.
         operands: what it reads, by name, as far as the run came.
     """
-    if node.op_type not in RECURRENT or len(node.input) < 4 or not node.input[3]:
+    if len(node.input) < 4 or not node.input[3]:
         return None
     given = [operands.get(name) for name in node.input]
     if any(value is None for value in given[:4]):
@@ -42,7 +39,9 @@ def _reference_agrees(node: onnx.NodeProto, operands: list[Value]) -> bool:
     """Whether the reference evaluator honours all attributes and inputs of an LSTM or GRU."""
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     names = [name.decode().lower() for name in attributes.get("activations", [])]
-    defaults = RECURRENT[node.op_type]
+    # The activations that the reference evaluator computes, whatever the attribute says: 2 of a GRU, 3 of an LSTM.
+    gates = operands[1].shape[1] // operands[2].shape[2]
+    defaults = ["sigmoid", *["tanh"] * (gates - 2)]
     if names not in ([], defaults, 2 * defaults) or any(
         attributes.get(name) for name in ("clip", "input_forget", "activation_alpha", "activation_beta")
     ):

@@ -12,6 +12,7 @@ import onnx
 import onnxruntime as ort
 
 from .graph import Value, clear_repeated_names
+from .operators import Operators
 
 __all__ = ["Session", "Setting", "write_optimised"]
 
@@ -29,12 +30,14 @@ class Setting:
 
     Attributes:
         folder: folder of its external data.
+        operators: what the rows say of operators.
         threads: number of intra-operator threads.
         flush: whether denormal numbers are replaced by 0, as many devices do.
         scratch: folder for the optimised model.
     """
 
     folder: str
+    operators: Operators
     threads: int
     flush: bool = False
     scratch: str = ""

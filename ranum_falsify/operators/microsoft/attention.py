@@ -18,7 +18,7 @@ from ranum_falsify.domain.rules.softmax import softmax
 from ranum_falsify.domain.rules.sums import growth
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
-from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.families import opaque
 from ranum_falsify.operators.microsoft.schemas import DOMAIN, FLOATS, schema
 
 __all__ = ["FusedAttention"]
@@ -101,11 +101,7 @@ def _attention_bounds(
     return matrix_product(shares, v).moved(_joined)
 
 
-@operator(
-    torch=_attention,
-    interval=_attention_bounds,
-    operands=("x", "weights", "bias", "mask"),
-    renamed={"input": "x", "mask_index": "mask"},
+@opaque(
     schema=schema(
         "Attention",
         "input:T weights:T bias:T? mask_index:M?",
@@ -114,6 +110,12 @@ def _attention_bounds(
         defaults={"unidirectional": 0, "mask_filter_value": -10000.0, "do_rotary": 0},
         kinds={"num_heads": "int?", "scale": "float?", "qkv_hidden_sizes": "ints?"},
     ),
+    torch=_attention,
+    interval=_attention_bounds,
+    kernel=("Exp", "Softmax"),
+    valid=(),
+    operands=("x", "weights", "bias", "mask"),
+    renamed={"input": "x", "mask_index": "mask"},
 )
 class FusedAttention(Operation):
     """Projections of one tensor, scores, a mask and a weighted sum, for each head."""

@@ -15,7 +15,7 @@ from ranum_falsify.domain.rules.building import unknown
 from ranum_falsify.domain.rules.matrices import matrix_product
 from ranum_falsify.domain.rules.requantising import known_numbers
 from ranum_falsify.domain.site import Site
-from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.families import plain
 from ranum_falsify.operators.microsoft.schemas import FLOATS, schema
 
 __all__ = ["MatMulNBits"]
@@ -107,7 +107,7 @@ def _largest_in_blocks(x: Tensor, length: int) -> Tensor:
     return blocks.amax(-1, keepdim=True).expand(blocks.shape).flatten(-2)[..., :count]
 
 
-@operator(
+@plain(
     schema=schema(
         "MatMulNBits",
         "A:F B:U scales:F zero_points:Z? g_idx:I? bias:F?",

@@ -16,8 +16,8 @@ from ranum_falsify.domain.rules.arithmetic import added
 from ranum_falsify.domain.rules.bends import gelu_by_erf, gelu_by_tanh
 from ranum_falsify.domain.rules.building import infinity_aware, piecewise
 from ranum_falsify.domain.site import IntervalRule, Site
-from ranum_falsify.network.registry import operator
 from ranum_falsify.operators.activation import ABOVE_MINUS_INFINITY, SCALED_ABOVE_MINUS_INFINITY
+from ranum_falsify.operators.families import pointwise
 from ranum_falsify.operators.microsoft.parts import apart
 from ranum_falsify.operators.microsoft.schemas import FLOATS, schema
 from ranum_falsify.validity import Condition, NotInfinite, Operands
@@ -38,12 +38,14 @@ def _by_tanh(x: Tensor) -> Tensor:
 _SLOPE, _CUBIC = 2 * math.sqrt(2 / math.pi), 0.044715
 
 
-@operator(
+@pointwise(
+    schema=schema("Gelu", "X:T", "Y:T", {"T": FLOATS}),
     torch=lambda op, x: _by_erf(x),
     interval=gelu_by_erf,
+    linear=None,
+    kernel="Gelu",
     valid=[ABOVE_MINUS_INFINITY],
     overflow=False,
-    schema=schema("Gelu", "X:T", "Y:T", {"T": FLOATS}),
 )
 class GeluByErf(Operation):
     """`x (1 + erf(x / sqrt(2))) / 2`, before ONNX had `Gelu`."""
@@ -78,23 +80,27 @@ def _biased(rule: IntervalRule) -> IntervalRule:
     return infinity_aware(biased)
 
 
-@operator(
+@pointwise(
+    schema=schema("BiasGelu", "A:T B:T", "Y:T", {"T": FLOATS}),
     torch=lambda op, x, bias: _by_erf(x + bias),
     interval=_biased(gelu_by_erf),
+    linear=None,
+    kernel="Gelu",
+    valid=[_SUM_ABOVE_MINUS_INFINITY],
     operands=("x", "bias"),
     renamed={"A": "x", "B": "bias"},
-    valid=[_SUM_ABOVE_MINUS_INFINITY],
-    schema=schema("BiasGelu", "A:T B:T", "Y:T", {"T": FLOATS}),
 )
 class BiasGelu(Operation):
     """`Gelu` of a sum, by the error function."""
 
 
-@operator(
+@pointwise(
+    schema=schema("FastGelu", "X:T bias:T?", "Y:T", {"T": FLOATS}),
     torch=lambda op, x, bias: _by_tanh(x if bias is None else x + bias),
     interval=_biased(gelu_by_tanh),
+    linear=None,
+    kernel="Gelu tanh",
     valid=[_SUM_ABOVE_MINUS_INFINITY],
-    schema=schema("FastGelu", "X:T bias:T?", "Y:T", {"T": FLOATS}),
 )
 class FastGelu(Operation):
     """`Gelu` of a sum, by the hyperbolic tangent."""
@@ -132,11 +138,13 @@ def _quick_gelu_bounds(site: Site, x: Interval) -> Interval:
     return outward(strayed(low, -1.0), strayed(high, 1.0), site.dtype, x.shape)
 
 
-@operator(
+@pointwise(
+    schema=schema("QuickGelu", "X:T", "Y:T", {"T": FLOATS}, defaults={"alpha": 1.702}),
     torch=lambda op, x: x * torch.sigmoid(op.alpha * x),
     interval=_quick_gelu_bounds,
+    linear=None,
+    kernel="Sigmoid",
     valid=[SCALED_ABOVE_MINUS_INFINITY],
-    schema=schema("QuickGelu", "X:T", "Y:T", {"T": FLOATS}, defaults={"alpha": 1.702}),
 )
 class QuickGelu(Operation):
     """`x sigmoid(alpha x)`."""

@@ -17,7 +17,7 @@ from ranum_falsify.domain.rules.building import infinity_aware
 from ranum_falsify.domain.rules.sections import sections
 from ranum_falsify.domain.rules.statistics import by_root_mean_square, standardised
 from ranum_falsify.domain.site import Site
-from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.families import opaque
 from ranum_falsify.operators.microsoft.parts import apart
 from ranum_falsify.operators.microsoft.schemas import schema
 from ranum_falsify.operators.normalisation import VARIANCE, above_zero, from_axis, rms_normalization, row_square
@@ -29,13 +29,7 @@ _FLOATS = {"T": ("float", "double", "float16")}
 _MEAN_SQUARE = "division by the root of a non-positive mean square"
 
 
-@operator(
-    torch=rms_normalization,
-    interval=rules.rms_normalisation(from_axis),
-    operands=("x", "scale"),
-    valid=[
-        above_zero("mean(x^2) + epsilon > 0", _MEAN_SQUARE, row_square, rules.squares_stay_positive(from_axis)),
-    ],
+@opaque(
     schema=schema(
         "SimplifiedLayerNormalization",
         "X:T scale:T",
@@ -44,6 +38,13 @@ _MEAN_SQUARE = "division by the root of a non-positive mean square"
         defaults={"axis": -1, "epsilon": 1e-5, "stash_type": 1},
         domain="",
     ),
+    torch=rms_normalization,
+    interval=rules.rms_normalisation(from_axis),
+    kernel=None,
+    valid=[
+        above_zero("mean(x^2) + epsilon > 0", _MEAN_SQUARE, row_square, rules.squares_stay_positive(from_axis)),
+    ],
+    operands=("x", "scale"),
 )
 class SimplifiedLayerNormalization(Operation):
     """`RMSNormalization` as ONNX Runtime calls it, in the domain of ONNX, which does not know the name."""
@@ -102,12 +103,7 @@ def _skip_bounds(
     return _normalised(site, x, skip, bias, gamma, beta)
 
 
-@operator(
-    torch=_skip,
-    interval=_skip_bounds,
-    operands=("x", "skip", "gamma", "beta", "bias"),
-    renamed={"input": "x"},
-    valid=[above_zero("variance + epsilon > 0", VARIANCE, _variance, _stays_defined)],
+@opaque(
     schema=schema(
         "SkipLayerNormalization",
         "input:T skip:T gamma:T beta:T? bias:T?",
@@ -115,6 +111,12 @@ def _skip_bounds(
         _FLOATS,
         defaults={"epsilon": 1e-12},
     ),
+    torch=_skip,
+    interval=_skip_bounds,
+    kernel=None,
+    valid=[above_zero("variance + epsilon > 0", VARIANCE, _variance, _stays_defined)],
+    operands=("x", "skip", "gamma", "beta", "bias"),
+    renamed={"input": "x"},
 )
 class SkipLayerNormalization(Operation):
     """`LayerNormalization` of a sum over its last axis."""
@@ -138,12 +140,7 @@ def _skip_simplified_bounds(
     return _normalised(site, x, skip, bias, gamma, None)
 
 
-@operator(
-    torch=_skip_simplified,
-    interval=_skip_simplified_bounds,
-    operands=("x", "skip", "gamma", "bias"),
-    renamed={"input": "x"},
-    valid=[above_zero("mean square + epsilon > 0", _MEAN_SQUARE, _mean_square, _stays_defined)],
+@opaque(
     schema=schema(
         "SkipSimplifiedLayerNormalization",
         "input:T skip:T gamma:T bias:T?",
@@ -151,6 +148,12 @@ def _skip_simplified_bounds(
         _FLOATS,
         defaults={"epsilon": 1e-12},
     ),
+    torch=_skip_simplified,
+    interval=_skip_simplified_bounds,
+    kernel=None,
+    valid=[above_zero("mean square + epsilon > 0", _MEAN_SQUARE, _mean_square, _stays_defined)],
+    operands=("x", "skip", "gamma", "bias"),
+    renamed={"input": "x"},
 )
 class SkipSimplifiedLayerNormalization(Operation):
     """`RMSNormalization` of a sum over its last axis."""

@@ -19,7 +19,7 @@ from ranum_falsify.domain.rules.building import infinity_aware
 from ranum_falsify.domain.rules.matrices import largest_finite, matrix_product, overflows_in_parts, scaled_sum
 from ranum_falsify.domain.rules.sums import growth
 from ranum_falsify.domain.site import IntervalRule, Site
-from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.families import across
 from ranum_falsify.operators.fused import is_beside_quantised
 from ranum_falsify.operators.microsoft.parts import activated, activation, apart, bounded, evaluated, part
 from ranum_falsify.operators.microsoft.schemas import FLOATS, schema
@@ -93,11 +93,14 @@ _CONV = schema(
 )
 
 
-@operator(
+@across(
+    schema=_CONV,
     torch=lambda op, *operands: _activated(op, _conv(op, *operands)),
     interval=_fused_conv_bounds,
     linear=lambda op: _linear(op, _CONVOLUTION, _conv_bounds),
-    schema=_CONV,
+    batch="vmap",
+    kernel=None,
+    valid=(),
 )
 class FusedConv(Operation):
     """`Conv`, a sum and an activation: `activation(Conv(X, W, B) + Z)`."""
@@ -137,12 +140,15 @@ _GEMM = schema(
 )
 
 
-@operator(
+@across(
+    schema=_GEMM,
     torch=lambda op, *operands: _activated(op, _gemm(op, *operands)),
     interval=_fused_gemm_bounds,
     linear=lambda op: _linear(op, _LAYER, _gemm_bounds),
+    batch="vmap",
+    kernel=None,
+    valid=(),
     renamed={"transA": "transpose_a", "transB": "transpose_b"},
-    schema=_GEMM,
 )
 class FusedGemm(Operation):
     """`Gemm` and an activation: `activation(alpha A B + beta C)`."""
@@ -198,17 +204,20 @@ _MATMUL = schema(
 )
 
 
-@operator(
+@across(
+    schema=_MATMUL,
     torch=_fused_matmul,
     interval=_fused_matmul_bounds,
+    linear=lambda op: _PRODUCT if math.isfinite(op.alpha) else None,
+    batch="vmap",
+    kernel=None,
+    valid=(),
     renamed={
         "transA": "transpose_a",
         "transB": "transpose_b",
         "transBatchA": "transpose_batch_a",
         "transBatchB": "transpose_batch_b",
     },
-    linear=lambda op: _PRODUCT if math.isfinite(op.alpha) else None,
-    schema=_MATMUL,
 )
 class FusedMatMul(Operation):
     """`MatMul` of transposed factors, times a number: `alpha A B`."""

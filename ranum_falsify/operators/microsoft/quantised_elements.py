@@ -26,7 +26,7 @@ from ranum_falsify.domain.rules.requantising import (
     requantised,
 )
 from ranum_falsify.domain.site import Site
-from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.families import exact, making
 from ranum_falsify.operators.microsoft.schemas import BYTES, FLOATS, schema
 
 __all__ = [
@@ -251,47 +251,48 @@ _ONE = "X:T X_scale:F X_zero_point:T? Y_scale:F Y_zero_point:T?"
 _TYPES = {"T": BYTES, "F": FLOATS}
 
 
-@operator(
+@exact(
     schema=schema("QLinearAdd", _TWO, "C:T", _TYPES),
     torch=_combining(torch.add),
     interval=_on_grids(_added),
-    overflow=False,
+    batch="vmap",
 )
 class QLinearAdd(Operation):
     """Sum of two quantised tensors."""
 
 
-@operator(
+@exact(
     schema=schema("QLinearMul", _TWO, "C:T", _TYPES),
     torch=_combining(torch.mul),
     interval=_on_grids(_multiplied),
-    overflow=False,
+    batch="vmap",
 )
 class QLinearMul(Operation):
     """Product of two quantised tensors."""
 
 
-@operator(
+@exact(
     schema=schema("QLinearSigmoid", _ONE, "Y:T", _TYPES),
     torch=_mapping(lambda op, x: sigmoid(x)),
     interval=_looked_up(_sigmoid_bounds),
-    overflow=False,
+    batch="vmap",
+    kernel="Sigmoid",
 )
 class QLinearSigmoid(Operation):
     """Logistic function of a quantised tensor."""
 
 
-@operator(
+@exact(
     schema=schema("QLinearLeakyRelu", _ONE, "Y:T", _TYPES, defaults={"alpha": 0.01}),
     torch=_mapping(_leaky),
     interval=_looked_up(_leaky_bounds),
-    overflow=False,
+    batch="vmap",
 )
 class QLinearLeakyRelu(Operation):
     """x, or alpha * x below 0, of a quantised tensor."""
 
 
-@operator(
+@exact(
     schema=schema(
         "QLinearWhere",
         "condition:B X:T x_scale:F x_zero_point:T Y:T y_scale:F y_zero_point:T z_scale:F z_zero_point:T",
@@ -300,13 +301,13 @@ class QLinearLeakyRelu(Operation):
     ),
     torch=_where,
     interval=_where_bounds,
-    overflow=False,
+    batch="vmap",
 )
 class QLinearWhere(Operation):
     """Choice between two quantised tensors."""
 
 
-@operator(
+@making(
     schema=schema(
         "QLinearConcat",
         "Y_scale:F Y_zero_point:T inputs:V*",
@@ -318,7 +319,6 @@ class QLinearWhere(Operation):
     interval=_concat_bounds,
     operands=("y_scale", "y_zero_point", "parts"),
     renamed={"inputs": "parts"},
-    overflow=False,
 )
 class QLinearConcat(Operation):
     """Quantised tensors, each with its scale and zero point, one after the other."""

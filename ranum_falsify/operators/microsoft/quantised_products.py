@@ -15,7 +15,7 @@ from ranum_falsify.domain.rules.building import corner_products, unknown
 from ranum_falsify.domain.rules.matrices import matrix_product
 from ranum_falsify.domain.rules.requantising import Grid, anything, in_steps, known_numbers
 from ranum_falsify.domain.site import Site
-from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.families import making, plain
 from ranum_falsify.operators.linear import matrix_of
 from ranum_falsify.operators.microsoft.schemas import BYTES, FLOATS, schema
 from ranum_falsify.operators.pooling import max_pool, max_pool_bounds
@@ -200,7 +200,7 @@ def _max_pool_last_bounds(site: Site, x: Interval) -> Interval:
 _TYPES = {"T": BYTES, "W": BYTES, "F": FLOATS}
 
 
-@operator(
+@plain(
     schema=schema(
         "QGemm",
         "A:T a_scale:F a_zero_point:T B:W b_scale:F b_zero_point:W C:C? y_scale:F? y_zero_point:Z?",
@@ -216,7 +216,7 @@ class QGemm(Operation):
     """Scaled product of quantised matrices plus a bias, quantised or not."""
 
 
-@operator(
+@plain(
     schema=schema(
         "MatMulIntegerToFloat",
         "A:T B:W a_scale:F b_scale:F a_zero_point:T? b_zero_point:W? bias:F?",
@@ -230,7 +230,7 @@ class MatMulIntegerToFloat(Operation):
     """Numbers that a product of quantised matrices stands for."""
 
 
-@operator(
+@plain(
     schema=schema("DynamicQuantizeMatMul", "A:F B:W b_scale:F b_zero_point:W? bias:F?", "Y:F", _TYPES),
     torch=_dynamic,
     interval=_dynamic_bounds,
@@ -239,7 +239,7 @@ class DynamicQuantizeMatMul(Operation):
     """Product of a matrix, quantised by the span of its elements, with a quantised one."""
 
 
-@operator(
+@making(
     schema=schema(
         "QLinearConv",
         "x:T x_scale:F x_zero_point:T w:W w_scale:F w_zero_point:W y_scale:F y_zero_point:Y B:B?",
@@ -250,13 +250,12 @@ class DynamicQuantizeMatMul(Operation):
     ),
     torch=_conv,
     interval=_conv_bounds,
-    overflow=False,
 )
 class MicrosoftQLinearConv(Operation):
     """Convolution of a quantised tensor whose channels may come last."""
 
 
-@operator(
+@making(
     schema=schema(
         "NhwcMaxPool",
         "x:T",
@@ -267,7 +266,6 @@ class MicrosoftQLinearConv(Operation):
     ),
     torch=_max_pool_last,
     interval=_max_pool_last_bounds,
-    overflow=False,
 )
 class NhwcMaxPool(Operation):
     """Maxima over windows of a tensor whose channels come last."""

@@ -13,7 +13,7 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rules.requantising import Grid, anything, in_steps, is_product_normal, requantised
 from ranum_falsify.domain.rules.softmax import shares
 from ranum_falsify.domain.site import Site
-from ranum_falsify.network.registry import operator
+from ranum_falsify.operators.families import making
 from ranum_falsify.operators.functions import ints
 from ranum_falsify.operators.microsoft.quantised_elements import dequantised
 from ranum_falsify.operators.microsoft.schemas import BYTES, FLOATS, schema
@@ -147,7 +147,7 @@ def _requantised_means(x: Interval, low: Tensor, high: Tensor, count: int, sourc
 _TYPES = {"T": BYTES, "F": FLOATS}
 
 
-@operator(
+@making(
     schema=schema(
         "QLinearSoftmax",
         "X:T X_scale:F x_zero_point:T? y_scale:F y_zero_point:T",
@@ -159,13 +159,12 @@ _TYPES = {"T": BYTES, "F": FLOATS}
     torch=_softmax,
     interval=_softmax_bounds,
     renamed={"opset": "softmax_opset"},
-    overflow=False,
 )
 class QLinearSoftmax(Operation):
     """Softmax of a quantised tensor, by a table of exponentials."""
 
 
-@operator(
+@making(
     schema=schema(
         "QLinearAveragePool",
         "X:T x_scale:F x_zero_point:T? y_scale:F y_zero_point:T?",
@@ -176,13 +175,12 @@ class QLinearSoftmax(Operation):
     ),
     torch=_average_pool,
     interval=_average_pool_bounds,
-    overflow=False,
 )
 class QLinearAveragePool(Operation):
     """Means over windows of a quantised tensor."""
 
 
-@operator(
+@making(
     schema=schema(
         "QLinearGlobalAveragePool",
         "X:T x_scale:F x_zero_point:T y_scale:F y_zero_point:T",
@@ -192,7 +190,6 @@ class QLinearAveragePool(Operation):
     ),
     torch=_global_average_pool,
     interval=_global_average_pool_bounds,
-    overflow=False,
 )
 class QLinearGlobalAveragePool(Operation):
     """Means over all positions of a quantised tensor."""

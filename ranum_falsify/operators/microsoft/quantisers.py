@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ranum_falsify.network.registry import operator
 from ranum_falsify.operators import quantisation
+from ranum_falsify.operators.families import making, plain
 from ranum_falsify.operators.microsoft.schemas import FLOATS, schema
 
 __all__ = ["MicrosoftDequantizeLinear", "MicrosoftQuantizeLinear"]
@@ -20,13 +20,12 @@ class MicrosoftDequantizeLinear(quantisation.DequantizeLinear):
     """Numbers that integers stand for."""
 
 
-operator(
+making(
     schema=schema("QuantizeLinear", "x:F y_scale:F y_zero_point:T?", "y:T", {"F": FLOATS, "T": _INTEGERS}, kinds=_AXIS),
     torch=quantisation.quantized,
     interval=quantisation.quantized_bounds,
-    overflow=False,
 )(MicrosoftQuantizeLinear)
-operator(
+plain(
     schema=schema(
         "DequantizeLinear",
         "x:T x_scale:F x_zero_point:T?",

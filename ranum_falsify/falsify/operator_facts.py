@@ -1,0 +1,32 @@
+"""What rows say of operators, as plain data for a process that imports nothing of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import ranum_falsify.operators  # noqa: F401 - fills the registry
+from ranum_falsify.network import OperatorSpec, supported
+
+__all__ = ["operator_facts"]
+
+
+@cache
+def operator_facts() -> dict[str, Any]:
+    """Return what `replay_worker.Operators` holds."""
+
+    def those(fact: Callable[[OperatorSpec], bool]) -> frozenset[tuple[str, str]]:
+        return frozenset((spec.domain, spec.op_type) for spec in supported() if fact(spec))
+
+    return {
+        "elementwise": those(lambda spec: spec.elementwise),
+        "shape_only": those(lambda spec: spec.shape_only),
+        "hides_nan": those(lambda spec: spec.hides_nan),
+        "draws": {
+            (spec.domain, spec.op_type): spec.operands.index(spec.random.operand) if spec.random.operand else None
+            for spec in supported()
+            if spec.random
+        },
+        "divides": those(lambda spec: spec.divides),
+    }

@@ -1,0 +1,62 @@
+"""What the parent's rows say of operators; a child process imports none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+
+import onnx
+
+from .graph import subgraphs
+
+__all__ = ["Operators"]
+
+Key = tuple[str, str]  # domain and name of an operator
+
+
+def _key(node: onnx.NodeProto) -> Key:
+    return "" if node.domain == "ai.onnx" else node.domain, node.op_type
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operators:
+    """Facts about operators; see `ranum_falsify.network.registry.OperatorSpec`.
+
+    Attributes:
+        elementwise: those of which one output element depends on one element of each operand.
+        shape_only: those that read the shapes of their operands alone.
+        hides_nan: those whose NaN ONNX Runtime may hide.
+        draws: position of the input without which, or with a false one, a node does not draw; None where all do.
+        divides: those that divide the first operand by the second, integers too.
+    """
+
+    elementwise: frozenset[Key]
+    shape_only: frozenset[Key]
+    hides_nan: frozenset[Key]
+    draws: Mapping[Key, int | None]
+    divides: frozenset[Key]
+
+    def is_elementwise(self, node: onnx.NodeProto) -> bool:
+        """Whether one element of each operand lies behind one of the output."""
+        return _key(node) in self.elementwise
+
+    def is_shape_only(self, node: onnx.NodeProto) -> bool:
+        """Whether the values of its operands do not matter."""
+        return _key(node) in self.shape_only
+
+    def may_hide_nan(self, node: onnx.NodeProto) -> bool:
+        """Whether its output may be finite although it should not be."""
+        return _key(node) in self.hides_nan
+
+    def is_random(self, node: onnx.NodeProto, false: Container[str]) -> bool:
+        """Whether another run may draw other numbers, in a subgraph too; `false` are constants that hold no truth."""
+        if _key(node) in self.draws:
+            position = self.draws[_key(node)]
+            name = "" if position is None or len(node.input) <= position else node.input[position]
+            if position is None or (name and name not in false):
+                return True
+        return any(self.is_random(child, false) for graph in subgraphs(node) for child in graph.node)
+
+    def may_divide(self, node: onnx.NodeProto) -> bool:
+        """Whether it divides its first operand by the second, integers if it is given them."""
+        return _key(node) in self.divides
