@@ -26,11 +26,11 @@ import numpy as np
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.config import ProveConfig, SearchConfig
+from ranum_falsify.decide import falsify
 from ranum_falsify.errors import RanumFalsifyError
-from ranum_falsify.falsify.falsifier import falsify
-from ranum_falsify.falsify.result import Result
 from ranum_falsify.network import Graph, read
 from ranum_falsify.network.precision import converted, original_node
+from ranum_falsify.search.result import Result
 from tests.models.test_models import FIXED, MODELS, draw
 from tests.properties.properties_kit import problem
 

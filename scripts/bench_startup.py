@@ -29,10 +29,10 @@ from benchlib.models import deep
 from benchlib.timing import seconds_of
 from networklib.builder import ModelBuilder, random_weights, seeded
 
-from ranum_falsify.falsify.converter import convert
 from ranum_falsify.network import read
-from ranum_falsify.properties.parse import parse_dnnp
-from ranum_falsify.properties.reduce import reduce
+from ranum_falsify.properties.language.parse import parse_dnnp
+from ranum_falsify.properties.problem.reduce import reduce
+from ranum_falsify.search.converter import convert
 
 __all__ = ["main"]
 

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ranum_falsify.config import ProveConfig, SearchConfig
-from ranum_falsify.falsify.falsifier import falsify
+from ranum_falsify.decide import falsify
 from ranum_falsify.network import read
-from ranum_falsify.properties.parse import parse
-from ranum_falsify.properties.reduce import reduce
+from ranum_falsify.properties.language.parse import parse
+from ranum_falsify.properties.problem.reduce import reduce
 
 
 @dataclass(frozen=True)

@@ -33,23 +33,23 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from ranum_falsify.config import RUNTIMES, Runtime, SearchConfig  # noqa: E402
+from ranum_falsify.decide import falsify  # noqa: E402
 from ranum_falsify.domain import Interval, IntervalAnalysis  # noqa: E402
 from ranum_falsify.domain.linear.bounds import LinearAnalysis  # noqa: E402
-from ranum_falsify.falsify.batching import BatchedModel  # noqa: E402
-from ranum_falsify.falsify.converter import convert  # noqa: E402
-from ranum_falsify.falsify.falsifier import falsify  # noqa: E402
-from ranum_falsify.falsify.result import OperatorResult  # noqa: E402
 from ranum_falsify.network import Graph, read  # noqa: E402
-from ranum_falsify.properties.problem import Problem  # noqa: E402
+from ranum_falsify.properties.problem.problem import Problem  # noqa: E402
 from ranum_falsify.prove.applications import box_of  # noqa: E402
 from ranum_falsify.prove.checked import check  # noqa: E402
+from ranum_falsify.search.batching import BatchedModel  # noqa: E402
+from ranum_falsify.search.converter import convert  # noqa: E402
+from ranum_falsify.search.result import OperatorResult  # noqa: E402
 from ranum_falsify.zoo.catalogue import MODELS as ZOO  # noqa: E402
 from ranum_falsify.zoo.detect import problem_of  # noqa: E402
 from ranum_falsify.zoo.model import ZooModel  # noqa: E402
-from tests.falsify.search_kit import natural, valid_in_box  # noqa: E402
 from tests.models.test_models import FIXED, MODELS, NATURAL  # noqa: E402
 from tests.operators.harness import OperatorCase, Spread, model_of  # noqa: E402
 from tests.operators.test_operators import CASES  # noqa: E402
+from tests.search.search_kit import natural, valid_in_box  # noqa: E402
 
 __all__ = ["main"]
 

@@ -63,7 +63,7 @@ def test_steps_that_were_not_made_are_no_measurement() -> None:
     ours, benchlib = script("benchlib.ours"), script("benchlib")
     case = benchlib.CASES["acasxu"]()
     with ours.OurRun(case, 2) as run, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ranum_falsify.falsify.search.Budget.expired", True)
+        patch.setattr("ranum_falsify.search.search.Budget.expired", True)
         with pytest.raises(AssertionError, match="0 of 3 steps"):
             run.seconds(3)
 

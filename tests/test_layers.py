@@ -18,8 +18,9 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"operators"}),
     frozenset({"selfcheck"}),
     frozenset({"properties"}),
-    frozenset({"prove"}),
-    frozenset({"falsify"}),
+    frozenset({"prove", "replay"}),
+    frozenset({"search"}),
+    frozenset({"decide"}),
     frozenset({"confirm"}),
     frozenset({"zoo"}),
     frozenset({"cli"}),
@@ -35,7 +36,7 @@ ABOVE_ALL = frozenset({"", "__main__"})
 STAND_ALONE = frozenset(
     {"network/child_server.py", "network/optimiser_worker.py"}
     | {
-        f"falsify/replay_worker/{name}.py"
+        f"replay/worker/{name}.py"
         for name in "__init__ divisions graph levels model operators recurrent session".split()
     }
 )
@@ -187,16 +188,16 @@ def test_no_file_is_too_long() -> None:
         ("network/reader.py", "import ranum_falsify.network.order", 0),
         ("network/reader.py", "from ranum_falsify import __version__", 0),
         ("network/reader.py", "from ranum_falsify import operators", 1),
-        ("network/reader.py", "import ranum_falsify.falsify.search", 1),
+        ("network/reader.py", "import ranum_falsify.search.search", 1),
         ("network/reader.py", "def f():\n    from ranum_falsify.cli import main", 1),
         ("network/reader.py", "import ranum_falsify.__main__", 1),
         ("config.py", "import ranum_falsify.network", 1),
         ("errors.py", "import ranum_falsify.upstream", 0),
-        ("cli/__init__.py", "import ranum_falsify.falsify, ranum_falsify.network", 0),
+        ("cli/__init__.py", "import ranum_falsify.search, ranum_falsify.network", 0),
         ("__init__.py", "from ranum_falsify.cli import main", 0),
-        ("falsify/replay_worker/model.py", "import ranum_falsify.errors", 1),
-        ("falsify/replay_worker/model.py", "import onnxruntime", 0),
-        ("falsify/search.py", "import ranum_falsify_other.cli", 0),
+        ("replay/worker/model.py", "import ranum_falsify.errors", 1),
+        ("replay/worker/model.py", "import onnxruntime", 0),
+        ("search/search.py", "import ranum_falsify_other.cli", 0),
     ],
 )
 def test_the_layer_check_sees_faults(relative: str, source: str, faults: int) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 
 from ranum_falsify.cli.counterexample import number
 from ranum_falsify.config import Runtime
-from ranum_falsify.falsify.assumptions import Assumptions, Library, Sources, library
 from ranum_falsify.network.fingerprint import Fingerprint, fingerprint
-from ranum_falsify.properties.problem import InputVariable
+from ranum_falsify.properties.problem.problem import InputVariable
+from ranum_falsify.prove.assumptions import Assumptions, Library, Sources, library
 
 __all__ = ["as_json", "as_text", "replayed", "scope", "steep_notice"]
 

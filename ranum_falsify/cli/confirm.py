@@ -25,7 +25,7 @@ from ranum_falsify.confirm.maker import Question, Run, TestMaker
 from ranum_falsify.confirm.pytest_file import Case, CheckedOperator, pytest_file
 from ranum_falsify.confirm.unit_test import UnitTest
 from ranum_falsify.escaping import json_text
-from ranum_falsify.falsify.assumptions import assumptions_of
+from ranum_falsify.prove.assumptions import assumptions_of
 from ranum_falsify.saving import save_together
 
 __all__ = ["run"]

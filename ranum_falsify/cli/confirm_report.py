@@ -17,7 +17,7 @@ from ranum_falsify.cli.text import plural
 from ranum_falsify.cli.versions import versions
 from ranum_falsify.config import ConfirmConfig, Runtime
 from ranum_falsify.confirm.unit_test import UnitTest
-from ranum_falsify.falsify.assumptions import Assumptions
+from ranum_falsify.prove.assumptions import Assumptions
 
 __all__ = ["Standing", "TestedOperator", "TestedRun", "as_json", "lines", "summary"]
 

@@ -25,9 +25,9 @@ from ranum_falsify.cli.versions import versions
 from ranum_falsify.config import HalfPrecision
 from ranum_falsify.errors import reason_of
 from ranum_falsify.escaping import json_text
-from ranum_falsify.falsify.result import Counterexample, OperatorResult, Result
 from ranum_falsify.network.guards import OversizeError, content_of
 from ranum_falsify.saving import Content, save_together
+from ranum_falsify.search.result import Counterexample, OperatorResult, Result
 
 if TYPE_CHECKING:
     from ranum_falsify.cli.options import FalsifyOptions

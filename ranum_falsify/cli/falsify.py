@@ -24,7 +24,7 @@ from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.cli.timekeeper import TimeUp, time_limit
 from ranum_falsify.cli.usage import UsageError
 from ranum_falsify.config import ProveConfig
-from ranum_falsify.falsify.result import Result
+from ranum_falsify.search.result import Result
 
 if TYPE_CHECKING:
     from ranum_falsify.prove.precision import KeepList
@@ -47,7 +47,7 @@ def run(options: FalsifyOptions) -> int:
     check_files(options.property_path, options.networks)
     base = _check_outputs(options)
     if options.config.backend != ("pgd",):
-        from ranum_falsify.falsify.attacks import check_backends  # imports torch
+        from ranum_falsify.search.attacks import check_backends  # imports torch
 
         check_backends(options.config)
     import ranum_falsify.operators  # noqa: F401 - imports torch, which takes longer than some timeouts
@@ -121,7 +121,7 @@ def _check_outputs(options: FalsifyOptions) -> Base | None:
 
 
 def _search(loaded: Loaded, options: FalsifyOptions) -> Result:
-    from ranum_falsify.falsify.falsifier import falsify  # imports torch
+    from ranum_falsify.decide import falsify  # imports torch
 
     kernels: tuple[str, ...] = ()
     if options.self_check and options.config.prove is not None:

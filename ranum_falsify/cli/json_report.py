@@ -10,7 +10,7 @@ from typing import Any
 from ranum_falsify.cli.assumptions import as_json
 from ranum_falsify.cli.counterexample import Saved
 from ranum_falsify.cli.versions import versions
-from ranum_falsify.falsify.result import OperatorResult, Result
+from ranum_falsify.search.result import OperatorResult, Result
 
 __all__ = ["FORMAT", "STAGES", "report"]
 

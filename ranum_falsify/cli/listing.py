@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ranum_falsify.properties.problem import Problem
+    from ranum_falsify.properties.problem.problem import Problem
 
 __all__ = ["listing"]
 
@@ -17,7 +17,7 @@ def listing(problem: Problem) -> Iterator[str]:
     Raises:
         PropertyError: `only` or `nodes` names what the network does not have.
     """
-    from ranum_falsify.properties.targets import targets_of  # imports torch
+    from ranum_falsify.properties.problem.targets import targets_of  # imports torch
 
     if not problem.goals:
         yield "no operator is in question: the property says nothing of invalid inputs"

@@ -15,9 +15,9 @@ from ranum_falsify.errors import ModelError, PropertyError, is_out_of_memory
 if TYPE_CHECKING:
     import onnx
 
-    from ranum_falsify.falsify.assumptions import Sources
     from ranum_falsify.network import Graph
-    from ranum_falsify.properties.problem import Problem
+    from ranum_falsify.properties.problem.problem import Problem
+    from ranum_falsify.prove.assumptions import Sources
 
 __all__ = ["Loaded", "check_files", "dims_by_network", "load"]
 
@@ -114,13 +114,13 @@ def load(
         ModelError: A model cannot be read.
     """
     import ranum_falsify.operators  # noqa: F401 - fills the registry; imports torch
-    from ranum_falsify.falsify.assumptions import Sources
     from ranum_falsify.network import read
     from ranum_falsify.network.fingerprint import Fingerprint, fingerprint, sha256
     from ranum_falsify.network.guards import TOO_MUCH_MEMORY, memory_limit
     from ranum_falsify.network.precision import converted
-    from ranum_falsify.properties.parse import parameters_of, parse
-    from ranum_falsify.properties.reduce import reduce
+    from ranum_falsify.properties.language.parse import parameters_of, parse
+    from ranum_falsify.properties.problem.reduce import reduce
+    from ranum_falsify.prove.assumptions import Sources
 
     graphs: dict[str, Graph] = {}
 

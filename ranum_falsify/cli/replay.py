@@ -24,13 +24,13 @@ from ranum_falsify.cli.output import say
 from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.cli.text import finding_lines
 from ranum_falsify.cli.usage import UsageError
-from ranum_falsify.falsify.replay import Finding, Replayer
+from ranum_falsify.replay.replayer import Finding, Replayer
 
 if TYPE_CHECKING:
     import onnx
 
     from ranum_falsify.network import Graph
-    from ranum_falsify.properties.problem import NetworkCall, ValidityGoal
+    from ranum_falsify.properties.problem.problem import NetworkCall, ValidityGoal
 
 __all__ = ["run"]
 
@@ -228,8 +228,8 @@ def _gradients(entry: Entry) -> list[str]:
 
 def _replay_gradients(graph: Graph, entry: Entry, arrays: Mapping[str, np.ndarray], options: ReplayOptions) -> _Shown:
     """Differentiate the nodes in question at the operands that ONNX Runtime computes."""
-    from ranum_falsify.falsify.confirm import Confirmer
-    from ranum_falsify.falsify.gradients import operand_ranges, steep_point
+    from ranum_falsify.replay.confirmer import Confirmer
+    from ranum_falsify.replay.gradients import operand_ranges, steep_point
 
     operations = {op.name: op for op in graph.nodes}
     lines: list[str] = []
@@ -251,7 +251,7 @@ def _replay_gradients(graph: Graph, entry: Entry, arrays: Mapping[str, np.ndarra
 
 def _replay_formula(loaded: Loaded, entry: Entry, arrays: Mapping[str, np.ndarray], options: ReplayOptions) -> _Shown:
     """Evaluate the property with the outputs of ONNX Runtime."""
-    from ranum_falsify.falsify.confirm import Confirmer, in_question
+    from ranum_falsify.replay.confirmer import Confirmer, in_question
 
     problem = loaded.problem
     outputs: list[str] = []

@@ -10,7 +10,7 @@ from ranum_falsify.cli.assumptions import as_text, scope, steep_notice
 from ranum_falsify.cli.counterexample import Saved
 from ranum_falsify.cli.json_report import STAGES
 from ranum_falsify.config import RUNTIMES
-from ranum_falsify.falsify.result import OperatorResult, Result
+from ranum_falsify.search.result import OperatorResult, Result
 
 __all__ = ["finding_lines", "plural", "ranges", "report"]
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.naming import tensor_name
 from ranum_falsify.network.nesting import names_read
-from ranum_falsify.properties.targets import Target
+from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.validity import GreaterThan, LessThan
 
 __all__ = ["Watched", "exposed", "watched"]

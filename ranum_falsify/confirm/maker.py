@@ -21,13 +21,13 @@ from ranum_falsify.confirm.span import SpanProver
 from ranum_falsify.confirm.unit_test import OperatorTests, Span, Trigger, UnitTest
 from ranum_falsify.confirm.unproved import Unproved
 from ranum_falsify.errors import PropertyError
-from ranum_falsify.falsify.converter import convert
-from ranum_falsify.falsify.device import device_of, settings
-from ranum_falsify.falsify.memory import bytes_per_sample
-from ranum_falsify.falsify.search import Budget, SearchContext
-from ranum_falsify.properties.problem import NetworkCall, Problem
-from ranum_falsify.properties.targets import Target, targets_of
+from ranum_falsify.properties.problem.problem import NetworkCall, Problem
+from ranum_falsify.properties.problem.targets import Target, targets_of
 from ranum_falsify.prove.proof import Proof
+from ranum_falsify.search.converter import convert
+from ranum_falsify.search.device import device_of, settings
+from ranum_falsify.search.memory import bytes_per_sample
+from ranum_falsify.search.search import Budget, SearchContext
 
 __all__ = ["Question", "Run", "TestMaker"]
 

@@ -8,7 +8,7 @@ from dnnv.nn import Operation
 
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.network import spec_of
-from ranum_falsify.properties.problem import Problem
+from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.prove.prover import Prover
 

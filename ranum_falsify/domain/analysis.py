@@ -21,7 +21,7 @@ from dnnv.nn.utils import TensorDetails
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
 from ranum_falsify.domain.rounding import constant, flushed
-from ranum_falsify.domain.rules.building import is_infinity_aware, is_shape_aware, unknown
+from ranum_falsify.domain.rules.support.building import is_infinity_aware, is_shape_aware, unknown
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
 from ranum_falsify.network.order import operands_in, topological_order

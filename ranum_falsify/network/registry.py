@@ -53,7 +53,7 @@ IntervalRule = Callable[..., Any]
 """`rule(site, *operands)` on intervals; `ranum_falsify.domain`, a later layer, has the real type."""
 
 BatchRule = Callable[..., TorchFunction | None] | Literal["vmap"]
-"""`rule(op, operands, output_shape)`, of which `ranum_falsify.operators.batching`, a later layer, has the real type."""
+"""`rule(op, operands, output_shape)`; `ranum_falsify.operators.support.batching`, a later layer, has the real type."""
 
 _MISSING: Any = object()
 """What a row must say, and has not."""
@@ -96,8 +96,8 @@ class OperatorSpec:
         interval: Bounds it on intervals.
         linear: How it depends on its operands linearly, a form of `ranum_falsify.domain`, a later layer, or a function
             of the node that returns one; None where its interval says all.
-        batch: Which function runs it on a batch along dimension 0, a rule of `ranum_falsify.operators.batching`; or
-            `vmap` where only `torch.func.vmap` keeps samples apart.
+        batch: Which function runs it on a batch along dimension 0, a rule of
+            `ranum_falsify.operators.support.batching`; or `vmap` where only `torch.func.vmap` keeps samples apart.
         elementwise: Whether an element of an output depends on no element of an operand but that at its place, as
             broadcasting has it.
         operands: Field names of its inputs, in the order of the newest ONNX schema.
@@ -236,7 +236,7 @@ def operator(
     """Declare a row: decorate a new subclass of `dnnv.nn.Operation`, or call on DNNV's own class.
 
     See :class:`OperatorSpec` for the arguments.  A row is complete: those from `torch` to `hides_nan` have no default;
-    `ranum_falsify.operators.families` says what rows have in common.
+    `ranum_falsify.operators.support.families` says what rows have in common.
 
     `operands` defaults to the lower-cased input names of the newest schema, or `x` for a single input.  An attribute
     of an older opset whose name is an operand fills that operand.

@@ -1,64 +1,9 @@
-"""All operator knowledge: a row per operator, a file per family.  Importing the package fills the registry."""
+"""All operator knowledge: rows, what related operands say, and what both are made of.
+
+Importing the package fills the registry.
+"""
 
 import ranum_falsify.upstream  # noqa: F401 - says what to install where DNNV is missing
-from ranum_falsify.operators import (
-    activation,
-    arithmetic,
-    cast,
-    comparison,
-    control,
-    convolution,
-    creation,
-    einsum,
-    exponential,
-    indexing,
-    linear,
-    logic,
-    loss,
-    microsoft,
-    normalisation,
-    pooling,
-    quantisation,
-    quantised_layers,
-    random,
-    recurrent,
-    reduction,
-    regularisation,
-    resize,
-    rounding,
-    shape,
-    slicing,
-    softmax,
-    trigonometry,
-)
+from ranum_falsify.operators import rows
 
-__all__ = [
-    "activation",
-    "arithmetic",
-    "cast",
-    "comparison",
-    "control",
-    "convolution",
-    "creation",
-    "einsum",
-    "exponential",
-    "indexing",
-    "linear",
-    "logic",
-    "loss",
-    "microsoft",
-    "normalisation",
-    "pooling",
-    "quantisation",
-    "quantised_layers",
-    "random",
-    "recurrent",
-    "reduction",
-    "regularisation",
-    "resize",
-    "rounding",
-    "shape",
-    "slicing",
-    "softmax",
-    "trigonometry",
-]
+__all__ = ["rows"]

@@ -10,7 +10,7 @@ from ranum_falsify.config import Runtime
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.network import Graph
 from ranum_falsify.network.optimised import optimised
-from ranum_falsify.operators.rewrites import is_rewritten
+from ranum_falsify.operators.relations.rewrites import is_rewritten
 from ranum_falsify.prove.checked import Checked, check
 from ranum_falsify.prove.executed import Execution
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.network import spec_of
-from ranum_falsify.operators.conditions import conditions_of, is_proved, named
+from ranum_falsify.operators.support.conditions import conditions_of, is_proved, named
 from ranum_falsify.validity import Constraint
 
 __all__ = ["Checked", "check"]

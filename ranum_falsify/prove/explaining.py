@@ -11,7 +11,7 @@ from ranum_falsify.domain import IntervalAnalysis
 from ranum_falsify.domain.explanation import OperandHistory, explain
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import spec_of
-from ranum_falsify.properties.problem import Problem
+from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Applications, box_of
 

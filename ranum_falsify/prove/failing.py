@@ -13,7 +13,7 @@ from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.domain.analysis import Value
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.order import topological_order
-from ranum_falsify.operators.conditions import conditions_of, named
+from ranum_falsify.operators.support.conditions import conditions_of, named
 from ranum_falsify.validity import Constraint
 
 __all__ = ["analysis_up_to", "surely_fails"]

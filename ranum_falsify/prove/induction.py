@@ -9,8 +9,8 @@ from itertools import islice
 from dnnv.nn.operations import Input
 
 from ranum_falsify.network import Graph
-from ranum_falsify.properties.problem import NetworkCall, Problem
-from ranum_falsify.properties.terms import Choice, Output, Term
+from ranum_falsify.properties.formula.terms import Choice, Output, Term
+from ranum_falsify.properties.problem.problem import NetworkCall, Problem
 
 __all__ = ["applied_in", "before"]
 
@@ -101,7 +101,7 @@ def applied_in(term: Term) -> Iterator[NetworkCall]:
 
 def _sides(choice: Choice) -> Iterator[Term]:
     """Yield the terms that a choice's condition compares."""
-    from ranum_falsify.properties.formula import Comparison, Formula, Goal, Junction
+    from ranum_falsify.properties.formula.formula import Comparison, Formula, Goal, Junction
 
     pending: list[Formula] = [choice.formula]
     while pending:

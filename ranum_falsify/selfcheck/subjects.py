@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.rules import functions as real
+from ranum_falsify.domain.rules.support import real_functions as real
 
 __all__ = ["QUICK_ALPHA", "ROW_SUBJECTS", "SUBJECTS", "Subject"]
 

@@ -13,9 +13,9 @@ import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.network import read
 from ranum_falsify.network.tensors import torch_threads
-from ranum_falsify.properties.parse import parse_dnnp
-from ranum_falsify.properties.problem import Problem
-from ranum_falsify.properties.reduce import reduce
+from ranum_falsify.properties.language.parse import parse_dnnp
+from ranum_falsify.properties.problem.problem import Problem
+from ranum_falsify.properties.problem.reduce import reduce
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.prove.prover import Prover
 from ranum_falsify.zoo.builder import Architecture

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from ranum_falsify.cli import main
-from ranum_falsify.falsify.descent import Descent
+from ranum_falsify.search.descent import Descent
 
 __all__: list[str] = []
 

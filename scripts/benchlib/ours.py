@@ -11,13 +11,13 @@ import torch
 
 from benchlib.case import Case
 from ranum_falsify.config import SearchConfig
-from ranum_falsify.falsify.clauses import ClauseSearch
-from ranum_falsify.falsify.confirm import Confirmer
-from ranum_falsify.falsify.converter import convert
-from ranum_falsify.falsify.search import Budget, SearchContext
 from ranum_falsify.network import read
-from ranum_falsify.properties.parse import parse_dnnp
-from ranum_falsify.properties.reduce import reduce
+from ranum_falsify.properties.language.parse import parse_dnnp
+from ranum_falsify.properties.problem.reduce import reduce
+from ranum_falsify.replay.confirmer import Confirmer
+from ranum_falsify.search.clauses import ClauseSearch
+from ranum_falsify.search.converter import convert
+from ranum_falsify.search.search import Budget, SearchContext
 
 __all__ = ["OurRun"]
 

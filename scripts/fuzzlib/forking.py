@@ -51,10 +51,10 @@ def import_all() -> None:
     import ranum_falsify.cli.falsify
     import ranum_falsify.cli.loading
     import ranum_falsify.cli.replay
-    import ranum_falsify.falsify.falsifier
+    import ranum_falsify.decide
     import ranum_falsify.network.precision
     import ranum_falsify.operators
-    import ranum_falsify.properties.reduce
+    import ranum_falsify.properties.problem.reduce
     import ranum_falsify.selfcheck  # noqa: F401
 
     torch.set_num_threads(1)

@@ -14,9 +14,9 @@ import pytest
 from ranum_falsify.cli import json_report, text
 from ranum_falsify.cli.assumptions import as_json, as_text
 from ranum_falsify.cli.counterexample import Saved
-from ranum_falsify.falsify.assumptions import Assumptions, assumptions_of
-from ranum_falsify.falsify.result import Result
-from ranum_falsify.properties.problem import InputVariable
+from ranum_falsify.properties.problem.problem import InputVariable
+from ranum_falsify.prove.assumptions import Assumptions, assumptions_of
+from ranum_falsify.search.result import Result
 from tests.cli.workshop import LOG, QUOTIENT, SAFE, Workshop
 from tests.confirm.confirm_kit import Array, posed
 

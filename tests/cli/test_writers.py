@@ -16,8 +16,8 @@ from ranum_falsify.cli.counterexample import Base, Saved
 from ranum_falsify.cli.options import FalsifyOptions
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.errors import SaveError
-from ranum_falsify.falsify.result import Counterexample, OperatorResult, Result
 from ranum_falsify.saving import save_together
+from ranum_falsify.search.result import Counterexample, OperatorResult, Result
 
 MORE: dict[str, Any] = {"../in:0": np.zeros(1), "IN_0": np.ones(1)}
 

@@ -14,9 +14,9 @@ from ranum_falsify.config import ConfirmConfig
 from ranum_falsify.confirm.maker import Question, TestMaker
 from ranum_falsify.confirm.unit_test import OperatorTests
 from ranum_falsify.network import Graph, read
-from ranum_falsify.properties.problem import Problem
-from tests.falsify.search_kit import valid_in_box
+from ranum_falsify.properties.problem.problem import Problem
 from tests.network.building import parse
+from tests.search.search_kit import valid_in_box
 
 __all__ = ["SQRT_OF_EXP", "Array", "made", "posed", "run"]
 

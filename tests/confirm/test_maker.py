@@ -13,11 +13,11 @@ from ranum_falsify.config import ConfirmConfig
 from ranum_falsify.confirm.maker import Question, TestMaker
 from ranum_falsify.confirm.unit_test import OperatorTests, UnitTest
 from ranum_falsify.errors import PropertyError
-from ranum_falsify.falsify.replay import Replayer
 from ranum_falsify.network import read
+from ranum_falsify.replay.replayer import Replayer
 from tests.confirm.confirm_kit import SQRT_OF_EXP, Array, made, posed, run
-from tests.falsify.search_kit import natural, problem
 from tests.network.building import parse
+from tests.search.search_kit import natural, problem
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -19,7 +19,7 @@ from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.operators.conditions import conditions_of, is_proved, named
+from ranum_falsify.operators.support.conditions import conditions_of, is_proved, named
 from ranum_falsify.prove.analyses import Analyses, analyses_of
 from ranum_falsify.prove.checked import Checked, check
 from ranum_falsify.validity import Constraint, Finite

@@ -18,9 +18,9 @@ import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.domain import RUNTIMES, Interval, IntervalAnalysis, Runtime, Visited
 from ranum_falsify.domain.kernels import EXACT, Envelope, Record, envelope, families
 from ranum_falsify.domain.rounding import outward, outward_numbers
-from ranum_falsify.domain.rules import functions
+from ranum_falsify.domain.rules.support import real_functions as functions
 from ranum_falsify.network import Graph, read, spec_of
-from ranum_falsify.operators.conditions import is_proved
+from ranum_falsify.operators.support.conditions import is_proved
 from tests.domain.kernel_subjects import DTYPES, REFERENCES, RUNS, SAMPLES, check_errors, model, run_onnxruntime
 
 

@@ -19,10 +19,10 @@ from onnx.helper import make_graph, make_node, make_tensor_value_info
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
-from ranum_falsify.domain.rules.conversion import converted
+from ranum_falsify.domain.rules.cast import converted
+from ranum_falsify.domain.rules.indexing import scattered, scattered_anywhere
 from ranum_falsify.domain.rules.logic import bitwise_and, bitwise_not, bitwise_or, bitwise_xor, compared, equal, shifted
-from ranum_falsify.domain.rules.movement import chosen, collapsed, cut, joined, padded, reshaped, taken, tiled
-from ranum_falsify.domain.rules.scatter import scattered, scattered_anywhere
+from ranum_falsify.domain.rules.shape import chosen, collapsed, cut, joined, padded, reshaped, taken, tiled
 from ranum_falsify.network import read
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.validity import Finite

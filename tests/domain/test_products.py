@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ranum_falsify.domain import Interval
-from ranum_falsify.domain.rules.matrices import matrix_product, scaled_sum
-from ranum_falsify.domain.rules.products import weighted
+from ranum_falsify.domain.rules.matrix.bilinear import weighted
+from ranum_falsify.domain.rules.matrix.matmul import matrix_product, scaled_sum
 
 F32 = torch.float32
 

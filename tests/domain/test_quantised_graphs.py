@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ranum_falsify.domain import Interval, IntervalAnalysis
-from ranum_falsify.domain.rules import requantising
+from ranum_falsify.domain.rules import quantisation as requantising
 from ranum_falsify.network import Graph, read, spec_of
 from tests.domain.boxes import Array
 from tests.network.building import parse, rewritten, session
@@ -115,7 +115,7 @@ def test_bounds_that_are_a_step_too_tight_are_found(monkeypatch: pytest.MonkeyPa
 
     text = text_of(*NETWORKS["QLinearMul"])
     graph, run = rewritten(_parsed(text)), default_run(text)
-    monkeypatch.setattr("ranum_falsify.operators.microsoft.quantised_elements.requantised", tighter)
+    monkeypatch.setattr("ranum_falsify.operators.rows.microsoft.quantised_elements.requantised", tighter)
     assert any(outside(graph, run, seed) for seed in range(8))
 
 

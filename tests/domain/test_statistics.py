@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from ranum_falsify.domain import Interval
-from ranum_falsify.domain.rules.sections import sections
-from ranum_falsify.domain.rules.statistics import by_root_mean_square, standardised
+from ranum_falsify.domain.rules.normalisation.statistics import by_root_mean_square, standardised
+from ranum_falsify.domain.rules.support.sections import sections
 from tests.domain.soundness import Subject, Verdict, faults_in
 from tests.network.building import Array
 

@@ -13,15 +13,15 @@ import torch
 from numpy.typing import NDArray
 
 from ranum_falsify.config import ProveConfig, SearchConfig
-from ranum_falsify.falsify.converter import convert
-from ranum_falsify.falsify.falsifier import falsify
-from ranum_falsify.falsify.replay import Replayer
-from ranum_falsify.falsify.result import OperatorResult, Result
+from ranum_falsify.search.converter import convert
+from ranum_falsify.decide import falsify
+from ranum_falsify.replay.replayer import Replayer
+from ranum_falsify.search.result import OperatorResult, Result
 from ranum_falsify.network import Graph, read
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.properties.problem import Problem
+from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.prover import Prover
-from tests.falsify.search_kit import valid_in_box
+from tests.search.search_kit import valid_in_box
 from tests.properties.properties_kit import problem
 
 Array = NDArray[Any]

@@ -11,7 +11,7 @@ from dnnv.nn.operations import Input
 from torch import Tensor
 
 import ranum_falsify.network.registry as registry
-from ranum_falsify.domain.rules.building import unknown
+from ranum_falsify.domain.rules.support.building import unknown
 from ranum_falsify.network import OperatorSpec, find, operator, spec_of, supported
 from ranum_falsify.network.fields import input_fields
 from ranum_falsify.network.registry import make_node, opsets_of, schema_of

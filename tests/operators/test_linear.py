@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ranum_falsify.operators.linear import spelled_out
+from ranum_falsify.operators.rows.matrix import spelled_out
 
 SHAPES = [
     ((2, 3), (3, 4)),

@@ -5,7 +5,7 @@ import pytest
 
 from ranum_falsify.network import read
 from ranum_falsify.network.optimised import optimised
-from ranum_falsify.operators.rewrites import is_rewritten
+from ranum_falsify.operators.relations.rewrites import is_rewritten
 from tests.network.building import parse
 
 W = "<float[2,2] w = {1, 2, 3, 4}, float[2] b = {5, 6}, float two = {2}>"

@@ -7,8 +7,8 @@ import torch
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.errors import UnsupportedAttributeError, UnsupportedTypeError
 from ranum_falsify.network import read
-from ranum_falsify.operators import resize
-from ranum_falsify.operators.sampling import Axis, Sampling, taps_of
+from ranum_falsify.operators.rows import resize
+from ranum_falsify.operators.support.sampling import Axis, Sampling, taps_of
 from tests.network.building import parse
 
 

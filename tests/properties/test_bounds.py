@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from ranum_falsify.properties.bounds import Bounds, BoundsFrame
-from ranum_falsify.properties.circuit import Circuit
-from ranum_falsify.properties.frame import Frame
-from ranum_falsify.properties.margin_bounds import margin_bounds
-from ranum_falsify.properties.problem import NetworkCall, Problem, ValidityGoal
+from ranum_falsify.properties.formula.circuit import Circuit
+from ranum_falsify.properties.formula.frame import Frame
+from ranum_falsify.properties.problem.problem import NetworkCall, Problem, ValidityGoal
+from ranum_falsify.prove.margin_bounds import margin_bounds
+from ranum_falsify.prove.term_bounds import Bounds, BoundsFrame
 from tests.properties.properties_kit import Batch, problem
 
 BOXES, POINTS = 40, 25

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ranum_falsify.errors import PropertyError
-from ranum_falsify.properties.problem import InputVariable
+from ranum_falsify.properties.problem.problem import InputVariable
 from tests.properties.properties_kit import network, problem
 
 CONCLUSION = "N(x)[0, 0] <= 1"

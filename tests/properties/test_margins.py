@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ranum_falsify.errors import PropertyError
-from ranum_falsify.properties.problem import Problem
+from ranum_falsify.properties.problem.problem import Problem
 from tests.properties.properties_kit import Batch, evaluate, network, problem, run
 
 # float32 values among which ties, zeros, denormals, infinities and NaN are frequent.

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from ranum_falsify.errors import PropertyError
-from ranum_falsify.properties.parse import parse
-from ranum_falsify.properties.reduce import reduce
+from ranum_falsify.properties.language.parse import parse
+from ranum_falsify.properties.problem.reduce import reduce
 from tests.properties.properties_kit import HEAD, network, run
 
 GOOD = (

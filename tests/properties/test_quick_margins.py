@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ranum_falsify.properties.differences import Differences
-from ranum_falsify.properties.frame import Frame
-from ranum_falsify.properties.terms import Const, Gather, Variable
+from ranum_falsify.properties.formula.differences import Differences
+from ranum_falsify.properties.formula.frame import Frame
+from ranum_falsify.properties.formula.terms import Const, Gather, Variable
 from tests.properties.properties_kit import Batch, problem
 
 FORMULAS = (

@@ -10,7 +10,7 @@ import pytest
 
 from ranum_falsify.errors import PropertyError, RanumFalsifyError
 from ranum_falsify.network import read
-from ranum_falsify.properties.reduce import reduce
+from ranum_falsify.properties.problem.reduce import reduce
 from tests.properties.properties_kit import NETWORKS, dnnp, evaluate, network, problem, run
 
 TWO_INPUTS = "(float[2] a, float[3] b) => (float[2] y, float[3] z) { y = Neg(a) z = Neg(b) }"

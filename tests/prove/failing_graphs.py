@@ -12,7 +12,7 @@ from ranum_falsify.config import RUNTIMES
 from ranum_falsify.domain import Interval
 from ranum_falsify.network import spec_of
 from ranum_falsify.network.tensors import to_torch
-from ranum_falsify.operators.conditions import conditions_of
+from ranum_falsify.operators.support.conditions import conditions_of
 from ranum_falsify.prove.failing import analysis_up_to, surely_fails
 from tests.domain.boxes import Array, Recipe, box, points
 from tests.domain.random_graphs import random_model

@@ -8,7 +8,7 @@ import pytest
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.network import Graph
 from ranum_falsify.prove.checked import Checked, check
-from tests.falsify.search_kit import network
+from tests.search.search_kit import network
 
 GRAPH = network("(float[2] x) => (float[2] y, float[2] z) { [log] y = Log(x) [root] z = Sqrt(x) }")
 

@@ -19,8 +19,8 @@ from ranum_falsify.prove.analyses import execution_of
 from ranum_falsify.prove.executed import AsExecuted, _Correspondence
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.prove.prover import Prover
-from tests.falsify.search_kit import in_box, problem, valid_in_box
 from tests.network.building import parse
+from tests.search.search_kit import in_box, problem, valid_in_box
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.prove.explaining import histories
-from tests.falsify.search_kit import network, problem, valid_in_box
+from tests.search.search_kit import network, problem, valid_in_box
 
 GRAPH = network("(float[2] x) => (float[2] y) { [square] q = Mul(x, x) [log] y = Log(q) }")
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ranum_falsify.config import RUNTIMES
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.network import Graph, read, spec_of
-from ranum_falsify.operators.conditions import conditions_of
+from ranum_falsify.operators.support.conditions import conditions_of
 from ranum_falsify.prove.failing import analysis_up_to, surely_fails
 from ranum_falsify.validity import Constraint
 from tests.network import building

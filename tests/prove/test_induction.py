@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from ranum_falsify.network import Graph
-from ranum_falsify.properties.problem import Problem
+from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.induction import applied_in, before
-from tests.falsify.search_kit import network, problem, valid_in_box
+from tests.search.search_kit import network, problem, valid_in_box
 
 DIAMOND = network(
     "(float[2] x) => (float[2] y, float[2] z) "

@@ -15,8 +15,8 @@ import pytest
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.network import read
 from ranum_falsify.prove.prover import Prover
-from tests.falsify.search_kit import valid_in_box
 from tests.network.building import unchecked
+from tests.search.search_kit import valid_in_box
 
 TERMS = 1024
 

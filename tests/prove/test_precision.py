@@ -11,7 +11,7 @@ from ranum_falsify.config import ProveConfig
 from ranum_falsify.network.precision import converted
 from ranum_falsify.prove.precision import Node, float32_nodes
 from ranum_falsify.prove.prover import Prover
-from tests.falsify.search_kit import network, valid_in_box
+from tests.search.search_kit import network, valid_in_box
 
 CHAIN = network("(float[2] x) => (float[2] y) { [a] s = Abs(x) [b] t = Neg(s) [c] u = Sin(t) [d] y = Neg(u) }")
 

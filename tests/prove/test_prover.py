@@ -10,11 +10,11 @@ import pytest
 
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.network import Graph
-from ranum_falsify.properties.problem import Problem
+from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.prove.prover import Prover
-from tests.falsify.search_kit import NETWORKS, natural, network, problem, valid_in_box
 from tests.networks.probing import metadata
+from tests.search.search_kit import NETWORKS, natural, network, problem, valid_in_box
 
 FILES = sorted(NETWORKS.glob("*.onnx"))
 HAZARDS = {file.stem: set(metadata(onnx.load(file), "hazard:")) for file in FILES}

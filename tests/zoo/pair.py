@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from ranum_falsify.properties.problem import Problem
+from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.detect import Detection, analysis_of, problem_of
 from ranum_falsify.zoo.model import ZooModel

@@ -17,8 +17,8 @@ import onnx
 from numpy.typing import ArrayLike, NDArray
 from onnx import helper, numpy_helper
 
-from ranum_falsify.falsify.operator_facts import operator_facts
-from ranum_falsify.falsify.replay_worker import Model, Operators, Setting
+from ranum_falsify.replay.operator_facts import operator_facts
+from ranum_falsify.replay.worker import Model, Operators, Setting
 from ranum_falsify.zoo.builder import Architecture, Variable
 
 __all__ = ["SMALLEST_NORMAL", "Run", "Trigger", "all_triggers", "ancestors", "follows", "one_hot", "run"]

@@ -80,7 +80,7 @@ class _LongHelp(argparse.Action):
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, **settings)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from ranum_falsify.falsify.attacks import available  # imports torch
+        from ranum_falsify.search.attacks import available  # imports torch
 
         say([*parser.format_help().split("\n"), "back ends:", *(f"  {line}" for line in available())])
         parser.exit()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.order import ordered
-from ranum_falsify.domain.rules.building import infinity_aware, result_shape
+from ranum_falsify.domain.rules.support.building import infinity_aware, result_shape
 from ranum_falsify.domain.site import IntervalRule, Site
 
 __all__ = [

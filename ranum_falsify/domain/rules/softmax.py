@@ -19,8 +19,8 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import outward, unit
-from ranum_falsify.domain.rules.building import infinity_aware
-from ranum_falsify.domain.rules.sections import Sections, sections, sum_error
+from ranum_falsify.domain.rules.support.building import infinity_aware
+from ranum_falsify.domain.rules.support.sections import Sections, sections, sum_error
 from ranum_falsify.domain.site import IntervalRule, Site
 
 __all__ = ["hardmax", "has_finite_sections", "log_softmax", "log_softmax_along", "shares", "softmax"]

@@ -1,0 +1,193 @@
+"""The main job: from a problem to a result."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Mapping
+
+import numpy as np
+
+from ranum_falsify.config import SearchConfig
+from ranum_falsify.properties.problem.problem import NetworkCall, Problem
+from ranum_falsify.prove.assumptions import assumptions_of
+from ranum_falsify.prove.proof import Proof
+from ranum_falsify.prove.prover import Prover
+from ranum_falsify.replay.confirmer import Confirmer
+from ranum_falsify.search.attacks import check_backends
+from ranum_falsify.search.backends import BackendSearch
+from ranum_falsify.search.clauses import ClauseSearch
+from ranum_falsify.search.converter import TorchModel, convert
+from ranum_falsify.search.device import device_of, settings
+from ranum_falsify.search.memory import bytes_per_sample
+from ranum_falsify.search.operator_search import OperatorSearch
+from ranum_falsify.search.result import OperatorResult, Result
+from ranum_falsify.search.search import Budget, OutOfTime, Progress, SearchContext
+
+__all__ = ["Progress", "falsify"]
+
+_REPLAY_THREADS = 1
+"""The search uses the other cores while a child process replays."""
+
+
+def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progress], None] | None = None) -> Result:
+    """Prove a reduced property, or search for a counterexample.
+
+    First comes one interval analysis; what it proves is not searched.  Then a round of the search, then finer proofs of
+    what is still open, then further rounds where there are as many as time allows.  The verdict is `violated` only with
+    inputs that ONNX Runtime has confirmed on the original models, `holds` only with a proof, else `unknown`.  A timeout
+    or Ctrl-C ends the run early with the best answer so far.
+
+    Args:
+        problem: What must hold.
+        config: How to look.
+        progress: Called now and then with how far the run is.
+
+    Raises:
+        BackendError: A back end is not there, or its settings do not fit.
+        DeviceError: The device does not exist.
+        ReplayError: ONNX Runtime cannot run a model.
+    """
+    check_backends(config)
+    device = device_of(config.device)
+    began = time.monotonic()
+    budget = Budget(None if config.timeout is None else began + config.timeout, began)
+    graphs = {id(call.graph): call.graph for call in problem.calls}
+    size = bytes_per_sample(graphs.values()) * config.batch
+    confirmer = Confirmer(list(graphs.values()), threads=_REPLAY_THREADS)
+    with settings(config.seed, config.processors, device, size):
+        modules = {key: convert(graph).to(device) for key, graph in graphs.items()}
+        models = [_without_branches(problem, call, modules[id(call.graph)]).to(device) for call in problem.calls]
+        for call, model in zip(problem.calls, models, strict=True):
+            if model.graph is not call.graph:
+                confirmer.inline(call, model.graph)
+        context = SearchContext(problem, config, models, confirmer, budget, device, progress or (lambda _: None))
+        search = OperatorSearch(context) if problem.is_pure_validity else ClauseSearch(context)
+        interrupted = ""
+        try:
+            _decide(context, search)
+        except KeyboardInterrupt:
+            # What ends a step that takes long is an interrupt too.
+            interrupted = "timeout" if budget.expired else "Ctrl-C"
+        except OutOfTime:
+            interrupted = "timeout"
+    if budget.expired and not interrupted and not context.proof.holds:
+        interrupted = "timeout"
+    return _result(context, search, interrupted, _seconds(budget))
+
+
+def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch) -> None:
+    """Prove and search in turns, until the property is decided or time is up."""
+    config, budget = context.config, context.budget
+    prover = None
+    if config.prove is not None:
+        graphs = {id(call): model.graph for call, model in zip(context.problem.calls, context.models, strict=True)}
+        prover = Prover(context.problem, config.prove, graphs, tick=budget.check)
+        context.report(Progress(stage="prove", done=0.0, text="interval analysis"))
+        with budget.proving():
+            context.proof = prover.analyse()
+    if context.proof.holds:
+        return
+    with context.confirmer:
+        is_first = config.backend[0] == "pgd"
+        if is_first:
+            search.run()
+        if prover is not None and not search.is_done:
+            _refine(context, search, prover)
+        for number, backend in enumerate(config.backend):
+            if search.is_done or context.proof.holds:
+                return
+            if backend != "pgd":
+                BackendSearch(context, backend, search).run()
+            elif number or not is_first or config.n_starts < 0:
+                search.run(endless=config.n_starts < 0)
+
+
+def _refine(context: SearchContext, search: OperatorSearch | ClauseSearch, prover: Prover) -> None:
+    """Prove more of what the first round of the search did not find.
+
+    Where the property is violated already, that takes no longer than the run took so far.
+    """
+    assert context.config.prove is not None
+    now, violated = time.monotonic(), search.found.keys() if isinstance(search, OperatorSearch) else ()
+    if context.problem.is_pure_validity and not _is_worthwhile(context.proof, violated):
+        return
+    share = context.config.prove.timeout
+    deadline = min(
+        now + (min(share, now - context.budget.began) if violated else share),
+        math.inf if context.budget.deadline is None else context.budget.deadline,
+    )
+    if now >= deadline:
+        return
+    context.report(Progress(stage="prove", done=0.5, text="linear bounds"))
+    with context.budget.proving():
+        try:
+            prover.refine(deadline, violated)
+        finally:
+            context.proof = prover.proof
+    context.suspects = prover.suspects()
+
+
+def _is_worthwhile(proof: Proof, violated: Collection[tuple[int, str]]) -> bool:
+    """Tell whether an operator is open that neither fails itself nor stands after one that does."""
+    failing = {node for _, node in violated}
+    left = (o for key, o in proof.operators.items() if not o.proved and key not in violated)
+    return any(failing.isdisjoint(o.after) for o in left)
+
+
+def _without_branches(problem: Problem, call: NetworkCall, model: TorchModel) -> TorchModel:
+    """Take inputs of a single value for constants where tensors steer shapes or branches.
+
+    Then the branches that they choose are searched too, and all samples at once.
+    """
+    variables = {v.name: v for v in problem.inputs if np.array_equal(v.lower, v.upper)}
+    fixed = {
+        name: variables[variable].lower
+        for name, variable in zip(call.graph.input_names, call.variables, strict=True)
+        if variable in variables and variable is not None
+    }
+    if model.separable or not fixed or len(fixed) == len(call.graph.inputs) or call.graph.source is None:
+        return model
+    return convert(call.graph.fixed(fixed))
+
+
+def _seconds(budget: Budget) -> Mapping[str, float]:
+    others = budget.replay_seconds + budget.prove_seconds
+    return {
+        "prove": budget.prove_seconds,
+        "search": time.monotonic() - budget.began - others,
+        "replay": budget.replay_seconds,
+    }
+
+
+def _result(
+    context: SearchContext,
+    search: OperatorSearch | ClauseSearch,
+    interrupted: str,
+    seconds: Mapping[str, float],
+) -> Result:
+    results: tuple[OperatorResult, ...] = ()
+    notices: list[str] = []
+    if isinstance(search, OperatorSearch):
+        results, unconfirmed = search.results(), search.unconfirmed()
+        found = next((r.counterexample for r in results if r.counterexample is not None), None)
+        notices += search.notices()
+    else:
+        found, unconfirmed = search.counterexample, tuple(search.unconfirmed)
+    notices += [notice for call in context.problem.calls for notice in call.graph.notices]
+    notices += context.proof.notices
+    return Result(
+        verdict="violated" if found is not None else "holds" if context.proof.holds else "unknown",
+        operators=results,
+        counterexample=found,
+        unconfirmed=unconfirmed,
+        notices=tuple(dict.fromkeys(notices)),
+        seconds=seconds,
+        seed=context.config.seed,
+        starts=context.budget.starts,
+        steps=context.budget.steps,
+        interrupted=interrupted,
+        runtimes=context.proof.runtimes,
+        steep=context.proof.steep,
+        assumptions=assumptions_of(context.problem, context.proof.runtimes),
+    )

@@ -1,0 +1,352 @@
+"""Sums, products, quotients, remainders and extremes of a few operands; integers wrap, infinities may cancel.
+
+IEEE sums, products and quotients are rounded correctly on every runtime, and rounding is monotone: the rounded corners
+of a box bound the rounded results.  Types of 16 bits are the exception, as ONNX Runtime computes chains of them in
+float32 without rounding in between; their bounds enclose the exact results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import reduce
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval, dtype_range
+from ranum_falsify.domain.order import SIGNED, greatest, least
+from ranum_falsify.domain.rounding import flushed, outward, rounded, tiny
+from ranum_falsify.domain.rules.support.building import infinity_aware, result_shape
+from ranum_falsify.domain.site import Site
+
+__all__ = [
+    "absolute",
+    "added",
+    "divided",
+    "ends",
+    "fitting",
+    "greatest_of",
+    "least_of",
+    "least_positive",
+    "multiplied",
+    "negated",
+    "reciprocal",
+    "remainder",
+    "sign",
+    "squared",
+    "subtracted",
+]
+
+_HALF = (torch.float16, torch.bfloat16)
+
+_SAFE_BITS = 62
+"""64-bit integers are bounded exactly while results stay below this power of 2, which float64 can tell."""
+
+Pair = tuple[Tensor, Tensor]
+
+
+def least_positive(dtype: torch.dtype) -> float:
+    """Return the smallest positive number that a tensor may hold; for types of 16 bits that of float32."""
+    return 2.0**-1074 if dtype is torch.float64 else 2.0**-149
+
+
+def ends(x: Interval) -> Pair:
+    """Return both bounds in a type in which sums and products of them are at least as exact as in their own."""
+    if x.dtype in _HALF:
+        return x.doubles()
+    return x.lower, x.upper
+
+
+def _result(low: Tensor, high: Tensor, a: Interval, shape: tuple[int, ...]) -> Interval:
+    if low.dtype is a.dtype:
+        return flushed(Interval.of(low, high, shape))
+    return rounded(low, high, a.dtype, shape)
+
+
+# sums and differences -------------------------------------------------------------------------------------------
+
+
+@infinity_aware
+def added(site: Site, a: Interval, b: Interval) -> Interval:
+    """Bound a + b; NaN where opposite infinities may meet."""
+    if not a.is_floating:
+        return _integers(torch.add, a, b)
+    (low, high), (b_low, b_high) = ends(a), ends(b)
+    nan = _may_meet((a, b), (low, b_high), (high, b_low))
+    return _sum(a, b, low + b_low, high + b_high, nan=nan)
+
+
+@infinity_aware
+def subtracted(site: Site, a: Interval, b: Interval) -> Interval:
+    """Bound a - b; NaN where equal infinities may meet."""
+    if not a.is_floating:
+        return _integers(torch.sub, a, b)
+    (low, high), (b_low, b_high) = ends(a), ends(b)
+    nan = _may_meet((a, b), (low, -b_low), (high, -b_high)) if _infinite(a, b) else False
+    return _sum(a, b, low - b_high, high - b_low, nan=nan)
+
+
+def _sum(a: Interval, b: Interval, low: Tensor, high: Tensor, *, nan: bool) -> Interval:
+    if nan:
+        low, high = torch.where(low.isnan(), -math.inf, low), torch.where(high.isnan(), math.inf, high)
+    return replace(_result(low, high, a, result_shape(a, b)), nan=nan)
+
+
+def _infinite(*operands: Interval) -> bool:
+    return any(x.may_be_infinite for x in operands)
+
+
+def _may_meet(operands: Sequence[Interval], lows: Pair, highs: Pair) -> bool:
+    """Tell whether -inf and inf may meet: at the first's lower end, or at its upper one."""
+    if not _infinite(*operands):
+        return False
+    below = (lows[0] == -math.inf) & (lows[1] == math.inf)
+    above = (highs[0] == math.inf) & (highs[1] == -math.inf)
+    return bool(below.any()) or bool(above.any())
+
+
+# products -------------------------------------------------------------------------------------------------------
+
+
+@infinity_aware
+def multiplied(site: Site, a: Interval, b: Interval) -> Interval:
+    """Bound a * b; NaN where 0 and an infinity may meet."""
+    if not a.is_floating:
+        return _integers(torch.mul, a, b)
+    low, high = _corners(torch.mul, a, b)
+    if not _infinite(a, b):
+        y = _result(low, high, a, result_shape(a, b))
+        return _far(y, a.distance * b.distance) if a.gap or b.gap else y
+    zero_times = (a.contains(0) & _unbounded(b)) | (_unbounded(a) & b.contains(0))
+    return replace(_result(low, high, a, result_shape(a, b)), nan=bool(zero_times.any()))
+
+
+def squared(x: Interval) -> Interval:
+    """Bound x * x with both factors the same number."""
+    low, high = ends(x)
+    size, others = low.abs(), high.abs()
+    least_size = torch.where((low <= 0) & (high >= 0), x.gap, torch.minimum(size, others))
+    size = torch.maximum(size, others)
+    return _result(least_size * least_size, size * size, x, x.shape)
+
+
+def _unbounded(x: Interval) -> Tensor:
+    return x.lower.isinf() | x.upper.isinf()
+
+
+def _far(y: Interval, distance: float) -> Interval:
+    """Say how far results are from 0, where the operands say it and rounding cannot undo it."""
+    if not 0 < distance < math.inf:
+        return y
+    distance *= 1 - 4 * float(torch.finfo(y.dtype).eps)
+    return replace(y, gap=distance) if distance >= tiny(y.dtype) else y
+
+
+def _corners(function: Callable[[Tensor, Tensor], Tensor], a: Interval, b: Interval) -> Pair:
+    """Return the extremes of a function that is monotone in each operand, at the corners of both."""
+    (a_low, a_high), (b_low, b_high) = ends(a), ends(b)
+    if a.lower is a.upper and b.lower is b.upper:
+        points = [function(a_low, b_low)]
+    elif b.lower is b.upper:
+        points = [function(a_low, b_low), function(a_high, b_low)]
+    elif a.lower is a.upper:
+        points = [function(a_low, b_low), function(a_low, b_high)]
+    else:
+        points = [function(p, q) for p in (a_low, a_high) for q in (b_low, b_high)]
+    if _infinite(a, b):
+        # 0 * inf and inf / inf: the limits from valid results are among the other corners, or 0.
+        points = [torch.where(point.isnan(), 0.0, point) for point in points]
+    return reduce(torch.minimum, points), reduce(torch.maximum, points)
+
+
+# quotients ------------------------------------------------------------------------------------------------------
+
+
+@infinity_aware
+def divided(site: Site, a: Interval, b: Interval) -> Interval:
+    """Bound a / b without divisors of 0; NaN where infinities may meet."""
+    if not a.is_floating:
+        return _integers(_truncated, a, b, divisors=True)
+    shape = result_shape(a, b)
+    around = bool(((b.lower <= 0) & (b.upper >= 0)).any())
+    parts = _off_zero(b) if around else ((b, None),)
+    low, high = _hull([(*_corners(torch.div, a, part), has) for part, has in parts])
+    # A division by 0 is infinite, or NaN, however small the dividends and however far the other divisors.
+    y = replace(_result(low, high, a, shape), overflows=around and bool(b.contains(0).any()))
+    if _infinite(a, b):
+        return replace(y, nan=bool((_unbounded(a) & _unbounded(b)).any()))
+    reach = max(abs(end) for end in b.extremes) if a.gap and b.size else 0.0
+    return _far(y, a.distance / reach) if reach else y
+
+
+def _off_zero(b: Interval) -> tuple[tuple[Interval, Tensor | None], ...]:
+    """Return the positive and the negative part of a divisor, and where it has each; where it is 0, it has both."""
+    smallest = max(b.gap, least_positive(b.dtype))
+    low, high = ends(b)
+    nothing = (low == 0) & (high == 0)
+    positive = Interval(low.clamp(min=smallest), high.clamp(min=smallest), b.shape)
+    negative = Interval(low.clamp(max=-smallest), high.clamp(max=-smallest), b.shape)
+    return (positive, (high > 0) | nothing), (negative, (low < 0) | nothing)
+
+
+def _hull(parts: Sequence[tuple[Tensor, Tensor, Tensor | None]]) -> Pair:
+    lows = [low if has is None else torch.where(has, low, math.inf) for low, _, has in parts]
+    highs = [high if has is None else torch.where(has, high, -math.inf) for _, high, has in parts]
+    return reduce(torch.minimum, lows), reduce(torch.maximum, highs)
+
+
+@infinity_aware
+def reciprocal(site: Site, x: Interval) -> Interval:
+    """Bound 1 / x without 0; kernels approximate it."""
+    smallest = least_positive(x.dtype)
+    parts = _off_zero(Interval(*x.doubles(), x.shape, gap=max(x.gap, smallest)))
+    low, high = _hull([(1 / part.upper, 1 / part.lower, has) for part, has in parts])
+    return outward(low, high, x.dtype, x.shape, site.envelope("Reciprocal"))
+
+
+# remainders -----------------------------------------------------------------------------------------------------
+
+
+def remainder(site: Site, a: Interval, b: Interval) -> Interval:
+    """Bound the remainder of a division, with the dividend's sign (`fmod`) or the divisor's."""
+    shape, dtype = result_shape(a, b), a.dtype
+    if not a.is_floating and not _are_small(a, b):
+        return Interval.top(shape, dtype)
+    (a_low, a_high), (b_low, b_high) = _wide(a), _wide(b)
+    step = 0 if a.is_floating else 1
+    size = torch.maximum(b_low.abs(), b_high.abs()) - step
+    size = size.clamp(min=0)
+    zero = torch.zeros((), dtype=a_low.dtype)
+    if site.op.fmod:
+        low = torch.where(a_low < 0, torch.maximum(-size, a_low), zero)
+        high = torch.where(a_high > 0, torch.minimum(size, a_high), zero)
+        same = torch.ones((), dtype=torch.bool)
+    else:
+        low = torch.where(b_low < 0, -size, zero)
+        high = torch.where(b_high > 0, size, zero)
+        same = ((a_low >= 0) & (b_low > 0)) | ((a_high <= 0) & (b_high < 0))
+    closest = torch.where((b_low <= 0) & (b_high >= 0), zero, torch.minimum(b_low.abs(), b_high.abs()))
+    same = same & (torch.maximum(a_low.abs(), a_high.abs()) < closest)
+    low, high = torch.where(same, a_low, low), torch.where(same, a_high, high)
+    return flushed(Interval.of(low.to(dtype), high.to(dtype), shape))
+
+
+def _wide(x: Interval) -> Pair:
+    return x.doubles() if x.is_floating else (x.lower.long(), x.upper.long())
+
+
+# integers -------------------------------------------------------------------------------------------------------
+
+
+def _truncated(a: Tensor, b: Tensor) -> Tensor:
+    return torch.div(a, b, rounding_mode="trunc")
+
+
+def _are_small(*operands: Interval) -> bool:
+    return all(-(2.0**_SAFE_BITS) < end < 2.0**_SAFE_BITS for x in operands for end in x.extremes if x.size)
+
+
+def _integers(
+    function: Callable[[Tensor, Tensor], Tensor], a: Interval, b: Interval, *, divisors: bool = False
+) -> Interval:
+    """Bound a function of integers at the corners; the whole range of the type where it may wrap."""
+    shape, dtype = result_shape(a, b), a.dtype
+    if a.lower is a.upper and b.lower is b.upper and not divisors:
+        kind = SIGNED.get(dtype, dtype)
+        value = function(a.lower.view(kind), b.lower.view(kind)).view(dtype)
+        return Interval.of(value, value, shape)
+    if not _are_small(a, b):
+        return Interval.top(shape, dtype)
+    seconds = [x.long() for x in (b.lower, b.upper)]
+    if divisors:
+        low, high = seconds
+        # A positive and a negative divisor are there, or are made up where there is only 0: the condition reports it.
+        seconds = [
+            torch.where(low == 0, torch.where(high == 0, -1, 1), low),
+            torch.where(high == 0, torch.where(low == 0, 1, -1), high),
+            torch.where((low <= 0) & (high > 0), 1, torch.where(low == 0, -1, low)),
+            torch.where((low < 0) & (high >= 0), -1, torch.where(high == 0, 1, high)),
+        ]
+    pairs = list(product((a.lower.long(), a.upper.long()), seconds))
+    exact = [function(p, q) for p, q in pairs]
+    least_value, greatest_value = (int(end) for end in dtype_range(dtype))
+    limit = 2.0**_SAFE_BITS
+    real = [function(p.double(), q.double()) for p, q in pairs]
+    fits = reduce(
+        torch.logical_and,
+        [(r >= max(least_value, -limit)) & (r <= min(greatest_value, limit)) for r in real],
+    )
+    return fitting(reduce(torch.minimum, exact), reduce(torch.maximum, exact), fits, dtype, shape)
+
+
+def fitting(low: Tensor, high: Tensor, fits: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
+    """Return bounds in int64 as ones of an integer type: the whole range of it where they do not fit, as they wrap."""
+    lowest, highest = dtype_range(dtype)
+    low = torch.where(fits, low, int(lowest))
+    # The greatest uint64 has the bits of -1.
+    high = torch.where(fits, high, -1 if dtype is torch.uint64 else int(highest))
+    return Interval.of(low.to(dtype), high.to(dtype), shape)
+
+
+# signs and extremes ---------------------------------------------------------------------------------------------
+
+
+@infinity_aware
+def absolute(site: Site, x: Interval) -> Interval:
+    """Bound |x|; the least signed integer has no absolute value and stays."""
+    if x.dtype in SIGNED or x.dtype is torch.uint8:
+        return x
+    low, high = x.lower, x.upper
+    size, other = low.abs(), high.abs()
+    least_size = torch.where((low <= 0) & (high >= 0), torch.zeros_like(low), torch.minimum(size, other))
+    if x.gap:
+        least_size = least_size.clamp(min=x.gap if x.is_floating else math.ceil(x.gap))
+    return _unless_least(x, Interval(least_size, torch.maximum(torch.maximum(size, other), least_size), x.shape))
+
+
+@infinity_aware
+def negated(site: Site, x: Interval) -> Interval:
+    """Bound -x; the least signed integer stays."""
+    return _unless_least(x, Interval(-x.upper, -x.lower, x.shape, gap=x.gap))
+
+
+def _unless_least(x: Interval, y: Interval) -> Interval:
+    """Return y, or the type's range where x may be the least integer, whose opposite wraps."""
+    if x.is_floating:
+        return y
+    lowest, highest = dtype_range(x.dtype)
+    wraps = x.lower == lowest
+    if not bool(wraps.any()):
+        return y
+    return Interval(torch.where(wraps, lowest, y.lower), torch.where(wraps, highest, y.upper), x.shape)
+
+
+@infinity_aware
+def sign(site: Site, x: Interval) -> Interval:
+    """Bound the sign of x."""
+    if x.dtype in SIGNED:
+        low, high = (bound.double().sign().to(x.dtype) for bound in (x.lower, x.upper))
+    else:
+        low, high = x.lower.sign(), x.upper.sign()
+    return Interval(low, high, x.shape, gap=1.0 if x.gap else 0.0)
+
+
+@infinity_aware
+def least_of(site: Site, *data: Interval) -> Interval:
+    """Bound the elementwise minimum of any number of operands."""
+    return _folded(least, data)
+
+
+@infinity_aware
+def greatest_of(site: Site, *data: Interval) -> Interval:
+    """Bound the elementwise maximum of any number of operands."""
+    return _folded(greatest, data)
+
+
+def _folded(function: Callable[[Tensor, Tensor], Tensor], data: Sequence[Interval]) -> Interval:
+    low, high = reduce(function, [x.lower for x in data]), reduce(function, [x.upper for x in data])
+    gap = min(x.distance for x in data) if any(x.gap for x in data) else 0.0
+    return replace(Interval.of(low, high, result_shape(*data)), gap=gap)

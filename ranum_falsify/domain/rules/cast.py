@@ -1,0 +1,115 @@
+"""Bounds under a change of element type.
+
+Between floating types, and from integers, values are rounded to the nearest, ties to even; above the largest finite
+number they become infinite.  Towards integers they are truncated; what does not fit gives, by runtime and processor,
+any number of the type.  Integers that do not fit wrap.
+
+ONNX Runtime may leave a rounding to float16 out: what reads the result may have no kernel for float16 and run in
+float32, between two changes of type that cancel.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval, dtype_range
+from ranum_falsify.domain.rounding import flushed, rounded
+from ranum_falsify.domain.rules.support.building import infinity_aware
+from ranum_falsify.domain.site import Site
+
+__all__ = ["cast", "converted"]
+
+_HALVES = (torch.float16, torch.bfloat16)
+_EXACT_SINGLE = 2.0**24
+"""Integers up to this size are exact in float32."""
+
+_SIGNED_LIMIT = 2.0**63
+"""From here on float64 values have no int64; kernels differ in what they make of them in uint64."""
+
+
+def cast(site: Site, x: Interval, *target: Interval) -> Interval:
+    """Return the operand's bounds in the type of the output; a rule."""
+    return converted(x, site.dtype, rounds="onnxruntime" not in site.runtimes)
+
+
+infinity_aware(cast)
+
+
+def converted(x: Interval, dtype: torch.dtype, *, rounds: bool = True) -> Interval:
+    """Return bounds of the values in another element type.
+
+    Args:
+        x: The values.
+        dtype: The type.
+        rounds: Whether they are surely rounded to it, if it is float16.
+    """
+    if x.dtype is dtype:
+        return x
+    if dtype is torch.bool:
+        return Interval(~x.contains(0), (x.lower != 0) | (x.upper != 0), x.shape)
+    if dtype.is_floating_point:
+        return flushed(_to_float(x, dtype) if rounds or dtype is not torch.float16 else _around(x, dtype))
+    if x.is_floating:
+        return _truncated(x, dtype)
+    return _wrapped(x, dtype)
+
+
+def _to_float(x: Interval, dtype: torch.dtype) -> Interval:
+    if dtype not in _HALVES or (x.is_floating and x.dtype is not torch.float64):
+        return replace(x.mapped(lambda bound: bound.to(dtype)), gap=_gap(x))
+    # Some kernels round to float32 first: the neighbours there bound both ways.
+    low, high = (_in_single(bound, end) for bound, end in ((x.lower, -math.inf), (x.upper, math.inf)))
+    return Interval(low.to(dtype), high.to(dtype), x.shape)
+
+
+def _around(x: Interval, dtype: torch.dtype) -> Interval:
+    """Return bounds of a type around the values, whether or not they are rounded to it."""
+    low, high = x.doubles()
+    y = rounded(low, high, dtype, x.shape)
+    return replace(y, gap=_gap(x)) if x.is_floating else y
+
+
+def _gap(x: Interval) -> float:
+    # Rounding moves a number by less than this share of it.
+    return x.gap * (1 - 2**-7) if x.gap else 0.0
+
+
+def _in_single(bound: Tensor, towards: float) -> Tensor:
+    """Return float32 values on the given side of values of float64 or an integer type."""
+    near = bound.float()
+    if bound.is_floating_point():
+        beyond = near.double() > bound if towards < 0 else near.double() < bound
+    else:
+        beyond = near.abs() > _EXACT_SINGLE
+    return torch.where(beyond, torch.nextafter(near, torch.full_like(near, towards)), near)
+
+
+def _truncated(x: Interval, dtype: torch.dtype) -> Interval:
+    lowest, highest = dtype_range(dtype)
+    low, high = (bound.trunc() for bound in x.doubles())
+    inside = (low >= lowest) & (high <= highest) & (high < _SIGNED_LIMIT)
+    low, high = (bound.where(inside, 0.0).to(torch.int64) for bound in (low, high))
+    return _where(inside, low, high, x, dtype)
+
+
+def _wrapped(x: Interval, dtype: torch.dtype) -> Interval:
+    lowest, highest = dtype_range(dtype)
+    low, high = x.lower.to(torch.int64), x.upper.to(torch.int64)
+    inside = (low >= lowest) & (high <= min(highest, torch.iinfo(torch.int64).max))
+    if x.dtype is torch.uint64:
+        # The upper half has the bits of negative numbers.
+        inside &= (low >= 0) & (high >= 0)
+    return _where(inside, low, high, x, dtype)
+
+
+def _where(inside: Tensor, low: Tensor, high: Tensor, x: Interval, dtype: torch.dtype) -> Interval:
+    if bool(inside.all()):
+        lower = low.to(dtype)
+        return Interval(lower, lower if x.upper is x.lower else high.to(dtype), x.shape)
+    least, greatest = (torch.full((), end, dtype=dtype) for end in dtype_range(dtype))
+    lower, upper = torch.where(inside, low.to(dtype), least), torch.where(inside, high.to(dtype), greatest)
+    return Interval(lower, upper, x.shape)

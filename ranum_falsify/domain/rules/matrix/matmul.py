@@ -1,0 +1,168 @@
+"""Products of matrices, batches of them, and scaled sums with a bias: `MatMul` and `Gemm`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval, dtype_range
+from ranum_falsify.domain.rounding import flushed, unit
+from ranum_falsify.domain.rules.matrix.bilinear import bilinear, is_known, stretched
+from ranum_falsify.domain.rules.matrix.integers import EXACT, largest_of
+from ranum_falsify.domain.rules.reduction.sums import growth
+from ranum_falsify.domain.rules.support.sections import accumulation
+
+__all__ = ["largest_finite", "matrix_product", "overflows_in_parts", "scaled_sum"]
+
+
+def matrix_product(
+    a: Interval,
+    b: Interval,
+    bias: Interval | None = None,
+    *,
+    transposed: tuple[bool, bool] = (False, False),
+) -> Interval:
+    """Return bounds on a matrix product, as `torch.matmul`: with batch dimensions, vectors as rows and columns.
+
+    Args:
+        a: First factor, `(..., m, k)` or `(k,)`.
+        b: Second factor, `(..., k, n)` or `(k,)`.
+        bias: What is added; it broadcasts to the result.
+        transposed: Whether the last two dimensions of each are exchanged first.
+    """
+    left, right = _as_rows(a, transposed[0]), _as_columns(b, transposed[1])
+    count = left.shape[-1]
+    rows, right_stored = left.shape[-2], right.lower.shape[-2]
+    once_left, once_right = left.lower.shape[-1] < count, right_stored < count
+
+    def product(x: Tensor, y: Tensor, c: Tensor | None) -> Tensor:
+        if once_left and once_right:
+            y = y * count
+        elif once_left and y.shape[-2] > 1:
+            y = y.sum(-2, keepdim=True)
+        elif once_right:
+            x = x.sum(-1, keepdim=True)
+        if c is not None and c.ndim <= 2 and x.ndim == y.ndim == 2 and _fits(c, x.shape[0], y.shape[1]):
+            return torch.addmm(c, x, y)
+        result = torch.matmul(x, y)
+        return result if c is None else result + c
+
+    batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    shape = (*batch, rows, right.shape[-1])
+    alike = [len(right.shape) - 2] if once_left and not once_right else []
+    result = bilinear(product, left, right, terms=max(count, 1), shape=shape, bias=bias, alike=alike)
+    dropped = [dim for dim, x in ((-2, a), (-1, b)) if len(x.shape) == 1]
+    return _without(result, dropped)
+
+
+def _fits(c: Tensor, rows: int, columns: int) -> bool:
+    sizes = (1, 1, *c.shape)[-2:]
+    return sizes[0] in (1, rows) and sizes[1] in (1, columns)
+
+
+def _as_rows(x: Interval, transposed: bool) -> Interval:
+    if len(x.shape) > 1:
+        return _reformed(x, lambda t: t.mT) if transposed else x
+    return _reformed(x, lambda t: t[None])
+
+
+def _as_columns(x: Interval, transposed: bool) -> Interval:
+    if len(x.shape) > 1:
+        return _reformed(x, lambda t: t.mT) if transposed else x
+    return _reformed(x, lambda t: t[:, None])
+
+
+def _reformed(x: Interval, view: Callable[[Tensor], Tensor]) -> Interval:
+    """Return the bounds with dimensions exchanged or added; their extremes stay known."""
+    low = view(x.lower)
+    shape = tuple(view(torch.empty(x.shape, device="meta")).shape)
+    result = Interval(low, low if is_known(x) else view(x.upper), shape)
+    result.__dict__["extremes"] = x.extremes
+    return result
+
+
+def _without(x: Interval, dims: list[int]) -> Interval:
+    """Return the bounds without dimensions of size 1."""
+    low, high, shape = x.lower, x.upper, torch.empty(x.shape, device="meta")
+    for dim in sorted(dims):
+        low, high, shape = low.select(dim, 0), high.select(dim, 0), shape.select(dim, 0)
+    return Interval(low, high, tuple(shape.shape), x.nan, x.overflows)
+
+
+def scaled_sum(product: Interval, alpha: float, bias: Interval | None, beta: float) -> Interval:
+    """Return bounds on `alpha * product + beta * bias`, each part rounded or fused.
+
+    Args:
+        product: Bounds on a product.
+        alpha: Its factor; for integers, the scaled value is cut off towards 0.
+        bias: What is added; it broadcasts to the product.
+        beta: Its factor.
+    """
+    parts = [_scaled(product, alpha)] if bias is None else [_scaled(product, alpha), _scaled(bias, beta)]
+    if not product.is_floating:
+        return _wrapped(parts, product)
+    low, high = parts[0].lower, parts[0].upper
+    nan = product.nan
+    for part in parts[1:]:
+        opposite = ((low == -math.inf) & (part.upper == math.inf)) | ((high == math.inf) & (part.lower == -math.inf))
+        nan = nan or bool(opposite.any())
+        low, high = low + part.lower, high + part.upper
+    low, high = low.nan_to_num(-math.inf, math.inf, -math.inf), high.nan_to_num(math.inf, math.inf, -math.inf)
+    return replace(flushed(Interval.of(low, high, product.shape)), nan=nan)
+
+
+def _scaled(x: Interval, factor: float) -> Interval:
+    """Return bounds on a scaled operand; in float64 for integers."""
+    low, high = (x.lower, x.upper) if x.is_floating else x.doubles()
+    ends = (low * factor, high * factor) if factor >= 0 else (high * factor, low * factor)
+    if x.is_floating:
+        # Fused with the sum, the scaled value is not rounded on its own.
+        share = 4 * unit(x.dtype)
+        return Interval.of(stretched(ends[0], -share), stretched(ends[1], share), x.shape)
+    return Interval.of(ends[0].trunc(), ends[1].trunc(), x.shape)
+
+
+def _wrapped(parts: list[Interval], like: Interval) -> Interval:
+    """Return the sum of float64 bounds in an integer dtype; everything where it may wrap."""
+    low = sum((part.lower for part in parts[1:]), parts[0].lower)
+    high = sum((part.upper for part in parts[1:]), parts[0].upper)
+    least, greatest = dtype_range(like.dtype)
+    exact = bool((low.abs() < EXACT).all()) and bool((high.abs() < EXACT).all())
+    fits = exact and bool((low >= least).all()) and bool((high <= greatest).all())
+    if not fits:
+        return Interval.top(like.shape, like.dtype)
+    return Interval.of(low.to(like.dtype), high.to(like.dtype), like.shape)
+
+
+def overflows_in_parts(a: Interval, b: Interval, terms: int, *, factor: float = 1.0, beside: float = 0.0) -> bool:
+    """Tell whether part of a sum of products may overflow where kernels scale each part and add it to something else.
+
+    They do so block by block, into memory that holds a bias: the whole sum may be far smaller than its parts.
+
+    Args:
+        a: First factor of the products.
+        b: Second factor.
+        terms: How many products are added up at most.
+        factor: What each part is multiplied by.
+        beside: Greatest magnitude of what the parts are added to.
+    """
+    if not a.is_floating or not a.size or not b.size:
+        return False
+    work, share = accumulation(a.dtype), growth(terms + 4, a.dtype)
+    limit = torch.finfo(work).max
+    size = abs(factor) * terms * largest_finite(a) * largest_finite(b) * (1 + share)
+    return not size + beside * (1 + share) <= limit
+
+
+def largest_finite(x: Interval) -> float:
+    """Return the greatest magnitude of a finite element."""
+    if not x.may_be_infinite:
+        return largest_of(x)
+    low, high = x.doubles()
+    size = torch.maximum(low.abs(), high.abs()).clamp(max=torch.finfo(x.dtype).max)
+    return float(torch.where(low.isinf() & (low == high), 0.0, size).amax())

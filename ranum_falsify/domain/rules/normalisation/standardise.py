@@ -1,0 +1,311 @@
+"""Rules of normalisations: a standardised operand, scaled and shifted; norms; division by neighbouring channels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.rounding import outward, tiny, unit
+from ranum_falsify.domain.rules.normalisation.statistics import (
+    Standardised,
+    by_root_mean_square,
+    cancellation,
+    moments,
+    squares_overflow,
+    standardised,
+)
+from ranum_falsify.domain.rules.support.sections import Sections, accumulation, sections, sum_error
+from ranum_falsify.domain.site import IntervalRule, Site
+
+__all__ = [
+    "STEPS",
+    "Ends",
+    "channelwise",
+    "factor_overflows",
+    "finished",
+    "group_normalisation",
+    "grouped",
+    "groups_stay_positive",
+    "is_stashed_single",
+    "layer_normalisation",
+    "rms_normalisation",
+    "scaled",
+    "size_of",
+    "squares_stay_positive",
+    "standardisation",
+    "statistics_type",
+    "unscaled",
+    "variance_stays_positive",
+]
+
+Ends = tuple[Tensor, Tensor]
+"""Least and greatest values in float64, of a shape that broadcasts with a tensor's stored bounds."""
+
+Dims = Callable[[Operation, int], Sequence[int]]
+"""`dims(op, rank)`: the dimensions that an operator normalises over."""
+
+STEPS = 24
+"""Roundings of statistics besides those of their sums."""
+
+_HUGE = 1e300
+_SMALLEST = 2.0**-1074
+
+
+def scaled(z: Ends, scale: Ends | None, bias: Ends | None, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
+    """Return bounds of z * scale + bias, each result rounded some times to the dtype."""
+    low, high = (end.clamp(-_HUGE, _HUGE) for end in z)
+    if scale is not None:
+        points = [end * factor for end in (low, high) for factor in scale]
+        low, high = _least(points), _greatest(points)
+    size = torch.maximum(low.abs(), high.abs())
+    error = 6 * unit(dtype) * size + 2 * tiny(dtype) * (size > 0)
+    if bias is not None:
+        low, high = low + bias[0], high + bias[1]
+        error = error + 4 * unit(dtype) * torch.maximum(bias[0].abs(), bias[1].abs())
+    low, high = (end.nan_to_num(nan=away) for end, away in ((low - error, -math.inf), (high + error, math.inf)))
+    low, high = torch.broadcast_tensors(low, high)
+    return outward(low, high, dtype, shape)
+
+
+def channelwise(values: Interval, rank: int) -> Ends:
+    """Return bounds of shape `(channels,)` so that they broadcast with `(batch, channels, ...)`."""
+    low, high = (end.reshape(-1, *[1] * (rank - 2)) for end in values.doubles())
+    return low, high
+
+
+# by statistics of the operand -----------------------------------------------------------------------------------
+
+
+def layer_normalisation(dims: Dims) -> IntervalRule:
+    """Return the rule of `LayerNormalization`, with the mean and the inverse deviation as further outputs."""
+
+    def rule(site: Site, x: Interval, scale: Interval, bias: Interval | None) -> tuple[Interval, ...]:
+        if not x.size:
+            return _of_nothing(site, x, dims(site.op, len(x.shape)))
+        rows = sections(x, dims(site.op, len(x.shape)))
+        y = finished(rows, standardised(rows, site.op.epsilon), _ends(scale), _ends(bias), x)
+        if len(site.op.output_names) == 1:
+            return (y,)
+        wide = statistics_type(site.op, x.dtype)
+        return (y, *_statistics(rows, site.op.epsilon, x, wide))[: len(site.op.output_names)]
+
+    return rule
+
+
+def _of_nothing(site: Site, x: Interval, dims: Sequence[int]) -> tuple[Interval, ...]:
+    """Return the bounds of a `LayerNormalization` without elements; statistics of empty rows are NaN."""
+    wide = statistics_type(site.op, x.dtype)
+    kept = tuple(1 if dim in dims else size for dim, size in enumerate(x.shape))
+    statistics = replace(Interval.top(kept, wide), nan=math.prod(kept) > 0)
+    return (Interval.filled(0, 0, x.shape, x.dtype), statistics, statistics)[: len(site.op.output_names)]
+
+
+def standardisation(dims: Dims) -> IntervalRule:
+    """Return the rule of `InstanceNormalization`: over each sample's channels, scaled and shifted by channel."""
+
+    def rule(site: Site, x: Interval, scale: Interval, bias: Interval) -> Interval:
+        if not x.size:
+            return Interval.filled(0, 0, x.shape, x.dtype)
+        rows = sections(x, dims(site.op, len(x.shape)))
+        gain, shift = (channelwise(values, len(x.shape)) for values in (scale, bias))
+        y = finished(rows, standardised(rows, site.op.epsilon), gain, shift, x)
+        overflows = factor_overflows(rows, site.op.epsilon, gain, accumulation(x.dtype))
+        return replace(y, nan=True, overflows=True) if overflows else y
+
+    return rule
+
+
+def unscaled(dims: Dims, *, added: float) -> IntervalRule:
+    """Return the rule of `MeanVarianceNormalization`: no epsilon, and no scale.
+
+    Args:
+        dims: What is normalised over.
+        added: What some runtimes add to the deviation.
+    """
+
+    def rule(site: Site, x: Interval) -> Interval:
+        if not x.size:
+            return Interval.filled(0, 0, x.shape, x.dtype)
+        rows = sections(x, dims(site.op, len(x.shape)))
+        return finished(rows, standardised(rows, 0.0, added=added), None, None, x)
+
+    return rule
+
+
+def rms_normalisation(dims: Dims) -> IntervalRule:
+    """Return the rule of `RMSNormalization`."""
+
+    def rule(site: Site, x: Interval, scale: Interval) -> Interval:
+        if not x.size:
+            return Interval.filled(0, 0, x.shape, x.dtype)
+        rows = sections(x, dims(site.op, len(x.shape)))
+        return finished(rows, by_root_mean_square(rows, site.op.epsilon, 1 / rows.size), _ends(scale), None, x)
+
+    return rule
+
+
+def group_normalisation(site: Site, x: Interval, scale: Interval, bias: Interval) -> Interval:
+    """Bound `GroupNormalization`, by channel from opset 21 on and by group before."""
+    if not x.size:
+        return Interval.filled(0, 0, x.shape, x.dtype)
+    groups = site.op.num_groups
+    apart = grouped(x, groups)
+    rows = _group_rows(site.op, apart)
+    by_channel = site.op.version >= 21
+    tail = [1] * (len(x.shape) - 2)
+
+    def ends(values: Interval) -> Ends:
+        merged = values.is_scalar
+        sizes = (1, 1) if merged else (groups, -1 if by_channel else 1)
+        low, high = (end.reshape(*sizes, *tail) for end in values.doubles())
+        return low, high
+
+    y = finished(rows, standardised(rows, site.op.epsilon, cancels=True), ends(scale), ends(bias), apart)
+    if y.lower.shape[1:3] != (1, 1):
+        y = y.split(1, 2)
+    sizes = (y.lower.shape[0], y.lower.shape[1] * y.lower.shape[2], *y.lower.shape[3:])
+    return replace(y, lower=y.lower.reshape(sizes), upper=y.upper.reshape(sizes), shape=x.shape)
+
+
+def _group_rows(op: Operation, apart: Interval) -> Sections:
+    """Return the groups, in float32 where a runtime computes them in it, as the standard says, whatever their type."""
+    rows = sections(apart, range(2, len(apart.shape)))
+    single = rows.dtype is torch.float64 and is_stashed_single(op)
+    return replace(rows, dtype=torch.float32) if single else rows
+
+
+def grouped(x: Interval, groups: int) -> Interval:
+    """Return `(batch, channels, ...)` as `(batch, groups, channels of a group, ...)`."""
+    count = groups if x.lower.shape[1] > 1 else 1
+
+    def apart(bound: Tensor) -> Tensor:
+        return bound.reshape(bound.shape[0], count, -1, *bound.shape[2:])
+
+    return Interval(apart(x.lower), apart(x.upper), (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
+
+
+def _ends(values: Interval | None) -> Ends | None:
+    return None if values is None else values.doubles()
+
+
+def finished(rows: Sections, z: Standardised, scale: Ends | None, bias: Ends | None, x: Interval) -> Interval:
+    """Return the bounds of standardised rows, scaled and shifted, in the shape of the operand."""
+    y = scaled((rows.restored(z.lower), rows.restored(z.upper)), scale, bias, x.dtype, x.shape)
+    return replace(y, nan=True) if z.nan else y
+
+
+def factor_overflows(
+    rows: Sections, epsilon: float, scale: Ends, dtype: torch.dtype, reach: Tensor | float = 1.0
+) -> bool:
+    """Tell whether scale / sqrt(variance + epsilon), which some kernels compute first, may overflow.
+
+    Args:
+        rows: What is normalised.
+        epsilon: What is added to the variance.
+        scale: Bounds of what it is scaled by; they broadcast with the tensor.
+        dtype: Type in which kernels compute the factor.
+        reach: What the factor is multiplied with, where it is more than 1.
+    """
+    size, limit = size_of(scale) * reach, torch.finfo(dtype).max / 2
+    if bool((size < limit * math.sqrt(max(epsilon, 0.0))).all()):
+        return False
+    root = rows.restored(moments(rows).least_root(epsilon, rows.dtype))
+    return not bool((size < limit * root).all())
+
+
+def is_stashed_single(op: Operation) -> bool:
+    """Tell whether a normalisation gives its statistics in float32, and computes them in float32 at least."""
+    return getattr(op, "stash_type", 1) in (1, None)
+
+
+def statistics_type(op: Operation, dtype: torch.dtype) -> torch.dtype:
+    """Return the type of the mean and of the inverse deviation that `LayerNormalization` gives.
+
+    Args:
+        op: The node.
+        dtype: Type of what it normalises.
+    """
+    return torch.float32 if is_stashed_single(op) else dtype
+
+
+def _statistics(rows: Sections, epsilon: float, x: Interval, wide: torch.dtype) -> tuple[Interval, Interval]:
+    """Return the mean and the inverse of the deviation as `LayerNormalization` gives them, in a type."""
+    known = moments(rows)
+    kept = tuple(1 if dim in rows.dims else size for dim, size in enumerate(x.shape))
+    low, high = known.least_mean - known.drift, known.greatest_mean + known.drift
+    mean = outward(rows.restored(low), rows.restored(high), wide, kept)
+    root = known.least_root(epsilon, x.dtype)
+    least = torch.where(root > 4 * known.drift, root - 2 * known.drift, math.sqrt(max(epsilon, 0.0)))
+    most = ((known.greatest_deviation + 1.25 * known.drift).square() + epsilon).sqrt()
+    error = sum_error(rows.size, x.dtype, STEPS)
+    if squares_overflow(rows):
+        most = torch.full_like(most, math.inf)
+    inverse = outward(rows.restored((1 - error) / most).clamp(min=0), rows.restored((1 + error) / least), wide, kept)
+    return mean, inverse
+
+
+def variance_stays_positive(
+    dims: Dims, name: str = "x", epsilon: Callable[[Operation], float] | None = None
+) -> Callable[[Operation, Mapping[str, Interval]], bool]:
+    """Return the proof that the variance of each section of an operand, plus epsilon, is above 0."""
+
+    def holds(op: Operation, operands: Mapping[str, Interval]) -> bool:
+        x = operands[name]
+        if not x.size or x.may_be_infinite:
+            return not x.size
+        rows = sections(x, dims(op, len(x.shape)))
+        return moments(rows).stays_positive(epsilon(op) if epsilon else float(op.epsilon), x.dtype)
+
+    return holds
+
+
+def groups_stay_positive(op: Operation, operands: Mapping[str, Interval]) -> bool:
+    """Prove that mean(x^2) - mean(x)^2 + epsilon is above 0 for each group, although it cancels."""
+    x = operands["x"]
+    if not x.size or x.may_be_infinite:
+        return not x.size
+    rows = _group_rows(op, grouped(x, op.num_groups))
+    root: Tensor = moments(rows).least_root(float(op.epsilon), x.dtype)
+    return bool((root.square() > cancellation(rows)).all())
+
+
+def squares_stay_positive(dims: Dims) -> Callable[[Operation, Mapping[str, Interval]], bool]:
+    """Return the proof that the mean square of each section of `x`, plus epsilon, is above 0."""
+
+    def holds(op: Operation, operands: Mapping[str, Interval]) -> bool:
+        x = operands["x"]
+        if not x.size or x.may_be_infinite:
+            return not x.size
+        smallest = tiny(accumulation(x.dtype))
+        if float(op.epsilon) >= smallest:
+            return True
+        rows = sections(x, dims(op, len(x.shape)))
+        away = torch.where((rows.lower <= 0) & (rows.upper >= 0), 0.0, torch.minimum(rows.lower**2, rows.upper**2))
+        return bool((rows.total(away) > 4 * rows.size * smallest).all())
+
+    return holds
+
+
+def size_of(ends: Sequence[Tensor]) -> Tensor:
+    """Return the greatest magnitude between two ends."""
+    return torch.maximum(ends[0].abs(), ends[1].abs())
+
+
+def _least(points: Sequence[Tensor]) -> Tensor:
+    least = points[0]
+    for point in points[1:]:
+        least = torch.minimum(least, point)
+    return least
+
+
+def _greatest(points: Sequence[Tensor]) -> Tensor:
+    greatest = points[0]
+    for point in points[1:]:
+        greatest = torch.maximum(greatest, point)
+    return greatest

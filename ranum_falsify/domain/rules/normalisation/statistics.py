@@ -1,0 +1,284 @@
+"""Numbers less their mean, over their deviation: bounds that know what the three have in common.
+
+Let d = x_i - mean and S the sum of squares of the n - 1 others about their own mean.  Then n variance =
+n / (n - 1) d^2 + S, so that z_i = d / sqrt(d^2 / (n - 1) + S / n + epsilon) rises with d and its size falls with S:
+bounds on d and S give bounds on z, and |z| <= sqrt(n - 1) (P. Samuelson, How deviant can you be?, Journal of the
+American Statistical Association 63, 1968).
+
+Kernels compute the mean with an error delta that is relative to the numbers, not to their deviation.  The variance
+comes from a second pass, larger by at most delta^2; from Welford's updates, whose deviation errs by 1.25 delta
+upwards and 2 delta downwards while delta is a quarter of it (T. Chan, G. Golub and R. LeVeque, Algorithms for
+computing the sample variance, The American Statistician 37, 1983); or as mean(x^2) - mean(x)^2, which can cancel.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ranum_falsify.domain.rounding import gamma, tiny, unit
+from ranum_falsify.domain.rules.support.sections import Sections, accumulation, sum_error
+
+__all__ = [
+    "Moments",
+    "Standardised",
+    "by_root_mean_square",
+    "cancellation",
+    "moments",
+    "squares_overflow",
+    "standardised",
+]
+
+_STEPS = 24
+"""Roundings of a mean besides those of its sum, and of what kernels add to the mean before they take it off."""
+
+_QUARTER = 0.25
+_LARGEST_SQUARED = 1e150
+"""Numbers whose squares float64 cannot add up are not followed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moments:
+    """Mean and deviation of each section, all of shape `(..., 1)`.
+
+    Attributes:
+        least_mean: In real numbers.
+        greatest_mean: In real numbers.
+        least_deviation: Root of the population variance, in real numbers.
+        greatest_deviation: In real numbers.
+        drift: How far kernels may compute the mean from its value.
+    """
+
+    least_mean: Tensor
+    greatest_mean: Tensor
+    least_deviation: Tensor
+    greatest_deviation: Tensor
+    drift: Tensor
+
+    def least_root(self, epsilon: float, dtype: torch.dtype) -> Tensor:
+        """Return the least root of variance + epsilon in real numbers, less what flushing takes away."""
+        return ((self.least_deviation.square() - 2 * tiny(accumulation(dtype))).clamp(min=0) + epsilon).sqrt()
+
+    def stays_positive(self, epsilon: float, dtype: torch.dtype) -> bool:
+        """Tell whether variance + epsilon is above 0 however it is computed without cancelling."""
+        if epsilon >= tiny(accumulation(dtype)):
+            return True
+        root = self.least_root(0.0, dtype)
+        return bool(((root > 4 * self.drift) & (root.square() > 8 * tiny(accumulation(dtype)))).all())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standardised:
+    """Normalised numbers.
+
+    Attributes:
+        lower: Least values, `(..., stored)`, as kernels may compute them; -Inf where nothing is known.
+        upper: Greatest values.
+        nan: Whether finite numbers may give NaN.
+    """
+
+    lower: Tensor
+    upper: Tensor
+    nan: bool = False
+
+
+def moments(rows: Sections, *, apart: bool = False) -> Moments:
+    """Return the moments of each section.
+
+    The deviation is a seminorm: that of the centres of the bounds differs from it by at most the root mean square of
+    their radii; and it is at most the root mean square of the greatest distances to any one number.
+
+    Args:
+        rows: The numbers.
+        apart: Whether the mean and the differences to it are tensors of their own, which half precision rounds.
+    """
+    n = rows.size
+    centre, radius = _centre_and_radius(rows)
+    mean = rows.total(centre) / n
+    spread = (rows.total((centre - mean).square()) / n).sqrt()
+    slack = _own_error(rows)
+    # A mean below the smallest normal number may lose all there is.
+    lost = rows.magnitude.clamp(max=tiny(accumulation(rows.dtype)))
+    drift = gamma(n + _updates(n), accumulation(rows.dtype)) * rows.magnitude + lost + slack
+    if apart and _is_half(rows):
+        drift = drift + 4 * unit(rows.dtype) * rows.magnitude + _denormal(rows)
+    return Moments(
+        least_mean=rows.total(rows.lower) / n - slack,
+        greatest_mean=rows.total(rows.upper) / n + slack,
+        least_deviation=(spread - (rows.total(radius.square()) / n).sqrt() - slack).clamp(min=0),
+        greatest_deviation=(rows.total(((centre - mean).abs() + radius).square()) / n).sqrt() + slack,
+        drift=drift,
+    )
+
+
+def standardised(
+    rows: Sections, epsilon: float, *, cancels: bool = False, added: float = 0.0, apart: bool = False
+) -> Standardised:
+    """Return bounds of (x - mean) / sqrt(variance + epsilon) over each section.
+
+    Args:
+        rows: The numbers.
+        epsilon: What is added to the variance.
+        cancels: Whether a runtime computes the variance as mean(x^2) - mean(x)^2.
+        added: What a runtime may add to the deviation besides.
+        apart: Whether every step gives a tensor of its own, which half precision rounds.
+    """
+    if _overflows(rows):
+        return _unknown(rows)
+    known = moments(rows, apart=apart)
+    root = known.least_root(epsilon, rows.dtype)
+    least, greatest, fewest, most = _parts(rows)
+    lost = _denormal(rows) if apart and _is_half(rows) else tiny(accumulation(rows.dtype))
+    relative = sum_error(rows.size, rows.dtype, _STEPS) + added / root + 8 * lost / root**2
+    limit = _cancelling_limit if cancels else _limit
+    high = limit(_quotient(greatest, fewest, most, rows.size, epsilon), greatest, root, epsilon, known, rows)
+    low = -limit(_quotient(-least, fewest, most, rows.size, epsilon), -least, root, epsilon, known, rows)
+    low, high = low - low.abs() * relative, high + high.abs() * relative
+    low, high = low.nan_to_num(nan=-math.inf, neginf=-math.inf), high.nan_to_num(nan=math.inf, posinf=math.inf)
+    nan = bool((high == math.inf).any() or (low == -math.inf).any())
+    if squares_overflow(rows):  # an infinite deviation makes everything 0, or NaN where two of them meet
+        low, high, nan = low.clamp(max=0), high.clamp(min=0), True
+    return Standardised(lower=low, upper=high, nan=nan)
+
+
+def by_root_mean_square(rows: Sections, epsilon: float, share: float = 1.0) -> Standardised:
+    """Return bounds of x / sqrt(share * sum(x^2) + epsilon) over each section, for a share of 1 / n, say.
+
+    As above, with x in the place of d: the sum of the others' squares is known apart from it.
+    """
+    if _overflows(rows):
+        return _unknown(rows)
+    most = torch.maximum(rows.lower.abs(), rows.upper.abs()).square()
+    fewest = torch.where((rows.lower <= 0) & (rows.upper >= 0), 0.0, torch.minimum(rows.lower**2, rows.upper**2))
+    slack = _own_share(rows)
+    others = (rows.total(fewest) * (1 - slack) - fewest).clamp(min=0), rows.total(most) * (1 + slack) - most
+    smallest = tiny(accumulation(rows.dtype))
+    least = rows.total(fewest) * (1 - slack) * share - smallest * (rows.size * share + 1) + epsilon
+    relative = sum_error(rows.size, rows.dtype, _STEPS) + 2 * rows.size * smallest / least.clamp(min=0)
+
+    def high(x: Tensor) -> Tensor:
+        rest = torch.where(x >= 0, *others)
+        return _ratio(x, (share * (x.square() + rest) + epsilon).sqrt())
+
+    upper, lower = high(rows.upper), -high(-rows.lower)
+    upper = (upper + upper.abs() * relative).nan_to_num(nan=math.inf, posinf=math.inf)
+    lower = (lower - lower.abs() * relative).nan_to_num(nan=-math.inf, neginf=-math.inf)
+    if squares_overflow(rows):
+        lower, upper = lower.clamp(max=0), upper.clamp(min=0)
+    return Standardised(lower=lower, upper=upper, nan=bool((upper == math.inf).any() or (lower == -math.inf).any()))
+
+
+# parts ----------------------------------------------------------------------------------------------------------
+
+
+def _is_half(rows: Sections) -> bool:
+    return accumulation(rows.dtype) is not rows.dtype
+
+
+def _denormal(rows: Sections) -> float:
+    """Return the smallest number of the type of a tensor."""
+    limits = torch.finfo(rows.dtype)
+    return float(limits.tiny * limits.eps)
+
+
+def _updates(n: int) -> int:
+    """Count roundings of a mean of n numbers besides n: a step of Welford's k-th update is a k-th of a number."""
+    return 8 * n.bit_length() + _STEPS
+
+
+def _centre_and_radius(rows: Sections) -> tuple[Tensor, Tensor]:
+    return (rows.lower + rows.upper) / 2, (rows.upper - rows.lower) / 2
+
+
+def _own_share(rows: Sections) -> float:
+    """Return the relative error of our own sums, in float64."""
+    return 8 * gamma(rows.lower.shape[-1] + 8, torch.float64)
+
+
+def _own_error(rows: Sections) -> Tensor:
+    return _own_share(rows) * rows.magnitude
+
+
+def _parts(rows: Sections) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return least and greatest d, and least and greatest S, for each element."""
+    n = rows.size
+    if n == 1:
+        zero = torch.zeros_like(rows.lower)
+        return zero, zero, zero, zero
+    low, high = rows.lower, rows.upper
+    centre, radius = _centre_and_radius(rows)
+    mean = rows.total(centre) / n
+    off, squares = centre - mean, radius.square()
+    about = off.square()
+    slack = _own_share(rows) * rows.total(about) + n * _own_error(rows).square()
+    least = (low - (rows.total(high) - high) / (n - 1)) * ((n - 1) / n)
+    greatest = (high - (rows.total(low) - low) / (n - 1)) * ((n - 1) / n)
+    beside = rows.total(about) - about * (n / (n - 1))
+    spread, widest = ((beside + side * slack).clamp(min=0).sqrt() for side in (-1, 1))
+    noise = ((rows.total(squares) - squares).clamp(min=0) * (1 + _own_share(rows))).sqrt()
+    furthest = (off.abs() + radius).square()
+    most = torch.minimum((rows.total(furthest) - furthest).clamp(min=0) + slack, (widest + noise).square())
+    return least, greatest, (spread - noise).clamp(min=0).square(), most
+
+
+def _quotient(d: Tensor, fewest: Tensor, most: Tensor, n: int, epsilon: float) -> Tensor:
+    """Return the greatest z for a greatest d: S as small as can be if d is positive, as large if not."""
+    rest = torch.where(d >= 0, fewest, most)
+    return _ratio(d, (d.square() / max(n - 1, 1) + rest / n + epsilon).sqrt())
+
+
+def _ratio(x: Tensor, root: Tensor) -> Tensor:
+    return torch.where(x == 0, 0.0, x / root)
+
+
+def _limit(z: Tensor, d: Tensor, root: Tensor, epsilon: float, known: Moments, rows: Sections) -> Tensor:
+    """Return the greatest quotient that kernels compute, given the greatest one in real numbers."""
+    share = torch.where(root > 0, known.drift / root, math.inf)
+    near = z + share
+    near = torch.where(near >= 0, near / (1 - 2 * share), near / (1 + 2 * share))
+    near = torch.where(share <= _QUARTER, near, math.inf)
+    # However far the mean is off, with D for the distance of a number to it and s for the deviation as computed,
+    # D <= sqrt(n - 1) s + 2 drift: two passes take both from the same mean, and Welford's k-th update adds
+    # (x - m[k-1]) (x - m[k]) >= 0, which bounds x - m[k-1] up to twice the error of m[k].  Nothing but epsilon
+    # keeps s from 0 then: the mean of two neighbours may be one of them.  A third drift is for the quotient's own
+    # rounding, x / s - mean / s.
+    floor = math.sqrt(epsilon) if epsilon > 0 else 0.0
+    far = math.sqrt(rows.size) + 3 * known.drift / floor if floor else torch.full_like(near, math.inf)
+    plain = (d.clamp(min=0) + known.drift) / floor if floor else torch.full_like(near, math.inf)
+    return torch.minimum(near, torch.minimum(far, plain))
+
+
+def _cancelling_limit(z: Tensor, d: Tensor, root: Tensor, epsilon: float, known: Moments, rows: Sections) -> Tensor:
+    """Return the same where the variance is a difference of two large numbers."""
+    lost = cancellation(rows) / root.square()
+    near = z + known.drift / root
+    factor = torch.where(near >= 0, 1 / (1 - lost).sqrt(), 1 / (1 + lost).sqrt())
+    return torch.where(lost < 1, near * factor, math.inf)
+
+
+def cancellation(rows: Sections) -> Tensor:
+    """Return how far mean(x^2) - mean(x)^2 may be computed from the variance, `(..., 1)`."""
+    squares = torch.maximum(rows.lower.square(), rows.upper.square())
+    mean = rows.total(squares) / rows.size
+    error = gamma(rows.size + _STEPS, accumulation(rows.dtype))
+    return 3.1 * error * mean + 4 * tiny(accumulation(rows.dtype))
+
+
+def _overflows(rows: Sections) -> bool:
+    """Tell whether a sum of the numbers may overflow, or one of their squares in float64."""
+    most = float(rows.magnitude.max())
+    return most >= _LARGEST_SQUARED or 4 * rows.size * most >= torch.finfo(accumulation(rows.dtype)).max
+
+
+def squares_overflow(rows: Sections) -> bool:
+    """Tell whether a variance may overflow, or a sum of squares."""
+    most = 2.01 * float(rows.magnitude.max())
+    return most * most * rows.size >= torch.finfo(accumulation(rows.dtype)).max
+
+
+def _unknown(rows: Sections) -> Standardised:
+    nothing = torch.full_like(rows.lower, math.inf)
+    return Standardised(lower=-nothing, upper=nothing, nan=True)

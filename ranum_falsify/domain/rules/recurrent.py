@@ -1,0 +1,384 @@
+"""Recurrent layers in interval arithmetic, step by step as the runtimes go.
+
+All is computed in float64, with the runtimes' roundings added to each result: of sums of products the error bound of
+any order, of elementwise results some roundings each.  Dimensions that all operands merge stay merged: weights that
+are ranges cost one row per gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval, dtype_range
+from ranum_falsify.domain.rounding import outward, tiny, unit
+from ranum_falsify.domain.rules.support.sections import sum_error
+
+__all__ = [
+    "Curve",
+    "Flow",
+    "Layer",
+    "Overflow",
+    "Range",
+    "State",
+    "Step",
+    "gru_step_reset_first",
+    "gru_step_reset_last",
+    "layer_bounds",
+    "lstm_step",
+    "rnn_step",
+]
+
+_ROOM = 0.25
+"""Share of the largest number below which no sum on the way overflows."""
+
+
+class Overflow(Exception):
+    """A sum on the way may overflow, after which a runtime can compute anything."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Bounds in float64, of equal shapes."""
+
+    low: Tensor
+    high: Tensor
+
+    @property
+    def size(self) -> Tensor:
+        """Greatest absolute values."""
+        return torch.maximum(self.low.abs(), self.high.abs())
+
+    def chunk(self, count: int) -> list[Range]:
+        """Return equal parts along the last dimension."""
+        return [Range(*ends) for ends in zip(self.low.chunk(count, -1), self.high.chunk(count, -1), strict=True)]
+
+    def hull(self, other: Range) -> Range:
+        """Return bounds on the values of both."""
+        return Range(torch.minimum(self.low, other.low), torch.maximum(self.high, other.high))
+
+    def where(self, condition: Tensor, other: Range) -> Range:
+        """Return these bounds where a condition holds, others elsewhere."""
+        return Range(torch.where(condition, self.low, other.low), torch.where(condition, self.high, other.high))
+
+    def widened(self, error: Tensor | float) -> Range:
+        """Return the bounds moved outwards."""
+        return Range(self.low - error, self.high + error)
+
+    def last(self, begin: int, end: int) -> Range:
+        """Return a part of the last dimension."""
+        return Range(self.low[..., begin:end], self.high[..., begin:end])
+
+    def spread(self, *sizes: int) -> Range:
+        """Return the bounds repeated along dimensions of size 1."""
+        return Range(self.low.expand(sizes), self.high.expand(sizes))
+
+
+State = tuple[Range, ...]
+"""The hidden state, and the cell state of an LSTM, each `(batch, hidden)`."""
+
+Curve = Callable[[Range], Range]
+"""Bounds of an activation function."""
+
+Step = Callable[[Range, State], State]
+"""From the projected input of one time step, `(batch, gates * hidden)`, and a state to the next state."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flow:
+    """Arithmetic of one direction of a layer.
+
+    Attributes:
+        dtype: In which the runtimes compute.
+        size: Size of the hidden state as it is stored: 1 where it is merged.
+        hidden: Its size.
+        inputs: Input weights, `(gates * size, input)`.
+        weights: Recurrence weights, `(gates * size, hidden)`.
+        input_bias: `(gates * size)`, or None.
+        recurrence_bias: `(gates * size)`, or None.
+        peepholes: `(3 * size)`, or None.
+    """
+
+    dtype: torch.dtype
+    size: int
+    hidden: int
+    inputs: Range
+    weights: Range
+    input_bias: Range | None
+    recurrence_bias: Range | None
+    peepholes: Range | None
+
+    def projected(self, x: Range) -> Range:
+        """Return the input weights times the input."""
+        return self.product(x, self.inputs)
+
+    def recurred(self, h: Range, rows: slice = slice(None)) -> Range:
+        """Return the hidden state times rows of the recurrence weights."""
+        weights = Range(self.weights.low[rows], self.weights.high[rows])
+        return self.product(h.spread(h.low.shape[0], self.hidden), weights)
+
+    def product(self, a: Range, b: Range) -> Range:
+        """Return a times b transposed, with the error of the longest sum that it may be a part of.
+
+        Raises:
+            Overflow: A sum may overflow.
+        """
+        (centre, radius), (middle, width) = (((x.low + x.high) / 2, (x.high - x.low) / 2) for x in (a, b))
+        near = centre @ middle.mT
+        reach = centre.abs() + radius
+        away = radius @ middle.abs().mT + reach @ width.mT
+        size = reach @ (middle.abs() + width).mT
+        terms = self.inputs.low.shape[-1] + self.hidden
+        error = sum_error(terms, self.dtype, 8) * size + 2 * terms * tiny(self.dtype)
+        self._check(size)
+        return Range(near - away - error, near + away + error)
+
+    def sum(self, *terms: Range | None) -> Range:
+        """Return the sum of the terms that are there, in any order."""
+        known = [term for term in terms if term is not None]
+        low, high, size = known[0].low, known[0].high, known[0].size
+        for term in known[1:]:
+            low, high, size = low + term.low, high + term.high, size + term.size
+        self._check(size)
+        return Range(low, high).widened(sum_error(len(known), self.dtype, 4) * size)
+
+    def times(self, a: Range, b: Range) -> Range:
+        """Return the elementwise product."""
+        points = [p * q for p in (a.low, a.high) for q in (b.low, b.high)]
+        low = torch.minimum(torch.minimum(points[0], points[1]), torch.minimum(points[2], points[3]))
+        high = torch.maximum(torch.maximum(points[0], points[1]), torch.maximum(points[2], points[3]))
+        result = Range(low, high)
+        return result.widened(2 * unit(self.dtype) * result.size + tiny(self.dtype))
+
+    def rest(self, a: Range) -> Range:
+        """Return 1 - a."""
+        result = Range(1 - a.high, 1 - a.low)
+        return result.widened(2 * unit(self.dtype) * result.size)
+
+    def _check(self, size: Tensor) -> None:
+        if not bool((size < _ROOM * dtype_range(self.dtype)[1]).all()):
+            raise Overflow
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """Operands of a recurrent layer with time first.
+
+    Attributes:
+        x: `(time, batch, input)`.
+        w: `(directions, gates * hidden, input)`.
+        r: `(directions, gates * hidden, hidden)`.
+        bias: `(directions, 2 * gates * hidden)`, or None.
+        lengths: `(batch)`, or None.
+        initial: `(directions, batch, hidden)` for each state, None for zeros.
+        peepholes: `(directions, 3 * hidden)`, or None.
+        gates: Number of gates.
+        reversed: Whether each direction runs backwards.
+    """
+
+    x: Interval
+    w: Interval
+    r: Interval
+    bias: Interval | None
+    lengths: Interval | None
+    initial: Sequence[Interval | None]
+    peepholes: Interval | None
+    gates: int
+    reversed: Sequence[bool]
+
+    @property
+    def hidden(self) -> int:
+        """Size of the hidden state."""
+        return self.r.shape[-1]
+
+    @property
+    def size(self) -> int:
+        """Stored size of the hidden state."""
+        rows = [(self.w, 1), (self.r, 1), (self.bias, 1), (self.peepholes, 1), *((start, 2) for start in self.initial)]
+        return 1 if all(x is None or x.lower.shape[dim] == 1 for x, dim in rows) else self.hidden
+
+    @property
+    def batch(self) -> int:
+        """Stored size of the batch."""
+        ones = [(self.x, 1), (self.lengths, 0), *((start, 1) for start in self.initial)]
+        return 1 if all(x is None or x.lower.shape[dim] == 1 for x, dim in ones) else self.x.shape[1]
+
+    def flow(self, number: int) -> Flow:
+        """Return the arithmetic of one direction."""
+        rows = self.gates * self.size
+        both = None if self.bias is None else _part(self.bias, number, 2 * rows).chunk(2)
+        return Flow(
+            dtype=self.x.dtype,
+            size=self.size,
+            hidden=self.hidden,
+            inputs=_part(self.w, number, rows, self.x.shape[2]),
+            weights=_part(self.r, number, rows, self.hidden),
+            input_bias=None if both is None else both[0],
+            recurrence_bias=None if both is None else both[1],
+            peepholes=None if self.peepholes is None else _part(self.peepholes, number, 3 * self.size),
+        )
+
+    def start(self, number: int) -> State:
+        """Return the states that a direction starts from; ONNX Runtime answers zeros for samples of no length."""
+        zero = torch.zeros(self.batch, self.size, dtype=torch.float64)
+        states = [
+            Range(zero, zero) if given is None else _part(given, number, self.batch, self.size)
+            for given in self.initial
+        ]
+        if self.lengths is not None and bool((self.lengths.lower <= 0).any()):
+            states = [state.hull(Range(zero, zero)) for state in states]
+        return tuple(states)
+
+
+def _part(x: Interval, number: int, *sizes: int) -> Range:
+    """Return one entry of the first dimension, of the given sizes."""
+    at = number if x.lower.shape[0] > 1 else 0
+    return Range(*(end[at] for end in x.doubles())).spread(*sizes)
+
+
+def layer_bounds(layer: Layer, step_of: Callable[[Flow, int], Step]) -> tuple[Interval, ...]:
+    """Return bounds of all hidden states `(time, directions, batch, hidden)` and of the last states.
+
+    Args:
+        layer: The operands.
+        step_of: Gives the step of a direction by its number.
+
+    Raises:
+        Overflow: A sum on the way may overflow.
+    """
+    seen, last = [], []
+    for number, backwards in enumerate(layer.reversed):
+        flow = layer.flow(number)
+        shown, state = _run(layer, flow, step_of(flow, number), layer.start(number), backwards)
+        seen.append(shown)
+        last.append(state)
+    time, batch, _ = layer.x.shape
+    directions = len(layer.reversed)
+    y = Range(torch.stack([s.low for s in seen], 1), torch.stack([s.high for s in seen], 1))
+    states = [
+        Range(torch.stack([s.low for s in parts]), torch.stack([s.high for s in parts]))
+        for parts in zip(*last, strict=True)
+    ]
+    shapes = [(time, directions, batch, layer.hidden), *[(directions, batch, layer.hidden)] * len(states)]
+    return tuple(_cast(part, layer.x.dtype, shape) for part, shape in zip((y, *states), shapes, strict=True))
+
+
+def _run(layer: Layer, flow: Flow, step: Step, state: State, backwards: bool) -> tuple[Range, State]:
+    """Return the hidden state after each time step, 0 beyond a sample's length, and the last state."""
+    time, _, inputs = layer.x.shape
+    low, high = (end.expand(-1, -1, inputs) for end in layer.x.doubles())
+    projected = flow.projected(Range(low, high))
+    many = projected.low.shape[0] > 1
+    zero = torch.zeros(layer.batch, layer.size, dtype=torch.float64)
+    nothing, seen = Range(zero, zero), list[Range]()
+    for at in reversed(range(time)) if backwards else range(time):
+        here = at if many else 0
+        new = step(Range(projected.low[here], projected.high[here]), state)
+        shown = new[0]
+        if layer.lengths is not None:
+            surely, maybe = ((at < end)[:, None] for end in (layer.lengths.lower, layer.lengths.upper))
+            shown = shown.where(surely, shown.hull(nothing).where(maybe, nothing))
+            new = tuple(a.where(surely, a.hull(b).where(maybe, b)) for a, b in zip(new, state, strict=True))
+        seen.append(shown)
+        state = new
+    if backwards:
+        seen.reverse()
+    return Range(torch.stack([s.low for s in seen]), torch.stack([s.high for s in seen])), state
+
+
+def _cast(part: Range, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
+    stored = tuple(1 if s == 1 else n for s, n in zip(part.low.shape, shape, strict=True))
+    return outward(part.low.reshape(stored), part.high.reshape(stored), dtype, shape)
+
+
+# steps ----------------------------------------------------------------------------------------------------------
+
+
+def rnn_step(flow: Flow, activation: Curve) -> Step:
+    """Return the step of an RNN."""
+
+    def step(inputs: Range, state: State) -> State:
+        return (activation(flow.sum(inputs, flow.recurred(state[0]), flow.input_bias, flow.recurrence_bias)),)
+
+    return step
+
+
+def _gru_gates(flow: Flow, gate: Curve, inputs: Range, recurrent: Range) -> list[Range]:
+    """Return the update and the reset gate."""
+    two = 2 * flow.size
+    biases = [None if b is None else b.last(0, two) for b in (flow.input_bias, flow.recurrence_bias)]
+    return gate(flow.sum(inputs.last(0, two), recurrent, *biases)).chunk(2)
+
+
+def _gru_mixed(flow: Flow, z: Range, new: Range, h: Range) -> Range:
+    """Return (1 - z) new + z h: between the two, where z is in [0, 1]."""
+    mixed = flow.sum(flow.times(flow.rest(z), new), flow.times(z, h))
+    between = new.hull(h)
+    # How far z leaves [0, 1] by rounding, and the roundings of the mean itself.
+    error = (z.high - 1).clamp(min=0) + (-z.low).clamp(min=0) + 8 * unit(flow.dtype)
+    between = between.widened(2 * error * between.size + 4 * tiny(flow.dtype))
+    return Range(torch.maximum(mixed.low, between.low), torch.minimum(mixed.high, between.high))
+
+
+def gru_step_reset_last(flow: Flow, gate: Curve, activation: Curve) -> Step:
+    """Return the step of a GRU that resets the product of hidden state and weights."""
+    two, three = 2 * flow.size, 3 * flow.size
+    own, recurrent_bias = (None if b is None else b.last(two, three) for b in (flow.input_bias, flow.recurrence_bias))
+
+    def step(inputs: Range, state: State) -> State:
+        (h,) = state
+        recurrent = flow.recurred(h)
+        z, reset = _gru_gates(flow, gate, inputs, recurrent.last(0, two))
+        kept = flow.times(reset, flow.sum(recurrent.last(two, three), recurrent_bias))
+        new = activation(flow.sum(inputs.last(two, three), own, kept))
+        return (_gru_mixed(flow, z, new, h),)
+
+    return step
+
+
+def gru_step_reset_first(flow: Flow, gate: Curve, activation: Curve) -> Step:
+    """Return the step of a GRU that resets the hidden state."""
+    two, three = 2 * flow.size, 3 * flow.size
+    biases = [None if b is None else b.last(two, three) for b in (flow.input_bias, flow.recurrence_bias)]
+
+    def step(inputs: Range, state: State) -> State:
+        (h,) = state
+        z, reset = _gru_gates(flow, gate, inputs, flow.recurred(h, slice(0, two)))
+        recurrent = flow.recurred(flow.times(reset, h), slice(two, three))
+        new = activation(flow.sum(inputs.last(two, three), recurrent, *biases))
+        return (_gru_mixed(flow, z, new, h),)
+
+    return step
+
+
+def lstm_step(flow: Flow, gate: Curve, activation: Curve, shown: Curve, coupled: bool) -> Step:
+    """Return the step of an LSTM.
+
+    Args:
+        flow: Its arithmetic; peepholes are those of the input, output and forget gates.
+        gate: The gates' function.
+        activation: That of the cell's input.
+        shown: That of the cell state for the hidden state.
+        coupled: Whether the forget gate is 1 less the input gate.
+    """
+    peepholes = [None] * 3 if flow.peepholes is None else flow.peepholes.chunk(3)
+    biases = [[None] * 4 if b is None else b.chunk(4) for b in (flow.input_bias, flow.recurrence_bias)]
+
+    def peeped(c: Range, number: int) -> Range | None:
+        weights = peepholes[number]
+        return None if weights is None else flow.times(weights.spread(*c.low.shape), c)
+
+    def step(inputs: Range, state: State) -> State:
+        h, c = state
+        parts = zip(inputs.chunk(4), flow.recurred(h).chunk(4), *biases, strict=True)
+        i, o, f, new = (list(part) for part in parts)
+        entry = gate(flow.sum(*i, peeped(c, 0)))
+        kept = flow.rest(entry) if coupled else gate(flow.sum(*f, peeped(c, 2)))
+        c = flow.sum(flow.times(kept, c), flow.times(entry, activation(flow.sum(*new))))
+        gated = gate(flow.sum(*o, peeped(c, 1)))
+        return flow.times(gated, shown(c)), c
+
+    return step

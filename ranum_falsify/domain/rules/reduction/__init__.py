@@ -1,0 +1,3 @@
+"""Rules of reductions along axes: sums, products, extremes."""
+
+__all__: list[str] = []

@@ -1,0 +1,398 @@
+"""Reductions: sums, means, norms and products in any order of evaluation, extremes, running sums, largest elements.
+
+Merged dimensions are reduced without being split: a sum over n equal bounds is n times the bound.  For types of 16 bits
+the accumulator is float32, rounded once, as in every kernel of ONNX Runtime and PyTorch.
+
+Sources: N. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., sections 3.1 and 4.2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval, dtype_range
+from ranum_falsify.domain.kernels.envelopes import Envelope
+from ranum_falsify.domain.rounding import outward, tiny, unit
+from ranum_falsify.domain.rules.arithmetic.pairs import fitting, least_positive
+from ranum_falsify.domain.rules.support.building import infinity_aware
+from ranum_falsify.domain.rules.support.sections import accumulation
+from ranum_falsify.domain.site import IntervalRule, Site
+
+__all__ = [
+    "Sums",
+    "along",
+    "euclidean",
+    "growth",
+    "kept",
+    "log_of_sum",
+    "log_of_sum_of_exponentials",
+    "mean",
+    "mean_of",
+    "multiplicity",
+    "running_sum",
+    "squares",
+    "sum_of",
+    "sum_of_squares",
+    "sums",
+    "total",
+    "total_of_sizes",
+    "whole",
+]
+
+_EXACT_INTEGERS = 2.0**53
+"""Sums of integers are exact in float64 up to this size."""
+
+Bound = Callable[[Site, Interval, list[int]], Interval]
+"""`bound(site, x, dims)`: bounds of a reduction along at least one dimension, with the dimensions kept."""
+
+
+def growth(terms: int, dtype: torch.dtype, *, stepwise: bool = False) -> float:
+    """Return the relative error of n rounded operations in a row, in the accumulator of a floating dtype.
+
+    That is n u / (1 - n u), or (1 + u)^n - 1 where n u is not small.
+
+    Args:
+        terms: How many operations.
+        dtype: That of the operands.
+        stepwise: Whether each result is rounded to the dtype itself.
+    """
+    share = terms * unit(dtype if stepwise else accumulation(dtype))
+    return share / (1 - share) if share < 0.5 else math.expm1(min(share, 700.0))
+
+
+def multiplicity(x: Interval, dims: Sequence[int]) -> int:
+    """Return for how many elements along the dimensions one stored number stands."""
+    return math.prod(x.shape[dim] for dim in dims if x.lower.shape[dim] == 1)
+
+
+def along(
+    bound: Bound,
+    dims_of: Callable[[Operation, int, np.ndarray | None], list[int]],
+    *,
+    of_one: bool = True,
+) -> IntervalRule:
+    """Return the rule of a reduction.
+
+    Args:
+        bound: Its bounds along at least one dimension.
+        dims_of: `dims_of(op, rank, axes)`: the dimensions that a node reduces, not negative.
+        of_one: Whether it changes a single element, where no dimension is reduced.
+    """
+
+    def rule(site: Site, x: Interval, axes: np.ndarray | None) -> Interval:
+        dims = dims_of(site.op, len(x.shape), axes)
+        if not dims:
+            if not of_one:
+                return x
+            y = bound(site, Interval(x.lower[None], x.upper[None], (1, *x.shape)), [0])
+            return replace(y, lower=y.lower[0], upper=y.upper[0], shape=x.shape)
+        y = bound(site, x, dims)
+        if site.op.keepdims:
+            return y
+        low, high = y.lower.squeeze(dims), y.upper.squeeze(dims)
+        return replace(y, lower=low, upper=high, shape=tuple(n for i, n in enumerate(y.shape) if i not in dims))
+
+    return infinity_aware(rule)
+
+
+def kept(x: Interval, dims: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape with dimensions reduced to size 1."""
+    return tuple(1 if i in dims else n for i, n in enumerate(x.shape))
+
+
+# sums -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sums:
+    """Bounds of sums, float64, in the shape that is stored.
+
+    Attributes:
+        low: Least sum that a kernel computes.
+        high: Greatest.
+        size: No sum of magnitudes lies above it.
+        nan: Whether opposite infinities may meet.
+        overflows: Whether a part of a sum may overflow.
+    """
+
+    low: Tensor
+    high: Tensor
+    size: Tensor
+    nan: bool = False
+    overflows: bool = False
+
+
+def sums(x: Interval, dims: Sequence[int], *, extra: int = 2) -> Sums:
+    """Return bounds of the sums along dimensions, in any order of addition.
+
+    Args:
+        x: What is added up.
+        dims: Along what.
+        extra: Rounded operations besides the additions.
+    """
+    copies = multiplicity(x, dims)
+    terms = copies * math.prod(x.lower.shape[dim] for dim in dims)
+    low, low_size = _sum_and_size(x.lower, dims, x.extremes)
+    high, high_size = (low, low_size) if x.upper is x.lower else _sum_and_size(x.upper, dims, x.extremes)
+    sums_ = [part * copies if copies != 1 else part for part in (low, high, low_size, high_size)]
+    found = _rounded_sums(x, *sums_, terms=terms + extra)
+    return _with_infinities(x, dims, found) if x.may_be_infinite else found
+
+
+def _with_infinities(x: Interval, dims: Sequence[int], found: Sums) -> Sums:
+    """Return bounds of sums of which some numbers may be infinite; parts of finite ones may become so, too."""
+    copies, along, limit = multiplicity(x, dims), tuple(dims), torch.finfo(accumulation(x.dtype)).max / 1.01
+    low, high = x.doubles()
+    falls = torch.where(low.isinf(), 0.0, low.clamp(max=0)).sum(along, keepdim=True) * copies < -limit
+    rises = torch.where(high.isinf(), 0.0, high.clamp(min=0)).sum(along, keepdim=True) * copies > limit
+    falls, rises = falls | (low == -math.inf).any(along, True), rises | (high == math.inf).any(along, True)
+    least, greatest = (bound.nan_to_num(nan=end) for bound, end in ((found.low, -math.inf), (found.high, math.inf)))
+    return replace(
+        found,
+        low=torch.where(falls, -math.inf, least),
+        high=torch.where(rises, math.inf, greatest),
+        nan=bool((falls & rises).any()),
+    )
+
+
+def _sum_and_size(bound: Tensor, dims: Sequence[int], extremes: tuple[float, float]) -> tuple[Tensor, Tensor]:
+    value = torch.sum(bound, list(dims), keepdim=True, dtype=torch.float64)
+    if extremes[0] >= 0 or extremes[1] <= 0:
+        return value, value.abs()
+    return value, torch.sum(bound.abs(), list(dims), keepdim=True, dtype=torch.float64)
+
+
+def _rounded_sums(x: Interval, low: Tensor, high: Tensor, low_size: Tensor, high_size: Tensor, *, terms: int) -> Sums:
+    """Return bounds of computed sums around exact ones.
+
+    Args:
+        x: What is added up.
+        low: Sums of the lower bounds.
+        high: Sums of the upper bounds.
+        low_size: Sums of the magnitudes of the lower bounds.
+        high_size: Sums of the magnitudes of the upper bounds.
+        terms: Rounded operations per sum.
+    """
+    size = low_size if high_size is low_size else low_size + high_size
+    if not x.is_floating:
+        return Sums(low=low, high=high, size=size)
+    error = growth(terms, x.dtype) + growth(terms, torch.float64)
+    # The least computed sum is that of the lower bounds, as each x - error |x| rises with x; beyond an error of 1 not.
+    sizes = (low_size, high_size) if error < 1 else (size, size)
+    # What is flushed to 0 is at most the smallest normal number, and at most all there is.
+    flushes = terms * size.clamp(max=tiny(x.dtype))
+    least, greatest = low - error * sizes[0] - flushes, high + error * sizes[1] + flushes
+    if x.may_be_infinite or x.dtype is torch.float64:
+        least, greatest = (
+            torch.where(least.isnan(), -math.inf, least),
+            torch.where(greatest.isnan(), math.inf, greatest),
+        )
+    # Sums of numbers of one sign have it, however they are rounded.
+    if x.extremes[0] >= 0:
+        least = least.clamp(min=0)
+    if x.extremes[1] <= 0:
+        greatest = greatest.clamp(max=0)
+    return Sums(low=least, high=greatest, size=size, overflows=_overflows(x, size, error))
+
+
+def _overflows(x: Interval, size: Tensor, error: float) -> bool:
+    """Tell whether part of a sum of finite numbers may overflow."""
+    if x.may_be_infinite or not size.numel():
+        return False
+    limit = torch.finfo(accumulation(x.dtype)).max
+    return bool((size * (1 + error) > limit).any())
+
+
+def sum_of(x: Interval, dims: Sequence[int]) -> Interval:
+    """Bound the sum along dimensions, which are kept."""
+    found = sums(x, dims)
+    shape = kept(x, dims)
+    if not x.is_floating:
+        return whole(found, found.low, found.high, x.dtype, shape)
+    return replace(outward(found.low, found.high, x.dtype, shape), nan=found.nan, overflows=found.overflows)
+
+
+def total(site: Site, x: Interval, dims: list[int]) -> Interval:
+    """Bound `ReduceSum`."""
+    return sum_of(x, dims)
+
+
+def total_of_sizes(site: Site, x: Interval, dims: list[int]) -> Interval:
+    """Bound `ReduceL1`."""
+    if not x.is_floating and x.size and x.extremes[0] == dtype_range(x.dtype)[0] < 0:
+        return Interval.top(kept(x, dims), x.dtype)
+    return sum_of(_sizes(x), dims)
+
+
+def _sizes(x: Interval) -> Interval:
+    """Return bounds of the magnitudes; the least signed integer has none."""
+    if dtype_range(x.dtype)[0] == 0:
+        return x
+    around = (x.lower <= 0) & (x.upper >= 0)
+    size, other = x.lower.abs(), x.upper.abs()
+    return Interval(
+        torch.where(around, torch.zeros_like(size), torch.minimum(size, other)), torch.maximum(size, other), x.shape
+    )
+
+
+def mean_of(x: Interval, dims: Sequence[int]) -> Interval:
+    """Bound the mean along dimensions, which are kept; 0 of no elements, as the row has it."""
+    shape, count = kept(x, dims), math.prod(x.shape[dim] for dim in dims)
+    if not count:
+        return Interval.filled(0, 0, shape, x.dtype)
+    found = sums(x, dims, extra=4)
+    low, high = found.low / count, found.high / count
+    if not x.is_floating:
+        return whole(found, low, high, x.dtype, shape)
+    y = outward(low, high, x.dtype, shape, Envelope(4 * unit(x.dtype)))
+    return replace(y, nan=found.nan, overflows=found.overflows)
+
+
+def mean(site: Site, x: Interval, dims: list[int]) -> Interval:
+    """Bound `ReduceMean`; the mean of no elements is 0 to ONNX Runtime, NaN to others."""
+    y = mean_of(x, dims)
+    empty = y.size > 0 and not x.size and x.is_floating
+    return replace(y, nan=True) if empty and site.runtimes != ("onnxruntime",) else y
+
+
+def whole(found: Sums, low: Tensor, high: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
+    """Return bounds of integers: real results are cut towards 0, and sums that may wrap may be anything."""
+    lowest, highest = dtype_range(dtype)
+    fits = (found.size < min(_EXACT_INTEGERS, float(highest))) & (found.low >= float(lowest))
+    slack = 1e-9
+    cut_low, cut_high = (low - slack * low.abs()).trunc(), (high + slack * high.abs()).trunc()
+    return fitting(torch.where(fits, cut_low, 0.0).long(), torch.where(fits, cut_high, 0.0).long(), fits, dtype, shape)
+
+
+# squares, logarithms, exponentials ------------------------------------------------------------------------------
+
+
+def squares(x: Interval) -> Interval:
+    """Return bounds of the real squares, float64."""
+    low, high = x.doubles()
+    size, other = low.abs(), high.abs()
+    least = torch.where((low <= 0) & (high >= 0), 0.0, torch.minimum(size, other))
+    return Interval(least.square(), torch.maximum(size, other).square(), x.shape)
+
+
+def _square_sums(x: Interval, dims: Sequence[int]) -> Sums:
+    squared = squares(x)
+    terms = math.prod(x.shape[dim] for dim in dims) + 2
+    copies = multiplicity(x, dims)
+    low, high = (bound.sum(list(dims), keepdim=True) * copies for bound in (squared.lower, squared.upper))
+    if not x.is_floating:
+        return Sums(low=low, high=high, size=high)
+    error = growth(terms, x.dtype) + growth(terms, torch.float64)
+    flushes = torch.where(high == 0, 0.0, 2 * terms * tiny(x.dtype))
+    high = high * (1 + error) + flushes
+    # PyTorch rounds the sum to half precision before it goes on.
+    high = torch.where(high > torch.finfo(x.dtype).max, math.inf, high)
+    over = not x.may_be_infinite and bool(high.isinf().any())
+    return Sums(low=(low * (1 - error) - flushes).clamp(min=0), high=high, size=high, overflows=over)
+
+
+def sum_of_squares(site: Site, x: Interval, dims: list[int]) -> Interval:
+    """Bound `ReduceSumSquare`."""
+    found, shape = _square_sums(x, dims), kept(x, dims)
+    if not x.is_floating:
+        return whole(found, found.low, found.high, x.dtype, shape)
+    return replace(outward(found.low, found.high, x.dtype, shape), overflows=found.overflows)
+
+
+def euclidean(site: Site, x: Interval, dims: list[int]) -> Interval:
+    """Bound `ReduceL2`, which overflows with the sum of squares."""
+    found, shape = _square_sums(x, dims), kept(x, dims)
+    low, high = found.low.sqrt(), found.high.sqrt()
+    if not x.is_floating:
+        return whole(found, low, high, x.dtype, shape)
+    y = outward(low, high, x.dtype, shape, Envelope(4 * unit(x.dtype)))
+    if math.prod(x.shape[dim] for dim in dims) == 1:
+        # Of one number some runtimes take the size, whose square may vanish or overflow.
+        y = y.hull(_sizes(x))
+    return replace(y, overflows=found.overflows)
+
+
+def log_of_sum(site: Site, x: Interval, dims: list[int]) -> Interval:
+    """Bound `ReduceLogSum` where the sum is positive."""
+    found, shape = sums(x, dims), kept(x, dims)
+    if not x.is_floating:
+        low, high = (part.clamp(min=1).log() for part in (found.low, found.high))
+        return whole(found, low, high, x.dtype, shape)
+    low, high = (part.clamp(min=least_positive(x.dtype)).log() for part in (found.low, found.high))
+    y = outward(low, high, x.dtype, shape, site.envelope("Log"))
+    # The logarithm of 0 is infinite.
+    # Half precision may overflow in the sum, which PyTorch rounds before it goes on.
+    beyond = found.high > torch.finfo(x.dtype).max
+    y = replace(y, upper=torch.where(beyond, math.inf, y.upper).to(x.dtype))
+    return replace(y, nan=found.nan, overflows=found.overflows or bool((beyond | (found.low <= 0)).any()))
+
+
+def log_of_sum_of_exponentials(site: Site, x: Interval, dims: list[int]) -> Interval:
+    """Bound `ReduceLogSumExp`, which every runtime computes as m + log(sum(exp(x - m))) with m the largest element."""
+    shape, count = kept(x, dims), math.prod(x.shape[dim] for dim in dims)
+    copies = multiplicity(x, dims)
+    low, high = (torch.logsumexp(bound, list(dims), keepdim=True) for bound in x.doubles())
+    if copies != 1:
+        low, high = (bound + (math.log(copies) if copies else -math.inf) for bound in (low, high))
+    if not x.is_floating:
+        if count:
+            # The exponentials of integers are cut off, too, all but that of the largest.
+            low = x.doubles()[0].amax(list(dims), keepdim=True)
+        size = torch.maximum(low.abs(), high.abs())
+        return whole(Sums(low=low, high=high, size=size), low - 1e-9, high + 1e-9, x.dtype, shape)
+    exponential, logarithm, u = site.envelope("Exp"), site.envelope("Log"), unit(x.dtype)
+    # Errors of the terms relative to their sum, which lies in [1, n]: exponentials, additions, and x - m, whose
+    # error u |x - m| weighs exp(x - m) at most log(n) on average.  The logarithm makes them absolute.
+    terms = exponential.relative + count * exponential.absolute + growth(count + 4, x.dtype)
+    spread = math.log(max(count, 1))
+    absolute = 2 * (terms + u * (2 + spread)) + (logarithm.relative + 2 * u) * (spread + 1) + logarithm.absolute
+    y = outward(low, high, x.dtype, shape, Envelope(4 * u, absolute, keeps_sign=False))
+    y = _without_reference(x, y, dims) if x.may_be_infinite else y
+    # In half precision, what is not rounded may lie beyond the largest number.
+    return y if x.may_be_infinite or not count or x.dtype is torch.float16 else y.finite()
+
+
+def _without_reference(x: Interval, y: Interval, dims: Sequence[int]) -> Interval:
+    """Widen bounds of log(sum(exp(x))) by what ONNX Runtime gives where the first number of a sum is infinite.
+
+    It then takes off 0 in place of the largest number, if that is negative: all exponentials may vanish.
+    """
+    low, high = x.doubles()
+    infinite = ((low == -math.inf) | (high == math.inf)).any(tuple(dims), True)
+    vanishing = math.log(torch.finfo(accumulation(x.dtype)).tiny) + 1
+    lower = torch.where(infinite & (y.lower < vanishing), -math.inf, y.lower)
+    # Denormal exponentials are rounded coarsely.
+    upper = torch.where(infinite, y.upper.clamp(min=vanishing), y.upper)
+    return replace(y, lower=lower, upper=upper)
+
+
+# running sums ---------------------------------------------------------------------------------------------------
+
+
+def running_sum(function: Callable[..., Tensor]) -> IntervalRule:
+    """Return the rule of a running sum; `function(op, x, axis)` is the row's."""
+
+    def rule(site: Site, x: Interval, axis: np.ndarray) -> Interval:
+        dim = int(np.asarray(axis).reshape(-1)[0]) % len(x.shape)
+        wide = x.split(dim)
+
+        def run(bound: Tensor) -> Tensor:
+            return function(site.op, bound.double(), axis)
+
+        low, high = run(wide.lower), run(wide.upper)
+        sizes = run(wide.lower.abs() if x.is_floating else wide.lower.double().abs()), run(wide.upper.double().abs())
+        found = _rounded_sums(x, low, high, *sizes, terms=x.shape[dim] + 2)
+        if not x.is_floating:
+            return whole(found, found.low, found.high, x.dtype, x.shape)
+        if x.may_be_infinite:
+            found = _with_infinities(x, [dim], found)
+        return replace(outward(found.low, found.high, x.dtype, x.shape), nan=found.nan, overflows=found.overflows)
+
+    return infinity_aware(rule)

@@ -1,0 +1,3 @@
+"""What rules are made of."""
+
+__all__: list[str] = []

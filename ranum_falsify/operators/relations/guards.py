@@ -1,0 +1,212 @@
+"""Guards: what a test of x says about x where `Where` takes what was computed from it.
+
+`Where(x > 0, f(x), g(x))` needs f only for numbers above 0 and g only for the rest: both are bounded again, under that
+assumption.  Only elementwise functions may be: an element of a sum depends on others, of which the test says nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TypeAlias
+
+import onnx
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.order import SIGNED, greatest, least
+from ranum_falsify.domain.rules.arithmetic.pairs import least_positive
+from ranum_falsify.domain.rules.support.building import infinity_aware, result_shape
+from ranum_falsify.domain.site import IntervalRule, Site
+from ranum_falsify.network.order import operands_in
+from ranum_falsify.network.registry import row_of
+from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, kind, source
+
+__all__ = ["guarded"]
+
+_NEAR = 32
+"""How many nodes before a branch are searched for what the test reads."""
+
+_REVERSED = {"Greater": "Less", "Less": "Greater", "GreaterOrEqual": "LessOrEqual", "LessOrEqual": "GreaterOrEqual"}
+_NEGATED = {"Greater": "LessOrEqual", "Less": "GreaterOrEqual", "GreaterOrEqual": "Less", "LessOrEqual": "Greater"}
+
+Fact: TypeAlias = tuple[Operation, Interval]
+"""An operation, and bounds of it where a condition is as assumed."""
+
+Narrowing = Callable[[Interval], Interval]
+"""From the bounds of a number to those where the condition is as assumed."""
+
+
+def guarded(rule: IntervalRule) -> IntervalRule:
+    """Return the rule of `Where` with each branch bounded under the condition that takes it."""
+
+    def guarded_rule(site: Site, condition: Interval, a: Interval, b: Interval) -> Interval | tuple[Interval, ...]:
+        then = _bounds_given(site, site.op.x, a, truth=True)
+        otherwise = _bounds_given(site, site.op.y, b, truth=False)
+        return rule(site, condition, then, otherwise)
+
+    return infinity_aware(guarded_rule)
+
+
+def _bounds_given(site: Site, field: Field, bounds: Interval, *, truth: bool) -> Interval:
+    branch = source(field)
+    if not isinstance(branch, Operation):
+        return bounds
+    for cause, assumed in _facts(site, site.op.condition, truth):
+        if cause is branch:
+            bounds = bounds.meet(assumed)
+        elif _depends_elementwise(branch, cause):
+            bounds = bounds.meet(site.bounds_given(branch, cause, assumed))
+    return bounds
+
+
+def _depends_elementwise(op: Operation, cause: Operation) -> bool:
+    """Tell whether an element of an operation depends on that of another at the same place, and on no other of it."""
+    waiting, seen, found = [op], {id(op)}, False
+    while waiting:
+        inner = waiting.pop()
+        if inner is cause:
+            found = True
+            continue
+        for operand in operands_in(inner):
+            if id(operand) not in seen:
+                seen.add(id(operand))
+                waiting.append(operand)
+        if len(seen) > _NEAR:
+            return False
+    rows = map(row_of, _ways(op, cause))
+    return found and all(row is not None and row.elementwise for row in rows)
+
+
+def _ways(op: Operation, cause: Operation) -> list[Operation]:
+    """Return the nodes on all ways from an operation back to another, which is left out."""
+    reaches: dict[int, bool] = {id(cause): True}
+    found: list[Operation] = []
+    stack = [(op, False)]
+    while stack:
+        inner, done = stack.pop()
+        if id(inner) in reaches and not done:
+            continue
+        if done:
+            reaches[id(inner)] = any(reaches.get(id(operand), False) for operand in operands_in(inner))
+            if reaches[id(inner)]:
+                found.append(inner)
+        else:
+            stack.append((inner, True))
+            stack.extend((operand, False) for operand in operands_in(inner))
+    return found
+
+
+# what a condition says ------------------------------------------------------------------------------------------
+
+
+def _facts(site: Site, field: Field, truth: bool) -> Iterator[Fact]:
+    """Yield what a condition says, where it is true or where it is false."""
+    op = source(field)
+    if not isinstance(op, Operation):
+        return
+    if is_a(op, "Not"):
+        yield from _facts(site, fields_of(op)[0], not truth)
+    elif is_a(op, "And" if truth else "Or"):
+        for part in fields_of(op):
+            yield from _facts(site, part, truth)
+    elif is_a(op, "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"):
+        yield from _compared(site, op, truth)
+    elif is_a(op, "IsInf") and not truth and op.detect_negative and op.detect_positive:
+        yield from _about(site, fields_of(op)[0], lambda x: x.finite())
+    elif is_a(op, "Cast") and op.to == onnx.TensorProto.BOOL:
+        (number,) = fields_of(op)
+        yield from _about(site, number, lambda x: _without(x, 0.0) if truth else _clipped(x, 0.0, 0.0))
+
+
+def _about(site: Site, field: Field, narrowed: Narrowing) -> Iterator[Fact]:
+    """Yield an operation with narrower bounds, and what they say of the number whose size it is."""
+    op = source(field)
+    known = site.known(op)
+    if not isinstance(op, Operation) or known is None or not known.size:
+        return
+    assumed = narrowed(known)
+    yield op, assumed
+    if is_a(op, "Abs"):
+        yield from _about(site, fields_of(op)[0], lambda x: _of_size(x, assumed))
+
+
+def _of_size(x: Interval, size: Interval) -> Interval:
+    """Return the bounds of x where its absolute value has others."""
+    inside = x.meet(Interval(-size.upper, size.upper, size.shape))
+    return replace(inside, gap=max(x.gap, size.distance))
+
+
+def _compared(site: Site, op: Operation, truth: bool) -> Iterator[Fact]:
+    a, b = fields_of(op)
+    left, right = site.known(a), site.known(b)
+    if left is None or right is None or not left.size or not right.size:
+        return
+    name = kind(op)
+    if name == "Equal":
+        yield from _about(site, a, lambda x: _equal(x, right, truth))
+        yield from _about(site, b, lambda x: _equal(x, left, truth))
+        return
+    if not truth:
+        name = _NEGATED[name]
+    yield from _about(site, a, lambda x: _beyond(x, right, name))
+    yield from _about(site, b, lambda x: _beyond(x, left, _REVERSED[name]))
+
+
+def _beyond(x: Interval, limit: Interval, name: str) -> Interval:
+    """Return the bounds of x where x is greater or less than some number within a limit."""
+    low, high = _ends_for(x, limit)
+    if name.startswith("Greater"):
+        edge = _next(low, up=True) if name == "Greater" else low
+        return x.meet(Interval.of(edge, greatest(edge, x.upper), x.shape))
+    edge = _next(high, up=False) if name == "Less" else high
+    return x.meet(Interval.of(least(edge, x.lower), edge, x.shape))
+
+
+def _equal(x: Interval, other: Interval, truth: bool) -> Interval:
+    low, high = _ends_for(x, other)
+    if truth:
+        return x.meet(Interval.of(low, high, x.shape))
+    if not other.is_point or not other.is_scalar:
+        return x
+    return _without(x, float(other.lower.item()))
+
+
+def _ends_for(x: Interval, other: Interval) -> tuple[Tensor, Tensor]:
+    """Return the ends of an operand for each element of x that it is compared with."""
+    if result_shape(x, other) == x.shape:
+        return other.lower, other.upper
+    shape = (1,) * len(x.shape)
+    lowest = Interval.filled(*other.extremes, shape, other.dtype)
+    return lowest.lower, lowest.upper
+
+
+def _next(x: Tensor, *, up: bool) -> Tensor:
+    """Return the next number of the type, or the number where there is none or results may not be rounded to it."""
+    if x.dtype in (torch.float16, torch.bfloat16, *SIGNED):
+        return x
+    if x.is_floating_point():
+        return torch.nextafter(x, torch.full_like(x, math.inf if up else -math.inf))
+    limits = torch.iinfo(x.dtype)
+    wide = x.long()
+    moved = wide + 1 if up else wide - 1
+    return torch.where(wide == (limits.max if up else limits.min), wide, moved).to(x.dtype)
+
+
+def _without(x: Interval, number: float) -> Interval:
+    """Return the bounds of x where it is not a number: a step in from an end, a gap around 0."""
+    if x.dtype is torch.bool or x.dtype in SIGNED:
+        return x
+    low, high = x.lower, x.upper
+    inside = low < high
+    lower = torch.where((low == number) & inside, _next(low, up=True), low)
+    upper = torch.where((high == number) & inside, _next(high, up=False), high)
+    nearest = least_positive(x.dtype) if x.is_floating else 1.0
+    return replace(x, lower=lower, upper=torch.maximum(lower, upper), gap=max(x.gap, nearest if number == 0 else 0.0))
+
+
+def _clipped(x: Interval, low: float, high: float) -> Interval:
+    return x if x.dtype is torch.bool else x.clamped(low, high)

@@ -1,0 +1,190 @@
+"""Reading the nodes around a node: which operator computes a field, from what, and with which constants.
+
+What these functions answer is sure; where they cannot tell, they answer None.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias, cast
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+from dnnv.nn.operations import Identity
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.site import Site
+from ranum_falsify.network.registry import row_of, spec_of
+from ranum_falsify.operators.support.functions import ints
+
+__all__ = [
+    "Field",
+    "Reduced",
+    "constant",
+    "fields_of",
+    "is_a",
+    "kind",
+    "may_be_rounded_apart",
+    "other",
+    "pairs",
+    "reduced",
+    "reduced_dims",
+    "rounds_apart",
+    "same",
+    "source",
+    "square_of",
+]
+
+_DEEPEST = 10
+"""No pattern reads further back than this many nodes."""
+
+Field: TypeAlias = Operation | np.ndarray | None
+"""What a node reads: what another computes, a constant, or nothing."""
+
+
+def kind(op: Operation) -> str:
+    """Return the ONNX name of a node's operator; nothing for an input and for one of several outputs."""
+    spec = row_of(op)
+    return "" if spec is None else spec.op_type
+
+
+def fields_of(op: Operation) -> tuple[Field, ...]:
+    """Return what a node reads, in the order of its row, None where absent."""
+    return tuple(spec_of(op).operands_of(op))
+
+
+def source(field: Field) -> Field:
+    """Return what a field holds, behind nodes that hand it on."""
+    while isinstance(field, Identity):
+        field = fields_of(field)[0]
+    return field
+
+
+def is_a(field: Field, *op_types: str) -> Operation | None:
+    """Return the node that computes a field, if it is of one of some operators."""
+    op = source(field)
+    return op if isinstance(op, Operation) and kind(op) in op_types else None
+
+
+def same(a: Field, b: Field) -> bool:
+    """Tell whether two fields hold the same tensor, computed once."""
+    a, b = source(a), source(b)
+    return a is not None and a is b
+
+
+def rounds_apart(site: Site, x: Interval) -> bool:
+    """Tell whether the readers of a tensor may disagree on whether it is rounded.
+
+    ONNX Runtime leaves roundings to float16 out before operators that it has no such kernel for, but not before those
+    that only move numbers.
+    """
+    return x.dtype is torch.float16 and "onnxruntime" in site.runtimes
+
+
+def may_be_rounded_apart(site: Site, x: Interval) -> bool:
+    """Tell whether one tensor may have two values for what a pattern reads: behind an `Identity` that rounds it."""
+    if not rounds_apart(site, x):
+        return False
+    layer: list[Field] = [site.op]
+    for _ in range(_DEEPEST):
+        layer = [field for op in layer if isinstance(op, Operation) and row_of(op) for field in fields_of(op)]
+        if any(isinstance(field, Identity) and isinstance(source(field), Operation) for field in layer):
+            return True
+        layer = list({id(field): field for field in layer}.values())
+    return False
+
+
+def constant(field: Field) -> float | None:
+    """Return the value of a constant whose elements are all the same number."""
+    value = source(field)
+    if not isinstance(value, np.ndarray) or not value.size or (value.size > 1 and bool((value != value.flat[0]).any())):
+        return None
+    return float(value.flat[0])
+
+
+def pairs(op: Operation) -> Iterator[tuple[Field, Field]]:
+    """Yield the two operands of a node in both orders."""
+    a, b = fields_of(op)
+    yield a, b
+    yield b, a
+
+
+def other(field: Field, op_type: str, value: float) -> Field:
+    """Return what a node of a symmetric operator combines with a constant number; None if it is no such node."""
+    op = is_a(field, op_type)
+    if op is None:
+        return None
+    return next((a for a, b in pairs(op) if constant(b) == value), None)
+
+
+def square_of(field: Field) -> Field:
+    """Return what a field is the square of."""
+    op = is_a(field, "Mul", "Pow")
+    if op is None:
+        return None
+    a, b = fields_of(op)
+    if kind(op) == "Mul":
+        return source(a) if same(a, b) else None
+    return source(a) if constant(b) == 2 else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reduced:
+    """A reduction that a field holds, in a shape that broadcasts with that of its operand.
+
+    Attributes:
+        op: The node.
+        operand: What it reduces.
+        x: Bounds of that.
+        dims: Along what, ascending.
+    """
+
+    op: Operation
+    operand: Field
+    x: Interval
+    dims: list[int]
+
+    @property
+    def count(self) -> int:
+        """How many elements fall on one."""
+        return math.prod(self.x.shape[dim] for dim in self.dims)
+
+
+def reduced(site: Site, field: Field, *op_types: str) -> Reduced | None:
+    """Return the reduction that a field holds, by one of some operators, behind what only restores dimensions."""
+    expand = is_a(field, "Expand")
+    inner = field if expand is None else fields_of(expand)[0]
+    op = is_a(inner, "Unsqueeze", "Squeeze", "Reshape", *op_types)
+    while op is not None and kind(op) not in op_types:
+        op = is_a(fields_of(op)[0], "Unsqueeze", "Squeeze", "Reshape", *op_types)
+    if op is None:
+        return None
+    operand, *axes = fields_of(op)
+    moved = op is not source(field)
+    x, stands = site.known(operand), site.known(inner)
+    if x is None or stands is None or any(isinstance(field, Operation) for field in axes) or not x.size:
+        return None
+    if moved and rounds_apart(site, x):
+        return None
+    dims = reduced_dims(op, len(x.shape), cast(np.ndarray, axes[0]) if axes else None)
+    kept = tuple(1 if i in dims else n for i, n in enumerate(x.shape))
+    if not dims or (stands.shape != kept and stands.size != 1):
+        return None
+    return Reduced(op=op, operand=source(operand), x=x, dims=dims)
+
+
+def reduced_dims(op: Operation, rank: int, axes: np.ndarray | None) -> list[int]:
+    """Return the dimensions that a reduction reduces, ascending; none where it leaves its operand's shape alone.
+
+    Args:
+        op: The node.
+        rank: Rank of its operand.
+        axes: Its static operand.
+    """
+    given = ints(axes)
+    if given:
+        return sorted({axis % rank for axis in given}) if rank else []
+    return [] if op.noop_with_empty_axes else list(range(rank))

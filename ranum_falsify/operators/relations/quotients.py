@@ -1,0 +1,230 @@
+"""Tighter bounds of quotients whose divisor is a sum, a norm or a deviation of the dividend."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.rounding import outward, tiny, unit
+from ranum_falsify.domain.rules.arithmetic.pairs import divided, multiplied
+from ranum_falsify.domain.rules.normalisation.standardise import scaled
+from ranum_falsify.domain.rules.normalisation.statistics import Standardised, by_root_mean_square, standardised
+from ranum_falsify.domain.rules.softmax import softmax
+from ranum_falsify.domain.rules.support.building import infinity_aware
+from ranum_falsify.domain.rules.support.sections import Sections, sections, sum_error
+from ranum_falsify.domain.site import Site
+from ranum_falsify.operators.relations.matching import (
+    Field,
+    constant,
+    fields_of,
+    is_a,
+    pairs,
+    reduced,
+    rounds_apart,
+    same,
+    source,
+    square_of,
+)
+from ranum_falsify.operators.relations.patterns import Pattern, before_shift
+
+__all__ = [
+    "over_norm",
+    "over_reciprocal",
+    "product_or_quotient",
+    "quotient_by_itself",
+    "share_of_sum",
+    "standard_score",
+]
+
+_STEPS = 16
+"""Roundings of a few elementwise operations in a row."""
+
+
+def _is_floating(x: Interval) -> bool:
+    return x.is_floating and x.size > 0
+
+
+def quotient_by_itself(site: Site, a: Interval, b: Interval) -> Interval | None:
+    """Bound x / x, which is 1."""
+    if a.may_be_infinite or not same(site.op.a, site.op.b):
+        return None
+    return Interval.filled(1, 1, a.shape, a.dtype)
+
+
+@infinity_aware
+def product_or_quotient(site: Site, a: Interval, b: Interval) -> Interval:
+    """Bound a * b; where a factor is 1 / x, also the quotient that ONNX Runtime puts in its place."""
+    y = multiplied(site, a, b)
+    for (_, factor), bounds in zip(pairs(site.op), (a, b), strict=True):
+        divisor = site.known(_inverted(factor)) if is_a(factor, "Div") else None
+        if divisor is not None and y.is_floating:
+            hull = y.hull(divided(site, bounds, divisor))
+            y = replace(y, lower=hull.lower, upper=hull.upper, gap=0.0)
+    return y
+
+
+def over_reciprocal(*patterns: Pattern) -> Pattern:
+    """Return the pattern of a product with a reciprocal: those of the quotient that it is but for rounding."""
+
+    def pattern(site: Site, a: Interval, b: Interval) -> Interval | None:
+        for (x, factor), bounds in zip(pairs(site.op), (a, b), strict=True):
+            divisor = _inverted(factor)
+            known = site.known(divisor)
+            if known is None or not bounds.is_floating:
+                continue
+            inner = replace(site, op=_Quotient(x, divisor))
+            error = 4 * unit(a.dtype) + 2 * site.envelope("Reciprocal").relative
+            for found in (refine(inner, bounds, known) for refine in patterns):
+                if found is not None:
+                    low, high = found.doubles()
+                    return outward(low - error * low.abs(), high + error * high.abs(), a.dtype, found.shape)
+        return None
+
+    return pattern
+
+
+class _Quotient:
+    """A division that the graph writes as a product."""
+
+    def __init__(self, a: Field, b: Field) -> None:
+        self.a, self.b = a, b
+
+
+def _inverted(field: Field) -> Field:
+    """Return what a field is the reciprocal of."""
+    op = is_a(field, "Reciprocal", "Div")
+    if op is None:
+        return None
+    first, *rest = fields_of(op)
+    if not rest:
+        return source(first)
+    return source(rest[0]) if constant(first) == 1 else None
+
+
+def standard_score(site: Site, a: Interval, b: Interval) -> Interval | None:
+    """Bound (x - mean(x)) / sqrt(variance + epsilon), or with epsilon added to the root."""
+    difference = is_a(site.op.a, "Sub")
+    root = _root_of(site.op.b) if difference is not None and _is_floating(a) else None
+    if difference is None or root is None:
+        return None
+    inner, epsilon, added = root
+    squares = reduced(site, inner, "ReduceMean")
+    x, mean = fields_of(difference)
+    centre = reduced(site, mean, "ReduceMean")
+    if squares is None or centre is None or not same(square_of(squares.operand), difference):
+        return None
+    if not same(x, centre.operand) or squares.dims != centre.dims or centre.x.may_be_infinite:
+        return None
+    rows = sections(centre.x, centre.dims)
+    return _score(rows, standardised(rows, epsilon, added=added, apart=True), a)
+
+
+def over_norm(site: Site, a: Interval, b: Interval) -> Interval | None:
+    """Bound x / sqrt(sum(x^2) + epsilon), by the mean as well, and x / max(norm(x), epsilon)."""
+    if not _is_floating(a) or a.may_be_infinite:
+        return None
+    least, field = _at_least(site.op.b)
+    norm = reduced(site, field, "ReduceL2")
+    if norm is None:
+        root = _root_of(field)
+        if root is None:
+            return None
+        inner, epsilon, added = root
+        norm = reduced(site, inner, "ReduceSum", "ReduceMean", "ReduceSumSquare")
+        squared_field = (
+            None if norm is None else norm.operand if is_a(norm.op, "ReduceSumSquare") else square_of(norm.operand)
+        )
+        if norm is None or not same(squared_field, site.op.a):
+            return None
+        if epsilon > 0:
+            rows = sections(a, norm.dims)
+            share = 1 / rows.size if is_a(norm.op, "ReduceMean") else 1.0
+            return _score(rows, by_root_mean_square(rows, epsilon, share), a)
+        least = max(least, added)
+    elif not same(norm.operand, site.op.a):
+        return None
+    # Squares below the smallest normal number get lost, but the divisor exceeds such numbers.
+    if is_a(norm.op, "ReduceMean") or least < 128 * math.sqrt(tiny(a.dtype)):
+        return None
+    limit = 1 + sum_error(norm.count, a.dtype, _STEPS)
+    return Interval.filled(-limit, limit, a.shape, a.dtype)
+
+
+def _at_least(field: Field) -> tuple[float, Field]:
+    """Return by what number a field is bounded from below, or increased, and the rest of it."""
+    expand = is_a(field, "Expand")
+    if expand is not None:
+        return _at_least(fields_of(expand)[0])
+    op = is_a(field, "Clip", "Max", "Add")
+    if op is None:
+        return 0.0, source(field)
+    inner, *rest = fields_of(op)
+    if is_a(op, "Clip"):
+        number, *limits = (constant(rest[0]) if rest else None), *rest[1:]
+        # An upper limit could undo what the divisor needs.
+        unlimited = all(limit is None for limit in limits)
+        return (number, source(inner)) if number is not None and unlimited else (0.0, op)
+    if len(rest) != 1:
+        return 0.0, op
+    for x, bound in ((inner, rest[0]), (rest[0], inner)):
+        number = constant(bound)
+        if number is not None and number >= 0:
+            return number, source(x)
+    return 0.0, op
+
+
+def _root_of(field: Field) -> tuple[Field, float, float] | None:
+    """Return x, e and f where a field is sqrt(x + e) + f."""
+    added = 0.0
+    if is_a(field, "Add"):
+        added, field = _at_least(field)
+    root = is_a(field, "Sqrt", "Pow")
+    if root is None:
+        return None
+    inner, *exponent = fields_of(root)
+    if exponent and constant(exponent[0]) != 0.5:
+        return None
+    epsilon, x = _at_least(inner) if is_a(inner, "Add") else (0.0, source(inner))
+    return x, epsilon, added
+
+
+def _score(rows: Sections, z: Standardised, like: Interval) -> Interval | None:
+    if z.nan:
+        return None
+    return scaled((rows.restored(z.lower), rows.restored(z.upper)), None, None, like.dtype, like.shape)
+
+
+def share_of_sum(site: Site, a: Interval, b: Interval) -> Interval | None:
+    """Bound x / (sum(x) + epsilon) for x >= 0 by 1, and as a softmax where x is an exponential.
+
+    A sum of numbers that are not negative is never below one of them, however it is rounded.
+    """
+    if not _is_floating(a):
+        return None
+    _, field = _at_least(site.op.b)
+    found = reduced(site, field, "ReduceSum", "ReduceL1", "ReduceMax")
+    if found is None or not same(found.operand, site.op.a):
+        return None
+    # What limits the sum may round it.
+    most = 1 + 2 * unit(a.dtype) if rounds_apart(site, a) and not same(field, site.op.b) else 1.0
+    y = Interval.filled(-most, most, a.shape, a.dtype)
+    if a.extremes[0] >= 0 or is_a(found.op, "ReduceL1"):
+        y = y.clamped(0, most) if a.extremes[0] >= 0 else y
+    else:
+        return None
+    exponential = is_a(site.op.a, "Exp")
+    if exponential is None or not is_a(found.op, "ReduceSum") or not same(field, site.op.b):
+        return y
+    inner = fields_of(exponential)[0]
+    x = before_shift(site, source(inner), found.dims)
+    if x is None:
+        x = site.known(inner)
+        # Exponentials that are not shifted may underflow, all of a section together.
+        if x is None or x.extremes[0] < 0.99 * math.log(tiny(a.dtype)):
+            return y
+    if x.may_be_infinite:
+        return y
+    probability = softmax(lambda op, rank: found.dims)(site, x)
+    assert isinstance(probability, Interval)
+    return y.meet(probability)

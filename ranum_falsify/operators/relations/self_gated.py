@@ -1,0 +1,240 @@
+"""Products of a number with a function of itself, written with several nodes: Swish, Gelu, Mish, x (1 - x), x^3.
+
+Each is one function of x, whose turns are known; the product of its parts' bounds would forget that they are related.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.rounding import outward, unit
+from ranum_falsify.domain.rules.support.building import piecewise
+from ranum_falsify.domain.rules.support.real_functions import (
+    GELU_TANH_TURN,
+    GELU_TURN,
+    MISH_TURN,
+    SWISH_TURN,
+    gelu,
+    mish,
+    swish,
+)
+from ranum_falsify.domain.site import Site
+from ranum_falsify.operators.relations.matching import (
+    Field,
+    constant,
+    fields_of,
+    is_a,
+    other,
+    pairs,
+    same,
+    source,
+    square_of,
+)
+
+__all__ = ["complement", "cube", "gelu_by_parts", "mish_by_parts", "swish_by_parts"]
+
+_DEPTH = 4
+"""How many products of products are looked through."""
+
+_CUBIC = 0.044715
+_CLOSE = 1e-3
+"""Constants may be rounded to half precision."""
+
+
+def _curve(
+    site: Site, x: Interval, function: Callable[[Tensor], Tensor], turns: Sequence[float], error: float
+) -> Interval | None:
+    """Bound a function of x that is computed with an absolute error and a few roundings."""
+    if not x.is_floating or not x.size or x.may_be_infinite:
+        return None
+    y = piecewise(function, None, turns=turns)(site, x)
+    assert isinstance(y, Interval)
+    low, high = y.doubles()
+    if not bool(low.isfinite().all() and high.isfinite().all()):  # of float64 numbers whose parts overflow here
+        return None
+    relative = 16 * unit(x.dtype)
+    return outward(low - error - relative * low.abs(), high + error + relative * high.abs(), x.dtype, x.shape)
+
+
+def _size(x: Interval) -> float:
+    least, greatest = x.extremes
+    return float(max(-least, greatest, 0))
+
+
+def _scale_of(field: Field, x: Field) -> float | None:
+    """Return c where a field is c x with a constant c."""
+    if same(field, x):
+        return 1.0
+    op = is_a(field, "Mul", "Div")
+    if op is None:
+        return None
+    for number, rest in ((constant(b), a) for a, b in pairs(op)):
+        if number is not None and same(rest, x):
+            if is_a(op, "Mul"):
+                return number
+            return 1 / number if number and same(fields_of(op)[0], x) else None
+    return None
+
+
+def swish_by_parts(site: Site, a: Interval, b: Interval) -> Interval | None:
+    """Bound x sigmoid(c x) for a constant c > 0."""
+    for (x, factor), bounds in zip(pairs(site.op), (a, b), strict=True):
+        gate = is_a(factor, "Sigmoid")
+        scale = None if gate is None else _scale_of(fields_of(gate)[0], x)
+        if scale is None or not scale > 0:
+            continue
+        c, kernels = scale, [site.envelope(name) for name in ("Sigmoid", "Swish")]
+        # Rounding c x changes the sigmoid by |c x| u of itself, and x^2 sigmoid(x) is at most 0.6 where x < 0.
+        error = max(k.absolute for k in kernels) * _size(bounds) + 2 * unit(bounds.dtype) / c
+        relative = sum(k.relative for k in kernels) * _size(bounds)
+        return _curve(site, bounds, partial(_scaled_swish, c), [SWISH_TURN / c], error + relative)
+    return None
+
+
+def _scaled_swish(c: float, t: Tensor) -> Tensor:
+    return swish(c * t) / c
+
+
+def mish_by_parts(site: Site, a: Interval, b: Interval) -> Interval | None:
+    """Bound x tanh(softplus(x))."""
+    for (x, factor), bounds in zip(pairs(site.op), (a, b), strict=True):
+        gate = is_a(factor, "Tanh")
+        inner = None if gate is None else is_a(fields_of(gate)[0], "Softplus")
+        if inner is None or not same(fields_of(inner)[0], x):
+            continue
+        kernels = [site.envelope(name) for name in ("Tanh", "Softplus")]
+        error = sum(k.absolute + k.relative for k in kernels) * _size(bounds)
+        return _curve(site, bounds, mish, [MISH_TURN], error)
+    return None
+
+
+def complement(site: Site, a: Interval, b: Interval) -> Interval | None:
+    """Bound x (1 - x), which is at most 1 / 4."""
+    for (x, factor), bounds in zip(pairs(site.op), (a, b), strict=True):
+        rest = is_a(factor, "Sub")
+        if rest is None or constant(fields_of(rest)[0]) != 1 or not same(fields_of(rest)[1], x):
+            continue
+        return _curve(site, bounds, lambda t: t * (1 - t), [0.5], 0.0)
+    return None
+
+
+def cube(site: Site, a: Interval, b: Interval) -> Interval | None:
+    """Bound x * x^2, which rises."""
+    for (x, factor), bounds in zip(pairs(site.op), (a, b), strict=True):
+        if same(square_of(factor), x):
+            return _curve(site, bounds, lambda t: t**3, [], 0.0)
+    return None
+
+
+# Gelu -----------------------------------------------------------------------------------------------------------
+
+
+def gelu_by_parts(site: Site, a: Interval, b: Interval) -> Interval | None:
+    """Bound k x (1 + erf(s x)), and the same with the usual cubic in tanh, in any grouping of the factors."""
+    factors = list(_factors(site.op, _DEPTH))
+    numbers = [number for _, number in factors if number is not None]
+    fields = [field for field, number in factors if number is None]
+    if len(fields) != 2:
+        return None
+    k = math.prod(numbers)
+    for x, raised in (fields, fields[::-1]):
+        gate = is_a(other(raised, "Add", 1.0), "Erf", "Tanh")
+        bounds = site.known(x)
+        if gate is None or bounds is None or bounds.shape != site.shape or not math.isfinite(k):
+            continue
+        function = _by_erf if is_a(gate, "Erf") else _by_tanh
+        return function(site, fields_of(gate)[0], x, bounds, k)
+    return None
+
+
+def _factors(field: Field, depth: int) -> Iterator[tuple[Field, float | None]]:
+    """Yield the factors of a product: each a field, and its number where it is constant."""
+    number, product = constant(field), is_a(field, "Mul", "Div")
+    if number is not None:
+        yield field, number
+    elif product is None or not depth:
+        yield source(field), None
+    else:
+        a, b = fields_of(product)
+        divisor = constant(b)
+        if is_a(product, "Mul"):
+            yield from _factors(a, depth - 1)
+            yield from _factors(b, depth - 1)
+        elif divisor:
+            yield from _factors(a, depth - 1)
+            yield b, 1 / divisor
+        else:
+            yield product, None
+
+
+def _by_erf(site: Site, argument: Field, x: Field, bounds: Interval, k: float) -> Interval | None:
+    scale = _scale_of(argument, x)
+    if scale is None or not scale > 0:
+        return None
+    s = scale * math.sqrt(2)
+    own, fused = site.envelope("Erf"), site.envelope("Gelu")
+    size = abs(k) * _size(bounds)
+    error = (own.absolute + own.relative + 4 * unit(bounds.dtype)) * size
+    error += 2 * abs(k) / s * fused.absolute + 2 * fused.relative * size
+    return _curve(site, bounds, lambda t: 2 * k / s * gelu(s * t), [GELU_TURN / s], error)
+
+
+def _by_tanh(site: Site, argument: Field, x: Field, bounds: Interval, k: float) -> Interval | None:
+    factors = list(_factors(argument, _DEPTH))
+    fields = [field for field, number in factors if number is None]
+    c = math.prod(number for _, number in factors if number is not None)
+    if len(fields) == 2 and any(same(field, x) for field in fields):  # c x (1 + 0.044715 x^2)
+        rest = next(field for field in fields if not same(field, x))
+        cubic = _number_times(other(rest, "Add", 1.0), lambda field: same(square_of(field), x))
+    elif len(fields) == 1:  # c (x + 0.044715 x^3)
+        cubic = _cubic_beside(fields[0], x)
+    else:
+        return None
+    if cubic is None or abs(c / math.sqrt(2 / math.pi) - 1) > _CLOSE or abs(cubic / _CUBIC - 1) > _CLOSE:
+        return None
+    own, fused = site.envelope("Tanh"), site.envelope("Gelu tanh")
+    size = abs(k) * _size(bounds)
+    # The argument errs by a few roundings of itself, and |t| (1 - tanh(t)^2) is at most 0.45.
+    error = (own.absolute + own.relative + 16 * unit(bounds.dtype)) * size
+    error += 2 * abs(k) * fused.absolute + 2 * fused.relative * size
+    # Other constants move the turn a little, which changes the extreme by the square of that.
+    error += 4 * abs(k) * _CLOSE * _CLOSE
+    return _curve(site, bounds, lambda t: _raised(t, k, c, c * cubic), [GELU_TANH_TURN], error)
+
+
+def _raised(t: Tensor, k: float, linear: float, cubic: float) -> Tensor:
+    return 2 * k * t * torch.sigmoid(2 * (linear * t + cubic * t * t * t))
+
+
+def _number_times(field: Field, matches: Callable[[Field], bool]) -> float | None:
+    """Return the number c of a product c f whose field f matches."""
+    op = is_a(field, "Mul")
+    if op is None:
+        return None
+    return next((number for a, b in pairs(op) if (number := constant(b)) is not None and matches(a)), None)
+
+
+def _cubic_beside(field: Field, x: Field) -> float | None:
+    """Return c where a field is x + c x^3."""
+    op = is_a(field, "Add")
+    if op is None:
+        return None
+    return next((_multiple_of_cube(b, x) for a, b in pairs(op) if same(a, x)), None)
+
+
+def _multiple_of_cube(field: Field, x: Field) -> float | None:
+    factors = list(_factors(field, _DEPTH))
+    numbers = [number for _, number in factors if number is not None]
+    fields = [field for field, number in factors if number is None]
+    if len(fields) == 3 and all(same(field, x) for field in fields):
+        return math.prod(numbers)
+    power = is_a(fields[0], "Pow") if len(fields) == 1 else None
+    if power is not None and constant(fields_of(power)[1]) == 3 and same(fields_of(power)[0], x):
+        return math.prod(numbers)
+    return None

@@ -1,0 +1,249 @@
+"""Arithmetic: sums, products, quotients, remainders, extremes; several of them over any number of operands."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from dnnv.nn import Operation
+from dnnv.nn.operations import Add, Div, Mul, Sign, Sub
+from torch import Tensor
+
+from ranum_falsify.domain.linear import curves
+from ranum_falsify.domain.linear.forms import Affine, Quotient
+from ranum_falsify.domain.order import greatest, least
+from ranum_falsify.domain.rules.arithmetic.pairs import (
+    absolute,
+    divided,
+    greatest_of,
+    least_of,
+    negated,
+    reciprocal,
+    subtracted,
+)
+from ranum_falsify.domain.rules.arithmetic.variadic import mean_of_operands
+from ranum_falsify.domain.rules.support.wide_integers import between_operands, remainder_of_words, sign_of_words
+from ranum_falsify.operators.relations.fused import accumulated, summed
+from ranum_falsify.operators.relations.patterns import (
+    difference_to_extreme,
+    difference_to_itself,
+    difference_to_mean,
+    logarithm_of_share,
+    product_with_itself,
+    refined,
+    variance_by_moments,
+)
+from ranum_falsify.operators.relations.quotients import (
+    over_norm,
+    over_reciprocal,
+    product_or_quotient,
+    quotient_by_itself,
+    share_of_sum,
+    standard_score,
+)
+from ranum_falsify.operators.relations.self_gated import complement, cube, gelu_by_parts, mish_by_parts, swish_by_parts
+from ranum_falsify.operators.support import unsigned
+from ranum_falsify.operators.support.families import exact, pointwise, total
+from ranum_falsify.operators.support.functions import elementwise, variadic, widened
+from ranum_falsify.operators.support.unsigned import SIGNED
+from ranum_falsify.validity import Bounds, Condition, NonZero, Operands, surely_zero
+
+__all__ = ["Abs", "Max", "Mean", "Min", "Mod", "Neg", "Reciprocal", "Sum"]
+
+_DIFFERENCES = (
+    difference_to_itself,
+    difference_to_extreme,
+    difference_to_mean,
+    variance_by_moments,
+    logarithm_of_share,
+)
+_PRODUCTS = (
+    product_with_itself,
+    cube,
+    complement,
+    swish_by_parts,
+    mish_by_parts,
+    gelu_by_parts,
+    over_reciprocal(standard_score, over_norm, share_of_sum),
+)
+for _function, _interval, _linear, _node in (
+    (torch.add, accumulated, Affine(), Add),
+    (torch.sub, refined(subtracted, *_DIFFERENCES), Affine(), Sub),
+    (torch.mul, refined(product_or_quotient, *_PRODUCTS), Affine(factors=("a", "b")), Mul),
+):
+    total(torch=elementwise(widened(_function)), interval=_interval, linear=_linear, kernel=None)(_node)
+
+
+def _sign(x: Tensor) -> Tensor:
+    return (x != 0).to(x.dtype) if x.dtype in SIGNED else torch.sign(x)
+
+
+exact(torch=elementwise(_sign), interval=sign_of_words)(Sign)
+
+
+def _safe(dividend: Tensor, divisor: Tensor) -> Tensor:
+    """Return an integer divisor without zeros, on which torch would raise, and without what overflows.
+
+    `NonZero` and :data:`_FITS` report them; the least number divided by 1 is what it wraps to divided by -1.
+    """
+    return divisor.masked_fill(divisor == 0, 1).masked_fill(_wraps(dividend, divisor), 1)
+
+
+def _wraps(dividend: Tensor, divisor: Tensor) -> Tensor:
+    """Tell where a quotient is one more than the largest integer, for which processors raise an exception."""
+    if dividend.dtype not in (torch.int32, torch.int64):
+        return torch.zeros((), dtype=torch.bool, device=divisor.device)
+    return (dividend == torch.iinfo(dividend.dtype).min) & (divisor == -1)
+
+
+def _fits(op: Operation, bounds: Bounds) -> bool:
+    a, b = bounds["a"], bounds["b"]
+    if a.dtype not in (torch.int32, torch.int64) or getattr(op, "fmod", False):
+        return True
+    return not bool((a.contains(torch.iinfo(a.dtype).min) & b.contains(-1)).any())
+
+
+def _fits_never(op: Operation, bounds: Bounds) -> bool:
+    a, b = bounds["a"], bounds["b"]
+    if getattr(op, "fmod", False) or not (a.size and b.size):
+        return False
+    return bool((_wraps(a.lower, b.lower) & (a.upper == a.lower) & (b.upper == b.lower)).any())
+
+
+def _fit_margin(op: Operation, operands: Operands) -> Tensor:
+    a, b = operands["a"], operands["b"]
+    fits = torch.ones(torch.broadcast_shapes(a.shape, b.shape), device=b.device)
+    return fits if getattr(op, "fmod", False) else torch.where(_wraps(a, b), -fits, fits)
+
+
+_FITS = Condition(
+    "the quotient of integers fits",
+    "the least integer divided by -1",
+    margin_of=_fit_margin,
+    holds_of=_fits,
+    fails_of=_fits_never,
+)
+
+
+def _divide(a: Tensor, b: Tensor) -> Tensor:
+    if a.is_floating_point():
+        return torch.div(a, b)
+    if a.dtype is torch.uint64:
+        return unsigned.quotient(a, b)
+    return widened(lambda x, y: torch.div(x, _safe(x, y), rounding_mode="trunc"))(a, b)
+
+
+_NONZERO = NonZero("b", reason="division by zero")
+
+
+def _zero_divisor(op: Operation, operands: Operands) -> Tensor:
+    # Inf / 0 is Inf, which is no violation; Inf / Inf is NaN, which the generic condition sees.
+    a, divisor = operands["a"], _NONZERO.margin(op, operands)
+    return torch.where(a.isfinite(), divisor, math.inf)
+
+
+def _divides_by_zero(op: Operation, bounds: Bounds) -> bool:
+    a, b = bounds["a"], bounds["b"]
+    finite = True if not a.is_floating else (a.lower > -math.inf) & (a.upper < math.inf)
+    return bool((surely_zero(b) & finite).any())
+
+
+pointwise(
+    torch=elementwise(_divide),
+    interval=refined(divided, quotient_by_itself, standard_score, over_norm, share_of_sum),
+    linear=Quotient(),
+    kernel=None,
+    valid=[
+        Condition(
+            _NONZERO.describe(),
+            reason=_NONZERO.reason,
+            margin_of=_zero_divisor,
+            crossing_of=_NONZERO.crossing,
+            holds_of=_NONZERO.holds,
+            fails_of=_divides_by_zero,
+        ),
+        _FITS,
+    ],
+    divides=True,
+)(Div)
+
+
+@pointwise(
+    torch=elementwise(torch.reciprocal),
+    interval=reciprocal,
+    linear=curves.RECIPROCAL,
+    kernel="Reciprocal",
+    valid=[NonZero("x", reason="reciprocal of zero")],
+)
+class Reciprocal(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Reciprocal.html."""
+
+
+def _mod(op: Operation, a: Tensor, b: Tensor) -> Tensor:
+    function = torch.fmod if op.fmod else torch.remainder
+    if a.is_floating_point():
+        return function(a, b)
+    if a.dtype is torch.uint64:
+        return unsigned.remainder(a, b)
+    return widened(lambda x, y: function(x, _safe(x, y)))(a, b)
+
+
+def _finite_dividend(op: Operation, operands: Operands) -> Tensor:
+    a = operands["a"]
+    return torch.where(a.isinf(), -1.0, 1.0)
+
+
+@pointwise(
+    torch=_mod,
+    interval=remainder_of_words,
+    linear=None,
+    kernel=None,
+    valid=[
+        NonZero("b", reason="remainder of a division by zero"),
+        _FITS,
+        Condition("a is finite", "remainder of an infinite number", _finite_dividend, needs_infinity=True),
+    ],
+    overflow=False,
+    divides=True,
+)
+class Mod(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Mod.html."""
+
+
+def _absolute(x: Tensor) -> Tensor:
+    return x if x.dtype in SIGNED else torch.abs(x)
+
+
+@total(torch=elementwise(_absolute), interval=absolute, linear=curves.ABS, kernel=None, overflow=False)
+class Abs(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Abs.html."""
+
+
+@total(torch=elementwise(torch.neg), interval=negated, linear=Affine(), kernel=None, overflow=False)
+class Neg(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Neg.html."""
+
+
+@exact(torch=variadic(least), interval=between_operands(least_of), operands=("data",))
+class Min(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Min.html."""
+
+
+@exact(torch=variadic(greatest), interval=between_operands(greatest_of), operands=("data",))
+class Max(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Max.html."""
+
+
+@total(torch=variadic(torch.add), interval=summed, linear=Affine(), kernel=None, operands=("data",))
+class Sum(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Sum.html."""
+
+
+def _mean(op: Operation, *data: Tensor) -> Tensor:
+    total: Tensor = sum(data[1:], data[0])
+    return total / len(data)
+
+
+@total(torch=_mean, interval=mean_of_operands, linear=Affine(), kernel=None, operands=("data",))
+class Mean(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Mean.html."""

@@ -1,0 +1,82 @@
+"""Control flow.  The reader inlines an `If` whose condition no input reaches; this row is for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.domain import Interval, IntervalAnalysis, Site, Visited
+from ranum_falsify.domain.rules.support.building import infinity_aware, shape_aware
+from ranum_falsify.network import Graph
+from ranum_falsify.network.trace import UnfitBranch
+from ranum_falsify.operators.support.conditions import is_proved
+from ranum_falsify.operators.support.families import plain
+
+__all__ = ["If"]
+
+
+def _if(op: Operation, cond: np.ndarray, *captured: Tensor) -> tuple[Tensor, ...]:
+    branch = op.then_branch if bool(np.asarray(cond).reshape(-1)[0]) else op.else_branch
+    results: tuple[Tensor, ...] = branch.evaluate(captured)
+    return results
+
+
+def _if_bounds(site: Site, cond: Interval | np.ndarray, *captured: Interval) -> tuple[Interval, ...] | None:
+    known = cond if isinstance(cond, Interval) else Interval.point(cond)
+    found = [
+        _branch_bounds(site, branch, captured)
+        for branch, chosen in ((site.op.then_branch, known.upper), (site.op.else_branch, ~known.lower))
+        if bool(chosen.any())
+    ]
+    first, last = found[0], found[-1]
+    if first is None or last is None or [y.shape for y in first] != [y.shape for y in last]:
+        return None
+    joined = (a if first is last else a.hull(b) for a, b in zip(first, last, strict=True))
+    flags = [(a.nan or b.nan, a.overflows or b.overflows) for a, b in zip(first, last, strict=True)]
+    return tuple(replace(y, nan=nan, overflows=over) for y, (nan, over) in zip(joined, flags, strict=True))
+
+
+def _branch_bounds(
+    site: Site, branch: Graph | UnfitBranch, captured: Sequence[Interval]
+) -> tuple[Interval, ...] | None:
+    """Return the bounds of a branch's outputs, None where a shape depends on the input.
+
+    Where an operator in it is not proved valid, nothing is known of what follows: not even that it is seen outside.
+    """
+    if isinstance(branch, UnfitBranch):
+        return None
+    proved = set[int]()
+
+    def observe(visited: Visited) -> None:
+        flagged = any(y.nan or y.overflows for y in visited.outputs)
+        if not flagged and is_proved(visited, sees_branches=True):
+            proved.add(id(visited.op))
+
+    outputs = IntervalAnalysis(branch, runtimes=site.runtimes).run(captured, observe)
+    if any(y is None for y in outputs):
+        return None
+    bounds = tuple(y for y in outputs if y is not None)
+    if all(id(op) in proved for op in branch.nodes):
+        return bounds
+    return tuple(replace(Interval.top(y.shape, y.dtype), nan=True, overflows=True) for y in bounds)
+
+
+@plain(
+    torch=_if,
+    interval=infinity_aware(shape_aware(_if_bounds)),
+    operands=("cond", "captured"),
+    variadic=True,
+    static=("cond",),
+    dynamic_shape=True,
+)
+class If(Operation):
+    """https://onnx.ai/onnx/operators/onnx__If.html.
+
+    Attributes:
+        then_branch: Graph over the captured tensors, evaluated where the condition is true.
+        else_branch: The same where it is false.
+    """

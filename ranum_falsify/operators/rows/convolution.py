@@ -1,0 +1,220 @@
+"""Convolutions and their transposes, over one to three spatial axes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from dnnv.nn import Operation
+from dnnv.nn.operations import Conv, ConvTranspose
+from torch import Tensor
+from torch.nn import functional
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.linear.forms import Affine, contraction
+from ranum_falsify.domain.rules.matrix.bilinear import bilinear
+from ranum_falsify.domain.rules.support.building import infinity_aware
+from ranum_falsify.domain.site import Site
+from ranum_falsify.operators.relations.fused import is_beside_quantised, requantised, saturated
+from ranum_falsify.operators.support import batching
+from ranum_falsify.operators.support.families import across
+from ranum_falsify.operators.support.functions import ints
+from ranum_falsify.operators.support.windows import Axis, axes_of, pad_spatial, spatial
+
+__all__ = ["convolved", "convolved_bounds"]
+
+_FEW = 4
+"""Channels of images and spectra."""
+
+_CONV = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
+_TRANSPOSED = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
+
+
+def convolved(op: Operation, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+    """Return the convolution of an operand by a node's attributes."""
+    rank = spatial(x.shape, op)
+    axes = axes_of(op, x.shape, w.shape[2:])
+    strides, dilations = [axis.stride for axis in axes], [axis.dilation for axis in axes]
+    padding = [axis.before for axis in axes]
+    if any(axis.before != axis.after or axis.before < 0 for axis in axes):
+        x = pad_spatial(x, [(axis.before, axis.after) for axis in axes])
+        padding = [0] * rank
+    result: Tensor = _CONV[rank](x, w, b, strides, padding, dilations, op.group)
+    return result
+
+
+def _conv_transpose(op: Operation, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+    rank = spatial(x.shape, op)
+    strides = ints(op.strides) or [1] * rank
+    dilations = ints(op.dilations) or [1] * rank
+    extra = ints(op.output_padding) or [0] * rank
+    fulls = [(x.shape[2 + i] - 1) * strides[i] + (w.shape[2 + i] - 1) * dilations[i] + 1 for i in range(rank)]
+    cuts = _cuts(op, x, fulls, strides, extra)
+    apply = _TRANSPOSED[rank]
+    even = all(before == after and before >= 0 for before, after in cuts)
+    if even and all(e < max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)):
+        direct: Tensor = apply(x, w, b, strides, [before for before, _ in cuts], extra, op.group, dilations)
+        return direct
+    # PyTorch cuts alike on both sides only; a transpose reads zeros beyond its full extent.
+    full = apply(x, w, None, strides, 0, 0, op.group, dilations)
+    y = pad_spatial(full, [(-before, more - after) for (before, after), more in zip(cuts, extra, strict=True)])
+    return y if b is None else y + b.reshape(-1, *[1] * rank)
+
+
+def _cuts(op: Operation, x: Tensor, fulls: list[int], strides: list[int], extra: list[int]) -> list[tuple[int, int]]:
+    """Return what is cut from the full transpose before and after each axis."""
+    rank = len(fulls)
+    mode = op.auto_pad or "NOTSET"
+    sizes = ints(op.output_shape)
+    if sizes is not None:
+        sizes = sizes[-rank:]
+    elif mode in ("SAME_UPPER", "SAME_LOWER"):
+        sizes = [x.shape[2 + i] * strides[i] for i in range(rank)]
+    if sizes is None:
+        pads = [0] * (2 * rank) if mode == "VALID" else ints(op.pads) or [0] * (2 * rank)
+        return [(pads[i], pads[rank + i]) for i in range(rank)]
+    cuts = []
+    for i, size in enumerate(sizes):
+        total = fulls[i] + extra[i] - size
+        small, large = total // 2, total - total // 2
+        cuts.append((small, large) if mode == "SAME_UPPER" else (large, small))
+    return cuts
+
+
+# bounds ---------------------------------------------------------------------------------------------------------
+
+_UNIFORM = Axis(size=1, kernel=1, stride=1, dilation=1, before=0, after=0, count=1)
+"""What windows along a merged axis read: one element, since all are alike."""
+
+
+@infinity_aware
+def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None) -> Interval:
+    w, b = requantised(site, w, b)
+    return saturated(site, convolved_bounds(site.op, x, w, b), w)
+
+
+def convolved_bounds(op: Operation, x: Interval, w: Interval, b: Interval | None) -> Interval:
+    """Return bounds on a convolution by a node's attributes, of integers too."""
+    spatial(x.shape, op)
+    axes = axes_of(op, x.shape, w.shape[2:])
+    shape = (x.shape[0], w.shape[0], *(axis.count for axis in axes))
+    terms = max(math.prod(w.shape[1:]), 1)
+    x, merged = _left_merged(x, w, axes)
+    split = [2 + i for i, one in enumerate(merged) if not one]
+    x, w = x.split(*split), w.split(*split)
+    contraction = _contraction(x, w, axes, merged, op.group)
+    if contraction.groups > 1:
+        w = w.split(0)
+    return bilinear(contraction, x, w, terms=terms, shape=shape, bias=b, alike=contraction.alike)
+
+
+def _left_merged(x: Interval, w: Interval, axes: list[Axis]) -> tuple[Interval, list[bool]]:
+    """Tell which spatial axes stay merged; the bounds then enclose the padding.
+
+    Where they do not, the axis is split if the kernel is known along it, else the bounds grow to 0: a kernel that is
+    merged itself is bounded as roughly.
+    """
+    merged = [x.lower.shape[2 + i] == 1 < axis.size and axis.size >= axis.extent for i, axis in enumerate(axes)]
+    padded = [one and bool(axis.before or axis.after) for one, axis in zip(merged, axes, strict=True)]
+    if not any(padded) or bool(x.contains(0).all()):
+        return x, merged
+    if all(w.lower.shape[2 + i] < axis.kernel for i, axis in enumerate(axes) if padded[i]):
+        return replace(x, lower=x.lower.clamp(max=0), upper=x.upper.clamp(min=0)), merged
+    return x, [one and not pad for one, pad in zip(merged, padded, strict=True)]
+
+
+def _contraction(x: Interval, w: Interval, axes: list[Axis], merged: list[bool], groups: int) -> _Contraction:
+    channels, inner = x.lower.shape[1], w.lower.shape[1]
+    alike = [1] if channels == 1 and inner > 1 else []
+    alike += [2 + i for i, one in enumerate(merged) if one and w.lower.shape[2 + i] > 1]
+    repeated = [w.shape[2 + i] for i, one in enumerate(merged) if one and w.lower.shape[2 + i] == 1]
+    if channels == 1 == inner:
+        repeated.append(w.shape[1])
+    return _Contraction(
+        axes=[_UNIFORM if one else axis for one, axis in zip(merged, axes, strict=True)],
+        groups=groups if channels > 1 else 1,
+        added=groups if channels > 1 and inner == 1 < w.shape[1] else None,
+        alike=alike,
+        times=math.prod(repeated),
+    )
+
+
+@dataclass(frozen=True)
+class _Contraction:
+    """The convolution of stored bounds: what reads a merged dimension is added up first.
+
+    Attributes:
+        axes: Windows along each spatial axis.
+        groups: Groups of channels.
+        added: Into how many sums the channels of the operand are added, since the kernel is the same for all of a
+            group; None where it is not.
+        alike: Dimensions of the kernel that read equal bounds.
+        times: How often equal bounds of the operand are read with equal bounds of the kernel.
+    """
+
+    axes: list[Axis]
+    groups: int
+    added: int | None
+    alike: list[int]
+    times: int
+
+    def __call__(self, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+        if self.alike:
+            w = w.sum(self.alike, keepdim=True)
+        if self.times > 1:
+            w = w * self.times
+        if self.added is not None:
+            x = x.reshape(x.shape[0], self.added, -1, *x.shape[2:]).sum(2)
+        padding = [axis.before for axis in self.axes]
+        if any(axis.before != axis.after or axis.before < 0 for axis in self.axes):
+            x = pad_spatial(x, [(axis.before, axis.after) for axis in self.axes])
+            padding = [0] * len(padding)
+        strides, dilations = [a.stride for a in self.axes], [a.dilation for a in self.axes]
+        fused = None if b is None or b.numel() not in (1, w.shape[0]) else b.reshape(-1).expand(w.shape[0])
+        if x.ndim == 4 and x.shape[1] <= _FEW and x.numel() > w.numel():
+            # PyTorch's kernels for few channels take thrice as long in the usual layout.
+            x, w = (t.contiguous(memory_format=torch.channels_last) for t in (x, w))
+        y: Tensor = _CONV[len(self.axes)](x, w, fused, strides, padding, dilations, self.groups)
+        return y if b is None or fused is not None else y + b.reshape(-1, *[1] * len(self.axes))
+
+
+@infinity_aware
+def _conv_transpose_bounds(site: Site, x: Interval, w: Interval, b: Interval | None) -> Interval:
+    rank, op = spatial(x.shape, site.op), site.op
+    w, b = requantised(site, w, b)
+    strides, dilations = ints(op.strides) or [1] * rank, ints(op.dilations) or [1] * rank
+    # Elements of the kernel that reach one place of the result lie a whole number of strides apart.
+    steps = [stride // math.gcd(stride, step) for stride, step in zip(strides, dilations, strict=True)]
+    terms = w.shape[0] // op.group * math.prod(-(-w.shape[2 + i] // step) for i, step in enumerate(steps))
+    uniform = x.is_scalar and w.is_scalar and (b is None or b.is_scalar)
+    if uniform:
+        # Not all places are reached by as many.
+        x = replace(x, lower=x.lower.clamp(max=0), upper=x.upper.clamp(min=0))
+    else:
+        x, w = x.split(*range(1, rank + 2)), w.split(*range(rank + 2))
+
+    def product(values: Tensor, kernel: Tensor, c: Tensor | None) -> Tensor:
+        y = values * kernel * terms if uniform else _conv_transpose(op, values, kernel, None)
+        return y if c is None else y + c.reshape(-1, *[1] * rank)
+
+    # PyTorch adds what each place of the kernel gives up in half precision.
+    places = math.prod(w.shape[2:])
+    return bilinear(product, x, w, terms=max(terms, 1), shape=site.shape, bias=b, roundings=places)
+
+
+def _linear(op: Operation) -> Affine | None:
+    return None if is_beside_quantised(op) else _AFFINE
+
+
+_AFFINE = Affine(factors=("x", "w"), terms=contraction)
+
+across(torch=convolved, interval=_conv_bounds, linear=_linear, batch=batching.samplewise, kernel=None, valid=())(Conv)
+across(
+    torch=_conv_transpose,
+    interval=_conv_transpose_bounds,
+    linear=_linear,
+    batch=batching.samplewise,
+    kernel=None,
+    valid=(),
+)(ConvTranspose)

@@ -1,0 +1,200 @@
+"""Powers, roots, exponentials and logarithms."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.domain.linear import curves
+from ranum_falsify.domain.rules.exponential import defined, power
+from ranum_falsify.domain.rules.support.building import monotone
+from ranum_falsify.domain.rules.support.limits import exponential, monotone_inside, smallest
+from ranum_falsify.operators.support.families import pointwise, total
+from ranum_falsify.operators.support.functions import constant_scalar, elementwise
+from ranum_falsify.validity import (
+    AtLeast,
+    AtMost,
+    Bounds,
+    Condition,
+    GreaterThan,
+    NonZero,
+    Operands,
+    log_of_largest,
+    surely_zero,
+)
+
+__all__ = ["Erf", "Exp", "Log", "Pow", "Sqrt"]
+
+
+@pointwise(
+    torch=elementwise(torch.log),
+    interval=monotone_inside(torch.log, "Log", least=smallest),
+    linear=curves.LOG,
+    kernel="Log",
+    valid=[GreaterThan("x", 0.0, reason="logarithm of a non-positive number")],
+    overflow=False,
+)
+class Log(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Log.html."""
+
+
+@pointwise(
+    torch=elementwise(torch.exp),
+    interval=exponential,
+    linear=curves.EXP,
+    kernel="Exp",
+    valid=[AtMost("x", log_of_largest, reason="exponential above the largest finite number", only_finite=True)],
+    overflow=False,
+)
+class Exp(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Exp.html."""
+
+
+@pointwise(
+    torch=elementwise(torch.sqrt),
+    interval=monotone(torch.sqrt, "Sqrt", above=0.0),
+    linear=curves.SQRT,
+    kernel="Sqrt",
+    valid=[AtLeast("x", 0.0, reason="square root of a negative number")],
+    gradient_valid=[GreaterThan("x", 0.0, reason="derivative of the square root at zero")],
+    overflow=False,
+)
+class Sqrt(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Sqrt.html."""
+
+
+@total(
+    torch=elementwise(torch.erf), interval=monotone(torch.erf, "Erf"), linear=curves.ERF, kernel="Erf", overflow=False
+)
+class Erf(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Erf.html."""
+
+
+def _pow(op: Operation, x: Tensor, y: Tensor) -> Tensor:
+    if not x.is_floating_point():
+        # Integers to a negative or broken power: computed in double, cut towards zero.
+        return torch.pow(x.double(), y.double()).to(x.dtype)
+    exponent = constant_scalar(op.y, rank=x.ndim)
+    if exponent is not None:
+        # torch has fast paths for numbers (squares, roots), none for tensors.
+        return torch.pow(x, exponent)
+    return torch.pow(x, y.to(x.dtype))
+
+
+def _negative_base(op: Operation, operands: Operands) -> Tensor:
+    x, y = operands["x"], operands["y"]
+    if not (x.is_floating_point() and y.is_floating_point()):
+        return _never(x, y)
+    defined = (y == y.round()) | x.isinf()
+    return torch.where(defined, math.inf, x)
+
+
+def _exponent(operands: Operands) -> Tensor:
+    y = operands["y"]
+    # torch compares unsigned integers of 8 bits alone.
+    return y if y.is_floating_point() else y.double()
+
+
+def _zero_base(op: Operation, operands: Operands) -> Tensor:
+    x, y = operands["x"], _exponent(operands)
+    if not x.is_floating_point():
+        return _never(x, y)
+    return torch.where((y < 0) & (y > -math.inf), NonZero("x", "").margin(op, operands), math.inf)
+
+
+def _zero_base_crossing(op: Operation, operands: Operands) -> Tensor:
+    x, y = operands["x"], _exponent(operands)
+    return torch.where(y < 0, x.to(torch.result_type(x, 1.0)), 1.0)
+
+
+def _steep(op: Operation, operands: Operands) -> Tensor:
+    x, y = operands["x"], _exponent(operands)
+    if not x.is_floating_point():
+        return _never(x, y)
+    return torch.where((y > 0) & (y < 1), NonZero("x", "").margin(op, operands), math.inf)
+
+
+def _no_negative_base(op: Operation, bounds: Bounds) -> bool:
+    x, y = bounds["x"], bounds["y"]
+    return not (x.is_floating and y.is_floating) or bool(defined(x, y).all())
+
+
+def _no_zero_base(op: Operation, bounds: Bounds) -> bool:
+    x, y = bounds["x"], bounds["y"]
+    return not x.is_floating or bool(((y.doubles()[0] >= 0) | ~x.contains(0)).all())
+
+
+def _not_steep(op: Operation, bounds: Bounds) -> bool:
+    x, y = bounds["x"], bounds["y"]
+    least, greatest = y.doubles()
+    return not x.is_floating or bool(((least >= 1) | (greatest <= 0) | ~x.contains(0)).all())
+
+
+def _surely_negative_base(op: Operation, bounds: Bounds) -> bool:
+    x, y = bounds["x"], bounds["y"]
+    if not x.is_floating or y.dtype is not x.dtype:
+        return False
+    low, high = y.doubles()
+    broken = low.ceil() > high.floor()
+    return bool(((x.upper < 0) & (x.lower > -math.inf) & broken).any())
+
+
+def _surely_zero_base(op: Operation, bounds: Bounds) -> bool:
+    x, y = bounds["x"], bounds["y"]
+    if not x.is_floating or (y.is_floating and y.dtype is not x.dtype):
+        return False
+    low, high = y.doubles()
+    return bool((surely_zero(x) & (high < 0) & (low > -math.inf)).any())
+
+
+def _surely_steep(op: Operation, bounds: Bounds) -> bool:
+    x, y = bounds["x"], bounds["y"]
+    if not x.is_floating or y.dtype is not x.dtype:
+        return False
+    low, high = y.doubles()
+    return bool((surely_zero(x) & (low > 0) & (high < 1)).any())
+
+
+def _never(x: Tensor, y: Tensor) -> Tensor:
+    shape = np.broadcast_shapes(tuple(x.shape), tuple(y.shape))
+    return torch.full(shape, math.inf, device=x.device)
+
+
+@pointwise(
+    torch=_pow,
+    interval=power,
+    linear=lambda op: curves.power(curves.number_in(op.y)),
+    kernel="Pow",
+    valid=[
+        Condition(
+            "x >= 0 where y is no integer",
+            "broken power of a negative number",
+            _negative_base,
+            holds_of=_no_negative_base,
+            fails_of=_surely_negative_base,
+        ),
+        Condition(
+            "x != 0 where y < 0",
+            "negative power of zero",
+            _zero_base,
+            _zero_base_crossing,
+            holds_of=_no_zero_base,
+            fails_of=_surely_zero_base,
+        ),
+    ],
+    gradient_valid=[
+        Condition(
+            "x != 0 where 0 < y < 1",
+            "derivative of a root at zero",
+            _steep,
+            holds_of=_not_steep,
+            fails_of=_surely_steep,
+        )
+    ],
+)
+class Pow(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Pow.html."""

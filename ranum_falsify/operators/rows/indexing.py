@@ -1,0 +1,295 @@
+"""Indexing: reading and writing elements at positions that are tensors themselves.
+
+ONNX Runtime refuses an index out of range.  Here such an index is taken modulo the size, so that one bad sample
+cannot stop a batch (or, on CUDA, the process); a candidate with such an index fails its replay.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+from dnnv.nn.operations import Gather
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.rules.indexing import scattered, scattered_anywhere, unbounded
+from ranum_falsify.domain.rules.shape import chosen, collapsed, cut, evaluated, narrowed, rearranged, reshaped, taken
+from ranum_falsify.domain.rules.support.building import infinity_aware
+from ranum_falsify.domain.site import Site
+from ranum_falsify.errors import UnsupportedAttributeError
+from ranum_falsify.network.tensors import to_numpy
+from ranum_falsify.operators.support import batching
+from ranum_falsify.operators.support.families import making, plain, rearranging
+from ranum_falsify.operators.support.unsigned import moves_unsigned
+
+__all__ = ["GatherElements", "GatherND", "NonZero", "OneHot", "Scatter", "ScatterElements", "ScatterND", "Unique"]
+
+_REDUCTIONS = {"mul": "prod", "max": "amax", "min": "amin"}
+
+
+def _wrapped(indices: Tensor, size: int) -> Tensor:
+    """Return indices counted from the front: negative ones count from the end."""
+    return torch.remainder(indices, max(size, 1))
+
+
+@moves_unsigned
+def _gather(op: Operation, x: Tensor, indices: Tensor) -> Tensor:
+    axis = op.axis % x.ndim
+    positions = _wrapped(indices, x.shape[axis])
+    taken = x.index_select(axis, positions.reshape(-1))
+    return taken.reshape(x.shape[:axis] + indices.shape + x.shape[axis + 1 :])
+
+
+@moves_unsigned
+def _gather_elements(op: Operation, x: Tensor, indices: Tensor) -> Tensor:
+    return torch.gather(x, op.axis, _wrapped(indices, x.shape[op.axis]).long())
+
+
+def _flat_index(indices: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Return the row-major position of each index vector (last dimension) in a box of these sizes."""
+    flat = torch.zeros(indices.shape[:-1], dtype=torch.int64, device=indices.device)
+    for position, size in enumerate(sizes):
+        flat = flat * size + _wrapped(indices[..., position], size)
+    return flat
+
+
+@moves_unsigned
+def _gather_nd(op: Operation, x: Tensor, indices: Tensor) -> Tensor:
+    batch_dims, depth = op.batch_dims or 0, indices.shape[-1]
+    batch, sizes = x.shape[:batch_dims], x.shape[batch_dims : batch_dims + depth]
+    rest = x.shape[batch_dims + depth :]
+    flat, cells = _flat_index(indices, sizes), math.prod(sizes)
+    if batch_dims:
+        offset = torch.arange(math.prod(batch), device=x.device) * cells
+        flat = flat + offset.reshape(tuple(batch) + (1,) * (flat.ndim - batch_dims))
+    rows = x.reshape(math.prod(batch) * cells, math.prod(rest))
+    return rows.index_select(0, flat.reshape(-1)).reshape(tuple(flat.shape) + tuple(rest))
+
+
+def _scattered(x: Tensor, axis: int, indices: Tensor, updates: Tensor, reduction: str | None) -> Tensor:
+    if reduction in (None, "none"):
+        return torch.scatter(x, axis, indices, updates)
+    if reduction == "add":
+        return torch.scatter_add(x, axis, indices, updates)
+    if reduction not in _REDUCTIONS:
+        raise UnsupportedAttributeError(f"reduction {reduction!r} is not supported; use none, add, mul, max or min")
+    return torch.scatter_reduce(x, axis, indices, updates, _REDUCTIONS[reduction], include_self=True)
+
+
+@moves_unsigned
+def _scatter_elements(op: Operation, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
+    positions = _wrapped(indices, x.shape[op.axis]).long()
+    return _scattered(x, op.axis, positions, updates, getattr(op, "reduction", None))
+
+
+@moves_unsigned
+def _scatter_nd(op: Operation, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
+    depth = indices.shape[-1]
+    sizes, rest = x.shape[:depth], math.prod(x.shape[depth:])
+    rows = x.reshape(math.prod(sizes), rest)
+    flat = _flat_index(indices, sizes).reshape(-1, 1).expand(-1, rest)
+    return _scattered(rows, 0, flat, updates.reshape(flat.shape), op.reduction).reshape(x.shape)
+
+
+# bounds ---------------------------------------------------------------------------------------------------------
+
+
+def _window(indices: Interval, size: int) -> range:
+    """Return the positions of an axis that indices may choose; all of them where some are out of range."""
+    low, high = indices.extremes
+    if -size <= low and high < 0:
+        low, high = low + size, high + size
+    return range(int(low), int(high) + 1) if 0 <= low and high < size else range(size)
+
+
+def _any_of(x: Interval, axis: int, indices: Interval) -> Interval:
+    """Return bounds on what indices may choose of an axis, merged there."""
+    window = _window(indices, x.shape[axis])
+    return collapsed(narrowed(x, axis, window.start, len(window)), axis)
+
+
+def _gather_bounds(site: Site, x: Interval, indices: Interval) -> Interval:
+    axis = site.op.axis % len(x.shape)
+    shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    if not x.shape[axis] or not math.prod(shape):
+        return Interval.top(shape, x.dtype)
+    if indices.is_point:
+        return replace(taken(x, axis, _wrapped(indices.lower, x.shape[axis]).long()), shape=shape)
+    stored = list(x.lower.shape)
+    stored[axis : axis + 1] = [1] * len(indices.shape)
+    return rearranged(_any_of(x, axis, indices), lambda bound: bound.reshape(stored), shape)
+
+
+def _gather_elements_bounds(site: Site, x: Interval, indices: Interval) -> Interval:
+    axis, shape = site.op.axis % len(x.shape), indices.shape
+    if not math.prod(shape):
+        return Interval.top(shape, x.dtype)
+    x = cut(x, [range(n if dim == axis else shape[dim]) for dim, n in enumerate(x.shape)])
+    if x.lower.shape[axis] == 1 or not indices.is_point:
+        return replace(_any_of(x, axis, indices), shape=shape)
+    positions = _wrapped(indices.full()[0], x.shape[axis]).long()
+    return rearranged(x.split(*range(len(shape))), lambda bound: torch.gather(bound, axis, positions), shape)
+
+
+def _gather_nd_bounds(site: Site, x: Interval, indices: Interval) -> Interval:
+    first, depth = site.op.batch_dims or 0, indices.shape[-1]
+    dims = range(first, first + depth)
+    shape = (*indices.shape[:-1], *x.shape[dims.stop :])
+    if not math.prod(shape) or not x.size:
+        return Interval.top(shape, x.dtype)
+    if indices.is_point:
+        known = indices.full()[0]
+        return rearranged(x.split(*range(dims.stop)), lambda bound: _gather_nd(site.op, bound, known), shape)
+    whole = collapsed(x, *dims)
+    sizes = whole.lower.shape
+    stored = (*sizes[:first], *[1] * (len(indices.shape) - 1 - first), *sizes[dims.stop :])
+    return rearranged(whole, lambda bound: bound.reshape(stored), shape)
+
+
+def _cancels(x: Interval, updates: Interval, reduction: str | None) -> bool:
+    """Tell whether infinities may meet in sums or products."""
+    return reduction in ("add", "mul") and (x.may_be_infinite or updates.may_be_infinite)
+
+
+def _scatter_elements_bounds(site: Site, x: Interval, indices: Interval, updates: Interval) -> Interval:
+    axis, reduction = site.op.axis % len(x.shape), getattr(site.op, "reduction", None)
+    if not updates.size:
+        return x
+    if _cancels(x, updates, reduction):
+        return unbounded(site)
+    if not indices.is_point:
+        return scattered_anywhere(x, updates, reduction, indices.shape[axis])
+    positions = _wrapped(indices.full()[0], x.shape[axis]).long().movedim(axis, 0)
+    rows, written = (operand.moved(lambda bound: bound.movedim(axis, 0)) for operand in (x, updates))
+    y = scattered(rows, positions, written, reduction)
+    return replace(y.moved(lambda bound: bound.movedim(0, axis)), nan=y.nan, overflows=y.overflows)
+
+
+def _scatter_nd_bounds(site: Site, x: Interval, indices: Interval, updates: Interval) -> Interval:
+    depth, reduction = indices.shape[-1], site.op.reduction
+    if not updates.size:
+        return x
+    if _cancels(x, updates, reduction):
+        return unbounded(site)
+    count = math.prod(indices.shape[:-1])
+    if not indices.is_point:
+        return scattered_anywhere(x, updates, reduction, count)
+    sizes, rest = x.shape[:depth], math.prod(x.shape[depth:])
+    flat = _flat_index(indices.full()[0], sizes).reshape(-1, 1).expand(-1, rest)
+    rows, written = reshaped(x, (math.prod(sizes), rest)), reshaped(updates, (count, rest))
+    y = scattered(rows, flat, written, reduction)
+    return replace(reshaped(y, x.shape), nan=y.nan, overflows=y.overflows)
+
+
+rearranging(
+    torch=_gather,
+    interval=infinity_aware(_gather_bounds),
+    linear=Affine(operands=("x",)),
+    batch=batching.along_axis,
+    operands=("x", "indices"),
+)(Gather)
+
+
+@rearranging(
+    torch=_gather_elements,
+    interval=infinity_aware(_gather_elements_bounds),
+    linear=Affine(operands=("x",)),
+    batch="vmap",
+    operands=("x", "indices"),
+)
+class GatherElements(Operation):
+    """https://onnx.ai/onnx/operators/onnx__GatherElements.html."""
+
+
+@rearranging(
+    torch=_gather_nd,
+    interval=infinity_aware(_gather_nd_bounds),
+    linear=Affine(operands=("x",)),
+    batch="vmap",
+    operands=("x", "indices"),
+)
+class GatherND(Operation):
+    """https://onnx.ai/onnx/operators/onnx__GatherND.html."""
+
+
+@making(
+    torch=_scatter_elements, interval=infinity_aware(_scatter_elements_bounds), operands=("x", "indices", "updates")
+)
+class Scatter(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Scatter.html."""
+
+
+@plain(torch=_scatter_elements, interval=infinity_aware(_scatter_elements_bounds), operands=("x", "indices", "updates"))
+class ScatterElements(Operation):
+    """https://onnx.ai/onnx/operators/onnx__ScatterElements.html."""
+
+
+@plain(torch=_scatter_nd, interval=infinity_aware(_scatter_nd_bounds), operands=("x", "indices", "updates"))
+class ScatterND(Operation):
+    """https://onnx.ai/onnx/operators/onnx__ScatterND.html."""
+
+
+def _one_hot(op: Operation, indices: Tensor, depth: np.ndarray, values: Tensor) -> Tensor:
+    count = int(depth.reshape(-1)[0])
+    rank = indices.ndim + 1
+    axis = op.axis % rank
+    classes = torch.arange(count, device=indices.device).reshape([-1 if d == axis else 1 for d in range(rank)])
+    hot = indices.long().unsqueeze(axis)
+    hot = torch.where(hot < 0, hot + count, hot)
+    return torch.where(hot == classes, values[1], values[0])
+
+
+def _one_hot_bounds(site: Site, indices: Interval, depth: np.ndarray, values: Interval) -> Interval:
+    count, rank = int(depth.reshape(-1)[0]), len(indices.shape) + 1
+    axis = site.op.axis % rank
+    classes = torch.arange(count, dtype=torch.float64).reshape([-1 if d == axis else 1 for d in range(rank)])
+    low, high = (bound.unsqueeze(axis) for bound in indices.doubles())
+    # Fractions are cut off, by some kernels before and by others after negative ones are counted from the end.
+    ends = [(low, high), (low + count, high + count), (low.trunc() + count, high.trunc() + count)]
+    hits = ((start.trunc() <= classes) & (end.trunc() >= classes) for start, end in ends)
+    maybe = reduce(torch.logical_or, hits)
+    shape = (*indices.shape[:axis], count, *indices.shape[axis:])
+    off, on = (Interval(lower, upper, ()) for lower, upper in zip(*values.full(), strict=True))
+    return chosen(Interval.of(maybe & (low == high) & (low == low.trunc()), maybe, shape), on, off)
+
+
+@making(torch=_one_hot, interval=infinity_aware(_one_hot_bounds), static=("depth",))
+class OneHot(Operation):
+    """https://onnx.ai/onnx/operators/onnx__OneHot.html."""
+
+
+def _non_zero(op: Operation, x: Tensor) -> Tensor:
+    return torch.nonzero(x).T if x.ndim else torch.nonzero(x.reshape(1))[:, :0].T
+
+
+@making(torch=_non_zero, interval=evaluated, dynamic_shape=True)
+class NonZero(Operation):
+    """https://onnx.ai/onnx/operators/onnx__NonZero.html."""
+
+
+def _unique(op: Operation, x: Tensor) -> tuple[Tensor, ...]:
+    axis = op.axis
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    _, first, inverse, counts = np.unique(
+        to_numpy(x), return_index=True, return_inverse=True, return_counts=True, axis=axis
+    )
+    inverse = inverse.reshape(-1)
+    if not op.sorted:
+        order = np.argsort(first)
+        rank = np.argsort(order)
+        first, inverse, counts = first[order], rank[inverse], counts[order]
+    index, back, count = (torch.from_numpy(a.astype(np.int64)).to(x.device) for a in (first, inverse, counts))
+    return x.index_select(axis, index), index, back, count
+
+
+@making(torch=_unique, interval=evaluated, dynamic_shape=True)
+class Unique(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Unique.html."""

@@ -1,0 +1,78 @@
+"""Losses over classes: the negative log likelihood, and the cross entropy that it makes of scores."""
+
+from __future__ import annotations
+
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.domain.rules.loss import cross_entropy, likelihood_loss, weights_stay_nonzero
+from ranum_falsify.operators.support.families import opaque
+from ranum_falsify.validity import Condition, NonZero, Operands
+
+__all__ = ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"]
+
+_NONZERO = NonZero("value", reason="")
+
+
+def _ignored(op: Operation, target: Tensor) -> Tensor:
+    return torch.zeros_like(target, dtype=torch.bool) if op.ignore_index is None else target == op.ignore_index
+
+
+def _classes(op: Operation, x: Tensor, target: Tensor) -> Tensor:
+    """Return the targets as indices, 0 where ignored."""
+    classes = torch.where(_ignored(op, target), 0, target).long()
+    return torch.where(classes < 0, classes + x.shape[1], classes)
+
+
+def _shares(op: Operation, x: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+    """Return each target's weight, 0 where ignored."""
+    classes = _classes(op, x, target)
+    ones = torch.ones_like(classes, dtype=x.dtype)
+    share = ones if weight is None else weight.gather(0, classes.reshape(-1)).reshape(classes.shape)
+    return torch.where(_ignored(op, target), 0.0, share)
+
+
+def _loss(op: Operation, log_prob: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+    share = _shares(op, log_prob, target, weight)
+    picked = log_prob.gather(1, _classes(op, log_prob, target).unsqueeze(1)).squeeze(1)
+    # An ignored target counts nothing even where its likelihood is 0.
+    loss = torch.where(_ignored(op, target), 0.0, -picked * share)
+    if op.reduction == "none":
+        return loss
+    return loss.sum() if op.reduction == "sum" else loss.sum() / share.sum()
+
+
+def _cross_entropy(op: Operation, scores: Tensor, labels: Tensor, weights: Tensor | None) -> tuple[Tensor, ...]:
+    log_prob = scores.log_softmax(1)
+    return (_loss(op, log_prob, labels, weights), log_prob)[: len(op.output_names)]
+
+
+def _total_weight(op: Operation, operands: Operands) -> Tensor:
+    names = ("input", "target", "weight") if "input" in operands else ("scores", "labels", "weights")
+    x = operands[names[0]]
+    share = _shares(op, x, operands[names[1]], operands.get(names[2]))
+    return share.sum() if op.reduction == "mean" else torch.ones((), dtype=x.dtype, device=x.device)
+
+
+def _total_margin(op: Operation, operands: Operands) -> Tensor:
+    return _NONZERO.margin(op, {"value": _total_weight(op, operands)})
+
+
+_WEIGHED = Condition(
+    "sum of the targets' weights != 0",
+    "mean over targets that all weigh nothing",
+    _total_margin,
+    _total_weight,
+    holds_of=weights_stay_nonzero,
+)
+
+
+@opaque(torch=_loss, interval=likelihood_loss, kernel=None, valid=[_WEIGHED])
+class NegativeLogLikelihoodLoss(Operation):
+    """https://onnx.ai/onnx/operators/onnx__NegativeLogLikelihoodLoss.html."""
+
+
+@opaque(torch=_cross_entropy, interval=cross_entropy, kernel=("Exp", "Log"), valid=[_WEIGHED])
+class SoftmaxCrossEntropyLoss(Operation):
+    """https://onnx.ai/onnx/operators/onnx__SoftmaxCrossEntropyLoss.html."""

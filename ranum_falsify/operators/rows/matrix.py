@@ -1,0 +1,104 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from dnnv.nn import Operation
+from dnnv.nn.operations import Gemm, MatMul
+from torch import Tensor
+from torch.nn import functional
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.linear.forms import Affine, contraction
+from ranum_falsify.domain.rules.matrix.matmul import largest_finite, matrix_product, overflows_in_parts, scaled_sum
+from ranum_falsify.domain.rules.support.building import infinity_aware
+from ranum_falsify.domain.site import Site
+from ranum_falsify.operators.relations.fused import is_beside_quantised, requantised, saturated
+from ranum_falsify.operators.support import batching
+from ranum_falsify.operators.support.families import across
+
+__all__ = ["matrix_of", "spelled_out"]
+
+
+def matrix_of(a: Tensor, b: Tensor) -> Tensor:
+    """Return the matrix product, for integers too; a vector counts as a row (left) or a column (right)."""
+    if a.is_floating_point():
+        return torch.matmul(a, b)
+    # PyTorch has no product of integer matrices on CUDA.
+    product = spelled_out if a.is_cuda else torch.matmul
+    return product(a.long(), b.long()).to(a.dtype)
+
+
+def spelled_out(a: Tensor, b: Tensor) -> Tensor:
+    """Return the matrix product as a sum of elementwise products; operands as of `torch.matmul`."""
+    rows = a if a.ndim > 1 else a[None]
+    columns = b if b.ndim > 1 else b[:, None]
+    product = (rows[..., :, :, None] * columns[..., None, :, :]).sum(-2)
+    product = product if b.ndim > 1 else product[..., 0]
+    if a.ndim > 1:
+        return product
+    return product[..., 0, :] if b.ndim > 1 else product[..., 0]
+
+
+def _times(x: Tensor, factor: float) -> Tensor:
+    # The product of integers and a number would be of float32.
+    return x * factor if x.is_floating_point() else (x.double() * factor).to(x.dtype)
+
+
+def _gemm(op: Operation, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
+    a = a.mT if op.transpose_a else a
+    plain = op.alpha == 1 and op.beta == 1
+    if plain and a.is_floating_point() and (c is None or c.ndim == 1):
+        result: Tensor = functional.linear(a, b if op.transpose_b else b.mT, c)
+        return result
+    product = matrix_of(a, b.mT if op.transpose_b else b)
+    product = product if op.alpha == 1 else _times(product, op.alpha)
+    if c is None or op.beta == 0:
+        return product
+    return product + (c if op.beta == 1 else _times(c, op.beta))
+
+
+@infinity_aware
+def _matmul_bounds(site: Site, a: Interval, b: Interval) -> Interval:
+    return saturated(site, matrix_product(a, b), b)
+
+
+@infinity_aware
+def _gemm_bounds(site: Site, a: Interval, b: Interval, c: Interval | None) -> Interval:
+    op = site.op
+    turned = (bool(op.transpose_a), bool(op.transpose_b))
+    b, c = requantised(site, b, c)
+    c = None if op.beta == 0 else c
+    if op.alpha == 1 and op.beta == 1:
+        return saturated(site, matrix_product(a, b, c, transposed=turned), b)
+    y = scaled_sum(saturated(site, matrix_product(a, b, transposed=turned), b), op.alpha, c, op.beta)
+    terms, beside = a.shape[-2 if turned[0] else -1], 0.0 if c is None else abs(op.beta) * largest_finite(c)
+    return replace(y, overflows=overflows_in_parts(a, b, terms, factor=op.alpha, beside=beside))
+
+
+_LINEAR = Affine(factors=("a", "b"), terms=contraction)
+
+
+def _linear(op: Operation) -> Affine | None:
+    return None if is_beside_quantised(op) else _LINEAR
+
+
+across(
+    torch=lambda op, a, b: matrix_of(a, b),
+    interval=_matmul_bounds,
+    linear=_linear,
+    batch=batching.matmul,
+    kernel=None,
+    valid=(),
+)(MatMul)
+across(
+    torch=_gemm,
+    interval=_gemm_bounds,
+    linear=_linear,
+    batch=batching.gemm,
+    kernel=None,
+    valid=(),
+    renamed={"transA": "transpose_a", "transB": "transpose_b"},
+)(Gemm)

@@ -1,0 +1,25 @@
+"""ONNX Runtime's own operators: those that its optimiser fuses several of ONNX into, and quantised ones."""
+
+from ranum_falsify.operators.rows.microsoft import (
+    attention,
+    block_products,
+    gelu,
+    normalisation,
+    products,
+    quantised_elements,
+    quantised_products,
+    quantised_reductions,
+    quantisers,
+)
+
+__all__ = [
+    "attention",
+    "block_products",
+    "gelu",
+    "normalisation",
+    "products",
+    "quantised_elements",
+    "quantised_products",
+    "quantised_reductions",
+    "quantisers",
+]

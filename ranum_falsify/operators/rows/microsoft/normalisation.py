@@ -1,0 +1,159 @@
+"""Normalisations that ONNX Runtime fuses: by the root of a mean square, and of sums."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+from torch.nn import functional
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.rules.arithmetic.pairs import added
+from ranum_falsify.domain.rules.normalisation import standardise as rules
+from ranum_falsify.domain.rules.normalisation.statistics import by_root_mean_square, standardised
+from ranum_falsify.domain.rules.support.building import infinity_aware
+from ranum_falsify.domain.rules.support.sections import sections
+from ranum_falsify.domain.site import Site
+from ranum_falsify.operators.rows.normalisation import VARIANCE, above_zero, from_axis, rms_normalization, row_square
+from ranum_falsify.operators.support.families import opaque
+from ranum_falsify.operators.support.microsoft_parts import apart
+from ranum_falsify.operators.support.microsoft_schemas import schema
+from ranum_falsify.validity import Bounds, Operands
+
+__all__ = ["SimplifiedLayerNormalization", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"]
+
+_FLOATS = {"T": ("float", "double", "float16")}
+_MEAN_SQUARE = "division by the root of a non-positive mean square"
+
+
+@opaque(
+    schema=schema(
+        "SimplifiedLayerNormalization",
+        "X:T scale:T",
+        "Y:T",
+        {"T": ("float", "double")},
+        defaults={"axis": -1, "epsilon": 1e-5, "stash_type": 1},
+        domain="",
+    ),
+    torch=rms_normalization,
+    interval=rules.rms_normalisation(from_axis),
+    kernel=None,
+    valid=[
+        above_zero("mean(x^2) + epsilon > 0", _MEAN_SQUARE, row_square, rules.squares_stay_positive(from_axis)),
+    ],
+    operands=("x", "scale"),
+)
+class SimplifiedLayerNormalization(Operation):
+    """`RMSNormalization` as ONNX Runtime calls it, in the domain of ONNX, which does not know the name."""
+
+
+# of a sum -------------------------------------------------------------------------------------------------------
+
+
+def _sum(x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:
+    return x + skip if bias is None else x + skip + bias
+
+
+def _total(site: Site, x: Interval, skip: Interval, bias: Interval | None) -> Interval:
+    """Return bounds of a sum of up to three, in whatever order."""
+    if bias is None:
+        return added(site, x, skip)
+    orders = [added(site, added(site, a, b), c) for a, b, c in ((x, skip, bias), (x, bias, skip), (skip, bias, x))]
+    return replace(orders[0].hull(orders[1]).hull(orders[2]), nan=any(y.nan for y in orders))
+
+
+def _normalised(site: Site, *operands: Interval | None) -> Interval:
+    """Bound the normalised sum of the first three of the operands, scaled and shifted by the others."""
+    x, skip, bias, gamma, beta = operands
+    assert x is not None and skip is not None and gamma is not None
+    inner = _total(site, x, skip, bias)
+    if any(y is not None and y.may_be_infinite for y in (*operands, inner)):
+        return replace(Interval.filled(-math.inf, math.inf, x.shape, x.dtype), nan=True, overflows=True)
+    if not x.size:
+        return inner
+    rows = sections(inner, [-1])
+    simplified = isinstance(site.op, SkipSimplifiedLayerNormalization)
+    z = by_root_mean_square(rows, site.op.epsilon, 1 / rows.size) if simplified else standardised(rows, site.op.epsilon)
+    y = rules.finished(rows, z, gamma.doubles(), None if beta is None else beta.doubles(), inner)
+    return apart(y, inner, *operands)
+
+
+def _stays_defined(op: Operation, bounds: Bounds) -> bool:
+    return not bounds["output"].nan
+
+
+def _skip(op: Operation, x: Tensor, skip: Tensor, gamma: Tensor, beta: Tensor | None, bias: Tensor | None) -> Tensor:
+    total = _sum(x, skip, bias)
+    normal: Tensor = functional.layer_norm(total, total.shape[-1:], eps=op.epsilon) * gamma
+    return normal if beta is None else normal + beta
+
+
+def _variance(op: Operation, operands: Operands) -> Tensor:
+    total = _sum(operands["x"], operands["skip"], operands.get("bias"))
+    return total.var(-1, correction=0) + float(op.epsilon)
+
+
+@infinity_aware
+def _skip_bounds(
+    site: Site, x: Interval, skip: Interval, gamma: Interval, beta: Interval | None, bias: Interval | None
+) -> Interval:
+    return _normalised(site, x, skip, bias, gamma, beta)
+
+
+@opaque(
+    schema=schema(
+        "SkipLayerNormalization",
+        "input:T skip:T gamma:T beta:T? bias:T?",
+        "Y:T",
+        _FLOATS,
+        defaults={"epsilon": 1e-12},
+    ),
+    torch=_skip,
+    interval=_skip_bounds,
+    kernel=None,
+    valid=[above_zero("variance + epsilon > 0", VARIANCE, _variance, _stays_defined)],
+    operands=("x", "skip", "gamma", "beta", "bias"),
+    renamed={"input": "x"},
+)
+class SkipLayerNormalization(Operation):
+    """`LayerNormalization` of a sum over its last axis."""
+
+
+def _skip_simplified(op: Operation, x: Tensor, skip: Tensor, gamma: Tensor, bias: Tensor | None) -> Tensor:
+    total = _sum(x, skip, bias)
+    wide = total.to(torch.promote_types(total.dtype, torch.float32))
+    return (wide / (wide.square().mean(-1, keepdim=True) + float(op.epsilon)).sqrt()).to(total.dtype) * gamma
+
+
+def _mean_square(op: Operation, operands: Operands) -> Tensor:
+    total = _sum(operands["x"], operands["skip"], operands.get("bias"))
+    return total.square().mean(-1) + float(op.epsilon)
+
+
+@infinity_aware
+def _skip_simplified_bounds(
+    site: Site, x: Interval, skip: Interval, gamma: Interval, bias: Interval | None
+) -> Interval:
+    return _normalised(site, x, skip, bias, gamma, None)
+
+
+@opaque(
+    schema=schema(
+        "SkipSimplifiedLayerNormalization",
+        "input:T skip:T gamma:T bias:T?",
+        "Y:T",
+        _FLOATS,
+        defaults={"epsilon": 1e-12},
+    ),
+    torch=_skip_simplified,
+    interval=_skip_simplified_bounds,
+    kernel=None,
+    valid=[above_zero("mean square + epsilon > 0", _MEAN_SQUARE, _mean_square, _stays_defined)],
+    operands=("x", "skip", "gamma", "bias"),
+    renamed={"input": "x"},
+)
+class SkipSimplifiedLayerNormalization(Operation):
+    """`RMSNormalization` of a sum over its last axis."""

@@ -1,0 +1,223 @@
+"""Products that ONNX Runtime fuses with what stands around them: transposes, factors, activations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.linear.forms import Affine, Composed, LinearForm, contraction
+from ranum_falsify.domain.linear.program import form_of
+from ranum_falsify.domain.linear.relaxations import Relaxation
+from ranum_falsify.domain.rules.arithmetic.pairs import added
+from ranum_falsify.domain.rules.matrix.matmul import largest_finite, matrix_product, overflows_in_parts, scaled_sum
+from ranum_falsify.domain.rules.reduction.sums import growth
+from ranum_falsify.domain.rules.support.building import infinity_aware
+from ranum_falsify.domain.site import IntervalRule, Site
+from ranum_falsify.operators.relations.fused import is_beside_quantised
+from ranum_falsify.operators.support.families import across
+from ranum_falsify.operators.support.microsoft_parts import activated, activation, apart, bounded, evaluated, part
+from ranum_falsify.operators.support.microsoft_schemas import FLOATS, schema
+
+__all__ = ["FusedConv", "FusedGemm", "FusedMatMul"]
+
+
+def _activated(op: Operation, y: Tensor) -> Tensor:
+    found = activation(op)
+    if found is None:
+        return y
+    node, limits = found
+    return evaluated(node, y, *(torch.as_tensor(limit, device=y.device) for limit in limits))
+
+
+def _linear(op: Operation, inner: Affine, bounds: IntervalRule) -> LinearForm | None:
+    """Return how a node depends on its operands: along the curve of its activation, if that has one."""
+    found = activation(op)
+    if is_beside_quantised(op) or found is None:
+        return None if is_beside_quantised(op) else inner
+    outer = form_of(found[0])
+    return Composed(inner=inner, bounds=bounds, outer=outer) if isinstance(outer, Relaxation) else None
+
+
+# convolutions ---------------------------------------------------------------------------------------------------
+
+
+def _conv(op: Operation, x: Tensor, w: Tensor, b: Tensor | None, z: Tensor | None) -> Tensor:
+    y = evaluated(part(op, "Conv", vars(op)), x, w, b)
+    return y if z is None else y + z
+
+
+@infinity_aware
+def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None, z: Interval | None) -> Interval:
+    y = bounded(site, part(site.op, "Conv", vars(site.op)), x, w, b)
+    if z is None:
+        return y
+    # What is added may be added first, so that it takes part in the error of the sum, and in overflows on the way.
+    terms = math.prod(w.shape[1:])
+    beside = largest_finite(z) + (0.0 if b is None else largest_finite(b))
+    y = replace(y, overflows=y.overflows or overflows_in_parts(x, w, terms, beside=beside))
+    error = growth(terms + 2, z.dtype)
+    low, high = z.lower - error * z.lower.abs(), z.upper + error * z.upper.abs()
+    widened = z if z.may_be_infinite else replace(z, lower=low, upper=high, gap=0.0)
+    return apart(added(site, y, widened), y, x, w, b, z)
+
+
+@infinity_aware
+def _fused_conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None, z: Interval | None) -> Interval:
+    return activated(site, _conv_bounds(site, x, w, b, z), x, w, b, z)
+
+
+_CONVOLUTION = Affine(
+    factors=("x", "w"), terms=lambda op, shapes, output: contraction(op, shapes, output) + 2, function=_conv
+)
+
+_CONV = schema(
+    "FusedConv",
+    "X:T W:T B:T? Z:T?",
+    "Y:T",
+    {"T": FLOATS},
+    defaults={"auto_pad": "NOTSET", "group": 1},
+    kinds={
+        "kernel_shape": "ints?",
+        "dilations": "ints?",
+        "strides": "ints?",
+        "pads": "ints?",
+        "activation": "string?",
+        "activation_params": "floats?",
+    },
+)
+
+
+@across(
+    schema=_CONV,
+    torch=lambda op, *operands: _activated(op, _conv(op, *operands)),
+    interval=_fused_conv_bounds,
+    linear=lambda op: _linear(op, _CONVOLUTION, _conv_bounds),
+    batch="vmap",
+    kernel=None,
+    valid=(),
+)
+class FusedConv(Operation):
+    """`Conv`, a sum and an activation: `activation(Conv(X, W, B) + Z)`."""
+
+
+# matrices -------------------------------------------------------------------------------------------------------
+
+
+def _gemm(op: Operation, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
+    return evaluated(part(op, "Gemm", vars(op)), a, b, c)
+
+
+@infinity_aware
+def _gemm_bounds(site: Site, a: Interval, b: Interval, c: Interval | None) -> Interval:
+    return bounded(site, part(site.op, "Gemm", vars(site.op)), a, b, c)
+
+
+@infinity_aware
+def _fused_gemm_bounds(site: Site, a: Interval, b: Interval, c: Interval | None) -> Interval:
+    return activated(site, _gemm_bounds(site, a, b, c), a, b, c)
+
+
+_LAYER = Affine(factors=("a", "b"), terms=contraction, function=_gemm)
+
+_GEMM = schema(
+    "FusedGemm",
+    "A:T B:T C:T?",
+    "Y:T",
+    {"T": FLOATS},
+    defaults={"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0},
+    kinds={
+        "activation": "string?",
+        "activation_alpha": "float?",
+        "activation_beta": "float?",
+        "activation_gamma": "float?",
+    },
+)
+
+
+@across(
+    schema=_GEMM,
+    torch=lambda op, *operands: _activated(op, _gemm(op, *operands)),
+    interval=_fused_gemm_bounds,
+    linear=lambda op: _linear(op, _LAYER, _gemm_bounds),
+    batch="vmap",
+    kernel=None,
+    valid=(),
+    renamed={"transA": "transpose_a", "transB": "transpose_b"},
+)
+class FusedGemm(Operation):
+    """`Gemm` and an activation: `activation(alpha A B + beta C)`."""
+
+
+def _turned(x: Tensor, *, batch: int, last: int) -> Tensor:
+    """Return a factor with its first dimension behind those of the batch, then its last two exchanged, as asked."""
+    if batch and x.ndim > 2:
+        x = x.movedim(0, -2)
+    return x.mT if last and x.ndim > 1 else x
+
+
+def _factors(op: Operation) -> tuple[dict[str, int], dict[str, int]]:
+    first = {"batch": op.transpose_batch_a, "last": op.transpose_a}
+    return first, {"batch": op.transpose_batch_b, "last": op.transpose_b}
+
+
+def _fused_matmul(op: Operation, a: Tensor, b: Tensor) -> Tensor:
+    left, right = _factors(op)
+    product = torch.matmul(_turned(a, **left), _turned(b, **right))
+    return product if op.alpha == 1 else product * op.alpha
+
+
+@infinity_aware
+def _fused_matmul_bounds(site: Site, a: Interval, b: Interval) -> Interval:
+    left, right = _factors(site.op)
+    a, b = a.moved(lambda t: _turned(t, **left)), b.moved(lambda t: _turned(t, **right))
+    product, alpha = matrix_product(a, b), float(site.op.alpha)
+    if alpha == 1:
+        return product
+    if not math.isfinite(alpha):  # of factors that overflowed when they were merged
+        return replace(Interval.filled(-math.inf, math.inf, site.shape, site.dtype), nan=True, overflows=True)
+    y = scaled_sum(product, alpha, None, 0.0)
+    given = a.may_be_infinite or b.may_be_infinite
+    # The sum may overflow before a small factor comes, and a part of it after a large one.
+    overflows = product.overflows or (product.may_be_infinite and not given)
+    overflows = overflows or overflows_in_parts(a, b, a.shape[-1], factor=alpha)
+    return replace(y, nan=y.nan or product.nan or (alpha == 0 and product.may_be_infinite), overflows=overflows)
+
+
+def _terms(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[int, ...]) -> int:
+    return max(shapes[1], default=1) + 4
+
+
+_PRODUCT = Affine(factors=("a", "b"), terms=_terms)
+
+_MATMUL = schema(
+    "FusedMatMul",
+    "A:T B:T",
+    "Y:T",
+    {"T": ("float", "double")},
+    defaults={"alpha": 1.0, "transA": 0, "transB": 0, "transBatchA": 0, "transBatchB": 0},
+)
+
+
+@across(
+    schema=_MATMUL,
+    torch=_fused_matmul,
+    interval=_fused_matmul_bounds,
+    linear=lambda op: _PRODUCT if math.isfinite(op.alpha) else None,
+    batch="vmap",
+    kernel=None,
+    valid=(),
+    renamed={
+        "transA": "transpose_a",
+        "transB": "transpose_b",
+        "transBatchA": "transpose_batch_a",
+        "transBatchB": "transpose_batch_b",
+    },
+)
+class FusedMatMul(Operation):
+    """`MatMul` of transposed factors, times a number: `alpha A B`."""

@@ -1,0 +1,324 @@
+"""ONNX Runtime's operators on quantised tensors that compute element by element, or choose and join them.
+
+Sums and products are computed in float32 or, on ARM64, in fixed point; functions of one operand are looked up in a
+table of 256 results that is made when the model is loaded (`requantising` says how far both may stray).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.rounding import outward, unit
+from ranum_falsify.domain.rules.quantisation import (
+    Grid,
+    Table,
+    anything,
+    in_steps,
+    is_product_normal,
+    requantised,
+)
+from ranum_falsify.domain.rules.shape import chosen, joined
+from ranum_falsify.domain.rules.support.building import corner_products, result_shape
+from ranum_falsify.domain.rules.support.real_functions import sigmoid
+from ranum_falsify.domain.site import Site
+from ranum_falsify.operators.support.families import exact, making
+from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, schema
+
+__all__ = [
+    "QLinearAdd",
+    "QLinearConcat",
+    "QLinearLeakyRelu",
+    "QLinearMul",
+    "QLinearSigmoid",
+    "QLinearWhere",
+    "dequantised",
+]
+
+
+def dequantised(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
+    """Return the numbers that integers stand for, float64."""
+    steps = x.double() if zero is None else x.double() - zero.double()
+    return steps * scale.double()
+
+
+def _quantised(x: Tensor, scale: Tensor, zero: Tensor | None, dtype: torch.dtype) -> Tensor:
+    return in_steps(x / scale.double(), x.new_zeros(()) if zero is None else zero, dtype)
+
+
+# sums and products ----------------------------------------------------------------------------------------------
+
+
+def _combining(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    """Return the row function of a function of two operands."""
+
+    def evaluate(
+        op: Operation,
+        a: Tensor,
+        a_scale: Tensor,
+        a_zero: Tensor | None,
+        b: Tensor,
+        b_scale: Tensor,
+        b_zero: Tensor | None,
+        c_scale: Tensor,
+        c_zero: Tensor | None,
+    ) -> Tensor:
+        y = function(dequantised(a, a_scale, a_zero), dequantised(b, b_scale, b_zero))
+        return _quantised(y, c_scale, c_zero, a.dtype)
+
+    return evaluate
+
+
+_OnGrids = Callable[[Interval, Grid, Interval, Grid, Grid], Interval | None]
+"""Bounds two operands on their grids, on a third one; None where they may be anything."""
+
+
+def _on_grids(bounds: _OnGrids) -> Callable[..., Interval]:
+    """Return the rule of a function of two operands."""
+
+    def rule(
+        site: Site,
+        a: Interval,
+        a_scale: Interval,
+        a_zero: Interval | None,
+        b: Interval,
+        b_scale: Interval,
+        b_zero: Interval | None,
+        c_scale: Interval,
+        c_zero: Interval | None,
+    ) -> Interval:
+        first, second = Grid.known(a_scale, a_zero, a.dtype), Grid.known(b_scale, b_zero, b.dtype)
+        grid = Grid.known(c_scale, c_zero, a.dtype)
+        found = None
+        if first is not None and second is not None and grid is not None:
+            found = bounds(a, first, b, second, grid)
+        return anything(result_shape(a, b), a.dtype) if found is None else found
+
+    return rule
+
+
+def _added(a: Interval, first: Grid, b: Interval, second: Grid, grid: Grid) -> Interval | None:
+    ratios = first.scale / grid.scale, second.scale / grid.scale
+    if not all(is_product_normal(ratio) for ratio in ratios):
+        return None
+    (low, high), (least, greatest) = first.offsets(a), second.offsets(b)
+    # Zero points are scaled by themselves.
+    size = 256 * (ratios[0] + ratios[1]) + first.zero.abs() * ratios[0] + second.zero.abs() * ratios[1]
+    low, high = low * ratios[0] + least * ratios[1], high * ratios[0] + greatest * ratios[1]
+    return requantised(low, high, size, grid, result_shape(a, b), wraps=True)
+
+
+def _multiplied(a: Interval, first: Grid, b: Interval, second: Grid, grid: Grid) -> Interval | None:
+    if not is_product_normal(first.scale, second.scale, 1 / grid.scale):
+        return None
+    ratio = first.scale * second.scale / grid.scale
+    low, high = (end * ratio for end in corner_products(first.offsets(a), second.offsets(b)))
+    return requantised(low, high, torch.maximum(low.abs(), high.abs()), grid, result_shape(a, b), wraps=True)
+
+
+# functions of one operand ---------------------------------------------------------------------------------------
+
+
+def _mapping(function: Callable[[Operation, Tensor], Tensor]) -> Callable[..., Tensor]:
+    """Return the row function of a function of one operand."""
+
+    def evaluate(
+        op: Operation, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None
+    ) -> Tensor:
+        return _quantised(function(op, dequantised(x, x_scale, x_zero)), y_scale, y_zero, x.dtype)
+
+    return evaluate
+
+
+Bounds = Callable[[Site, Tensor], tuple[Tensor, Tensor]]
+"""From numbers, float64, to the least and the greatest result of a kernel in float32 for each."""
+
+
+def _looked_up(bounds: Bounds) -> Callable[..., Interval]:
+    """Return the rule of a function that is looked up."""
+
+    def rule(
+        site: Site,
+        x: Interval,
+        x_scale: Interval,
+        x_zero: Interval | None,
+        y_scale: Interval,
+        y_zero: Interval | None,
+    ) -> Interval:
+        source, grid = Grid.known(x_scale, x_zero, x.dtype), Grid.known(y_scale, y_zero, x.dtype)
+        if source is None or grid is None:
+            return anything(x.shape, x.dtype)
+        return _through(lambda values: bounds(site, values), x, source, grid)
+
+    return rule
+
+
+def _through(bounds: Callable[[Tensor], tuple[Tensor, Tensor]], x: Interval, source: Grid, grid: Grid) -> Interval:
+    def entries(integers: Tensor) -> Interval:
+        low, high = (end / grid.scale for end in bounds((integers - source.zero) * source.scale))
+        return requantised(low, high, torch.maximum(low.abs(), high.abs()), grid, (256,))
+
+    return Table.of(entries, x.dtype).bounds(x)
+
+
+def _moved(x: Interval, source: Grid | None, grid: Grid | None) -> Interval:
+    """Return bounds of integers that stand on another grid for the same numbers; on the same grid they stay."""
+    if source is None or grid is None:
+        return anything(x.shape, x.dtype)
+    if bool(source.scale == grid.scale) and bool(source.zero == grid.zero):
+        return x
+    return _through(lambda values: (values, values), x, source, grid)
+
+
+def _sigmoid_bounds(site: Site, x: Tensor) -> tuple[Tensor, Tensor]:
+    error = 4 * unit(torch.float32) * x.abs()
+    kernel = site.envelope("Sigmoid", torch.float32)
+    y = outward(sigmoid(x - error), sigmoid(x + error), torch.float32, tuple(x.shape), kernel)
+    return y.doubles()
+
+
+def _leaky(op: Operation, x: Tensor) -> Tensor:
+    return torch.where(x >= 0, x, x * op.alpha)
+
+
+def _leaky_bounds(site: Site, x: Tensor) -> tuple[Tensor, Tensor]:
+    y = _leaky(site.op, x)
+    return y, y
+
+
+# choice ---------------------------------------------------------------------------------------------------------
+
+
+def _where(
+    op: Operation,
+    condition: Tensor,
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero: Tensor,
+    y: Tensor,
+    y_scale: Tensor,
+    y_zero: Tensor,
+    z_scale: Tensor,
+    z_zero: Tensor,
+) -> Tensor:
+    taken = torch.where(condition, dequantised(x, x_scale, x_zero), dequantised(y, y_scale, y_zero))
+    return _quantised(taken, z_scale, z_zero, x.dtype)
+
+
+def _where_bounds(
+    site: Site,
+    condition: Interval,
+    x: Interval,
+    x_scale: Interval,
+    x_zero: Interval,
+    y: Interval,
+    y_scale: Interval,
+    y_zero: Interval,
+    z_scale: Interval,
+    z_zero: Interval,
+) -> Interval:
+    grid = Grid.known(z_scale, z_zero, x.dtype)
+    parts = (
+        _moved(part, Grid.known(scale, zero, part.dtype), grid)
+        for part, scale, zero in ((x, x_scale, x_zero), (y, y_scale, y_zero))
+    )
+    return chosen(condition, *parts)
+
+
+def _triples(values: tuple[Interval, ...]) -> list[tuple[Interval, Interval, Interval]]:
+    return list(zip(values[::3], values[1::3], values[2::3], strict=True))
+
+
+def _concat(op: Operation, y_scale: Tensor, y_zero: Tensor, *parts: Tensor) -> Tensor:
+    numbers = [dequantised(*parts[i : i + 3]) for i in range(0, len(parts), 3)]
+    return _quantised(torch.cat(numbers, op.axis), y_scale, y_zero, y_zero.dtype)
+
+
+def _concat_bounds(site: Site, y_scale: Interval, y_zero: Interval, *parts: Interval) -> Interval:
+    grid = Grid.known(y_scale, y_zero, y_zero.dtype)
+    moved = [_moved(x, Grid.known(scale, zero, x.dtype), grid) for x, scale, zero in _triples(parts)]
+    return joined(moved, site.op.axis % len(moved[0].shape))
+
+
+# rows -----------------------------------------------------------------------------------------------------------
+
+_TWO = "A:T A_scale:F A_zero_point:T? B:T B_scale:F B_zero_point:T? C_scale:F C_zero_point:T?"
+_ONE = "X:T X_scale:F X_zero_point:T? Y_scale:F Y_zero_point:T?"
+_TYPES = {"T": BYTES, "F": FLOATS}
+
+
+@exact(
+    schema=schema("QLinearAdd", _TWO, "C:T", _TYPES),
+    torch=_combining(torch.add),
+    interval=_on_grids(_added),
+    batch="vmap",
+)
+class QLinearAdd(Operation):
+    """Sum of two quantised tensors."""
+
+
+@exact(
+    schema=schema("QLinearMul", _TWO, "C:T", _TYPES),
+    torch=_combining(torch.mul),
+    interval=_on_grids(_multiplied),
+    batch="vmap",
+)
+class QLinearMul(Operation):
+    """Product of two quantised tensors."""
+
+
+@exact(
+    schema=schema("QLinearSigmoid", _ONE, "Y:T", _TYPES),
+    torch=_mapping(lambda op, x: sigmoid(x)),
+    interval=_looked_up(_sigmoid_bounds),
+    batch="vmap",
+    kernel="Sigmoid",
+)
+class QLinearSigmoid(Operation):
+    """Logistic function of a quantised tensor."""
+
+
+@exact(
+    schema=schema("QLinearLeakyRelu", _ONE, "Y:T", _TYPES, defaults={"alpha": 0.01}),
+    torch=_mapping(_leaky),
+    interval=_looked_up(_leaky_bounds),
+    batch="vmap",
+)
+class QLinearLeakyRelu(Operation):
+    """x, or alpha * x below 0, of a quantised tensor."""
+
+
+@exact(
+    schema=schema(
+        "QLinearWhere",
+        "condition:B X:T x_scale:F x_zero_point:T Y:T y_scale:F y_zero_point:T z_scale:F z_zero_point:T",
+        "Z:T",
+        {**_TYPES, "B": ("bool",)},
+    ),
+    torch=_where,
+    interval=_where_bounds,
+    batch="vmap",
+)
+class QLinearWhere(Operation):
+    """Choice between two quantised tensors."""
+
+
+@making(
+    schema=schema(
+        "QLinearConcat",
+        "Y_scale:F Y_zero_point:T inputs:V*",
+        "Y:T",
+        {**_TYPES, "V": (*BYTES, *FLOATS)},
+        kinds={"axis": "int"},
+    ),
+    torch=_concat,
+    interval=_concat_bounds,
+    operands=("y_scale", "y_zero_point", "parts"),
+    renamed={"inputs": "parts"},
+)
+class QLinearConcat(Operation):
+    """Quantised tensors, each with its scale and zero point, one after the other."""

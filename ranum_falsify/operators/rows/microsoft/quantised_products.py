@@ -1,0 +1,271 @@
+"""ONNX Runtime's matrix products, convolutions and pools of quantised tensors."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.rounding import outward, unit
+from ranum_falsify.domain.rules.matrix.matmul import matrix_product
+from ranum_falsify.domain.rules.quantisation import Grid, anything, in_steps, known_numbers
+from ranum_falsify.domain.rules.support.building import corner_products, unknown
+from ranum_falsify.domain.site import Site
+from ranum_falsify.operators.rows.matrix import matrix_of
+from ranum_falsify.operators.rows.pooling import max_pool, max_pool_bounds
+from ranum_falsify.operators.rows.quantised_layers import (
+    convolution_bounds,
+    convolution_of_integers,
+    dynamically_quantised,
+    excess,
+    matrix_of_integers,
+    rescaled,
+    steps_above,
+)
+from ranum_falsify.operators.support.families import making, plain
+from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, schema
+
+__all__ = ["DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MicrosoftQLinearConv", "NhwcMaxPool", "QGemm"]
+
+_LARGEST = float(torch.finfo(torch.float32).max)
+
+
+# values ---------------------------------------------------------------------------------------------------------
+
+
+def _gemm(
+    op: Operation,
+    a: Tensor,
+    a_scale: Tensor,
+    a_zero: Tensor,
+    b: Tensor,
+    b_scale: Tensor,
+    b_zero: Tensor,
+    c: Tensor | None,
+    y_scale: Tensor | None,
+    y_zero: Tensor | None,
+) -> Tensor:
+    a = a.mT if op.transpose_a else a
+    total = matrix_of(steps_above(a, a_zero), steps_above(b.mT if op.transpose_b else b, b_zero)).double()
+    total = (total if c is None else total + c) * op.alpha * a_scale.double() * b_scale
+    if y_scale is None or y_zero is None:
+        unrounded: Tensor = total.float()
+        return unrounded
+    return in_steps(total / y_scale, y_zero, y_zero.dtype)
+
+
+def _to_float(
+    op: Operation,
+    a: Tensor,
+    b: Tensor,
+    a_scale: Tensor,
+    b_scale: Tensor,
+    a_zero: Tensor | None,
+    b_zero: Tensor | None,
+    bias: Tensor | None,
+) -> Tensor:
+    total = matrix_of(steps_above(a, a_zero), steps_above(b, b_zero)).double() * a_scale.double() * b_scale
+    return (total if bias is None else total + bias).float()
+
+
+def _dynamic(
+    op: Operation, a: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor | None, bias: Tensor | None
+) -> Tensor:
+    steps, scale, zero = dynamically_quantised(op, a)
+    return _to_float(op, steps, b, scale, b_scale, zero, b_zero, bias)
+
+
+# bounds ---------------------------------------------------------------------------------------------------------
+
+
+def _product_of(scales: list[Interval]) -> tuple[Tensor, Tensor]:
+    """Return bounds of a product of scales, float64."""
+    first, *rest = ((low.double(), high.double()) for low, high in (scale.full() for scale in scales))
+    return reduce(corner_products, rest, first)
+
+
+def _scaled(site: Site, sums: Interval, scales: list[Interval], bias: Interval | None, alpha: float = 1.0) -> Interval:
+    """Return bounds of sums in int32 times a product of scales, float32, plus a bias."""
+    low, high = (alpha * end for end in _product_of(scales))
+    if not float(torch.maximum(low.abs(), high.abs()).max()) < _LARGEST:
+        return unknown(site)[0]
+    low, high = corner_products(sums.doubles(), (low, high))
+    error = 16 * unit(torch.float32)
+    size = torch.maximum(low.abs(), high.abs())
+    low, high = low - error * low.abs(), high + error * high.abs()
+    if bias is not None:
+        least, greatest = bias.doubles()
+        size = size + torch.maximum(least.abs(), greatest.abs())
+        low, high = low + least - error * size, high + greatest + error * size
+    # Products of scales may be denormal.
+    lost = torch.where(size == 0, 0.0, 2.0**-110)
+    return outward(low - lost, high + lost, torch.float32, sums.shape)
+
+
+def _gemm_bounds(
+    site: Site,
+    a: Interval,
+    a_scale: Interval,
+    a_zero: Interval,
+    b: Interval,
+    b_scale: Interval,
+    b_zero: Interval,
+    c: Interval | None,
+    y_scale: Interval | None,
+    y_zero: Interval | None,
+) -> Interval:
+    op = site.op
+    a = a.moved(lambda t: t.mT) if op.transpose_a else a
+    b = b.moved(lambda t: t.mT) if op.transpose_b else b
+    sums = matrix_of_integers(a, b, a_zero, b_zero, bias=c)
+    if y_zero is None:
+        return _scaled(site, sums, [a_scale, b_scale], None, op.alpha)
+    first, second = Grid.known(a_scale, a_zero, a.dtype), Grid.known(b_scale, b_zero, b.dtype)
+    grid = Grid.known(y_scale, y_zero, site.dtype)
+    if first is None or second is None or grid is None:
+        return anything(site.shape, site.dtype)
+    return rescaled(sums, None, (torch.tensor(op.alpha, dtype=torch.float64), first.scale, second.scale), grid)
+
+
+def _to_float_bounds(
+    site: Site,
+    a: Interval,
+    b: Interval,
+    a_scale: Interval,
+    b_scale: Interval,
+    a_zero: Interval | None,
+    b_zero: Interval | None,
+    bias: Interval | None,
+) -> Interval:
+    return _scaled(site, matrix_of_integers(a, b, a_zero, b_zero), [a_scale, b_scale], bias)
+
+
+def _dynamic_bounds(
+    site: Site, a: Interval, b: Interval, b_scale: Interval, b_zero: Interval | None, bias: Interval | None
+) -> Interval:
+    """Bound the product of what the quantised operand stands for: each element within a step of what it was."""
+    scale = known_numbers(b_scale)
+    if scale is None or not a.size or not b.size:
+        return unknown(site)[0]
+    low, high = a.doubles()
+    step = (max(float(high.max()), 0.0) - min(float(low.min()), 0.0)) / 255
+    if not 255 * step < _LARGEST:
+        return unknown(site)[0]
+    error = 1.01 * step + 2.0**-90
+    near = outward(low - error, high + error, torch.float32, a.shape)
+    least, greatest = b.doubles()
+    if b_zero is not None:
+        ends = b_zero.full()
+        least, greatest = least - ends[1].double(), greatest - ends[0].double()
+    corners = torch.stack([least * scale, greatest * scale])
+    weights = outward(corners.amin(0), corners.amax(0), torch.float32, b.shape)
+    y = matrix_product(near, weights, bias)
+    less, more = excess(torch.uint8, 255, b, a.shape[-1])
+    if not (less or more):
+        return y
+    lost = step * 1.01 * scale.abs()
+    return outward(y.lower - less * lost, y.upper + more * lost, torch.float32, y.shape)
+
+
+# layouts --------------------------------------------------------------------------------------------------------
+
+
+def _conv(op: Operation, x: Tensor, *rest: Any) -> Tensor:
+    if not op.channels_last:
+        return convolution_of_integers(op, x, *rest)
+    return convolution_of_integers(op, x.movedim(-1, 1), *rest).movedim(1, -1)
+
+
+def _conv_bounds(site: Site, x: Interval, *rest: Any) -> Interval:
+    if not site.op.channels_last:
+        return convolution_bounds(site, x, *rest)
+    y = convolution_bounds(site, x.moved(lambda t: t.movedim(-1, 1)), *rest)
+    return y.moved(lambda t: t.movedim(1, -1))
+
+
+def _max_pool_last(op: Operation, x: Tensor) -> Tensor:
+    return max_pool(op, x.movedim(-1, 1))[0].movedim(1, -1)
+
+
+def _max_pool_last_bounds(site: Site, x: Interval) -> Interval:
+    return max_pool_bounds(site, x.moved(lambda t: t.movedim(-1, 1)))[0].moved(lambda t: t.movedim(1, -1))
+
+
+# rows -----------------------------------------------------------------------------------------------------------
+
+_TYPES = {"T": BYTES, "W": BYTES, "F": FLOATS}
+
+
+@plain(
+    schema=schema(
+        "QGemm",
+        "A:T a_scale:F a_zero_point:T B:W b_scale:F b_zero_point:W C:C? y_scale:F? y_zero_point:Z?",
+        "Y:Y",
+        {**_TYPES, "C": ("int32",), "Z": BYTES, "Y": (*BYTES, *FLOATS)},
+        defaults={"transA": 0, "transB": 0, "alpha": 1.0},
+    ),
+    torch=_gemm,
+    interval=_gemm_bounds,
+    renamed={"transA": "transpose_a", "transB": "transpose_b"},
+)
+class QGemm(Operation):
+    """Scaled product of quantised matrices plus a bias, quantised or not."""
+
+
+@plain(
+    schema=schema(
+        "MatMulIntegerToFloat",
+        "A:T B:W a_scale:F b_scale:F a_zero_point:T? b_zero_point:W? bias:F?",
+        "Y:F",
+        _TYPES,
+    ),
+    torch=_to_float,
+    interval=_to_float_bounds,
+)
+class MatMulIntegerToFloat(Operation):
+    """Numbers that a product of quantised matrices stands for."""
+
+
+@plain(
+    schema=schema("DynamicQuantizeMatMul", "A:F B:W b_scale:F b_zero_point:W? bias:F?", "Y:F", _TYPES),
+    torch=_dynamic,
+    interval=_dynamic_bounds,
+)
+class DynamicQuantizeMatMul(Operation):
+    """Product of a matrix, quantised by the span of its elements, with a quantised one."""
+
+
+@making(
+    schema=schema(
+        "QLinearConv",
+        "x:T x_scale:F x_zero_point:T w:W w_scale:F w_zero_point:W y_scale:F y_zero_point:Y B:B?",
+        "y:Y",
+        {**_TYPES, "Y": BYTES, "B": ("int32",)},
+        defaults={"auto_pad": "NOTSET", "group": 1, "channels_last": 0},
+        kinds={"kernel_shape": "ints?", "strides": "ints?", "dilations": "ints?", "pads": "ints?"},
+    ),
+    torch=_conv,
+    interval=_conv_bounds,
+)
+class MicrosoftQLinearConv(Operation):
+    """Convolution of a quantised tensor whose channels may come last."""
+
+
+@making(
+    schema=schema(
+        "NhwcMaxPool",
+        "x:T",
+        "y:T",
+        {"T": BYTES},
+        defaults={"auto_pad": "NOTSET", "ceil_mode": 0},
+        kinds={"kernel_shape": "ints", "strides": "ints?", "dilations": "ints?", "pads": "ints?"},
+    ),
+    torch=_max_pool_last,
+    interval=_max_pool_last_bounds,
+)
+class NhwcMaxPool(Operation):
+    """Maxima over windows of a tensor whose channels come last."""

@@ -1,0 +1,395 @@
+"""Normalisations: by the mean and variance of a batch, a sample or a group, by a norm, or by neighbours.
+
+Where a normaliser is 0 or less, ONNX Runtime divides by it all the same; LpNormalization alone answers 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import onnx
+import torch
+from dnnv.nn import Operation
+from dnnv.nn.operations import BatchNormalization
+from torch import Tensor
+from torch.nn import functional
+
+from ranum_falsify.domain import Interval, Site
+from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.rounding import tiny
+from ranum_falsify.domain.rules.normalisation import batch as batch_normalising
+from ranum_falsify.domain.rules.normalisation import standardise as rules
+from ranum_falsify.domain.rules.normalisation.norms import (
+    divisor_stays_valid,
+    local_response_normalisation,
+    norm_normalisation,
+    norm_stays_positive,
+)
+from ranum_falsify.errors import UnsupportedAttributeError
+from ranum_falsify.operators.support import batching
+from ranum_falsify.operators.support.families import across, opaque, plain
+from ranum_falsify.operators.support.functions import ints
+from ranum_falsify.validity import Bounds, Condition, GreaterThan, NonZero, Operands
+
+__all__ = [
+    "LRN",
+    "VARIANCE",
+    "GroupNormalization",
+    "InstanceNormalization",
+    "LayerNormalization",
+    "LpNormalization",
+    "MeanVarianceNormalization",
+    "RMSNormalization",
+    "above_zero",
+    "from_axis",
+    "rms_normalization",
+    "row_square",
+]
+
+VARIANCE = "division by the root of a non-positive variance"
+"""Why a variance has to be above 0."""
+
+_POSITIVE = GreaterThan("value", 0.0, reason="")
+_NONZERO = NonZero("value", reason="")
+
+
+def above_zero(
+    text: str,
+    reason: str,
+    quantity: Callable[[Operation, Operands], Tensor],
+    holds: Callable[[Operation, Bounds], bool],
+) -> Condition:
+    """Return the condition that a quantity computed from the operands is above 0."""
+
+    def margin(op: Operation, operands: Operands) -> Tensor:
+        return _POSITIVE.margin(op, {"value": quantity(op, operands)})
+
+    return Condition(text, reason, margin_of=margin, crossing_of=quantity, holds_of=holds)
+
+
+def _per_channel(values: Tensor, rank: int) -> Tensor:
+    """Return values of shape `(channels, ...)` so that they broadcast with `(batch, channels, ...)`."""
+    return values.reshape(*values.shape, *[1] * (rank - 1 - values.ndim))
+
+
+def _stashed(op: Operation, x: Tensor) -> Tensor:
+    """Return the operand in the type of the intermediate results: float32 where `stash_type` asks for it."""
+    return x.float() if rules.is_stashed_single(op) and x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+# by the statistics of a batch -----------------------------------------------------------------------------------
+
+
+def _batch_normalization(
+    op: Operation, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor
+) -> tuple[Tensor, ...]:
+    if op.version < 14 and len(op.output_names) > 1:
+        raise UnsupportedAttributeError("BatchNormalization in training mode is supported from opset 14 on")
+    if not op.training_mode:
+        return (_batch_normalized(op, x, scale, bias, mean, variance),)
+    over = (0, *range(2, x.ndim))
+    seen_variance, seen_mean = torch.var_mean(x.to(mean.dtype), over, correction=0)
+    y = _batch_normalized(op, x, scale, bias, seen_mean, seen_variance)
+    kept, new = op.momentum, 1 - op.momentum
+    return y, mean * kept + seen_mean * new, variance * kept + seen_variance * new
+
+
+def _batch_normalized(op: Operation, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    factor = scale / (variance + op.epsilon).sqrt()
+    shift = bias - mean * factor
+    return (x * _per_channel(factor, x.ndim) + _per_channel(shift, x.ndim)).to(x.dtype)
+
+
+def _batch_variance(op: Operation, operands: Operands) -> Tensor:
+    variance: Tensor = operands["variance"]
+    if op.training_mode:
+        x = operands["x"]
+        variance = x.to(variance.dtype).var((0, *range(2, x.ndim)), correction=0)
+    return variance + float(op.epsilon)
+
+
+def _batch_dims(op: Operation, rank: int) -> Sequence[int]:
+    return (0, *range(2, rank))
+
+
+_seen_positive = rules.variance_stays_positive(_batch_dims)
+
+
+def _variance_positive(op: Operation, operands: Bounds) -> bool:
+    if op.training_mode:
+        smallest = torch.finfo(operands["variance"].dtype).smallest_normal
+        # In half precision, epsilon may be less than any number, and the variance be rounded to 0.
+        return op.epsilon >= smallest * torch.finfo(operands["variance"].dtype).eps and _seen_positive(op, operands)
+    variance = operands["variance"]
+    return bool((variance.lower + float(op.epsilon) >= tiny(variance.dtype)).all())
+
+
+def _batch_bounds(site: Site, *operands: Interval) -> Interval | tuple[Interval, ...]:
+    if site.op.training_mode:
+        return batch_normalising.trained_batch_normalisation(site, *operands)
+    return batch_normalising.batch_normalisation(site, *operands)
+
+
+across(
+    torch=_batch_normalization,
+    interval=_batch_bounds,
+    linear=lambda op: (
+        None if op.training_mode else Affine(operands=("x",), subtracted=("mean",), divisors=("variance",))
+    ),
+    batch=batching.inferring,
+    kernel=None,
+    valid=[above_zero("variance + epsilon > 0", VARIANCE, _batch_variance, _variance_positive)],
+    operands=("x", "scale", "bias", "mean", "variance"),
+    renamed={"B": "bias", "input_mean": "mean", "input_var": "variance", "var": "variance"},
+)(BatchNormalization)
+
+
+# by the statistics of each sample -------------------------------------------------------------------------------
+
+
+def _rows(op: Operation, x: Tensor) -> Tensor:
+    """Return what is normalised together as the last dimension."""
+    x = _stashed(op, x)
+    if isinstance(op, InstanceNormalization):
+        return x.flatten(2)
+    if isinstance(op, GroupNormalization):
+        return x.reshape(x.shape[0], op.num_groups, -1)
+    return x.flatten(op.axis if op.axis >= 0 else x.ndim + op.axis)
+
+
+def _row_variance(op: Operation, operands: Operands) -> Tensor:
+    # Exactly 0 for equal numbers, where ONNX Runtime's mean may differ from them in the last bit.
+    x = next(operands[name] for name in ("x", "input") if name in operands)
+    return _rows(op, x).var(-1, correction=0) + float(op.epsilon)
+
+
+def _group_moments(op: Operation, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and variance of each group, the latter as the standard has it: it can cancel below 0."""
+    rows = _rows(op, x)
+    mean = rows.mean(-1, keepdim=True)
+    return mean, rows.square().mean(-1, keepdim=True) - mean.square()
+
+
+def _group_variance(op: Operation, operands: Operands) -> Tensor:
+    return _group_moments(op, operands["x"])[1] + float(op.epsilon)
+
+
+def row_square(op: Operation, operands: Operands) -> Tensor:
+    """Return the mean square of what is normalised together, plus epsilon."""
+    return _rows(op, operands["x"]).square().mean(-1) + float(op.epsilon)
+
+
+def _normalised(op: Operation, x: Tensor) -> Tensor:
+    rows = _rows(op, x)
+    normal: Tensor = functional.layer_norm(rows, rows.shape[-1:], eps=op.epsilon)
+    return normal.reshape(x.shape)
+
+
+def _instance_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor) -> Tensor:
+    return _normalised(op, x).to(x.dtype) * _per_channel(scale, x.ndim) + _per_channel(b, x.ndim)
+
+
+def _group_normalization(op: Operation, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    mean, variance = _group_moments(op, x)
+    normal = ((_rows(op, x) - mean) / (variance + float(op.epsilon)).sqrt()).reshape(x.shape).to(x.dtype)
+    if op.version >= 21:
+        return normal * _per_channel(scale, x.ndim) + _per_channel(bias, x.ndim)
+    groups = normal.reshape(x.shape[0], op.num_groups, -1)
+    return (groups * scale[:, None] + bias[:, None]).reshape(x.shape)
+
+
+def _layer_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor | None) -> tuple[Tensor, ...]:
+    y = _normalised(op, x).to(x.dtype) * scale
+    y = y if b is None else y + b
+    if len(op.output_names) == 1:
+        return (y,)
+    axis = op.axis if op.axis >= 0 else x.ndim + op.axis
+    variance, mean = torch.var_mean(_rows(op, x), -1, correction=0)
+    kept = (*x.shape[:axis], *[1] * (x.ndim - axis))
+    statistics = (mean, (variance + op.epsilon).rsqrt())
+    wide = rules.statistics_type(op, x.dtype)
+    return (y, *(value.reshape(kept).to(wide) for value in statistics))[: len(op.output_names)]
+
+
+def rms_normalization(op: Operation, x: Tensor, scale: Tensor) -> Tensor:
+    """Return the operand over the root of its mean square, from an axis on, scaled."""
+    wide = _stashed(op, x)
+    over = tuple(range(op.axis if op.axis >= 0 else x.ndim + op.axis, x.ndim))
+    root = (wide.square().mean(over, keepdim=True) + float(op.epsilon)).sqrt()
+    return (wide / root).to(x.dtype) * scale
+
+
+_TEXT = "variance + epsilon > 0"
+
+
+def from_axis(op: Operation, rank: int) -> Sequence[int]:
+    """Return the dimensions from `axis` on."""
+    return range(op.axis % rank, rank)
+
+
+def _positions(op: Operation, rank: int) -> Sequence[int]:
+    return range(2, rank)
+
+
+@across(
+    torch=_instance_normalization,
+    interval=rules.standardisation(_positions),
+    linear=None,
+    batch=batching.samplewise,
+    kernel=None,
+    valid=[above_zero(_TEXT, VARIANCE, _row_variance, rules.variance_stays_positive(_positions, "input"))],
+)
+class InstanceNormalization(Operation):
+    """https://onnx.ai/onnx/operators/onnx__InstanceNormalization.html."""
+
+
+@opaque(
+    torch=_group_normalization,
+    interval=rules.group_normalisation,
+    kernel=None,
+    valid=[above_zero(_TEXT, VARIANCE, _group_variance, rules.groups_stay_positive)],
+)
+class GroupNormalization(Operation):
+    """https://onnx.ai/onnx/operators/onnx__GroupNormalization.html."""
+
+
+_NORMALISED = onnx.defs.get_schema("LayerNormalization", 17)
+_BEFORE_17 = onnx.defs.OpSchema(
+    "LayerNormalization",
+    "",
+    1,
+    inputs=_NORMALISED.inputs,
+    outputs=_NORMALISED.outputs,
+    type_constraints=[(c.type_param_str, c.allowed_type_strs, "") for c in _NORMALISED.type_constraints],
+    attributes=list(_NORMALISED.attributes.values()),
+)
+"""ONNX Runtime writes the operator into models of opsets that do not have it."""
+
+
+@across(
+    schema=_BEFORE_17,
+    torch=_layer_normalization,
+    interval=rules.layer_normalisation(from_axis),
+    linear=None,
+    batch=batching.along_axis,
+    kernel=None,
+    valid=[above_zero(_TEXT, VARIANCE, _row_variance, rules.variance_stays_positive(from_axis))],
+)
+class LayerNormalization(Operation):
+    """https://onnx.ai/onnx/operators/onnx__LayerNormalization.html."""
+
+
+@opaque(
+    torch=rms_normalization,
+    interval=rules.rms_normalisation(from_axis),
+    kernel=None,
+    valid=[
+        above_zero(
+            "mean(x^2) + epsilon > 0",
+            "division by the root of a non-positive mean square",
+            row_square,
+            rules.squares_stay_positive(from_axis),
+        )
+    ],
+)
+class RMSNormalization(Operation):
+    """https://onnx.ai/onnx/operators/onnx__RMSNormalization.html."""
+
+
+# over given axes ------------------------------------------------------------------------------------------------
+
+
+def _mean_variance_normalization(op: Operation, x: Tensor) -> Tensor:
+    variance, mean = torch.var_mean(_stashed(op, x), ints(op.axes), correction=0, keepdim=True)
+    return ((x - mean) / variance.sqrt()).to(x.dtype)
+
+
+def _axes_variance(op: Operation, operands: Operands) -> Tensor:
+    return _stashed(op, operands["x"]).var(ints(op.axes), correction=0)
+
+
+def _axes(op: Operation, rank: int) -> Sequence[int]:
+    return ints(op.axes) or ()
+
+
+_ADDED = 1e-9
+"""What the standard adds to the deviation; ONNX Runtime does not."""
+
+
+@opaque(
+    torch=_mean_variance_normalization,
+    interval=rules.unscaled(_axes, added=_ADDED),
+    kernel=None,
+    valid=[
+        above_zero(
+            "variance > 0", VARIANCE, _axes_variance, rules.variance_stays_positive(_axes, epsilon=lambda op: 0.0)
+        )
+    ],
+)
+class MeanVarianceNormalization(Operation):
+    """https://onnx.ai/onnx/operators/onnx__MeanVarianceNormalization.html."""
+
+
+def _lp_normalization(op: Operation, x: Tensor) -> Tensor:
+    norm = torch.linalg.vector_norm(x, op.p, dim=op.axis, keepdim=True)
+    zero = norm == 0
+    return torch.where(zero, 0.0, x / torch.where(zero, 1.0, norm))
+
+
+def _norm(op: Operation, operands: Operands) -> Tensor:
+    norm: Tensor = torch.linalg.vector_norm(operands["input"], op.p, dim=op.axis)
+    return norm
+
+
+@plain(
+    torch=_lp_normalization,
+    interval=norm_normalisation,
+    gradient_valid=[
+        above_zero("norm > 0", "derivative of a division by the norm of zeros", _norm, norm_stays_positive)
+    ],
+    operands=("input",),
+)
+class LpNormalization(Operation):
+    """https://onnx.ai/onnx/operators/onnx__LpNormalization.html."""
+
+
+# by neighbouring channels ---------------------------------------------------------------------------------------
+
+
+def _divisor(op: Operation, x: Tensor) -> Tensor:
+    """Return what is raised to `beta`: the bias and a share of the sum of squares of the nearest channels."""
+    before = (op.size - 1) // 2
+    squares = functional.pad(x.square(), (0, 0) * (x.ndim - 2) + (before, op.size - 1 - before))
+    sums = squares.unfold(1, op.size, 1).sum(-1)
+    return sums * float(op.alpha / op.size) + float(op.bias)
+
+
+def _lrn(op: Operation, x: Tensor) -> Tensor:
+    return x / _divisor(op, x).pow(float(op.beta))
+
+
+def _divisor_margin(op: Operation, operands: Operands) -> Tensor:
+    divisor = _divisor(op, operands["x"])
+    # An even power, say, of a negative number is no hazard.
+    whole = float(op.beta).is_integer()
+    return (_NONZERO if whole else _POSITIVE).margin(op, {"value": divisor})
+
+
+@across(
+    torch=_lrn,
+    interval=local_response_normalisation,
+    linear=None,
+    batch=batching.samplewise,
+    kernel=None,
+    valid=[
+        Condition(
+            "bias + alpha / size * sum(x^2) > 0",
+            "division by a power of a non-positive number",
+            margin_of=_divisor_margin,
+            crossing_of=lambda op, operands: _divisor(op, operands["x"]),
+            holds_of=divisor_stays_valid,
+        )
+    ],
+)
+class LRN(Operation):
+    """https://onnx.ai/onnx/operators/onnx__LRN.html."""

@@ -1,0 +1,338 @@
+"""Matrix products and convolutions of integers of 8 bits, and of what they stand for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.kernels.envelopes import Envelope
+from ranum_falsify.domain.rounding import outward, unit
+from ranum_falsify.domain.rules.matrix.matmul import matrix_product
+from ranum_falsify.domain.rules.quantisation import Grid, anything, in_steps, is_product_normal, requantised
+from ranum_falsify.domain.site import Site
+from ranum_falsify.operators.rows.convolution import convolved, convolved_bounds
+from ranum_falsify.operators.rows.matrix import matrix_of
+from ranum_falsify.operators.support.families import making, opaque
+from ranum_falsify.validity import Bounds, Condition, Operands
+
+__all__ = [
+    "ConvInteger",
+    "DynamicQuantizeLinear",
+    "MatMulInteger",
+    "QLinearConv",
+    "QLinearMatMul",
+    "convolution_bounds",
+    "convolution_of_integers",
+    "dynamically_quantised",
+    "excess",
+    "matrix_of_integers",
+    "rescaled",
+    "steps_above",
+]
+
+_INT16, _INT32 = (-(2**15), 2**15 - 1), (-(2**31), 2**31 - 1)
+
+Place = Callable[[Tensor], Tensor]
+"""Reshapes what there is one of per channel so that it broadcasts with a tensor."""
+
+
+def _rows(zeros: Tensor) -> Tensor:
+    """Place what there is one of per row of a first factor."""
+    return zeros[..., None] if zeros.ndim == 1 and zeros.numel() > 1 else zeros
+
+
+def _channels(rank: int) -> Place:
+    """Place what there is one of per channel, before `rank` spatial dimensions."""
+    return lambda t: t.reshape(-1, *[1] * rank) if t.numel() > 1 else t.reshape(())
+
+
+# values ---------------------------------------------------------------------------------------------------------
+
+
+def steps_above(x: Tensor, zero: Tensor | None, place: Place = lambda t: t) -> Tensor:
+    """Return integers less their zero points, int32."""
+    wide = x.to(torch.int32)
+    return wide if zero is None else wide - place(zero.to(torch.int32))
+
+
+def _matmul_integer(op: Operation, a: Tensor, b: Tensor, a_zero: Tensor | None, b_zero: Tensor | None) -> Tensor:
+    return matrix_of(steps_above(a, a_zero, _rows), steps_above(b, b_zero))
+
+
+def _qlinear_matmul(
+    op: Operation,
+    a: Tensor,
+    a_scale: Tensor,
+    a_zero: Tensor,
+    b: Tensor,
+    b_scale: Tensor,
+    b_zero: Tensor,
+    y_scale: Tensor,
+    y_zero: Tensor,
+) -> Tensor:
+    total = _matmul_integer(op, a, b, a_zero, b_zero).double()
+    return in_steps(total * _rows(a_scale.double()) * b_scale / y_scale, y_zero, y_zero.dtype)
+
+
+def _convolved(op: Operation, x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero: Tensor | None) -> Tensor:
+    kernel = steps_above(w, w_zero, _channels(w.ndim - 1))
+    return convolved(op, steps_above(x, x_zero).double(), kernel.double(), None)
+
+
+def _conv_integer(op: Operation, x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero: Tensor | None) -> Tensor:
+    return _convolved(op, x, w, x_zero, w_zero).to(torch.int32)
+
+
+def convolution_of_integers(
+    op: Operation,
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero: Tensor,
+    w: Tensor,
+    w_scale: Tensor,
+    w_zero: Tensor,
+    y_scale: Tensor,
+    y_zero: Tensor,
+    b: Tensor | None,
+) -> Tensor:
+    """Return the convolution of what integers stand for, as integers."""
+    place = _channels(x.ndim - 2)
+    total = _convolved(op, x, w, x_zero, w_zero) + (0 if b is None else place(b))
+    return in_steps(total * x_scale.double() * place(w_scale) / y_scale, y_zero, y_zero.dtype)
+
+
+def dynamically_quantised(op: Operation, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a tensor in steps of the span of its elements, 0 among them, with their scale and zero point."""
+    low, high = x.amin().clamp(max=0), x.amax().clamp(min=0)
+    span = (high - low) / 255
+    scale = torch.where(span == 0, 1.0, span)
+    zero = in_steps(-low / scale, torch.zeros((), device=x.device), torch.uint8)
+    return in_steps(x / scale, zero, torch.uint8), scale, zero
+
+
+# bounds ---------------------------------------------------------------------------------------------------------
+
+
+def _widened(x: Interval, zero: Interval | None, place: Place = lambda t: t) -> Interval:
+    """Return bounds of integers of 8 bits less their zero points, in int32."""
+    low, high = x.lower.to(torch.int32), x.upper.to(torch.int32)
+    if zero is not None:
+        least, greatest = (place(end.to(torch.int32)) for end in zero.full())
+        low, high = low - greatest, high - least
+    return Interval.of(low, high, x.shape)
+
+
+def excess(dtype: torch.dtype, largest: int, b: Interval, terms: int) -> tuple[int, int]:
+    """Return by how much sums of products may come out too low and too high where the second factor is signed.
+
+    ONNX Runtime then multiplies unsigned with signed numbers and adds pairs of products in 16 bits, which saturate,
+    on processors without the newer dot product instructions
+    (https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html).
+
+    Args:
+        dtype: Type of the first factor; signed numbers are moved to the unsigned ones.
+        largest: Its greatest value, zero point not taken off.
+        b: Second factor.
+        terms: How many products are added up.
+    """
+    if b.dtype is not torch.int8 or not b.size:
+        return 0, 0
+    largest += 128 if dtype is torch.int8 else 0
+    low, high = (2 * largest * int(end) for end in b.extremes)
+    pairs = (terms + 1) // 2
+    return pairs * max(high - _INT16[1], 0), pairs * max(_INT16[0] - low, 0)
+
+
+def _saturating(sums: Interval, a: Interval, b: Interval, terms: int, zero: Interval | None = None) -> Interval:
+    """Return bounds of sums of products of `a` and `b` that also enclose those of pairs that saturate.
+
+    Where there is padding, it holds the zero point.
+    """
+    if not a.size:
+        return sums
+    largest = max(int(x.extremes[1]) for x in (a, zero) if x is not None)
+    less, more = excess(a.dtype, largest, b, terms)
+    if not (less or more):
+        return sums
+    ends = (sums.lower.long() - less).clamp(*_INT32), (sums.upper.long() + more).clamp(*_INT32)
+    return Interval.of(ends[0].to(torch.int32), ends[1].to(torch.int32), sums.shape)
+
+
+def matrix_of_integers(
+    a: Interval, b: Interval, a_zero: Interval | None, b_zero: Interval | None, *, bias: Interval | None = None
+) -> Interval:
+    """Return bounds on the product of integer matrices less their zero points, int32.
+
+    Args:
+        a: First factor.
+        b: Second factor.
+        a_zero: Zero point of the first, one or one per row.
+        b_zero: Zero point of the second, one or one per column.
+        bias: What is added.
+    """
+    exact = matrix_product(_widened(a, a_zero, _rows), _widened(b, b_zero), bias)
+    return _saturating(exact, a, b, a.shape[-1])
+
+
+def _convolved_integers(
+    op: Operation, x: Interval, w: Interval, x_zero: Interval | None, w_zero: Interval | None
+) -> Interval:
+    kernel = _widened(w, w_zero, _channels(len(w.shape) - 1))
+    exact = convolved_bounds(op, _widened(x, x_zero), kernel, None)
+    return _saturating(exact, x, w, math.prod(w.shape[1:]), x_zero)
+
+
+def rescaled(
+    sums: Interval, bias: Interval | None, scales: tuple[Tensor, ...], grid: Grid, place: Place = lambda t: t
+) -> Interval:
+    """Return bounds of sums in int32 that are scaled, and rounded to the integers of a grid.
+
+    Args:
+        sums: The sums.
+        bias: Integers that are added before.
+        scales: Factors, in the order in which kernels multiply them.
+        grid: What the results are rounded to.
+        place: Of scales and biases that there is one of per channel.
+    """
+    low, high = sums.doubles()
+    if bias is not None:
+        least, greatest = (place(end.double()) for end in bias.full())
+        low, high = low + least, high + greatest
+    fits = low.numel() and float(low.min()) >= _INT32[0] and float(high.max()) <= _INT32[1]
+    if not fits or not is_product_normal(*(scale.abs() for scale in scales), 1 / grid.scale):
+        return anything(sums.shape, grid.dtype)
+    ratio = math.prod(map(place, scales), start=torch.ones((), dtype=torch.float64)) / grid.scale
+    ends = low * ratio, high * ratio
+    size = torch.maximum(ends[0].abs(), ends[1].abs())
+    return requantised(torch.minimum(*ends), torch.maximum(*ends), size, grid, sums.shape)
+
+
+def _matmul_integer_bounds(
+    site: Site, a: Interval, b: Interval, a_zero: Interval | None, b_zero: Interval | None
+) -> Interval:
+    return matrix_of_integers(a, b, a_zero, b_zero)
+
+
+def _qlinear_matmul_bounds(
+    site: Site,
+    a: Interval,
+    a_scale: Interval,
+    a_zero: Interval,
+    b: Interval,
+    b_scale: Interval,
+    b_zero: Interval,
+    y_scale: Interval,
+    y_zero: Interval,
+) -> Interval:
+    first, second = Grid.known(a_scale, a_zero, a.dtype), Grid.known(b_scale, b_zero, b.dtype)
+    grid = Grid.known(y_scale, y_zero, site.dtype)
+    if first is None or second is None or grid is None:
+        return anything(site.shape, site.dtype)
+    sums = matrix_of_integers(a, b, a_zero, b_zero)
+    return rescaled(sums, None, (_rows(first.scale), second.scale), grid)
+
+
+def _conv_integer_bounds(
+    site: Site, x: Interval, w: Interval, x_zero: Interval | None, w_zero: Interval | None
+) -> Interval:
+    return _convolved_integers(site.op, x, w, x_zero, w_zero)
+
+
+def convolution_bounds(
+    site: Site,
+    x: Interval,
+    x_scale: Interval,
+    x_zero: Interval,
+    w: Interval,
+    w_scale: Interval,
+    w_zero: Interval,
+    y_scale: Interval,
+    y_zero: Interval,
+    b: Interval | None,
+) -> Interval:
+    """Bound `QLinearConv`."""
+    first, second = Grid.known(x_scale, x_zero, x.dtype), Grid.known(w_scale, w_zero, w.dtype)
+    grid = Grid.known(y_scale, y_zero, site.dtype)
+    if first is None or second is None or grid is None:
+        return anything(site.shape, site.dtype)
+    sums = _convolved_integers(site.op, x, w, x_zero, w_zero)
+    return rescaled(sums, b, (first.scale, second.scale), grid, _channels(len(x.shape) - 2))
+
+
+def _dynamic_quantize_bounds(site: Site, x: Interval) -> tuple[Interval, ...]:
+    """Bound x in steps of the span of all elements, 0 among them, over 255."""
+    if not x.size:
+        return Interval.top(x.shape, torch.uint8), Interval.top((), torch.float32), Interval.top((), torch.uint8)
+    low, high = x.doubles()
+    below = [(-end.amin()).clamp(min=0) for end in (high, low)]
+    above = [end.amax().clamp(min=0) for end in (low, high)]
+    least, greatest = below[0] + above[0], below[1] + above[1]
+    scale = outward(least[None] / 255, greatest[None] / 255, torch.float32, (), Envelope(8 * unit(torch.float32)))
+    scale = Interval(scale.lower.reshape(()), scale.upper.reshape(()), ())
+    if not float(greatest) < _LARGEST:
+        # The span overflows before it is divided.
+        scale = Interval(scale.lower, torch.full_like(scale.upper, math.inf), ())
+        return Interval.top(x.shape, torch.uint8), scale, Interval.top((), torch.uint8)
+    if float(least) < _LEAST_SPAN:
+        # The scale of zeros alone is 1.
+        scale = scale.hull(Interval.filled(0, 1, (), torch.float32))
+        return Interval.top(x.shape, torch.uint8), scale, Interval.top((), torch.uint8)
+    error = 255 * 2.0**-16
+    zero = [255 * below[0] / (below[0] + above[1]), 255 * below[1] / (below[1] + above[0])]
+    zeros = [(zero[0] - error - 0.5).ceil(), (zero[1] + error + 0.5).floor()]
+    points = [
+        255 * (low + below[0]).clamp(min=0) / (above[1] + below[0]),
+        255 * (high + below[1]) / (torch.maximum(high, above[0]) + below[1]),
+    ]
+    # The zero point is rounded for itself.
+    ends = [(points[0] - error - 1).ceil(), (points[1] + error + 1).floor()]
+    zeros, ends = ([end.clamp(0, 255).to(torch.uint8) for end in pair] for pair in (zeros, ends))
+    return Interval.of(ends[0], ends[1], x.shape), scale, Interval.of(zeros[0], zeros[1], ())
+
+
+def _room(op: Operation, operands: Operands) -> Tensor:
+    x = operands["x"].double()
+    span = x.amax().clamp(min=0) - x.amin().clamp(max=0)
+    return (_LARGEST - span) / _LARGEST
+
+
+def _has_room(op: Operation, operands: Bounds) -> bool:
+    low, high = operands["x"].extremes
+    return max(high, 0) - min(low, 0) < _LARGEST
+
+
+_LARGEST = float(torch.finfo(torch.float32).max)
+_FINITE_SPAN = Condition("max(x) - min(x) is finite", "span that overflows", _room, holds_of=_has_room)
+
+_LEAST_SPAN = 2.0**-100
+"""Spans of numbers below which float32 has no digits left for the quotients."""
+
+
+@making(torch=_matmul_integer, interval=_matmul_integer_bounds)
+class MatMulInteger(Operation):
+    """https://onnx.ai/onnx/operators/onnx__MatMulInteger.html."""
+
+
+@making(torch=_qlinear_matmul, interval=_qlinear_matmul_bounds)
+class QLinearMatMul(Operation):
+    """https://onnx.ai/onnx/operators/onnx__QLinearMatMul.html."""
+
+
+@making(torch=_conv_integer, interval=_conv_integer_bounds)
+class ConvInteger(Operation):
+    """https://onnx.ai/onnx/operators/onnx__ConvInteger.html."""
+
+
+@making(torch=convolution_of_integers, interval=convolution_bounds)
+class QLinearConv(Operation):
+    """https://onnx.ai/onnx/operators/onnx__QLinearConv.html."""
+
+
+@opaque(torch=dynamically_quantised, interval=_dynamic_quantize_bounds, kernel=None, valid=[_FINITE_SPAN])
+class DynamicQuantizeLinear(Operation):
+    """https://onnx.ai/onnx/operators/onnx__DynamicQuantizeLinear.html."""

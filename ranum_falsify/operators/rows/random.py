@@ -1,0 +1,164 @@
+"""Random operators.  A `seed` attribute makes draws repeat; without it torch's default generator gives them.
+
+No two runtimes draw the same numbers, so results through these operators are nondeterministic.
+"""
+
+from __future__ import annotations
+
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.rounding import outward, unit
+from ranum_falsify.domain.rules.support.building import infinity_aware, within
+from ranum_falsify.domain.site import Site
+from ranum_falsify.network.draws import DEVIATIONS
+from ranum_falsify.network.registry import Draws
+from ranum_falsify.operators.rows.creation import dtype_numbered
+from ranum_falsify.operators.support.families import making, plain
+
+__all__ = [
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+]
+
+_FLOAT, _INT32 = 1, 6
+"""Element type numbers of ONNX that are defaults of `dtype`."""
+
+
+def _generator(op: Operation, device: torch.device) -> torch.Generator | None:
+    if op.seed is None:
+        return None
+    return torch.Generator(device).manual_seed(int(op.seed))
+
+
+def _uniform(op: Operation, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.rand(shape, dtype=dtype, device=device, generator=_generator(op, device))
+
+
+def _normal(op: Operation, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.randn(shape, dtype=dtype, device=device, generator=_generator(op, device))
+
+
+def _affine(draws: Tensor, offset: float, scale: float) -> Tensor:
+    return draws * scale + offset
+
+
+def _random_normal(op: Operation) -> Tensor:
+    draws = _normal(op, op.shape, dtype_numbered(op.dtype or _FLOAT), torch.get_default_device())
+    return _affine(draws, op.mean, op.scale)
+
+
+def _random_uniform(op: Operation) -> Tensor:
+    draws = _uniform(op, op.shape, dtype_numbered(op.dtype or _FLOAT), torch.get_default_device())
+    return _affine(draws, op.low, op.high - op.low)
+
+
+def _like(op: Operation, x: Tensor) -> torch.dtype:
+    return x.dtype if op.dtype is None else dtype_numbered(op.dtype)
+
+
+def _random_normal_like(op: Operation, x: Tensor) -> Tensor:
+    return _affine(_normal(op, tuple(x.shape), _like(op, x), x.device), op.mean, op.scale)
+
+
+def _random_uniform_like(op: Operation, x: Tensor) -> Tensor:
+    return _affine(_uniform(op, tuple(x.shape), _like(op, x), x.device), op.low, op.high - op.low)
+
+
+def _bernoulli(op: Operation, x: Tensor) -> Tensor:
+    return (_uniform(op, tuple(x.shape), x.dtype, x.device) < x).to(_like(op, x))
+
+
+def _multinomial(op: Operation, x: Tensor) -> Tensor:
+    # The largest of log-probabilities plus Gumbel noise is a draw (https://arxiv.org/abs/1611.01144, section 2).
+    batch, classes = x.shape
+    uniform = _uniform(op, (batch, op.sample_size, classes), torch.float32, x.device)
+    gumbel = -torch.log(-torch.log(uniform.clamp(min=torch.finfo(torch.float32).tiny)))
+    return torch.argmax(x.unsqueeze(1) + gumbel, dim=-1).to(dtype_numbered(op.dtype or _INT32))
+
+
+_MOST_DEVIATIONS = 40.0
+"""How far a normal draw may lie from its mean, in standard deviations.
+
+Kernels make it of uniform numbers by Box and Muller's or Marsaglia's formula, which reach sqrt(-2 ln u).  The least
+positive number u of float64, 2^-1074, gives 38.6.
+"""
+
+
+def _normal_span(op: Operation) -> tuple[float, float]:
+    reach = DEVIATIONS * abs(float(op.scale))
+    return float(op.mean) - reach, float(op.mean) + reach
+
+
+def _uniform_span(op: Operation) -> tuple[float, float]:
+    return float(op.low), float(op.high)
+
+
+_NORMAL, _UNIFORM = Draws(span=_normal_span, is_cut=True), Draws(span=_uniform_span)
+
+
+def _normal_bounds(site: Site, *operands: Interval) -> Interval:
+    mean, reach = float(site.op.mean), _MOST_DEVIATIONS * abs(float(site.op.scale))
+    return _between(site, mean - reach, mean + reach, abs(mean))
+
+
+def _uniform_bounds(site: Site, *operands: Interval) -> Interval:
+    low, high = float(site.op.low), float(site.op.high)
+    if low <= high:
+        # What is added to the lower end is not negative, whatever the rounding.
+        y = _between(site, low, high, abs(low) + abs(high))
+        return Interval.of(torch.full_like(y.lower, low), y.upper, y.shape)
+    return _between(site, high, low, abs(low) + abs(high))
+
+
+def _between(site: Site, low: float, high: float, size: float) -> Interval:
+    """Return bounds about a range, widened by the rounding of numbers of a size."""
+    error = 8 * unit(site.dtype) * (size + high - low)
+    least, greatest = (torch.full((1,) * len(site.shape), x, dtype=torch.float64) for x in (low - error, high + error))
+    return outward(least, greatest, site.dtype, site.shape)
+
+
+def _multinomial_bounds(site: Site, x: Interval) -> Interval:
+    # ONNX Runtime draws the number of classes itself where sums of infinite operands are NaN.
+    most = x.shape[-1] if x.may_be_infinite else max(x.shape[-1] - 1, 0)
+    return Interval.filled(0, most, site.shape, site.dtype)
+
+
+@plain(torch=_random_normal, interval=infinity_aware(_normal_bounds), random=_NORMAL)
+class RandomNormal(Operation):
+    """https://onnx.ai/onnx/operators/onnx__RandomNormal.html."""
+
+
+@plain(torch=_random_uniform, interval=infinity_aware(_uniform_bounds), random=_UNIFORM)
+class RandomUniform(Operation):
+    """https://onnx.ai/onnx/operators/onnx__RandomUniform.html."""
+
+
+@plain(torch=_random_normal_like, interval=infinity_aware(_normal_bounds), random=_NORMAL)
+class RandomNormalLike(Operation):
+    """https://onnx.ai/onnx/operators/onnx__RandomNormalLike.html."""
+
+
+@plain(torch=_random_uniform_like, interval=infinity_aware(_uniform_bounds), random=_UNIFORM)
+class RandomUniformLike(Operation):
+    """https://onnx.ai/onnx/operators/onnx__RandomUniformLike.html."""
+
+
+@making(
+    torch=_bernoulli,
+    interval=within(0, 1),
+    random=Draws(span=lambda op: (0.0, 1.0), is_threshold=True),
+)
+class Bernoulli(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Bernoulli.html."""
+
+
+@making(torch=_multinomial, interval=infinity_aware(_multinomial_bounds), random=Draws())
+class Multinomial(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Multinomial.html."""

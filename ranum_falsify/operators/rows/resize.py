@@ -1,0 +1,287 @@
+"""Resize and Upsample: axis by axis from taps and weights, by torch's own interpolation where that is the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from dnnv.nn import Operation
+from dnnv.nn.operations import Resize
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval, dtype_range
+from ranum_falsify.domain.rounding import outward, unit
+from ranum_falsify.domain.rules.arithmetic.pairs import fitting
+from ranum_falsify.domain.site import Site
+from ranum_falsify.errors import ModelError, UnsupportedAttributeError
+from ranum_falsify.operators.support.families import plain
+from ranum_falsify.operators.support.sampling import Axis, Sampling, Taps, taps_of
+
+__all__ = ["Upsample", "resampled"]
+
+_OPSET_10 = Sampling(
+    mode="nearest", transform="asymmetric", nearest="simple", cubic_a=-0.75, exclude_outside=False, antialias=False
+)
+
+
+def _floats(values: np.ndarray | None) -> list[float]:
+    return [] if values is None else [float(v) for v in np.asarray(values).reshape(-1)]
+
+
+def _axes(
+    op: Operation, shape: Sequence[int], roi: list[float], scales: list[float], sizes: list[float]
+) -> dict[int, Axis]:
+    """Return the resized axes by number."""
+    chosen = [axis % len(shape) for axis in getattr(op, "axes", None) or range(len(shape))]
+    if len(scales) != len(chosen):
+        scales, sizes = _scales_for(op, [shape[axis] for axis in chosen], sizes)
+    else:
+        sizes = [float(np.floor(np.float32(shape[a]) * np.float32(s))) for a, s in zip(chosen, scales, strict=True)]
+    count = len(chosen)
+    starts, ends = (roi[:count], roi[count:]) if len(roi) == 2 * count else ([0.0] * count, [1.0] * count)
+    return {
+        axis: Axis(before=shape[axis], after=int(sizes[i]), scale=scales[i], start=starts[i], end=ends[i])
+        for i, axis in enumerate(chosen)
+    }
+
+
+def _scales_for(op: Operation, before: list[int], sizes: list[float]) -> tuple[list[float], list[float]]:
+    if len(sizes) != len(before):
+        raise ModelError(f"Resize needs scales or sizes for {len(before)} axes, got {len(sizes)} sizes")
+    scales = [float(np.float32(size) / np.float32(old)) for size, old in zip(sizes, before, strict=True)]
+    policy = getattr(op, "keep_aspect_ratio_policy", None) or "stretch"
+    if policy == "stretch":
+        return scales, sizes
+    if policy not in ("not_larger", "not_smaller"):
+        raise UnsupportedAttributeError(f"Resize: keep_aspect_ratio_policy {policy!r} is not supported")
+    scale = min(scales) if policy == "not_larger" else max(scales)
+    return [scale] * len(before), [float(np.floor(np.float32(scale) * np.float32(old) + 0.5)) for old in before]
+
+
+def _resize(
+    op: Operation, x: Tensor, roi: np.ndarray | None, scales: np.ndarray | None, sizes: np.ndarray | None
+) -> Tensor:
+    return resampled(x, _axes(op, x.shape, _floats(roi), _floats(scales), _floats(sizes)), *_sampling(op))
+
+
+def _sampling(op: Operation) -> tuple[Sampling, float]:
+    """Return how every axis is sampled, and the value outside the input."""
+    if op.version < 11 or isinstance(op, Upsample):
+        return replace(_OPSET_10, mode=op.mode), 0.0
+    how = Sampling(
+        mode=op.mode,
+        transform=op.coordinate_transformation_mode,
+        nearest=op.nearest_mode,
+        cubic_a=op.cubic_coeff_a,
+        exclude_outside=bool(op.exclude_outside),
+        antialias=bool(op.antialias),
+    )
+    return how, op.extrapolation_value
+
+
+def _upsample(op: Operation, x: Tensor, scales: np.ndarray) -> Tensor:
+    return _resize(op, x, None, scales, None)
+
+
+def resampled(x: Tensor, axes: dict[int, Axis], how: Sampling, extrapolation: float) -> Tensor:
+    """Return a tensor with some axes resized.
+
+    Args:
+        x: Any shape and element type; half precision and integers are interpolated in float32.
+        axes: The axes to resize, by number.
+        how: How each is sampled.
+        extrapolation: Value outside the input, where the transformation leaves it.
+    """
+    if how.transform != "tf_crop_and_resize" and all(axis.before == axis.after for axis in axes.values()):
+        # ONNX Runtime copies an input that keeps its shape, whatever the scales say.
+        return x
+    if how.mode == "nearest":
+        working = x
+    else:
+        working = x if x.dtype in (torch.float32, torch.float64) else x.float()
+    arguments = _interpolation(tuple(x.shape), tuple(axes.items()), how)
+    if arguments is not None and working.is_floating_point():
+        mode, size, aligned = arguments
+        working = F.interpolate(working, size=size, mode=mode, align_corners=aligned)
+    else:
+        working = _by_taps(working, {number: taps_of(axis, how) for number, axis in axes.items()}, extrapolation)
+    return working.to(x.dtype)
+
+
+def _by_taps(x: Tensor, taps: dict[int, Taps], extrapolation: float) -> Tensor:
+    for number, tap in taps.items():
+        if not tap.is_identity(x.shape[number]):
+            x = _along(x, number, tap)
+    for number, tap in taps.items():
+        if tap.outside is not None:
+            mask = torch.from_numpy(tap.outside).to(x.device)
+            filling = torch.tensor(extrapolation, device=x.device).to(x.dtype)
+            x = torch.where(mask.reshape([-1] + [1] * (x.ndim - number - 1)), filling, x)
+    return x
+
+
+def _along(x: Tensor, number: int, taps: Taps) -> Tensor:
+    index = torch.from_numpy(taps.index).to(x.device)
+    if taps.weights is None:
+        return x.index_select(number, index[0])
+    weights = torch.from_numpy(taps.weights).to(x.device, x.dtype)
+    weights = weights.reshape([len(index), -1] + [1] * (x.ndim - number - 1))
+    result = weights[0] * x.index_select(number, index[0])
+    for position in range(1, len(index)):
+        result = result + weights[position] * x.index_select(number, index[position])
+    return result
+
+
+_TORCH_MODES = {
+    ("nearest", 3): "nearest",
+    ("nearest", 4): "nearest",
+    ("nearest", 5): "nearest",
+    ("linear", 3): "linear",
+    ("linear", 4): "bilinear",
+    ("linear", 5): "trilinear",
+    ("cubic", 4): "bicubic",
+}
+
+
+@lru_cache(maxsize=256)
+def _interpolation(
+    shape: tuple[int, ...], axes: tuple[tuple[int, Axis], ...], how: Sampling
+) -> tuple[str, list[int], bool | None] | None:
+    """Return mode, size and `align_corners` of the equal `torch.nn.functional.interpolate`, None if there is none."""
+    mode = _TORCH_MODES.get((how.mode, len(shape)))
+    plain = how.transform != "tf_crop_and_resize" and not (how.antialias or how.exclude_outside)
+    moved = {number: axis for number, axis in axes if axis.before != axis.after or axis.scale != 1}
+    if mode is None or not plain or any(number < 2 for number in moved):
+        return None
+    if how.mode == "cubic" and how.cubic_a != -0.75:
+        return None
+    size = [moved[number].after if number in moved else shape[number] for number in range(2, len(shape))]
+    aligned = how.transform == "align_corners"
+    if how.mode == "nearest":
+        same = all(np.array_equal(taps_of(axis, how).index[0], _torch_nearest(axis)) for axis in moved.values())
+        return (mode, size, None) if same else None
+    same = all(_torch_samples(axis, how.transform) for axis in moved.values())
+    return (mode, size, aligned) if same else None
+
+
+def _torch_nearest(axis: Axis) -> np.ndarray:
+    """Return what torch's `nearest` reads: floor(i * before / after) in float32."""
+    ratio = np.float32(axis.before) / np.float32(axis.after)
+    index: np.ndarray = np.floor(np.arange(axis.after, dtype=np.float32) * ratio).astype(np.int64)
+    return index.clip(0, axis.before - 1)
+
+
+def _torch_samples(axis: Axis, transform: str) -> bool:
+    """Tell whether torch's interpolation to the new size uses these coordinates."""
+    if transform == "align_corners":
+        return axis.after > 1
+    exact = float(np.float32(axis.after) / np.float32(axis.before)) == axis.scale
+    one = transform == "pytorch_half_pixel" and axis.after == 1
+    return exact and not one and transform in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
+
+
+# bounds ---------------------------------------------------------------------------------------------------------
+
+_COORDINATE = 32
+"""Error of coordinates and of kernels at them, in roundings of the size of the axis."""
+
+_SAFE_INTEGER = 2.0**62
+"""Below it numbers of float64 are numbers of every integer type of 64 bits, whatever is added to them for rounding."""
+
+_HEADROOM = 8.0
+"""How far below the largest number weighted sums along one axis stay finite: weights of cubic kernels sum to less."""
+
+
+def _resize_bounds(
+    site: Site, x: Interval, roi: np.ndarray | None, scales: np.ndarray | None, sizes: np.ndarray | None
+) -> Interval:
+    axes = _axes(site.op, x.shape, _floats(roi), _floats(scales), _floats(sizes))
+    how, extrapolation = _sampling(site.op)
+    if how.transform != "tf_crop_and_resize" and all(axis.before == axis.after for axis in axes.values()):
+        return x
+    taps = {number: taps_of(axis, how) for number, axis in axes.items()}
+    shape = tuple(axes[i].after if i in axes else size for i, size in enumerate(x.shape))
+    x = x.split(*(number for number, tap in taps.items() if tap.outside is not None))
+    if how.mode == "nearest":
+        # A merged axis stays merged: whatever is read, it is the same.
+        moving = {number: tap for number, tap in taps.items() if x.lower.shape[number] > 1 or tap.outside is not None}
+        low, high = (_by_taps(bound, moving, extrapolation) for bound in (x.lower, x.upper))
+        return Interval.of(low, high, shape)
+    return _interpolated(x, axes, taps, extrapolation, shape)
+
+
+def _upsample_bounds(site: Site, x: Interval, scales: np.ndarray) -> Interval:
+    return _resize_bounds(site, x, None, scales, None)
+
+
+def _interpolated(
+    x: Interval, axes: dict[int, Axis], taps: dict[int, Taps], extrapolation: float, shape: tuple[int, ...]
+) -> Interval:
+    if x.is_floating and max(map(abs, x.extremes)) >= torch.finfo(x.dtype).max / _HEADROOM ** len(axes):
+        # Sums of weighted neighbours may overflow on the way, to both sides.
+        return replace(Interval.filled(-math.inf, math.inf, shape, x.dtype), nan=True)
+    low, high = x.doubles()
+    for number, tap in taps.items():
+        if not tap.is_identity(axes[number].before):
+            merged = low.shape[number] < axes[number].before
+            low, high = _weighted_ends(low, high, number, tap, axes[number])
+            if merged:
+                low, high = low.amin(number, keepdim=True), high.amax(number, keepdim=True)
+    for number, tap in taps.items():
+        if tap.outside is not None:
+            mask = torch.from_numpy(tap.outside).reshape([-1] + [1] * (low.ndim - number - 1))
+            low, high = torch.where(mask, extrapolation, low), torch.where(mask, extrapolation, high)
+    if x.is_floating:
+        return outward(low, high, x.dtype, shape)
+    # What does not fit is cut or wraps, by processor.
+    least, greatest = (float(end) for end in dtype_range(x.dtype))
+    fits = (low > max(least - 1, -_SAFE_INTEGER)) & (high < min(greatest + 1, _SAFE_INTEGER))
+    # Kernels for pictures of 8 bits round in integers.
+    low, high = ((end.where(fits, 0.0)).clamp(least, greatest) for end in (low.floor() - 1, high.ceil() + 1))
+    return fitting(low.long(), high.long(), fits, x.dtype, shape)
+
+
+def _weighted_ends(low: Tensor, high: Tensor, number: int, taps: Taps, axis: Axis) -> tuple[Tensor, Tensor]:
+    """Return bounds after one axis, which runtimes compute in float32."""
+    positions = torch.from_numpy(taps.index if low.shape[number] > 1 else np.zeros_like(taps.index))
+    weights = np.ones(taps.index.shape) if taps.weights is None else taps.weights
+    column = [-1] + [1] * (low.ndim - number - 1)
+    rounding = unit(torch.float32)
+    doubt = _COORDINATE * rounding * max(axis.before, axis.after)
+    least = greatest = error = torch.zeros((), dtype=torch.float64)
+    hull: tuple[Tensor, Tensor] | None = None
+    for index, row in zip(positions, torch.from_numpy(weights), strict=True):
+        a, b = low.index_select(number, index), high.index_select(number, index)
+        up, down = row.clamp(min=0).reshape(column), row.clamp(max=0).reshape(column)
+        least, greatest = least + (up * a + down * b), greatest + (up * b + down * a)
+        size = torch.maximum(a.abs(), b.abs())
+        error = error + size * (doubt + (len(weights) + 8) * rounding * (up - down))
+        hull = (a, b) if hull is None else (torch.minimum(hull[0], a), torch.maximum(hull[1], b))
+    least, greatest = least - error, greatest + error
+    if hull is None or (weights < 0).any():
+        return least, greatest
+    # Weights that are not negative add up to 1 but for rounding.
+    share = 2 * (len(weights) + 8) * rounding
+    return (
+        torch.maximum(least, hull[0] - share * hull[0].abs()),
+        torch.minimum(greatest, hull[1] + share * hull[1].abs()),
+    )
+
+
+plain(
+    torch=_resize,
+    interval=_resize_bounds,
+    overflow=True,
+    operands=("x", "roi", "scales", "sizes"),
+    static=("roi", "scales", "sizes"),
+)(Resize)
+
+
+@plain(torch=_upsample, interval=_upsample_bounds, operands=("x", "scales"), static=("scales",))
+class Upsample(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Upsample.html."""

@@ -1,0 +1,220 @@
+"""Shapes: moving, joining and splitting tensors without computing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+from dnnv.nn.operations import (
+    Concat,
+    Expand,
+    Flatten,
+    Identity,
+    Reshape,
+    Shape,
+    Split,
+    Tile,
+    Transpose,
+    Unsqueeze,
+)
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.rules.shape import evaluated, joined, narrowed, reshaped, reshaping, tiled
+from ranum_falsify.domain.rules.support.building import infinity_aware, moving
+from ranum_falsify.domain.site import IntervalRule, Site
+from ranum_falsify.errors import ModelError
+from ranum_falsify.network.registry import BatchRule, TorchFunction
+from ranum_falsify.operators.support import batching
+from ranum_falsify.operators.support.families import making, rearranging, total
+from ranum_falsify.operators.support.functions import elementwise, ints
+
+__all__ = ["DepthToSpace", "Size", "SpaceToDepth", "Squeeze"]
+
+_Steps = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""A first shape, an order of its dimensions, a last shape."""
+
+
+def _reshape(op: Operation, x: Tensor, shape: np.ndarray) -> Tensor:
+    sizes = ints(shape) or []
+    if not op.allowzero:
+        sizes = [x.shape[axis] if size == 0 else size for axis, size in enumerate(sizes)]
+    return x.reshape(sizes)
+
+
+def _flatten(op: Operation, x: Tensor) -> Tensor:
+    axis = op.axis + x.ndim if op.axis < 0 else op.axis
+    return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
+
+
+def _squeeze(op: Operation, x: Tensor, axes: np.ndarray | None) -> Tensor:
+    chosen = ints(axes)
+    if chosen is None:
+        return x.squeeze()
+    for axis in chosen:
+        if x.shape[axis] != 1:
+            raise ModelError(f"axis {axis} of shape {tuple(x.shape)} cannot be squeezed, its size is not 1")
+    return x.squeeze(tuple(chosen)) if chosen else x
+
+
+def _unsqueeze(op: Operation, x: Tensor, axes: np.ndarray) -> Tensor:
+    chosen = ints(axes) or []
+    rank = x.ndim + len(chosen)
+    for axis in sorted(axis % rank for axis in chosen):
+        x = x.unsqueeze(axis)
+    return x
+
+
+def _transpose(op: Operation, x: Tensor) -> Tensor:
+    return x.permute(op.permutation if op.permutation is not None else tuple(reversed(range(x.ndim))))
+
+
+def _expand(op: Operation, x: Tensor, shape: np.ndarray) -> Tensor:
+    # The shape may hold 1 where x is larger: both sides broadcast.
+    return x.expand(np.broadcast_shapes(x.shape, tuple(ints(shape) or ())))
+
+
+def _tile(op: Operation, x: Tensor, repeats: np.ndarray) -> Tensor:
+    return x.repeat(ints(repeats) or [])
+
+
+def _concat(op: Operation, *parts: Tensor) -> Tensor:
+    return torch.cat(parts, dim=op.axis)
+
+
+def _parts(op: Operation, shape: Sequence[int], split: np.ndarray | None) -> list[int]:
+    """Return the sizes into which a shape's axis is split."""
+    size, sizes = shape[op.axis], ints(split)
+    if sizes is None:
+        parts = op.num_outputs or len(op.output_names)
+        chunk = -(-size // parts)
+        sizes = [chunk] * (parts - 1) + [size - chunk * (parts - 1)]
+    if min(sizes) < 0 or sum(sizes) != size:
+        raise ModelError(f"axis {op.axis} of shape {tuple(shape)} cannot be split into {sizes}")
+    return sizes
+
+
+def _split(op: Operation, x: Tensor, split: np.ndarray | None) -> tuple[Tensor, ...]:
+    return torch.split(x, _parts(op, x.shape, split), dim=op.axis)
+
+
+def _shape(op: Operation, x: Tensor) -> Tensor:
+    sizes = list(x.shape)[slice(op.start, op.end)]
+    return torch.tensor(sizes, dtype=torch.int64, device=x.device)
+
+
+def _size(op: Operation, x: Tensor) -> Tensor:
+    return torch.tensor(x.numel(), dtype=torch.int64, device=x.device)
+
+
+def _depth_to_space_steps(op: Operation, shape: Sequence[int]) -> _Steps:
+    n, c, h, w = shape
+    b = op.blocksize
+    end = (n, c // b**2, h * b, w * b)
+    if op.mode == "CRD":
+        return (n, c // b**2, b, b, h, w), (0, 1, 4, 2, 5, 3), end
+    return (n, b, b, c // b**2, h, w), (0, 3, 4, 1, 5, 2), end
+
+
+def _space_to_depth_steps(op: Operation, shape: Sequence[int]) -> _Steps:
+    n, c, h, w = shape
+    b = op.blocksize
+    order = (0, 1, 3, 5, 2, 4) if op.mode == "CRD" else (0, 3, 5, 1, 2, 4)
+    return (n, c, h // b, b, w // b, b), order, (n, c * b**2, h // b, w // b)
+
+
+def _blockwise(steps: Callable[[Operation, Sequence[int]], _Steps]) -> tuple[TorchFunction, IntervalRule]:
+    """Return function and rule of an operator that reshapes, permutes and reshapes again."""
+
+    def function(op: Operation, x: Tensor) -> Tensor:
+        apart, order, end = steps(op, x.shape)
+        return x.reshape(apart).permute(order).reshape(end)
+
+    def rule(site: Site, x: Interval) -> Interval:
+        apart, order, end = steps(site.op, x.shape)
+        return reshaped(reshaped(x, apart).moved(lambda bound: bound.permute(order)), end)
+
+    return function, infinity_aware(rule)
+
+
+def _same(site: Site, x: Interval) -> Interval:
+    return x
+
+
+def _split_bounds(site: Site, x: Interval, split: np.ndarray | None) -> tuple[Interval, ...]:
+    axis, starts = site.op.axis % len(x.shape), accumulate(sizes := _parts(site.op, x.shape, split), initial=0)
+    return tuple(narrowed(x, axis, start, size) for start, size in zip(starts, sizes, strict=False))
+
+
+def _concat_bounds(site: Site, *parts: Interval) -> Interval:
+    return joined(parts, site.op.axis % len(parts[0].shape))
+
+
+def _tile_bounds(site: Site, x: Interval, repeats: np.ndarray) -> Interval:
+    return tiled(x, ints(repeats) or [])
+
+
+_TO_SPACE, _TO_DEPTH = _blockwise(_depth_to_space_steps), _blockwise(_space_to_depth_steps)
+
+total(torch=elementwise(lambda x: x), interval=infinity_aware(_same), linear=Affine(), kernel=None, overflow=False)(
+    Identity
+)
+
+
+def _row(
+    function: TorchFunction,
+    interval: IntervalRule,
+    batch: BatchRule,
+    *,
+    by: str | None = None,
+    **more: Any,
+) -> Callable[[type[Operation]], type[Operation]]:
+    """Declare a row of an operator that only moves elements.
+
+    Args:
+        function: See :func:`operator`.
+        interval: See :func:`operator`.
+        batch: See :func:`operator`.
+        by: Its second operand, which says where to.
+        more: Further arguments of :func:`operator`.
+    """
+    if by is not None:
+        more = {"operands": ("x", by), "static": (by,), **more}
+    return rearranging(torch=function, interval=interval, linear=Affine(), batch=batch, **more)
+
+
+_row(_reshape, reshaping(_reshape), batching.reshaped, by="shape")(Reshape)
+_row(_flatten, reshaping(_flatten), batching.reshaped)(Flatten)
+_row(_unsqueeze, reshaping(_unsqueeze), batching.reshaped, by="axes")(Unsqueeze)
+_row(_transpose, moving(_transpose), batching.transposed, renamed={"perm": "permutation"})(Transpose)
+_row(_expand, moving(_expand), batching.expanded, by="shape")(Expand)
+_row(_tile, infinity_aware(_tile_bounds), "vmap", by="repeats")(Tile)
+_row(_concat, infinity_aware(_concat_bounds), batching.concatenated, operands=("x",))(Concat)
+_row(_split, infinity_aware(_split_bounds), batching.along_axis, by="split")(Split)
+making(torch=_shape, interval=evaluated, shape_only=True)(Shape)
+
+
+@_row(_squeeze, reshaping(_squeeze), batching.reshaped, by="axes")
+class Squeeze(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Squeeze.html."""
+
+
+@making(torch=_size, interval=evaluated, shape_only=True)
+class Size(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Size.html."""
+
+
+@_row(*_TO_SPACE, "vmap")
+class DepthToSpace(Operation):
+    """https://onnx.ai/onnx/operators/onnx__DepthToSpace.html."""
+
+
+@_row(*_TO_DEPTH, "vmap")
+class SpaceToDepth(Operation):
+    """https://onnx.ai/onnx/operators/onnx__SpaceToDepth.html."""

@@ -1,0 +1,258 @@
+"""Cutting and padding: Slice, Pad and what keeps, drops, reverses or zeroes a part of a tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from dnnv.nn import Operation
+from dnnv.nn.operations import Pad, Slice
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.rules.shape import collapsed, cut, padded, rearranged, reshaped, taken
+from ranum_falsify.domain.rules.support.building import infinity_aware
+from ranum_falsify.domain.site import Site
+from ranum_falsify.errors import UnsupportedAttributeError
+from ranum_falsify.operators.support import batching
+from ranum_falsify.operators.support.families import making, rearranging
+from ranum_falsify.operators.support.functions import ints
+from ranum_falsify.operators.support.unsigned import moves_unsigned
+
+__all__ = ["CenterCropPad", "Compress", "ReverseSequence", "Trilu"]
+
+
+def _ranges(
+    shape: Sequence[int],
+    starts: np.ndarray,
+    ends: np.ndarray,
+    axes: np.ndarray | None,
+    steps: np.ndarray | None,
+) -> list[range]:
+    """Return the positions that Slice keeps of each axis."""
+    begin, end = ints(starts) or [], ints(ends) or []
+    chosen = ints(axes) or list(range(len(begin)))
+    strides = ints(steps) or [1] * len(begin)
+    kept = [range(size) for size in shape]
+    for start, stop, axis, step in zip(begin, end, chosen, strides, strict=True):
+        # ONNX clamps as Python does, -1 past the front included.
+        kept[axis] = range(shape[axis])[start:stop:step]
+    return kept
+
+
+@moves_unsigned
+def _slice(op: Operation, x: Tensor, *where: np.ndarray | None) -> Tensor:
+    index, flipped = [slice(None)] * x.ndim, []
+    for axis, kept in enumerate(_ranges(x.shape, *where)):  # type: ignore[arg-type]
+        step = kept.step
+        if step < 0 and len(kept):
+            flipped.append(axis)
+            kept = kept[::-1]
+        index[axis] = slice(kept[0], kept[-1] + 1, abs(step)) if len(kept) else slice(0, 0)
+    x = x[tuple(index)]
+    return x.flip(flipped) if flipped else x
+
+
+def _slice_bounds(site: Site, x: Interval, *where: np.ndarray | None) -> Interval:
+    return cut(x, _ranges(x.shape, *where))  # type: ignore[arg-type]
+
+
+rearranging(
+    torch=_slice,
+    interval=infinity_aware(_slice_bounds),
+    linear=Affine(),
+    batch=batching.sliced,
+    operands=("x", "starts", "ends", "axes", "steps"),
+    static=("starts", "ends", "axes", "steps"),
+)(Slice)
+
+
+def _widths(rank: int, pads: np.ndarray, axes: np.ndarray | None) -> tuple[list[int], list[int]]:
+    """Return how much is added before and after each axis."""
+    widths, chosen = ints(pads) or [], ints(axes)
+    chosen = list(range(rank)) if chosen is None else [axis % rank for axis in chosen]
+    before, after = [0] * rank, [0] * rank
+    for position, axis in enumerate(chosen):
+        before[axis], after[axis] = widths[position], widths[position + len(chosen)]
+    return before, after
+
+
+def _filling(value: np.ndarray | None) -> Any:
+    return 0 if value is None or not value.size else value.reshape(-1)[0].item()
+
+
+def _pad(
+    op: Operation, x: Tensor, pads: np.ndarray, constant_value: np.ndarray | None, axes: np.ndarray | None
+) -> Tensor:
+    before, after = _widths(x.ndim, pads, axes)
+    if op.mode == "constant":
+        return _constant_pad(x, before, after, _filling(constant_value))
+    return _extended(op, x, before, after)
+
+
+def _pad_bounds(
+    site: Site, x: Interval, pads: np.ndarray, constant_value: np.ndarray | None, axes: np.ndarray | None
+) -> Interval:
+    before, after = _widths(len(x.shape), pads, axes)
+    if site.op.mode == "constant":
+        return padded(x, before, after, _filling(constant_value))
+    x = padded(x, [min(w, 0) for w in before], [min(w, 0) for w in after], 0)
+    for axis, (front, back) in enumerate(zip(before, after, strict=True)):
+        if front > 0 or back > 0:
+            index = _pad_index(x.shape[axis], max(front, 0), max(back, 0), site.op.mode)
+            x = taken(x, axis, torch.from_numpy(index))
+    return x
+
+
+@moves_unsigned
+def _extended(op: Operation, x: Tensor, before: list[int], after: list[int]) -> Tensor:
+    # Negative widths crop first; what is left is mirrored or repeated.
+    x = _constant_pad(x, [min(w, 0) for w in before], [min(w, 0) for w in after], 0)
+    for axis in range(x.ndim):
+        if before[axis] > 0 or after[axis] > 0:
+            index = _pad_index(x.shape[axis], max(before[axis], 0), max(after[axis], 0), op.mode)
+            x = x.index_select(axis, torch.from_numpy(index).to(x.device))
+    return x
+
+
+def _constant_pad(x: Tensor, before: list[int], after: list[int], value: Any) -> Tensor:
+    if not any(before) and not any(after):
+        return x
+    flat = [width for axis in reversed(range(x.ndim)) for width in (before[axis], after[axis])]
+    return F.pad(x, flat, value=value)
+
+
+@lru_cache(maxsize=256)
+def _pad_index(size: int, before: int, after: int, mode: str) -> np.ndarray:
+    modes = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
+    if mode not in modes:
+        raise UnsupportedAttributeError(f"Pad: mode {mode!r} is not supported; use constant, reflect, edge or wrap")
+    return np.pad(np.arange(size), (before, after), mode=mode)  # type: ignore[call-overload, no-any-return]
+
+
+rearranging(
+    torch=_pad,
+    interval=infinity_aware(_pad_bounds),
+    linear=Affine(),
+    batch=batching.padded,
+    operands=("x", "pads", "constant_value", "axes"),
+    renamed={"value": "constant_value", "paddings": "pads"},
+    static=("pads", "constant_value", "axes"),
+)(Pad)
+
+
+def _centred(op: Operation, old: Sequence[int], shape: np.ndarray) -> tuple[list[int], list[int]]:
+    """Return how much is added before and after each axis."""
+    rank = len(old)
+    axes = range(rank) if op.axes is None else [axis % rank for axis in op.axes]
+    before, after = [0] * rank, [0] * rank
+    for axis, size in zip(axes, ints(shape) or [], strict=True):
+        missing = size - old[axis]
+        # Halves round down when padding and when cropping, each seen from the front.
+        before[axis] = missing // 2 if missing > 0 else -(-missing // 2)
+        after[axis] = missing - before[axis]
+    return before, after
+
+
+def _center_crop_pad(op: Operation, x: Tensor, shape: np.ndarray) -> Tensor:
+    return _constant_pad(x, *_centred(op, x.shape, shape), 0)
+
+
+def _center_crop_pad_bounds(site: Site, x: Interval, shape: np.ndarray) -> Interval:
+    return padded(x, *_centred(site.op, x.shape, shape), 0)
+
+
+@rearranging(
+    torch=_center_crop_pad,
+    interval=infinity_aware(_center_crop_pad_bounds),
+    linear=Affine(),
+    batch="vmap",
+    operands=("x", "shape"),
+    static=("shape",),
+)
+class CenterCropPad(Operation):
+    """https://onnx.ai/onnx/operators/onnx__CenterCropPad.html."""
+
+
+@moves_unsigned
+def _trilu(op: Operation, x: Tensor, k: np.ndarray | None) -> Tensor:
+    diagonal = 0 if k is None else int(k.reshape(-1)[0])
+    diagonal = max(-(x.shape[-2] + 1), min(diagonal, x.shape[-1] + 1))
+    return torch.triu(x, diagonal) if op.upper else torch.tril(x, diagonal)
+
+
+def _trilu_bounds(site: Site, x: Interval, k: np.ndarray | None) -> Interval:
+    triangle = rearranged(x.split(-2, -1), lambda bound: _trilu(site.op, bound, k), x.shape)
+    return replace(triangle, gap=0.0)
+
+
+@rearranging(
+    torch=_trilu,
+    interval=infinity_aware(_trilu_bounds),
+    linear=Affine(),
+    batch="vmap",
+    operands=("x", "k"),
+    static=("k",),
+)
+class Trilu(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Trilu.html."""
+
+
+def _kept(op: Operation, shape: Sequence[int], condition: np.ndarray) -> Tensor:
+    """Return the positions that Compress keeps: of its axis, or of the flattened tensor."""
+    size = math.prod(shape) if op.axis is None else shape[op.axis]
+    return torch.from_numpy(np.flatnonzero(condition[:size]))
+
+
+@moves_unsigned
+def _compress(op: Operation, x: Tensor, condition: np.ndarray) -> Tensor:
+    kept = _kept(op, x.shape, condition).to(x.device)
+    return x.reshape(-1).index_select(0, kept) if op.axis is None else x.index_select(op.axis, kept)
+
+
+def _compress_bounds(site: Site, x: Interval, condition: np.ndarray) -> Interval:
+    kept, axis = _kept(site.op, x.shape, condition), site.op.axis
+    if axis is None:
+        return taken(reshaped(x, (x.size,)), 0, kept)
+    return taken(x, axis % len(x.shape), kept)
+
+
+@making(torch=_compress, interval=infinity_aware(_compress_bounds), operands=("x", "condition"), static=("condition",))
+class Compress(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Compress.html."""
+
+
+@moves_unsigned
+def _reverse_sequence(op: Operation, x: Tensor, sequence_lens: Tensor) -> Tensor:
+    time = torch.arange(x.shape[op.time_axis], device=x.device)
+    lengths = sequence_lens.unsqueeze(1)
+    index = torch.where(time < lengths, lengths - 1 - time, time)
+    index = (index if op.batch_axis == 0 else index.T).reshape(x.shape[:2] + (1,) * (x.ndim - 2))
+    return torch.gather(x, op.time_axis, index.expand(x.shape))
+
+
+def _reverse_sequence_bounds(site: Site, x: Interval, sequence_lens: Interval) -> Interval:
+    if x.lower.shape[site.op.time_axis] == 1:
+        return x
+    if not sequence_lens.is_point:
+        return collapsed(x, site.op.time_axis)
+    lengths = sequence_lens.full()[0]
+    return rearranged(x.split(0, 1), lambda bound: _reverse_sequence(site.op, bound, lengths), x.shape)
+
+
+@rearranging(
+    torch=_reverse_sequence,
+    interval=infinity_aware(_reverse_sequence_bounds),
+    linear=Affine(operands=("x",)),
+    batch="vmap",
+    operands=("x", "sequence_lens"),
+)
+class ReverseSequence(Operation):
+    """https://onnx.ai/onnx/operators/onnx__ReverseSequence.html."""

@@ -1,0 +1,3 @@
+"""What rows are made of."""
+
+__all__: list[str] = []

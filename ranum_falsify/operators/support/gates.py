@@ -1,0 +1,163 @@
+"""Activation functions of recurrent layers, which name them in attributes.
+
+Source: https://onnx.ai/onnx/operators/onnx__LSTM.html.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+from torch.nn import functional
+
+from ranum_falsify.domain.rounding import unit
+from ranum_falsify.domain.rules.recurrent import Curve, Range
+from ranum_falsify.domain.rules.support.real_functions import softplus
+from ranum_falsify.errors import UnsupportedAttributeError
+
+__all__ = ["Activation", "activations_of", "curves_of"]
+
+Activation = Callable[[Tensor], Tensor]
+
+_PLAIN: dict[str, Activation] = {
+    "relu": torch.relu,
+    "sigmoid": torch.sigmoid,
+    "softplus": functional.softplus,
+    "softsign": functional.softsign,
+    "tanh": torch.tanh,
+}
+# Functions with parameters, and what alpha and beta are where the node does not say.
+_PARAMETRISED: dict[str, tuple[Callable[..., Tensor], tuple[float, ...]]] = {
+    "affine": (lambda x, alpha, beta: alpha * x + beta, (1.0, 0.0)),
+    "elu": (lambda x, alpha: functional.elu(x, alpha), (1.0,)),
+    "hardsigmoid": (lambda x, alpha, beta: (alpha * x + beta).clamp(0, 1), (0.2, 0.5)),
+    "leakyrelu": (lambda x, alpha: functional.leaky_relu(x, alpha), (0.01,)),
+    "scaledtanh": (lambda x, alpha, beta: alpha * torch.tanh(beta * x), (1.0, 1.0)),
+    "thresholdedrelu": (lambda x, alpha: torch.where(x > alpha, x, 0), (1.0,)),
+}
+
+
+def activations_of(op: Operation, default: Sequence[str], directions: int) -> list[list[Activation]]:
+    """Return the activation functions of each direction, in the operator's order.
+
+    Args:
+        op: The layer; `activations`, `activation_alpha`, `activation_beta` and `clip` are read.
+        default: Names for one direction, where the node gives none.
+        directions: 1 or 2.
+
+    Raises:
+        UnsupportedAttributeError: The node names too few functions, or one that the standard does not know.
+    """
+    chosen = _chosen(op, default, directions)
+    return [[_clipped(_activation(key, given), op.clip) for key, given, _ in part] for part in chosen]
+
+
+def _chosen(op: Operation, default: Sequence[str], directions: int) -> list[list[tuple[str, list[float], bool]]]:
+    """Return the name of each function, its parameters, and whether the node gives all of them."""
+    wanted = len(default) * directions
+    names = list(op.activations or [*default] * directions)[:wanted]
+    if len(names) < wanted:
+        raise UnsupportedAttributeError(f"attribute activations names {len(names)} functions, {wanted} are needed")
+    sources = list(op.activation_alpha or ()), list(op.activation_beta or ())
+    found = []
+    for name in names:
+        key = name.lower()
+        if key not in _PLAIN and key not in _PARAMETRISED:
+            known = ", ".join(sorted(_PLAIN | _PARAMETRISED))
+            raise UnsupportedAttributeError(f"activation {name!r} is not supported; the standard has {known}")
+        defaults = () if key in _PLAIN else _PARAMETRISED[key][1]
+        pairs = list(zip(sources, defaults, strict=False))
+        complete = all(source for source, _ in pairs)
+        # Parameters are taken from the front of what the node gives.
+        found.append((key, [source.pop(0) if source else fallback for source, fallback in pairs], complete))
+    return [found[i : i + len(default)] for i in range(0, wanted, len(default))]
+
+
+def _activation(key: str, given: Sequence[float]) -> Activation:
+    if key in _PLAIN:
+        return _PLAIN[key]
+    function = _PARAMETRISED[key][0]
+    return lambda x: function(x, *given)
+
+
+def _clipped(function: Activation, clip: float | None) -> Activation:
+    return function if not clip else lambda x: function(x.clamp(-clip, clip))
+
+
+# bounds ---------------------------------------------------------------------------------------------------------
+
+_IN_REAL_NUMBERS: dict[str, Activation] = {"softplus": softplus}
+"""Functions that PyTorch computes well in float32 only."""
+
+_EXACT_FUNCTIONS = frozenset({"affine", "leakyrelu", "relu", "thresholdedrelu"})
+"""Functions whose kernels err by the rounding of some operations only."""
+
+_ROUNDINGS = 16
+"""Error of the other kernels, in roundings of 1: ONNX Runtime's rational tanh in GRU errs by 10."""
+
+_LAST_EXPONENT, _BEYOND = 88.0, 1e150
+"""From where exp(x) may be infinite in float32, and a number far beyond that type."""
+
+_OWN_DEFAULTS = frozenset({"affine", "scaledtanh", "thresholdedrelu"})
+"""Functions for whose parameters ONNX Runtime takes 0 where the node gives none."""
+
+
+def curves_of(
+    op: Operation, default: Sequence[str], directions: int, dtype: torch.dtype, *, clipped: bool = True
+) -> list[list[Curve]]:
+    """Return bounds of the activation functions of each direction.
+
+    Args:
+        op: See :func:`activations_of`.
+        default: See :func:`activations_of`.
+        directions: See :func:`activations_of`.
+        dtype: In which the runtimes compute.
+        clipped: Whether `clip` counts.
+    """
+    chosen, clip = _chosen(op, default, directions), op.clip if clipped else None
+    return [[_curve(key, given, complete, clip, dtype) for key, given, complete in part] for part in chosen]
+
+
+def _curve(key: str, given: Sequence[float], complete: bool, clip: float | None, dtype: torch.dtype) -> Curve:
+    variants = [_IN_REAL_NUMBERS.get(key, _activation(key, given))]
+    if not complete and key in _OWN_DEFAULTS:
+        variants.append(_activation(key, [0.0] * len(given)))
+    if key == "softplus":
+        variants.append(_overflowing_softplus)
+    jumps = (float(given[0]), 0.0) if key == "thresholdedrelu" else (0.0,)
+    u = unit(dtype)
+    scale = max([1.0, *map(abs, given)])
+    relative, absolute = 8 * u, 0.0 if key in _EXACT_FUNCTIONS else _ROUNDINGS * u * scale
+
+    def curve(x: Range) -> Range:
+        x = Range(x.low.clamp(-clip, clip), x.high.clamp(-clip, clip)) if clip else x
+        results = [_extremes(function, x, jumps) for function in variants]
+        y = results[0] if len(results) == 1 else results[0].hull(results[1])
+        reached = absolute + (relative * scale * x.size if key == "affine" else 0.0)
+        low, high = y.low - y.low.abs() * relative - reached, y.high + y.high.abs() * relative + reached
+        return Range(low.clamp(0, 1), high.clamp(0, 1)) if key == "hardsigmoid" else Range(low, high)
+
+    return curve
+
+
+def _overflowing_softplus(x: Tensor) -> Tensor:
+    """Return log(1 + exp(x)) as ONNX Runtime's recurrent layers compute it: infinite where exp(x) is in float32.
+
+    What stands for infinity overflows in float32 whatever is done to it, and makes no NaN in float64.
+    """
+    return torch.where(x > _LAST_EXPONENT, _BEYOND, softplus(x))
+
+
+def _extremes(function: Activation, x: Range, turns: Sequence[float]) -> Range:
+    """Return the range of a function that is monotone but for some points, where it may turn or jump."""
+    points = [function(x.low), function(x.high)]
+    for turn in turns:
+        at = torch.full_like(x.low, turn)
+        inside = (x.low <= turn) & (x.high >= turn)
+        # At a jump the values on both sides count: of a rising function that jumps from 0, 0 and the turn itself.
+        values = [function(at), at] if len(turns) > 1 and turn == turns[0] else [function(at)]
+        points += [torch.where(inside, value, points[0]) for value in values]
+    stacked = torch.stack(points)
+    return Range(stacked.amin(0), stacked.amax(0))

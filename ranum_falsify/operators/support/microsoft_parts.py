@@ -1,0 +1,128 @@
+"""The operators of ONNX that a fused operator does the work of: their rows evaluate and bound it, part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.rules.support.building import is_infinity_aware
+from ranum_falsify.domain.site import Site
+from ranum_falsify.errors import UnsupportedAttributeError
+from ranum_falsify.network.fields import attribute_values
+from ranum_falsify.network.registry import find, make_node, schema_of, spec_of
+
+__all__ = ["activated", "activation", "apart", "bounded", "evaluated", "part"]
+
+
+def part(op: Operation, op_type: str, fields: Mapping[str, Any]) -> Operation:
+    """Return a node of an ONNX operator with fields of a fused node; what they lack has its default value."""
+    spec, schema = find(op_type, ""), schema_of(op_type, "", op.opset)
+    if spec is None or schema is None:
+        raise UnsupportedAttributeError(f"{type(op).__name__}: {op_type} is not known at opset {op.opset}")
+    defaults = attribute_values(a.default_value for a in schema.attributes.values() if a.default_value.type)
+    values: dict[str, Any] = {name: None for name in (*spec.operands, *map(spec.field_of, spec.attributes))}
+    given = {spec.field_of(name): value for name, value in defaults.items()}
+    given |= {name: value for name, value in fields.items() if value is not None}
+    values |= {name: value for name, value in given.items() if name in values}
+    values |= {"version": schema.since_version, "opset": op.opset, "output_names": op.output_names[:1]}
+    return make_node(spec, op.name, values)
+
+
+def evaluated(node: Operation, *operands: Tensor | None) -> Tensor:
+    """Return what a part of a node gives."""
+    y = spec_of(node).torch(node, *operands)
+    return y[0] if isinstance(y, tuple) else y
+
+
+def bounded(site: Site, node: Operation, *operands: Interval | None) -> Interval:
+    """Return what the row of a part says of it; NaN is possible where the row has conditions on infinities.
+
+    Args:
+        site: The fused node.
+        node: Its part.
+        operands: Bounds of what the part reads.
+    """
+    spec = spec_of(node)
+    infinite = any(x is not None and x.may_be_infinite for x in operands)
+    if infinite and not is_infinity_aware(spec.interval):
+        return replace(Interval.filled(-torch.inf, torch.inf, site.shape, site.dtype), nan=True)
+    y = spec.interval(replace(site, op=node), *operands)
+    whole = y[0] if isinstance(y, tuple) else y
+    assert isinstance(whole, Interval)
+    return replace(whole, nan=True) if infinite and spec.valid else whole
+
+
+def apart(y: Interval, inner: Interval, *operands: Interval | None) -> Interval:
+    """Return bounds of a result with what may go wrong inside of its node: an overflow that the rest may hide.
+
+    Args:
+        y: Bounds of the result.
+        inner: Bounds of what it is computed from.
+        operands: What the node reads.
+    """
+    given = any(x is not None and x.may_be_infinite for x in operands)
+    overflows = y.overflows or inner.overflows or (inner.may_be_infinite and not given)
+    return replace(y, nan=y.nan or inner.nan, overflows=overflows)
+
+
+# activations ----------------------------------------------------------------------------------------------------
+
+_PARAMETERS: Mapping[str, tuple[str, ...]] = {
+    "Clip": ("min", "max"),
+    "Elu": ("alpha",),
+    "HardSigmoid": ("alpha", "beta"),
+    "LeakyRelu": ("alpha",),
+    "Relu": (),
+    "Selu": ("alpha", "gamma"),
+    "Sigmoid": (),
+    "Softplus": (),
+    "Softsign": (),
+    "Tanh": (),
+    "ThresholdedRelu": ("alpha",),
+}
+"""Functions that ONNX Runtime fuses with what they are applied to, and their parameters in its order."""
+
+
+def activation(op: Operation) -> tuple[Operation, tuple[np.ndarray, ...]] | None:
+    """Return the function that a node applies last, and its operands besides the first; None if there is none.
+
+    Raises:
+        UnsupportedAttributeError: It is none that ONNX Runtime fuses.
+    """
+    name = op.activation
+    if not name:
+        return None
+    if name not in _PARAMETERS:
+        known = ", ".join(sorted(_PARAMETERS))
+        raise UnsupportedAttributeError(f"{type(op).__name__}: activation {name!r} is not supported; {known} are")
+    names = _PARAMETERS[name]
+    if hasattr(op, "activation_params"):
+        values = dict(zip(names, op.activation_params or (), strict=False))
+    else:
+        values = {key: getattr(op, f"activation_{key}") for key in names}
+    if name != "Clip":
+        return part(op, name, values), ()
+    limits = tuple(np.asarray(values[key], dtype=np.float32) for key in names)
+    return part(op, name, dict(zip(names, limits, strict=True))), limits
+
+
+def activated(site: Site, inner: Interval, *operands: Interval | None) -> Interval:
+    """Return bounds of what a node's activation makes of a result.
+
+    Args:
+        site: The node.
+        inner: Bounds of the result.
+        operands: What the node reads.
+    """
+    found = activation(site.op)
+    if found is None:
+        return inner
+    node, rest = found
+    return apart(bounded(site, node, inner, *map(Interval.point, rest)), inner, *operands)

@@ -1,0 +1,144 @@
+"""Formulas in negation normal form: comparisons and validity goals under conjunctions and disjunctions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from ranum_falsify.properties.formula.terms import Term
+
+if TYPE_CHECKING:
+    from ranum_falsify.properties.problem.problem import ValidityGoal
+
+__all__ = [
+    "Comparison",
+    "Formula",
+    "Goal",
+    "Junction",
+    "Kind",
+    "Truth",
+    "applies_network",
+    "conjunction",
+    "describe",
+    "disjunction",
+    "negate",
+]
+
+Kind = Literal["<=", "<", "=="]
+
+
+# DNNV writes the X_3 and Y_3 of a VNN-LIB file as subscripts of X and N(X).
+_VNNLIB_INPUT = re.compile(r"\bX\[numpy\.unravel_index\((\d+), N\.'input_shape'\[0\]\)\]")
+_VNNLIB_OUTPUT = re.compile(r"\bN\(X\)\[numpy\.unravel_index\((\d+), N\.'output_shape'\[0\]\)\]")
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """A formula that is known."""
+
+    value: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """`left kind right`, element by element.
+
+    Attributes:
+        kind: The comparison; a NaN makes it false.
+        left: Left side.
+        right: Right side, broadcast against the left one.
+        negated: Each element's comparison is negated (then a NaN makes it true).
+        any: Whether one element suffices; else all elements must satisfy it.
+        source: What the property writes, for messages.
+    """
+
+    kind: Kind
+    left: Term
+    right: Term
+    negated: bool = False
+    any: bool = False
+    source: object = None
+
+
+@dataclass(frozen=True, eq=False)
+class Goal:
+    """No operator of an application receives an invalid input (or, negated, some operator does)."""
+
+    goal: ValidityGoal
+    negated: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Junction:
+    """A conjunction, or a disjunction, of at least two parts."""
+
+    any: bool
+    parts: tuple[Formula, ...]
+
+
+Formula = Truth | Comparison | Goal | Junction
+
+
+def conjunction(parts: Iterable[Formula]) -> Formula:
+    """Return the flattened conjunction."""
+    return _junction(False, parts)
+
+
+def disjunction(parts: Iterable[Formula]) -> Formula:
+    """Return the flattened disjunction."""
+    return _junction(True, parts)
+
+
+def _junction(any_: bool, parts: Iterable[Formula]) -> Formula:
+    kept: list[Formula] = []
+    for part in parts:
+        if isinstance(part, Truth):
+            if part.value == any_:
+                return part
+        elif isinstance(part, Junction) and part.any == any_:
+            kept.extend(part.parts)
+        else:
+            kept.append(part)
+    if not kept:
+        return Truth(not any_)
+    return kept[0] if len(kept) == 1 else Junction(any_, tuple(kept))
+
+
+def negate(formula: Formula) -> Formula:
+    """Return the negation, pushed down to comparisons and goals."""
+    if isinstance(formula, Truth):
+        return Truth(not formula.value)
+    if isinstance(formula, Junction):
+        return Junction(not formula.any, tuple(negate(part) for part in formula.parts))
+    if isinstance(formula, Comparison):
+        return replace(formula, negated=not formula.negated, any=not formula.any)
+    return replace(formula, negated=not formula.negated)
+
+
+def describe(formula: Formula, limit: int = 100) -> str:
+    """Return a formula on one line, shortened to `limit` characters."""
+    if isinstance(formula, Truth):
+        text = str(formula.value)
+    elif isinstance(formula, Comparison):
+        text = " ".join(str(formula.source).split())
+        text = _VNNLIB_INPUT.sub(r"X_\1", _VNNLIB_OUTPUT.sub(r"Y_\1", text))
+        text = f"not {text}" if formula.negated else text
+    elif isinstance(formula, Goal):
+        text = f"no_invalid_input({formula.goal.call.network}(...))"
+        text = f"not {text}" if formula.negated else text
+    else:
+        word = " | " if formula.any else " & "
+        parts = [describe(part) for part in formula.parts[:4]] + ["..."] * (len(formula.parts) > 4)
+        text = word.join(parts)
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def applies_network(formula: Formula) -> bool:
+    """Whether the truth depends on a network."""
+    if isinstance(formula, Comparison):
+        return formula.left.applies_network or formula.right.applies_network
+    if isinstance(formula, Junction):
+        return any(applies_network(part) for part in formula.parts)
+    return isinstance(formula, Goal)

@@ -1,0 +1,174 @@
+"""The leaves of a circuit: margins of comparisons, of validity goals and of what is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ranum_falsify.properties.formula.differences import Differences, flattened
+from ranum_falsify.properties.formula.formula import Goal, Kind, Truth
+from ranum_falsify.properties.formula.frame import Frame
+from ranum_falsify.properties.formula.terms import Arg, Const, Elementwise, Gather, Term
+
+__all__ = ["EPS", "ArgEquality", "ComparisonLeaf", "GoalLeaf", "Leaf", "TruthLeaf", "arg_equality"]
+
+EPS = 5e-324
+"""The smallest positive float64: what a strict comparison is short of at equality."""
+
+_LARGEST = float(np.finfo(np.float64).max)
+
+
+class ComparisonLeaf:
+    """Margins of the elements of comparisons of one kind between two terms."""
+
+    def __init__(self, kind: Kind, negated: bool, left: Term, right: Term) -> None:
+        self.kind = kind
+        self.negated = negated
+        self.size = int(np.prod(np.broadcast_shapes(left.shape, right.shape)))
+        self.arg = arg_equality(kind, left, right)
+        self.left, self.right = left, right
+        # The sign is chosen so that the last operation is the strict one's subtraction of EPS.
+        self.first, self.second = (left, right) if negated and kind != "==" else (right, left)
+        self.both_vary = not isinstance(left, Const) and not isinstance(right, Const)
+        self.difference = Elementwise("-", torch.sub, self.first, self.second)
+        self.same = Elementwise("same", torch.eq, self.first, self.second)
+        self.product = Differences.of(self.first, self.second)
+        self.strict = (kind == "<") != negated
+
+    def plain(self, frame: Frame) -> Tensor:
+        """Return the margins but for EPS, NaN and infinities."""
+        if self.arg is not None:
+            margin = flattened(self.arg.margins(frame))
+            return -margin if self.negated else margin
+        return self._signed(flattened(frame.value(self.difference)))
+
+    def quick(self, frame: Frame) -> Tensor:
+        """Return `plain` by fewer operations, with NaN where any element compared is infinite or NaN."""
+        return self.plain(frame) if self.product is None else self._signed(self.product.compute(frame))
+
+    def _signed(self, difference: Tensor) -> Tensor:
+        if self.kind != "==":
+            return difference
+        return difference.abs() if self.negated else -difference.abs()
+
+    def margins(self, frame: Frame) -> Tensor:
+        """Return the margins `(batch, elements)`."""
+        margin = self.plain(frame)
+        if self.arg is not None:
+            return margin - EPS if self.negated else margin
+        if self.both_vary:
+            # Infinity equals itself, but their difference is NaN.
+            margin = torch.where(flattened(frame.value(self.same)), 0.0, margin)
+        if self.strict:
+            margin = margin - EPS
+        return margin.nan_to_num(nan=torch.inf if self.negated else -torch.inf, posinf=torch.inf, neginf=-torch.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class ArgEquality:
+    """`argmax(a) == c`, or two argmax: how far the score at c is above the best other one."""
+
+    arg: Arg
+    other: Term
+
+    @cached_property
+    def lead(self) -> Term | None:
+        """The score at a constant index less each other one, `(*shape, choices - 1)`; None for any other index."""
+        if not isinstance(self.other, Const) or not self._is_possible or self.arg.choices < 2:
+            return None
+        positions = np.moveaxis(np.arange(self.arg.base.size).reshape(self.arg.base.shape), self.arg.axis, -1)
+        chosen = np.broadcast_to(self.other.array.astype(np.int64), self.arg.shape)[..., None]
+        others = positions[np.arange(self.arg.choices) != chosen].reshape(*self.arg.shape, -1)
+        at_index = np.broadcast_to(np.take_along_axis(positions, chosen, -1), others.shape)
+        first, second = (Gather(self.arg.base, index) for index in (at_index, others))
+        return Elementwise("-", torch.sub, *((first, second) if self.arg.kind == "argmax" else (second, first)))
+
+    @cached_property
+    def loses_ties(self) -> np.ndarray:
+        """Where in `lead` the other index is the first of two equal scores, so that a tie goes to it."""
+        assert isinstance(self.other, Const)
+        chosen = np.broadcast_to(self.other.array, self.arg.shape)[..., None]
+        return np.asarray(np.arange(self.arg.choices - 1) < chosen)
+
+    @property
+    def _is_possible(self) -> bool:
+        """Whether the other side is an index of the scores."""
+        assert isinstance(self.other, Const)
+        index = self.other.array
+        return bool(((index >= 0) & (index < self.arg.choices) & (index == np.floor(index))).all())
+
+    def margins(self, frame: Frame) -> Tensor:
+        """Return the margins `(batch, *shape)`."""
+        index, other = self.arg.compute(frame), frame.value(self.other)
+        margin = _lead(self.arg, frame, other)
+        if isinstance(self.other, Arg):
+            margin = torch.minimum(margin, _lead(self.other, frame, index))
+        margin = torch.where(index == other, margin.clamp_min(0), (margin - EPS).clamp_max(-EPS))
+        return margin.nan_to_num(nan=-torch.inf)
+
+
+def _lead(arg: Arg, frame: Frame, index: Tensor) -> Tensor:
+    """Return the score at `index` less the highest other score, both without NaN; -1 for an impossible index."""
+    scores = arg.scores(frame).nan_to_num(nan=_LARGEST, posinf=_LARGEST, neginf=-_LARGEST)
+    index = torch.broadcast_to(index, scores.shape[:-1])
+    chosen = index.nan_to_num(nan=0).round().clamp(0, arg.choices - 1).to(torch.int64)[..., None]
+    others = scores.scatter(-1, chosen, -torch.inf).amax(-1)
+    lead = scores.gather(-1, chosen)[..., 0] - others
+    return torch.where(index == chosen[..., 0], lead, torch.full_like(lead, -1.0))
+
+
+def arg_equality(kind: Kind, left: Term, right: Term) -> ArgEquality | None:
+    """Return a comparison of an argmax or argmin with an index; None for any other."""
+    if kind != "==" or left.shape != right.shape:
+        return None
+    if isinstance(left, Arg):
+        return ArgEquality(left, right)
+    return ArgEquality(right, left) if isinstance(right, Arg) else None
+
+
+class GoalLeaf:
+    """Margin of one validity goal."""
+
+    size = 1
+
+    def __init__(self, goal: Goal) -> None:
+        self.goal = goal
+
+    def margins(self, frame: Frame) -> Tensor:
+        """Return the margin `(batch, 1)`."""
+        margin = self.plain(frame).nan_to_num(
+            nan=torch.inf if self.goal.negated else -torch.inf, posinf=torch.inf, neginf=-torch.inf
+        )
+        return margin - EPS if self.goal.negated else margin
+
+    def quick(self, frame: Frame) -> Tensor:
+        """Return `plain`."""
+        return self.plain(frame)
+
+    def plain(self, frame: Frame) -> Tensor:
+        """Return the margin but for EPS and NaN."""
+        margin = frame.validity(self.goal.goal)[:, None]
+        return -margin if self.goal.negated else margin
+
+
+class TruthLeaf:
+    """Margin of a formula that is known."""
+
+    size = 1
+
+    def __init__(self, truth: Truth) -> None:
+        self.truth = truth
+
+    def margins(self, frame: Frame) -> Tensor:
+        """Return the margin `(batch, 1)`."""
+        sign = 1.0 if self.truth.value else -1.0
+        return torch.full((frame.batch, 1), sign, dtype=torch.float64, device=frame.device)
+
+    plain = quick = margins
+
+
+Leaf = ComparisonLeaf | GoalLeaf | TruthLeaf

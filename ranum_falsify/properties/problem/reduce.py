@@ -1,0 +1,242 @@
+"""From a DNNP property and its networks to a `Problem`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from dnnv.properties import Expression
+from dnnv.properties.expressions import Call, Exists, Network, Not, Quantifier
+
+from ranum_falsify.errors import PropertyError
+from ranum_falsify.network import Graph
+from ranum_falsify.properties.formula.formula import (
+    Comparison,
+    Formula,
+    Goal,
+    Junction,
+    Truth,
+    applies_network,
+    conjunction,
+    describe,
+    negate,
+)
+from ranum_falsify.properties.formula.terms import Choice, Term, Variable
+from ranum_falsify.properties.language.walk import is_free_symbol, shorten, subexpressions
+from ranum_falsify.properties.problem.box import Box, conjuncts
+from ranum_falsify.properties.problem.inputs import AllInputs
+from ranum_falsify.properties.problem.problem import InputVariable, Problem
+from ranum_falsify.properties.problem.robustness import Interpreter
+
+__all__ = ["reduce"]
+
+_MAX_REGIONS = 64
+
+
+def reduce(phi: Expression, networks: Mapping[str, Graph]) -> Problem:
+    """Reduce a property to boxes, network applications and margins.
+
+    Args:
+        phi: The property, with its parameters applied, as `parse` returns it.
+        networks: The graph of each network that the property names.
+
+    Raises:
+        PropertyError: The property does not fit the networks, leaves an input unbounded, or is not a statement about
+            all inputs.
+        ModelError: A slice, composition or freed weight does not exist.
+    """
+    try:
+        return _reduced(phi, networks)
+    except RecursionError as error:
+        raise PropertyError(
+            "property: it is nested too deeply; join parts by And(a, b, c) in place of And(a, And(b, c))"
+        ) from error
+
+
+def _reduced(phi: Expression, networks: Mapping[str, Graph]) -> Problem:
+    names, body = _quantified(phi)
+    _check_networks(phi, networks)
+    interpreter = Interpreter(networks)
+    interpreter.variables.update(_variables(body, names, interpreter))
+    variables = _by_name(interpreter.variables)
+    formula = interpreter.formula(body)
+    if isinstance(formula, Truth):
+        raise PropertyError(f"property: it is always {str(formula.value).lower()}, whatever the inputs")
+    box = Box(variables)
+    penalties: list[Formula] = []
+    violated: list[Formula] = []
+    for part in conjuncts(negate(formula)):
+        if applies_network(part):
+            violated.append(part)
+        elif not box.absorb(part):
+            penalties.append(part)
+    if not violated:
+        raise PropertyError("property: its truth does not depend on what any network computes")
+    inputs, regions = _boxes(box, penalties)
+    clauses = conjuncts(negate(conjunction(violated)))
+    used = _used_by((*clauses, *penalties))
+    return Problem(
+        inputs=inputs,
+        regions=regions,
+        calls=tuple(call for call in interpreter.calls if id(call) in used),
+        goals=tuple(goal for goal in interpreter.goals if id(goal) in used),
+        clauses=clauses,
+        penalties=tuple(penalties),
+    )
+
+
+def _quantified(phi: Expression) -> tuple[list[str], Expression]:
+    """Return the names of the quantified variables, outermost first, and the formula over them."""
+    names: list[str] = []
+    negated = False
+    while True:
+        if isinstance(phi, Not) and isinstance(phi.expr, Quantifier | Not):
+            negated, phi = not negated, phi.expr
+        elif isinstance(phi, Quantifier):
+            if isinstance(phi, Exists) != negated:
+                raise PropertyError(
+                    f"property: no input can falsify Exists({phi.variable}, ...); state the property with Forall"
+                )
+            name = phi.variable.identifier
+            if name in names:
+                raise PropertyError(f"property: {name!r} is quantified twice")
+            names.append(name)
+            phi = phi.expression
+        else:
+            break
+    if not names:
+        raise PropertyError("property: it quantifies no input; write Forall(x, Implies(lb <= x <= ub, ...))")
+    return names, Not(phi) if negated else phi
+
+
+def _check_networks(phi: Expression, networks: Mapping[str, Graph]) -> None:
+    mentioned = {e.identifier for e in subexpressions(phi) if isinstance(e, Network)}
+    text = ", ".join(sorted(mentioned)) or "none"
+    for name in sorted(mentioned - networks.keys()):
+        given = ", ".join(sorted(networks)) or "none"
+        hint = f"add --network {name} MODEL.onnx"
+        raise PropertyError(f"property: network {name!r} was not given (given: {given}); {hint}")
+    for name in sorted(networks.keys() - mentioned):
+        hint = f"it mentions: {text}"
+        raise PropertyError(f"property: network {name!r} was given, but the property does not mention it; {hint}")
+
+
+def _by_name(variables: Mapping[str, Variable | AllInputs]) -> dict[str, Variable]:
+    """Return the inputs by their own names."""
+    result: dict[str, Variable] = {}
+    for variable in variables.values():
+        for single in variable if isinstance(variable, AllInputs) else (variable,):
+            result[single.name] = single
+    return result
+
+
+def _variables(body: Expression, names: list[str], interpreter: Interpreter) -> dict[str, Variable | AllInputs]:
+    """Find out shape and dtype of each variable: those of the network input that it is, or is part of."""
+    direct: dict[str, tuple[Variable | AllInputs, str]] = {}
+    indirect: dict[str, Variable] = {}
+    for call in (e for e in subexpressions(body) if isinstance(e, Call)):
+        if not _is_network(call.function):
+            continue
+        graph = interpreter.visit(call.function)
+        if not isinstance(graph, Graph):
+            continue
+        if len(call.args) == 1 < len(graph.input_details) and is_free_symbol(call.args[0]):
+            _bind(direct, call.args[0].identifier, _all_inputs(graph, call.args[0].identifier, names), call)
+            continue
+        for arg, details in zip(call.args, graph.input_details, strict=False):
+            shape, dtype = tuple(int(d) for d in details.shape), np.dtype(details.dtype)
+            if is_free_symbol(arg) and arg.identifier in names:
+                _bind(direct, arg.identifier, Variable(arg.identifier, shape, dtype), call)
+            else:
+                for part in subexpressions(arg):
+                    if is_free_symbol(part) and part.identifier in names:
+                        indirect.setdefault(part.identifier, Variable(part.identifier, shape, dtype))
+    found: dict[str, Variable | AllInputs] = {**indirect, **{name: value for name, (value, _) in direct.items()}}
+    for name in names:
+        if name not in found:
+            raise PropertyError(f"property: {name!r} is quantified but no network is applied to it, as in N({name})")
+    return {name: found[name] for name in names}
+
+
+def _all_inputs(graph: Graph, name: str, names: list[str]) -> AllInputs:
+    """Return a variable for each input, called like it unless the property uses that name otherwise."""
+    taken = set(names) - {name}
+    return AllInputs(
+        Variable(
+            f"{name}.{own}" if own in taken else own, tuple(int(d) for d in details.shape), np.dtype(details.dtype)
+        )
+        for own, details in zip(graph.input_names, graph.input_details, strict=True)
+    )
+
+
+def _is_network(function: Any) -> bool:
+    """Whether a called expression can be a network: only then is it evaluated, before the variables are known."""
+    parts = list(subexpressions(function))
+    return any(isinstance(part, Network) for part in parts) and not any(map(is_free_symbol, parts))
+
+
+def _bind(
+    bound: dict[str, tuple[Variable | AllInputs, str]], name: str, variable: Variable | AllInputs, call: Expression
+) -> None:
+    other, where = bound.setdefault(name, (variable, shorten(call)))
+    if _type_text(other) != _type_text(variable):
+        raise PropertyError(
+            f"property: {name!r} is {_type_text(other)} in {where}, but {_type_text(variable)} in {shorten(call)}"
+        )
+
+
+def _type_text(variable: Variable | AllInputs) -> str:
+    if isinstance(variable, AllInputs):
+        return ", ".join(map(_type_text, variable))
+    return f"{variable.dtype} {list(variable.shape)}"
+
+
+def _boxes(
+    box: Box, penalties: list[Formula]
+) -> tuple[tuple[InputVariable, ...], tuple[tuple[InputVariable, ...], ...]]:
+    """Return the box of all counterexamples, and the boxes of the alternatives if a penalty is a disjunction."""
+    for penalty in penalties:
+        if not isinstance(penalty, Junction) or not penalty.any or len(penalty.parts) > _MAX_REGIONS:
+            continue
+        alternatives = []
+        for part in penalty.parts:
+            alternative = box.copy()
+            narrowed = [alternative.absorb(conjunct) for conjunct in conjuncts(part)]
+            if any(narrowed) and not alternative.is_empty:
+                alternatives.append(alternative)
+            elif not any(narrowed):
+                break
+        else:
+            if not alternatives:
+                raise PropertyError(f"property: no input satisfies {describe(penalty)}")
+            regions = tuple(alternative.finish() for alternative in alternatives)
+            return box.hull(alternatives).finish(), regions
+    inputs = box.finish()
+    return inputs, (inputs,)
+
+
+def _used_by(formulas: tuple[Formula, ...]) -> set[int]:
+    """Return the ids of the applications and goals that formulas depend on."""
+    used: set[int] = set()
+    pending: list[Any] = list(formulas)
+    seen: set[int] = set()
+    while pending:
+        item = pending.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, Junction):
+            pending.extend(item.parts)
+        elif isinstance(item, Comparison):
+            pending.extend((item.left, item.right))
+        elif isinstance(item, Goal):
+            used |= {id(item.goal), id(item.goal.call)}
+            pending.extend(item.goal.call.arguments)
+        elif isinstance(item, Term):
+            call = getattr(item, "call", None)
+            used |= {id(call)} if call is not None else set()
+            pending.extend(item.operands)
+            if isinstance(item, Choice):
+                pending.append(item.formula)
+    return used

@@ -1,0 +1,116 @@
+"""What a verdict rests on, as frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from ranum_falsify.config import HalfPrecision, Runtime
+from ranum_falsify.domain.kernels import families
+from ranum_falsify.network import Graph
+from ranum_falsify.network.fingerprint import Fingerprint
+from ranum_falsify.properties.problem.problem import InputVariable, Problem
+from ranum_falsify.selfcheck import LIBRARIES, family_here
+
+__all__ = ["Assumptions", "Library", "Sources", "assumptions_of", "library"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """The files that a problem comes from.
+
+    Attributes:
+        property: The property file.
+        parameters: Values of its parameters, as given or by default.
+        networks: The models by the names that the property gives them.
+        dtype: Half precision that they were converted to, None where they were not.
+    """
+
+    property: Fingerprint
+    parameters: Mapping[str, Any]
+    networks: Mapping[str, Fingerprint]
+    dtype: HalfPrecision | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Library:
+    """A library that networks run on.
+
+    Attributes:
+        runtime: Its name as a runtime.
+        version: The installed version.
+        family: The family of kernels that it chooses on this processor.
+        covered: Families whose kernels proofs cover, each with the version that was measured; none where no proof is
+            about this runtime.
+    """
+
+    runtime: Runtime
+    version: str
+    family: str
+    covered: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assumptions:
+    """What a verdict rests on.
+
+    Attributes:
+        inputs: The inputs, with the box that they range over.
+        regions: The boxes whose union that is; one where the property bounds its inputs by no disjunction.
+        side_conditions: What else inputs satisfy, one formula each.
+        dims: Sizes of the symbolic dimensions, by network as the property writes it.
+        unset_dims: Those of them that are taken as 1, since no size was given.
+        element_types: Floating element types that the networks compute in.
+        libraries: What runs the networks.
+        sources: The files, None where the problem comes from none.
+    """
+
+    inputs: tuple[InputVariable, ...]
+    regions: tuple[tuple[InputVariable, ...], ...] = ()
+    side_conditions: tuple[str, ...] = ()
+    dims: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    unset_dims: tuple[str, ...] = ()
+    element_types: tuple[str, ...] = ()
+    libraries: tuple[Library, ...] = ()
+    sources: Sources | None = None
+
+
+def assumptions_of(problem: Problem, runtimes: Iterable[Runtime]) -> Assumptions:
+    """Return what the answer to a problem rests on.
+
+    Args:
+        problem: The problem.
+        runtimes: Runtimes that proofs cover; none where no proof is tried.
+    """
+    graphs = {call.network: call.graph for call in problem.calls}
+    unset = dict.fromkeys(name for graph in graphs.values() for name in graph.unset_dims)
+    covered = frozenset(runtimes)
+    return Assumptions(
+        inputs=problem.inputs,
+        regions=problem.regions,
+        side_conditions=problem.penalty_names,
+        dims={name: {**dict.fromkeys(graph.unset_dims, 1), **graph.options.dims} for name, graph in graphs.items()},
+        unset_dims=tuple(unset),
+        element_types=tuple(sorted({name for graph in graphs.values() for name in _element_types(graph)})),
+        libraries=tuple(library(runtime, covered=runtime in covered) for runtime in LIBRARIES),
+    )
+
+
+def library(runtime: Runtime, *, covered: bool = False) -> Library:
+    """Return what is installed of a runtime; with what proofs cover of it where they do."""
+    measured = [(record.family, record.version) for record in families() if record.runtime == runtime]
+    return Library(
+        runtime=runtime,
+        version=version(runtime).split("+")[0],
+        family=family_here(runtime),
+        covered=tuple(dict.fromkeys(measured)) if covered else (),
+    )
+
+
+def _element_types(graph: Graph) -> Iterable[str]:
+    dtypes = {np.dtype(details.dtype) for details in graph.details.values()}
+    return (dtype.name for dtype in dtypes if np.issubdtype(dtype, np.floating) or dtype.name == "bfloat16")

@@ -1,0 +1,3 @@
+"""Replay: ONNX Runtime runs the original model, in a child process, and decides what is true."""
+
+__all__: list[str] = []

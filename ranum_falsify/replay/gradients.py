@@ -1,0 +1,85 @@
+"""Gradient validity: whether an operator's derivative is finite at given operands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+
+from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network.evaluate import Value, apply
+from ranum_falsify.network.tensors import to_torch
+from ranum_falsify.replay.confirmer import Confirmer
+
+__all__ = ["DENORMAL", "SteepPoint", "has_finite_derivative", "operand_ranges", "steep_point"]
+
+DENORMAL = float(torch.finfo(torch.float32).tiny)
+"""Margins below it are 0 to kernels and devices that flush denormal numbers."""
+
+
+@dataclass(frozen=True)
+class SteepPoint:
+    """Operands at which a derivative is not finite.
+
+    Attributes:
+        operands: What the operator reads, in the order of its row; None where absent.
+        oracle: `autograd-flushed` where ONNX Runtime computes these operands only with denormal numbers flushed to 0.
+    """
+
+    operands: Sequence[np.ndarray | None]
+    oracle: Literal["autograd", "autograd-flushed"]
+
+
+def steep_point(
+    confirmer: Confirmer, graph: Graph, op: Operation, feeds: Mapping[str, np.ndarray]
+) -> SteepPoint | None:
+    """Return an operator's operands on ONNX Runtime if its derivative is not finite at them.
+
+    Args:
+        confirmer: Runs the network; with denormal numbers as they are first, then with them flushed to 0.
+        graph: The network.
+        op: One of its operators.
+        feeds: One array per input.
+
+    Raises:
+        ReplayError: ONNX Runtime refuses, crashes or takes too long.
+    """
+    operands = confirmer.operands(graph, op, feeds)
+    if not has_finite_derivative(op, operands):
+        return SteepPoint(operands, "autograd")
+    operands = confirmer.flushing.operands(graph, op, feeds)
+    return None if has_finite_derivative(op, operands) else SteepPoint(operands, "autograd-flushed")
+
+
+def has_finite_derivative(op: Operation, operands: Sequence[np.ndarray | None]) -> bool:
+    """Tell whether autograd finds finite derivatives of an operator's first output in all of its operands.
+
+    Args:
+        op: The operator.
+        operands: What it reads, in the order of its row. Where it holds NaN the operator before is to blame: true.
+    """
+    spec = spec_of(op)
+    names = (*spec.operands, *([""] * len(operands)))
+    values: list[Value] = []
+    for name, operand in zip(names, operands, strict=False):
+        values.append(operand if operand is None or name in spec.static else to_torch(operand))
+    floating = [v for v in values if isinstance(v, torch.Tensor) and v.is_floating_point()]
+    if any(bool(v.isnan().any()) for v in floating):
+        return True
+    leaves = [v.requires_grad_() for v in floating]
+    output = apply(spec, op, values)[0]
+    if not leaves or not output.requires_grad:
+        return True
+    found = torch.autograd.grad(output.sum(), leaves, allow_unused=True)
+    return all(gradient is None or bool(gradient.isfinite().all()) for gradient in found)
+
+
+def operand_ranges(op: Operation, operands: Sequence[np.ndarray | None]) -> dict[str, tuple[float, float]]:
+    """Return least and greatest value of each floating operand, by operand name."""
+    named = spec_of(op).named(operands)
+    floating = {name: x for name, x in named.items() if x is not None and x.size and x.dtype.kind == "f"}
+    return {name: (float(x.min()), float(x.max())) for name, x in floating.items()}

@@ -1,0 +1,276 @@
+"""Replay: ONNX Runtime runs the original model on a candidate, and every tensor is looked at.
+
+Nothing counts as a violation before it is seen here. ONNX Runtime runs in a child process,
+because a malformed model can crash it. It runs twice: with graph optimisations off and every
+intermediate tensor of the main graph exposed, and at its default level with nothing exposed
+but the outputs, as users run it. The first run names nodes; a node is a `Finding` when
+
+(a) none of its operands holds NaN, yet an output holds NaN; or
+(b) all its operands are finite, yet an output holds an infinity that is not a constant.
+
+Operands are what the node reads: inputs, tensors captured by its subgraphs, and constants in
+its attributes. A subgraph (If, Loop, Scan) counts as one node. In (b) an infinity is a
+constant when no input's value can change it, such as an attention mask computed from weights.
+An integer division by zero, at which ONNX Runtime refuses to go on, is (a), and so is one of
+the least integer of 32 or 64 bits by -1, at which processors may end the process: where the
+operands of a division allow it, the graph runs up to it first, and no further.
+
+The second run says what users see. Where the two differ, the graph that ONNX Runtime's optimiser
+writes runs too, every tensor exposed: a finding whose tensors are finite there shows only with
+optimisations off, and what is found there alone shows only at the default level, as when
+constants are merged into one that overflows.
+
+LSTM and GRU with a bias clip NaN to the finite range on ONNX Runtime; `onnx.reference`
+decides there. MaxPool, GlobalMaxPool, ReduceMax, ReduceMin, ArgMax, ArgMin, QuantizeLinear
+and casts to integers swallow NaN too, but make none from operands without NaN: the finding
+is then the node before, and its reach is ``masked``. ONNX Runtime's CPU kernels keep chains of
+float16 operators in float32: a tensor that is infinite in float16 can leave what follows finite.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+import onnx
+
+from ranum_falsify.config import Optimisations, Reach
+from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayTimeoutError
+from ranum_falsify.network.child import Child, ChildDeathError
+from ranum_falsify.network.guards import is_compressed
+from ranum_falsify.network.model_file import model_bytes
+
+__all__ = ["Finding", "Replay", "Replayer"]
+
+_WORKER = Path(__file__).with_name("worker")
+_LARGEST = 2**31 - 1  # bytes that protobuf can hold in one message
+_LONGEST = 400  # characters of ONNX Runtime's message that are passed on
+_VERB = {"load": "load", "run": "run", "outputs": "run", "plain": "run"}
+_ADVICE = {
+    "load": "repair the model, or convert it to operators and an opset that ONNX Runtime supports",
+    "run": "give each input the name, type and shape that the model declares",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One node whose operands are good and whose output is not.
+
+    Attributes:
+        node_index: position of the node in ``graph.node``.
+        node: ONNX name of the node; names may be empty or shared.
+        op_type: operator.
+        output: name of its first offending output tensor, unique in a model.
+        kind: ``nan`` (rule (a) of this module) or ``inf`` (rule (b)).
+        index: position of the first offending element in ``output``.
+        operands: least and greatest element of each numeric operand, by tensor name.
+        values: of an elementwise operator, the operands' elements behind the offending one.
+        oracle: who saw it.
+        reach: ``output`` when a path of non-finite tensors leads to a graph output that is not
+            finite at the default level either, or when ONNX Runtime stops at the node; else ``masked``.
+        optimisations: with which graph optimisations of ONNX Runtime it shows; None where they
+            cannot be compared, as in a model that draws random numbers or would end the process.
+        fused: of what shows at the default level alone, the operator that the optimiser put in the
+            place of the node and of others before it, if it did; ``operands`` are then its own.
+    """
+
+    node_index: int
+    node: str
+    op_type: str
+    output: str
+    kind: Literal["nan", "inf"]
+    index: tuple[int, ...]
+    operands: Mapping[str, tuple[float, float]]
+    values: Mapping[str, float]
+    oracle: Literal["onnxruntime", "reference"]
+    reach: Reach
+    optimisations: Optimisations | None = None
+    fused: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """What one run showed.
+
+    Attributes:
+        outputs: the graph outputs that are numeric tensors, in the model's order (bfloat16 as
+            float32), at the default level; empty when ONNX Runtime stopped at an integer division.
+        findings: in topological order, so that the first is the first to go wrong.
+    """
+
+    outputs: Mapping[str, np.ndarray]
+    findings: tuple[Finding, ...]
+
+
+class Replayer:
+    """Runs one model on ONNX Runtime in a child process, which serves any number of requests.
+
+    A context manager that starts the child on entry, so that it loads the model while the
+    caller goes on. A child that crashed or ran out of time is replaced at the next request.
+    Not for use from several threads at once.
+
+    Args:
+        model: the model, or the path of its file. External data must be loaded, or lie where
+            the path's file says.
+        timeout: seconds that loading, and each request, may take.
+        threads: ONNX Runtime's intra-operator threads.
+        flush: whether it replaces denormal numbers by 0, as many devices do.
+    """
+
+    def __init__(
+        self, model: onnx.ModelProto | Path, *, timeout: float = 60.0, threads: int = 1, flush: bool = False
+    ) -> None:
+        self._model = model
+        self._timeout = timeout
+        self._threads = threads
+        self._flush = flush
+        self._label = f"model {str(model)!r}" if isinstance(model, Path) else "the model"
+        self._child: Child | None = None
+        self._loading = False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the child, unless it runs, and have it load the model; does not wait.
+
+        Raises:
+            ReplayError: the file is missing, or the model is too large or lacks its external data.
+        """
+        if self._child is not None:
+            return
+        data = self._data()
+        self._child = child = Child(_WORKER)
+        path = self._model.resolve() if isinstance(self._model, Path) and data is None else child.folder / "model.onnx"
+        try:
+            if data is not None:
+                path.write_bytes(data)
+        except BaseException:
+            self.close()
+            raise
+        self._loading = True
+        # The rows take their time to import, as the child does: at once.
+        from ranum_falsify.replay.operator_facts import operator_facts
+
+        child.send(
+            "load",
+            {
+                "path": str(path),
+                "folder": str(self._model.resolve().parent if isinstance(self._model, Path) else path.parent),
+                "operators": operator_facts(),
+                "threads": self._threads,
+                "flush": self._flush,
+                "scratch": str(child.folder),
+            },
+        )
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Replay:
+        """Run the model with every intermediate exposed, and at the default level.
+
+        Args:
+            inputs: one array for each input, by name, in the model's types and shapes;
+                initializers that are also inputs may be left out.
+
+        Raises:
+            ReplayError: ONNX Runtime refuses the model or the inputs.
+            ReplayCrashError: the child died.
+            ReplayTimeoutError: the child did not answer in time.
+        """
+        result = self._request("run", inputs)
+        findings = tuple(Finding(**finding) for finding in result["findings"])
+        return Replay(outputs=result["outputs"], findings=findings)
+
+    def outputs(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Run the model as users do and return its outputs only; arguments and errors as for `run`."""
+        outputs: dict[str, np.ndarray] = self._request("outputs", inputs)
+        return outputs
+
+    def plain(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Run the model without optimisations and return its outputs only; arguments and errors as for `run`."""
+        outputs: dict[str, np.ndarray] = self._request("plain", inputs)
+        return outputs
+
+    def close(self) -> None:
+        """End the child and delete temporary files; a later request starts anew."""
+        child, self._child, self._loading = self._child, None, False
+        if child is not None:
+            child.close()
+
+    def _data(self) -> bytes | None:
+        """What a model's file holds that is in memory or compressed; None where ONNX Runtime reads the file."""
+        if not isinstance(self._model, Path):
+            return self._serialized(self._model)
+        if not self._model.is_file():
+            raise ReplayError(f"{self._label}: there is no such file; check the path")
+        return model_bytes(self._model) if is_compressed(self._model) else None
+
+    def _serialized(self, model: onnx.ModelProto) -> bytes:
+        if any(onnx.external_data_helper.uses_external_data(t) for t in model.graph.initializer):
+            raise ReplayError(f"{self._label}: its external data is not loaded; pass the path of its file")
+        if sum(len(tensor.raw_data) for tensor in model.graph.initializer) <= _LARGEST:
+            data: bytes = model.SerializeToString()
+            if len(data) <= _LARGEST:
+                return data
+        raise ReplayError(
+            f"{self._label} has more than {_LARGEST:,} bytes, which protobuf cannot hold; "
+            "save it with external data and pass the path of its file"
+        )
+
+    def _request(self, command: str, inputs: Mapping[str, np.ndarray]) -> Any:
+        # ONNX Runtime rejects NumPy scalars and views.
+        feeds = {name: np.ascontiguousarray(array).reshape(np.shape(array)) for name, array in inputs.items()}
+        self.start()
+        if self._loading:
+            self._exchange("load", None)
+            self._loading = False
+        return self._exchange(command, feeds)
+
+    def _exchange(self, command: str, argument: Any) -> Any:
+        """Send a request (``load`` was sent at the start) and wait for the answer."""
+        assert self._child is not None
+        try:
+            if command == "load":
+                kind, result = self._child.receive(timeout=self._timeout)
+            else:
+                kind, result = self._child.ask(command, argument, timeout=self._timeout)
+        except ChildDeathError as error:
+            self.close()
+            raise self._death(command, error) from error
+        except BaseException:
+            self.close()
+            raise
+        if kind == "ok":
+            return result
+        if command == "load":
+            self.close()
+        verb = _VERB[command]
+        raise ReplayError(f"{self._label}: ONNX Runtime cannot {verb} it: {_one_line(result)}; {_ADVICE[verb]}")
+
+    def _death(self, command: str, error: ChildDeathError) -> ReplayError:
+        if error.late:
+            limit = f"within {self._timeout:g} s"
+            return ReplayTimeoutError(
+                f"{self._label}: ONNX Runtime did not {_VERB[command]} it {limit}; allow more time"
+            )
+        return ReplayCrashError(
+            f"{self._label}: ONNX Runtime crashed (exit status {error.status}) when asked to {_VERB[command]} it; "
+            "check the model with onnx.checker.check_model(model, full_check=True)"
+        )
+
+
+def _one_line(message: str) -> str:
+    """ONNX Runtime's message without its error codes, source positions and line breaks."""
+    text = re.sub(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", "", " ".join(message.split()))
+    text = re.sub(r"/onnxruntime_src/\S+ ", "", text).strip().rstrip(".;")
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

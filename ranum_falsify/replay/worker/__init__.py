@@ -1,0 +1,41 @@
+"""The child process of `ranum_falsify.replay.replayer`: ONNX Runtime, every tensor looked at.
+
+Commands: ``load`` ({"path"} and what `Setting` holds, the fields of `Operators` in their place), ``run``, ``outputs``
+and ``plain`` (the inputs by name).
+
+It starts in a fraction of a second, because it imports neither torch nor the package around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from .levels import Levels
+from .model import Model
+from .operators import Operators
+from .session import Setting
+
+__all__ = ["Levels", "Model", "Operators", "Setting", "service"]
+
+
+def service() -> Callable[[str, Any], Any]:
+    """What answers requests; see `ranum_falsify.network.child_server`."""
+    ort.set_default_logger_severity(4)
+    np.seterr(all="ignore")
+    loaded: list[Levels] = []
+
+    def answer(command: str, argument: Any) -> Any:
+        if command == "load":
+            operators = Operators(**argument.pop("operators"))
+            loaded[:] = [Levels(argument.pop("path"), Setting(operators=operators, **argument))]
+            return None
+        if not loaded:
+            raise RuntimeError("no model is loaded")
+        answers = {"run": loaded[0].run, "outputs": loaded[0].outputs, "plain": loaded[0].plain}
+        return answers[command](argument)
+
+    return answer

@@ -1,0 +1,167 @@
+"""What a model shows as it is written, beside what it shows after ONNX Runtime's graph optimisations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .graph import GOOD, Status, Value, status_of
+from .model import STOP, Look, Model
+from .session import Session, Setting, write_optimised
+
+__all__ = ["Levels"]
+
+
+Finding = dict[str, Any]  # what `ranum_falsify.replay.replayer.Finding` holds
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What a run that exposes nothing but the outputs showed.
+
+    Attributes:
+        outputs: those that are arrays.
+        ends: the status of each output, or of `STOP`.
+    """
+
+    outputs: dict[str, np.ndarray]
+    ends: dict[str, Status]
+
+    @property
+    def bad(self) -> set[str]:
+        """The outputs that are not finite."""
+        return {name for name, status in self.ends.items() if any(status)}
+
+
+def _severity(status: Status) -> int:
+    nan, inf = status
+    return 2 if nan else int(inf)
+
+
+class Levels:
+    """A model as it is written, every tensor looked at, beside what ONNX Runtime's optimiser makes of it.
+
+    Args:
+        path: the ONNX file.
+        setting: how to run it.
+    """
+
+    def __init__(self, path: str, setting: Setting) -> None:
+        self._written = Model(path, setting)
+        self._setting = setting
+        self._default: Session | None = None
+        self._optimised: Model | None = None
+
+    def plain(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The graph outputs without optimisations."""
+        return self._written.outputs(feeds)
+
+    def outputs(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The graph outputs at the default level of optimisations."""
+        values = self._run_default(feeds)
+        return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Graph outputs and findings; see `ranum_falsify.replay.replayer.Replayer.run`."""
+        look = self._written.look(feeds)
+        # Another run draws other numbers, or may end this process.
+        if self._written.is_random or look.traps:
+            return {"outputs": look.outputs, "findings": list(look.findings.values())}
+        seen = self._see(feeds, look)
+        hidden = []
+        for k, finding in look.findings.items():
+            finding["optimisations"] = "any"
+            if all(_severity(seen.ends.get(end, GOOD)) < _severity(look.ends[end]) for end in look.reaches[k]):
+                hidden.append(k)
+        known = set[str]().union(*look.reaches.values())
+        fresh = {end for end in seen.bad - known if _severity(seen.ends[end]) > _severity(look.ends.get(end, GOOD))}
+        added = self._compare(feeds, look, hidden, seen, fresh) if hidden or fresh else {}
+        findings = look.findings | added
+        ordered = [findings[k] for k in self._written.order if k in findings] if added else list(findings.values())
+        return {"outputs": seen.outputs, "findings": ordered}
+
+    def _run_default(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Value]:
+        if self._default is None:
+            self._default = Session(self._written.proto, [], self._setting, optimise=True)
+        values = self._default.run(feeds)
+        return {v.name: values[v.name] for v in self._written.proto.graph.output if v.name in values}
+
+    def _see(self, feeds: Mapping[str, np.ndarray], look: Look) -> _Seen:
+        """Run at the default level."""
+        try:
+            values = self._run_default(feeds)
+        except Exception:
+            # It stops there too, or refuses what its optimiser made, and then nothing can show there.
+            return _Seen(look.outputs, {STOP: look.ends[STOP]} if STOP in look.ends else {})
+        outputs = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+        return _Seen(outputs, {name: status_of(value) for name, value in values.items()})
+
+    def _compare(
+        self, feeds: Mapping[str, np.ndarray], look: Look, hidden: Iterable[int], seen: _Seen, fresh: set[str]
+    ) -> dict[int, Finding]:
+        """Look at the optimised graph: say which ``hidden`` findings show there, and return what shows there alone."""
+        other = self._look_optimised(feeds, look.bad)
+        shown = set[str]()
+        if other is not None and self._optimised is not None:
+            spreads = (self._optimised.spread(j, other.bad) for j in other.findings)
+            shown = self._optimised.bad_constants.union(*spreads)
+        for k in hidden:
+            finding, reaches = look.findings[k], look.reaches[k]
+            if shown.isdisjoint(self._written.spread(k, look.bad)):
+                finding["optimisations"] = None if other is None and not reaches else "off"
+                finding["reach"] = "masked"
+            elif seen.bad.isdisjoint(reaches):
+                finding["reach"] = "masked"
+        added = {} if other is None else self._added(look, other, seen)
+        explained = set[str]() if other is None else set[str]().union(*other.reaches.values())
+        for end in sorted(fresh - explained):
+            k = self._written.producers.get(end, -1)
+            kind = self._kind(end, seen.ends[end], feeds)
+            if kind is not None and k not in look.findings | added:
+                test = np.isnan if kind == "nan" else np.isinf
+                found = self._written.finding(k, end, test, seen.outputs.get(end, []), "onnxruntime")
+                added[k] = found | {"operands": {}, "values": {}, "reach": "output", "optimisations": "default"}
+        return added
+
+    def _look_optimised(self, feeds: Mapping[str, np.ndarray], bad: set[str]) -> Look | None:
+        """Run the optimised graph as it is; None where ONNX Runtime does not take what it wrote.
+
+        Infinite constants there that the model does not compute are no mask: merging finite ones made them.
+        """
+        try:
+            if self._optimised is None:
+                path = Path(self._setting.scratch, "optimised.onnx")
+                write_optimised(self._written.proto, self._setting, path)
+                self._optimised = Model(str(path), replace(self._setting, folder=self._setting.scratch))
+            return self._optimised.look(feeds, self._optimised.bad_constants - bad)
+        except Exception:
+            return None
+
+    def _added(self, look: Look, other: Look, seen: _Seen) -> dict[int, Finding]:
+        """Findings of the optimised graph whose tensors are finite without optimisations, by node as written."""
+        assert self._optimised is not None
+        added: dict[int, Finding] = {}
+        for j, finding in other.findings.items():
+            name = self._optimised.known_name(finding["output"], self._written.producers)
+            if name is None or name in look.bad:
+                continue
+            k = self._written.producers[name]
+            if k not in look.findings and k not in added:
+                shown = self._written.record(k, name, finding["kind"], finding["index"], finding["oracle"])
+                reach = "masked" if seen.bad.isdisjoint(other.reaches[j]) else "output"
+                fused = finding["op_type"] if finding["op_type"] != shown["op_type"] else ""
+                added[k] = finding | shown | {"reach": reach, "optimisations": "default", "fused": fused}
+        return added
+
+    def _kind(self, end: str, status: Status, feeds: Mapping[str, np.ndarray]) -> str | None:
+        """What came out, by the rules of a finding for the model as one node; None where that may well be so."""
+        operands = [*map(status_of, feeds.values()), *self._written.constants.values()]
+        nan, _ = status
+        if nan and not any(nan for nan, _ in operands):
+            return "nan"
+        overflow = self._written.varies(end, feeds) and not any(map(any, operands))
+        return "inf" if overflow and not nan else None

@@ -1,0 +1,357 @@
+"""A model run without optimisations, every tensor looked at."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from .divisions import impossible, may_trap
+from .graph import (
+    FLOAT_INITIALIZERS,
+    GOOD,
+    Status,
+    Value,
+    attribute_status,
+    range_of,
+    reads_of,
+    sorted_nodes,
+    status_of,
+    stored,
+    tensor_status,
+)
+from .recurrent import hidden_nan
+from .session import Session, Setting
+
+__all__ = ["STOP", "Look", "Model"]
+
+STOP = ""  # among outputs: the run stopped, at an integer division that has no result
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one run with all tensors exposed showed.
+
+    Attributes:
+        outputs: the graph outputs that are arrays.
+        findings: what `ranum_falsify.replay.replayer.Finding` holds, by node, in topological order.
+        reaches: for each finding the graph outputs that a path of non-finite tensors leads to, or `STOP`.
+        bad: names of the tensors that are not finite.
+        ends: status of each graph output that is not finite, or of `STOP`.
+        traps: whether going on would have ended the process.
+    """
+
+    outputs: dict[str, np.ndarray]
+    findings: dict[int, dict[str, Any]]
+    reaches: dict[int, set[str]]
+    bad: set[str]
+    ends: dict[str, Status]
+    traps: bool = False
+
+
+class Model:
+    """A model run without optimisations, and what about it does not depend on the input.
+
+    Args:
+        path: the ONNX file.
+        setting: how to run it.
+
+    Attributes:
+        proto: what the file holds, external data aside.
+        order: positions of its nodes in topological order.
+        producers: the position of the node that writes a tensor, by name.
+        constants: status of each of its floating constants, by name.
+        is_random: whether another run draws other numbers.
+    """
+
+    def __init__(self, path: str, setting: Setting) -> None:
+        self.proto = onnx.load(path, load_external_data=False)
+        self._setting, self._operators, folder = setting, setting.operators, setting.folder
+        # Before anything else looks at the graph: ONNX Runtime's complaint about a bad one is the better.
+        names = [n for node in self.proto.graph.node if not stored(node) for n in node.output]
+        self._exposed = Session(self.proto, names, setting)
+        self._plain: Session | None = None
+        self._cut: dict[frozenset[int], Session | None] = {}
+        self._nodes = list(self.proto.graph.node)
+        self.order = sorted_nodes(self.proto.graph)
+        self._reads = [reads_of(node) for node in self._nodes]
+        self.producers = {name: k for k, node in enumerate(self._nodes) for name in node.output if name}
+        self._divisions = [k for k, node in enumerate(self._nodes) if self._operators.may_divide(node)]
+        self._hiding = {k for k, node in enumerate(self._nodes) if self._operators.may_hide_nan(node)}
+        self._attributes = [attribute_status(node, folder) for node in self._nodes]
+        self._tensors = {tensor.name: tensor for tensor in self.proto.graph.initializer}
+        self._tensors |= {node.output[0]: t for node in self._nodes for t in stored(node)}
+        flags = [name for name, tensor in self._tensors.items() if tensor.data_type == onnx.TensorProto.BOOL]
+        false = {name for name in flags if not self._constant(name).any()}
+        self._random = {k for k, node in enumerate(self._nodes) if self._operators.is_random(node, false)}
+        self.is_random = bool(self._random)
+        self.constants = {
+            name: tensor_status(tensor, folder)
+            for name, tensor in self._tensors.items()
+            if tensor.data_type in FLOAT_INITIALIZERS
+        }
+
+    def _constant(self, name: str) -> np.ndarray:
+        return numpy_helper.to_array(self._tensors[name], self._setting.folder)
+
+    def outputs(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The graph outputs, computed without optimisations, and without exposing anything else."""
+        if self._plain is None:
+            self._plain = Session(self.proto, [], self._setting)
+        return self._graph_outputs(self._plain.run(feeds))
+
+    def _graph_outputs(self, values: Mapping[str, Value]) -> dict[str, np.ndarray]:
+        names = [value.name for value in self.proto.graph.output]
+        return {name: values[name] for name in names if isinstance(values.get(name), np.ndarray)}
+
+    @property
+    def bad_constants(self) -> set[str]:
+        """Names of stored tensors that are not finite."""
+        return {name for name, status in self.constants.items() if any(status)}
+
+    def look(self, feeds: Mapping[str, np.ndarray], forgiven: Iterable[str] = ()) -> Look:
+        """Run with all tensors exposed; ``forgiven`` constants count as finite whatever they hold."""
+        values, outputs, stops = self._run(feeds)
+        known = self.constants | dict.fromkeys(forgiven, GOOD)
+        known |= {name: status_of(value) for name, value in (*values.items(), *feeds.items())}
+        found = self._findings(feeds, values, known, stops)
+        reaches = self._reaches(known, stops) if found else {}
+        for k, finding in found.items():
+            reaches.setdefault(k, set())
+            finding["reach"] = "output" if reaches[k] else "masked"
+        ends = {value.name: known.get(value.name, GOOD) for value in self.proto.graph.output}
+        return Look(
+            outputs,
+            found,
+            {k: reaches[k] for k in found},
+            {name for name, status in known.items() if any(status)},
+            {name: status for name, status in ends.items() if any(status)} | ({STOP: (True, False)} if stops else {}),
+            any(k in self._trapping(feeds) for k in stops),
+        )
+
+    def _run(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Value], dict[str, np.ndarray], list[int]]:
+        """All values, the graph outputs among them, and the divisions at which the run stops."""
+        if self._trapping(feeds):
+            values, stops = self._impossible_divisions(feeds)
+            if stops:
+                return values, {}, stops
+        try:
+            values = self._exposed.run(feeds)
+            return values, self._graph_outputs(values), []
+        except Exception as error:
+            try:
+                values, stops = self._impossible_divisions(feeds)
+            except Exception:
+                raise error from None  # what went wrong first says more
+            if not stops:
+                raise
+            return values, {}, stops
+
+    def _trapping(self, feeds: Mapping[str, np.ndarray]) -> list[int]:
+        """Divisions that may end the process, by what is known before anything is run."""
+        operands = {k: [self._value(name, feeds, {}) for name in self._nodes[k].input] for k in self._divisions}
+        types = self._exposed.types
+        integers = {"tensor(int32)", "tensor(int64)"}
+        return [
+            k
+            for k, values in operands.items()
+            if types.get(self._nodes[k].output[0]) in integers and may_trap(self._nodes[k], *values)
+        ]
+
+    def _impossible_divisions(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Value], list[int]]:
+        """Integer divisions that have no result, and all values computed without them.
+
+        ONNX Runtime ends the run there with an error that need not identify the node, or the process ends. So the
+        graph is run as far as it goes without any division; divisions whose operands turn out
+        to be good join it, until one is not or nothing new comes out.
+        """
+        safe: frozenset[int] = frozenset()
+        while self._divisions:
+            values = self._run_without(feeds, [k for k in self._divisions if k not in safe], safe)
+            known = set(safe)
+            stops = []
+            for k in (k for k in self._divisions if k not in safe):
+                dividend, divisor = (self._value(name, feeds, values) for name in self._nodes[k].input)
+                if dividend is None or divisor is None:
+                    continue
+                known.add(k)
+                if impossible(self._nodes[k], dividend, divisor).any():
+                    stops.append(k)
+            if stops:
+                return values, stops
+            if known == safe:
+                break
+            safe = frozenset(known)
+        return {}, []
+
+    def _run_without(
+        self, feeds: Mapping[str, np.ndarray], left_out: list[int], key: frozenset[int]
+    ) -> dict[str, Value]:
+        """Run the nodes that depend on none of ``left_out``; ``key`` identifies the cut."""
+        if key not in self._cut:
+            gone: set[str] = set()
+            kept = []
+            for k in self.order:
+                if k in left_out or not gone.isdisjoint(self._reads[k]):
+                    gone.update(self._nodes[k].output)
+                else:
+                    kept.append(self._nodes[k])
+            model = onnx.ModelProto()
+            model.CopyFrom(self.proto)
+            del model.graph.node[:], model.graph.output[:]
+            model.graph.node.extend(kept)
+            names = [name for node in kept for name in node.output]
+            # ONNX Runtime does not take a graph without nodes.
+            self._cut[key] = Session(model, names, self._setting) if kept else None
+        session = self._cut[key]
+        return session.run(feeds) if session else {}
+
+    def _value(self, name: str, feeds: Mapping[str, np.ndarray], values: Mapping[str, Value]) -> Value:
+        if name in feeds:
+            return feeds[name]
+        if name in values:
+            return values[name]
+        return self._constant(name) if name in self._tensors else None
+
+    def _findings(
+        self,
+        feeds: Mapping[str, np.ndarray],
+        values: Mapping[str, Value],
+        known: Mapping[str, Status],
+        stops: list[int],
+    ) -> dict[int, dict[str, Any]]:
+        suspects = {self.producers[name] for name in values if name in self.producers and any(known[name])}
+        suspects |= self._hiding | set(stops)
+        if not suspects:
+            return {}
+        varying = self._varying(feeds)
+        found: dict[int, dict[str, Any]] = {}
+        for k in (k for k in self.order if k in suspects):
+            node, operands = self._nodes[k], [known.get(name, GOOD) for name in self._reads[k]]
+            operands.append(self._attributes[k])
+            if k in stops:
+                found[k] = self._stop_finding(k, feeds, values)
+                continue
+            if any(nan for nan, _ in operands):
+                continue
+            # Computed infinities that no input can change are constants, such as an attention mask.
+            overflow = k in varying and not any(inf for _, inf in operands)
+            bad = [(name, known.get(name, GOOD)) for name in node.output]
+            for name, (nan, inf) in bad:
+                if nan or (inf and overflow):
+                    test = np.isnan if nan else np.isinf
+                    found[k] = self.finding(k, name, test, values[name], "onnxruntime")
+                    break
+            else:
+                hidden = self._hidden(k, feeds, values)
+                if hidden is not None:
+                    found[k] = self.finding(k, hidden[0], np.isnan, hidden[1], "reference")
+        for k, finding in found.items():
+            finding["operands"], finding["values"] = self._operands(k, finding["index"], feeds, values)
+        return found
+
+    def _varying(self, feeds: Mapping[str, np.ndarray]) -> set[int]:
+        """Nodes whose value depends on the value, not only the shape, of an input or is random."""
+        names, nodes = set(feeds), set()
+        for k in self.order:
+            node = self._nodes[k]
+            depends = not self._operators.is_shape_only(node) and not names.isdisjoint(self._reads[k])
+            if depends or k in self._random:
+                nodes.add(k)
+                names.update(node.output)
+        return nodes
+
+    def finding(self, k: int, name: str, test: Callable[[Any], Any], value: Value, oracle: str) -> dict[str, Any]:
+        """A `record` with the position of the first element of ``value`` of which ``test`` is true."""
+        index: tuple[int, ...] = ()
+        if isinstance(value, np.ndarray):
+            index = tuple(int(i) for i in np.unravel_index(int(np.argmax(test(value))), value.shape))
+        return self.record(k, name, "nan" if test is np.isnan else "inf", index, oracle)
+
+    def _stop_finding(self, k: int, feeds: Mapping[str, np.ndarray], values: Mapping[str, Value]) -> dict[str, Any]:
+        bad = impossible(self._nodes[k], *(self._value(name, feeds, values) for name in self._nodes[k].input))
+        index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
+        return self.record(k, self._nodes[k].output[0], "nan", index, "onnxruntime")
+
+    def record(self, k: int, name: str, kind: str, index: tuple[int, ...], oracle: str) -> dict[str, Any]:
+        """What a finding says of a node, its tensor ``name``, and who saw it."""
+        node = self._nodes[k]
+        return {
+            "node_index": k,
+            "node": node.name,
+            "op_type": node.op_type,
+            "output": name,
+            "kind": kind,
+            "index": index,
+            "oracle": oracle,
+        }
+
+    def _operands(
+        self, k: int, index: tuple[int, ...], feeds: Mapping[str, np.ndarray], values: Mapping[str, Value]
+    ) -> tuple[dict[str, tuple[float, float]], dict[str, float]]:
+        """Range of each operand and, of an elementwise operator, its element behind output ``index``."""
+        ranges, elements = {}, {}
+        for name in self._reads[k]:
+            value = self._value(name, feeds, values)
+            limits = range_of(value)
+            if limits is None:
+                continue
+            ranges[name] = limits
+            if self._operators.is_elementwise(self._nodes[k]):
+                tail = index[len(index) - value.ndim :]
+                at = tuple(0 if n == 1 else i for n, i in zip(value.shape, tail, strict=True))
+                elements[name] = float(value[at])
+        return ranges, elements
+
+    def _reaches(self, known: Mapping[str, Status], stops: Iterable[int]) -> dict[int, set[str]]:
+        """For each node the outputs that a path of non-finite tensors leads to; `STOP` from ``stops``."""
+        bad = {name for name, status in known.items() if any(status)}
+        live = {value.name: {value.name} for value in self.proto.graph.output if value.name in bad}
+        reaches: dict[int, set[str]] = {}
+        for k in reversed(self.order):
+            reached = {STOP} if k in stops else set[str]()
+            reached = reached.union(*(live.get(name, ()) for name in self._nodes[k].output))
+            if reached:
+                reaches[k] = reached
+                for name in bad.intersection(self._reads[k]):
+                    live.setdefault(name, set()).update(reached)
+        return reaches
+
+    def spread(self, k: int, bad: set[str]) -> set[str]:
+        """The outputs of a node, and the ``bad`` tensors that a path of such tensors leads to from there."""
+        reached = set(self._nodes[k].output)
+        for node, reads in ((self._nodes[n], self._reads[n]) for n in self.order):
+            if not reached.isdisjoint(bad.intersection(reads)):
+                reached |= bad.intersection(node.output)
+        return reached
+
+    def varies(self, name: str, feeds: Mapping[str, np.ndarray]) -> bool:
+        """Whether the value of a tensor depends on that of an input, or is random."""
+        return self.producers.get(name, -1) in self._varying(feeds)
+
+    def known_name(self, name: str, known: Container[str]) -> str | None:
+        """The first name among ``known`` that a tensor has, or one that is computed from it."""
+        waiting = deque([name])
+        seen = {name}
+        while waiting:
+            name = waiting.popleft()
+            if name in known:
+                return name
+            users = (node for node, reads in zip(self._nodes, self._reads, strict=True) if name in reads)
+            fresh = {output for node in users for output in node.output} - seen
+            seen |= fresh
+            waiting += sorted(fresh)
+        return None
+
+    def _hidden(
+        self, k: int, feeds: Mapping[str, np.ndarray], values: Mapping[str, Value]
+    ) -> tuple[str, np.ndarray] | None:
+        if k not in self._hiding:
+            return None
+        node = self._nodes[k]
+        return hidden_nan(node, {name: self._value(name, feeds, values) for name in node.input if name})

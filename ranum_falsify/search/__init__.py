@@ -1,0 +1,3 @@
+"""Search for inputs on which an operator produces NaN or infinity, or on which a property fails."""
+
+__all__: list[str] = []

@@ -1,0 +1,127 @@
+"""Many samples through a network at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.properties.problem.targets import Target
+from ranum_falsify.search.converter import Probe, TorchModel
+from ranum_falsify.search.probes import probe_of
+
+__all__ = ["BatchedModel"]
+
+
+class BatchedModel:
+    """Runs a module that takes one sample on a batch.
+
+    Along dimension 0 where every operator keeps samples apart there, else by `torch.func.vmap` where no value steers
+    shapes or branches, else one sample after another.
+
+    Attributes:
+        model: The module.
+        targets: What to observe: positions in the caller's list and targets, in any order.
+        mode: How samples are batched: `along`, `vmap` or `loop`.
+    """
+
+    def __init__(self, model: TorchModel, targets: Sequence[tuple[int, Target]] = ()) -> None:
+        self.model = model
+        groups: dict[int, list[tuple[int, Target]]] = {}
+        for position, target in targets:
+            groups.setdefault(id(target.op), []).append((position, target))
+        observed = [op for op in model.graph.order if id(op) in groups]
+        self._probes = {id(op): probe_of([target for _, target in groups[id(op)]]) for op in observed}
+        self.positions = [position for op in observed for position, _ in groups[id(op)]]
+        self.mode = "along" if model.batches else "vmap" if model.separable else "loop"
+
+    def select(self, graph: Graph, arguments: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return the arguments of a graph that the module reads, which may have the others as constants."""
+        read = self.model.graph.input_names
+        return [x for name, x in zip(graph.input_names, arguments, strict=True) if name in read]
+
+    def run(self, inputs: Sequence[Tensor], *, outputs: bool = True) -> tuple[tuple[Tensor, ...], Tensor | None]:
+        """Evaluate a batch.
+
+        Args:
+            inputs: Tensors `(batch, *input_shape)`; those with a batch of 1 are repeated.
+            outputs: Whether the outputs are wanted.
+
+        Returns:
+            Outputs `(batch, *output_shape)`, and margins `(batch, targets)` in the order of `positions`, None where
+            nothing is observed.
+        """
+        return self._batch(inputs, self._probes, outputs=outputs)
+
+    def observe(self, inputs: Sequence[Tensor], probes: Mapping[int, Probe]) -> Tensor:
+        """Return what probes (by `id` of the operation) see on a batch, `(batch, values)`."""
+        seen = self._batch(inputs, probes, outputs=False)[1]
+        assert seen is not None, "there is at least one probe"
+        return seen
+
+    def _batch(
+        self, inputs: Sequence[Tensor], probes: Mapping[int, Probe], *, outputs: bool
+    ) -> tuple[tuple[Tensor, ...], Tensor | None]:
+        with self._draws_on(inputs[0].device):
+            return self._run(inputs, probes, outputs=outputs)
+
+    def _draws_on(self, device: torch.device) -> AbstractContextManager[Any]:
+        """Operators that read no tensor (`RandomNormal`) create theirs on the default device."""
+        random = device.type != "cpu" and any(spec_of(op).is_random(op) for op in self.model.graph.nodes)
+        return device if random else nullcontext()
+
+    def _run(
+        self, inputs: Sequence[Tensor], probes: Mapping[int, Probe], *, outputs: bool
+    ) -> tuple[tuple[Tensor, ...], Tensor | None]:
+        count = max(len(x) for x in inputs)
+        inputs = [x if len(x) == count else x.expand(count, *x.shape[1:]) for x in inputs]
+
+        if self.mode == "along":
+            return self._along(inputs, probes, outputs=outputs)
+
+        def sample(*values: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+            results, seen = self.model.observe(values, probes, outputs=outputs)
+            return results, (torch.cat(seen),) if seen else ()
+
+        if self.mode == "vmap":
+            results, seen = torch.func.vmap(sample, randomness="different")(*inputs)
+        else:
+            rows = [sample(*values) for values in zip(*inputs, strict=True)]
+            results = tuple(torch.stack(column) for column in zip(*(row[0] for row in rows), strict=True))
+            seen = tuple(torch.stack(column) for column in zip(*(row[1] for row in rows), strict=True))
+        return results, seen[0] if seen else None
+
+    def _along(
+        self, inputs: Sequence[Tensor], probes: Mapping[int, Probe], *, outputs: bool
+    ) -> tuple[tuple[Tensor, ...], Tensor | None]:
+        count = len(inputs[0])
+        lifted = {key: _lifted(probe) for key, probe in probes.items()}
+        flat = [x.reshape(count, *x.shape[2:]) for x in inputs]
+        results, seen = self.model.observe(flat, lifted, outputs=outputs, batch=True)
+        # An output that depends on no input has no batch yet.
+        whole = tuple((y if len(y) == count else y.expand(count, *y.shape[1:])).unsqueeze(1) for y in results)
+        return whole, torch.cat(seen, dim=1) if seen else None
+
+
+def _lifted(probe: Probe) -> Probe:
+    """Return a probe of operands with a batch along dimension 0, from one of single samples."""
+
+    def observe(op: Operation, operands: Sequence[Any], outputs: Sequence[Tensor]) -> Tensor:
+        width = len(operands)
+        values = [*operands, *outputs]
+        batched = [isinstance(value, Operation) for value in spec_of(op).operands_of(op)] + [True] * len(outputs)
+        moved = [value.unsqueeze(1) for value, along in zip(values, batched, strict=True) if along]
+
+        def sample(*tensors: Tensor) -> Tensor:
+            given = iter(tensors)
+            every = [next(given) if along else value for value, along in zip(values, batched, strict=True)]
+            return probe(op, every[:width], every[width:])
+
+        return torch.func.vmap(sample, randomness="different")(*moved)
+
+    return observe

@@ -1,0 +1,88 @@
+"""PyTorch beside ONNX Runtime: which operators fail there at a counterexample."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network.evaluate import Value
+from ranum_falsify.network.tensors import to_torch
+from ranum_falsify.search.probes import least_margins
+from ranum_falsify.search.result import Counterexample, OperatorResult
+from ranum_falsify.validity import Constraint
+
+__all__ = ["compared", "failing_in_torch", "with_runtimes"]
+
+Key = tuple[int, str]
+
+
+def compared(
+    found: Mapping[Key, OperatorResult], graph: Graph, example: Counterexample
+) -> Mapping[Key, OperatorResult]:
+    """Return those violations of a counterexample of operators of `graph`, with the runtimes that they occur on."""
+    nodes = {op.name for op in graph.nodes}
+    fresh = {key: r for key, r in found.items() if r.counterexample is example and r.node in nodes}
+    failing = failing_in_torch(graph, example.feeds) if fresh else None
+    return {key: with_runtimes(result, failing) for key, result in fresh.items()}
+
+
+def failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> frozenset[str] | None:
+    """Return the operators whose operands are good and whose output is not, by the rules of replay, on the CPU.
+
+    What writes no floating numbers fails where the conditions of its row do.
+
+    Args:
+        graph: The network.
+        feeds: One array per input.
+
+    Returns:
+        Names of operators; None where the network draws random numbers, which differ from those of the replay.
+    """
+    if any(spec_of(op).is_random(op) for op in graph.nodes):
+        return None
+    failing: set[str] = set()
+
+    def watch(op: Operation, operands: Sequence[Value], results: tuple[Tensor, ...]) -> None:
+        if _fails(op, operands, results):
+            failing.add(op.name)
+
+    with torch.no_grad():
+        graph.evaluate([to_torch(feeds[name]) for name in graph.input_names], watch)
+    return frozenset(failing)
+
+
+def _fails(op: Operation, operands: Sequence[Value], results: tuple[Tensor, ...]) -> bool:
+    conditions: Sequence[Constraint] = spec_of(op).valid  # type: ignore[assignment]
+    if conditions and not any(isinstance(y, Tensor) and y.is_floating_point() for y in results):
+        return bool((least_margins(conditions, op, operands, results) < 0).any())
+    read = [_status(value) for value in operands]
+    finite = not any(inf for _, inf in read)
+    written = [_status(value) for value in results]
+    return not any(nan for nan, _ in read) and any(nan or (inf and finite) for nan, inf in written)
+
+
+def with_runtimes(result: OperatorResult, failing: Collection[str] | None) -> OperatorResult:
+    """Return what ONNX Runtime confirmed of an operator with the runtimes that it fails on.
+
+    Args:
+        result: The operator.
+        failing: What `failing_in_torch` found at its counterexample.
+    """
+    if failing is None:
+        return result
+    runtimes = (("onnxruntime", result.oracle == "onnxruntime"), ("torch", result.node in failing))
+    return replace(result, runtimes=tuple(name for name, fails in runtimes if fails))
+
+
+def _status(value: Value) -> tuple[bool, bool]:
+    """Tell whether an operand holds NaN and whether it holds infinity."""
+    tensor = to_torch(value) if isinstance(value, np.ndarray) else value
+    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+        return False, False
+    return bool(tensor.isnan().any()), bool(tensor.isinf().any())

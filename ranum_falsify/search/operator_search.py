@@ -1,0 +1,389 @@
+"""Search for invalid inputs of operators: every vulnerable operator is a target of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
+from ranum_falsify.network.tensors import to_torch
+from ranum_falsify.properties.problem.targets import Target
+from ranum_falsify.replay.confirmer import feeds_of, in_question, meets_conditions
+from ranum_falsify.replay.gradients import DENORMAL, operand_ranges, steep_point
+from ranum_falsify.replay.replayer import Finding
+from ranum_falsify.search.beside import compared
+from ranum_falsify.search.bisection import bisect
+from ranum_falsify.search.memory import chunks
+from ranum_falsify.search.objective import Objective
+from ranum_falsify.search.result import Counterexample, OperatorResult
+from ranum_falsify.search.search import Progress, Region, SearchContext, descend, worst_vertices
+from ranum_falsify.search.standing import shown, standing
+
+__all__ = ["OperatorSearch"]
+
+_WIDE = 10
+"""Starts per target in the first pass, where many targets share a batch."""
+
+_OVERFLOW_ROOM = 60.0
+"""Overflow is descended on only where the output is within this many nats of the largest float."""
+
+_OVERFLOW_TARGETS = 16
+"""Overflow targets that share the round."""
+
+_PATIENCE = 30
+"""Steps without progress on any of a round's targets after which the round ends."""
+
+_PROGRESS = 0.01
+"""What counts as progress: this share of the best margin."""
+
+_PARENTS = 4
+"""Counterexamples that are mixed with fresh points."""
+
+_UNSEEN = 8
+"""Starts of each region that are replayed although torch sees nothing there."""
+
+_REFUSALS = 16
+"""Candidates of a target that ONNX Runtime may refuse before the search turns to others."""
+
+
+@dataclass
+class _State:
+    """What the search knows of one target."""
+
+    target: Target
+    best: float = float("inf")
+    at_start: float = float("inf")
+    points: list[Tensor] = field(default_factory=list)
+    refused: int = 0
+
+    @property
+    def limit(self) -> float:
+        """Margins below it are worth a replay."""
+        return DENORMAL if self.target.is_gradient else 0.0
+
+    def note(self, margins: Tensor, inputs: Sequence[Tensor]) -> None:
+        """Remember the best point of a batch, with a batch of 1."""
+        least, position = margins.min(0)
+        self.best = float(least)
+        self.points = [x[int(position)][None].clone() for x in inputs]
+
+
+class OperatorSearch:
+    """Finds, for each operator in question, a confirmed input on which it is invalid.
+
+    Passes: the portfolio of starts on all targets; a wide descent in which targets share batches; a deep one for each
+    target that moved; bisection towards exact zeros; replay of near misses; descent on overflow where it is in sight;
+    replay of a few starts at which nothing is in sight.
+    """
+
+    def __init__(self, context: SearchContext) -> None:
+        self.context = context
+        self.goals = context.problem.goals
+        self.targets = context.targets()
+        self.states = [_State(target) for target in self.targets]
+        self._rounds = 0
+        self.found: dict[tuple[int, str], OperatorResult] = {}
+        self._seen: set[tuple[bytes, int | None]] = set()
+        self._failures: dict[str, None] = {}
+        self._unwanted: set[tuple[int, str]] = set()
+        self._violated: Target | None = None
+
+    # passes -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to find."""
+        return not self._open() and not self._open(remote=True)
+
+    def run(self, *, endless: bool = False) -> None:
+        """Search all regions, once or, `endless`, until everything is found or time is up."""
+        if self.context.config.n_starts == 0 or not self.states:
+            return
+        passes = (
+            *(self._portfolio, self._wide, self._deep, self._bisection, self._near_misses),
+            *(self._overflow, self._crossover, self._unseen),
+        )
+        while (endless and self._open() and not self.context.budget.expired) or not self._rounds:
+            for region in self.context.regions():
+                for part in passes:
+                    if self.context.budget.expired:
+                        return
+                    part(region, self._rounds == 0)
+            self._rounds += 1
+            if not endless:
+                return
+
+    def objectives(self) -> Iterator[tuple[Objective, Callable[[Sequence[Tensor]], bool]]]:
+        """Yield what other back ends attack, each with a function that replays a batch of one candidate."""
+        for state in self._open():
+            if self._is_open(state):
+                yield self.context.objective([state.target]), partial(self._replays, state)
+
+    def _replays(self, state: _State, inputs: Sequence[Tensor]) -> bool:
+        self._confirm(state, inputs, 0)
+        return not self._is_open(state)
+
+    def _open(self, *, remote: bool = False) -> list[_State]:
+        """States of targets whose operator is not found yet."""
+        return [state for state in self.states if state.target.is_remote == remote and self._is_open(state)]
+
+    def _portfolio(self, region: Region, first: bool) -> None:
+        states = self._open() + self._open(remote=True)
+        self._report("starts", 0.0)
+        if states:
+            objective = self.context.objective([s.target for s in states])
+            starts = self.context.starts(region, self.context.config.batch, first=first)
+            if first:
+                starts = self.context.with_points(region, starts, worst_vertices(objective, region, len(states)))
+            for portion in chunks(starts, self.context.portion):
+                if self._visit(states, objective.evaluate(portion).margins, portion):
+                    return
+
+    def _wide(self, region: Region, first: bool) -> None:
+        group_size = max(1, self.context.config.batch // _WIDE)
+        states = self._open()
+        for state in states:
+            state.at_start = state.best
+        for begin in range(0, len(states), group_size):
+            group = [s for s in states[begin : begin + group_size] if self._is_open(s)]
+            self._report("wide descent", 0.1 + 0.3 * begin / len(states))
+            self._descend(region, group)
+
+    def _deep(self, region: Region, first: bool) -> None:
+        states = [state for state in self._open() if state.best < state.at_start]
+        for number, state in enumerate(states):
+            self._report(f"descent on {state.target.op.name}", 0.4 + 0.3 * number / len(states))
+            if self._is_open(state) and not self.context.budget.expired:
+                self._descend(region, [state])
+
+    def _bisection(self, region: Region, first: bool) -> None:
+        states = self._open()
+        for number, state in enumerate(states):
+            self._report(f"bisection on {state.target.op.name}", 0.7 + 0.15 * number / len(states))
+            if self._is_open(state) and not self.context.budget.expired:
+                starts = self.context.starts(region, self.context.config.batch, first=first)
+                if state.points:
+                    starts = [torch.cat([p, x[1:]]) for p, x in zip(state.points, starts, strict=True)]
+                bisect(self.context, state.target, region, starts, partial(self._visit, [state]))
+
+    def _near_misses(self, region: Region, first: bool) -> None:
+        for state in self._open():
+            if state.points and not self.context.budget.expired:
+                self._report(f"replay of {state.target.op.name}", 0.85)
+                self._confirm(state, state.points, 0)
+
+    def _overflow(self, region: Region, first: bool) -> None:
+        """Descend on what needs an overflow where one is in sight."""
+        near = sorted(self._open(remote=True), key=lambda s: s.best)[:_OVERFLOW_TARGETS]
+        near = [state for state in near if state.best < _OVERFLOW_ROOM]
+        self._report("overflow", 0.9)
+        self._descend(region, near)
+
+    def _crossover(self, region: Region, first: bool) -> None:
+        """Mix counterexamples with fresh points, variable by variable: one violation often leads to the next."""
+        states = self._open() + self._open(remote=True)
+        if not states or len(region.boxes) < 2:
+            return
+        self._report("crossover", 0.95)
+        objective = self.context.objective([s.target for s in states])
+        known = {id(r.counterexample): r.counterexample for r in self.found.values() if r.counterexample}
+        for counterexample in list(known.values())[:_PARENTS]:
+            starts = self.context.starts(region, self.context.config.batch, first=first)
+            arrays = (to_torch(counterexample.inputs[v.name]).to(self.context.device) for v in region.variables)
+            mixed = [_mixed(x, parent, self.context.generator) for x, parent in zip(starts, arrays, strict=True)]
+            self._visit(states, objective.evaluate(mixed).margins, mixed)
+
+    def _unseen(self, region: Region, first: bool) -> None:
+        """Replay starts at which torch sees nothing: what the optimiser merges may fail where the network does not."""
+        if not first or self.is_done:
+            return
+        self._report("replay of starts", 0.98)
+        starts = self.context.starts(region, min(self.context.config.batch, _UNSEEN), first=True)
+        for position in range(len(starts[0])):
+            if not self.context.budget.expired:
+                self._attempt(None, starts, position)
+
+    def _descend(self, region: Region, states: Sequence[_State]) -> None:
+        """Descend from a batch that the states' targets share, the best known points among its starts."""
+        if not states:
+            return
+        starts = self.context.starts(region, self.context.config.batch, first=False)
+        assigned = torch.arange(self.context.config.batch) % len(states)
+        for position, state in enumerate(states):
+            if state.points and position < self.context.config.batch:
+                starts = [_with_row(x, position, p) for x, p in zip(starts, state.points, strict=True)]
+        objective = self.context.objective([s.target for s in states])
+        waited = 0
+        goals = [state.best for state in states]
+
+        def visit(margins: Tensor, inputs: Sequence[Tensor]) -> bool:
+            nonlocal waited
+            done = self._visit(states, margins, inputs)
+            waited += 1
+            for i, state in enumerate(states):
+                if state.best < goals[i] - _PROGRESS * abs(goals[i]):
+                    goals[i], waited = state.best, 0
+            return done or waited >= _PATIENCE
+
+        descend(self.context, objective, region, starts, assigned.to(self.context.device), visit)
+
+    # candidates -------------------------------------------------------------------------------------------------
+
+    def _is_open(self, state: _State) -> bool:
+        decided = self._is_found(state.target) or self.context.is_proved(state.target)
+        return not decided and state.refused < _REFUSALS
+
+    def _is_found(self, target: Target) -> bool:
+        return (target.goal, target.op.name) in self.found
+
+    def _visit(self, states: Sequence[_State], margins: Tensor, inputs: Sequence[Tensor]) -> bool:
+        """Note the best points and replay the violated ones; return whether nothing is left to find."""
+        least = margins.amin(0).tolist()
+        for column, state in enumerate(states):
+            if least[column] < state.best and self._is_open(state):
+                state.note(margins[:, column], inputs)
+                if state.best < state.limit:
+                    self._confirm_violated(state, margins[:, column], inputs)
+        return not any(self._is_open(state) for state in states) or self.context.budget.expired
+
+    def _confirm_violated(self, state: _State, margins: Tensor, inputs: Sequence[Tensor]) -> None:
+        """Replay the violated samples of a batch, the worst first, until one counts or the target is given up.
+
+        Kernels that differ in the last bit disagree on most exact zeros, not on all.
+        """
+        for position in margins.argsort(stable=True)[: int((margins < state.limit).sum())].tolist():
+            self._violated = state.target
+            self._confirm(state, inputs, position)
+            self._violated = None
+            if not self._is_open(state) or self.context.budget.expired:
+                return
+        state.best = 0.0
+
+    def _confirm(self, state: _State, inputs: Sequence[Tensor], position: int) -> None:
+        """Replay one sample, and count it where ONNX Runtime does not show what torch does."""
+        replayed = self._attempt(state.target, inputs, position)
+        if replayed and self._is_open(state) and state.best < state.limit:
+            state.refused += 1
+
+    def _attempt(self, target: Target | None, inputs: Sequence[Tensor], position: int) -> bool:
+        """Replay one sample, unless it was; every operator that it shows invalid is found, not only the target's."""
+        env = self.context.arrays(inputs, position)
+        # One replay shows all that is invalid, but differentiates the target's operator only.
+        differentiated = id(target) if target is not None and target.is_gradient else None
+        key = (b"".join(array.tobytes() for array in env.values()), differentiated)
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        began = time.monotonic()
+        try:
+            if not meets_conditions(self.context.problem, env, self.context.confirmer):
+                return False
+            self._replay(target, env)
+        except (ReplayCrashError, ReplayTimeoutError) as error:
+            self._failures[str(error)] = None
+        finally:
+            self.context.budget.replay_seconds += time.monotonic() - began
+        return True
+
+    def _replay(self, target: Target | None, env: dict[str, np.ndarray]) -> None:
+        """Add what ONNX Runtime shows on concrete inputs.
+
+        Raises:
+            ReplayError: ONNX Runtime refuses, crashes or takes too long.
+        """
+        for number, goal in enumerate(self.goals):
+            feeds = feeds_of(self.context.problem, goal.call, env, self.context.confirmer)
+            example = Counterexample(inputs=env, network=goal.call.network, feeds=feeds)
+            for finding in self.context.confirmer.findings(goal.call, feeds):
+                self._add(number, finding, example)
+            self.found |= compared(self.found, self.context.model_of(goal.call).graph, example)
+            if target is not None and target.goal == number and target.is_gradient and not self._is_found(target):
+                self._add_gradient(target, example)
+
+    def _add(self, number: int, finding: Finding, counterexample: Counterexample) -> None:
+        goal = self.goals[number]
+        if not in_question(goal, finding, self.context.confirmer):
+            return
+        op = self.context.confirmer.operation(goal.call.graph, finding.output)
+        name = finding.node or finding.output if op is None else op.name
+        if self.context.config.reach not in (None, finding.reach):
+            self._unwanted.add((number, name))
+            return
+        known = self.found.get((number, name))
+        if known is not None and _weight(known) >= _weight(finding):
+            return
+        targets = [t for t in self.targets if t.goal == number and t.op.name == name]
+        targets.sort(key=lambda target: (target.is_remote, target is not self._violated))
+        constraint = targets[0].constraint if targets else None
+        self.found[number, name] = shown(finding, name, constraint, counterexample)
+        self._report(f"{finding.op_type} {name} violated", 0.5)
+
+    def _add_gradient(self, target: Target, counterexample: Counterexample) -> None:
+        """Add an operator whose derivative is not finite at the operands that ONNX Runtime computes."""
+        graph = self.context.model_of(self.goals[target.goal].call).graph
+        found = steep_point(self.context.confirmer, graph, target.op, counterexample.feeds)
+        if found is None:
+            return
+        self.found[target.goal, target.op.name] = OperatorResult(
+            network=counterexample.network,
+            node=target.op.name,
+            op_type=target.spec.op_type,
+            verdict="violated",
+            constraint=target.constraint.describe(),
+            reason=target.constraint.reason,
+            kind="gradient",
+            oracle=found.oracle,
+            operands=operand_ranges(target.op, found.operands),
+            counterexample=counterexample,
+        )
+
+    # report -----------------------------------------------------------------------------------------------------
+
+    def results(self) -> tuple[OperatorResult, ...]:
+        """Return every operator in question in topological order, and what was found besides."""
+        listed: dict[tuple[int, str], OperatorResult] = {}
+        for target in self.targets:
+            key = (target.goal, target.op.name)
+            if key not in listed:
+                listed[key] = self.found.get(key) or standing(target, self.context.proof)
+        return (*listed.values(), *(result for key, result in self.found.items() if key not in listed))
+
+    def unconfirmed(self) -> tuple[str, ...]:
+        """Return what torch saw and ONNX Runtime did not confirm, one line per operator."""
+        seen = self.found.keys() | self._unwanted
+        refused = (
+            f"{s.target.spec.op_type} {s.target.op.name}: {s.target.constraint.describe()} fails in torch, "
+            "which ONNX Runtime does not confirm"
+            for s in self.states
+            if s.refused and (s.target.goal, s.target.op.name) not in seen
+        )
+        return (*refused, *self._failures)
+
+    def notices(self) -> tuple[str, ...]:
+        """Return what `--reach` hides, one line."""
+        hidden = sorted(name for _, name in self._unwanted - self.found.keys())
+        return (f"violated with another reach, left out: {', '.join(hidden)}",) if hidden else ()
+
+    def _report(self, text: str, done: float) -> None:
+        self.context.report(Progress(stage="search", done=done, text=f"{text} ({len(self.found)} found)"))
+
+
+def _weight(seen: OperatorResult | Finding) -> tuple[bool, bool]:
+    """Return what makes one violation of an operator matter more than another: whether users see it."""
+    return seen.reach == "output", seen.optimisations != "off"
+
+
+def _mixed(x: Tensor, parent: Tensor, generator: torch.Generator) -> Tensor:
+    """Replace half of the samples, at random, by a known one."""
+    keep = torch.rand(len(x), generator=generator).to(x.device) < 0.5
+    return torch.where(keep.reshape(-1, *([1] * (x.dim() - 1))), x, parent)
+
+
+def _with_row(x: Tensor, position: int, row: Tensor) -> Tensor:
+    return torch.cat([x[:position], row, x[position + 1 :]])

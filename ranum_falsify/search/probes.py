@@ -1,0 +1,64 @@
+"""What the search observes of targets: margins to make negative, and crossings to bisect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.network import OperatorSpec, spec_of
+from ranum_falsify.network.evaluate import Value
+from ranum_falsify.properties.problem.targets import Target
+from ranum_falsify.search.converter import Probe
+from ranum_falsify.validity import Constraint
+
+__all__ = ["crossing_of", "least_margins", "probe_of"]
+
+
+def probe_of(targets: Sequence[Target]) -> Probe:
+    """Return a probe that gives the least margin of each target of one operator, shape `(targets,)`."""
+    constraints = [target.constraint for target in targets]
+
+    def probe(op: Operation, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor:
+        return least_margins(constraints, op, operands, outputs)
+
+    return probe
+
+
+def least_margins(
+    constraints: Sequence[Constraint], op: Operation, operands: Sequence[Value], outputs: Sequence[Tensor]
+) -> Tensor:
+    """Return the least margin of each condition on an operator, shape `(conditions,)`.
+
+    A NaN margin means that an operand was broken upstream; it counts as not violated here.
+    """
+    named = _named(spec_of(op), operands, outputs)
+    return torch.stack([_least(constraint.margin(op, named)) for constraint in constraints])
+
+
+def crossing_of(target: Target) -> Probe:
+    """Return a probe that gives the target's crossing, flat, `(elements,)`; no elements where there is none."""
+
+    def probe(op: Operation, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor:
+        crossing = target.constraint.crossing(op, _named(target.spec, operands, outputs))
+        return outputs[0].new_zeros(0, dtype=torch.float32) if crossing is None else crossing.reshape(-1)
+
+    return probe
+
+
+def _named(spec: OperatorSpec, operands: Sequence[Value], outputs: Sequence[Tensor]) -> dict[str, Tensor]:
+    named = {name: value for name, value in spec.named(operands).items() if value is not None}
+    device = outputs[0].device
+    for name, value in named.items():
+        if isinstance(value, np.ndarray):
+            named[name] = torch.from_numpy(np.array(value)).to(device)
+    return named | {"output" if i == 0 else f"output_{i}": y for i, y in enumerate(outputs)}
+
+
+def _least(margin: Tensor) -> Tensor:
+    if margin.numel() == 0:
+        return torch.full((), torch.inf, dtype=torch.float64, device=margin.device)
+    return torch.nan_to_num(margin, nan=torch.inf, posinf=torch.inf, neginf=-torch.inf).amin().double()

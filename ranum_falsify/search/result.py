@@ -1,0 +1,113 @@
+"""What a run found, as frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from ranum_falsify.config import Optimisations, Reach, Runtime
+from ranum_falsify.prove.assumptions import Assumptions
+
+__all__ = ["Counterexample", "OperatorResult", "Result", "Verdict"]
+
+Verdict = Literal["holds", "violated", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counterexample:
+    """Inputs that violate the property, as ONNX Runtime has confirmed.
+
+    Attributes:
+        inputs: One array per quantified variable of the property, in the model's dtype and shape.
+        network: Name of the network that the violating operator belongs to; "" for a classic property.
+        feeds: The same as inputs of that network, by ONNX input name.
+    """
+
+    inputs: Mapping[str, np.ndarray]
+    network: str = ""
+    feeds: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorResult:
+    """What is known of one operator.
+
+    Attributes:
+        network: Name of its network.
+        node: Its name in the graph: the ONNX name where that is unique.
+        op_type: ONNX operator.
+        verdict: `open` says that no counterexample was found and no proof either; `proved`, that no input of the
+            property's box makes it invalid, whatever other operators do.
+        constraint: The condition on its operands, in words.
+        reason: Why a violation is invalid.
+        kind: What came out on violation; `gradient` is a derivative that is not finite.
+        reach: Whether the violation shows at an output, at ONNX Runtime's default level of graph optimisations.
+        optimisations: Which of them it shows with; None where that is unknown.
+        fused: Of what shows at the default level alone, the operator that the optimiser put in its place, if it did;
+            `operands` are then those of that operator.
+        runtimes: Runtimes whose kernels break the condition at the counterexample; none where they were not compared.
+        oracle: Who confirmed it; `autograd` differentiates at the operands that ONNX Runtime computes, and
+            `autograd-flushed` at those that it computes with denormal numbers flushed to 0, as many devices do.
+        operands: Least and greatest value of each operand at the counterexample.
+        counterexample: The confirmed inputs.
+        after: Of an open operator whose own conditions are proved: the first open operators before it, which alone
+            may break it.
+        rewritten: Whether an open operator is proved as written, and open only because ONNX Runtime's graph
+            optimisations may make an invalid one of it.
+    """
+
+    network: str
+    node: str
+    op_type: str
+    verdict: Literal["proved", "violated", "open"]
+    constraint: str
+    reason: str = ""
+    kind: Literal["nan", "inf", "gradient"] | None = None
+    reach: Reach | None = None
+    optimisations: Optimisations | None = None
+    fused: str = ""
+    runtimes: tuple[Runtime, ...] = ()
+    oracle: Literal["onnxruntime", "reference", "autograd", "autograd-flushed"] | None = None
+    operands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    counterexample: Counterexample | None = None
+    after: tuple[str, ...] = ()
+    rewritten: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """The answer to one property.
+
+    Attributes:
+        verdict: `violated` only with a counterexample that replays on ONNX Runtime, `holds` only with a proof.
+        operators: Every operator in question, in topological order; empty for a classic property.
+        counterexample: The first one found.
+        unconfirmed: What torch saw and ONNX Runtime did not confirm, one line each.
+        notices: What a user should know of the networks: defaulted dimensions, random operators.
+        seconds: Time by stage: read, reduce, prove, search, replay.
+        seed: Seed of the search.
+        starts: Starting points tried.
+        steps: Descent steps done, over all rounds.
+        interrupted: Why proof or search ended early: `timeout`, `Ctrl-C`, or "".
+        runtimes: Runtimes that proofs cover; none where no proof was tried.
+        steep: Where the property holds without asking for derivatives: the operators in question whose derivatives
+            are not shown to be finite, so that it holds on the forward pass only.
+        assumptions: What the verdict rests on.
+    """
+
+    verdict: Verdict
+    operators: tuple[OperatorResult, ...] = ()
+    counterexample: Counterexample | None = None
+    unconfirmed: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    seed: int = 0
+    starts: int = 0
+    steps: int = 0
+    interrupted: str = ""
+    runtimes: tuple[Runtime, ...] = ()
+    steep: tuple[str, ...] = ()
+    assumptions: Assumptions | None = None

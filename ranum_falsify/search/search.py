@@ -1,0 +1,286 @@
+"""What both searches share: boxes, budget, randomness, candidates in the order of their promise."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ranum_falsify.config import SearchConfig
+from ranum_falsify.network.tensors import to_numpy, to_torch
+from ranum_falsify.properties.problem.problem import InputVariable, NetworkCall, Problem
+from ranum_falsify.properties.problem.targets import Target, targets_of
+from ranum_falsify.prove.proof import NOTHING, Proof
+from ranum_falsify.replay.confirmer import Confirmer
+from ranum_falsify.search.converter import TorchModel
+from ranum_falsify.search.descent import Descent, StepSizes
+from ranum_falsify.search.memory import batch_limit, bytes_per_sample
+from ranum_falsify.search.objective import Objective
+from ranum_falsify.search.starts import Box, sample_starts
+
+__all__ = [
+    "Budget",
+    "OutOfTime",
+    "Progress",
+    "Region",
+    "SearchContext",
+    "descend",
+    "downhill_vertices",
+    "worst_vertices",
+]
+
+
+_PORTION_BYTES = 1 << 30
+"""Memory of the samples that are evaluated at a time where no gradients are wanted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        stage: What is going on: `prove` or `search`.
+        done: Share of the work done, 0 to 1.
+        text: What a user may want to see beside the bar.
+    """
+
+    stage: str
+    done: float
+    text: str = ""
+
+
+class OutOfTime(Exception):
+    """The timeout passed in the midst of a batch."""
+
+
+@dataclass
+class Budget:
+    """Time left and work done."""
+
+    deadline: float | None
+    began: float = field(default_factory=time.monotonic)
+    steps: int = 0
+    starts: int = 0
+    replay_seconds: float = 0.0
+    prove_seconds: float = 0.0
+
+    @property
+    def expired(self) -> bool:
+        """Whether the timeout has passed."""
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+    def check(self) -> None:
+        """Go on while there is time.
+
+        Raises:
+            OutOfTime: The timeout has passed.
+        """
+        if self.expired:
+            raise OutOfTime
+
+    @contextmanager
+    def proving(self) -> Iterator[None]:
+        """Count the time of a proof."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.prove_seconds += time.monotonic() - began
+
+
+@dataclass(frozen=True)
+class Region:
+    """A box of the problem, on the CPU for sampling and on the search's device.
+
+    Attributes:
+        number: Its position in the problem.
+        variables: The inputs.
+        boxes: Their bounds on the CPU.
+        device_boxes: The same on the search's device.
+    """
+
+    number: int
+    variables: tuple[InputVariable, ...]
+    boxes: tuple[Box, ...]
+    device_boxes: tuple[Box, ...]
+
+    @classmethod
+    def of(cls, number: int, variables: Sequence[InputVariable], device: torch.device) -> Region:
+        """Return a region of the given variables' bounds."""
+        boxes = tuple(Box(to_torch(v.lower), to_torch(v.upper)) for v in variables)
+        moved = tuple(Box(box.lower.to(device), box.upper.to(device)) for box in boxes)
+        return cls(number, tuple(variables), boxes, moved)
+
+
+@dataclass
+class SearchContext:
+    """What a search works with."""
+
+    problem: Problem
+    config: SearchConfig
+    models: Sequence[TorchModel]
+    confirmer: Confirmer
+    budget: Budget
+    device: torch.device
+    report: Callable[[Progress], None]
+    proof: Proof = NOTHING
+    suspects: dict[int, Sequence[Tensor]] = field(default_factory=dict)
+    generator: torch.Generator = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.generator = torch.Generator().manual_seed(self.config.seed)
+        self._bytes = bytes_per_sample([call.graph for call in self.problem.calls])
+
+    @property
+    def sample_limit(self) -> int:
+        """How many samples run at once."""
+        return batch_limit(self._bytes, self.device)
+
+    @property
+    def portion(self) -> int:
+        """Samples to evaluate between two looks at the clock and at what was found."""
+        return max(1, _PORTION_BYTES // self._bytes)
+
+    def model_of(self, call: NetworkCall) -> TorchModel:
+        """Return the module that runs an application; inputs that it lacks are constants in it."""
+        return next(m for c, m in zip(self.problem.calls, self.models, strict=True) if c is call)
+
+    def targets(self) -> list[Target]:
+        """Return the targets of all validity goals, proved ones too."""
+        goals = enumerate(self.problem.goals)
+        return [t for number, goal in goals for t in targets_of(number, goal, self.model_of(goal.call).graph)]
+
+    def is_proved(self, target: Target) -> bool:
+        """Tell whether there is nothing to find for a target."""
+        return self.proof.proves(target.goal, target.op.name)
+
+    def regions(self) -> Iterator[Region]:
+        """Yield the boxes that may hold counterexamples."""
+        for number, variables in enumerate(self.problem.regions):
+            yield Region.of(number, variables, self.device)
+
+    def objective(self, targets: Sequence[Target], *, by_clause: bool = False) -> Objective:
+        """Return an objective over the problem's networks."""
+        return Objective(
+            self.problem,
+            self.models,
+            targets,
+            by_clause=by_clause,
+            limit=self.sample_limit,
+            between=self.budget.check,
+        )
+
+    def starts(self, region: Region, count: int, *, first: bool) -> list[Tensor]:
+        """Return starting points on the search's device, suspects of the proof among them once."""
+        self.budget.starts += count
+        starts = [x.to(self.device) for x in sample_starts(region.boxes, count, self.generator, first=first)]
+        return self.with_points(region, starts, self.suspects.pop(region.number, ()))
+
+    def with_points(self, region: Region, starts: list[Tensor], points: Sequence[Tensor]) -> list[Tensor]:
+        """Put known points `(number, *shape)`, one tensor per input, in the places of the last starts."""
+        if not points:
+            return starts
+        count = min(len(points[0]), len(starts[0]) // 2)
+        placed = (
+            box.nearest(x[:count].cpu().double()).to(self.device) for box, x in zip(region.boxes, points, strict=True)
+        )
+        return [torch.cat([x[: len(x) - count], point]) for x, point in zip(starts, placed, strict=True)]
+
+    def arrays(self, inputs: Sequence[Tensor], position: int) -> dict[str, np.ndarray]:
+        """Return one sample of a batch as arrays by variable name."""
+        return {v.name: to_numpy(x[position]).copy() for v, x in zip(self.problem.inputs, inputs, strict=True)}
+
+
+Visit = Callable[[Tensor, Sequence[Tensor]], bool]
+"""Sees margins and inputs after each evaluation; returns whether to stop."""
+
+
+def descend(
+    context: SearchContext,
+    objective: Objective,
+    region: Region,
+    starts: Sequence[Tensor],
+    assigned: Tensor | None,
+    visit: Visit,
+    *,
+    sizes: StepSizes | None = None,
+    steps: int | None = None,
+) -> tuple[Tensor, list[Tensor]]:
+    """Descend from a batch of starts.
+
+    Args:
+        context: The search.
+        objective: What to make negative.
+        region: Where to stay.
+        starts: `(batch, *shape)` per input.
+        assigned: Each start's target, None for the least loss of each.
+        visit: Called after each evaluation.
+        sizes: Step sizes.
+        steps: Number of steps, that of the configuration by default.
+
+    Returns:
+        Margins and inputs of the last evaluation.
+    """
+    descent = Descent(region.device_boxes, starts, sizes or StepSizes(), context.generator)
+    total = context.config.n_steps if steps is None else steps
+    for done in range(total + 1):
+        found = objective.differentiate(descent.inputs, assigned)
+        if visit(found.margins, descent.inputs) or context.budget.expired or done == total:
+            break
+        descent.step(found.gradients)
+        context.budget.steps += 1
+        if done % 10 == 9:
+            _resample_stuck(context, region, descent, found.gradients)
+    return found.margins, list(descent.inputs)
+
+
+_MOST_VERTICES = 32
+"""Targets whose worst vertex is tried."""
+
+
+def worst_vertices(objective: Objective, region: Region, targets: int) -> list[Tensor]:
+    """Return the vertex of a box that lies downhill from its centre, for each of the first targets.
+
+    Returns:
+        `(targets, *shape)` per input.
+    """
+    count = min(targets, _MOST_VERTICES)
+    centre = [box.at(torch.full_like(box.lower, 0.5, dtype=torch.float64)[None]) for box in region.device_boxes]
+    inputs = [x.expand(count, *x.shape[1:]) for x in centre]
+    return downhill_vertices(objective, region, inputs, torch.arange(count, device=inputs[0].device))
+
+
+def downhill_vertices(
+    objective: Objective, region: Region, points: Sequence[Tensor], assigned: Tensor | None
+) -> list[Tensor]:
+    """Return the vertex of a box that lies downhill from each point; where there is no slope, its own elements.
+
+    Args:
+        objective: What gets less downhill.
+        region: The box.
+        points: `(batch, *shape)` per input.
+        assigned: Each point's target, None for the least loss of each.
+    """
+    found = objective.differentiate(points, assigned)
+    return [
+        x if g is None else torch.where(g > 0, box.lower, torch.where(g < 0, box.upper, x))
+        for x, g, box in zip(points, found.gradients or [None] * len(points), region.device_boxes, strict=True)
+    ]
+
+
+def _resample_stuck(
+    context: SearchContext, region: Region, descent: Descent, gradients: Sequence[Tensor | None]
+) -> None:
+    """Give starts without any gradient a new place."""
+    sizes = [g.abs().flatten(1).amax(1) for g in gradients if g is not None and g.numel()]
+    if not sizes:
+        stuck = torch.ones(len(descent.inputs[0]), dtype=torch.bool, device=context.device)
+    else:
+        stuck = ~(torch.stack(sizes).nan_to_num(nan=0.0).amax(0) > 0)
+    if bool(stuck.any()):
+        descent.replace(stuck, context.starts(region, len(stuck), first=False))

@@ -1,0 +1,53 @@
+"""What is known of an operator: by a proof, or by a replay."""
+
+from __future__ import annotations
+
+from ranum_falsify.properties.problem.targets import Target
+from ranum_falsify.prove.proof import Proof
+from ranum_falsify.replay.replayer import Finding
+from ranum_falsify.search.result import Counterexample, OperatorResult
+from ranum_falsify.validity import Constraint
+
+__all__ = ["shown", "standing"]
+
+
+def standing(target: Target, proof: Proof) -> OperatorResult:
+    """Return what a proof says of a target's operator, of which no counterexample is known."""
+    known = proof.operators.get((target.goal, target.op.name))
+    condition = known.open[0] if known is not None and known.open else target.constraint
+    return OperatorResult(
+        network=target.network,
+        node=target.op.name,
+        op_type=target.spec.op_type,
+        verdict="proved" if known is not None and known.proved else "open",
+        constraint=condition.describe(),
+        reason=condition.reason,
+        after=known.after if known is not None and not known.open else (),
+        rewritten=known is not None and known.is_open_as_executed,
+    )
+
+
+def shown(finding: Finding, name: str, constraint: Constraint | None, counterexample: Counterexample) -> OperatorResult:
+    """Return what a replay shows of an operator.
+
+    Args:
+        finding: What it shows.
+        name: What the operator is called.
+        constraint: The condition that fails, None where the network that was searched lacks the operator.
+        counterexample: What was replayed.
+    """
+    return OperatorResult(
+        network=counterexample.network,
+        node=name,
+        op_type=finding.op_type,
+        verdict="violated",
+        constraint="" if constraint is None else constraint.describe(),
+        reason="" if constraint is None else constraint.reason,
+        kind=finding.kind,
+        reach=finding.reach,
+        optimisations=finding.optimisations,
+        fused=finding.fused,
+        oracle=finding.oracle,
+        operands=finding.operands,
+        counterexample=counterexample,
+    )

@@ -1,0 +1,155 @@
+"""Starting points: a portfolio of shapes that real defects sit at, and uniform points between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ranum_falsify.operators.support.unsigned import SIGNED
+
+__all__ = ["Box", "sample_starts"]
+
+
+@dataclass(frozen=True)
+class Box:
+    """Bounds of one input variable.
+
+    Attributes:
+        lower: Least values, in the variable's shape and dtype.
+        upper: Greatest values.
+    """
+
+    lower: Tensor
+    upper: Tensor
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Element type of the variable."""
+        return self.lower.dtype
+
+    def at(self, fractions: Tensor) -> Tensor:
+        """Return the points at fractions in [0, 1] of the way, shape `(batch, *shape)`, inside the box."""
+        lower, upper = self.lower.double(), self.upper.double()
+        return self.nearest(lower * (1 - fractions) + upper * fractions)
+
+    def nearest(self, values: Tensor) -> Tensor:
+        """Return values (float64, shape `(batch, *shape)`) as elements of the box, integers rounded."""
+        if self.dtype.is_floating_point:
+            return self.project(values.to(self.dtype))
+        values = values.round()
+        lower, upper = self.lower.double(), self.upper.double()
+        # The greatest integers of 64 bits round up in float64, out of their type.
+        return self.project(torch.where(values >= upper, self.upper, values.clamp(lower, upper).to(self.dtype)))
+
+    def project(self, x: Tensor) -> Tensor:
+        """Return the nearest points of the box."""
+        if self.dtype is torch.bool:
+            return (x | self.lower) & self.upper
+        if signed := SIGNED.get(self.dtype):
+            # With the highest bit flipped, signed integers have the order of the unsigned ones of the same bits.
+            flip = torch.iinfo(signed).min
+            x, lower, upper = (value.view(signed) ^ flip for value in (x, self.lower, self.upper))
+            return (torch.maximum(torch.minimum(x, upper), lower) ^ flip).view(self.dtype)
+        return torch.maximum(torch.minimum(x, self.upper), self.lower)
+
+
+Sampler = Callable[[Box, int, torch.Generator], Tensor]
+
+
+def _rand(box: Box, count: int, generator: torch.Generator) -> Tensor:
+    return torch.rand((count, *box.lower.shape), generator=generator, dtype=torch.float64)
+
+
+def _one_each(box: Box, count: int) -> tuple[int, ...]:
+    return (count, *([1] * box.lower.dim()))
+
+
+def _uniform(box: Box, count: int, generator: torch.Generator) -> Tensor:
+    return box.at(_rand(box, count, generator))
+
+
+def _corners(box: Box, count: int, generator: torch.Generator) -> Tensor:
+    return box.at((_rand(box, count, generator) < 0.5).double())
+
+
+def _constants(box: Box, count: int, generator: torch.Generator) -> Tensor:
+    """Every element equal, half of them at dyadic values, whose mean is computed exactly."""
+    low, high = box.lower.double().min(), box.upper.double().max()
+    share = torch.rand(_one_each(box, count), generator=generator, dtype=torch.float64)
+    values = low * (1 - share) + high * share
+    # Halves, because the width of a box of float64 can overflow.
+    grid = torch.exp2(torch.floor(torch.log2((high / 2 - low / 2).clamp_min(1e-30))) - 1)
+    values[::2] = torch.round(values[::2] / grid) * grid
+    return box.nearest(values.expand(count, *box.lower.shape))
+
+
+def _grid(box: Box, count: int, generator: torch.Generator) -> Tensor:
+    """Few distinct values, so that differences of elements cancel exactly."""
+    return box.at(torch.round(_rand(box, count, generator) * 4) / 4)
+
+
+def _sparse(box: Box, count: int, generator: torch.Generator) -> Tensor:
+    """Zero (or the nearest value to it) but for a few elements."""
+    zero = torch.zeros(_one_each(box, count), dtype=torch.float64)
+    keep = torch.rand(_one_each(box, count), generator=generator, dtype=torch.float64) * 0.2
+    points = _uniform(box, count, generator).double()
+    return box.nearest(torch.where(_rand(box, count, generator) < keep, points, zero))
+
+
+def _log_uniform(box: Box, count: int, generator: torch.Generator) -> Tensor:
+    """Magnitudes spread evenly over the decades below the bounds."""
+    size = torch.maximum(box.lower.double().abs(), box.upper.double().abs())
+    shrunk = size * torch.pow(10.0, -8 * torch.rand(_one_each(box, count), generator=generator, dtype=torch.float64))
+    sign = torch.where(_rand(box, count, generator) < 0.5, -1.0, 1.0)
+    return box.nearest(sign * shrunk * _rand(box, count, generator))
+
+
+_DETERMINISTIC: tuple[Callable[[Box], Tensor], ...] = (
+    lambda box: box.nearest(torch.zeros_like(box.lower, dtype=torch.float64)[None]),
+    lambda box: box.at(torch.full_like(box.lower, 0.5, dtype=torch.float64)[None]),
+    lambda box: box.at(torch.zeros_like(box.lower, dtype=torch.float64)[None]),
+    lambda box: box.at(torch.ones_like(box.lower, dtype=torch.float64)[None]),
+)
+
+_PORTFOLIO: tuple[tuple[Sampler, float], ...] = (
+    (_uniform, 0.5),
+    (_corners, 0.15),
+    (_constants, 0.1),
+    (_grid, 0.05),
+    (_sparse, 0.1),
+    (_log_uniform, 0.1),
+)
+
+
+def sample_starts(boxes: Sequence[Box], count: int, generator: torch.Generator, *, first: bool = True) -> list[Tensor]:
+    """Return starting points.
+
+    Several inputs draw their kinds independently, so that a special value of one meets ordinary ones of another.
+
+    Args:
+        boxes: One per input variable, on the CPU.
+        count: Number of points.
+        generator: Source of randomness, on the CPU whatever the device of the search.
+        first: Whether to include the fixed points: zero, centre, all lower bounds, all upper bounds.
+
+    Returns:
+        One tensor of shape `(count, *shape)` per box.
+    """
+    return [_sample(box, count, generator, first=first, shuffle=len(boxes) > 1) for box in boxes]
+
+
+def _sample(box: Box, count: int, generator: torch.Generator, *, first: bool, shuffle: bool) -> Tensor:
+    if box.lower.numel() == 0:
+        return box.lower.expand(count, *box.lower.shape).clone()
+    fixed = [point(box) for point in _DETERMINISTIC[:count]] if first else []
+    left = count - len(fixed)
+    sizes = [int(left * share) for _, share in _PORTFOLIO]
+    sizes[0] += left - sum(sizes)
+    drawn = [draw(box, size, generator) for (draw, _), size in zip(_PORTFOLIO, sizes, strict=True) if size]
+    if shuffle and drawn:
+        rest = torch.cat(drawn)
+        drawn = [rest[torch.randperm(len(rest), generator=generator)]]
+    return torch.cat([*fixed, *drawn])
