@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if not (debug or sys.warnoptions):
                 # Libraries warn about their own future; a user can do nothing about it.
                 warnings.simplefilter("ignore")
-            status = _command(arguments)()
+            status = _command(arguments, owns_process=argv is None)()
             sys.stdout.flush()
             return status
     except SystemExit as end:  # --help and --version
@@ -64,8 +64,13 @@ def _asks_to_debug(word: str) -> bool:
     return len(word) > len("--") and "--debug".startswith(word)
 
 
-def _command(arguments: list[str]) -> Callable[[], int]:
-    """Return the command that the arguments ask for, its module imported."""
+def _command(arguments: list[str], *, owns_process: bool) -> Callable[[], int]:
+    """Return the command that the arguments ask for, its module imported.
+
+    Args:
+        arguments: All after the program's name.
+        owns_process: Whether the process runs nothing else, so that it may be ended.
+    """
     command = parse(arguments)
     import ranum_falsify.upstream  # noqa: F401 - raises where DNNV or DNNF is missing
 
@@ -91,7 +96,7 @@ def _command(arguments: list[str]) -> Callable[[], int]:
         return lambda: run_zoo(command.options)
     from ranum_falsify.cli.falsify import run as run_falsify
 
-    return lambda: run_falsify(command.options)
+    return lambda: run_falsify(command.options, owns_process=owns_process)
 
 
 def _fail(error: Exception, debug: bool) -> int:

@@ -38,8 +38,12 @@ _UNREAD = Result(verdict="unknown", interrupted="timeout while reading")
 _PATIENCE = 0.5  # seconds
 
 
-def run(options: FalsifyOptions) -> int:
+def run(options: FalsifyOptions, *, owns_process: bool = False) -> int:
     """Carry the command out.
+
+    Args:
+        options: What the user asks for.
+        owns_process: Whether the process may be ended where a library does not return in time.
 
     Raises:
         RanumFalsifyError: Something is wrong with what the user gave.
@@ -54,7 +58,7 @@ def run(options: FalsifyOptions) -> int:
 
     began = time.monotonic()
     try:
-        with time_limit(options.config.timeout, overdue=partial(_leave, base, options)):
+        with time_limit(options.config.timeout, overdue=partial(_leave, base, options) if owns_process else None):
             loaded = _load(options)
     except TimeUp:
         _report(_UNREAD, base, None, None, options)

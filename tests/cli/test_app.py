@@ -7,6 +7,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -108,7 +109,7 @@ class TestWithoutUpstream:
 
 class TestFailures:
     def fail(self, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-        def command(arguments: list[str]) -> NoReturn:
+        def command(arguments: list[str], *, owns_process: bool) -> NoReturn:
             raise error
 
         monkeypatch.setattr(app, "_command", command)
@@ -146,11 +147,11 @@ class TestFailures:
     def test_warnings_of_libraries_are_not_shown(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
         import warnings
 
-        def command(arguments: list[str]) -> int:
+        def command() -> int:
             warnings.warn("deprecated", FutureWarning, stacklevel=1)
             return 0
 
-        monkeypatch.setattr(app, "_command", lambda arguments: lambda: command(arguments))
+        monkeypatch.setattr(app, "_command", lambda arguments, *, owns_process: command)
         assert main(["p.py"]) == 0
         assert workshop.run("p.py").err == ""
 
@@ -170,7 +171,10 @@ def test_interrupting_the_search_gives_the_best_so_far(workshop: Workshop) -> No
     nodes = "t0 = Tanh(x)\n" + "\n".join(f"m{i} = MatMul(t{i}, w)\nt{i + 1} = Tanh(m{i})" for i in range(60))
     model = workshop.model(SLOW % nodes)
     command = [*COMMAND, str(workshop.property()), "-N", "N", str(model), "--n_starts=-1", "-v", "--no-prove"]
-    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+    # Shells that start the tests in the background have the signal ignored, which children inherit.
+    unignored = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment(), stdout=pipe, stderr=pipe, text=True, preexec_fn=unignored) as run:
         assert run.stderr is not None
         first = run.stderr.readline()  # the search has begun
         assert first.startswith("search"), first

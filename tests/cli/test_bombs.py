@@ -221,7 +221,7 @@ class TestTimeout:
         formula = "import time\nwait = time.sleep(0.4)\nForall(x, Implies(-1 <= x <= 1, no_invalid_input(N(x))))"
         run = workshop.falsify(
             "--timeout",
-            "0.6",
+            "2",
             "--n_starts=-1",
             formula=formula,
             model="""

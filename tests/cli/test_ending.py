@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -44,6 +44,14 @@ def test_nothing_is_left(workshop: Workshop, number: signal.Signals) -> None:
 
 
 class TestHandlers:
+    @pytest.fixture(autouse=True)
+    def _as_in_a_terminal(self) -> Iterator[None]:
+        """`nohup` and shells that start the tests in the background have some signals ignored."""
+        before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGHUP, signal.SIGTERM)}
+        yield
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
     def test_they_raise_and_are_taken_back(self) -> None:
         with pytest.raises(SystemExit) as end, ended_by_signals():
             os.kill(os.getpid(), signal.SIGHUP)
