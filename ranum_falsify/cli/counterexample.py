@@ -274,6 +274,8 @@ def read(path: Path) -> Description:
             raise UsageError(f"{path}: has format {data['format']}, not {_FORMAT}; use the version that wrote it")
         if data.get("dtype") not in (None, *get_args(HalfPrecision)):
             raise ValueError(data["dtype"])
+        if not data["counterexamples"]:
+            raise ValueError("nothing would be replayed, and found not to violate")
         return Description(
             property_path=Path(data["property"]),
             vnnlib=bool(data["vnnlib"]),
@@ -300,5 +302,12 @@ def _entry(path: Path, data: Mapping[str, Any]) -> Entry:
     return Entry(
         network=str(data["network"]),
         files={str(name): path.parent / file for name, file in data["inputs"].items()},
-        violations=[dict(violation) for violation in data["violations"]],
+        violations=[_violation(violation) for violation in data["violations"]],
     )
+
+
+def _violation(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    for key in ("node", "op_type"):
+        if not isinstance(data[key], str):
+            raise TypeError(f"{key} is a name")
+    return dict(data)

@@ -11,6 +11,7 @@ from types import FrameType
 __all__ = ["TimeUp", "time_limit"]
 
 _PATIENCE = 1.0  # seconds for what a library began
+_LONGEST = 1e8  # seconds; where `time_t` has 32 bits, 2e9 are too many
 
 
 class TimeUp(KeyboardInterrupt):
@@ -21,27 +22,40 @@ class TimeUp(KeyboardInterrupt):
 def time_limit(seconds: float | None, overdue: Callable[[], None] | None = None) -> Iterator[None]:
     """Raise `TimeUp` in the block once its time is up; does nothing outside the main thread, which alone gets signals.
 
+    Where the system has no alarm, as Windows, `overdue` alone ends what takes too long.
+
     Args:
-        seconds: Time for the block, None for no limit.
+        seconds: Time for the block, None for no limit; longer than the system can wait is none either.
         overdue: Called in a thread of its own where the block goes on for another second, as inside of a library,
             to end the process.
     """
-    if seconds is None or threading.current_thread() is not threading.main_thread():
+    if seconds is None or seconds > _LONGEST or threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGALRM, _ring)
     watch = threading.Timer(seconds + _PATIENCE, overdue) if overdue is not None else None
     if watch is not None:
         watch.daemon = True
         watch.start()
+    try:
+        with _alarm(seconds):
+            yield
+    finally:
+        if watch is not None:
+            watch.cancel()
+
+
+@contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, _ring)
     signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-        if watch is not None:
-            watch.cancel()
 
 
 def _ring(number: int, frame: FrameType | None) -> None:

@@ -7,10 +7,10 @@ shape, local functions that call each other.  So what is read is bounded before 
 from __future__ import annotations
 
 import gzip
-import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -78,11 +78,13 @@ def memory_limit(memory: int | None = None) -> Iterator[None]:
     Args:
         memory: Bytes beyond what the process has, and beyond what `allow_for` adds; None for half a gigabyte.
     """
-    before = resource.getrlimit(resource.RLIMIT_DATA)
     used = _data_bytes()
     if used is None:
         yield
         return
+    import resource  # Windows has none
+
+    before = resource.getrlimit(resource.RLIMIT_DATA)
     _set_limit(used + (_MEMORY if memory is None else memory), before[1])
     token = _is_limited.set(True)
     try:
@@ -95,17 +97,23 @@ def memory_limit(memory: int | None = None) -> Iterator[None]:
 def allow_for(size: int) -> None:
     """Raise the limit of memory by what reading `size` bytes of files needs."""
     if _is_limited.get():
+        import resource
+
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
         # The system ends a process that takes more than there is, without a word.
         _set_limit(soft + min(_FACTOR * size, psutil.virtual_memory().available), hard)
 
 
 def _set_limit(soft: int, hard: int) -> None:
+    import resource
+
     resource.setrlimit(resource.RLIMIT_DATA, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
 
 
 def _data_bytes() -> int | None:
-    """Return how much memory counts towards the limit, None where the system does not tell."""
+    """Return how much memory counts towards the limit, None where the system does not tell, or keeps no limit."""
+    if find_spec("resource") is None:
+        return None
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii")
     except OSError:

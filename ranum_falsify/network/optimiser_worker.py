@@ -5,7 +5,6 @@ The one command is ``optimise`` ({"source", "target", "memory"}, two paths and a
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable
 from typing import Any
 
@@ -24,9 +23,7 @@ def _optimise(source: str, target: str, memory: int) -> str:
     At the highest level, which is the default: after the conversions that it inserts around half precision, it alone
     goes on to leave out others and to fuse what stands between.
     """
-    # Constants that it folds may be of any size, whatever the model's.
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (memory if hard == resource.RLIM_INFINITY else min(memory, hard), hard))
+    _limit_memory(memory)
     try:
         _load(source, target)
     except Exception as error:
@@ -34,6 +31,16 @@ def _optimise(source: str, target: str, memory: int) -> str:
         _load(source, "")
         return " ".join(str(error).split()) or type(error).__name__
     return ""
+
+
+def _limit_memory(memory: int) -> None:
+    """Let constants that are folded not take any amount of memory, where the system can hold a process to that."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (memory if hard == resource.RLIM_INFINITY else min(memory, hard), hard))
 
 
 def _load(source: str, target: str) -> None:

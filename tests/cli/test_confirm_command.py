@@ -161,6 +161,14 @@ class TestFiles:
         assert confirm(workshop, workshop.model(text), PAIR, "--out", out).status == 1
         assert passed(out) == 4
 
+    def test_the_least_integer_divided_by_minus_one_ends_its_own_process_alone(self, workshop: Workshop) -> None:
+        out = workshop.folder / "tests"
+        text = "g (int64[2] a, int64[2] b) => (int64[2] y) { [quotient] y = Div(a, b) }"
+        box = f"And(a == {-(2**63)}, b == -1)"
+        formula = f"Forall(a, Forall(b, Implies({box}, no_invalid_input(N(a, b)))))"
+        assert confirm(workshop, workshop.model(text), formula, "--out", out, "--runs", "1").status == 1
+        assert passed(out) >= 1
+
     def test_bfloat16_needs_no_package_of_its_own(self, workshop: Workshop) -> None:
         out = workshop.folder / "tests"
         assert confirm(workshop, workshop.model(BRAIN), "", "--out", out).status == 1

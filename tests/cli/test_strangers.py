@@ -109,6 +109,16 @@ class TestPaths:
         assert "give --prop.name=VALUE again (it was '/secret')" in error
 
 
-@pytest.mark.parametrize("changes", [{"dtype": "float7"}, {"networks": []}, {"parameters": 3}], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dtype": "float7"},
+        {"networks": []},
+        {"parameters": 3},
+        {"counterexamples": []},
+        {"entry": {"violations": [{"node": "n", "op_type": ["Log"]}]}},
+    ],
+    ids=str,
+)
 def test_what_is_no_description(stranger: Stranger, changes: dict[str, Any]) -> None:
     assert "does not describe a counterexample" in stranger.replay(**changes).error

@@ -40,6 +40,9 @@ __all__ = [
     "rearranged",
 ]
 
+_MOST_EXACT = 2**53  # up to here every integer is a float64 number
+_GREATEST = {2**63 - 1, 2**64 - 1}
+
 
 @dataclass(frozen=True, eq=False)
 class Affine:
@@ -122,6 +125,7 @@ class Const(Term):
             array = np.empty((), object)
         if array.dtype == object or array.dtype.kind not in "biufV" or (array.dtype.kind == "V" and array.dtype.names):
             raise PropertyError(f"property: a number or an array of numbers is needed, got {_short(value)}")
+        _check_exact(array)
         self.array: np.ndarray = array.astype(np.float64)
         self.shape = array.shape
         self._tensors: dict[torch.device, Tensor] = {}
@@ -130,6 +134,19 @@ class Const(Term):
         if frame.device not in self._tensors:
             self._tensors[frame.device] = torch.from_numpy(self.array.copy()[None]).to(frame.device)
         return self._tensors[frame.device]
+
+
+def _check_exact(array: np.ndarray) -> None:
+    """Refuse integers that are no float64 numbers, except the greatest ones, which boxes know how to reach."""
+    if array.dtype.kind not in "iu" or array.dtype.itemsize < 8:
+        return
+    large = array[(array > _MOST_EXACT) | (array < -_MOST_EXACT)]
+    for value in {int(value) for value in large} - _GREATEST:
+        if int(float(value)) != value:
+            raise PropertyError(
+                f"property: {value} is no float64 number, in which properties compute; take one that is, "
+                f"such as {int(np.nextafter(float(value), 0.0))}"
+            )
 
 
 def _short(value: object) -> str:

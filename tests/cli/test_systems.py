@@ -1,0 +1,59 @@
+"""Systems that lack what Linux has: no limit of memory, no alarm, fewer signals."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ranum_falsify.cli.timekeeper import TimeUp, time_limit
+from tests.cli.test_app import environment
+from tests.cli.workshop import LOG, SAFE, Workshop
+
+LACKING = """
+import os, signal, sys, psutil, onnxruntime
+sys.modules["resource"] = None
+for name in ("SIGALRM", "SIGHUP", "setitimer", "ITIMER_REAL", "SIGPIPE"):
+    delattr(signal, name)
+for name in ("fork", "killpg", "setsid", "sched_getaffinity"):
+    delattr(os, name)
+from ranum_falsify.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(("model", "status"), [(LOG, 1), (SAFE, 0)])
+def test_a_system_without_them_gives_the_same_verdicts(workshop: Workshop, model: str, status: int) -> None:
+    command = [sys.executable, "-c", LACKING, str(workshop.property()), "-N", "N", str(workshop.model(model))]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (status, "")
+
+
+def test_the_optimiser_s_worker_needs_no_limit(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ranum_falsify.network import optimiser_worker
+
+    monkeypatch.setitem(sys.modules, "resource", None)
+    target = workshop.folder / "out.onnx"
+    argument = {"source": str(workshop.model(SAFE)), "target": str(target), "memory": 1}
+    assert optimiser_worker.service()("optimise", argument) == ""
+    assert target.is_file()
+
+
+@pytest.mark.parametrize("seconds", ["1e300", "1e10", "inf"])
+def test_a_timeout_may_be_of_any_length(workshop: Workshop, seconds: str) -> None:
+    run = workshop.falsify("--timeout", seconds, model=SAFE)
+    assert (run.status, run.err) == (0, "")
+
+
+def test_without_an_alarm_overdue_ends_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(signal, "setitimer")
+    called: list[bool] = []
+    with time_limit(-0.9, overdue=lambda: called.append(True)):
+        time.sleep(0.5)
+    assert called == [True]
+
+
+def test_the_alarm_rings() -> None:
+    with pytest.raises(TimeUp), time_limit(0.01):
+        time.sleep(5)
