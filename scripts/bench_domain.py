@@ -27,9 +27,9 @@ import numpy as np
 import onnx
 import psutil
 import torch
-from benchlib.large import encoder, residual_network
-from benchlib.timing import load_text, paired
 
+from lab.bench.large import encoder, residual_network
+from lab.bench.timing import load_text, paired
 from ranum_falsify.config import RUNTIMES
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.network import Graph, read

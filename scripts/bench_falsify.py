@@ -20,10 +20,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from benchlib import CASES, Case, Paired, load_text, paired
-from benchlib.dnnf_run import DnnfRun
-from benchlib.ours import OurRun
-from benchlib.timing import seconds_of
+
+from lab.bench import CASES, Case, Paired, load_text, paired
+from lab.bench.dnnf_run import DnnfRun
+from lab.bench.ours import OurRun
+from lab.bench.timing import seconds_of
 
 __all__ = ["main"]
 

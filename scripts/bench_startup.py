@@ -24,11 +24,11 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from benchlib import CASES, load_text
-from benchlib.models import deep
-from benchlib.timing import seconds_of
-from networklib.builder import ModelBuilder, random_weights, seeded
 
+from lab.bench import CASES, load_text
+from lab.bench.models import deep
+from lab.bench.timing import seconds_of
+from lab.networks.builder import ModelBuilder, random_weights, seeded
 from ranum_falsify.network import read
 from ranum_falsify.properties.language.parse import parse_dnnp
 from ranum_falsify.properties.problem.reduce import reduce
@@ -72,7 +72,7 @@ def attacked(folder: Path) -> list[str]:
 
 def startup(folder: Path, rounds: int) -> tuple[float, float]:
     """Return the median seconds to the first attack step, and those of importing torch alone."""
-    first_step = str(_SCRIPTS / "benchlib" / "first_step.py")
+    first_step = str(_SCRIPTS / "lab" / "bench" / "first_step.py")
     attack = [sys.executable, first_step, *attacked(folder)]
     torch = [sys.executable, "-c", _IMPORT_TORCH]
     seconds_until(attack)

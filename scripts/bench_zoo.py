@@ -21,9 +21,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchlib.zoo_page import page
-from benchlib.zoo_runs import detection, unit_tests
-
+from lab.bench.zoo_page import page
+from lab.bench.zoo_runs import detection, unit_tests
 from ranum_falsify.cli.versions import versions
 from ranum_falsify.config import ConfirmConfig
 from ranum_falsify.errors import RanumFalsifyError

@@ -26,9 +26,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 # Cases run in forks of a process, which must have no other threads; libraries start theirs as they are imported.
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
-from crewlib import Failure, run_jobs  # noqa: E402 - the checkout comes first
-from fuzzlib.cases import Case, kind_of, make_case  # noqa: E402 - the checkout comes first
-from fuzzlib.forking import import_all, run_forked  # noqa: E402 - the checkout comes first
+from lab.crew import Failure, run_jobs  # noqa: E402 - the checkout comes first
+from lab.fuzz.cases import Case, kind_of, make_case  # noqa: E402 - the checkout comes first
+from lab.fuzz.forking import import_all, run_forked  # noqa: E402 - the checkout comes first
 
 __all__ = ["Outcome", "judge", "main", "run_case", "run_cases"]
 

@@ -33,8 +33,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 import numpy as np  # noqa: E402 - the checkout comes first
-from crewlib import Failure, run_jobs  # noqa: E402 - the checkout comes first
-from fuzzlib.names import NamedCase, make_named_case  # noqa: E402 - the checkout comes first
+
+from lab.crew import Failure, run_jobs  # noqa: E402 - the checkout comes first
+from lab.fuzz.names import NamedCase, make_named_case  # noqa: E402 - the checkout comes first
 
 __all__ = ["Outcome", "faults_of", "main", "run_case"]
 

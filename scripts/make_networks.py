@@ -8,7 +8,8 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from networklib import IMAGES, NETWORKS, readme
+
+from lab.networks import IMAGES, NETWORKS, readme
 
 __all__ = ["main", "write_networks"]
 

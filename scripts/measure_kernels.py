@@ -9,7 +9,7 @@
 
 float16 and bfloat16 are swept entirely, float64 is sampled and compared with mpmath.  Vector bodies, the tails that
 are left when a tensor's size is no multiple of the vector width, and operands that are not contiguous are all run.
-Operands below the smallest normal number are left out: the domain takes them for 0.  `kernellib.saturation` says how
+Operands below the smallest normal number are left out: the domain takes them for 0.  `lab.kernels.saturation` says how
 the limits are measured that kernels come to.
 
 PyTorch obeys the variables above; `GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX512F,-AVX2,-FMA` makes the C library do so.
@@ -35,14 +35,14 @@ from pathlib import Path
 import mpmath
 import numpy as np
 import torch
-from kernellib.emulator import PROCESSORS, emulator
-from kernellib.errors import Errors
-from kernellib.files import path_of, update
-from kernellib.functions import FUNCTIONS, Function
-from kernellib.rows import ROW_FUNCTIONS, RowFunction, measure_rows
-from kernellib.saturation import SATURATING, bits_of, correct_rounding, saturation
 from torch import Tensor
 
+from lab.kernels.emulator import PROCESSORS, emulator
+from lab.kernels.errors import Errors
+from lab.kernels.files import path_of, update
+from lab.kernels.functions import FUNCTIONS, Function
+from lab.kernels.rows import ROW_FUNCTIONS, RowFunction, measure_rows
+from lab.kernels.saturation import SATURATING, bits_of, correct_rounding, saturation
 from ranum_falsify.domain.kernels.records import FOLDER, Record, dtype_name, write_record
 from ranum_falsify.selfcheck.family import family_here, processor
 from ranum_falsify.selfcheck.running import SessionOf, Ways, native, ways_to_run

@@ -39,9 +39,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import ml_dtypes
 import numpy as np
 import torch
-from crewlib import Failure, run_jobs
-from kernellib.emulator import emulator
 
+from lab.crew import Failure, run_jobs
+from lab.kernels.emulator import emulator
 from ranum_falsify.network import supported
 from tests.domain.attack.sweep import sweep_attack
 from tests.domain.random_graphs import sweep_graph

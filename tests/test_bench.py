@@ -33,12 +33,12 @@ def script(name: str) -> ModuleType:
 
 
 def test_every_case_is_tested() -> None:
-    assert tuple(script("benchlib").CASES) == CASES
+    assert tuple(script("lab.bench").CASES) == CASES
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_bare_loop_computes_what_the_model_computes(name: str) -> None:
-    case = script("benchlib").CASES[name]()
+    case = script("lab.bench").CASES[name]()
     session = onnxruntime.InferenceSession(case.model.SerializeToString(), providers=["CPUExecutionProvider"])
     x = case.inputs(2)
     with torch.no_grad():
@@ -60,8 +60,8 @@ def test_table_of_the_search(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_steps_that_were_not_made_are_no_measurement() -> None:
-    ours, benchlib = script("benchlib.ours"), script("benchlib")
-    case = benchlib.CASES["acasxu"]()
+    ours, bench = script("lab.bench.ours"), script("lab.bench")
+    case = bench.CASES["acasxu"]()
     with ours.OurRun(case, 2) as run, pytest.MonkeyPatch.context() as patch:
         patch.setattr("ranum_falsify.search.search.Budget.expired", True)
         with pytest.raises(AssertionError, match="0 of 3 steps"):
@@ -102,5 +102,5 @@ def test_a_model_of_the_zoo_becomes_a_row(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_the_page_of_results_says_what_was_measured() -> None:
     measured = json.loads((SCRIPTS.parent / "BENCHMARKS.json").read_text())
-    assert script("benchlib.zoo_page").page(measured) == (SCRIPTS.parent / "BENCHMARKS.md").read_text()
+    assert script("lab.bench.zoo_page").page(measured) == (SCRIPTS.parent / "BENCHMARKS.md").read_text()
     assert len([defect for model in measured["models"] for defect in model["defects"]]) == 79

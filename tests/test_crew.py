@@ -15,11 +15,11 @@ SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 
 
 @pytest.fixture
-def crewlib(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def crew(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(SCRIPTS)
-    import crewlib
+    from lab import crew
 
-    return crewlib
+    return crew
 
 
 @contextmanager
@@ -34,15 +34,15 @@ def halving(by: int) -> Iterator[Callable[[int], float]]:
     yield run
 
 
-def test_jobs_that_crash_or_hang_are_reported_and_the_others_run(crewlib: ModuleType) -> None:
-    found = list(crewlib.run_jobs([1, 13, 2, 17, 3, 4], halving, 2, workers=2, limit=6.0))
-    lost = [outcome for outcome in found if isinstance(outcome, crewlib.Failure)]
+def test_jobs_that_crash_or_hang_are_reported_and_the_others_run(crew: ModuleType) -> None:
+    found = list(crew.run_jobs([1, 13, 2, 17, 3, 4], halving, 2, workers=2, limit=6.0))
+    lost = [outcome for outcome in found if isinstance(outcome, crew.Failure)]
     assert sorted(outcome for outcome in found if outcome not in lost) == [0.5, 1.0, 1.5, 2.0]
     assert sorted((failure.job, failure.kind) for failure in lost) == [(13, "crash"), (17, "hang")]
     assert next(failure for failure in lost if failure.job == 13).detail == "exit status 3"
 
 
-def test_jobs_are_drawn_when_a_process_is_free(crewlib: ModuleType) -> None:
+def test_jobs_are_drawn_when_a_process_is_free(crew: ModuleType) -> None:
     drawn: list[int] = []
 
     def jobs() -> Iterator[int]:
@@ -50,7 +50,7 @@ def test_jobs_are_drawn_when_a_process_is_free(crewlib: ModuleType) -> None:
             drawn.append(job)
             yield job
 
-    outcomes = crewlib.run_jobs(jobs(), halving, 2, workers=1, limit=60.0)
+    outcomes = crew.run_jobs(jobs(), halving, 2, workers=1, limit=60.0)
     assert next(outcomes) == 0.0
     assert len(drawn) <= 2
     outcomes.close()

@@ -1,6 +1,7 @@
 """The frame of the project: metadata, documents, and the scripts around the package."""
 
 import configparser
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -16,8 +17,10 @@ import pytest
 
 import ranum_falsify
 from ranum_falsify.upstream import INSTALL_COMMAND
+from tests.imports import third_party
 
 ROOT = Path(__file__).resolve().parent.parent
+UPSTREAM = {"dnnv", "dnnf"}  # installed without what they require, so not declared
 
 
 def text(name: str) -> str:
@@ -37,6 +40,12 @@ def load_script(name: str) -> ModuleType:
     finally:
         del sys.modules[module_name]
     return module
+
+
+def declared(metadata: configparser.ConfigParser, *extras: str) -> set[str]:
+    """The packages that setup.cfg requires, without their versions."""
+    lists = [metadata["options"]["install_requires"], *(metadata["options.extras_require"][name] for name in extras)]
+    return {name for entries in lists for name in re.findall(r"^[\w-]+", entries, re.MULTILINE)}
 
 
 @pytest.fixture
@@ -59,9 +68,27 @@ class TestMetadata:
         assert releases[0] == ranum_falsify.__version__
 
     def test_every_direct_dependency_is_pinned(self, metadata: configparser.ConfigParser, pins: dict[str, str]) -> None:
-        wanted = metadata["options"]["install_requires"].split()
-        wanted += metadata["options.extras_require"]["test"].split()
-        assert set(wanted) | {"dnnv", "dnnf"} == set(pins)
+        assert declared(metadata, "test", "bench") | UPSTREAM == set(pins)
+
+    @pytest.mark.parametrize(
+        ("folder", "extras"),
+        [("ranum_falsify", ()), ("properties", ()), ("tests", ("test",)), ("scripts", ("bench",))],
+        ids=["package", "properties", "tests", "scripts"],
+    )
+    def test_what_is_imported_is_declared(
+        self, metadata: configparser.ConfigParser, folder: str, extras: tuple[str, ...]
+    ) -> None:
+        packages = importlib.metadata.packages_distributions()
+        known = declared(metadata, *extras) | UPSTREAM
+        found = {name: packages.get(name, [name]) for name in third_party(sorted((ROOT / folder).rglob("*.py")))}
+        assert found, "the walk sees imports"
+        assert {name for name, offered_by in found.items() if known.isdisjoint(offered_by)} == set()
+
+    def test_imports_behind_shared_code_count(self, tmp_path: Path) -> None:
+        script = tmp_path / "script.py"
+        script.write_text("import json, numpy.linalg\n\ndef f():\n    from tests.models.test_models import FIXED\n")
+        assert third_party([script]) >= {"numpy", "pytest", "onnx"}
+        assert third_party([script]).isdisjoint({"json", "tests", "ranum_falsify", "pathlib"})
 
     def test_the_install_command_agrees_with_constraints_and_readme(self, pins: dict[str, str]) -> None:
         assert set(re.findall(r"(\w+)==(\S+)", INSTALL_COMMAND)) == {(n, pins[n]) for n in ("dnnv", "dnnf")}

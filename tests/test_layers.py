@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.imports import imported
+
 PACKAGE = "ranum_falsify"
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -60,15 +62,6 @@ def unit(relative: str) -> str:
     """The name that a file has in LAYERS: its folder or module directly below the package."""
     first = relative.split("/")[0].removesuffix(".py")
     return "" if first == "__init__" else first
-
-
-def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Line and dotted name of everything imported anywhere, `from a import b` as `a.b`."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
 
 
 def imported_units(tree: ast.AST) -> Iterator[tuple[int, str]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import platformdirs
 
 from ranum_falsify.cli.output import say_json
 from ranum_falsify.cli.usage import UsageError
@@ -28,12 +29,12 @@ __all__ = [
 _LONGEST_NAME = 80
 
 
-def cache_folder() -> Path:
-    """Return the folder of this program in the user's cache, which need not exist."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    # What is not absolute must be ignored, says the XDG Base Directory Specification.
-    base = Path(given) if Path(given).is_absolute() else Path("~/.cache").expanduser()
-    return base / "ranum-falsify"
+def cache_folder() -> Path | None:
+    """Return the folder of this program in the user's cache, which need not exist; None where the user has no home."""
+    try:
+        return platformdirs.user_cache_path("ranum-falsify", appauthor=False)
+    except RuntimeError:
+        return None
 
 
 def check_writable(option: str, path: Path) -> None:

@@ -202,11 +202,13 @@ def _folder(path: Path | None) -> Path:
     """Return a folder that the user named, made where its parent exists; else one in the user's cache.
 
     Raises:
-        UsageError: It cannot be made.
+        UsageError: It cannot be made, or the user has no cache.
     """
     if path is None:
-        cache = cache_folder() / "zoo"
-        return _made(cache, str(cache))
+        cache = cache_folder()
+        if cache is None:
+            raise UsageError("you have no home directory, so no cache; name a folder with --out")
+        return _made(cache / "zoo", str(cache / "zoo"))
     if not path.parent.is_dir():
         raise UsageError(f"--out {path}: there is no folder {str(path.parent)!r}; make it first")
     return _made(path, f"--out {path}")

@@ -6,6 +6,7 @@ import difflib
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import numpy as np
@@ -172,22 +173,25 @@ def check_structure(graph: onnx.GraphProto, outer: frozenset[str] = frozenset())
     for name, times in written.items():
         if times > 1 or name in given - outer:
             raise ModelError(f"tensor {name!r} is written more than once; export the model again")
-    for reader, name in _reads(graph):
+    reads = [list(names_read(node)) for node in graph.node]
+    for reader, name in _readers(graph, reads):
         if name not in given and name not in written:
             raise ModelError(f"{reader} reads {name!r}, which nothing writes; export the model again")
-    return _sorted_nodes(graph, given)
+    return _sorted_nodes(graph, [set(names) - given for names in reads])
 
 
-def _reads(graph: onnx.GraphProto) -> Iterator[tuple[str, str]]:
-    for node in graph.node:
-        for name in names_read(node):
+def _readers(graph: onnx.GraphProto, reads: Sequence[Sequence[str]]) -> Iterator[tuple[str, str]]:
+    for node, names in zip(graph.node, reads, strict=True):
+        for name in names:
             yield f"node {node.name or node.op_type!r}", name
     for output in graph.output:
         yield "the graph's output", output.name
 
 
-def _sorted_nodes(graph: onnx.GraphProto, given: set[str]) -> list[onnx.NodeProto]:
-    waiting: list[set[str]] = [set(names_read(node)) - given for node in graph.node]
+def _sorted_nodes(graph: onnx.GraphProto, waiting: list[set[str]]) -> list[onnx.NodeProto]:
+    """Return the nodes, each after those that write what it waits for."""
+    # By hand, not by graphlib: names of nodes depend on this very order, which graphlib keeps only with the tensors
+    # as nodes of its own; that makes the reading of 1,000 nodes 3 to 4 % slower.
     readers: dict[str, list[int]] = {}
     for position, names in enumerate(waiting):
         for name in names:
@@ -202,9 +206,17 @@ def _sorted_nodes(graph: onnx.GraphProto, given: set[str]) -> list[onnx.NodeProt
                 if not waiting[reader]:
                     ready.append(reader)
     if len(order) < len(graph.node):
-        stuck = next(node for position, node in enumerate(graph.node) if waiting[position])
-        raise ModelError(f"node {stuck.name or stuck.op_type!r} is part of a cycle; export the model again")
+        _refuse_cycle(graph, waiting)
     return [graph.node[position] for position in order]
+
+
+def _refuse_cycle(graph: onnx.GraphProto, waiting: Sequence[set[str]]) -> None:
+    producers = {name: position for position, node in enumerate(graph.node) for name in node.output}
+    try:
+        TopologicalSorter({p: {producers[name] for name in names} for p, names in enumerate(waiting)}).prepare()
+    except CycleError as error:
+        node = graph.node[min(error.args[1])]
+        raise ModelError(f"node {node.name or node.op_type!r} is part of a cycle; export the model again") from error
 
 
 def freed_model(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:

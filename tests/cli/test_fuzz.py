@@ -16,7 +16,7 @@ FAULTS = """
 import json, sys, tempfile
 from pathlib import Path
 import fuzz_inputs as fuzz
-from fuzzlib.cases import mutated_case
+from lab.fuzz.cases import mutated_case
 
 fuzz.import_all()
 fuzz._HANG = 2.5

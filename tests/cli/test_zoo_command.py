@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 from ranum_falsify.cli import zoo
+from ranum_falsify.cli.files import cache_folder
 from ranum_falsify.zoo.catalogue import MODELS, model_of
 from ranum_falsify.zoo.model import ZooModel
 from tests.cli.workshop import Workshop
@@ -200,11 +201,22 @@ class TestBuild:
         error = workshop.run("zoo", "build", "3").error
         assert "cannot be made" in error and "--out" in error
 
+    def test_no_home_to_have_a_cache_in(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+        def unknown(uid: int) -> NoReturn:
+            raise KeyError(uid)
+
+        monkeypatch.delenv("XDG_CACHE_HOME")
+        monkeypatch.delenv("HOME")
+        monkeypatch.setattr("pwd.getpwuid", unknown)
+        assert cache_folder() is None, "the check of the kernels keeps nothing then"
+        assert "no home directory" in (error := workshop.run("zoo", "build", "3").error) and "--out" in error
+        assert workshop.run("zoo", "build", "3", "--out", workshop.folder).status == 0
+
     def test_a_full_disk_leaves_no_half_file(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
         def full(source: object, target: object) -> NoReturn:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        monkeypatch.setattr("ranum_falsify.cli.files.os.replace", full)
+        monkeypatch.setattr("os.replace", full)
         out = workshop.folder / "out"
         assert (
             "3.py: cannot be written (no space left on device)" in workshop.run("zoo", "build", "3", "--out", out).error

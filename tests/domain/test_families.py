@@ -80,7 +80,7 @@ def emulated(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     if shutil.which("qemu-x86_64") is None:
         pytest.skip("qemu-x86_64 is not installed")
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    from kernellib.emulator import PROCESSORS, Emulator
+    from lab.kernels.emulator import PROCESSORS, Emulator
 
     emulator = Emulator(PROCESSORS[request.param])
     yield request.param, emulator

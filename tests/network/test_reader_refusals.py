@@ -50,6 +50,7 @@ def test_an_operator_younger_than_the_opset_is_refused() -> None:
     ("text", "message"),
     [
         ("g (float[2] x) => (float[2] y) { a = Add(x, b)\n b = Relu(a)\n y = Relu(b) }", "part of a cycle"),
+        ("g (float[2] x) => (float[2] y) { y = Neg(b)\n a = Add(x, b)\n b = Relu(a) }", "'Add' is part of a cycle"),
         ("g (float[2] x) => (float[2] y) { y = Add(x, lost) }", "reads 'lost', which nothing writes"),
         ("g (float[2] x) => (float[2] y, float[2] z) { y = Relu(x) }", "output reads 'z', which nothing writes"),
         ("g (float[2] x) => (float[2] y) { y = Relu(x)\n y = Neg(x) }", "'y' is written more than once"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from typing import Any
 
 import numpy as np
@@ -99,21 +100,16 @@ def tensor_status(tensor: onnx.TensorProto, folder: str) -> Status:
 def sorted_nodes(graph: onnx.GraphProto) -> list[int]:
     """Positions of the nodes in topological order, as close to the order of the file as possible."""
     producer = {name: k for k, node in enumerate(graph.node) for name in node.output if name}
-    needs = [{producer[n] for n in reads_of(node) if n in producer} for node in graph.node]
-    users: list[list[int]] = [[] for _ in needs]
-    for k, sources in enumerate(needs):
-        for source in sources:
-            users[source].append(k)
-    waiting = [len(sources) for sources in needs]
-    ready = [k for k, count in enumerate(waiting) if not count]
+    needs = {k: {producer[n] for n in reads_of(node) if n in producer} for k, node in enumerate(graph.node)}
+    sorter = TopologicalSorter(needs)
+    sorter.prepare()
+    ready: list[int] = []
     order: list[int] = []
-    while ready:
-        k = heapq.heappop(ready)
-        order.append(k)
-        for user in users[k]:
-            waiting[user] -= 1
-            if not waiting[user]:
-                heapq.heappush(ready, user)
+    while sorter.is_active():
+        for k in sorter.get_ready():
+            heapq.heappush(ready, k)
+        order.append(heapq.heappop(ready))
+        sorter.done(order[-1])
     return order
 
 

@@ -1,0 +1,69 @@
+"""The search of this project, as the command runs it, without reading and reduction."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import torch
+
+from lab.bench.case import Case
+from ranum_falsify.config import SearchConfig
+from ranum_falsify.network import read
+from ranum_falsify.properties.language.parse import parse_dnnp
+from ranum_falsify.properties.problem.reduce import reduce
+from ranum_falsify.replay.confirmer import Confirmer
+from ranum_falsify.search.clauses import ClauseSearch
+from ranum_falsify.search.converter import convert
+from ranum_falsify.search.search import Budget, SearchContext
+
+__all__ = ["OurRun"]
+
+
+class OurRun:
+    """Searches of one case, whose network is read and converted once.
+
+    A context manager; leaving it ends the child process that replays.
+    """
+
+    def __init__(self, case: Case, starts: int) -> None:
+        self._starts = starts
+        graph = read(case.model)
+        self._problem = reduce(parse_dnnp(case.property_text, Path("property.py")), {"N": graph})
+        self._model = convert(graph)
+        self._confirmer = Confirmer([graph])
+
+    @property
+    def mode(self) -> str:
+        """How samples are batched: `along` dimension 0, by `vmap`, or in a `loop`."""
+        return "along" if self._model.batches else "vmap" if self._model.separable else "loop"
+
+    def __enter__(self) -> Self:
+        self._confirmer.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._confirmer.__exit__(kind, error, traceback)
+
+    def seconds(self, steps: int) -> float:
+        """Return the time of one search, replays on ONNX Runtime left out.
+
+        Raises:
+            AssertionError: A step was left out, or a violation was found: the property holds.
+        """
+        config = SearchConfig(n_starts=self._starts, n_steps=steps, timeout=None, prove=None)
+        budget = Budget(None)
+        models = [self._model] * len(self._problem.calls)
+        device = torch.device("cpu")
+        began = time.perf_counter()
+        context = SearchContext(self._problem, config, models, self._confirmer, budget, device, lambda _: None)
+        search = ClauseSearch(context)
+        search.run()
+        elapsed = time.perf_counter() - began - budget.replay_seconds
+        assert search.counterexample is None, "the property holds"
+        assert budget.steps == steps, f"{budget.steps} of {steps} steps were made"
+        return elapsed
