@@ -1,7 +1,8 @@
 """The package's layers, and the rules that hold for each of its files."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,14 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # line, so both may import everything; what the layers take from the root is its
 # version alone.
 ABOVE_ALL = frozenset({"", "__main__"})
+
+# Within a folder, each of these imports only itself and what stands before it;
+# what is not named, the folder's `__init__` too, may import them all.
+ROOMS: dict[str, tuple[str, ...]] = {
+    "operators": ("support", "relations", "rows"),
+    "properties": ("language", "formula", "problem"),
+    "domain/rules": ("support",),
+}
 
 # Child processes start without the package, because importing it would cost
 # seconds and a malformed model may crash them.
@@ -94,6 +103,59 @@ def layer_faults(relative: str, tree: ast.AST) -> list[str]:
     ]
 
 
+def room_faults(relative: str, tree: ast.AST) -> list[str]:
+    """What a file imports from its folder although its room may not."""
+    faults = []
+    for folder, rooms in ROOMS.items():
+        start = [PACKAGE, *folder.split("/")]
+        here = relative.removeprefix(f"{folder}/").split("/")[0]
+        if not relative.startswith(f"{folder}/") or here not in rooms:
+            continue
+        allowed = rooms[: rooms.index(here) + 1]
+        for line, name in imported(tree):
+            parts = name.split(".")
+            if parts[: len(start)] == start and (there := ".".join(parts[len(start) :][:1])) not in allowed:
+                faults.append(f"line {line}: {here} must not import {there or folder}")
+    return faults
+
+
+def run_time(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every node but those under `if TYPE_CHECKING`."""
+    if isinstance(tree, ast.If) and "TYPE_CHECKING" in ast.unparse(tree.test):
+        return
+    yield tree
+    for child in ast.iter_child_nodes(tree):
+        yield from run_time(child)
+
+
+def module_of(relative: str) -> str:
+    """Dotted name of a file."""
+    return f"{PACKAGE}/{relative}".removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def import_cycle(sources: Mapping[str, ast.AST]) -> list[str]:
+    """Modules each of which imports the next, in functions too, and the last the first; none if there are none."""
+    modules = {module_of(relative): relative for relative in sources}
+    graph: dict[str, set[str]] = {}
+    for module, relative in modules.items():
+        package = module if relative.endswith("__init__.py") else module.rpartition(".")[0]
+        named: set[str] = set()
+        for node in run_time(sources[relative]):
+            if isinstance(node, ast.Import):
+                named |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                above = package.rsplit(".", node.level - 1)[0] if node.level else ""
+                source = ".".join(filter(None, (above, node.module)))
+                found = {f"{source}.{alias.name}" for alias in node.names}
+                named |= {name if name in modules else source for name in found}
+        graph[module] = named & modules.keys() - {module}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(reversed(error.args[1]))
+    return []
+
+
 def import_style_faults(tree: ast.AST) -> list[str]:
     """Relative and star imports."""
     faults = []
@@ -144,6 +206,15 @@ def test_every_file_belongs_to_a_layer(relative: str) -> None:
 @pytest.mark.parametrize("relative", FILES)
 def test_a_file_imports_only_its_own_layer_and_those_before(relative: str) -> None:
     assert layer_faults(relative, read(relative)) == []
+
+
+@pytest.mark.parametrize("relative", FILES)
+def test_a_room_imports_only_itself_and_those_before(relative: str) -> None:
+    assert room_faults(relative, read(relative)) == []
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    assert import_cycle({relative: read(relative) for relative in FILES}) == []
 
 
 @pytest.mark.parametrize("relative", FILES)
@@ -202,6 +273,39 @@ def test_no_file_is_too_long() -> None:
 )
 def test_the_layer_check_sees_faults(relative: str, source: str, faults: int) -> None:
     assert len(layer_faults(relative, ast.parse(source))) == faults
+
+
+@pytest.mark.parametrize(
+    ("relative", "source", "faults"),
+    [
+        ("operators/support/gates.py", "from ranum_falsify.operators.relations import fused", 1),
+        ("operators/support/gates.py", "import ranum_falsify.operators", 1),
+        ("operators/support/gates.py", "import ranum_falsify.operators.support.functions", 0),
+        ("operators/rows/cast.py", "from ranum_falsify.operators.relations.fused import summed", 0),
+        ("operators/__init__.py", "from ranum_falsify.operators import rows", 0),
+        ("properties/formula/terms.py", "if TYPE_CHECKING:\n    from ranum_falsify.properties.problem import box", 1),
+        ("domain/rules/support/limits.py", "from ranum_falsify.domain.rules.cast import converted", 1),
+        ("domain/rules/cast.py", "from ranum_falsify.domain.rules.support import limits", 0),
+    ],
+)
+def test_the_room_check_sees_faults(relative: str, source: str, faults: int) -> None:
+    assert len(room_faults(relative, ast.parse(source))) == faults
+
+
+@pytest.mark.parametrize(
+    ("sources", "cycle"),
+    [
+        ({"a.py": "import ranum_falsify.b", "b.py": "def f():\n    from ranum_falsify.a import g"}, "a b a"),
+        ({"a.py": "from ranum_falsify import b", "b.py": "if TYPE_CHECKING:\n    import ranum_falsify.a"}, ""),
+        ({"c/a.py": "from .b import f", "c/b.py": "from . import a"}, "c.a c.b c.a"),
+        ({"c/__init__.py": "from .b import f", "c/b.py": "from ranum_falsify.c import g"}, "c c.b c"),
+        ({"c/__init__.py": "from .b import f", "c/b.py": "", "a.py": "import ranum_falsify.c"}, ""),
+    ],
+)
+def test_the_cycle_check_sees_cycles(sources: dict[str, str], cycle: str) -> None:
+    found = import_cycle({relative: ast.parse(source) for relative, source in sources.items()})
+    turned = [[*found[turn:-1], *found[: turn + 1]] for turn in range(len(found) - 1)] or [[]]
+    assert [f"{PACKAGE}.{name}" for name in cycle.split()] in turned
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ from ranum_falsify.confirm.span import SpanProver
 from ranum_falsify.confirm.unit_test import OperatorTests, Span, Trigger, UnitTest
 from ranum_falsify.confirm.unproved import Unproved
 from ranum_falsify.errors import PropertyError
-from ranum_falsify.properties.problem.problem import NetworkCall, Problem
+from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.targets import Target, targets_of
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.search.converter import convert

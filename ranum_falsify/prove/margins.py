@@ -11,13 +11,14 @@ from torch import Tensor
 
 from ranum_falsify.domain.linear.bounds import LinearAnalysis, LinearBounds
 from ranum_falsify.domain.linear.splitting import SplitResult, split_and_bound
+from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.formula.circuit import Circuit
 from ranum_falsify.properties.formula.leaves import ComparisonLeaf
 from ranum_falsify.properties.formula.terms import Choice, Output, Term, Variable
-from ranum_falsify.properties.problem.problem import NetworkCall, Problem, ValidityGoal
+from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.affine_terms import LinearForm, linear_form
-from ranum_falsify.prove.margin_bounds import margin_bounds
-from ranum_falsify.prove.term_bounds import Bounds, BoundsFrame
+from ranum_falsify.prove.function_bounds import Bounds
+from ranum_falsify.prove.term_bounds import BoundsFrame, margin_bounds
 
 __all__ = ["MarginProof"]
 

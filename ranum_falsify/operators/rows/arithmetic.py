@@ -22,7 +22,7 @@ from ranum_falsify.domain.rules.arithmetic.pairs import (
     subtracted,
 )
 from ranum_falsify.domain.rules.arithmetic.variadic import mean_of_operands
-from ranum_falsify.domain.rules.support.wide_integers import between_operands, remainder_of_words, sign_of_words
+from ranum_falsify.domain.rules.wide_integers import between_operands, remainder_of_words, sign_of_words
 from ranum_falsify.operators.relations.fused import accumulated, summed
 from ranum_falsify.operators.relations.patterns import (
     difference_to_extreme,

@@ -21,10 +21,10 @@ from torch import Tensor
 from ranum_falsify.errors import PropertyError
 
 if TYPE_CHECKING:
+    from ranum_falsify.properties.formula.applications import NetworkCall
     from ranum_falsify.properties.formula.circuit import Circuit
     from ranum_falsify.properties.formula.formula import Formula
     from ranum_falsify.properties.formula.frame import Frame
-    from ranum_falsify.properties.problem.problem import NetworkCall
 
 __all__ = [
     "Affine",

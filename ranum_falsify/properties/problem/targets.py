@@ -11,7 +11,7 @@ from dnnv.nn import Operation
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
 from ranum_falsify.network.order import operands_in
-from ranum_falsify.properties.problem.problem import ValidityGoal
+from ranum_falsify.properties.formula.applications import ValidityGoal
 from ranum_falsify.validity import Constraint, Finite
 
 __all__ = ["Target", "operators_of", "targets_of"]
