@@ -53,6 +53,11 @@ STAND_ALONE = frozenset(
 MOST_LINES = 400
 # path -> why it is longer than MOST_LINES
 LONG_FILES: dict[str, str] = {}
+MOST_FUNCTION_LINES = 40
+# path and function -> why it is longer than MOST_FUNCTION_LINES
+LONG_FUNCTIONS = {
+    "ranum_falsify/network/registry.py operator": "its arguments are all that a row may say, each named",
+}
 
 
 def package_files() -> list[str]:
@@ -243,13 +248,31 @@ def test_every_folder_with_modules_is_a_package() -> None:
     assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").is_file()] == []
 
 
-def test_no_file_is_too_long() -> None:
+def python_files() -> dict[str, str]:
+    """The text of every Python file, by its path."""
     folders = (PACKAGE, "properties", "scripts", "tests")
     paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
-    lines = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in paths}
-    too_long = {path for path, count in lines.items() if count > MOST_LINES}
-    assert too_long == set(LONG_FILES), "the list of long files names too few or too many"
-    assert all(LONG_FILES.values()), "every long file needs a reason"
+    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+
+
+def function_lines(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Name and length of every function, without decorators and its docstring."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            start, end = node.lineno, node.end_lineno
+            if ast.get_docstring(node) is not None:
+                start += (node.body[0].end_lineno or 0) - node.body[0].lineno + 1
+            yield node.name, (end or 0) - start + 1
+
+
+def test_no_file_and_no_function_is_too_long() -> None:
+    texts = python_files()
+    files = {path for path, text in texts.items() if len(text.splitlines()) > MOST_LINES}
+    assert files == set(LONG_FILES), "the list of long files names too few or too many"
+    lengths = ((path, *found) for path, text in texts.items() for found in function_lines(ast.parse(text)))
+    functions = {f"{path} {name}" for path, name, lines in lengths if lines > MOST_FUNCTION_LINES}
+    assert functions == set(LONG_FUNCTIONS), "the list of long functions names too few or too many"
+    assert all((LONG_FILES | LONG_FUNCTIONS).values()), "every long file and function needs a reason"
 
 
 @pytest.mark.parametrize(
@@ -343,3 +366,8 @@ def test_the_surroundings_check_sees_faults(source: str, faults: int) -> None:
 )
 def test_the_check_for_public_names_sees_them(source: str, public: bool) -> None:
     assert has_public_names(ast.parse(source)) is public
+
+
+def test_functions_are_measured_without_their_docstrings() -> None:
+    source = 'class A:\n    @b\n    def f(self):\n        """One.\n\n        Two.\n        """\n\n        return 1\n'
+    assert list(function_lines(ast.parse(source))) == [("f", 3)]
