@@ -1,6 +1,7 @@
 """The package's layers, and the rules that hold for each of its files."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -265,6 +266,17 @@ def function_lines(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield node.name, (end or 0) - start + 1
 
 
+def classes_named_twice(sources: Mapping[str, ast.AST]) -> list[str]:
+    """Names that several classes have, private and nested ones too."""
+    nodes = [node for tree in sources.values() for node in ast.walk(tree)]
+    counts = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
+    return sorted(name for name, count in counts.items() if count > 1)
+
+
+def test_no_two_classes_have_one_name() -> None:
+    assert classes_named_twice({relative: read(relative) for relative in FILES}) == []
+
+
 def test_no_file_and_no_function_is_too_long() -> None:
     texts = python_files()
     files = {path for path, text in texts.items() if len(text.splitlines()) > MOST_LINES}
@@ -371,3 +383,8 @@ def test_the_check_for_public_names_sees_them(source: str, public: bool) -> None
 def test_functions_are_measured_without_their_docstrings() -> None:
     source = 'class A:\n    @b\n    def f(self):\n        """One.\n\n        Two.\n        """\n\n        return 1\n'
     assert list(function_lines(ast.parse(source))) == [("f", 3)]
+
+
+def test_the_check_of_class_names_sees_what_is_named_twice() -> None:
+    sources = {"a.py": "class A: ...\nclass B: ...", "b.py": "def f():\n    class A: ...\nclass _B: ..."}
+    assert classes_named_twice({relative: ast.parse(source) for relative, source in sources.items()}) == ["A"]

@@ -52,13 +52,13 @@ class _Side:
         return Interval.of(torch.minimum(lower, self.value), torch.maximum(upper, self.value))
 
 
-class _Late(Exception):
+class _SpanTimeout(Exception):
     """The time for a span is up."""
 
 
 def _check(deadline: float) -> None:
     if time.monotonic() >= deadline:
-        raise _Late
+        raise _SpanTimeout
 
 
 class SpanProver:
@@ -95,7 +95,7 @@ class SpanProver:
                     tick()
                     boxes = [side.box(radius) for side in moved]
                     return surely_fails(analysis, boxes, targets[0].op, conditions, tick)
-                except _Late:
+                except _SpanTimeout:
                     return False
 
             found = _widest(sides, fails)

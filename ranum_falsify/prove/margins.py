@@ -121,12 +121,12 @@ class MarginProof:
         high = bounds.upper + self._offset + self._error
         # Functionals without a bound are NaN after the subtraction of infinities.
         low, high = low.nan_to_num(-torch.inf, torch.inf, -torch.inf), high.nan_to_num(torch.inf, torch.inf, -torch.inf)
-        frame = _Boxes(self._problem, self._plain, self._known, self._valid, low, high)
+        frame = _BoxFrame(self._problem, self._plain, self._known, self._valid, low, high)
         holds = (margin_bounds(self._problem.clause_circuit, frame)[0] >= 0).all(1)
         return holds | (margin_bounds(self._problem.penalty_circuit, frame)[1] < 0).any(1)
 
 
-class _Boxes(BoundsFrame):
+class _BoxFrame(BoundsFrame):
     """Bounds of terms on a batch of boxes, from bounds of functionals."""
 
     def __init__(

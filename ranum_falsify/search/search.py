@@ -45,7 +45,7 @@ class Progress:
     """How far a run is.
 
     Attributes:
-        stage: What is going on: `prove` or `search`.
+        stage: What is going on, such as `prove` or `search`.
         done: Share of the work done, 0 to 1.
         text: What a user may want to see beside the bar.
     """
