@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Mapping
 import numpy as np
 
 from ranum_falsify.config import SearchConfig
-from ranum_falsify.properties.problem.problem import NetworkCall, Problem
+from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.assumptions import assumptions_of
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.prove.prover import Prover

@@ -34,8 +34,8 @@ __all__ = [
     "Finite",
     "GreaterThan",
     "LessThan",
-    "NonZero",
     "NotInfinite",
+    "NotZero",
     "Operands",
     "largest",
     "log_of_largest",
@@ -237,7 +237,7 @@ class AtMost(_Bounded):
 
 
 @dataclass(frozen=True)
-class NonZero(Constraint):
+class NotZero(Constraint):
     """The operand is not zero (`Div`: b != 0)."""
 
     operand: str

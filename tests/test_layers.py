@@ -1,7 +1,9 @@
 """The package's layers, and the rules that hold for each of its files."""
 
 import ast
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,14 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # version alone.
 ABOVE_ALL = frozenset({"", "__main__"})
 
+# Within a folder, each of these imports only itself and what stands before it;
+# what is not named, the folder's `__init__` too, may import them all.
+ROOMS: dict[str, tuple[str, ...]] = {
+    "operators": ("support", "relations", "rows"),
+    "properties": ("language", "formula", "problem"),
+    "domain/rules": ("support",),
+}
+
 # Child processes start without the package, because importing it would cost
 # seconds and a malformed model may crash them.
 STAND_ALONE = frozenset(
@@ -46,6 +56,11 @@ STAND_ALONE = frozenset(
 MOST_LINES = 400
 # path -> why it is longer than MOST_LINES
 LONG_FILES: dict[str, str] = {}
+MOST_FUNCTION_LINES = 40
+# path and function -> why it is longer than MOST_FUNCTION_LINES
+LONG_FUNCTIONS = {
+    "ranum_falsify/network/registry.py operator": "its arguments are all that a row may say, each named",
+}
 
 
 def package_files() -> list[str]:
@@ -85,6 +100,59 @@ def layer_faults(relative: str, tree: ast.AST) -> list[str]:
         for line, there in imported_units(tree)
         if there == "__main__" or RANK.get(there, 0) > RANK[here]
     ]
+
+
+def room_faults(relative: str, tree: ast.AST) -> list[str]:
+    """What a file imports from its folder although its room may not."""
+    faults = []
+    for folder, rooms in ROOMS.items():
+        start = [PACKAGE, *folder.split("/")]
+        here = relative.removeprefix(f"{folder}/").split("/")[0]
+        if not relative.startswith(f"{folder}/") or here not in rooms:
+            continue
+        allowed = rooms[: rooms.index(here) + 1]
+        for line, name in imported(tree):
+            parts = name.split(".")
+            if parts[: len(start)] == start and (there := ".".join(parts[len(start) :][:1])) not in allowed:
+                faults.append(f"line {line}: {here} must not import {there or folder}")
+    return faults
+
+
+def run_time(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every node but those under `if TYPE_CHECKING`."""
+    if isinstance(tree, ast.If) and "TYPE_CHECKING" in ast.unparse(tree.test):
+        return
+    yield tree
+    for child in ast.iter_child_nodes(tree):
+        yield from run_time(child)
+
+
+def module_of(relative: str) -> str:
+    """Dotted name of a file."""
+    return f"{PACKAGE}/{relative}".removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def import_cycle(sources: Mapping[str, ast.AST]) -> list[str]:
+    """Modules each of which imports the next, in functions too, and the last the first; none if there are none."""
+    modules = {module_of(relative): relative for relative in sources}
+    graph: dict[str, set[str]] = {}
+    for module, relative in modules.items():
+        package = module if relative.endswith("__init__.py") else module.rpartition(".")[0]
+        named: set[str] = set()
+        for node in run_time(sources[relative]):
+            if isinstance(node, ast.Import):
+                named |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                above = package.rsplit(".", node.level - 1)[0] if node.level else ""
+                source = ".".join(filter(None, (above, node.module)))
+                found = {f"{source}.{alias.name}" for alias in node.names}
+                named |= {name if name in modules else source for name in found}
+        graph[module] = named & modules.keys() - {module}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(reversed(error.args[1]))
+    return []
 
 
 def import_style_faults(tree: ast.AST) -> list[str]:
@@ -140,6 +208,15 @@ def test_a_file_imports_only_its_own_layer_and_those_before(relative: str) -> No
 
 
 @pytest.mark.parametrize("relative", FILES)
+def test_a_room_imports_only_itself_and_those_before(relative: str) -> None:
+    assert room_faults(relative, read(relative)) == []
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    assert import_cycle({relative: read(relative) for relative in FILES}) == []
+
+
+@pytest.mark.parametrize("relative", FILES)
 def test_no_relative_and_no_star_imports(relative: str) -> None:
     faults = import_style_faults(read(relative))
     # Child processes import such a package by its path, so it has no absolute name.
@@ -165,13 +242,42 @@ def test_every_folder_with_modules_is_a_package() -> None:
     assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").is_file()] == []
 
 
-def test_no_file_is_too_long() -> None:
+def python_files() -> dict[str, str]:
+    """The text of every Python file, by its path."""
     folders = (PACKAGE, "properties", "scripts", "tests")
     paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
-    lines = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in paths}
-    too_long = {path for path, count in lines.items() if count > MOST_LINES}
-    assert too_long == set(LONG_FILES), "the list of long files names too few or too many"
-    assert all(LONG_FILES.values()), "every long file needs a reason"
+    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+
+
+def function_lines(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Name and length of every function, without decorators and its docstring."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            start, end = node.lineno, node.end_lineno
+            if ast.get_docstring(node) is not None:
+                start += (node.body[0].end_lineno or 0) - node.body[0].lineno + 1
+            yield node.name, (end or 0) - start + 1
+
+
+def classes_named_twice(sources: Mapping[str, ast.AST]) -> list[str]:
+    """Names that several classes have, private and nested ones too."""
+    nodes = [node for tree in sources.values() for node in ast.walk(tree)]
+    counts = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
+    return sorted(name for name, count in counts.items() if count > 1)
+
+
+def test_no_two_classes_have_one_name() -> None:
+    assert classes_named_twice({relative: read(relative) for relative in FILES}) == []
+
+
+def test_no_file_and_no_function_is_too_long() -> None:
+    texts = python_files()
+    files = {path for path, text in texts.items() if len(text.splitlines()) > MOST_LINES}
+    assert files == set(LONG_FILES), "the list of long files names too few or too many"
+    lengths = ((path, *found) for path, text in texts.items() for found in function_lines(ast.parse(text)))
+    functions = {f"{path} {name}" for path, name, lines in lengths if lines > MOST_FUNCTION_LINES}
+    assert functions == set(LONG_FUNCTIONS), "the list of long functions names too few or too many"
+    assert all((LONG_FILES | LONG_FUNCTIONS).values()), "every long file and function needs a reason"
 
 
 @pytest.mark.parametrize(
@@ -195,6 +301,39 @@ def test_no_file_is_too_long() -> None:
 )
 def test_the_layer_check_sees_faults(relative: str, source: str, faults: int) -> None:
     assert len(layer_faults(relative, ast.parse(source))) == faults
+
+
+@pytest.mark.parametrize(
+    ("relative", "source", "faults"),
+    [
+        ("operators/support/gates.py", "from ranum_falsify.operators.relations import fused", 1),
+        ("operators/support/gates.py", "import ranum_falsify.operators", 1),
+        ("operators/support/gates.py", "import ranum_falsify.operators.support.functions", 0),
+        ("operators/rows/cast.py", "from ranum_falsify.operators.relations.fused import summed", 0),
+        ("operators/__init__.py", "from ranum_falsify.operators import rows", 0),
+        ("properties/formula/terms.py", "if TYPE_CHECKING:\n    from ranum_falsify.properties.problem import box", 1),
+        ("domain/rules/support/limits.py", "from ranum_falsify.domain.rules.cast import converted", 1),
+        ("domain/rules/cast.py", "from ranum_falsify.domain.rules.support import limits", 0),
+    ],
+)
+def test_the_room_check_sees_faults(relative: str, source: str, faults: int) -> None:
+    assert len(room_faults(relative, ast.parse(source))) == faults
+
+
+@pytest.mark.parametrize(
+    ("sources", "cycle"),
+    [
+        ({"a.py": "import ranum_falsify.b", "b.py": "def f():\n    from ranum_falsify.a import g"}, "a b a"),
+        ({"a.py": "from ranum_falsify import b", "b.py": "if TYPE_CHECKING:\n    import ranum_falsify.a"}, ""),
+        ({"c/a.py": "from .b import f", "c/b.py": "from . import a"}, "c.a c.b c.a"),
+        ({"c/__init__.py": "from .b import f", "c/b.py": "from ranum_falsify.c import g"}, "c c.b c"),
+        ({"c/__init__.py": "from .b import f", "c/b.py": "", "a.py": "import ranum_falsify.c"}, ""),
+    ],
+)
+def test_the_cycle_check_sees_cycles(sources: dict[str, str], cycle: str) -> None:
+    found = import_cycle({relative: ast.parse(source) for relative, source in sources.items()})
+    turned = [[*found[turn:-1], *found[: turn + 1]] for turn in range(len(found) - 1)] or [[]]
+    assert [f"{PACKAGE}.{name}" for name in cycle.split()] in turned
 
 
 @pytest.mark.parametrize(
@@ -232,3 +371,13 @@ def test_the_surroundings_check_sees_faults(source: str, faults: int) -> None:
 )
 def test_the_check_for_public_names_sees_them(source: str, public: bool) -> None:
     assert has_public_names(ast.parse(source)) is public
+
+
+def test_functions_are_measured_without_their_docstrings() -> None:
+    source = 'class A:\n    @b\n    def f(self):\n        """One.\n\n        Two.\n        """\n\n        return 1\n'
+    assert list(function_lines(ast.parse(source))) == [("f", 3)]
+
+
+def test_the_check_of_class_names_sees_what_is_named_twice() -> None:
+    sources = {"a.py": "class A: ...\nclass B: ...", "b.py": "def f():\n    class A: ...\nclass _B: ..."}
+    assert classes_named_twice({relative: ast.parse(source) for relative, source in sources.items()}) == ["A"]

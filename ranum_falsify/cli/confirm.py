@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,13 @@ from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.confirm.arrays import arrays_of, write_arrays
 from ranum_falsify.confirm.exposed import Watched, exposed, watched
-from ranum_falsify.confirm.maker import Question, Run, TestMaker
+from ranum_falsify.confirm.maker import Attempt, Question, TestMaker
 from ranum_falsify.confirm.pytest_file import Case, CheckedOperator, pytest_file
 from ranum_falsify.confirm.unit_test import UnitTest
 from ranum_falsify.escaping import json_text
 from ranum_falsify.prove.assumptions import assumptions_of
 from ranum_falsify.saving import save_together
+from ranum_falsify.search.search import Progress
 
 __all__ = ["run"]
 
@@ -67,13 +68,6 @@ def run(options: ConfirmOptions) -> int:
     return work.status
 
 
-@dataclass(frozen=True)
-class _Step:
-    stage: str
-    done: float
-    text: str
-
-
 class _Work:
     """The runs of all operators, and the files that they leave."""
 
@@ -110,11 +104,11 @@ class _Work:
             for question, label in zip(self._questions, self._labels, strict=True):
                 self._runs.append([])
                 done = (len(self._runs) - 1) * options.config.runs
-                progress(_Step("confirm", done / total, question.op.name))
+                progress(Progress(stage="confirm", done=done / total, text=question.op.name))
                 for made in maker.runs_of(question):
                     self._runs[-1].append(self._kept(made, label, maker, question))
                     done += 1
-                    progress(_Step("confirm", done / total, question.op.name))
+                    progress(Progress(stage="confirm", done=done / total, text=question.op.name))
 
     def _stands(self, maker: TestMaker, kernels: Sequence[str]) -> Standing:
         proof = maker.proof
@@ -129,7 +123,7 @@ class _Work:
             assumptions=replace(assumptions, sources=self._loaded.sources),
         )
 
-    def _kept(self, made: Run, label: str, maker: TestMaker, question: Question) -> TestedRun:
+    def _kept(self, made: Attempt, label: str, maker: TestMaker, question: Question) -> TestedRun:
         if made.test is None:
             return TestedRun(seed=made.seed, seconds=made.seconds, test=None, file=None)
         file = None

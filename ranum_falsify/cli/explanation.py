@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ranum_falsify.domain.explanation import OperandHistory, Step
+    from ranum_falsify.domain.explanation import ChainLink, OperandHistory
 
 __all__ = ["explanation"]
 
@@ -27,7 +27,7 @@ def explanation(histories: Mapping[str, tuple[OperandHistory, ...]]) -> Iterator
             yield "  no operand depends on an input"
 
 
-def _line(step: Step) -> str:
+def _line(step: ChainLink) -> str:
     low, high = step.bounds
     bounds = f"[{low:.7g}, {high:.7g}]"
     if step.op_type == "Input":

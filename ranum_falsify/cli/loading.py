@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,25 +115,10 @@ def load(
         ModelError: A model cannot be read.
     """
     import ranum_falsify.operators  # noqa: F401 - fills the registry; imports torch
+    from ranum_falsify.cli.reduction import reduced_from, sources_of
     from ranum_falsify.network import read
-    from ranum_falsify.network.fingerprint import Fingerprint, fingerprint, sha256
     from ranum_falsify.network.guards import TOO_MUCH_MEMORY, memory_limit
-    from ranum_falsify.network.precision import converted
-    from ranum_falsify.properties.language.parse import parameters_of, parse
-    from ranum_falsify.properties.problem.reduce import reduce
-    from ranum_falsify.prove.assumptions import Sources
-
-    graphs: dict[str, Graph] = {}
-
-    def reduced(keep: Mapping[str, Collection[str]]) -> Problem:
-        used = graphs
-        if dtype is not None:
-            used = {name: converted(graph, dtype, keep.get(name, ())) for name, graph in graphs.items()}
-        try:
-            return reduce(phi, used)
-        except PropertyError as error:
-            # The reduction knows no files.
-            raise PropertyError(f"{property_path}: {str(error).removeprefix('property: ')}") from error
+    from ranum_falsify.properties.language.parse import parse
 
     began = time.monotonic()
     try:
@@ -140,14 +126,10 @@ def load(
             phi = parse(property_path, parameters, vnnlib=vnnlib or None)
             parsed = time.monotonic()
             sizes = dims_by_network(networks, dims or {})
-            graphs |= {name: read(path, dims=sizes[name]) for name, path in networks.items()}
-            sources = Sources(
-                property=Fingerprint(path=str(property_path), sha256=sha256(property_path)),
-                parameters=parameters_of(phi),
-                networks={name: fingerprint(path) for name, path in networks.items()},
-                dtype=dtype,
-            )
+            graphs = {name: read(path, dims=sizes[name]) for name, path in networks.items()}
+            sources = sources_of(property_path, phi, networks, dtype)
             was_read = time.monotonic()
+            reduced = partial(reduced_from, property_path, phi, graphs, dtype)
             problem = reduced({})
     except (MemoryError, RuntimeError) as error:
         if is_out_of_memory(error):

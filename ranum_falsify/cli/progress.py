@@ -13,12 +13,12 @@ from ranum_falsify.escaping import escaped
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-__all__ = ["ProgressDisplay", "Step"]
+__all__ = ["ProgressDisplay", "ProgressLike"]
 
 _SILENCE = 5.0  # seconds between two lines in a pipe
 
 
-class Step(Protocol):
+class ProgressLike(Protocol):
     """How far the work is: the stage, the done part from 0 to 1, and what it is at."""
 
     @property
@@ -58,7 +58,7 @@ class ProgressDisplay:
         if self._bar is not None:
             self._bar.stop()
 
-    def __call__(self, step: Step) -> None:
+    def __call__(self, step: ProgressLike) -> None:
         """Show a step."""
         if self._verbosity < 0:
             return
@@ -67,7 +67,7 @@ class ProgressDisplay:
         else:
             self._print(step)
 
-    def _draw(self, step: Step) -> None:
+    def _draw(self, step: ProgressLike) -> None:
         if self._bar is None:
             from rich.console import Console  # only a terminal needs it
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -79,7 +79,7 @@ class ProgressDisplay:
             self._bar.start()
         self._bar.update(self._bar.task_ids[0], completed=step.done, description=escaped(_label(step)))
 
-    def _print(self, step: Step) -> None:
+    def _print(self, step: ProgressLike) -> None:
         now = time.monotonic()
         is_new = self._verbosity > 0 and step.stage != self._stage
         if is_new or now - self._last >= _SILENCE:
@@ -88,5 +88,5 @@ class ProgressDisplay:
         self._stage = step.stage
 
 
-def _label(step: Step) -> str:
+def _label(step: ProgressLike) -> str:
     return f"{step.stage}: {step.text}" if step.text else step.stage

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import onnx
 
     from ranum_falsify.network import Graph
-    from ranum_falsify.properties.problem.problem import NetworkCall, ValidityGoal
+    from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 
 __all__ = ["run"]
 

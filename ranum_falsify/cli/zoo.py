@@ -17,7 +17,7 @@ from ranum_falsify.cli.output import say, say_json
 from ranum_falsify.cli.usage import UsageError
 from ranum_falsify.errors import reason_of
 from ranum_falsify.saving import save_together
-from ranum_falsify.zoo.builder import Architecture, Variable
+from ranum_falsify.zoo.builder import Architecture, BoxedVariable
 from ranum_falsify.zoo.catalogue import MODELS, model_of
 from ranum_falsify.zoo.model import Defect, ZooModel
 
@@ -129,7 +129,7 @@ def _model_object(model: ZooModel, architecture: Architecture, text: str, *, saf
     }
 
 
-def _variable_object(variable: Variable) -> dict[str, Any]:
+def _variable_object(variable: BoxedVariable) -> dict[str, Any]:
     return {
         "name": variable.name,
         "dtype": variable.dtype,
@@ -156,7 +156,7 @@ def _facts(model: ZooModel, architecture: Architecture, text: str, *, safe: bool
     yield from textwrap.indent(text.rstrip(), "  ").split("\n")
 
 
-def _ranges(variables: Sequence[Variable], architecture: Architecture | None = None) -> Iterator[str]:
+def _ranges(variables: Sequence[BoxedVariable], architecture: Architecture | None = None) -> Iterator[str]:
     """Yield a line per variable; with an architecture, what its initializers hold, too."""
     rows = [(v.name, f"{v.dtype} {list(v.shape)}", f"in [{v.low:.6g}, {v.high:.6g}]") for v in variables]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.cli.text import plural
 from ranum_falsify.cli.versions import versions
+from ranum_falsify.search.search import Progress
 from ranum_falsify.zoo.detect import Analysis, Detection, Flag, Totals, detect, totals
 from ranum_falsify.zoo.model import Defect, ZooModel
 
@@ -23,15 +24,6 @@ __all__ = ["run"]
 _ROUNDS = 3
 _MOST_NAMES = 3
 _VERDICTS = {"detected": "yes", "after": "after others", "missed": "NO"}
-
-
-@dataclass(frozen=True)
-class _Step:
-    """How far the detection is."""
-
-    stage: str
-    done: float
-    text: str
 
 
 def run(models: Mapping[ZooModel, tuple[Defect, ...]], options: ZooDetect) -> int:
@@ -65,7 +57,7 @@ def _detections(models: Sequence[ZooModel], options: ZooDetect) -> list[Detectio
     found = []
     with ProgressDisplay(options.verbosity) as progress:
         for number, model in enumerate(models):
-            progress(_Step("detect", number / len(models), f"{model.id} ({model.program})"))
+            progress(Progress(stage="detect", done=number / len(models), text=f"{model.id} ({model.program})"))
             found.append(
                 detect(
                     model,

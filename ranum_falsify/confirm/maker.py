@@ -21,7 +21,8 @@ from ranum_falsify.confirm.span import SpanProver
 from ranum_falsify.confirm.unit_test import OperatorTests, Span, Trigger, UnitTest
 from ranum_falsify.confirm.unproved import Unproved
 from ranum_falsify.errors import PropertyError
-from ranum_falsify.properties.problem.problem import NetworkCall, Problem
+from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.targets import Target, targets_of
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.search.converter import convert
@@ -29,7 +30,7 @@ from ranum_falsify.search.device import device_of, settings
 from ranum_falsify.search.memory import bytes_per_sample
 from ranum_falsify.search.search import Budget, SearchContext
 
-__all__ = ["Question", "Run", "TestMaker"]
+__all__ = ["Attempt", "Question", "TestMaker"]
 
 _ATTEMPTS = 4
 """Triggers of one run that a span is looked for around."""
@@ -61,7 +62,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Run:
+class Attempt:
     """One search for a unit test.
 
     Attributes:
@@ -157,7 +158,7 @@ class TestMaker:
         names = zip(question.call.graph.input_names, question.call.variables, strict=True)
         return {name: ranges[variable] for name, variable in names if variable is not None}
 
-    def runs_of(self, question: Question) -> Iterator[Run]:
+    def runs_of(self, question: Question) -> Iterator[Attempt]:
         """Make the unit tests of one operator; yield each when it is made, so that none needs to wait in memory.
 
         Args:
@@ -166,7 +167,7 @@ class TestMaker:
         for seed in range(self._config.seed, self._config.seed + self._config.runs):
             began = time.monotonic()
             test = self._run(question, seed)
-            yield Run(seed, test, time.monotonic() - began)
+            yield Attempt(seed, test, time.monotonic() - began)
 
     def tests_of(self, question: Question, tick: Callable[[int], None] = lambda run: None) -> OperatorTests:
         """Make the unit tests of one operator.

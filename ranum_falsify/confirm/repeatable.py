@@ -10,9 +10,10 @@ import numpy as np
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network.draws import DEVIATIONS, Draw, drawn, is_cut
 from ranum_falsify.network.naming import UniqueNames
+from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.formula.formula import Goal
 from ranum_falsify.properties.formula.terms import Variable
-from ranum_falsify.properties.problem.problem import InputVariable, NetworkCall, Problem
+from ranum_falsify.properties.problem.problem import InputVariable, Problem
 
 __all__ = ["notices_of", "repeatable"]
 

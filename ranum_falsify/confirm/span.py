@@ -18,7 +18,8 @@ from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.rounding import tiny
 from ranum_falsify.network import Graph
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.properties.problem.problem import InputVariable, NetworkCall
+from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.problem.problem import InputVariable
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.prove.failing import analysis_up_to, surely_fails
 from ranum_falsify.validity import Constraint, GreaterThan
@@ -51,13 +52,13 @@ class _Side:
         return Interval.of(torch.minimum(lower, self.value), torch.maximum(upper, self.value))
 
 
-class _Late(Exception):
+class _SpanTimeout(Exception):
     """The time for a span is up."""
 
 
 def _check(deadline: float) -> None:
     if time.monotonic() >= deadline:
-        raise _Late
+        raise _SpanTimeout
 
 
 class SpanProver:
@@ -94,7 +95,7 @@ class SpanProver:
                     tick()
                     boxes = [side.box(radius) for side in moved]
                     return surely_fails(analysis, boxes, targets[0].op, conditions, tick)
-                except _Late:
+                except _SpanTimeout:
                     return False
 
             found = _widest(sides, fails)

@@ -15,11 +15,11 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.network import spec_of
 from ranum_falsify.network.order import operands_in
 
-__all__ = ["OperandHistory", "Step", "explain"]
+__all__ = ["ChainLink", "OperandHistory", "explain"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class ChainLink:
     """One operator of the chain.
 
     Attributes:
@@ -49,10 +49,10 @@ class OperandHistory:
 
     name: str
     bounds: tuple[float, float]
-    chain: tuple[Step, ...]
+    chain: tuple[ChainLink, ...]
 
     @property
-    def widest(self) -> tuple[Step, ...]:
+    def widest(self) -> tuple[ChainLink, ...]:
         """The chain, the operator that widened most first and the input last."""
         return tuple(sorted(self.chain, key=lambda step: (step.op_type == "Input", -step.growth)))
 
@@ -76,8 +76,8 @@ def explain(analysis: IntervalAnalysis, op: Operation) -> tuple[OperandHistory, 
     return tuple(histories)
 
 
-def _chain(analysis: IntervalAnalysis, op: Operation) -> tuple[Step, ...]:
-    steps: list[Step] = []
+def _chain(analysis: IntervalAnalysis, op: Operation) -> tuple[ChainLink, ...]:
+    steps: list[ChainLink] = []
     current: Operation | None = op
     while current is not None:
         bounds = analysis.bounds_of(current)
@@ -91,7 +91,9 @@ def _chain(analysis: IntervalAnalysis, op: Operation) -> tuple[Step, ...]:
             growth = width / narrow if narrow else math.inf if width else 1.0
         if not isinstance(current, OutputSelect):
             op_type = "Input" if isinstance(current, Input) else spec_of(current).op_type
-            steps.append(Step(node=current.name, op_type=op_type, bounds=_range(bounds), width=width, growth=growth))
+            steps.append(
+                ChainLink(node=current.name, op_type=op_type, bounds=_range(bounds), width=width, growth=growth)
+            )
         current = before
     return tuple(steps)
 

@@ -214,7 +214,10 @@ class _Reader:
         for name in keep:
             last.pop(name, None)
         for position, node in enumerate(order):
-            self._add(node, scope)
+            if node.op_type == "If" and (condition := scope.constant_value(node.input[0])) is not None:
+                self._inline(node, bool(condition.reshape(-1)[0]), scope)
+            else:
+                self._add(node, scope)
             for name in reads[position]:
                 if last.get(name) == position:
                     scope.forget_example(name)
@@ -222,9 +225,6 @@ class _Reader:
     def _add(self, node: onnx.NodeProto, scope: Scope) -> None:
         spec, schema = find(node.op_type, node.domain), self._schema(node)
         assert spec is not None and schema is not None, "unsupported operators are refused before"
-        if node.op_type == "If" and (condition := scope.constant_value(node.input[0])) is not None:
-            self._inline(node, bool(condition.reshape(-1)[0]), scope)
-            return
         subgraphs = {a.name: a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH}
         traced = {name: scope[name] for name in node.input if name}
         fields, operands = fields_of(node, spec, schema, traced, skip=subgraphs)
@@ -232,9 +232,7 @@ class _Reader:
         if subgraphs:
             captured = self._branches(node, subgraphs, scope, fields)
             operands = [_fitting_condition(operands[0], fields), *captured]
-        fixed_shape = all(t is None or t.fixed_shape for t in operands) and spec.has_fixed_shape(
-            [None if t is None else t.is_constant for t in operands]
-        )
+        fixed_shape = _has_fixed_shape(spec, operands)
         op = make_node(spec, node.output[0], fields)
         foldable = not spec.is_random(op) and all(t is None or t.is_constant for t in operands)
         if foldable or (spec.shape_only and fixed_shape):
@@ -353,6 +351,11 @@ def _zeros(name: str, shape: tuple[int, ...], dtype: np.dtype) -> tuple[torch.Te
         return (torch.zeros(shape, dtype=torch_dtype(dtype)),)
     except RuntimeError as error:
         raise ModelError(f"input {name!r} of shape {list(shape)} does not fit into memory; make it smaller") from error
+
+
+def _has_fixed_shape(spec: OperatorSpec, operands: Sequence[Traced | None]) -> bool:
+    folded = [None if t is None else t.is_constant for t in operands]
+    return all(t is None or t.fixed_shape for t in operands) and spec.has_fixed_shape(folded)
 
 
 def _fitting_condition(condition: Traced | None, fields: Mapping[str, Any]) -> Traced:

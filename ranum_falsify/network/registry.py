@@ -35,7 +35,7 @@ TorchFunction = Callable[..., Tensor | tuple[Tensor, ...]]
 """`fn(op, *operands)`: operands in the order of the row, None where absent; static ones as NumPy arrays."""
 
 
-class Constraint(Protocol):
+class RowConstraint(Protocol):
     """A condition on operands as a row holds it; `ranum_falsify.validity`, a later layer, has the real ones."""
 
     @property
@@ -127,13 +127,13 @@ class OperatorSpec:
     variadic: bool
     static: frozenset[str]
     renamed: Mapping[str, str]
-    valid: tuple[Constraint, ...]
+    valid: tuple[RowConstraint, ...]
     batch: BatchRule
     elementwise: bool
     kernel: tuple[str, ...]
     random: Draws | None
     hides_nan: bool
-    gradient_valid: tuple[Constraint, ...] = ()
+    gradient_valid: tuple[RowConstraint, ...] = ()
     overflow: bool = True
     divides: bool = False
     shape_only: bool = False
@@ -215,13 +215,13 @@ def operator(
     torch: TorchFunction = _MISSING,
     interval: IntervalRule = _MISSING,
     linear: Any = _MISSING,
-    valid: Sequence[Constraint] = _MISSING,
+    valid: Sequence[RowConstraint] = _MISSING,
     batch: BatchRule = _MISSING,
     elementwise: bool = _MISSING,
     kernel: str | tuple[str, ...] | None = _MISSING,
     random: Draws | None = _MISSING,
     hides_nan: bool = _MISSING,
-    gradient_valid: Sequence[Constraint] = (),
+    gradient_valid: Sequence[RowConstraint] = (),
     static: Sequence[str] = (),
     operands: Sequence[str] | None = None,
     renamed: Mapping[str, str] | None = None,
@@ -305,7 +305,7 @@ def operator(
 
 
 def _check_names(
-    node: type[Operation], names: Sequence[str], used: dict[str, Sequence[str]], constraints: Sequence[Constraint]
+    node: type[Operation], names: Sequence[str], used: dict[str, Sequence[str]], constraints: Sequence[RowConstraint]
 ) -> None:
     if hidden := [name for name in names if hasattr(Operation, name)]:
         raise ValueError(f"operator {node.__name__}: operand {hidden[0]!r} is a member of Operation; pass operands=")

@@ -13,12 +13,14 @@ from ranum_falsify.domain.interval import dtype_range
 from ranum_falsify.network import Graph
 from ranum_falsify.network.tensors import torch_dtype
 from ranum_falsify.operators.support.conditions import conditions_of
-from ranum_falsify.properties.problem.problem import InputVariable, NetworkCall, Problem, ValidityGoal
+from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
+from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.targets import operators_of
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.checked import Checked
+from ranum_falsify.prove.function_bounds import Bounds
 from ranum_falsify.prove.induction import applied_in, before
-from ranum_falsify.prove.term_bounds import Bounds, BoundsFrame
+from ranum_falsify.prove.term_bounds import BoundsFrame
 from ranum_falsify.validity import Constraint
 
 __all__ = ["Applications", "Box", "box_of", "in_question"]

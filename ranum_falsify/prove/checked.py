@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.network import spec_of
-from ranum_falsify.operators.support.conditions import conditions_of, is_proved, named
+from ranum_falsify.operators.support.conditions import conditions_of, gradient_conditions, is_proved, named
 from ranum_falsify.validity import Constraint
 
 __all__ = ["Checked", "check"]
@@ -49,11 +49,7 @@ def check(
     graph = analysis.graph
     wanted = [op for op in graph.nodes if only is None or id(op) in only]
     found = {id(op): conditions_of(op) for op in wanted}
-    of_gradient: dict[int, tuple[Constraint, ...]] = {
-        id(op): tuple(spec_of(op).gradient_valid)  # type: ignore[arg-type]
-        for op in wanted
-        if spec_of(op).gradient_valid
-    }
+    of_gradient = {id(op): conditions for op in wanted if (conditions := gradient_conditions(op))}
 
     def observe(visited: Visited) -> None:
         tick()

@@ -84,9 +84,8 @@ def surely_fails(
     Returns:
         False where it cannot be told.
     """
-    graph = analysis.graph
     way = {id(inner) for inner in topological_order([op])} - {id(op)}
-    waiting = {id(inner) for inner in graph.nodes if id(inner) in way}
+    waiting = {id(inner) for inner in analysis.graph.nodes if id(inner) in way}
 
     def is_violated(visited: Visited) -> bool:
         bounds = named(spec_of(op), visited)

@@ -11,13 +11,14 @@ from torch import Tensor
 
 from ranum_falsify.domain.linear.bounds import LinearAnalysis, LinearBounds
 from ranum_falsify.domain.linear.splitting import SplitResult, split_and_bound
+from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.formula.circuit import Circuit
 from ranum_falsify.properties.formula.leaves import ComparisonLeaf
 from ranum_falsify.properties.formula.terms import Choice, Output, Term, Variable
-from ranum_falsify.properties.problem.problem import NetworkCall, Problem, ValidityGoal
+from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.affine_terms import LinearForm, linear_form
-from ranum_falsify.prove.margin_bounds import margin_bounds
-from ranum_falsify.prove.term_bounds import Bounds, BoundsFrame
+from ranum_falsify.prove.function_bounds import Bounds
+from ranum_falsify.prove.term_bounds import BoundsFrame, margin_bounds
 
 __all__ = ["MarginProof"]
 
@@ -120,12 +121,12 @@ class MarginProof:
         high = bounds.upper + self._offset + self._error
         # Functionals without a bound are NaN after the subtraction of infinities.
         low, high = low.nan_to_num(-torch.inf, torch.inf, -torch.inf), high.nan_to_num(torch.inf, torch.inf, -torch.inf)
-        frame = _Boxes(self._problem, self._plain, self._known, self._valid, low, high)
+        frame = _BoxFrame(self._problem, self._plain, self._known, self._valid, low, high)
         holds = (margin_bounds(self._problem.clause_circuit, frame)[0] >= 0).all(1)
         return holds | (margin_bounds(self._problem.penalty_circuit, frame)[1] < 0).any(1)
 
 
-class _Boxes(BoundsFrame):
+class _BoxFrame(BoundsFrame):
     """Bounds of terms on a batch of boxes, from bounds of functionals."""
 
     def __init__(

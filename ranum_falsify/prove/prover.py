@@ -14,13 +14,14 @@ from ranum_falsify.domain import IntervalAnalysis
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.domain.linear.splitting import SplitResult
 from ranum_falsify.network import Graph, spec_of
-from ranum_falsify.properties.problem.problem import InputVariable, NetworkCall, Problem, ValidityGoal
+from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
+from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.analyses import Analyses, analyses_of, notices_of
 from ranum_falsify.prove.applications import Applications, Box, box_of, in_question
 from ranum_falsify.prove.cutting import cut, is_narrow
-from ranum_falsify.prove.margin_bounds import margin_bounds
 from ranum_falsify.prove.margins import MarginProof
 from ranum_falsify.prove.proof import OperatorProof, Proof
+from ranum_falsify.prove.term_bounds import margin_bounds
 
 __all__ = ["Prover"]
 

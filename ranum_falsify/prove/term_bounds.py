@@ -1,4 +1,6 @@
-"""Bounds of terms over boxes of inputs: everything that `Term.compute` can give there.
+"""Bounds of terms and margins over boxes of inputs: everything that `Term.compute` and the circuits can give there.
+
+The one needs the other: a choice between terms rests on a margin.
 
 A bound is a pair of float64 tensors `(batch, *shape)`, one row per box.  Where a value may be NaN both bounds are NaN,
 which torch's functions hand on by themselves; NaN bounds thus say "anything, NaN too".
@@ -9,13 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import singledispatch
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
+from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
+from ranum_falsify.properties.formula.circuit import Circuit
 from ranum_falsify.properties.formula.differences import flattened
+from ranum_falsify.properties.formula.leaves import EPS, ArgEquality, ComparisonLeaf, GoalLeaf, Leaf, TruthLeaf
 from ranum_falsify.properties.formula.terms import (
     Arg,
     Choice,
@@ -27,17 +32,9 @@ from ranum_falsify.properties.formula.terms import (
     Term,
     Variable,
 )
+from ranum_falsify.prove.function_bounds import FUNCTION_BOUNDS, Bounds, even, unless_nan
 
-if TYPE_CHECKING:
-    from ranum_falsify.properties.problem.problem import NetworkCall, ValidityGoal
-
-__all__ = ["Bounds", "BoundsFrame", "bounds_of", "possible_choices", "unless_nan"]
-
-Bounds = tuple[Tensor, Tensor]
-"""Least and greatest values, float64, `(batch, *shape)`; both NaN where NaN is possible."""
-
-_ULPS = 8 * 2.0**-53
-"""Relative error that torch's float64 functions are granted; their documentation promises less."""
+__all__ = ["BoundsFrame", "margin_bounds"]
 
 
 class BoundsFrame:
@@ -70,47 +67,41 @@ class BoundsFrame:
         """Return the bounds of a term; those of a constant have a batch of 1."""
         key = id(term)
         if key not in self._values:
-            self._values[key] = unless_nan(*bounds_of(term, self))
+            self._values[key] = unless_nan(*_bounds_of(term, self))
         return self._values[key]
 
 
-def unless_nan(low: Tensor, high: Tensor) -> Bounds:
-    """Return bounds of which both are NaN where one is."""
-    nan = low.isnan() | high.isnan()
-    return torch.where(nan, torch.nan, low), torch.where(nan, torch.nan, high)
-
-
 @singledispatch
-def bounds_of(term: Term, frame: BoundsFrame) -> Bounds:
+def _bounds_of(term: Term, frame: BoundsFrame) -> Bounds:
     """Return the bounds of a term; of kinds that nothing is known of, NaN."""
     nothing = torch.full((frame.batch, *term.shape), torch.nan, dtype=torch.float64, device=frame.device)
     return nothing, nothing
 
 
-@bounds_of.register
+@_bounds_of.register
 def _variable(term: Variable, frame: BoundsFrame) -> Bounds:
     return frame.env[term.name]
 
 
-@bounds_of.register
+@_bounds_of.register
 def _const(term: Const, frame: BoundsFrame) -> Bounds:
     value = torch.from_numpy(term.array.copy()[None]).to(frame.device)
     return value, value
 
 
-@bounds_of.register
+@_bounds_of.register
 def _output(term: Output, frame: BoundsFrame) -> Bounds:
     return frame.outputs(term.call)[term.index]
 
 
-@bounds_of.register
+@_bounds_of.register
 def _gather(term: Gather, frame: BoundsFrame) -> Bounds:
     index = torch.from_numpy(term.index.reshape(-1).copy()).to(frame.device)
     low, high = (flattened(bound)[:, index].reshape(-1, *term.shape) for bound in frame.value(term.base))
     return low, high
 
 
-@bounds_of.register
+@_bounds_of.register
 def _reduce(term: Reduce, frame: BoundsFrame) -> Bounds:
     low, high = frame.value(term.base)
     if not term.axes:
@@ -128,15 +119,15 @@ def _reduce(term: Reduce, frame: BoundsFrame) -> Bounds:
     return least - error, greatest + error
 
 
-@bounds_of.register
+@_bounds_of.register
 def _arg(term: Arg, frame: BoundsFrame) -> Bounds:
-    possible = possible_choices(term, frame)
+    possible = _possible_choices(term, frame)
     index = torch.arange(term.choices, dtype=torch.float64, device=frame.device)
     low = torch.where(possible, index, torch.inf).amin(-1)
     return low, torch.where(possible, index, -torch.inf).amax(-1)
 
 
-def possible_choices(term: Arg, frame: BoundsFrame) -> Tensor:
+def _possible_choices(term: Arg, frame: BoundsFrame) -> Tensor:
     """Return which indices an argmax or argmin may have, `(batch, *shape, choices)`."""
     low, high = (bound.movedim(term.axis + 1, -1) for bound in frame.value(term.base))
     if term.kind == "argmin":
@@ -146,10 +137,8 @@ def possible_choices(term: Arg, frame: BoundsFrame) -> Tensor:
     return ~(high < best)
 
 
-@bounds_of.register
+@_bounds_of.register
 def _choice(term: Choice, frame: BoundsFrame) -> Bounds:
-    from ranum_falsify.prove.margin_bounds import margin_bounds  # the one needs the other
-
     rank = len(term.shape)
     (a_low, a_high), (b_low, b_high) = (
         tuple(_aligned(bound, rank) for bound in frame.value(operand)) for operand in term.operands
@@ -165,10 +154,7 @@ def _aligned(value: Tensor, rank: int) -> Tensor:
     return value if missing <= 0 else value.reshape(value.shape[0], *(1,) * missing, *value.shape[1:])
 
 
-# functions element by element -------------------------------------------------------------------------------------
-
-
-@bounds_of.register
+@_bounds_of.register
 def _elementwise(term: Elementwise, frame: BoundsFrame) -> Bounds:
     if term.name == "-" and (known := frame.differences(*term.operands)) is not None:
         low, high = (bound.reshape(-1, *term.shape) for bound in known)
@@ -177,8 +163,8 @@ def _elementwise(term: Elementwise, frame: BoundsFrame) -> Bounds:
     rank = len(term.shape)
     pairs = [(_aligned(low, rank), _aligned(high, rank)) for low, high in operands]
     if term.name == "*" and _is_same(*term.operands):
-        return _even(torch.square, *pairs[0])
-    rule = _RULES.get(term.name)
+        return even(torch.square, *pairs[0])
+    rule = FUNCTION_BOUNDS.get(term.name)
     if rule is None:
         nothing = torch.full((frame.batch, *term.shape), torch.nan, dtype=torch.float64, device=frame.device)
         return nothing, nothing
@@ -191,114 +177,70 @@ def _is_same(a: Term, b: Term) -> bool:
     return a is b
 
 
-_Rule = Callable[..., Bounds]
+# margins ---------------------------------------------------------------------------------------------------------
 
 
-def _rising(term: Elementwise, x: Bounds) -> Bounds:
-    """A non-decreasing function that is exact or rounded correctly."""
-    return term.function(x[0]), term.function(x[1])
+def margin_bounds(circuit: Circuit, frame: BoundsFrame) -> Bounds:
+    """Return bounds of the roots' margins (as `Circuit.margins` gives them), each `(batch, roots)`, never NaN."""
+    parts = [_leaf_bounds(leaf, frame) for leaf in circuit.leaves]
+    low = circuit.through([part[0].nan_to_num(-torch.inf, torch.inf, -torch.inf) for part in parts], frame)
+    return low, circuit.through([part[1].nan_to_num(torch.inf, torch.inf, -torch.inf) for part in parts], frame)
 
 
-def _approximated(term: Elementwise, x: Bounds) -> Bounds:
-    """A non-decreasing function whose kernel errs; outside its domain it is NaN."""
-    low, high = unless_nan(term.function(x[0]), term.function(x[1]))
-    return _below(low), _above(high)
+@singledispatch
+def _leaf_bounds(leaf: Leaf, frame: BoundsFrame) -> Bounds:
+    raise AssertionError(f"a leaf of an unknown kind: {leaf}")
 
 
-def _below(x: Tensor) -> Tensor:
-    return torch.where(x.isinf(), x, x - (x.abs() * _ULPS + torch.finfo(x.dtype).tiny))
+@_leaf_bounds.register
+def _comparison(leaf: ComparisonLeaf, frame: BoundsFrame) -> Bounds:
+    low, high = _equal_index(leaf.arg, frame) if leaf.arg is not None else _signed(leaf, frame)
+    if leaf.arg is not None:
+        return (-high - EPS, -low - EPS) if leaf.negated else (low, high)
+    return (low - EPS, high - EPS) if leaf.strict else (low, high)
 
 
-def _above(x: Tensor) -> Tensor:
-    return torch.where(x.isinf(), x, x + (x.abs() * _ULPS + torch.finfo(x.dtype).tiny))
+def _signed(leaf: ComparisonLeaf, frame: BoundsFrame) -> Bounds:
+    """Bound the margin of a comparison of numbers, but for EPS."""
+    low, high = (flattened(bound) for bound in frame.value(leaf.difference))
+    if leaf.kind != "==":
+        return low, high
+    farthest = torch.maximum(low.abs(), high.abs())
+    nearest = torch.maximum(low, -high).clamp_min(0)
+    return (nearest, farthest) if leaf.negated else (-farthest, -nearest)
 
 
-def _corners(function: Callable[[Tensor, Tensor], Tensor], a: Bounds, b: Bounds) -> Bounds:
-    points = [function(p, q) for p in a for q in b]
-    low, high = points[0], points[0]
-    for point in points[1:]:
-        low, high = torch.minimum(low, point), torch.maximum(high, point)
+def _equal_index(equality: ArgEquality, frame: BoundsFrame) -> Bounds:
+    """Bound the margin of `argmax(a) == c`: 0 or more where it surely is, below 0 where it surely is not."""
+    if equality.lead is not None:
+        low, high = frame.value(equality.lead)
+        ties = torch.from_numpy(np.where(equality.loses_ties, EPS, 0.0)).to(frame.device)
+        return flattened((low - ties).amin(-1)), flattened((high - ties).amin(-1))
+    mine = _possible_choices(equality.arg, frame)
+    if isinstance(equality.other, Arg):
+        theirs = _possible_choices(equality.other, frame)
+        known = theirs.sum(-1) == 1
+    else:
+        least, greatest = (bound[..., None] for bound in frame.value(equality.other))
+        index = torch.arange(equality.arg.choices, device=frame.device)
+        theirs = ~((index < least) | (index > greatest))
+        known = (least == greatest).squeeze(-1)
+    width = max(mine.shape[-1], theirs.shape[-1])
+    mine, theirs = (functional.pad(side, (0, width - side.shape[-1])) for side in (mine, theirs))
+    both = (mine & theirs).any(-1)
+    low = torch.where(both & known & (mine.sum(-1) == 1), 0.0, -torch.inf).double()
+    return flattened(low), flattened(torch.where(both, torch.inf, -EPS).double())
+
+
+@_leaf_bounds.register
+def _goal(leaf: GoalLeaf, frame: BoundsFrame) -> Bounds:
+    proved = frame.valid(leaf.goal.goal)[:, None]
+    sign = -1.0 if leaf.goal.negated else 1.0
+    low, high = torch.where(proved, sign, -torch.inf).double(), torch.where(proved, sign, torch.inf).double()
     return low, high
 
 
-def _product(term: Elementwise, a: Bounds, b: Bounds) -> Bounds:
-    return _corners(torch.mul, a, b)
-
-
-def _sum(term: Elementwise, a: Bounds, b: Bounds) -> Bounds:
-    return a[0] + b[0], a[1] + b[1]
-
-
-def _difference(term: Elementwise, a: Bounds, b: Bounds) -> Bounds:
-    return a[0] - b[1], a[1] - b[0]
-
-
-def _quotient(term: Elementwise, a: Bounds, b: Bounds) -> Bounds:
-    low, high = _corners(torch.div, a, b)
-    nonzero = (b[0] > 0) | (b[1] < 0)
-    return torch.where(nonzero, low, torch.nan), torch.where(nonzero, high, torch.nan)
-
-
-def _reciprocal(term: Elementwise, x: Bounds) -> Bounds:
-    nonzero = (x[0] > 0) | (x[1] < 0)
-    low, high = (torch.where(nonzero, 1 / bound, torch.nan) for bound in (x[1], x[0]))
-    return low, high
-
-
-def _negated(term: Elementwise, x: Bounds) -> Bounds:
-    return -x[1], -x[0]
-
-
-def _even(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Bounds:
-    """A function that falls until 0 and rises after it, computed exactly."""
-    at_low, at_high = function(low), function(high)
-    least = torch.where((low <= 0) & (high >= 0), function(torch.zeros_like(low)), torch.minimum(at_low, at_high))
-    return least, torch.maximum(at_low, at_high)
-
-
-def _cosh(term: Elementwise, x: Bounds) -> Bounds:
-    low, high = _even(torch.cosh, *x)
-    return _below(low), _above(high)
-
-
-def _wave(term: Elementwise, x: Bounds) -> Bounds:
-    """Sine or cosine: of infinity it is NaN."""
-    finite = x[0].isfinite() & x[1].isfinite()
-    one = torch.where(finite, 1.0, torch.nan).to(x[0].dtype)
-    return -one, one
-
-
-def _power(term: Elementwise, a: Bounds, b: Bounds) -> Bounds:
-    """A power is monotone in each operand where the base is positive."""
-    low, high = _corners(torch.pow, a, b)
-    positive = a[0] > 0
-    return _below(torch.where(positive, low, torch.nan)), _above(torch.where(positive, high, torch.nan))
-
-
-def _extreme(term: Elementwise, a: Bounds, b: Bounds) -> Bounds:
-    return term.function(a[0], b[0]), term.function(a[1], b[1])
-
-
-_RULES: dict[str, _Rule] = {
-    **dict.fromkeys(("floor", "ceil", "trunc", "sign", "positive", "sqrt"), _rising),
-    **dict.fromkeys(
-        (*("exp", "exp2", "expm1", "log", "log2", "log10", "log1p"), *("sinh", "tanh", "arcsin", "arctan")),
-        _approximated,
-    ),
-    "square": lambda term, x: _even(torch.square, *x),
-    "absolute": lambda term, x: _even(torch.abs, *x),
-    "arccos": lambda term, x: (_below(torch.acos(x[1])), _above(torch.acos(x[0]))),
-    "cosh": _cosh,
-    "sin": _wave,
-    "cos": _wave,
-    "+": _sum,
-    "-": _difference,
-    "*": _product,
-    "/": _quotient,
-    "negate": _negated,
-    "reciprocal": _reciprocal,
-    "power": _power,
-    "maximum": _extreme,
-    "minimum": _extreme,
-}
-"""By the name of the term; a function that is missing has no bounds."""
+@_leaf_bounds.register
+def _truth(leaf: TruthLeaf, frame: BoundsFrame) -> Bounds:
+    sign = torch.full((frame.batch, 1), 1.0 if leaf.truth.value else -1.0, dtype=torch.float64, device=frame.device)
+    return sign, sign

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.properties.problem.problem import NetworkCall, Problem, ValidityGoal
+from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
+from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.replay.replayer import Finding, Replay, Replayer
 
 __all__ = ["Confirmer", "feeds_of", "in_question", "meets_conditions"]

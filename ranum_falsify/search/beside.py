@@ -13,9 +13,9 @@ from torch import Tensor
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.evaluate import Value
 from ranum_falsify.network.tensors import to_torch
+from ranum_falsify.operators.support.conditions import stated_conditions
 from ranum_falsify.search.probes import least_margins
 from ranum_falsify.search.result import Counterexample, OperatorResult
-from ranum_falsify.validity import Constraint
 
 __all__ = ["compared", "failing_in_torch", "with_runtimes"]
 
@@ -58,7 +58,7 @@ def failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> frozenset
 
 
 def _fails(op: Operation, operands: Sequence[Value], results: tuple[Tensor, ...]) -> bool:
-    conditions: Sequence[Constraint] = spec_of(op).valid  # type: ignore[assignment]
+    conditions = stated_conditions(op)
     if conditions and not any(isinstance(y, Tensor) and y.is_floating_point() for y in results):
         return bool((least_margins(conditions, op, operands, results) < 0).any())
     read = [_status(value) for value in operands]

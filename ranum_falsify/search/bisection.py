@@ -67,7 +67,7 @@ def bisect(context: SearchContext, target: Target, region: Region, starts: Seque
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Observation:
     """Margins `(batch, 1)` and crossing `(batch, elements)`, of no elements where the border is no sign change."""
 
     margin: Tensor
@@ -83,12 +83,12 @@ class _Observer:
         self._variables = variables
         self._limit = limit
 
-    def __call__(self, inputs: Sequence[Tensor]) -> _Seen:
+    def __call__(self, inputs: Sequence[Tensor]) -> _Observation:
         arguments = [inputs[position] for position in self._variables]
         with torch.no_grad():
             parts = [self._batched.observe(chunk, self._probes) for chunk in chunks(arguments, self._limit)]
         seen = torch.cat(parts)
-        return _Seen(seen[:, :1], seen[:, 1:])
+        return _Observation(seen[:, :1], seen[:, 1:])
 
 
 def _both(margin: Probe, crossing: Probe) -> Probe:
@@ -100,7 +100,7 @@ def _both(margin: Probe, crossing: Probe) -> Probe:
     return probe
 
 
-def _pairs(seen: _Seen, context: SearchContext) -> tuple[Tensor, Tensor, Tensor] | None:
+def _pairs(seen: _Observation, context: SearchContext) -> tuple[Tensor, Tensor, Tensor] | None:
     """Pair starts on both sides of zero: indices below and above, and the element that crosses `(pairs, 1)`."""
     positive, negative = seen.crossing > 0, seen.crossing < 0
     crossing = (positive.any(0) & negative.any(0)).nonzero()[:, 0]

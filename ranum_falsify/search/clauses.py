@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
-from ranum_falsify.properties.problem.problem import ValidityGoal
+from ranum_falsify.properties.formula.applications import ValidityGoal
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.confirmer import in_question
 from ranum_falsify.search.objective import Objective

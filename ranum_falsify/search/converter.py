@@ -19,7 +19,7 @@ from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.order import topological_order
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.operators.support.batching import Operand, batch_function
-from ranum_falsify.search.fusion import Step, fused
+from ranum_falsify.search.fusion import Instruction, fused
 
 __all__ = ["Probe", "TorchConverter", "TorchModel", "convert"]
 
@@ -43,7 +43,7 @@ class TorchConverter(_PytorchConverter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.steps: dict[int, Step] = {}
+        self.steps: dict[int, Instruction] = {}
         self.slots: dict[int, int] = {}
         self.constants: list[Any] = []
         self._constant_slots: dict[tuple[int, bool], int] = {}
@@ -57,7 +57,7 @@ class TorchConverter(_PytorchConverter):
             self.visit(op)
         return TorchModel(graph, self.steps, self.slots, self.constants)
 
-    def visit(self, operation: Operation) -> Step | None:
+    def visit(self, operation: Operation) -> Instruction | None:
         """Convert one operation whose operands are converted already; identity decides, never equality."""
         if isinstance(operation, Input):
             return None
@@ -72,11 +72,11 @@ class TorchConverter(_PytorchConverter):
             return partial(apply, spec, operation)
         return partial(spec.torch, operation)
 
-    def _step(self, op: Operation) -> Step:
+    def _step(self, op: Operation) -> Instruction:
         slot = self.slots[id(op)]
         if isinstance(op, OutputSelect):
             index = op.index
-            return Step(op, lambda results: results[index], (self.slots[id(op.operation)],), slot, several=False)
+            return Instruction(op, lambda results: results[index], (self.slots[id(op.operation)],), slot, several=False)
         function = self._override(op) or self.generic_visit(op)
         spec = spec_of(op)
         if isinstance(function, partial) and function.func is apply:
@@ -88,7 +88,7 @@ class TorchConverter(_PytorchConverter):
                 self._slot(value, static=name in spec.static)
                 for name, value in zip(names, spec.operands_of(op), strict=False)
             )
-        return Step(op, function, operands, slot, several=len(op.output_names) > 1)
+        return Instruction(op, function, operands, slot, several=len(op.output_names) > 1)
 
     def _override(self, op: Operation) -> Callable[..., Any] | None:
         """Return what a subclass's `visit_<Op>` says; DNNF's own methods deviate from ONNX and are passed over."""
@@ -129,7 +129,7 @@ class TorchModel(torch.nn.Module):
     def __init__(
         self,
         graph: Graph,
-        steps: dict[int, Step],
+        steps: dict[int, Instruction],
         slots: dict[int, int],
         constants: Sequence[Tensor | np.ndarray | None],
     ) -> None:
@@ -245,7 +245,7 @@ def _needed(goals: Iterable[Operation]) -> set[int]:
     return {id(op) for op in topological_order(goals)}
 
 
-def _planned(steps: Sequence[Step], observed: Collection[int], kept: Collection[int]) -> list[_Planned]:
+def _planned(steps: Sequence[Instruction], observed: Collection[int], kept: Collection[int]) -> list[_Planned]:
     last: dict[int, int] = {}
     for position, step in enumerate(steps):
         for slot in step.reads:

@@ -16,11 +16,11 @@ from torch.nn import functional
 
 from ranum_falsify.network import spec_of
 
-__all__ = ["Step", "fused"]
+__all__ = ["Instruction", "fused"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class Instruction:
     """One operation, with the slots of the tensors that it reads and of the one that it writes."""
 
     op: Operation
@@ -30,7 +30,7 @@ class Step:
     several: bool
 
 
-def fused(steps: Sequence[Step], observed: Collection[int], kept: Collection[int]) -> list[Step]:
+def fused(steps: Sequence[Instruction], observed: Collection[int], kept: Collection[int]) -> list[Instruction]:
     """Return steps in which a product with a constant matrix and the sum with a constant vector are one kernel.
 
     Args:
@@ -44,7 +44,7 @@ def fused(steps: Sequence[Step], observed: Collection[int], kept: Collection[int
         for step in steps
         if readers[step.write] == 1 and step.write not in kept and id(step.op) not in observed and _is_product(step)
     }
-    result: list[Step] = []
+    result: list[Instruction] = []
     dropped: set[int] = set()
     for step in steps:
         product = None if id(step.op) in observed else _summand(step, products)
@@ -62,7 +62,7 @@ def _affine(x: Tensor, matrix: Tensor, bias: Tensor) -> Tensor:
     return functional.linear(x, matrix.mT, bias)
 
 
-def _is_row(step: Step, op_type: str) -> bool:
+def _is_row(step: Instruction, op_type: str) -> bool:
     """Tell whether the step runs the row of an operator as it is."""
     if not isinstance(step.call, partial):
         return False
@@ -70,12 +70,12 @@ def _is_row(step: Step, op_type: str) -> bool:
     return spec.op_type == op_type and step.call.func is spec.torch
 
 
-def _is_product(step: Step) -> bool:
+def _is_product(step: Instruction) -> bool:
     matrix = getattr(step.op, "b", None)
     return isinstance(matrix, np.ndarray) and matrix.ndim == 2 and matrix.dtype.kind == "f" and _is_row(step, "MatMul")
 
 
-def _summand(step: Step, products: Mapping[int, Step]) -> Step | None:
+def _summand(step: Instruction, products: Mapping[int, Instruction]) -> Instruction | None:
     """Return the product that the step adds a constant vector to, if it does."""
     product = next((products[slot] for slot in step.reads if slot in products), None)
     if product is None or not _is_row(step, "Add"):

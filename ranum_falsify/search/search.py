@@ -13,7 +13,8 @@ from torch import Tensor
 
 from ranum_falsify.config import SearchConfig
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.properties.problem.problem import InputVariable, NetworkCall, Problem
+from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.targets import Target, targets_of
 from ranum_falsify.prove.proof import NOTHING, Proof
 from ranum_falsify.replay.confirmer import Confirmer
@@ -44,7 +45,7 @@ class Progress:
     """How far a run is.
 
     Attributes:
-        stage: What is going on: `prove` or `search`.
+        stage: What is going on, such as `prove` or `search`.
         done: Share of the work done, 0 to 1.
         text: What a user may want to see beside the bar.
     """

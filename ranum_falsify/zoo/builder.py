@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 from ranum_falsify.zoo.initial import Initial
 
-__all__ = ["OPSET", "Architecture", "ModelBuilder", "Tensor", "Variable"]
+__all__ = ["OPSET", "Architecture", "BoxedVariable", "ModelBuilder", "Tensor"]
 
 OPSET = 17
 _IR_VERSION = 8
@@ -21,7 +21,7 @@ _PRODUCER = "ranum-falsify zoo"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variable:
+class BoxedVariable:
     """An input or a weight, and the box that it ranges over.
 
     Attributes:
@@ -50,8 +50,8 @@ class Architecture:
     """
 
     model: onnx.ModelProto
-    inputs: tuple[Variable, ...]
-    weights: tuple[Variable, ...]
+    inputs: tuple[BoxedVariable, ...]
+    weights: tuple[BoxedVariable, ...]
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class ModelBuilder:
         self._name = name
         self._summary = summary
         self._rng = np.random.Generator(np.random.PCG64(seed))
-        self._inputs: list[Variable] = []
-        self._weights: list[Variable] = []
+        self._inputs: list[BoxedVariable] = []
+        self._weights: list[BoxedVariable] = []
         self._outputs: list[str] = []
         self._nodes: list[onnx.NodeProto] = []
         self._initializers: dict[str, onnx.TensorProto] = {}
@@ -122,7 +122,7 @@ class ModelBuilder:
 
     def input(self, name: str, shape: Sequence[int], low: float, high: float, dtype: str = "float32") -> Tensor:
         """Declare an input whose elements lie in [low, high]."""
-        self._inputs.append(Variable(name=name, shape=tuple(shape), dtype=dtype, low=low, high=high))
+        self._inputs.append(BoxedVariable(name=name, shape=tuple(shape), dtype=dtype, low=low, high=high))
         return self._new(name)
 
     def weight(self, name: str, shape: Sequence[int], initial: Initial) -> Tensor:
@@ -130,7 +130,7 @@ class ModelBuilder:
         array = initial.draw(self._rng, tuple(shape)).astype(np.float32)
         self._initializers[name] = numpy_helper.from_array(array, name)
         self._weights.append(
-            Variable(name=name, shape=tuple(shape), dtype="float32", low=initial.low, high=initial.high)
+            BoxedVariable(name=name, shape=tuple(shape), dtype="float32", low=initial.low, high=initial.high)
         )
         return self._new(name)
 

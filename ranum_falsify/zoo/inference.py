@@ -8,7 +8,7 @@ import time
 import numpy as np
 import onnxruntime
 
-from ranum_falsify.zoo.builder import Architecture, Variable
+from ranum_falsify.zoo.builder import Architecture, BoxedVariable
 
 __all__ = ["inference_seconds", "plausible_inputs"]
 
@@ -33,7 +33,7 @@ def plausible_inputs(architecture: Architecture, seed: int = 0) -> dict[str, np.
     return {v.name: _drawn(rng, v) for v in architecture.inputs}
 
 
-def _drawn(rng: np.random.Generator, variable: Variable) -> np.ndarray:
+def _drawn(rng: np.random.Generator, variable: BoxedVariable) -> np.ndarray:
     dtype = np.dtype(variable.dtype)
     if dtype.kind != "f":
         return rng.integers(int(variable.low), int(variable.high), variable.shape, endpoint=True).astype(dtype)

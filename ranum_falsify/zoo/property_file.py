@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ranum_falsify.zoo.builder import Architecture, Variable
+from ranum_falsify.zoo.builder import Architecture, BoxedVariable
 
 __all__ = ["property_text"]
 
@@ -53,5 +53,5 @@ def _identifier(name: str) -> str:
     return f"{word}_" if word in ("N", "And", "Or", "free") else word
 
 
-def _quoted(variable: Variable) -> str:
+def _quoted(variable: BoxedVariable) -> str:
     return f'"{variable.name}"'

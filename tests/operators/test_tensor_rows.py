@@ -8,7 +8,7 @@ import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.errors import UnsupportedAttributeError, UnsupportedTypeError
 from ranum_falsify.network import read
 from ranum_falsify.operators.rows import resize
-from ranum_falsify.operators.support.sampling import Axis, Sampling, taps_of
+from ranum_falsify.operators.support.sampling import ResizedAxis, Sampling, taps_of
 from tests.network.building import parse
 
 
@@ -82,7 +82,7 @@ def test_resizing_by_torch_equals_resizing_by_taps(mode: str, transform: str, mo
     how = Sampling(
         mode=mode, transform=transform, nearest="floor", cubic_a=-0.75, exclude_outside=False, antialias=False
     )
-    axes = {2: Axis(before=4, after=8, scale=2.0), 3: Axis(before=6, after=3, scale=0.5)}
+    axes = {2: ResizedAxis(before=4, after=8, scale=2.0), 3: ResizedAxis(before=6, after=3, scale=0.5)}
     x = torch.linspace(-2, 2, 2 * 3 * 24).reshape(2, 3, 4, 6).sin()
     fast = resize.resampled(x, axes, how, 0.0)
     monkeypatch.setattr(resize, "_interpolation", lambda *_: None)
@@ -111,7 +111,7 @@ def test_weights_of_taps_sum_to_one() -> None:
                 exclude_outside=False,
                 antialias=antialias,
             )
-            weights = taps_of(Axis(before=10, after=4, scale=0.4), how).weights
+            weights = taps_of(ResizedAxis(before=10, after=4, scale=0.4), how).weights
             assert weights is not None
             np.testing.assert_allclose(weights.sum(axis=0), 1)
 

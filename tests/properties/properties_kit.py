@@ -14,8 +14,9 @@ from torch import Tensor
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.network import Graph, read
+from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.language.parse import parse_dnnp
-from ranum_falsify.properties.problem.problem import Margins, NetworkCall, Problem, ValidityGoal
+from ranum_falsify.properties.problem.problem import Margins, Problem
 from ranum_falsify.properties.problem.reduce import reduce
 
 __all__ = ["HEAD", "NETWORKS", "Batch", "dnnp", "evaluate", "network", "problem", "run"]

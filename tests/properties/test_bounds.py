@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.formula.circuit import Circuit
 from ranum_falsify.properties.formula.frame import Frame
-from ranum_falsify.properties.problem.problem import NetworkCall, Problem, ValidityGoal
-from ranum_falsify.prove.margin_bounds import margin_bounds
-from ranum_falsify.prove.term_bounds import Bounds, BoundsFrame
+from ranum_falsify.properties.problem.problem import Problem
+from ranum_falsify.prove.function_bounds import Bounds
+from ranum_falsify.prove.term_bounds import BoundsFrame, margin_bounds
 from tests.properties.properties_kit import Batch, problem
 
 BOXES, POINTS = 40, 25

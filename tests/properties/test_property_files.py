@@ -15,8 +15,9 @@ import pytest
 
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import read
+from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.language.parse import parse
-from ranum_falsify.properties.problem.problem import NetworkCall, Problem
+from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.reduce import reduce
 
 ROOT = Path(__file__).resolve().parent.parent.parent

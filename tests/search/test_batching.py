@@ -16,7 +16,7 @@ from torch import Tensor
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.network import Graph, read, spec_of, supported
 from ranum_falsify.network.tensors import to_torch
-from ranum_falsify.properties.problem.problem import NetworkCall, ValidityGoal
+from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.targets import Target, targets_of
 from ranum_falsify.search.batching import BatchedModel
 from ranum_falsify.search.converter import TorchModel, convert

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ranum_falsify.zoo.builder import Architecture, Variable
+from ranum_falsify.zoo.builder import Architecture, BoxedVariable
 from ranum_falsify.zoo.catalogue import model_of
 from ranum_falsify.zoo.detect import Analysis, Detection, Flag, Seconds, analyse, detect, totals
 from ranum_falsify.zoo.inference import inference_seconds, plausible_inputs
@@ -119,9 +119,9 @@ def test_an_inference_is_timed() -> None:
 
 def test_plausible_inputs_lie_about_the_middle_and_repeat() -> None:
     inputs = (
-        Variable(name="x", shape=(50, 2), dtype="float32", low=-1.0, high=3.0),
-        Variable(name="keep", shape=(), dtype="float32", low=1.0, high=1.0),
-        Variable(name="row", shape=(99,), dtype="int32", low=1, high=3),
+        BoxedVariable(name="x", shape=(50, 2), dtype="float32", low=-1.0, high=3.0),
+        BoxedVariable(name="keep", shape=(), dtype="float32", low=1.0, high=1.0),
+        BoxedVariable(name="row", shape=(99,), dtype="int32", low=1, high=3),
     )
     architecture = Architecture(model=SOFTMAX.architecture().model, inputs=inputs, weights=())
     drawn = plausible_inputs(architecture)

@@ -19,7 +19,7 @@ from onnx import helper, numpy_helper
 
 from ranum_falsify.replay.operator_facts import operator_facts
 from ranum_falsify.replay.worker import Model, Operators, Setting
-from ranum_falsify.zoo.builder import Architecture, Variable
+from ranum_falsify.zoo.builder import Architecture, BoxedVariable
 
 __all__ = ["SMALLEST_NORMAL", "Run", "Trigger", "all_triggers", "ancestors", "follows", "one_hot", "run"]
 
@@ -150,12 +150,12 @@ def _named(graph: onnx.GraphProto, name: str) -> onnx.NodeProto:
     return node
 
 
-def _middle(variable: Variable) -> float:
+def _middle(variable: BoxedVariable) -> float:
     middle = (variable.low + variable.high) / 2
     return middle if variable.dtype.startswith("float") else float(int(middle))
 
 
-def _within(variable: Variable, value: ArrayLike) -> Array:
+def _within(variable: BoxedVariable, value: ArrayLike) -> Array:
     exact = np.broadcast_to(np.asarray(value, np.float64), variable.shape)
     array: Array = exact.astype(variable.dtype, order="C")
     low, high = (np.asarray(bound, np.float64).astype(variable.dtype) for bound in (variable.low, variable.high))

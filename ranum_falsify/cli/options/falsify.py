@@ -149,6 +149,10 @@ def _add_search(group: argparse._ArgumentGroup) -> None:
         help="torch device, such as cuda:1 (default: %(default)s)",
     )
     group.add_argument("--cuda", action="store_true", help="the same as --device cuda")
+    _add_backends(group)
+
+
+def _add_backends(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--backend",
         nargs="+",

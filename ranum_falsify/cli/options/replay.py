@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ranum_falsify.cli import words
 from ranum_falsify.cli.options.shared import add_memory, add_model_options, add_parameters, make_parser
-from ranum_falsify.cli.usage import UsageError
+from ranum_falsify.cli.usage import Parser, UsageError
 from ranum_falsify.config import Reach
 
 __all__ = ["ReplayOptions", "parse_replay"]
@@ -53,12 +53,7 @@ exit status: 0 nothing fails, 1 violated, 2 usage or input error
 """
 
 
-def parse_replay(arguments: Sequence[str]) -> ReplayOptions:
-    """Return what `replay` is asked for.
-
-    Raises:
-        UsageError: The arguments contradict each other, or are none that it has.
-    """
+def _replay_parser() -> Parser:
     parser = make_parser(
         "replay",
         "Run a counterexample on ONNX Runtime again and name the operators that fail.",
@@ -84,8 +79,17 @@ def parse_replay(arguments: Sequence[str]) -> ReplayOptions:
     )
     parser.add_argument("--vnnlib", action="store_true", help="the property is VNN-LIB, whatever its name")
     add_parameters(parser)
+    return parser
+
+
+def parse_replay(arguments: Sequence[str]) -> ReplayOptions:
+    """Return what `replay` is asked for.
+
+    Raises:
+        UsageError: The arguments contradict each other, or are none that it has.
+    """
     rest, parameters = words.split_parameters(arguments)
-    given = parser.parse_args(rest)
+    given = _replay_parser().parse_args(rest)
     inputs = {name: Path(path) for name, path in words.by_name("--input", given.inputs).items()}
     if (given.counterexample is None) == (not inputs):
         raise UsageError("replay: give either a counterexample (cex.npy, cex.json) or inputs as --input NAME=FILE")

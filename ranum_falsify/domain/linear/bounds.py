@@ -23,13 +23,13 @@ from ranum_falsify.domain.analysis import IntervalAnalysis, Visited
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
 from ranum_falsify.domain.linear.forms import Affine
-from ranum_falsify.domain.linear.program import Program, ProgramBuilder, Variable, form_of
+from ranum_falsify.domain.linear.program import BoundedTensor, Program, ProgramBuilder, form_of
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.linear.steps import VANISHING, Box, least
 from ranum_falsify.domain.rounding import outward
 from ranum_falsify.network import Graph, spec_of
 
-__all__ = ["Functional", "LinearAnalysis", "LinearBounds", "Region", "bound_functional", "descend", "refine"]
+__all__ = ["BoxBatch", "Functional", "LinearAnalysis", "LinearBounds", "bound_functional", "descend", "refine"]
 
 WORK = 2e9
 """Multiplications that bounds of intermediate tensors may take, two to four seconds of one core."""
@@ -130,7 +130,7 @@ class LinearAnalysis(IntervalAnalysis):
         self.program = self._builder.program
         self._left, self._seen = self._work, set[int]()
         self._pending: Operation | None = None
-        self._region = Region(self.program, {})
+        self._region = BoxBatch(self.program, {})
         outputs = super().run(inputs, observe)
         self._settle()
         return outputs
@@ -197,7 +197,7 @@ class LinearAnalysis(IntervalAnalysis):
         low, high = torch.minimum(low, high).reshape(known.shape), torch.maximum(low, high).reshape(known.shape)
         narrow = known.split(*range(len(known.shape))).meet(outward(low, high, known.dtype, known.shape))
         low, high = narrow.doubles()
-        self.program.variables[number] = Variable(known.shape, (low.unsqueeze(0), high.unsqueeze(0)))
+        self.program.variables[number] = BoundedTensor(known.shape, (low.unsqueeze(0), high.unsqueeze(0)))
         return narrow
 
 
@@ -266,7 +266,7 @@ class Functional:
                 weights[number] = weights[number] + weight if number in weights else weight
         return cls(weights, constant, coarse)
 
-    def bounded(self, region: Region, count: int = 1) -> LinearBounds:
+    def bounded(self, region: BoxBatch, count: int = 1) -> LinearBounds:
         """Return the bounds `(boxes, rows)` of the functional over boxes, `count` of them."""
         rows = len(self.constant)
         lower, ends = torch.zeros(count, rows, dtype=torch.float64), dict[int, Tensor]()
@@ -286,7 +286,7 @@ class Functional:
         )
 
 
-class Region:
+class BoxBatch:
     """Boxes that passes go over.
 
     Attributes:
@@ -321,7 +321,7 @@ class Region:
         return self._prepared[number]
 
 
-def descend(weights: dict[int, Tensor], region: Region) -> tuple[Tensor, dict[int, Tensor]]:
+def descend(weights: dict[int, Tensor], region: BoxBatch) -> tuple[Tensor, dict[int, Tensor]]:
     """Return lower bounds of linear functionals of variables over boxes.
 
     Args:

@@ -22,7 +22,7 @@ from ranum_falsify.domain.linear.steps import AffineStep, Box, CurveStep, Produc
 from ranum_falsify.domain.rounding import gamma, tiny, unit
 from ranum_falsify.network import spec_of
 
-__all__ = ["Program", "ProgramBuilder", "Variable", "form_of"]
+__all__ = ["BoundedTensor", "Program", "ProgramBuilder", "form_of"]
 
 _OWN = 1e-10
 """Share of the magnitudes that our own float64 sums may stray, for sums of up to 4e5 terms."""
@@ -32,7 +32,7 @@ _SLACK_TERMS = 8
 
 
 @dataclass(frozen=True)
-class Variable:
+class BoundedTensor:
     """A tensor of the graph.
 
     Attributes:
@@ -56,13 +56,13 @@ class Program:
         writers: Which step writes a variable.
     """
 
-    variables: list[Variable] = field(default_factory=list)
+    variables: list[BoundedTensor] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     inputs: list[int | None] = field(default_factory=list)
     numbers: dict[int, int] = field(default_factory=dict)
     writers: dict[int, int] = field(default_factory=dict)
 
-    def add(self, variable: Variable) -> int:
+    def add(self, variable: BoundedTensor) -> int:
         """Add a variable and return its number."""
         self.variables.append(variable)
         return len(self.variables) - 1
@@ -115,7 +115,7 @@ class ProgramBuilder:
         if not bounds.is_floating or bounds.is_point:
             return None
         low, high = (bound.expand(bounds.shape).unsqueeze(0) for bound in bounds.doubles())
-        number = self.program.add(Variable(bounds.shape, (low, high)))
+        number = self.program.add(BoundedTensor(bounds.shape, (low, high)))
         self.program.numbers[id(source)] = number
         return number
 
@@ -184,7 +184,7 @@ class ProgramBuilder:
             return
         ends = high.reciprocal(), low.reciprocal()
         results = ends[0] * (1 - _OWN * ends[0].sign()), ends[1] * (1 + _OWN * ends[1].sign())
-        inverse = self.program.add(Variable(of.shape, results))
+        inverse = self.program.add(BoundedTensor(of.shape, results))
         smallest = tiny(self._dtype)
         self.program.append(
             CurveStep(divisor, inverse, RECIPROCAL, torch.zeros(1, dtype=torch.float64), smallest, results)
@@ -196,7 +196,7 @@ class ProgramBuilder:
         bounds = self._analysis.part_of(op, form.bounds)
         if not bounds.may_be_infinite:
             low, high = (bound.expand(bounds.shape).unsqueeze(0) for bound in bounds.doubles())
-            inner = self.program.add(Variable(bounds.shape, (low, high)))
+            inner = self.program.add(BoundedTensor(bounds.shape, (low, high)))
             self._affine(op, form.inner, operands, (inner,))
             self._curve(form.outer, (inner,), writes)
 

@@ -15,7 +15,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.domain.linear.bounds import Functional, LinearAnalysis, LinearBounds, Region, descend
+from ranum_falsify.domain.linear.bounds import BoxBatch, Functional, LinearAnalysis, LinearBounds, descend
 from ranum_falsify.domain.linear.condensing import condensed
 from ranum_falsify.domain.linear.program import Program
 from ranum_falsify.domain.linear.steps import Box, CurveStep, MatrixStep
@@ -74,7 +74,7 @@ def split_and_bound(
         keep: How many of the open boxes are returned.
     """
     functional = Functional.of(analysis, analysis.program, ops, rows)
-    if time.monotonic() < deadline and bool(is_proved(functional.bounded(Region(analysis.program, {}))).all()):
+    if time.monotonic() < deadline and bool(is_proved(functional.bounded(BoxBatch(analysis.program, {}))).all()):
         return SplitResult(True, 1, _empty(analysis.program))
     if all(v is None for v in analysis.program.inputs):
         return SplitResult(False, 1, _empty(analysis.program))  # there is nothing to cut
@@ -163,7 +163,7 @@ class _Search:
     def _bounded(self, batch: _Boxes) -> tuple[LinearBounds, _Boxes]:
         """Bound the functional over boxes; return with it the boxes, their watched variables narrowed."""
         count = len(batch)
-        region = Region(self._program, {v: self._box(v, batch) for v in self._inputs})
+        region = BoxBatch(self._program, {v: self._box(v, batch) for v in self._inputs})
         low, high = batch.low.clone(), batch.high.clone()
         for variable in self._watched:
             start = self._start[variable]
@@ -178,7 +178,7 @@ class _Search:
         low, high = batch.columns(start, start + self._size(variable))
         return low.reshape(len(batch), *shape), high.reshape(len(batch), *shape)
 
-    def _narrowed(self, variable: int, region: Region, box: Box) -> Box:
+    def _narrowed(self, variable: int, region: BoxBatch, box: Box) -> Box:
         """Bound the elements of a watched variable whose bounds matter, each box its own."""
         low, high = (bound.reshape(len(bound), -1).clone() for bound in box)
         bent = self._bent(variable, box).reshape(len(low), -1)

@@ -17,7 +17,7 @@ from ranum_falsify.domain.rounding import outward, rounded, unit
 from ranum_falsify.domain.rules.arithmetic.pairs import greatest_of, least_of
 from ranum_falsify.domain.rules.support import real_functions as real
 from ranum_falsify.domain.rules.support.building import corner_products, infinity_aware, piecewise, result_shape
-from ranum_falsify.domain.rules.support.wide_integers import between_operands
+from ranum_falsify.domain.rules.wide_integers import between_operands
 from ranum_falsify.domain.site import Site
 
 __all__ = [

@@ -19,10 +19,10 @@ from ranum_falsify.domain.rules.support.sections import sum_error
 
 __all__ = [
     "Curve",
+    "Enclosure",
     "Flow",
     "Layer",
     "Overflow",
-    "Range",
     "State",
     "Step",
     "gru_step_reset_first",
@@ -41,7 +41,7 @@ class Overflow(Exception):
 
 
 @dataclass(frozen=True)
-class Range:
+class Enclosure:
     """Bounds in float64, of equal shapes."""
 
     low: Tensor
@@ -52,38 +52,38 @@ class Range:
         """Greatest absolute values."""
         return torch.maximum(self.low.abs(), self.high.abs())
 
-    def chunk(self, count: int) -> list[Range]:
+    def chunk(self, count: int) -> list[Enclosure]:
         """Return equal parts along the last dimension."""
-        return [Range(*ends) for ends in zip(self.low.chunk(count, -1), self.high.chunk(count, -1), strict=True)]
+        return [Enclosure(*ends) for ends in zip(self.low.chunk(count, -1), self.high.chunk(count, -1), strict=True)]
 
-    def hull(self, other: Range) -> Range:
+    def hull(self, other: Enclosure) -> Enclosure:
         """Return bounds on the values of both."""
-        return Range(torch.minimum(self.low, other.low), torch.maximum(self.high, other.high))
+        return Enclosure(torch.minimum(self.low, other.low), torch.maximum(self.high, other.high))
 
-    def where(self, condition: Tensor, other: Range) -> Range:
+    def where(self, condition: Tensor, other: Enclosure) -> Enclosure:
         """Return these bounds where a condition holds, others elsewhere."""
-        return Range(torch.where(condition, self.low, other.low), torch.where(condition, self.high, other.high))
+        return Enclosure(torch.where(condition, self.low, other.low), torch.where(condition, self.high, other.high))
 
-    def widened(self, error: Tensor | float) -> Range:
+    def widened(self, error: Tensor | float) -> Enclosure:
         """Return the bounds moved outwards."""
-        return Range(self.low - error, self.high + error)
+        return Enclosure(self.low - error, self.high + error)
 
-    def last(self, begin: int, end: int) -> Range:
+    def last(self, begin: int, end: int) -> Enclosure:
         """Return a part of the last dimension."""
-        return Range(self.low[..., begin:end], self.high[..., begin:end])
+        return Enclosure(self.low[..., begin:end], self.high[..., begin:end])
 
-    def spread(self, *sizes: int) -> Range:
+    def spread(self, *sizes: int) -> Enclosure:
         """Return the bounds repeated along dimensions of size 1."""
-        return Range(self.low.expand(sizes), self.high.expand(sizes))
+        return Enclosure(self.low.expand(sizes), self.high.expand(sizes))
 
 
-State = tuple[Range, ...]
+State = tuple[Enclosure, ...]
 """The hidden state, and the cell state of an LSTM, each `(batch, hidden)`."""
 
-Curve = Callable[[Range], Range]
+Curve = Callable[[Enclosure], Enclosure]
 """Bounds of an activation function."""
 
-Step = Callable[[Range, State], State]
+Step = Callable[[Enclosure, State], State]
 """From the projected input of one time step, `(batch, gates * hidden)`, and a state to the next state."""
 
 
@@ -105,22 +105,22 @@ class Flow:
     dtype: torch.dtype
     size: int
     hidden: int
-    inputs: Range
-    weights: Range
-    input_bias: Range | None
-    recurrence_bias: Range | None
-    peepholes: Range | None
+    inputs: Enclosure
+    weights: Enclosure
+    input_bias: Enclosure | None
+    recurrence_bias: Enclosure | None
+    peepholes: Enclosure | None
 
-    def projected(self, x: Range) -> Range:
+    def projected(self, x: Enclosure) -> Enclosure:
         """Return the input weights times the input."""
         return self.product(x, self.inputs)
 
-    def recurred(self, h: Range, rows: slice = slice(None)) -> Range:
+    def recurred(self, h: Enclosure, rows: slice = slice(None)) -> Enclosure:
         """Return the hidden state times rows of the recurrence weights."""
-        weights = Range(self.weights.low[rows], self.weights.high[rows])
+        weights = Enclosure(self.weights.low[rows], self.weights.high[rows])
         return self.product(h.spread(h.low.shape[0], self.hidden), weights)
 
-    def product(self, a: Range, b: Range) -> Range:
+    def product(self, a: Enclosure, b: Enclosure) -> Enclosure:
         """Return a times b transposed, with the error of the longest sum that it may be a part of.
 
         Raises:
@@ -134,28 +134,28 @@ class Flow:
         terms = self.inputs.low.shape[-1] + self.hidden
         error = sum_error(terms, self.dtype, 8) * size + 2 * terms * tiny(self.dtype)
         self._check(size)
-        return Range(near - away - error, near + away + error)
+        return Enclosure(near - away - error, near + away + error)
 
-    def sum(self, *terms: Range | None) -> Range:
+    def sum(self, *terms: Enclosure | None) -> Enclosure:
         """Return the sum of the terms that are there, in any order."""
         known = [term for term in terms if term is not None]
         low, high, size = known[0].low, known[0].high, known[0].size
         for term in known[1:]:
             low, high, size = low + term.low, high + term.high, size + term.size
         self._check(size)
-        return Range(low, high).widened(sum_error(len(known), self.dtype, 4) * size)
+        return Enclosure(low, high).widened(sum_error(len(known), self.dtype, 4) * size)
 
-    def times(self, a: Range, b: Range) -> Range:
+    def times(self, a: Enclosure, b: Enclosure) -> Enclosure:
         """Return the elementwise product."""
         points = [p * q for p in (a.low, a.high) for q in (b.low, b.high)]
         low = torch.minimum(torch.minimum(points[0], points[1]), torch.minimum(points[2], points[3]))
         high = torch.maximum(torch.maximum(points[0], points[1]), torch.maximum(points[2], points[3]))
-        result = Range(low, high)
+        result = Enclosure(low, high)
         return result.widened(2 * unit(self.dtype) * result.size + tiny(self.dtype))
 
-    def rest(self, a: Range) -> Range:
+    def rest(self, a: Enclosure) -> Enclosure:
         """Return 1 - a."""
-        result = Range(1 - a.high, 1 - a.low)
+        result = Enclosure(1 - a.high, 1 - a.low)
         return result.widened(2 * unit(self.dtype) * result.size)
 
     def _check(self, size: Tensor) -> None:
@@ -225,18 +225,18 @@ class Layer:
         """Return the states that a direction starts from; ONNX Runtime answers zeros for samples of no length."""
         zero = torch.zeros(self.batch, self.size, dtype=torch.float64)
         states = [
-            Range(zero, zero) if given is None else _part(given, number, self.batch, self.size)
+            Enclosure(zero, zero) if given is None else _part(given, number, self.batch, self.size)
             for given in self.initial
         ]
         if self.lengths is not None and bool((self.lengths.lower <= 0).any()):
-            states = [state.hull(Range(zero, zero)) for state in states]
+            states = [state.hull(Enclosure(zero, zero)) for state in states]
         return tuple(states)
 
 
-def _part(x: Interval, number: int, *sizes: int) -> Range:
+def _part(x: Interval, number: int, *sizes: int) -> Enclosure:
     """Return one entry of the first dimension, of the given sizes."""
     at = number if x.lower.shape[0] > 1 else 0
-    return Range(*(end[at] for end in x.doubles())).spread(*sizes)
+    return Enclosure(*(end[at] for end in x.doubles())).spread(*sizes)
 
 
 def layer_bounds(layer: Layer, step_of: Callable[[Flow, int], Step]) -> tuple[Interval, ...]:
@@ -257,26 +257,26 @@ def layer_bounds(layer: Layer, step_of: Callable[[Flow, int], Step]) -> tuple[In
         last.append(state)
     time, batch, _ = layer.x.shape
     directions = len(layer.reversed)
-    y = Range(torch.stack([s.low for s in seen], 1), torch.stack([s.high for s in seen], 1))
+    y = Enclosure(torch.stack([s.low for s in seen], 1), torch.stack([s.high for s in seen], 1))
     states = [
-        Range(torch.stack([s.low for s in parts]), torch.stack([s.high for s in parts]))
+        Enclosure(torch.stack([s.low for s in parts]), torch.stack([s.high for s in parts]))
         for parts in zip(*last, strict=True)
     ]
     shapes = [(time, directions, batch, layer.hidden), *[(directions, batch, layer.hidden)] * len(states)]
     return tuple(_cast(part, layer.x.dtype, shape) for part, shape in zip((y, *states), shapes, strict=True))
 
 
-def _run(layer: Layer, flow: Flow, step: Step, state: State, backwards: bool) -> tuple[Range, State]:
+def _run(layer: Layer, flow: Flow, step: Step, state: State, backwards: bool) -> tuple[Enclosure, State]:
     """Return the hidden state after each time step, 0 beyond a sample's length, and the last state."""
     time, _, inputs = layer.x.shape
     low, high = (end.expand(-1, -1, inputs) for end in layer.x.doubles())
-    projected = flow.projected(Range(low, high))
+    projected = flow.projected(Enclosure(low, high))
     many = projected.low.shape[0] > 1
     zero = torch.zeros(layer.batch, layer.size, dtype=torch.float64)
-    nothing, seen = Range(zero, zero), list[Range]()
+    nothing, seen = Enclosure(zero, zero), list[Enclosure]()
     for at in reversed(range(time)) if backwards else range(time):
         here = at if many else 0
-        new = step(Range(projected.low[here], projected.high[here]), state)
+        new = step(Enclosure(projected.low[here], projected.high[here]), state)
         shown = new[0]
         if layer.lengths is not None:
             surely, maybe = ((at < end)[:, None] for end in (layer.lengths.lower, layer.lengths.upper))
@@ -286,10 +286,10 @@ def _run(layer: Layer, flow: Flow, step: Step, state: State, backwards: bool) ->
         state = new
     if backwards:
         seen.reverse()
-    return Range(torch.stack([s.low for s in seen]), torch.stack([s.high for s in seen])), state
+    return Enclosure(torch.stack([s.low for s in seen]), torch.stack([s.high for s in seen])), state
 
 
-def _cast(part: Range, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
+def _cast(part: Enclosure, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
     stored = tuple(1 if s == 1 else n for s, n in zip(part.low.shape, shape, strict=True))
     return outward(part.low.reshape(stored), part.high.reshape(stored), dtype, shape)
 
@@ -300,27 +300,27 @@ def _cast(part: Range, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
 def rnn_step(flow: Flow, activation: Curve) -> Step:
     """Return the step of an RNN."""
 
-    def step(inputs: Range, state: State) -> State:
+    def step(inputs: Enclosure, state: State) -> State:
         return (activation(flow.sum(inputs, flow.recurred(state[0]), flow.input_bias, flow.recurrence_bias)),)
 
     return step
 
 
-def _gru_gates(flow: Flow, gate: Curve, inputs: Range, recurrent: Range) -> list[Range]:
+def _gru_gates(flow: Flow, gate: Curve, inputs: Enclosure, recurrent: Enclosure) -> list[Enclosure]:
     """Return the update and the reset gate."""
     two = 2 * flow.size
     biases = [None if b is None else b.last(0, two) for b in (flow.input_bias, flow.recurrence_bias)]
     return gate(flow.sum(inputs.last(0, two), recurrent, *biases)).chunk(2)
 
 
-def _gru_mixed(flow: Flow, z: Range, new: Range, h: Range) -> Range:
+def _gru_mixed(flow: Flow, z: Enclosure, new: Enclosure, h: Enclosure) -> Enclosure:
     """Return (1 - z) new + z h: between the two, where z is in [0, 1]."""
     mixed = flow.sum(flow.times(flow.rest(z), new), flow.times(z, h))
     between = new.hull(h)
     # How far z leaves [0, 1] by rounding, and the roundings of the mean itself.
     error = (z.high - 1).clamp(min=0) + (-z.low).clamp(min=0) + 8 * unit(flow.dtype)
     between = between.widened(2 * error * between.size + 4 * tiny(flow.dtype))
-    return Range(torch.maximum(mixed.low, between.low), torch.minimum(mixed.high, between.high))
+    return Enclosure(torch.maximum(mixed.low, between.low), torch.minimum(mixed.high, between.high))
 
 
 def gru_step_reset_last(flow: Flow, gate: Curve, activation: Curve) -> Step:
@@ -328,7 +328,7 @@ def gru_step_reset_last(flow: Flow, gate: Curve, activation: Curve) -> Step:
     two, three = 2 * flow.size, 3 * flow.size
     own, recurrent_bias = (None if b is None else b.last(two, three) for b in (flow.input_bias, flow.recurrence_bias))
 
-    def step(inputs: Range, state: State) -> State:
+    def step(inputs: Enclosure, state: State) -> State:
         (h,) = state
         recurrent = flow.recurred(h)
         z, reset = _gru_gates(flow, gate, inputs, recurrent.last(0, two))
@@ -344,7 +344,7 @@ def gru_step_reset_first(flow: Flow, gate: Curve, activation: Curve) -> Step:
     two, three = 2 * flow.size, 3 * flow.size
     biases = [None if b is None else b.last(two, three) for b in (flow.input_bias, flow.recurrence_bias)]
 
-    def step(inputs: Range, state: State) -> State:
+    def step(inputs: Enclosure, state: State) -> State:
         (h,) = state
         z, reset = _gru_gates(flow, gate, inputs, flow.recurred(h, slice(0, two)))
         recurrent = flow.recurred(flow.times(reset, h), slice(two, three))
@@ -367,11 +367,11 @@ def lstm_step(flow: Flow, gate: Curve, activation: Curve, shown: Curve, coupled:
     peepholes = [None] * 3 if flow.peepholes is None else flow.peepholes.chunk(3)
     biases = [[None] * 4 if b is None else b.chunk(4) for b in (flow.input_bias, flow.recurrence_bias)]
 
-    def peeped(c: Range, number: int) -> Range | None:
+    def peeped(c: Enclosure, number: int) -> Enclosure | None:
         weights = peepholes[number]
         return None if weights is None else flow.times(weights.spread(*c.low.shape), c)
 
-    def step(inputs: Range, state: State) -> State:
+    def step(inputs: Enclosure, state: State) -> State:
         h, c = state
         parts = zip(inputs.chunk(4), flow.recurred(h).chunk(4), *biases, strict=True)
         i, o, f, new = (list(part) for part in parts)

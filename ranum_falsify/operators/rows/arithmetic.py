@@ -22,7 +22,7 @@ from ranum_falsify.domain.rules.arithmetic.pairs import (
     subtracted,
 )
 from ranum_falsify.domain.rules.arithmetic.variadic import mean_of_operands
-from ranum_falsify.domain.rules.support.wide_integers import between_operands, remainder_of_words, sign_of_words
+from ranum_falsify.domain.rules.wide_integers import between_operands, remainder_of_words, sign_of_words
 from ranum_falsify.operators.relations.fused import accumulated, summed
 from ranum_falsify.operators.relations.patterns import (
     difference_to_extreme,
@@ -46,7 +46,7 @@ from ranum_falsify.operators.support import unsigned
 from ranum_falsify.operators.support.families import exact, pointwise, total
 from ranum_falsify.operators.support.functions import elementwise, variadic, widened
 from ranum_falsify.operators.support.unsigned import SIGNED
-from ranum_falsify.validity import Bounds, Condition, NonZero, Operands, surely_zero
+from ranum_falsify.validity import Bounds, Condition, NotZero, Operands, surely_zero
 
 __all__ = ["Abs", "Max", "Mean", "Min", "Mod", "Neg", "Reciprocal", "Sum"]
 
@@ -84,7 +84,7 @@ exact(torch=elementwise(_sign), interval=sign_of_words)(Sign)
 def _safe(dividend: Tensor, divisor: Tensor) -> Tensor:
     """Return an integer divisor without zeros, on which torch would raise, and without what overflows.
 
-    `NonZero` and :data:`_FITS` report them; the least number divided by 1 is what it wraps to divided by -1.
+    `NotZero` and :data:`_FITS` report them; the least number divided by 1 is what it wraps to divided by -1.
     """
     return divisor.masked_fill(divisor == 0, 1).masked_fill(_wraps(dividend, divisor), 1)
 
@@ -133,7 +133,7 @@ def _divide(a: Tensor, b: Tensor) -> Tensor:
     return widened(lambda x, y: torch.div(x, _safe(x, y), rounding_mode="trunc"))(a, b)
 
 
-_NONZERO = NonZero("b", reason="division by zero")
+_NONZERO = NotZero("b", reason="division by zero")
 
 
 def _zero_divisor(op: Operation, operands: Operands) -> Tensor:
@@ -173,7 +173,7 @@ pointwise(
     interval=reciprocal,
     linear=curves.RECIPROCAL,
     kernel="Reciprocal",
-    valid=[NonZero("x", reason="reciprocal of zero")],
+    valid=[NotZero("x", reason="reciprocal of zero")],
 )
 class Reciprocal(Operation):
     """https://onnx.ai/onnx/operators/onnx__Reciprocal.html."""
@@ -199,7 +199,7 @@ def _finite_dividend(op: Operation, operands: Operands) -> Tensor:
     linear=None,
     kernel=None,
     valid=[
-        NonZero("b", reason="remainder of a division by zero"),
+        NotZero("b", reason="remainder of a division by zero"),
         _FITS,
         Condition("a is finite", "remainder of an infinite number", _finite_dividend, needs_infinity=True),
     ],

@@ -21,7 +21,7 @@ from ranum_falsify.validity import (
     Bounds,
     Condition,
     GreaterThan,
-    NonZero,
+    NotZero,
     Operands,
     log_of_largest,
     surely_zero,
@@ -103,7 +103,7 @@ def _zero_base(op: Operation, operands: Operands) -> Tensor:
     x, y = operands["x"], _exponent(operands)
     if not x.is_floating_point():
         return _never(x, y)
-    return torch.where((y < 0) & (y > -math.inf), NonZero("x", "").margin(op, operands), math.inf)
+    return torch.where((y < 0) & (y > -math.inf), NotZero("x", "").margin(op, operands), math.inf)
 
 
 def _zero_base_crossing(op: Operation, operands: Operands) -> Tensor:
@@ -115,7 +115,7 @@ def _steep(op: Operation, operands: Operands) -> Tensor:
     x, y = operands["x"], _exponent(operands)
     if not x.is_floating_point():
         return _never(x, y)
-    return torch.where((y > 0) & (y < 1), NonZero("x", "").margin(op, operands), math.inf)
+    return torch.where((y > 0) & (y < 1), NotZero("x", "").margin(op, operands), math.inf)
 
 
 def _no_negative_base(op: Operation, bounds: Bounds) -> bool:

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from ranum_falsify.domain.rules.loss import cross_entropy, likelihood_loss, weights_stay_nonzero
 from ranum_falsify.operators.support.families import opaque
-from ranum_falsify.validity import Condition, NonZero, Operands
+from ranum_falsify.validity import Condition, NotZero, Operands
 
 __all__ = ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"]
 
-_NONZERO = NonZero("value", reason="")
+_NONZERO = NotZero("value", reason="")
 
 
 def _ignored(op: Operation, target: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, opaque, plain
 from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.validity import Bounds, Condition, GreaterThan, NonZero, Operands
+from ranum_falsify.validity import Bounds, Condition, GreaterThan, NotZero, Operands
 
 __all__ = [
     "LRN",
@@ -50,7 +50,7 @@ VARIANCE = "division by the root of a non-positive variance"
 """Why a variance has to be above 0."""
 
 _POSITIVE = GreaterThan("value", 0.0, reason="")
-_NONZERO = NonZero("value", reason="")
+_NONZERO = NotZero("value", reason="")
 
 
 def above_zero(

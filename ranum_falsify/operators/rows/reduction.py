@@ -28,7 +28,7 @@ from ranum_falsify.domain.rules.reduction.sums import (
     total_of_sizes,
 )
 from ranum_falsify.domain.rules.support.definitions import of_exponentials
-from ranum_falsify.domain.rules.support.wide_integers import between_elements, rounded_words
+from ranum_falsify.domain.rules.wide_integers import between_elements, rounded_words
 from ranum_falsify.domain.site import IntervalRule
 from ranum_falsify.network.registry import TorchFunction
 from ranum_falsify.operators.relations.matching import reduced_dims

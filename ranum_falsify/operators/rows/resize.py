@@ -20,7 +20,7 @@ from ranum_falsify.domain.rules.arithmetic.pairs import fitting
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import ModelError, UnsupportedAttributeError
 from ranum_falsify.operators.support.families import plain
-from ranum_falsify.operators.support.sampling import Axis, Sampling, Taps, taps_of
+from ranum_falsify.operators.support.sampling import ResizedAxis, Sampling, Taps, taps_of
 
 __all__ = ["Upsample", "resampled"]
 
@@ -35,7 +35,7 @@ def _floats(values: np.ndarray | None) -> list[float]:
 
 def _axes(
     op: Operation, shape: Sequence[int], roi: list[float], scales: list[float], sizes: list[float]
-) -> dict[int, Axis]:
+) -> dict[int, ResizedAxis]:
     """Return the resized axes by number."""
     chosen = [axis % len(shape) for axis in getattr(op, "axes", None) or range(len(shape))]
     if len(scales) != len(chosen):
@@ -45,7 +45,7 @@ def _axes(
     count = len(chosen)
     starts, ends = (roi[:count], roi[count:]) if len(roi) == 2 * count else ([0.0] * count, [1.0] * count)
     return {
-        axis: Axis(before=shape[axis], after=int(sizes[i]), scale=scales[i], start=starts[i], end=ends[i])
+        axis: ResizedAxis(before=shape[axis], after=int(sizes[i]), scale=scales[i], start=starts[i], end=ends[i])
         for i, axis in enumerate(chosen)
     }
 
@@ -88,7 +88,7 @@ def _upsample(op: Operation, x: Tensor, scales: np.ndarray) -> Tensor:
     return _resize(op, x, None, scales, None)
 
 
-def resampled(x: Tensor, axes: dict[int, Axis], how: Sampling, extrapolation: float) -> Tensor:
+def resampled(x: Tensor, axes: dict[int, ResizedAxis], how: Sampling, extrapolation: float) -> Tensor:
     """Return a tensor with some axes resized.
 
     Args:
@@ -150,7 +150,7 @@ _TORCH_MODES = {
 
 @lru_cache(maxsize=256)
 def _interpolation(
-    shape: tuple[int, ...], axes: tuple[tuple[int, Axis], ...], how: Sampling
+    shape: tuple[int, ...], axes: tuple[tuple[int, ResizedAxis], ...], how: Sampling
 ) -> tuple[str, list[int], bool | None] | None:
     """Return mode, size and `align_corners` of the equal `torch.nn.functional.interpolate`, None if there is none."""
     mode = _TORCH_MODES.get((how.mode, len(shape)))
@@ -169,14 +169,14 @@ def _interpolation(
     return (mode, size, aligned) if same else None
 
 
-def _torch_nearest(axis: Axis) -> np.ndarray:
+def _torch_nearest(axis: ResizedAxis) -> np.ndarray:
     """Return what torch's `nearest` reads: floor(i * before / after) in float32."""
     ratio = np.float32(axis.before) / np.float32(axis.after)
     index: np.ndarray = np.floor(np.arange(axis.after, dtype=np.float32) * ratio).astype(np.int64)
     return index.clip(0, axis.before - 1)
 
 
-def _torch_samples(axis: Axis, transform: str) -> bool:
+def _torch_samples(axis: ResizedAxis, transform: str) -> bool:
     """Tell whether torch's interpolation to the new size uses these coordinates."""
     if transform == "align_corners":
         return axis.after > 1
@@ -220,7 +220,7 @@ def _upsample_bounds(site: Site, x: Interval, scales: np.ndarray) -> Interval:
 
 
 def _interpolated(
-    x: Interval, axes: dict[int, Axis], taps: dict[int, Taps], extrapolation: float, shape: tuple[int, ...]
+    x: Interval, axes: dict[int, ResizedAxis], taps: dict[int, Taps], extrapolation: float, shape: tuple[int, ...]
 ) -> Interval:
     if x.is_floating and max(map(abs, x.extremes)) >= torch.finfo(x.dtype).max / _HEADROOM ** len(axes):
         # Sums of weighted neighbours may overflow on the way, to both sides.
@@ -246,7 +246,7 @@ def _interpolated(
     return fitting(low.long(), high.long(), fits, x.dtype, shape)
 
 
-def _weighted_ends(low: Tensor, high: Tensor, number: int, taps: Taps, axis: Axis) -> tuple[Tensor, Tensor]:
+def _weighted_ends(low: Tensor, high: Tensor, number: int, taps: Taps, axis: ResizedAxis) -> tuple[Tensor, Tensor]:
     """Return bounds after one axis, which runtimes compute in float32."""
     positions = torch.from_numpy(taps.index if low.shape[number] > 1 else np.zeros_like(taps.index))
     weights = np.ones(taps.index.shape) if taps.weights is None else taps.weights

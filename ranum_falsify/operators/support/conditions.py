@@ -10,10 +10,21 @@ from ranum_falsify.network import Graph, OperatorSpec, spec_of
 from ranum_falsify.network.trace import UnfitBranch
 from ranum_falsify.validity import Bounds, Constraint, Finite
 
-__all__ = ["conditions_of", "is_proved", "named"]
+__all__ = ["conditions_of", "gradient_conditions", "is_proved", "named", "stated_conditions"]
 
 
 _SUBGRAPHS = (Graph, UnfitBranch)
+
+
+def stated_conditions(op: Operation) -> tuple[Constraint, ...]:
+    """Return the conditions that an operator's row states, in its order."""
+    # The registry, which comes before `validity`, knows less of them.
+    return spec_of(op).valid  # type: ignore[return-value]
+
+
+def gradient_conditions(op: Operation) -> tuple[Constraint, ...]:
+    """Return the further conditions that keep an operator's derivative finite."""
+    return spec_of(op).gradient_valid  # type: ignore[return-value]
 
 
 def conditions_of(op: Operation, *, sees_branches: bool = False) -> tuple[Constraint, ...]:
@@ -27,7 +38,7 @@ def conditions_of(op: Operation, *, sees_branches: bool = False) -> tuple[Constr
             them is proved; otherwise such an operator is never proved.
     """
     spec = spec_of(op)
-    conditions: list[Constraint] = list(spec.valid)  # type: ignore[arg-type]
+    conditions = list(stated_conditions(op))
     if not sees_branches and any(isinstance(value, _SUBGRAPHS) for value in op.__dict__.values()):
         conditions.append(_Opaque())
     elif spec.overflow:

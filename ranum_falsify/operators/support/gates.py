@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.domain.rounding import unit
-from ranum_falsify.domain.rules.recurrent import Curve, Range
+from ranum_falsify.domain.rules.recurrent import Curve, Enclosure
 from ranum_falsify.domain.rules.support.real_functions import softplus
 from ranum_falsify.errors import UnsupportedAttributeError
 
@@ -131,13 +131,13 @@ def _curve(key: str, given: Sequence[float], complete: bool, clip: float | None,
     scale = max([1.0, *map(abs, given)])
     relative, absolute = 8 * u, 0.0 if key in _EXACT_FUNCTIONS else _ROUNDINGS * u * scale
 
-    def curve(x: Range) -> Range:
-        x = Range(x.low.clamp(-clip, clip), x.high.clamp(-clip, clip)) if clip else x
+    def curve(x: Enclosure) -> Enclosure:
+        x = Enclosure(x.low.clamp(-clip, clip), x.high.clamp(-clip, clip)) if clip else x
         results = [_extremes(function, x, jumps) for function in variants]
         y = results[0] if len(results) == 1 else results[0].hull(results[1])
         reached = absolute + (relative * scale * x.size if key == "affine" else 0.0)
         low, high = y.low - y.low.abs() * relative - reached, y.high + y.high.abs() * relative + reached
-        return Range(low.clamp(0, 1), high.clamp(0, 1)) if key == "hardsigmoid" else Range(low, high)
+        return Enclosure(low.clamp(0, 1), high.clamp(0, 1)) if key == "hardsigmoid" else Enclosure(low, high)
 
     return curve
 
@@ -150,7 +150,7 @@ def _overflowing_softplus(x: Tensor) -> Tensor:
     return torch.where(x > _LAST_EXPONENT, _BEYOND, softplus(x))
 
 
-def _extremes(function: Activation, x: Range, turns: Sequence[float]) -> Range:
+def _extremes(function: Activation, x: Enclosure, turns: Sequence[float]) -> Enclosure:
     """Return the range of a function that is monotone but for some points, where it may turn or jump."""
     points = [function(x.low), function(x.high)]
     for turn in turns:
@@ -160,4 +160,4 @@ def _extremes(function: Activation, x: Range, turns: Sequence[float]) -> Range:
         values = [function(at), at] if len(turns) > 1 and turn == turns[0] else [function(at)]
         points += [torch.where(inside, value, points[0]) for value in values]
     stacked = torch.stack(points)
-    return Range(stacked.amin(0), stacked.amax(0))
+    return Enclosure(stacked.amin(0), stacked.amax(0))

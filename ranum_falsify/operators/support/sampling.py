@@ -14,7 +14,7 @@ import numpy as np
 
 from ranum_falsify.errors import UnsupportedAttributeError
 
-__all__ = ["Axis", "Sampling", "Taps", "coordinates", "taps_of"]
+__all__ = ["ResizedAxis", "Sampling", "Taps", "coordinates", "taps_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Sampling:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Axis:
+class ResizedAxis:
     """One axis: its size before and after, the scale between them, and the region of interest."""
 
     before: int
@@ -69,31 +69,31 @@ class Taps:
         return single and np.array_equal(self.index[0], np.arange(size))
 
 
-def _half_pixel(x: np.ndarray, axis: Axis) -> np.ndarray:
+def _half_pixel(x: np.ndarray, axis: ResizedAxis) -> np.ndarray:
     return (x + np.float32(0.5)) / np.float32(axis.scale) - np.float32(0.5)
 
 
-def _symmetric(x: np.ndarray, axis: Axis) -> np.ndarray:
+def _symmetric(x: np.ndarray, axis: ResizedAxis) -> np.ndarray:
     # ONNX Runtime evaluates this one mode in double precision, from a float32 size.
     adjustment = axis.after / float(np.float32(axis.scale) * np.float32(axis.before))
     exact = axis.before / 2 * (1 - adjustment) + (x.astype(np.float64) + 0.5) / axis.scale - 0.5
     return exact.astype(np.float32)
 
 
-def _align_corners(x: np.ndarray, axis: Axis) -> np.ndarray:
+def _align_corners(x: np.ndarray, axis: ResizedAxis) -> np.ndarray:
     if axis.after == 1:
         return np.zeros_like(x)
     return x * np.float32(axis.before - 1) / np.float32(axis.after - 1)
 
 
-def _crop(x: np.ndarray, axis: Axis) -> np.ndarray:
+def _crop(x: np.ndarray, axis: ResizedAxis) -> np.ndarray:
     start, end, last = np.float32(axis.start), np.float32(axis.end), np.float32(axis.before - 1)
     if axis.after == 1:
         return np.full_like(x, np.float32(0.5) * (start + end) * last)
     return start * last + x * ((end - start) * last) / np.float32(axis.after - 1)
 
 
-_TRANSFORMS: dict[str, Callable[[np.ndarray, Axis], np.ndarray]] = {
+_TRANSFORMS: dict[str, Callable[[np.ndarray, ResizedAxis], np.ndarray]] = {
     "half_pixel": _half_pixel,
     "half_pixel_symmetric": _symmetric,
     "pytorch_half_pixel": lambda x, axis: _half_pixel(x, axis) if axis.after > 1 else np.zeros_like(x),
@@ -115,7 +115,7 @@ _NEAREST: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
 }
 
 
-def coordinates(axis: Axis, transform: str) -> np.ndarray:
+def coordinates(axis: ResizedAxis, transform: str) -> np.ndarray:
     """Return the input coordinate of each element of the resized axis, float32.
 
     Raises:
@@ -142,7 +142,7 @@ def _keys(distance: np.ndarray, a: float) -> np.ndarray:
 
 
 @lru_cache(maxsize=256)
-def taps_of(axis: Axis, how: Sampling) -> Taps:
+def taps_of(axis: ResizedAxis, how: Sampling) -> Taps:
     """Return what the elements of a resized axis read.
 
     Raises:
@@ -164,7 +164,7 @@ def taps_of(axis: Axis, how: Sampling) -> Taps:
     return _weighted(x.astype(np.float64), axis, how, outside)
 
 
-def _weighted(x: np.ndarray, axis: Axis, how: Sampling, outside: np.ndarray | None) -> Taps:
+def _weighted(x: np.ndarray, axis: ResizedAxis, how: Sampling, outside: np.ndarray | None) -> Taps:
     shrink = min(axis.scale, 1.0) if how.antialias else 1.0
     support = (1.0 if how.mode == "linear" else 2.0) / shrink
     first, last = np.floor(x + 1 - support), np.floor(x + 1 + support)

@@ -101,7 +101,7 @@ class Circuit:
         return self._roots.take(values)
 
 
-class _Step:
+class _JunctionGroup:
     """All junctions of one kind and number of parts in one layer."""
 
     def __init__(self, any_: bool, index: np.ndarray) -> None:
@@ -207,7 +207,7 @@ class _Builder:
         groups = [ComparisonLeaf(key[0], key[1], *_merged(members)) for key, members in self._groups.items()]
         return [*groups, *self._singles]
 
-    def layers(self) -> list[list[_Step]]:
+    def layers(self) -> list[list[_JunctionGroup]]:
         """Return the junctions layer by layer: each one's parts stand in earlier layers."""
         depths: list[int] = []
         layers: dict[int, dict[tuple[bool, int], list[int]]] = {}
@@ -222,7 +222,7 @@ class _Builder:
             steps = []
             for (any_, _), numbers in layer.items():
                 rows = [np.concatenate([self.positions(part) for part in self._junctions[n][1]]) for n in numbers]
-                steps.append(_Step(any_, np.stack(rows)))
+                steps.append(_JunctionGroup(any_, np.stack(rows)))
                 for number in numbers:
                     self._junction_positions[number] = next_position
                     next_position += 1

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from ranum_falsify.properties.formula.applications import ValidityGoal
 from ranum_falsify.properties.formula.terms import Term
-
-if TYPE_CHECKING:
-    from ranum_falsify.properties.problem.problem import ValidityGoal
 
 __all__ = [
     "Comparison",

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ranum_falsify.network.tensors import torch_dtype
-
-if TYPE_CHECKING:
-    from ranum_falsify.properties.formula.terms import Term
-    from ranum_falsify.properties.problem.problem import Evaluator, NetworkCall, ValidityGoal
+from ranum_falsify.properties.formula.applications import Evaluator, NetworkCall, ValidityGoal
+from ranum_falsify.properties.formula.terms import Term
 
 __all__ = ["Frame"]
 

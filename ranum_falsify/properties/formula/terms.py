@@ -21,13 +21,13 @@ from torch import Tensor
 from ranum_falsify.errors import PropertyError
 
 if TYPE_CHECKING:
+    from ranum_falsify.properties.formula.applications import NetworkCall
     from ranum_falsify.properties.formula.circuit import Circuit
     from ranum_falsify.properties.formula.formula import Formula
     from ranum_falsify.properties.formula.frame import Frame
-    from ranum_falsify.properties.problem.problem import NetworkCall
 
 __all__ = [
-    "Affine",
+    "AffineForm",
     "Arg",
     "Choice",
     "Const",
@@ -45,7 +45,7 @@ _GREATEST = {2**63 - 1, 2**64 - 1}
 
 
 @dataclass(frozen=True, eq=False)
-class Affine:
+class AffineForm:
     """`scale * x[index] + offset`, elementwise, for a variable x flattened."""
 
     variable: Variable
@@ -53,9 +53,9 @@ class Affine:
     scale: np.ndarray
     offset: np.ndarray
 
-    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> Affine:
+    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> AffineForm:
         """Rearrange or broadcast all elements alike."""
-        return Affine(self.variable, function(self.index), function(self.scale), function(self.offset))
+        return AffineForm(self.variable, function(self.index), function(self.scale), function(self.offset))
 
 
 class Term(ABC):
@@ -84,7 +84,7 @@ class Term(ABC):
         return None
 
     @cached_property
-    def affine(self) -> Affine | None:
+    def affine(self) -> AffineForm | None:
         """The term as an elementwise affine function of one variable, if it is one."""
         return None
 
@@ -110,9 +110,9 @@ class Variable(Term):
         return self.name
 
     @cached_property
-    def affine(self) -> Affine:
+    def affine(self) -> AffineForm:
         index = np.arange(self.size).reshape(self.shape)
-        return Affine(self, index, np.broadcast_to(1.0, self.shape), np.broadcast_to(0.0, self.shape))
+        return AffineForm(self, index, np.broadcast_to(1.0, self.shape), np.broadcast_to(0.0, self.shape))
 
 
 class Const(Term):
@@ -188,7 +188,7 @@ class Elementwise(Term):
         return self.function(*(_aligned(frame.value(operand), len(self.shape)) for operand in self.operands))
 
     @cached_property
-    def affine(self) -> Affine | None:
+    def affine(self) -> AffineForm | None:
         if self.name not in _AFFINE:
             return None
         constants = [operand.array if isinstance(operand, Const) else None for operand in self.operands]
@@ -206,37 +206,37 @@ def _aligned(value: Tensor, rank: int) -> Tensor:
     return value if missing <= 0 else value.reshape(value.shape[0], *(1,) * missing, *value.shape[1:])
 
 
-def _affine_add(inner: Affine, constants: list[np.ndarray | None]) -> Affine:
+def _affine_add(inner: AffineForm, constants: list[np.ndarray | None]) -> AffineForm:
     constant = next(c for c in constants if c is not None)
-    return Affine(inner.variable, inner.index, inner.scale, inner.offset + constant)
+    return AffineForm(inner.variable, inner.index, inner.scale, inner.offset + constant)
 
 
-def _affine_sub(inner: Affine, constants: list[np.ndarray | None]) -> Affine:
+def _affine_sub(inner: AffineForm, constants: list[np.ndarray | None]) -> AffineForm:
     left, right = constants
     if left is None:
         assert right is not None
-        return Affine(inner.variable, inner.index, inner.scale, inner.offset - right)
-    return Affine(inner.variable, inner.index, -inner.scale, left - inner.offset)
+        return AffineForm(inner.variable, inner.index, inner.scale, inner.offset - right)
+    return AffineForm(inner.variable, inner.index, -inner.scale, left - inner.offset)
 
 
-def _affine_mul(inner: Affine, constants: list[np.ndarray | None]) -> Affine:
+def _affine_mul(inner: AffineForm, constants: list[np.ndarray | None]) -> AffineForm:
     constant = next(c for c in constants if c is not None)
-    return Affine(inner.variable, inner.index, inner.scale * constant, inner.offset * constant)
+    return AffineForm(inner.variable, inner.index, inner.scale * constant, inner.offset * constant)
 
 
-def _affine_div(inner: Affine, constants: list[np.ndarray | None]) -> Affine | None:
+def _affine_div(inner: AffineForm, constants: list[np.ndarray | None]) -> AffineForm | None:
     left, right = constants
     if left is not None or right is None:
         return None
     with np.errstate(all="ignore"):
-        return Affine(inner.variable, inner.index, inner.scale / right, inner.offset / right)
+        return AffineForm(inner.variable, inner.index, inner.scale / right, inner.offset / right)
 
 
-def _affine_neg(inner: Affine, constants: list[np.ndarray | None]) -> Affine:
-    return Affine(inner.variable, inner.index, -inner.scale, -inner.offset)
+def _affine_neg(inner: AffineForm, constants: list[np.ndarray | None]) -> AffineForm:
+    return AffineForm(inner.variable, inner.index, -inner.scale, -inner.offset)
 
 
-_AFFINE: dict[str, Callable[[Affine, list[np.ndarray | None]], Affine | None]] = {
+_AFFINE: dict[str, Callable[[AffineForm, list[np.ndarray | None]], AffineForm | None]] = {
     "+": _affine_add,
     "-": _affine_sub,
     "*": _affine_mul,
@@ -265,7 +265,7 @@ class Gather(Term):
         return flat if len(self.shape) == 1 else flat.reshape(value.shape[0], *self.shape)
 
     @cached_property
-    def affine(self) -> Affine | None:
+    def affine(self) -> AffineForm | None:
         inner = self.base.affine
         return None if inner is None else inner.map(lambda array: array.reshape(-1)[self.index])
 

@@ -12,10 +12,10 @@ from ranum_falsify.errors import PropertyError
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.formula.formula import Comparison, Formula, Junction, describe
 from ranum_falsify.properties.formula.frame import Frame
-from ranum_falsify.properties.formula.terms import Affine, Const, Term, Variable
+from ranum_falsify.properties.formula.terms import AffineForm, Const, Term, Variable
 from ranum_falsify.properties.problem.problem import InputVariable
 
-__all__ = ["Box", "conjuncts"]
+__all__ = ["BoxBuilder", "conjuncts"]
 
 
 def conjuncts(formula: Formula) -> tuple[Formula, ...]:
@@ -23,7 +23,7 @@ def conjuncts(formula: Formula) -> tuple[Formula, ...]:
     return formula.parts if isinstance(formula, Junction) and not formula.any else (formula,)
 
 
-class Box:
+class BoxBuilder:
     """Bounds of variables, collected from comparisons, in float64 until `finish` rounds them inward.
 
     One number that bounds all elements of a variable, as of millions of weights, stays one number: in arrays of
@@ -39,9 +39,9 @@ class Box:
             self._lower[name] = np.broadcast_to(0.0 if is_bool else -np.inf, variable.size)
             self._upper[name] = np.broadcast_to(1.0 if is_bool else np.inf, variable.size)
 
-    def copy(self) -> Box:
+    def copy(self) -> BoxBuilder:
         """Return a box that can be narrowed on its own."""
-        twin = Box({})
+        twin = BoxBuilder({})
         twin._variables = self._variables
         twin._lower, twin._upper = (
             {name: bound.copy() if bound.flags.writeable else bound for name, bound in bounds.items()}
@@ -102,7 +102,7 @@ class Box:
         return self._narrow_inexactly(affine, term, constant, upper, from_above, strict)
 
     def _narrow_inexactly(
-        self, affine: Affine, term: Term, constant: np.ndarray, upper: np.ndarray, from_above: bool, strict: bool
+        self, affine: AffineForm, term: Term, constant: np.ndarray, upper: np.ndarray, from_above: bool, strict: bool
     ) -> bool:
         """Narrow to the outermost values of the variable's dtype at which the comparison, as written, is true."""
         dtype = affine.variable.dtype
@@ -124,7 +124,7 @@ class Box:
         self._tighten(affine, np.where(np.isinf(bound), bound, rounded), upper)
         return True
 
-    def _tighten(self, affine: Affine, bound: np.ndarray, upper: np.ndarray) -> None:
+    def _tighten(self, affine: AffineForm, bound: np.ndarray, upper: np.ndarray) -> None:
         name = affine.variable.name
         for tighten, bounds, which in ((np.minimum, self._upper, upper), (np.maximum, self._lower, ~upper)):
             if which.any():
@@ -137,7 +137,7 @@ class Box:
         both = _stored(bounds[variable.name], np.broadcast_to(bound, variable.shape).reshape(-1))
         bounds[variable.name] = np.broadcast_to(tighten(*both), variable.size)
 
-    def hull(self, boxes: Iterable[Box]) -> Box:
+    def hull(self, boxes: Iterable[BoxBuilder]) -> BoxBuilder:
         """Return the smallest box around others that lie in this one."""
         boxes = list(boxes)
         result = self.copy()
@@ -265,7 +265,7 @@ def _step(value: np.ndarray, towards: np.ndarray, dtype: np.dtype[Any]) -> np.nd
 
 
 def _satisfied(
-    affine: Affine, term: Term, values: np.ndarray, constant: np.ndarray, from_above: bool, strict: bool
+    affine: AffineForm, term: Term, values: np.ndarray, constant: np.ndarray, from_above: bool, strict: bool
 ) -> np.ndarray:
     """Whether the comparison is true, element by element, where the variable has these values."""
     variable = affine.variable

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ranum_falsify.network import Graph
 from ranum_falsify.network.tensors import to_numpy, to_torch
+from ranum_falsify.properties.formula.applications import Evaluator, NetworkCall, ValidityGoal
 from ranum_falsify.properties.formula.circuit import Circuit
 from ranum_falsify.properties.formula.formula import Formula, Goal, describe
 from ranum_falsify.properties.formula.frame import Frame
-from ranum_falsify.properties.formula.terms import Term
 
-__all__ = ["Evaluator", "InputVariable", "Margins", "NetworkCall", "Problem", "ValidityGoal"]
+__all__ = ["InputVariable", "Margins", "Problem"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,56 +38,6 @@ class InputVariable:
     dtype: np.dtype[Any]
     lower: np.ndarray
     upper: np.ndarray
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class NetworkCall:
-    """One application of a network; equal applications in a property are one object.
-
-    Attributes:
-        network: The network as the property writes it, such as `N` or `N[2:-3]`.
-        graph: The graph applied.
-        arguments: What it is applied to, in the order of the graph's inputs.
-    """
-
-    network: str
-    graph: Graph
-    arguments: tuple[Term, ...]
-
-    @property
-    def variables(self) -> tuple[str | None, ...]:
-        """For each argument the variable that it is, None where it is an expression or a constant."""
-        return tuple(argument.variable_name for argument in self.arguments)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ValidityGoal:
-    """`no_invalid_input(N(x), ...)`: no operator of this application receives an invalid input.
-
-    Attributes:
-        call: The application.
-        only: ONNX operator types to look at, all if None.
-        nodes: ONNX node names to look at, all if None.
-        gradient: Whether derivatives must be finite too.
-    """
-
-    call: NetworkCall
-    only: tuple[str, ...] | None = None
-    nodes: tuple[str, ...] | None = None
-    gradient: bool = False
-
-
-class Evaluator(Protocol):
-    """Runs networks for a problem.  All tensors have one leading batch dimension."""
-
-    def outputs(self, call: NetworkCall, arguments: tuple[Tensor, ...]) -> Sequence[Tensor]:
-        """Return the outputs, each `(batch, *output_shape)`, for arguments `(batch, *input_shape)`.
-
-        Arguments have the dtypes of the graph's inputs.  A constant argument has a batch of 1.
-        """
-
-    def validity(self, goal: ValidityGoal, arguments: tuple[Tensor, ...]) -> Tensor:
-        """Return the least margin `(batch,)` of the goal's constraints; negative is violated."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

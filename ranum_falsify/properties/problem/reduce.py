@@ -24,7 +24,7 @@ from ranum_falsify.properties.formula.formula import (
 )
 from ranum_falsify.properties.formula.terms import Choice, Term, Variable
 from ranum_falsify.properties.language.walk import is_free_symbol, shorten, subexpressions
-from ranum_falsify.properties.problem.box import Box, conjuncts
+from ranum_falsify.properties.problem.box import BoxBuilder, conjuncts
 from ranum_falsify.properties.problem.inputs import AllInputs
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.robustness import Interpreter
@@ -63,7 +63,7 @@ def _reduced(phi: Expression, networks: Mapping[str, Graph]) -> Problem:
     formula = interpreter.formula(body)
     if isinstance(formula, Truth):
         raise PropertyError(f"property: it is always {str(formula.value).lower()}, whatever the inputs")
-    box = Box(variables)
+    box = BoxBuilder(variables)
     penalties: list[Formula] = []
     violated: list[Formula] = []
     for part in conjuncts(negate(formula)):
@@ -193,7 +193,7 @@ def _type_text(variable: Variable | AllInputs) -> str:
 
 
 def _boxes(
-    box: Box, penalties: list[Formula]
+    box: BoxBuilder, penalties: list[Formula]
 ) -> tuple[tuple[InputVariable, ...], tuple[tuple[InputVariable, ...], ...]]:
     """Return the box of all counterexamples, and the boxes of the alternatives if a penalty is a disjunction."""
     for penalty in penalties:

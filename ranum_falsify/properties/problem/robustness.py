@@ -18,6 +18,7 @@ from dnnv.properties import Expression, ExpressionVisitor
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import Graph
 from ranum_falsify.properties.formula import numpy_functions
+from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.formula.circuit import Circuit
 from ranum_falsify.properties.formula.formula import (
     Comparison,
@@ -37,7 +38,6 @@ from ranum_falsify.properties.language.options import check_operators, names_opt
 from ranum_falsify.properties.language.vocabulary import Free, NoInvalidInput
 from ranum_falsify.properties.language.walk import guarded, index_text, shorten
 from ranum_falsify.properties.problem.inputs import AllInputs, paired
-from ranum_falsify.properties.problem.problem import NetworkCall, ValidityGoal
 
 __all__ = ["Interpreter"]
 

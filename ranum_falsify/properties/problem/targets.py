@@ -11,7 +11,8 @@ from dnnv.nn import Operation
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
 from ranum_falsify.network.order import operands_in
-from ranum_falsify.properties.problem.problem import ValidityGoal
+from ranum_falsify.operators.support.conditions import gradient_conditions, stated_conditions
+from ranum_falsify.properties.formula.applications import ValidityGoal
 from ranum_falsify.validity import Constraint, Finite
 
 __all__ = ["Target", "operators_of", "targets_of"]
@@ -58,14 +59,13 @@ def targets_of(position: int, goal: ValidityGoal, graph: Graph | None = None) ->
     targets = []
     for op in operators_of(goal, graph):
         spec = spec_of(op)
-        conditions: list[Constraint] = list(spec.valid)  # type: ignore[arg-type]
-        if goal.gradient:
-            conditions += list(spec.gradient_valid)  # type: ignore[arg-type]
+        stated, of_derivative = stated_conditions(op), gradient_conditions(op)
+        conditions = [*stated, *(of_derivative if goal.gradient else ())]
         if spec.overflow and _writes_floats(graph, op):
             conditions.append(Finite())
         for condition in conditions:
             remote = isinstance(condition, Finite) or (condition.needs_infinity and id(op) not in infinite)
-            of_gradient = condition not in spec.valid and condition in spec.gradient_valid
+            of_gradient = condition not in stated and condition in of_derivative
             targets.append(Target(position, goal.call.network, op, spec, condition, remote, of_gradient))
     return targets
 

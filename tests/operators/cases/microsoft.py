@@ -134,6 +134,18 @@ def normalisations() -> Iterator[OperatorCase]:
         name="double",
         gradient=False,
     )
+    for opset in (9, 16):
+        yield OperatorCase(
+            op_type="LayerNormalization",
+            inputs=[x, weights, weights],
+            attributes={"axis": -1, "stash_type": 1},
+            opset=opset,
+            name="before ONNX had it",
+        )
+
+
+def normalised_sums() -> Iterator[OperatorCase]:
+    x, weights = Spread((2, 3, 8)), Spread((8,))
     sums: dict[str, list[Spread | None]] = {
         "plain": [None, None],
         "shifted": [weights, None],
@@ -158,14 +170,6 @@ def normalisations() -> Iterator[OperatorCase]:
             attributes={"epsilon": 1e-5},
             name=name,
             domain=DOMAIN,
-        )
-    for opset in (9, 16):
-        yield OperatorCase(
-            op_type="LayerNormalization",
-            inputs=[x, weights, weights],
-            attributes={"axis": -1, "stash_type": 1},
-            opset=opset,
-            name="before ONNX had it",
         )
 
 
@@ -193,7 +197,15 @@ def attentions() -> Iterator[OperatorCase]:
     )
 
 
-CASES: list[OperatorCase] = [*attentions(), *convolutions(), *gemms(), *products(), *gelus(), *normalisations()]
+CASES: list[OperatorCase] = [
+    *attentions(),
+    *convolutions(),
+    *gemms(),
+    *products(),
+    *gelus(),
+    *normalisations(),
+    *normalised_sums(),
+]
 
 
 def _border(op_type: str, inputs: list[np.ndarray], bad: Any, name: str, **rest: Any) -> BorderCase:
