@@ -27,7 +27,7 @@ _VERDICTS = {"detected": "yes", "after": "after others", "missed": "NO"}
 
 @dataclass(frozen=True)
 class _Step:
-    """How far the detection is."""
+    """How far the detection has got."""
 
     stage: str
     done: float
@@ -84,7 +84,7 @@ def _detections(models: Sequence[ZooModel], options: ZooDetect) -> list[Detectio
 def _rows(
     detections: Sequence[Detection], models: Mapping[ZooModel, tuple[Defect, ...]], options: ZooDetect
 ) -> Iterator[str]:
-    """Yield a line per defect; verbose, what is flagged besides below it."""
+    """Yield a line per defect; if verbose, also what else is flagged, below it."""
     timed = ("inference", "ratio") if options.inference else ()
     head = ("id", "operator", "node", "detected", "analysis", *timed, "repaired", "also flagged")
     found = [(detection, defect) for detection in detections for defect in models[detection.model]]

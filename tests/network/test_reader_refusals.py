@@ -119,7 +119,7 @@ def test_a_name_that_is_no_text_is_refused(place: str, tmp_path: Path) -> None:
         setattr(node, place, "QQQQ")
     path = tmp_path / "model.onnx"
     path.write_bytes(model.SerializeToString().replace(b"QQQQ", b"\xff\xfe\xfd\x9b"))
-    with pytest.raises(ModelError, match=r"the name b'\\xff\\xfe\\xfd\\x9b' is no text in UTF-8"):
+    with pytest.raises(ModelError, match=r"the name b'\\xff\\xfe\\xfd\\x9b' is not UTF-8 text"):
         read(path)
 
 

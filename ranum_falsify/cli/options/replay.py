@@ -57,7 +57,7 @@ def parse_replay(arguments: Sequence[str]) -> ReplayOptions:
     """Return what `replay` is asked for.
 
     Raises:
-        UsageError: The arguments contradict each other, or are none that it has.
+        UsageError: The arguments contradict each other, or do not exist.
     """
     parser = make_parser(
         "replay",
@@ -80,9 +80,9 @@ def parse_replay(arguments: Sequence[str]) -> ReplayOptions:
         type=Path,
         dest="property_path",
         metavar="PATH",
-        help="the property, where outputs are in question; a .py file is a program and runs",
+        help="the property, if it is about outputs; a .py file is a program and runs",
     )
-    parser.add_argument("--vnnlib", action="store_true", help="the property is VNN-LIB, whatever its name")
+    parser.add_argument("--vnnlib", action="store_true", help="read the property as VNN-LIB, whatever its name")
     add_parameters(parser)
     rest, parameters = words.split_parameters(arguments)
     given = parser.parse_args(rest)
