@@ -86,7 +86,7 @@ class TestModels:
         error = self.refuse(
             workshop, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
         )
-        assert "memory" in error or "initializer 'w' is broken" in error
+        assert "memory" in error or "initializer 'w' is malformed" in error
 
     def test_the_memory_is_the_users_choice(self, workshop: Workshop) -> None:
         text = """g (float[1, 2] x) => (float[1, 2] y) <int64[1] n = {30000000}> {

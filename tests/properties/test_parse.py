@@ -82,7 +82,7 @@ def test_booleans_are_read_by_name(write: Any, text: str, value: bool) -> None:
     [
         ("Forall(x, Implies(0 <= x <= 1, N(x) <= 2)", ":5: syntax error: '(' was never closed"),
         ("Forall(x,\n  N(x) <= 2))", ":6: syntax error: unmatched ')'"),
-        ("for i in range(3):\n    pass\nForall(x, N(x) < 1)", ":5: not DNNP: imports and assignments only"),
+        ("for i in range(3):\n    pass\nForall(x, N(x) < 1)", ":5: not DNNP: only imports and assignments"),
         ("def f(x):\n    return x\nForall(x, f(x) < 1)", ":5: not DNNP"),
         ("y = N", ":5: not DNNP: the last statement must be the property"),
         ("1 + 2", ":"),

@@ -57,7 +57,7 @@ def test_a_package_that_cannot_be_imported_says_why(tmp_path: Path, monkeypatch:
     (tmp_path / "foolbox" / "__init__.py").write_text("import there_is_no_such_module\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     says = refusal("foolbox.LinfPGD")
-    assert "foolbox is installed and cannot be imported" in says and "there_is_no_such_module" in says
+    assert "foolbox is installed but cannot be imported" in says and "there_is_no_such_module" in says
 
 
 @pytest.mark.parametrize("name", ["dnnf.pgd", "dnnf.newton"])
