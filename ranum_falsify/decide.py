@@ -42,10 +42,10 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
     Args:
         problem: What must hold.
         config: How to look.
-        progress: Called now and then with how far the run is.
+        progress: Called now and then with how far the run has got.
 
     Raises:
-        BackendError: A back end is not there, or its settings do not fit.
+        BackendError: A back end is missing, or its settings do not fit.
         DeviceError: The device does not exist.
         ReplayError: ONNX Runtime cannot run a model.
     """
@@ -68,7 +68,7 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
         try:
             _decide(context, search)
         except KeyboardInterrupt:
-            # What ends a step that takes long is an interrupt too.
+            # An interrupt also ends a step that takes long.
             interrupted = "timeout" if budget.expired else "Ctrl-C"
         except OutOfTime:
             interrupted = "timeout"
@@ -137,7 +137,7 @@ def _is_worthwhile(proof: Proof, violated: Collection[tuple[int, str]]) -> bool:
 
 
 def _without_branches(problem: Problem, call: NetworkCall, model: TorchModel) -> TorchModel:
-    """Take inputs of a single value for constants where tensors steer shapes or branches.
+    """Treat inputs with a single value as constants where tensors steer shapes or branches.
 
     Then the branches that they choose are searched too, and all samples at once.
     """

@@ -136,7 +136,7 @@ class Constraint(ABC):
         return None
 
     def clip_bounds(self) -> tuple[str, float, float] | None:
-        """Return operand, lowest and highest valid value in float32, or None where clipping is no fix."""
+        """Return operand, lowest and highest valid value in float32, or None where clipping does not help."""
         return None
 
     def violated(self, op: Operation, operands: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -149,7 +149,7 @@ class Constraint(ABC):
 class _Bounded(Constraint):
     """One operand and its bound.
 
-    `only_finite` says that an infinite operand is no violation: it makes an infinite output, not NaN.
+    `only_finite` says that an infinite operand is not a violation: it makes an infinite output, not NaN.
     """
 
     operand: str
@@ -167,7 +167,7 @@ class _Bounded(Constraint):
         return self.bound(dtype) if callable(self.bound) else self.bound
 
     def _finite(self, x: Interval) -> Interval:
-        """Return the bounds of the values that count: the finite ones, where infinite ones are no violation."""
+        """Return the bounds of the values that count: the finite ones, where infinite ones are not a violation."""
         return x.finite() if self.only_finite else x
 
     def margin(self, op: Operation, operands: Operands) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -109,9 +108,8 @@ def test_no_time_for_a_proof() -> None:
 def test_the_timeout_ends_the_proof_too() -> None:
     graph = network("(float[1,2] x) => (float[1,1] y) { q = Mul(x, x) y = ReduceSum<keepdims = 1>(q) }")
     text = "Forall(x, Implies(-1 <= x <= 1, N(x)[0, 0] >= x[0, 0] + x[0, 1] - 0.49999999))"
-    began = time.monotonic()
-    result = run(problem(text, networks={"N": graph}), timeout=1.0, prove_timeout=60.0, n_steps=0)
-    assert time.monotonic() - began < 1.0 + 3.0
+    result = run(problem(text, networks={"N": graph}), timeout=1.0, prove_timeout=600.0, n_steps=0)
+    assert result.seconds["prove"] < 60, "of the 600 that a proof may take"
     assert result.verdict != "holds"
 
 

@@ -113,7 +113,7 @@ def _explain(error: Exception) -> str:
         return "out of memory; use fewer starts (--n_starts) or a device with more memory"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = error.filename or "the output"
-        return f"{where}: no space left; free some, or write elsewhere"
+        return f"{where}: no space left; free some space, or write elsewhere"
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror.lower()}; check the path and its permissions"

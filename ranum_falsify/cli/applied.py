@@ -25,7 +25,7 @@ def applied(text: str, models: Mapping[str, Path], dims: Mapping[str, int], dtyp
         text: A name, `NETWORK[2:-3, 1]`, `free(NETWORK, 'W')` or `NETWORK.compose(NETWORK)`.
         models: Model files by name.
         dims: Sizes of symbolic dimensions, as far as a network has them.
-        dtype: Half precision that the networks are converted to, None to leave them.
+        dtype: Half precision that the networks are converted to, None to leave them as they are.
 
     Raises:
         UsageError: The text means no network, or one of another name.
@@ -62,11 +62,11 @@ def applied(text: str, models: Mapping[str, Path], dims: Mapping[str, int], dtyp
         return made(ast.parse(text, mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         known = ", ".join(sorted(models))
-        raise UsageError(f"network {text[:_SHOWN]!r}: is no part of {known}; search again") from error
+        raise UsageError(f"network {text[:_SHOWN]!r}: is not part of {known}; search again") from error
 
 
 def _index(node: ast.expr) -> Any:
-    """Return what stands between brackets: integers, slices of them, and tuples of both."""
+    """Return what is between brackets: integers, slices of them, and tuples of both."""
     match node:
         case ast.Slice(lower=lower, upper=upper, step=None):
             return slice(*(None if end is None else ast.literal_eval(end) for end in (lower, upper)))

@@ -20,7 +20,9 @@ def load_array(path: Path) -> np.ndarray:
         UsageError: It is missing, or no array of numbers.
     """
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path}: {'is a folder' if path.is_dir() else 'is no file'}; give the path of an .npy file")
+        raise UsageError(
+            f"{path}: {'is a folder' if path.is_dir() else 'is not a file'}; give the path of an .npy file"
+        )
     try:
         array = np.load(path, allow_pickle=False)
     except FileNotFoundError as error:

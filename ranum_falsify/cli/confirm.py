@@ -35,10 +35,10 @@ _REPORT = "confirm.json"
 
 
 def run(options: ConfirmOptions) -> int:
-    """Carry the command out.
+    """Run the command.
 
     Raises:
-        RanumFalsifyError: Something is wrong with what the user gave.
+        RanumFalsifyError: The user's input is invalid.
     """
     began = time.monotonic()
     check_files(options.property_path, options.networks)
@@ -133,7 +133,7 @@ class _Work:
             with verdict_stands():
                 save_together({self._options.out / name: lambda stream: write_arrays(stream, arrays)})
                 file = name
-            self._full = file is None  # the others are not saved either, and that is said once
+            self._full = file is None  # the others are not saved either; say so once
         return TestedRun(seed=made.seed, seconds=made.seconds, test=_without_arrays(made.test), file=file)
 
     def finish(self, seconds: float, interrupted: str = "") -> None:
@@ -164,7 +164,7 @@ class _Work:
             save_together({self._options.out / name: content for name, content in contents.items()})
             if older:
                 named = ", ".join(str(self._options.out / name) for name in sorted(older))
-                complain([f"{PROGRAM}: {named}: of an earlier run; delete what is not needed any more"])
+                complain([f"{PROGRAM}: {named}: left by an earlier run; delete what you do not need"])
             return report
         return self._report(None, (), seconds)
 
@@ -197,7 +197,7 @@ class _Work:
         if verbosity >= 0:
             for operator in tested:
                 say(lines(operator, several=several, verbosity=verbosity))
-        say([summary(tested, self._standing) if self._asked else "interrupted before an operator was looked at"])
+        say([summary(tested, self._standing) if self._asked else "interrupted before any operator was tested"])
         if test_file is not None and self._options.out is not None and verbosity >= 0:
             say([f"run them: python -m pytest {self._options.out / test_file}"])
         say(self._standing.lines(verbose=verbosity > 0))

@@ -1,4 +1,4 @@
-"""What `confirm` tells: lines for people, one object as JSON."""
+"""What `confirm` reports: lines for people, one object as JSON."""
 
 from __future__ import annotations
 
@@ -107,12 +107,12 @@ def lines(tested: TestedOperator, *, several: bool, verbosity: int) -> Iterator[
 
     Args:
         tested: The operator.
-        several: Whether the property has several networks, so that the network must be said.
+        several: Whether the property has several networks, so that the network must be named.
         verbosity: 1 for a line per run.
     """
     name = f"{tested.network}: {tested.node}" if several else tested.node
     if not tested.runs:
-        yield f"{name} ({tested.op_type}): not looked at"
+        yield f"{name} ({tested.op_type}): not tested"
         return
     tests = tested.tests
     kinds = " or ".join(_KINDS[kind] for kind in sorted({test.kind for test in tests}))

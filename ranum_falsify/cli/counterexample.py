@@ -85,7 +85,7 @@ class Entry:
     """One counterexample of a description.
 
     Attributes:
-        network: The network as the property writes it; "" for a property that is no question of validity.
+        network: The network as the property writes it; "" for a property that is not about validity.
         files: File of each input, by ONNX input name, or by variable where `network` is "".
         violations: The operators that it violates, as objects.
     """
@@ -97,7 +97,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """What a `cex.json` says.  Whoever wrote it may be a stranger: the paths in it are to be shown, not to be opened.
+    """What a `cex.json` says.  It may come from a stranger: show the paths in it, never open them.
 
     Attributes:
         property_path: The property file.
@@ -140,7 +140,7 @@ def file_hash(path: Path) -> str:
         UsageError: It cannot be read.
     """
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path}: is no file; check the path")
+        raise UsageError(f"{path}: is not a file; check the path")
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -181,7 +181,7 @@ def save(result: Result, options: FalsifyOptions, base: Base) -> Saved:
 def _present(base: Base) -> list[Path]:
     """Return the files that an earlier run left at a base: the array, the description, and all that it lists."""
     candidates = [base.array]
-    with suppress(UsageError):  # another file of this name is none of ours
+    with suppress(UsageError):  # another file of this name is not ours
         described = read(base.description)
         candidates += [path for entry in described.entries for path in entry.files.values()]
         candidates.append(base.description)
@@ -271,7 +271,7 @@ def read(path: Path) -> Description:
     try:
         data = json.loads(content_of(path, most=_LARGEST))
         if data["format"] != _FORMAT:
-            raise UsageError(f"{path}: has format {data['format']}, not {_FORMAT}; use the version that wrote it")
+            raise UsageError(f"{path}: is in format {data['format']}, not {_FORMAT}; use the version that wrote it")
         if data.get("dtype") not in (None, *get_args(HalfPrecision)):
             raise ValueError(data["dtype"])
         if not data["counterexamples"]:
@@ -288,7 +288,7 @@ def read(path: Path) -> Description:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({reason_of(error)}); check the path") from error
     except OversizeError as error:
-        raise UsageError(f"{path}: {error}, more than any description; write it with --save-violation") from error
+        raise UsageError(f"{path}: {error}, larger than any description; write it with --save-violation") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise UsageError(f"{path}: does not describe a counterexample; write it with --save-violation") from error
 

@@ -18,7 +18,7 @@ __all__ = ["describe", "run"]
 
 
 def run(options: DoctorOptions) -> int:
-    """Carry the command out."""
+    """Run the command."""
     say(describe(check_kernels() if options.self_check else None))
     return 0
 
@@ -27,7 +27,7 @@ def describe(outcome: Outcome | None) -> Iterator[str]:
     """Yield lines about the processor, the libraries, what was measured of their kernels, and the graphics processor.
 
     Args:
-        outcome: Of the check of the kernels; None if it was left out.
+        outcome: Of the check of the kernels; None if it was skipped.
     """
     yield f"processor: {processor()}"
     yield "versions: " + ", ".join(f"{name} {number}" for name, number in versions().items())
@@ -48,7 +48,7 @@ def _coverage(record: Record) -> str:
 
 def _check(outcome: Outcome | None) -> Iterator[str]:
     if outcome is None:
-        yield "check of the installed kernels: left out"
+        yield "check of the installed kernels: skipped"
     else:
         when = " (on an earlier run)" if outcome.known else ""
         yield f"check of the installed kernels{when}: {'; '.join(outcome.notices) or 'all within the records'}"

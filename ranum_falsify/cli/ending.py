@@ -1,4 +1,4 @@
-"""Signals that end the process: it cleans up first."""
+"""Signals that end the process, after cleaning up."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from types import FrameType
 __all__ = ["ended_by_signals"]
 
 _NAMES = ("SIGTERM", "SIGHUP")
-_ONCE = 1.0  # seconds in which signals are one wish: `timeout` sends two
+_ONCE = 1.0  # seconds within which signals count as one: `timeout` sends two
 
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """While the context is open, what asks the process to end raises `SystemExit`, so that everything is cleaned up.
+    """While the context is open, a signal to end raises `SystemExit`, so that everything is cleaned up.
 
-    The exit status is that which shells report of the signal. A signal that the caller ignores, as `nohup` does, or
+    The exit status is the one that shells report for the signal. A signal that the caller ignores, as `nohup` does, or
     that has a handler, is left alone.
     """
     last = -_ONCE
@@ -30,7 +30,7 @@ def ended_by_signals() -> Iterator[None]:
             last = time.monotonic()
             raise SystemExit(128 + number)
 
-    if threading.current_thread() is not threading.main_thread():  # it alone may set handlers
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
         return
     numbers = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]

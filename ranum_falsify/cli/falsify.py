@@ -39,14 +39,14 @@ _PATIENCE = 0.5  # seconds
 
 
 def run(options: FalsifyOptions, *, owns_process: bool = False) -> int:
-    """Carry the command out.
+    """Run the command.
 
     Args:
         options: What the user asks for.
         owns_process: Whether the process may be ended where a library does not return in time.
 
     Raises:
-        RanumFalsifyError: Something is wrong with what the user gave.
+        RanumFalsifyError: The user's input is invalid.
     """
     check_files(options.property_path, options.networks)
     base = _check_outputs(options)
@@ -92,14 +92,14 @@ def _load(options: FalsifyOptions) -> Loaded:
 
 
 def _leave(base: Base | None, options: FalsifyOptions) -> None:
-    """Report, and end the process though its main thread is busy; children end with their input."""
+    """Report and end the process while its main thread is busy; children end with their input."""
     _report(_UNREAD, base, None, None, options)
     sys.stdout.flush()
     os._exit(STATUS[_UNREAD.verdict])
 
 
 def _for_the_rest(options: FalsifyOptions, seconds: float) -> FalsifyOptions:
-    """Take the time that reading took off the timeout."""
+    """Subtract the time that reading took from the timeout."""
     if options.config.timeout is None:
         return options
     left = max(options.config.timeout - seconds, 0.0)
@@ -107,7 +107,7 @@ def _for_the_rest(options: FalsifyOptions, seconds: float) -> FalsifyOptions:
 
 
 def _check_outputs(options: FalsifyOptions) -> Base | None:
-    """Find out that the outputs can be written; return where counterexamples go, None for nowhere."""
+    """Check that the outputs can be written; return where counterexamples go, None for nowhere."""
     report = None if options.json in (None, "-") or is_stream(Path(options.json)) else Path(options.json)
     base = None
     if options.save_violation is not None:
@@ -148,14 +148,14 @@ def _search(loaded: Loaded, options: FalsifyOptions) -> Result:
 def _report(
     result: Result, base: Base | None, kept: KeepList | None, loaded: Loaded | None, options: FalsifyOptions
 ) -> None:
-    """Save and show the result; what fails of that is told, and does not keep the rest from being done."""
+    """Save and show the result; a failure is reported and does not prevent the rest."""
     saved = Saved()
     if base is not None:
         with verdict_stands():
             saved = save(result, options, base)
     if saved.older:
         older = ", ".join(map(str, saved.older))
-        complain([f"{PROGRAM}: {older}: of an earlier run, no part of this result; delete what is not needed any more"])
+        complain([f"{PROGRAM}: {older}: left by an earlier run, not of this result; delete what you do not need"])
     if options.json is not None:
         folder = Path.cwd() if options.json == "-" else Path(options.json).parent
         with verdict_stands():

@@ -38,7 +38,7 @@ def cache_folder() -> Path | None:
 
 
 def check_writable(option: str, path: Path) -> None:
-    """Find out that a file can be written before work is spent on what goes into it.
+    """Check that a file can be written before doing the work whose result goes into it.
 
     Args:
         option: The option that named the file, for the message.
@@ -49,9 +49,9 @@ def check_writable(option: str, path: Path) -> None:
     """
     if path.exists() and not path.is_file():
         what = "a folder" if path.is_dir() else "no regular file"
-        raise UsageError(f"{option} {path}: is {what}; give the path of a file")
+        raise UsageError(f"{option} {path}is {what}; give the path of a file")
     if not path.parent.is_dir():
-        raise UsageError(f"{option} {path}: there is no folder {str(path.parent)!r}; make it first")
+        raise UsageError(f"{option} {path}: there is no folder {str(path.parent)!r}; create it first")
     try:
         check_place(path)
     except OSError as error:
@@ -69,16 +69,16 @@ def output_folder(option: str, path: Path) -> Path:
         UsageError: It cannot be made.
     """
     if not path.parent.is_dir():
-        raise UsageError(f"{option} {path}: there is no folder {str(path.parent)!r}; make it first")
+        raise UsageError(f"{option} {path}: there is no folder {str(path.parent)!r}; create it first")
     try:
         path.mkdir(exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{option} {path}: cannot be made ({reason_of(error)}); choose another folder") from error
+        raise UsageError(f"{option} {path}: cannot be created ({reason_of(error)}); choose another folder") from error
     return path
 
 
 def is_plain_name(name: str) -> bool:
-    """Tell whether a name from a file is that of a file beside it, and no path to another place."""
+    """Tell whether a name from a file names a file beside it, rather than a path elsewhere."""
     return Path(name).name == name and name not in ("", "..")
 
 

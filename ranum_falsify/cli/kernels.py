@@ -10,7 +10,7 @@ from ranum_falsify.selfcheck import Outcome, self_check
 __all__ = ["check_kernels"]
 
 _SETTINGS = ("DNNL_MAX_CPU_ISA", "MKL_CBWR", "MKL_DEBUG_CPU_TYPE", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
-"""Variables by which users choose kernels, besides what PyTorch itself tells of its choice."""
+"""Variables by which users choose kernels, in addition to what PyTorch itself reports about its choice."""
 
 
 def check_kernels() -> Outcome:

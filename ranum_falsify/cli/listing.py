@@ -20,7 +20,7 @@ def listing(problem: Problem) -> Iterator[str]:
     from ranum_falsify.properties.problem.targets import targets_of  # imports torch
 
     if not problem.goals:
-        yield "no operator is in question: the property says nothing of invalid inputs"
+        yield "no operator is in question: the property says nothing about invalid inputs"
     for position, goal in enumerate(problem.goals):
         by_node: dict[str, list[str]] = {}
         for target in targets_of(position, goal):

@@ -25,14 +25,14 @@ __all__ = ["Loaded", "check_files", "dims_by_network", "load"]
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """A problem, and what came up while it was made.
+    """A problem, and what was learned while building it.
 
     Attributes:
         problem: The reduced property, of the networks as asked for.
         reduced: `reduced(keep)`: the same of networks in which the nodes of `keep`, by network, stay in float32.
         graphs: The networks as read.
         sources: The files that all of this was read from.
-        notices: What a user should know of the networks.
+        notices: What a user should know about the networks.
         seconds: Time to `read` the networks and to `reduce` the property.
     """
 
@@ -45,7 +45,7 @@ class Loaded:
 
 
 def check_files(property_path: Path | None, networks: Mapping[str, Path]) -> None:
-    """Find out that the files are there, before anything slow is imported.
+    """Check that the files exist before anything slow is imported.
 
     Raises:
         PropertyError: The property file is missing.
@@ -59,7 +59,7 @@ def check_files(property_path: Path | None, networks: Mapping[str, Path]) -> Non
 
 
 def _absence(path: Path) -> str:
-    return "is a folder" if path.is_dir() else "is no file" if path.exists() else "no such file"
+    return "is a folder" if path.is_dir() else "is not a file" if path.exists() else "no such file"
 
 
 def dims_by_network(networks: Mapping[str, Path], dims: Mapping[str, int]) -> dict[str, dict[str, int]]:
@@ -107,7 +107,7 @@ def load(
         vnnlib: Whether the property is VNN-LIB even if its suffix does not say so.
         parameters: Values of the property's parameters, as text.
         dims: Sizes of symbolic dimensions.
-        dtype: Half precision that the networks are converted to, None to leave them.
+        dtype: Half precision that the networks are converted to, None to leave them as they are.
         memory: Bytes that this may take beyond what the files' sizes explain, None for half a gigabyte.
 
     Raises:

@@ -24,7 +24,7 @@ class OperatorRow:
         domain: ONNX domain, `ai.onnx` for the default one.
         opsets: Oldest and newest opset of its domain that it can be used at; None where it has not been retired.
         constraints: What keeps its output valid, each with the reason.
-        gradient_constraints: What keeps its derivative finite besides.
+        gradient_constraints: What also keeps its derivative finite.
         random: Whether two runs on equal operands differ, of every node.
     """
 

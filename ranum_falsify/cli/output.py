@@ -1,4 +1,4 @@
-"""Where text leaves: every line that the command shows, on standard output or standard error, goes through here."""
+"""Output of text: every line that the command shows, on standard output or standard error, goes through here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def say_json(value: Any) -> None:
 
 @contextmanager
 def said_safely() -> Iterator[None]:
-    """Send what libraries warn about and log to standard error, escaped, while the context is open."""
+    """Send libraries' warnings and logs to standard error, escaped, while the context is open."""
     handler = _Handler(logging.WARNING)
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning

@@ -37,7 +37,7 @@ def keep_list(loaded: Loaded, config: ProveConfig) -> KeepList:
 def as_text(found: KeepList) -> Iterator[str]:
     """Yield the list for people, in the form that converters take."""
     if not found.nodes and not found.left:
-        yield "float32: no node must stay in float32"
+        yield "float32: no node needs to stay in float32"
         return
     shown = "proved minimal" if found.minimal else "not shown to be minimal: --prove-timeout gives more time"
     if found.nodes:
@@ -45,7 +45,7 @@ def as_text(found: KeepList) -> Iterator[str]:
         yield f"float32: {len(found.nodes)} nodes to keep ({shown}): node_block_list = {names}"
     if found.left:
         names = ", ".join(node for _, node in found.left)
-        yield f"float32: open whatever is kept: {names}"
+        yield f"float32: open whatever is kept in float32: {names}"
 
 
 def as_json(found: KeepList | None) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""How long work shows itself: a bar on a terminal, a line now and then in a pipe, both on standard error."""
+"""Progress: a bar on a terminal, a line now and then in a pipe, both on standard error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SILENCE = 5.0  # seconds between two lines in a pipe
 
 
 class ProgressLike(Protocol):
-    """How far the work is: the stage, the done part from 0 to 1, and what it is at."""
+    """How far the work has got: the stage, the fraction done, and the current item."""
 
     @property
     def stage(self) -> str:
@@ -27,11 +27,11 @@ class ProgressLike(Protocol):
 
     @property
     def done(self) -> float:
-        """Done part of the stage, from 0 to 1."""
+        """Fraction of the stage that is done, from 0 to 1."""
 
     @property
     def text(self) -> str:
-        """What it is at."""
+        """The current item."""
 
 
 class ProgressDisplay:
@@ -54,7 +54,7 @@ class ProgressDisplay:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
 

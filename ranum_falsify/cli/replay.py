@@ -2,7 +2,7 @@
 
 A description may come from a stranger.  So it is only read: models and properties are opened where the user names them,
 never where it does.  Where operators fail, the models decide, and the text of the network (`N`, `N[2:-3]`, `free(N,
-'w')`) says of which part.  A property over outputs decides itself, and so is needed again.
+'w')`) says of which part.  A property over outputs is itself what decides, so it is needed again.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class _Shown:
 
 
 def run(options: ReplayOptions) -> int:
-    """Carry the command out.
+    """Run the command.
 
     Raises:
-        RanumFalsifyError: Something is wrong with what the user gave.
+        RanumFalsifyError: The user's input is invalid.
     """
     check_files(options.property_path, options.networks)
     if options.inputs:
@@ -174,7 +174,7 @@ def _load(options: ReplayOptions, path: Path, description: Description) -> Loade
 
 
 def _is_plain(value: str) -> bool:
-    """Tell whether a parameter's value is a number or a truth value."""
+    """Tell whether a parameter's value is a number or a boolean."""
     try:
         float(value)
     except ValueError:

@@ -1,6 +1,6 @@
 """Standard output and standard error, which may be closed, full, or unable to show a character.
 
-None of that changes a verdict: what cannot be written is told in one line, and the exit status stays the verdict's.
+None of that changes a verdict: one line reports what cannot be written, and the exit status stays the verdict's.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def complain(lines: Iterable[str]) -> None:
 
 def discard(stream: TextIO) -> None:
     """Point a stream at nothing, so that what it still holds does not fail again when the process ends."""
-    with suppress(OSError, ValueError):  # it is no file: nothing will be flushed
+    with suppress(OSError, ValueError):  # it is not a file: nothing will be flushed
         number = stream.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, number)
@@ -59,9 +59,9 @@ def discard(stream: TextIO) -> None:
 
 @contextmanager
 def verdict_stands() -> Iterator[None]:
-    """While a verdict is reported: what cannot be written is told on standard error, and nothing is raised.
+    """While a verdict is reported: report on standard error what cannot be written; raise nothing.
 
-    Whoever closes a pipe that they read has seen enough, and is told nothing.
+    A reader that closes its pipe has seen enough; nothing is reported.
     """
     try:
         yield

@@ -15,7 +15,7 @@ _LONGEST = 1e8  # seconds; where `time_t` has 32 bits, 2e9 are too many
 
 
 class TimeUp(KeyboardInterrupt):
-    """The timeout has passed; like Ctrl-C, it ends whatever goes on."""
+    """The timeout has passed; like Ctrl-C, it ends whatever is running."""
 
 
 @contextmanager

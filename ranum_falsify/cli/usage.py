@@ -1,4 +1,4 @@
-"""What is wrong with the arguments, and how that ends."""
+"""Errors in the arguments, and the exit status that they lead to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the words of the command line to values; each converter says what it wanted."""
+"""From the words of the command line to values; each converter says what it expected."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def whole(least: int) -> Callable[[str], int]:
         try:
             value = int(text)
         except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from error
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from error
         if not least <= value < 2**63:
             raise argparse.ArgumentTypeError(f"{text} is out of range; at least {least} is needed")
         return value
@@ -50,9 +50,9 @@ def seconds(text: str) -> float:
     try:
         value = float(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from error
     if not value > 0:
-        raise argparse.ArgumentTypeError(f"{text} is out of range; more than 0 seconds are needed")
+        raise argparse.ArgumentTypeError(f"{text} is out of range; it must be more than 0 seconds")
     return value
 
 
@@ -66,9 +66,9 @@ def gigabytes(text: str) -> int:
     try:
         value = float(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of gigabytes") from error
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of gigabytes") from error
     if not 0 < value < 2**20:
-        raise argparse.ArgumentTypeError(f"{text} is out of range; more than 0 gigabytes are needed")
+        raise argparse.ArgumentTypeError(f"{text} is out of range; it must be more than 0 gigabytes")
     return int(value * 2**30)
 
 

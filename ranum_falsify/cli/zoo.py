@@ -28,7 +28,7 @@ _WIDEST = 60
 
 
 def run(options: ZooOptions) -> int:
-    """Carry the command out.
+    """Run the command.
 
     Raises:
         RanumFalsifyError: There is no such model, or a file cannot be written.
@@ -210,7 +210,7 @@ def _folder(path: Path | None) -> Path:
             raise UsageError("you have no home directory, so no cache; name a folder with --out")
         return _made(cache / "zoo", str(cache / "zoo"))
     if not path.parent.is_dir():
-        raise UsageError(f"--out {path}: there is no folder {str(path.parent)!r}; make it first")
+        raise UsageError(f"--out {path}: there is no folder {str(path.parent)!r}; create it first")
     return _made(path, f"--out {path}")
 
 
@@ -218,7 +218,9 @@ def _made(path: Path, title: str) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{title}: cannot be made ({reason_of(error)}); choose another folder with --out") from error
+        raise UsageError(
+            f"{title}: cannot be created ({reason_of(error)}); choose another folder with --out"
+        ) from error
     return path
 
 

@@ -76,7 +76,7 @@ def _detections(models: Sequence[ZooModel], options: ZooDetect) -> list[Detectio
 def _rows(
     detections: Sequence[Detection], models: Mapping[ZooModel, tuple[Defect, ...]], options: ZooDetect
 ) -> Iterator[str]:
-    """Yield a line per defect; verbose, what is flagged besides below it."""
+    """Yield a line per defect; if verbose, also what else is flagged, below it."""
     timed = ("inference", "ratio") if options.inference else ()
     head = ("id", "operator", "node", "detected", "analysis", *timed, "repaired", "also flagged")
     found = [(detection, defect) for detection in detections for defect in models[detection.model]]

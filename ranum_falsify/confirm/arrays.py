@@ -25,7 +25,7 @@ def arrays_of(test: UnitTest, boxes: Mapping[str, Box]) -> dict[str, np.ndarray]
     """Return what a generated test needs of one unit test.
 
     `input:<name>` is what the input is fed with.  For an input that moves within the span, `lower:<name>` and
-    `upper:<name>` are the ends; where `reach:<name>` is there, only what lies within this reach of the fed value
+    `upper:<name>` are the ends; where `reach:<name>` is present, only what lies within this reach of the fed value
     belongs to the span.  All three broadcast to the input's shape.  The ends are exactly those that were proved.
     bfloat16, which NumPy lacks, is widened to float32.
 

@@ -92,7 +92,7 @@ def exposed(graph: Graph, operators: Sequence[Watched]) -> onnx.ModelProto:
 
 
 def _clear_repeated_names(graph: onnx.GraphProto) -> None:
-    """ONNX lets nodes share a name, which means nothing; ONNX Runtime refuses such a model."""
+    """ONNX allows nodes to share a name, which has no meaning; ONNX Runtime refuses such a model."""
     seen: set[str] = set()
     for node in graph.node:
         if node.name in seen:

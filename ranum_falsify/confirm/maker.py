@@ -57,7 +57,7 @@ class Question:
 
     @property
     def conditions(self) -> str:
-        """The conditions as people write them."""
+        """The conditions as text for people."""
         return ", ".join(dict.fromkeys(target.constraint.describe() for target in self.targets))
 
 

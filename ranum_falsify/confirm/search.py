@@ -33,7 +33,7 @@ _REPLAYS = 4
 """Candidates of one batch that are replayed."""
 
 _PATIENCE = 12
-"""Replays after the first trigger behind another invalid operator, in the hope for one that stands alone."""
+"""Replays after the first trigger behind another invalid operator, in the hope of one that stands alone."""
 
 
 class TriggerSearch:

@@ -62,7 +62,7 @@ def _check(deadline: float) -> None:
 
 
 class SpanProver:
-    """Proves spans around triggers of one application; analyses are kept for its life."""
+    """Proves spans around triggers of one application; analyses are kept for its lifetime."""
 
     def __init__(self, call: NetworkCall) -> None:
         self._call = call
@@ -157,7 +157,7 @@ def _radius(sides: Sequence[_Side], fails: Fails) -> float | None:
     """Return the greatest radius that fails, by bisection; None if not even the narrowest does."""
     if not any(bool(side.moves.any()) for side in sides):
         return None
-    # From the middle on, so that where time ends the bisection what it knows is no extreme.
+    # From the middle on, so that where time ends the bisection what it knows is not an extreme.
     count = bisect_left(_RADII, True, key=lambda radius: not fails(sides, radius))
     return _RADII[count - 1] if count else None
 

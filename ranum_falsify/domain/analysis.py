@@ -1,6 +1,6 @@
 """Interval analysis of a graph: a DNNV visitor whose knowledge of operators is their rows.
 
-What it says is said by induction: the bounds of a tensor hold on every input on which no operator before it receives
+Its statements hold by induction: the bounds of a tensor hold on every input on which no operator before it receives
 invalid input.  So an operator that the bounds prove safe is never the first to fail, and where all are proved, none
 fails at all.
 """
@@ -172,7 +172,7 @@ class IntervalAnalysis(OperationVisitor):
                     return known
                 self._values[id(inner)] = _valid_part(inner, outputs, self.operands(inner))
             return cast(Interval, self.bounds_of(op)).meet(known)
-        except KeyError:  # what the way reads besides is not kept
+        except KeyError:  # what else the way reads is not kept
             return known
         finally:
             self._values = before
@@ -189,7 +189,7 @@ class IntervalAnalysis(OperationVisitor):
         return None if whole is None else (whole[operation.index],)
 
     def generic_visit(self, operation: Operation) -> Outputs:
-        """Return what the row's rule says of a node whose operands are bounded already."""
+        """Return what the row's rule says about a node whose operands are bounded already."""
         operands = self.operands(operation)
         self._latest = operation, operands
         spec = spec_of(operation)
@@ -211,7 +211,7 @@ class IntervalAnalysis(OperationVisitor):
         return outputs if all(d is None or tuple(d.shape) == y.shape for d, y in expected) else None
 
     def part_of(self, op: Operation, rule: IntervalRule) -> Interval:
-        """Return what a rule says of a part of a node whose operands are bounded already."""
+        """Return what a rule says about a part of a node whose operands are bounded already."""
         return cast(Interval, rule(self._site(op), *self.operands(op)))
 
     def operands(self, op: Operation) -> tuple[Value, ...]:

@@ -121,7 +121,7 @@ def _width(bounds: Interval) -> float:
     if not bounds.size:
         return 0.0
     low, high = bounds.doubles()
-    # The same infinity at both ends is no width.
+    # The same infinity at both ends has no width.
     return float(torch.where(low == high, 0.0, high - low).amax())
 
 

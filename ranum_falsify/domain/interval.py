@@ -50,7 +50,7 @@ def merged(x: Tensor) -> Tensor:
 class Interval:
     """Closed bounds on every element of a tensor.
 
-    An infinite bound says that this infinity is among the values.  NaN is no bound.  In floating point, results
+    An infinite bound says that this infinity is among the values.  NaN is not a bound.  In floating point, results
     below the smallest normal number may have been flushed to 0, which bounds allow for: no lower bound lies strictly
     between 0 and the smallest normal number, no upper bound strictly between its negative and 0.  NaN in a constant is
     no fault of any operator: such elements have the bounds [-inf, inf].

@@ -35,9 +35,9 @@ class ChildDeathError(Exception):
 class Child:
     """One child process, which answers requests in order; not for use from several threads at once.
 
-    It imports nothing of this package, and starts in the time that the worker's own imports take. It has a temporary
-    folder, which goes with it: `close` deletes it, and where this process dies first, however it does, the child does.
-    It is in no group of processes of the caller, whose signals are the caller's to judge.
+    It imports nothing from this package, so it starts as fast as the worker's own imports allow. It has a temporary
+    folder: `close` deletes it, and if this process dies first, however it does, the child deletes it.
+    It is in none of the caller's process groups, because signals are for the caller to handle.
 
     Args:
         worker: A stand-alone script, or the folder of a stand-alone package that imports relatively; its function

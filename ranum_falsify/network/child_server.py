@@ -1,7 +1,7 @@
 """What runs in the child process of `ranum_falsify.network.child`: a worker's answers to requests.
 
 Run as a script with the path of a worker and that of a temporary folder, this module serves requests until its standard
-input ends: then, even in the midst of an answer, the folder is deleted and the process ends. A message, in either
+input ends: then, even in the middle of an answer, the folder is deleted and the process ends. A message, in either
 direction, is eight bytes of length (big endian) and a pickle of that length. The request is
 ``(command, argument)``; the answer is ``("ok", result)`` or ``("error", text)``. The worker is a stand-alone script,
 or the folder of a package that imports relatively, with a function `service`, which returns the function that answers
@@ -46,7 +46,7 @@ def serve(service: Service, requests: SimpleQueue[bytes], answers: BinaryIO) -> 
 
 
 def _take_in(stream: BinaryIO, requests: SimpleQueue[bytes], folder: str) -> None:
-    """Take in requests until they end: with the parent, or at its wish."""
+    """Read requests until they end: with the parent, or at its request."""
     while len(head := stream.read(8)) == 8:
         requests.put(stream.read(struct.unpack(">Q", head)[0]))
     _end(folder)
@@ -81,7 +81,7 @@ def _main() -> None:
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     worker, folder = sys.argv[1:]
     requests: SimpleQueue[bytes] = SimpleQueue()
-    # A stream of its own: a thread that waits for standard input would keep the interpreter from ending.
+    # A separate stream: a thread that waits for standard input would keep the interpreter from ending.
     stream = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
     threading.Thread(target=_take_in, args=(stream, requests, folder), daemon=True).start()
     # Whatever a library prints must not end up between the answers.

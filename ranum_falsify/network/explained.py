@@ -1,4 +1,4 @@
-"""What goes wrong while a node runs on the example input, in words that name the node."""
+"""What goes wrong while a node runs on the example input, with a message that names the node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RUN_ERRORS = (
 
 @contextmanager
 def explained(node: onnx.NodeProto, operands: Sequence[Traced | None]) -> Iterator[None]:
-    """Say of whatever fails while a node runs which node it is.
+    """Name the node in any error that is raised while it runs.
 
     Raises:
         ModelError: Something failed.

@@ -31,7 +31,7 @@ def _attribute_value(attribute: onnx.AttributeProto) -> Any:
             return array_of(value)
         except (ValueError, TypeError, KeyError, IndexError, RuntimeError, AssertionError) as error:
             reason = str(error)[:80]
-            raise ModelError(f"attribute {attribute.name!r} is broken ({reason}); export the model again") from error
+            raise ModelError(f"attribute {attribute.name!r} is malformed ({reason}); export the model again") from error
     if isinstance(value, list) or attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS):
         return tuple(item.decode() if isinstance(item, bytes) else item for item in value)
     return value
@@ -60,7 +60,7 @@ def input_fields(spec: OperatorSpec, schema: onnx.defs.OpSchema, count: int) -> 
     fields = []
     for position in range(count):
         if position >= len(schema.inputs) and not spec.variadic:
-            raise ModelError(f"{schema.name} has {count} inputs, at most {len(schema.inputs)} are allowed")
+            raise ModelError(f"{schema.name} has {count} inputs, but at most {len(schema.inputs)} are allowed")
         formal = schema.inputs[min(position, len(schema.inputs) - 1)]
         name = spec.field_of(formal.name)
         fields.append(name if name in spec.operands else spec.operands[min(position, len(spec.operands) - 1)])
@@ -93,7 +93,7 @@ def fields_of(
     for name, tensor_name in zip(names, node.input, strict=True):
         if spec.variadic and name == spec.operands[-1]:
             if not tensor_name:
-                raise ModelError(f"node {node.name or node.op_type!r}: {node.op_type} leaves an input out among others")
+                raise ModelError(f"node {node.name or node.op_type!r}: {node.op_type} leaves out an input among others")
             rest.append(traced[tensor_name])
         elif tensor_name:
             by_field[name] = traced[tensor_name]
@@ -152,7 +152,7 @@ def _check_required(
     if not schema.min_output <= len(node.output) <= schema.max_output:
         raise ModelError(
             f"node {node.name or node.op_type!r}: {node.op_type} has {len(node.output)} outputs, "
-            f"allowed are {schema.min_output} to {schema.max_output}"
+            f"but {schema.min_output} to {schema.max_output} are allowed"
         )
     if spec.variadic and not rest and not any(v is not None for v in by_field.values()):
         raise ModelError(f"node {node.name or node.op_type!r}: {node.op_type} has no input")

@@ -1,4 +1,4 @@
-"""Which files a model is, by their hashes."""
+"""The files that make up a model, with their hashes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def sha256(path: Path) -> str:
 
 
 def fingerprint(path: Path) -> Fingerprint:
-    """Return which files a model is, external data among them.
+    """Return the files that make up a model, external data among them.
 
     Raises:
         OSError: One of them cannot be read.

@@ -1,4 +1,4 @@
-"""Local functions of a model: how much they become once their bodies stand where they are called."""
+"""Local functions of a model, inlined after checking how large the model becomes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Key = tuple[str, str, str]
 
 
 def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model without local functions: their bodies stand where they were called.
+    """Return a model without local functions: each call is replaced by the function's body.
 
     Raises:
         ModelError: A function calls itself, its body does not fit its call, or the model would become too large.
@@ -40,7 +40,7 @@ def first_line(error: Exception) -> str:
 
 
 def _check_expansion(model: onnx.ModelProto) -> None:
-    """Find out how large a model becomes before its functions are inlined.
+    """Compute how large a model becomes before its functions are inlined.
 
     Raises:
         ModelError: A function calls itself, or there are too many nodes, or too many bytes.

@@ -369,5 +369,5 @@ def _parse_index(index: Any) -> tuple[int, int | None, int | None]:
     if selected is not None and not isinstance(selected, int | np.integer):
         raise ModelError(f"network slice selects output {selected!r}; an integer is needed")
     if not all(bound is None or isinstance(bound, int | np.integer) for bound in (parts[0].start, parts[0].stop)):
-        raise ModelError(f"network slice {_slice_text(index)} has a bound that is no integer")
+        raise ModelError(f"network slice {_slice_text(index)} has a bound that is not an integer")
     return parts[0].start or 0, parts[0].stop, None if selected is None else int(selected)

@@ -1,6 +1,6 @@
 """What reading a file may cost: bytes after decompression, and memory beyond what the file's size explains.
 
-A file of some kilobytes can ask for any amount of memory: compressed zeros, constants that an operator makes of a
+A file of a few kilobytes can ask for any amount of memory: compressed zeros, constants that an operator makes from a
 shape, local functions that call each other.  So what is read is bounded before it is trusted.
 """
 
@@ -54,7 +54,7 @@ def content_of(path: Path, *, most: int) -> bytes:
         OversizeError: It holds more; hardly more than that was read.
         OSError: It cannot be read.
         EOFError: It ends too early.
-        zlib.error: It is no gzip file after all.
+        zlib.error: It is not a gzip file after all.
     """
     if not is_compressed(path):
         if path.stat().st_size > most:

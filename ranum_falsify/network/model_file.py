@@ -63,7 +63,7 @@ def load_model(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{path}: {error}") from error
     for name in _names(model.graph):
         if not isinstance(name, str):
-            raise ModelError(f"{path}: the name {name!r} is no text in UTF-8; export it again")
+            raise ModelError(f"{path}: the name {name!r} is not UTF-8 text; export it again")
     return model
 
 
@@ -91,7 +91,7 @@ def model_bytes(path: Path) -> bytes:
 
 
 def _names(graph: onnx.GraphProto) -> Iterator[str | bytes]:
-    """Yield the names in a graph and its subgraphs; protobuf gives bytes where a string is no text."""
+    """Yield the names in a graph and its subgraphs; protobuf gives bytes where a string is not text."""
     for value in (*graph.input, *graph.output, *graph.value_info):
         yield value.name
         yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
@@ -105,7 +105,7 @@ def _names(graph: onnx.GraphProto) -> Iterator[str | bytes]:
 
 
 def _folder_of_data(model: onnx.ModelProto, path: Path) -> str:
-    """Return the folder of a model's external data, all of which is there.
+    """Return the folder of a model's external data, after checking that all of it exists.
 
     Raises:
         ModelError: A file is missing.
@@ -146,7 +146,7 @@ def opset_of(model: onnx.ModelProto) -> int:
         raise ModelError("model has no opset of the default domain; export it again")
     if not OLDEST_OPSET <= versions[0] <= newest:
         raise ModelError(
-            f"model has opset {versions[0]}, supported are {OLDEST_OPSET} to {newest}; "
+            f"model has opset {versions[0]}, but {OLDEST_OPSET} to {newest} are supported; "
             "convert it with onnx.version_converter or install a newer onnx"
         )
     return int(versions[0])
@@ -223,7 +223,7 @@ def freed_model(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto
     """Return the model with initializers as inputs, after the others and in the given order.
 
     Raises:
-        ModelError: A name is no initializer.
+        ModelError: A name is not an initializer.
     """
     if not names:
         return model
@@ -249,7 +249,7 @@ def fixed_model(model: onnx.ModelProto, values: Mapping[str, np.ndarray]) -> onn
     """Return the model with inputs as initializers of these values.
 
     Raises:
-        ModelError: A name is no input, or a value does not fit the input's shape or element type.
+        ModelError: A name is not an input, or a value does not fit the input's shape or element type.
     """
     if not values:
         return model

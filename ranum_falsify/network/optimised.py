@@ -42,7 +42,7 @@ class Optimised:
     Attributes:
         graph: The graph, whose inputs and outputs are named as before; None if it is not known.
         opaque: Further inputs of it, each an output of an operator without a row, with that operator's name.
-        refusal: What ONNX Runtime says of a model that it does not run at all.
+        refusal: What ONNX Runtime says about a model that it does not run at all.
         fault: Why the graph is not known of a model that may run, in a few words.
     """
 

@@ -21,7 +21,7 @@ def _optimise(source: str, target: str, memory: int) -> str:
     """Write the model that ONNX Runtime makes of another; return why it cannot, of a model that it does load.
 
     At the highest level, which is the default: after the conversions that it inserts around half precision, it alone
-    goes on to leave out others and to fuse what stands between.
+    goes on to drop others and to fuse what is between them.
     """
     _limit_memory(memory)
     try:

@@ -375,12 +375,12 @@ def _fitting_condition(condition: Traced | None, fields: Mapping[str, Any]) -> T
 
 def _element_type(info: onnx.ValueInfoProto) -> np.dtype:
     if not info.type.HasField("tensor_type"):
-        raise UnsupportedTypeError(f"input {info.name!r} is no tensor; only tensors are supported")
+        raise UnsupportedTypeError(f"input {info.name!r} is not a tensor; only tensors are supported")
     try:
         dtype = ONNX_TO_NUMPY[info.type.tensor_type.elem_type]
         torch_dtype(dtype)
         if dtype.kind == "c":
-            raise UnsupportedTypeError("complex numbers have no order, so that no box bounds them")
+            raise UnsupportedTypeError("complex numbers have no order, so no box bounds them")
     except (KeyError, UnsupportedTypeError) as error:
         kind = info.type.tensor_type.elem_type
         known = onnx.TensorProto.DataType.Name(kind) if kind in onnx.TensorProto.DataType.values() else kind
@@ -393,4 +393,4 @@ def _array(name: str, tensor: onnx.TensorProto | onnx.SparseTensorProto) -> np.n
         return array_of(tensor)
     except (ValueError, TypeError, KeyError, IndexError, RuntimeError, AssertionError) as error:
         why = str(error)[:80]
-        raise ModelError(f"initializer {name!r} is broken ({why}); export the model again") from error
+        raise ModelError(f"initializer {name!r} is malformed ({why}); export the model again") from error

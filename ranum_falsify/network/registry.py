@@ -36,14 +36,14 @@ TorchFunction = Callable[..., Tensor | tuple[Tensor, ...]]
 
 
 class RowConstraint(Protocol):
-    """A condition on operands as a row holds it; `ranum_falsify.validity`, a later layer, has the real ones."""
+    """A condition on operands as rows hold it; `ranum_falsify.validity`, a later layer, has the real ones."""
 
     @property
     def reason(self) -> str:
         """Why a violation is invalid."""
 
     def describe(self) -> str:
-        """Return the condition as people write it."""
+        """Return the condition as text for people."""
 
     def holds(self, op: Operation, operands: Mapping[str, Any]) -> bool:
         """Tell whether no tensors within the bounds violate the condition."""
@@ -71,7 +71,7 @@ class Draws:
     Attributes:
         operand: No node draws without it, nor where it is false; None where all nodes draw.
         where: Tells of a node with that operand whether it draws.
-        span: The least number that a node draws, and the bound above its draws; None where they are no numbers of
+        span: The least number that a node draws, and the bound above its draws; None where they are not numbers of
             their own.
         is_cut: Whether some draws, rare ones, lie outside the span.
         is_threshold: Whether the result tells if the draw is below the operand; else it is the draw.
@@ -95,7 +95,7 @@ class OperatorSpec:
         torch: Evaluates it on tensors.
         interval: Bounds it on intervals.
         linear: How it depends on its operands linearly, a form of `ranum_falsify.domain`, a later layer, or a function
-            of the node that returns one; None where its interval says all.
+            of the node that returns one; None where its interval says everything.
         batch: Which function runs it on a batch along dimension 0, a rule of
             `ranum_falsify.operators.support.batching`; or `vmap` where only `torch.func.vmap` keeps samples apart.
         elementwise: Whether an element of an output depends on no element of an operand but that at its place, as
@@ -245,7 +245,7 @@ def operator(
 
     Raises:
         TypeError: The row is not complete.
-        ValueError: ONNX has no such operator, it has a row already, a static or constrained name is no operand, or
+        ValueError: ONNX has no such operator, it has a row already, a static or constrained name is not an operand, or
             an operand has the name of a property of DNNV's operations, which would hide it.
     """
     required = {
@@ -314,7 +314,9 @@ def _check_names(
     used["constrained"] = [name for name in constrained if not name.startswith(("output", f"{names[-1]}_"))]
     for kind, said in used.items():
         if unknown := set(said).difference(names):
-            raise ValueError(f"operator {node.__name__}: {kind} {sorted(unknown)} are no operands; they are {names}")
+            raise ValueError(
+                f"operator {node.__name__}: {kind} {sorted(unknown)} are not operands; the operands are {names}"
+            )
 
 
 def _is_variadic(schema: onnx.defs.OpSchema) -> bool:

@@ -82,7 +82,7 @@ class Traced:
 
     @property
     def has_value(self) -> bool:
-        """Whether its value on the example input is at hand."""
+        """Whether its value on the example input is available."""
         return self.is_constant or self.example is not None
 
     def tensor(self) -> torch.Tensor:
@@ -91,7 +91,7 @@ class Traced:
             self.example = to_torch(self.source)
         elif self.example is None and self.run is not None:
             self.run.make_examples()
-        assert self.example is not None, "what is no constant was written by a node"
+        assert self.example is not None, "what is not a constant was written by a node"
         return self.example
 
     def shaped(self) -> Traced:

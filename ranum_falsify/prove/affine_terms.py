@@ -46,7 +46,7 @@ class LinearForm:
 
 
 def linear_form(term: Term) -> LinearForm | None:
-    """Return a term as a linear function; None where it is none, or too large a one."""
+    """Return a term as a linear function; None where it is not one, or one that is too large."""
     if isinstance(term, Variable | Output):
         if term.size**2 > _LARGEST:
             return None

@@ -32,7 +32,7 @@ def execution_of(graph: Graph) -> Execution | None:
 
 
 def notices_of(network: str, graph: Graph, runtimes: Sequence[Runtime]) -> Iterator[str]:
-    """Yield what users should know of what ONNX Runtime runs in place of a network.
+    """Yield what users should know about what ONNX Runtime runs in place of a network.
 
     Args:
         network: The network's name.
@@ -47,7 +47,7 @@ def notices_of(network: str, graph: Graph, runtimes: Sequence[Runtime]) -> Itera
     elif found.fault:
         yield f"nothing of network {network} is proved for ONNX Runtime, which may rewrite it: {found.fault}"
     for operator in dict.fromkeys(found.opaque.values()):
-        yield f"ONNX Runtime puts {operator} into network {network}, which has no row: what it computes stays open"
+        yield f"ONNX Runtime puts {operator} into network {network}, which has no row: what it computes remains open"
 
 
 def analyses_of(

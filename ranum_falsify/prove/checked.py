@@ -1,4 +1,4 @@
-"""What one interval analysis says of the conditions of a graph's operators."""
+"""What one interval analysis says about the conditions of a graph's operators."""
 
 from __future__ import annotations
 

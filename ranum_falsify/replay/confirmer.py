@@ -66,12 +66,12 @@ class Confirmer:
         return self._replayers[id(graph)].run(feeds)
 
     def inline(self, call: NetworkCall, graph: Graph) -> None:
-        """Say that the search runs `graph` for an application: its own, but for branches that constants choose."""
+        """Record that the search runs `graph` for an application: its own, but for branches that constants choose."""
         self._inlined[id(call)] = graph
         self._writers[id(call.graph)] = _writers(graph) | self._writers[id(call.graph)]
 
     def findings(self, call: NetworkCall, feeds: Mapping[str, np.ndarray]) -> tuple[Finding, ...]:
-        """Run an application's original model; a branch that fails there is told by the operators in it that fail."""
+        """Run an application's original model; of a branch that fails, report the operators in it that fail."""
         found = self.run(call.graph, feeds).findings
         graph = self._inlined.get(id(call))
         if graph is None or all(finding.op_type != "If" for finding in found):
@@ -151,5 +151,5 @@ class _OnnxEvaluator:
         return [to_torch(y)[None] for y in self._confirmer.apply(call, [to_numpy(x[0]) for x in arguments])]
 
     def validity(self, goal: ValidityGoal, arguments: tuple[Tensor, ...]) -> Tensor:
-        """Never asked: an argument is no formula."""
+        """Never asked: an argument is not a formula."""
         raise AssertionError("a validity goal inside an argument")

@@ -1,4 +1,4 @@
-"""What rows say of operators, as plain data for a process that imports nothing of this package."""
+"""What rows say about operators, as plain data for a process that imports nothing of this package."""
 
 from __future__ import annotations
 

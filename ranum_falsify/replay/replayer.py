@@ -1,4 +1,4 @@
-"""Replay: ONNX Runtime runs the original model on a candidate, and every tensor is looked at.
+"""Replay: ONNX Runtime runs the original model on a candidate, and every tensor is inspected.
 
 Nothing counts as a violation before it is seen here. ONNX Runtime runs in a child process,
 because a malformed model can crash it. It runs twice: with graph optimisations off and every

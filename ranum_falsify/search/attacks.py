@@ -1,4 +1,4 @@
-"""DNNF's attacks by name: which of them are there, and whether a run's settings fit, before the run begins."""
+"""DNNF's attacks by name: checks before a run which of them are available and whether its settings fit."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class Attack:
     settings: Mapping[str, bool]
 
     def check(self, given: Mapping[str, Any]) -> None:
-        """Hold settings against what the attack takes.
+        """Check settings against what the attack takes.
 
         Raises:
-            BackendError: One is unknown, missing, or a number that it cannot be.
+            BackendError: One is unknown, missing, or not an allowed number.
         """
         for name in given:
             if name not in self.settings:
@@ -64,12 +64,12 @@ class Attack:
             value = given.get(name, least)
             if name in self.settings and (type(value) is not int or value < least):
                 raise BackendError(
-                    f"--set {self.name} {name}: {value!r} is no whole number that is at least {least}; give one"
+                    f"--set {self.name} {name}: {value!r} is not a whole number of at least {least}; give one"
                 )
 
 
 def check_backends(config: SearchConfig) -> None:
-    """Find out that every back end of a run is there, with the settings that it is given.
+    """Check that every back end of a run exists and accepts the settings it is given.
 
     Raises:
         BackendError: There is no such back end, its package is not installed, or a setting does not fit.
@@ -124,7 +124,7 @@ def _require(name: str, package: str) -> None:
             importlib.import_module(module)
         except ImportError as error:
             raise BackendError(
-                f"--backend {name}: {package} is installed and cannot be imported ({error}); install what it needs"
+                f"--backend {name}: {package} is installed but cannot be imported ({error}); install what it needs"
             ) from error
 
 

@@ -91,7 +91,7 @@ class _Margins(torch.nn.Module):
         self._boxes = region.device_boxes
 
     def split(self, flat: Tensor) -> list[Tensor]:
-        """Return the problem's inputs; those that are no floats stay at their lower bounds."""
+        """Return the problem's inputs; those that are not floats stay at their lower bounds."""
         parts, begin = [], 0
         for box in self._boxes:
             if not box.dtype.is_floating_point:

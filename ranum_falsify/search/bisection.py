@@ -68,7 +68,7 @@ def bisect(context: SearchContext, target: Target, region: Region, starts: Seque
 
 @dataclass(frozen=True)
 class _Observation:
-    """Margins `(batch, 1)` and crossing `(batch, elements)`, of no elements where the border is no sign change."""
+    """Margins `(batch, 1)` and crossing `(batch, elements)`, of no elements where the border is not a sign change."""
 
     margin: Tensor
     crossing: Tensor

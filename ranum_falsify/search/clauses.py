@@ -114,7 +114,7 @@ class ClauseSearch:
         if violated:
             self.counterexample = Counterexample(inputs=env)
         elif least < 0:
-            self.unconfirmed = [f"a margin of {float(least):.3g} in torch, which ONNX Runtime does not confirm"]
+            self.unconfirmed = [f"a margin of {float(least):.3g} in torch, not confirmed by ONNX Runtime"]
         return violated
 
     def _valid(self, goal: ValidityGoal, arguments: tuple[np.ndarray, ...]) -> bool:

@@ -25,7 +25,7 @@ class Evaluated:
     Attributes:
         margins: `(batch, targets)`, negative exactly where a target is violated and every side condition met.
         gradients: One per input, of the sum over the batch of the loss of each start's assigned target; None for
-            inputs that are no floats.
+            inputs that are not floats.
     """
 
     margins: Tensor

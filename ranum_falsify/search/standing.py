@@ -12,7 +12,7 @@ __all__ = ["shown", "standing"]
 
 
 def standing(target: Target, proof: Proof) -> OperatorResult:
-    """Return what a proof says of a target's operator, of which no counterexample is known."""
+    """Return what a proof says about the operator of a target without a known counterexample."""
     known = proof.operators.get((target.goal, target.op.name))
     condition = known.open[0] if known is not None and known.open else target.constraint
     return OperatorResult(

@@ -22,7 +22,7 @@ from ranum_falsify.selfcheck.subjects import ROW_SUBJECTS, SUBJECTS, Subject
 
 __all__ = ["check"]
 
-_COUNT = 4099  # odd: the last elements are no vector's
+_COUNT = 4099  # odd: the last elements fill no vector
 _SAFETY = 2.0
 _LIMIT = 2.0**64
 _TOLERATED = 64.0

@@ -109,7 +109,7 @@ def _kept(folder: Path) -> tuple[Record, ...] | None:
 
 
 def _keep(folder: Path, records: tuple[Record, ...]) -> None:
-    """Keep what was found; a folder that cannot be written is no failure, since the next process can check again."""
+    """Keep what was found; a folder that cannot be written is not a failure, since the next process can check again."""
     with suppress(OSError, SaveError):
         folder.mkdir(parents=True, exist_ok=True)
         save_together({folder / f"{record.runtime}.json": record_text(record).encode() for record in records})

@@ -121,7 +121,7 @@ class TestBackends:
         [
             (["--backend", "dnnf.deepfool"], "dnnf.deepfool: no such back end"),
             (["--backend", "dnnf.pgd", "--set", "dnnf.pgd", "alpha", "0.1"], "dnnf.pgd has no such parameter"),
-            (["--backend", "dnnf.pgd", "--set", "dnnf.pgd", "n_steps", "x"], "'x' is no whole number"),
+            (["--backend", "dnnf.pgd", "--set", "dnnf.pgd", "n_steps", "x"], "'x' is not a whole number"),
         ],
         ids=" ".join,
     )

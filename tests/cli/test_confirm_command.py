@@ -312,7 +312,7 @@ class TestAnswers:
         out = workshop.folder / "tests"
         found = confirm(workshop, workshop.model(text), "", "--out", out)
         assert found.status == 1
-        assert "one (Log): 1 of 1 run trigger" in found.out and "two (Sqrt): not looked at" in found.out
+        assert "one (Log): 1 of 1 run trigger" in found.out and "two (Sqrt): not tested" in found.out
         assert passed(out) == 2
 
 
@@ -324,7 +324,7 @@ class TestRefusals:
     def test_folders(self, workshop: Workshop) -> None:
         model = workshop.model(LOG)
         there_is_none = confirm(workshop, model, "", "--out", workshop.folder / "no" / "such")
-        assert "--out" in there_is_none.error and "make it first" in there_is_none.error
+        assert "--out" in there_is_none.error and "create it first" in there_is_none.error
         (workshop.folder / "file").write_text("")
         assert "--out" in confirm(workshop, model, "", "--out", workshop.folder / "file").error
 

@@ -30,7 +30,7 @@ def test_a_network_that_holds_in_float32_is_violated_in_float16_and_replays(work
 def test_what_stays_in_range_needs_no_float32(workshop: Workshop) -> None:
     run = workshop.falsify("--prop.lb=-1", "--prop.ub=1", "--dtype", "bfloat16", model=SQUARES)
     assert run.status == 0
-    assert run.out.endswith("float32: no node must stay in float32\n")
+    assert run.out.endswith("float32: no node needs to stay in float32\n")
 
 
 def test_json_holds_the_list(workshop: Workshop) -> None:

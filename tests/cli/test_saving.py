@@ -122,8 +122,8 @@ class TestOlderFiles:
         assert workshop.falsify("--save-violation", cex).err == ""
         run = workshop.falsify("--save-violation", cex, *VALID)
         assert run.status == 0 and run.out.startswith("holds")
-        older = f"{cex}, {cex.with_suffix('.json')}: of an earlier run, no part of this result"
-        assert run.err == f"ranum-falsify: {older}; delete what is not needed any more\n"
+        older = f"{cex}, {cex.with_suffix('.json')}: left by an earlier run, not of this result"
+        assert run.err == f"ranum-falsify: {older}; delete what you do not need\n"
         assert {"cex.npy", "cex.json"} < names(workshop.folder)
 
     def test_arrays_of_an_earlier_run_beside_those_of_this_one(self, workshop: Workshop) -> None:

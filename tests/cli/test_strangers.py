@@ -86,7 +86,7 @@ class TestPrograms:
         "network", ["N[print('ran'):]", "free(N, print('ran'))", "print('ran')", "M", "N[", "N" + "[1:]" * 10000]
     )
     def test_the_text_of_a_network_is_data(self, stranger: Stranger, network: str) -> None:
-        assert "is no part of N" in stranger.replay(entry={"network": network}).error
+        assert "is not part of N" in stranger.replay(entry={"network": network}).error
 
 
 class TestPaths:

@@ -192,14 +192,16 @@ class TestBuild:
         file = workshop.folder / "file"
         file.write_text("")
         assert f"--out {missing}: there is no folder" in workshop.run("zoo", "build", "3", "--out", missing).error
-        assert f"--out {file}: cannot be made (file exists)" in workshop.run("zoo", "build", "3", "--out", file).error
+        assert (
+            f"--out {file}: cannot be created (file exists)" in workshop.run("zoo", "build", "3", "--out", file).error
+        )
 
     def test_a_cache_that_cannot_be(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
         file = workshop.folder / "file"
         file.write_text("")
         monkeypatch.setenv("XDG_CACHE_HOME", str(file))
         error = workshop.run("zoo", "build", "3").error
-        assert "cannot be made" in error and "--out" in error
+        assert "cannot be created" in error and "--out" in error
 
     def test_no_home_to_have_a_cache_in(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
         def unknown(uid: int) -> NoReturn:

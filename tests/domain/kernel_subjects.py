@@ -17,7 +17,7 @@ from ranum_falsify.network import Graph, read
 from ranum_falsify.selfcheck.subjects import SUBJECTS
 from tests.network.building import Array, session
 
-SAMPLES = 20_001  # odd: the last elements are no vector's
+SAMPLES = 20_001  # odd: the last elements fill no vector
 DTYPES: dict[str, Any] = {"float32": np.float32, "float16": np.float16, "float64": np.float64}
 ELEMENTS = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "float64": TensorProto.DOUBLE}
 _NARROWER = {

@@ -20,7 +20,7 @@ from ranum_falsify.domain.rounding import flushed, tiny
 from ranum_falsify.network import Graph, read
 from tests.network.building import Array, parse, session
 
-COUNT = 20_003  # odd: the last elements are no vector's
+COUNT = 20_003  # odd: the last elements fill no vector
 LIMITS = {
     "Sigmoid": (0.0, 1.0),
     "Tanh": (-1.0, 1.0),

@@ -84,8 +84,8 @@ def test_an_empty_slice_is_refused(index: Any) -> None:
         (np.s_[1, 2, 3], "is not understood"),
         (np.s_[1, 2], "is not understood"),
         ("p", "selects output 'p'; an integer is needed"),
-        (np.s_["a":], r"slice \[a:\] has a bound that is no integer"),
-        (np.s_[1.5:], r"slice \[1.5:\] has a bound that is no integer"),
+        (np.s_["a":], r"slice \[a:\] has a bound that is not an integer"),
+        (np.s_[1.5:], r"slice \[1.5:\] has a bound that is not an integer"),
     ],
 )
 def test_a_slice_that_means_nothing_is_refused(index: Any, message: str) -> None:

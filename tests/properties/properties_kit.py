@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from ranum_falsify.properties.language.parse import parse_dnnp
 from ranum_falsify.properties.problem.problem import Margins, Problem
 from ranum_falsify.properties.problem.reduce import reduce
 
-__all__ = ["HEAD", "NETWORKS", "Batch", "dnnp", "evaluate", "network", "problem", "run"]
+__all__ = ["HEAD", "NETWORKS", "Batch", "calls_of", "dnnp", "evaluate", "network", "problem", "run"]
 
 NETWORKS = Path(__file__).resolve().parent.parent.parent / "networks"
 HEAD = "from dnnv.properties import *\nfrom ranum_falsify.properties import *\nimport numpy as np\n"
@@ -47,6 +48,23 @@ def problem(formula: str, head: str = "", networks: Mapping[str, Graph] | None =
 def run(call: NetworkCall, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
     """Run an application on concrete arrays."""
     return tuple(call.graph(*arrays, squeeze=False))
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """Count the calls of functions in a piece of work: what it costs, whatever the machine does besides."""
+    count = 0
+
+    def see(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(see)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
 
 
 class Batch:

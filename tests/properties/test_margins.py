@@ -137,11 +137,11 @@ def test_a_margin_is_negative_exactly_where_the_formula_is_false(formula: str, v
     reduced = reduced_or_known(text)
     if isinstance(reduced, bool):
         assert all(truth(formula, point) == reduced for point in points)
-        return
-    margins = evaluate(reduced, x=points)
-    assert margins.violated.tolist() == [not truth(formula, point) for point in points]
-    assert torch.equal(margins.loss <= 0, margins.clauses < 0)
-    assert not margins.clauses.isnan().any()
+    else:
+        margins = evaluate(reduced, x=points)
+        assert margins.violated.tolist() == [not truth(formula, point) for point in points]
+        assert torch.equal(margins.loss <= 0, margins.clauses < 0)
+        assert not margins.clauses.isnan().any()
 
 
 @LIMITS

@@ -13,14 +13,16 @@ from hypothesis import strategies as st
 from ranum_falsify.properties.formula.differences import Differences
 from ranum_falsify.properties.formula.frame import Frame
 from ranum_falsify.properties.formula.terms import Const, Gather, Variable
+from ranum_falsify.properties.problem.problem import Problem
 from tests.properties.properties_kit import Batch, problem
 
+EQUALITY = "N(x)[0, 0] == N(x)[0, 1]"
 FORMULAS = (
     "N(x)[0, 0] <= N(x)[0, 1]",
     "N(x)[0, 0] < N(x)[0, 1]",
     "N(x) <= 1",
     "N(x) >= -2",
-    "N(x)[0, 0] == N(x)[0, 1]",
+    EQUALITY,
     "N(x)[0, 0] != N(x)[0, 1]",
     "Or(N(x)[0, 0] <= N(x)[0, 1], N(x)[0, 0] < N(x)[0, 2], N(x)[1, 1] > 0.5)",
     "And(N(x)[0] <= N(x)[1], Or(N(x)[0, 0] > 1, And(N(x)[0, 1] > 2, N(x)[0, 2] > 3)))",
@@ -45,18 +47,24 @@ def test_quick_margins_have_the_sign_of_exact_ones(batch: list[np.ndarray], form
     assert torch.equal(quick.loss > 0, exact.loss > 0)
 
 
-@pytest.mark.parametrize("formula", FORMULAS)
+def holding(reduced: Problem) -> torch.Tensor:
+    """Points at which a property holds by a positive margin."""
+    drawn = torch.randn(64, 2, 3, generator=torch.Generator().manual_seed(0)) * 3
+    return drawn[(reduced.margins({"x": drawn}, Batch()).clauses > 0).all(1)]
+
+
+def test_an_equality_holds_by_no_positive_margin() -> None:
+    assert not len(holding(problem(f"Forall(x, Implies(-9 <= x <= 9, {EQUALITY}))")))
+
+
+@pytest.mark.parametrize("formula", [formula for formula in FORMULAS if formula != EQUALITY])
 def test_quick_gradients_are_those_of_the_exact_path(formula: str) -> None:
     reduced = problem(f"Forall(x, Implies(-9 <= x <= 9, {formula}))")
-    drawn = torch.randn(64, 2, 3, generator=torch.Generator().manual_seed(0)) * 3
-    holding = drawn[(reduced.margins({"x": drawn}, Batch()).clauses > 0).all(1)]
-    if formula == "N(x)[0, 0] == N(x)[0, 1]":  # holds at a margin of 0 only, where the exact path decides
-        assert not len(holding)
-        return
-    assert len(holding)
+    points = holding(reduced)
+    assert len(points)
     gradients = []
     for quick in (False, True):
-        x = holding.clone().requires_grad_()
+        x = points.clone().requires_grad_()
         gradients.append(torch.autograd.grad(reduced.margins({"x": x}, Batch(), quick=quick).loss.sum(), x)[0])
     assert torch.equal(*gradients)
 

@@ -252,15 +252,24 @@ def test_integer_division_by_zero(op_type: str, dtype: Any) -> None:
     assert finding.values == {"i0": 7, "i1": 0}
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64])
-@pytest.mark.parametrize(("op_type", "attributes"), [("Div", {}), ("Mod", {}), ("Mod", {"fmod": 1})])
-def test_the_least_integer_divided_by_minus_one(op_type: str, attributes: dict[str, int], dtype: Any) -> None:
+def least_by_minus_one(op_type: str, dtype: Any, **attributes: int) -> tuple[Finding, ...]:
     least = np.iinfo(dtype).min
-    found = one(op_type, np.array([6, least, least], dtype), np.array([-1, 2, -1], dtype), **attributes)
-    if attributes or np.dtype(dtype).itemsize < 4:
-        assert found == ()
-        return
-    (finding,) = found
+    return one(op_type, np.array([6, least, least], dtype), np.array([-1, 2, -1], dtype), **attributes)
+
+
+NARROW: list[Any] = [(op_type, {}, dtype) for op_type in ("Div", "Mod") for dtype in (np.int8, np.int16)]
+FMOD: list[Any] = [("Mod", {"fmod": 1}, dtype) for dtype in (np.int8, np.int16, np.int32, np.int64)]
+
+
+@pytest.mark.parametrize(("op_type", "attributes", "dtype"), [*NARROW, *FMOD])
+def test_narrow_integers_and_fmod_divide_by_minus_one(op_type: str, attributes: dict[str, int], dtype: Any) -> None:
+    assert least_by_minus_one(op_type, dtype, **attributes) == ()
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("op_type", ["Div", "Mod"])
+def test_the_least_integer_divided_by_minus_one(op_type: str, dtype: Any) -> None:
+    (finding,) = least_by_minus_one(op_type, dtype)
     assert (finding.op_type, finding.kind, finding.index) == (op_type, "nan", (2,))
     assert (finding.oracle, finding.reach) == ("onnxruntime", "output")
 

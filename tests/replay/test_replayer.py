@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayTimeoutError
-from ranum_falsify.network.child import _SERVER
+from ranum_falsify.network.child import _SERVER, Child
 from ranum_falsify.replay import replayer as replay
 from ranum_falsify.replay.replayer import Replayer
 
@@ -63,6 +63,21 @@ def test_outputs_come_in_the_model_s_order_without_the_exposed_ones() -> None:
         assert list(replayer.outputs(ONE)) == ["z", "a"]
 
 
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Sizes in bytes of the answers that were waited for."""
+    sizes: list[int] = []
+    original = Child._answer
+
+    def answer(child: Child) -> tuple[str, object]:
+        found = original(child)
+        sizes.append(len(pickle.dumps(found, protocol=5)))
+        return found
+
+    monkeypatch.setattr(Child, "_answer", answer)
+    return sizes
+
+
 def test_lazy_start_and_restart_after_close() -> None:
     replayer = Replayer(LOG)
     assert replayer._child is None
@@ -77,13 +92,13 @@ def test_lazy_start_and_restart_after_close() -> None:
         replayer.close()
 
 
-def test_start_does_not_wait() -> None:
+def test_start_does_not_wait(answers: list[int]) -> None:
     replayer = Replayer(LOG)
     try:
-        start = time.perf_counter()
         replayer.start()
-        assert time.perf_counter() - start < 0.2
+        assert not answers
         assert replayer.run(ONE).outputs
+        assert len(answers) == 2, "of loading and of running"
     finally:
         replayer.close()
 
@@ -124,10 +139,8 @@ def test_time_limit() -> None:
         replayer.run(ONE)
         os.kill(pid(replayer), signal.SIGSTOP)
         replayer._timeout = 0.2
-        start = time.perf_counter()
         with pytest.raises(ReplayTimeoutError, match=r"within 0\.2 s") as error:
             replayer.run(ONE)
-        assert time.perf_counter() - start < 5
         one_line(error)
         replayer._timeout = 30
         assert replayer.run(ZERO).findings
@@ -295,18 +308,13 @@ def test_original_model_is_left_alone() -> None:
     assert LOG.SerializeToString() == before
 
 
-def test_a_thousand_nodes_cost_little() -> None:
+def test_a_thousand_intermediate_tensors_are_not_sent_back(answers: list[int]) -> None:
     x = {"t0": np.zeros(1000, np.float32)}
     with Replayer(chain(1000, 1000)) as replayer:
         replayer.run(x), replayer.outputs(x)
-        times = []
-        for request in (replayer.run, replayer.outputs):
-            start = time.perf_counter()
-            for _ in range(5):
-                request(x)
-            times.append((time.perf_counter() - start) / 5)
-    # Looking at 1,000 tensors takes some 10 ms; sending them back would take ten times that.
-    assert times[0] < times[1] + 0.1
+    _, exposed, plain = answers
+    assert plain >= 4000, "the one output"
+    assert exposed < 2 * plain
 
 
 def test_deep_chain_needs_no_recursion() -> None:

@@ -57,16 +57,16 @@ def test_a_package_that_cannot_be_imported_says_why(tmp_path: Path, monkeypatch:
     (tmp_path / "foolbox" / "__init__.py").write_text("import there_is_no_such_module\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     says = refusal("foolbox.LinfPGD")
-    assert "foolbox is installed and cannot be imported" in says and "there_is_no_such_module" in says
+    assert "foolbox is installed but cannot be imported" in says and "there_is_no_such_module" in says
 
 
 @pytest.mark.parametrize("name", ["dnnf.pgd", "dnnf.newton"])
 def test_settings_of_dnnf(name: str) -> None:
     assert "no such parameter; it has n_starts, n_steps" in refusal(name, alpha=0.1)
-    assert "n_steps: 'many' is no whole number" in refusal(name, n_steps="many")
-    assert "n_steps: -1 is no whole number that is at least 0" in refusal(name, n_steps=-1)
-    assert "n_starts: -2 is no whole number that is at least -1" in refusal(name, n_starts=-2)
-    assert "n_steps: True is no whole number" in refusal(name, n_steps=True)
+    assert "n_steps: 'many' is not a whole number" in refusal(name, n_steps="many")
+    assert "n_steps: -1 is not a whole number of at least 0" in refusal(name, n_steps=-1)
+    assert "n_starts: -2 is not a whole number of at least -1" in refusal(name, n_starts=-2)
+    assert "n_steps: True is not a whole number" in refusal(name, n_steps=True)
     check_backends(SearchConfig(backend=(name,), parameters={name: {"n_starts": -1, "n_steps": 0}}))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,22 +13,36 @@ from tests.zoo.triggers import SMALLEST_NORMAL, Trigger, all_triggers, ancestors
 
 TRIGGERS = all_triggers()
 DEFECTS = {defect.id: (model, defect) for model in MODELS for defect in model.defects}
-CASES = [pytest.param(*DEFECTS[i], TRIGGERS[i], id=i) for i in DEFECTS if i in TRIGGERS]
-each_defect = pytest.mark.parametrize(("model", "defect", "trigger"), CASES)
+ARGUMENTS = ("model", "defect", "trigger")
+
+
+def cases(**fields: bool) -> list[Any]:
+    """Return the defects that have these values, each with its trigger."""
+    chosen = [i for i in DEFECTS if i in TRIGGERS and all(getattr(DEFECTS[i][1], k) == v for k, v in fields.items())]
+    return [pytest.param(*DEFECTS[i], TRIGGERS[i], id=i) for i in chosen]
+
+
+each_defect = pytest.mark.parametrize(ARGUMENTS, cases())
 
 
 def test_every_defect_has_a_trigger() -> None:
     assert set(TRIGGERS) == set(DEFECTS)
 
 
-@each_defect
+@pytest.mark.parametrize(ARGUMENTS, cases(gradient=True))
+def test_the_operand_of_a_steep_operator_vanishes(
+    model: ZooModel, defect: Defect, trigger: Trigger, tmp_path: Path
+) -> None:
+    architecture = model.architecture()
+    seen = run(architecture, trigger.feeds(architecture), defect.node, tmp_path)
+    assert not seen.culprits
+    assert 0 <= seen.operands[0] < SMALLEST_NORMAL
+
+
+@pytest.mark.parametrize(ARGUMENTS, cases(gradient=False))
 def test_the_defective_operator_fails_first(model: ZooModel, defect: Defect, trigger: Trigger, tmp_path: Path) -> None:
     architecture = model.architecture()
     seen = run(architecture, trigger.feeds(architecture), defect.node, tmp_path)
-    if defect.gradient:
-        assert not seen.culprits
-        assert 0 <= seen.operands[0] < SMALLEST_NORMAL
-        return
     behind = [c for c in seen.culprits if defect.node in ancestors(architecture.model.graph, c)]
     assert [c for c in seen.culprits if c not in behind] == [defect.node, *trigger.also]
 

@@ -48,10 +48,10 @@ _WORDS: Mapping[str, Callable[[Sequence[str]], object]] = {
 
 
 def parse(arguments: Sequence[str]) -> Command:
-    """Return the command that the arguments spell.
+    """Return the command that the arguments name.
 
     Raises:
-        UsageError: They spell none.
+        UsageError: They name none.
         SystemExit: They asked for help or the version, which has been printed.
     """
     word = arguments[0] if arguments else ""

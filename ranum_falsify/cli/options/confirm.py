@@ -34,11 +34,11 @@ class ConfirmOptions:
         networks: Model files by the names that the property gives the networks.
         parameters: Values of the property's parameters, as text, by name.
         dims: Sizes of symbolic dimensions, by name.
-        dtype: Half precision that the networks are converted to, None to leave them.
+        dtype: Half precision that the networks are converted to, None to leave them as they are.
         memory: Bytes that reading may take beyond what the files' sizes explain, None for the default.
         config: How to make the tests.
         out: Folder of the files, None for no files.
-        json: Where the JSON report goes besides, `-` for standard output.
+        json: Where the JSON report also goes, `-` for standard output.
         self_check: Whether the installed kernels are checked before anything is proved.
         verbosity: -1 quiet, 0, 1 verbose.
     """
@@ -73,13 +73,15 @@ def _confirm_parser() -> Parser:
     parser.add_argument("property_path", nargs="?", type=Path, metavar="PROPERTY", help="property file (.py)")
     add_networks(parser)
     add_instance(parser)
-    parser.add_argument("--dtype", choices=get_args(HalfPrecision), help="networks as if converted to this type")
+    parser.add_argument(
+        "--dtype", choices=get_args(HalfPrecision), help="treat the networks as if converted to this type"
+    )
     _add_search(parser)
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the files, made where its parent exists")
-    parser.add_argument("--json", metavar="PATH", help="write the report there, too; - is standard output")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the files; created if its parent exists")
+    parser.add_argument("--json", metavar="PATH", help="also write the report here; - is standard output")
     add_self_check(parser)
     add_processors(parser)
-    add_verbosity(parser, quiet="only how many operators are triggered, and what that rests on")
+    add_verbosity(parser, quiet="print only how many operators are triggered, and what that rests on")
     return parser
 
 
@@ -89,32 +91,32 @@ def _add_search(parser: Parser) -> None:
         action="append",
         dest="nodes",
         metavar="NAME",
-        help="only this operator, proved or not; may be repeated",
+        help="test only this operator, proved or not; may be repeated",
     )
     parser.add_argument(
         "--runs",
         type=words.whole(1),
         default=_DEFAULT.runs,
         metavar="N",
-        help="tests of each operator, each from a seed of its own (default: %(default)s)",
+        help="tests per operator, each from its own seed (default: %(default)s)",
     )
     parser.add_argument(
         "--seed",
         type=words.whole(0),
         default=_DEFAULT.seed,
         metavar="N",
-        help="of the first run; the others count up (default: %(default)s)",
+        help="seed of the first run; later runs count up from it (default: %(default)s)",
     )
     parser.add_argument(
         "--timeout",
         type=words.seconds,
         default=_DEFAULT.timeout,
         metavar="SECONDS",
-        help="for the search of one run (default: %(default)g)",
+        help="time for the search of one run (default: %(default)g)",
     )
-    parser.add_argument("--no-span", action="store_false", dest="span", help="no spans around the tests")
+    parser.add_argument("--no-span", action="store_false", dest="span", help="do not compute spans around the tests")
     parser.add_argument(
-        "--random", action="store_false", dest="descend", help="only draw points at random, for comparison"
+        "--random", action="store_false", dest="descend", help="only sample points at random, for comparison"
     )
     parser.add_argument(
         "--device", default=_DEFAULT.device, metavar="DEVICE", help="torch device (default: %(default)s)"
@@ -125,7 +127,7 @@ def parse_confirm(arguments: Sequence[str]) -> ConfirmOptions:
     """Return what `confirm` is asked for.
 
     Raises:
-        UsageError: The arguments contradict each other, or are none that it has.
+        UsageError: The arguments contradict each other, or do not exist.
     """
     rest, parameters = words.split_parameters(arguments)
     given = _confirm_parser().parse_args(rest)

@@ -31,7 +31,7 @@ class FalsifyOptions:
         networks: Model files by the names that the property gives the networks.
         parameters: Values of the property's parameters, as text, by name.
         dims: Sizes of symbolic dimensions, by name.
-        dtype: Half precision that the networks are converted to, None to leave them.
+        dtype: Half precision that the networks are converted to, None to leave them as they are.
         memory: Bytes that reading may take beyond what the files' sizes explain, None for the default.
         explain: Node whose operands' bounds are to be explained.
         config: How to search.
@@ -94,19 +94,23 @@ def _falsify_parser() -> Parser:
     )
     parser.add_argument("property_path", nargs="?", type=Path, metavar="PROPERTY", help=_PROPERTY)
     add_model_options(parser)
-    parser.add_argument("--vnnlib", action="store_true", help="the property is VNN-LIB, whatever its name")
+    parser.add_argument("--vnnlib", action="store_true", help="read the property as VNN-LIB, whatever its name")
     add_instance(parser)
     parser.add_argument(
         "--dtype",
         choices=get_args(HalfPrecision),
-        help="ask of the networks as if converted to this type; says what must stay in float32",
+        help="treat the networks as if converted to this type; report what must stay in float32",
     )
     _add_search(parser.add_argument_group("search"))
     _add_proof(parser.add_argument_group("proof"))
     output = parser.add_argument_group("output")
-    output.add_argument("--save-violation", type=Path, metavar="PATH", help="write the counterexample, such as cex.npy")
+    output.add_argument(
+        "--save-violation", type=Path, metavar="PATH", help="write the counterexample here, such as cex.npy"
+    )
     output.add_argument("--json", metavar="PATH", help="write a report as JSON; - is standard output")
-    output.add_argument("--explain", metavar="NODE", help="how the operands of a node came to their bounds; no search")
+    output.add_argument(
+        "--explain", metavar="NODE", help="show how the operands of a node came to their bounds; do not search"
+    )
     output.add_argument("--list-operators", action="store_true", help="list the operators in question; do not search")
     parser.add_argument("--long-help", action=_LongHelp, help="show this help and the back ends that are installed")
     parser.add_argument("-V", "--version", action="version", version=f"{PROGRAM} {__version__}")
@@ -119,7 +123,7 @@ def _add_search(group: argparse._ArgumentGroup) -> None:
         type=words.whole(-1),
         default=_DEFAULT.n_starts,
         metavar="N",
-        help="starting points, searched from in one batch; -1 as many as time allows (default: %(default)s)",
+        help="starting points, searched as one batch; -1 for as many as time allows (default: %(default)s)",
     )
     group.add_argument(
         "--n_steps",
@@ -133,14 +137,14 @@ def _add_search(group: argparse._ArgumentGroup) -> None:
         type=words.whole(0),
         default=_DEFAULT.seed,
         metavar="N",
-        help="of all random choices (default: %(default)s)",
+        help="seed of all random choices (default: %(default)s)",
     )
     group.add_argument(
         "--timeout",
         type=words.seconds,
         default=_DEFAULT.timeout,
         metavar="SECONDS",
-        help="end the search with the best answer so far (default: %(default)g; inf for no limit)",
+        help="end with the best answer so far after this time (default: %(default)g; inf for no limit)",
     )
     group.add_argument(
         "--device",
@@ -159,7 +163,7 @@ def _add_backends(group: argparse._ArgumentGroup) -> None:
         type=words.backend,
         default=list(_DEFAULT.backend),
         metavar="BACKEND",
-        help="pgd (default), dnnf.pgd, foolbox.NAME, cleverhans.NAME; several are tried in order",
+        help="pgd (default), dnnf.pgd, foolbox.NAME or cleverhans.NAME; several are tried in order",
     )
     group.add_argument(
         "--set",
@@ -177,7 +181,7 @@ def _add_proof(group: argparse._ArgumentGroup) -> None:
         "--prove-timeout",
         type=words.duration,
         metavar="SECONDS",
-        help="for proofs that one interval analysis does not give, after a first round of the search "
+        help="time for proofs beyond one interval analysis, after a first round of the search "
         f"(default: {ProveConfig().timeout:g}; 0 for none)",
     )
     group.add_argument(
@@ -186,7 +190,7 @@ def _add_proof(group: argparse._ArgumentGroup) -> None:
         type=words.runtimes,
         dest="runtimes",
         metavar="NAME",
-        help=f"what proofs must cover: {', '.join(RUNTIMES)}; repeat it or separate by commas (default: all)",
+        help=f"runtimes that proofs must cover: {', '.join(RUNTIMES)}; repeat, or separate by commas (default: all)",
     )
     add_self_check(group)
 
@@ -195,7 +199,7 @@ def parse_falsify(arguments: Sequence[str]) -> FalsifyOptions:
     """Return what the main command is asked for.
 
     Raises:
-        UsageError: The arguments contradict each other, or are none that it has.
+        UsageError: The arguments contradict each other, or do not exist.
     """
     rest, parameters = words.split_parameters(arguments)
     given = _falsify_parser().parse_args(rest)
@@ -261,7 +265,7 @@ def _own_settings(values: Mapping[str, object]) -> dict[str, int]:
     """Return the settings of our own back end, which also have options of their own.
 
     Raises:
-        UsageError: There is no such setting, or it has no such value.
+        UsageError: There is no such setting, or it does not take that value.
     """
     converters = {"n_starts": words.whole(-1), "n_steps": words.whole(0)}
     settings = {}

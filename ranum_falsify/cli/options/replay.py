@@ -75,9 +75,9 @@ def _replay_parser() -> Parser:
         type=Path,
         dest="property_path",
         metavar="PATH",
-        help="the property, where outputs are in question; a .py file is a program and runs",
+        help="the property, if it is about outputs; a .py file is a program and runs",
     )
-    parser.add_argument("--vnnlib", action="store_true", help="the property is VNN-LIB, whatever its name")
+    parser.add_argument("--vnnlib", action="store_true", help="read the property as VNN-LIB, whatever its name")
     add_parameters(parser)
     return parser
 

@@ -31,7 +31,7 @@ def make_parser(name: str, description: str, epilog: str | None = None) -> Parse
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    parser.add_argument("--debug", action="store_true", help="show the traceback if an error occurs")
     return parser
 
 
@@ -41,10 +41,10 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reach",
         choices=get_args(Reach),
-        help="only violations that turn an output non-finite, or only those that a later operator swallows",
+        help="count only violations that turn an output non-finite, or only those that a later operator swallows",
     )
     add_processors(parser)
-    add_verbosity(parser, quiet="only the verdict, what is violated, and what that rests on")
+    add_verbosity(parser, quiet="print only the verdict, what is violated, and what that rests on")
 
 
 def add_networks(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def add_networks(parser: argparse.ArgumentParser) -> None:
         action="append",
         dest="networks",
         metavar=("NAME", "PATH"),
-        help="the ONNX model of a network in the property; once for each",
+        help="the ONNX model of a network in the property; give it once per network",
     )
 
 
@@ -80,7 +80,7 @@ def add_memory(parser: argparse.ArgumentParser) -> None:
         "--memory",
         type=words.gigabytes,
         metavar="GB",
-        help="memory that reading may take beyond what the sizes of the files explain (default: 0.5)",
+        help="memory that reading may use beyond what the file sizes explain (default: 0.5)",
     )
 
 
@@ -97,7 +97,7 @@ def add_self_check(parser: argparse.ArgumentParser | argparse._ArgumentGroup) ->
         "--no-self-check",
         action="store_false",
         dest="self_check",
-        help="do not check the installed kernels against what was measured, which takes a second, once per machine",
+        help="skip the check of the installed kernels against the measurements (about a second, once per machine)",
     )
 
 

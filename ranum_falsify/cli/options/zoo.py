@@ -93,7 +93,7 @@ _DETECT_EPILOG = """\
 An operator is flagged if the interval analysis does not prove it valid for all inputs and weights in their ranges.
 Seconds are medians of three analyses.
 
-exit status: 0 every documented operator is flagged and every repaired model proved, 1 not so,
+exit status: 0 every documented operator is flagged and every repaired model proved, 1 otherwise,
              2 usage or input error
 """
 
@@ -136,7 +136,7 @@ def _build(arguments: Sequence[str]) -> ZooBuild:
         "--out",
         type=Path,
         metavar="DIR",
-        help="the folder, made where its parent exists (default: ranum-falsify/zoo in the user's cache)",
+        help="the folder; created if its parent exists (default: ranum-falsify/zoo in the user's cache)",
     )
     _add_batch(parser)
     given = parser.parse_args(arguments)
@@ -144,10 +144,12 @@ def _build(arguments: Sequence[str]) -> ZooBuild:
 
 
 def _detect(arguments: Sequence[str]) -> ZooDetect:
-    parser = make_parser("zoo detect", "Analyse models, compare with what is documented.", epilog=_DETECT_EPILOG)
+    parser = make_parser(
+        "zoo detect", "Analyse models and compare the result with the documented defects.", epilog=_DETECT_EPILOG
+    )
     _add_ids(parser)
     _add_batch(parser)
-    parser.add_argument("--inference", action="store_true", help="time an inference on ONNX Runtime beside each")
+    parser.add_argument("--inference", action="store_true", help="also time an ONNX Runtime inference of each model")
     add_processors(parser, 1)
     parser.add_argument("--json", metavar="PATH", help="write a report as JSON; - is standard output")
     add_verbosity(parser, quiet="only the totals")
@@ -172,7 +174,7 @@ def _add_batch(parser: Parser) -> None:
         type=words.whole(1),
         default=1,
         metavar="N",
-        help="samples of a batch, where the program leaves it open (default: %(default)s)",
+        help="batch size, where the program leaves it open (default: %(default)s)",
     )
 
 

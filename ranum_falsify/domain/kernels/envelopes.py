@@ -24,7 +24,7 @@ __all__ = ["EXACT", "RUNTIMES", "Envelope", "Runtime", "envelope", "measured", "
 class Envelope:
     """Where a kernel's results lie around the value f of the function: |result - f| <= relative * |f| + absolute.
 
-    Results below the smallest normal number may be 0 besides; close to its limits, a function may come to them:
+    Results below the smallest normal number may also be 0; close to its limits, a function may come to them:
 
     Attributes:
         relative: Relative error.

@@ -229,7 +229,7 @@ class Functional:
 
     Attributes:
         weights: Coefficients of variables, `(1, 2 rows, *shape)`.
-        constant: What falls to tensors that are no variables, at least, `(2 rows,)`.
+        constant: What falls to tensors that are not variables, at least, `(2 rows,)`.
         coarse: Least values by the analysis alone, `(2 rows,)`.
     """
 

@@ -37,7 +37,7 @@ class BoundedTensor:
 
     Attributes:
         shape: Its shape.
-        box: What the interval analysis says of it, `(1, *shape)`; may be infinite.
+        box: What the interval analysis says about it, `(1, *shape)`; may be infinite.
     """
 
     shape: tuple[int, ...]

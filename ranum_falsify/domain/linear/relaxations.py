@@ -53,7 +53,7 @@ class Relaxation(ABC):
     kernel: str | None = None
 
     def bent(self, low: Tensor, high: Tensor) -> Tensor:
-        """Return where the function is no line between two bounds, so that narrower ones are of use."""
+        """Return where the function is not a line between two bounds, so that narrower ones help."""
         return low < high
 
     @abstractmethod

@@ -186,7 +186,7 @@ class _Search:
         if not most:
             return box
         self._rows = max(self._rows, 2 * most)
-        # A box with fewer of them bounds others besides, which does no harm.
+        # A box with fewer of them also bounds others, which does no harm.
         chosen = bent.to(torch.uint8).topk(most, dim=1).indices
         constant, weights = self._rows_of(variable, chosen)
         lower = descend(weights, region)[0] + constant

@@ -268,7 +268,7 @@ def gelu(site: Site, x: Interval) -> Interval:
     assert isinstance(bounds, Interval)
     if by_tanh:
         return bounds
-    # Kernels that halve x (1 + erf(x / sqrt(2))) last overflow; that of PyTorch for AVX-512 makes NaN of infinity, too.
+    # Kernels that halve x (1 + erf(x / sqrt(2))) last overflow; that of PyTorch for AVX-512 makes infinity NaN.
     overflows = x.upper.double() > float(dtype_range(site.dtype)[1]) / 2
     nan = "torch" in site.runtimes and bool((x.upper == math.inf).any())
     return replace(bounds, upper=torch.where(overflows, torch.inf, bounds.upper), nan=bounds.nan or nan)

@@ -28,7 +28,7 @@ _EXACT_SINGLE = 2.0**24
 """Integers up to this size are exact in float32."""
 
 _SIGNED_LIMIT = 2.0**63
-"""From here on float64 values have no int64; kernels differ in what they make of them in uint64."""
+"""From here on float64 values have no int64; kernels differ in how they convert them to uint64."""
 
 
 def cast(site: Site, x: Interval, *target: Interval) -> Interval:

@@ -28,7 +28,7 @@ Pair = tuple[Tensor, Tensor]
 
 @infinity_aware
 def power(site: Site, x: Interval, y: Interval) -> Interval:
-    """Bound x^y, without the broken powers of negative numbers; infinite where 0 may have a negative exponent."""
+    """Bound x^y, without the fractional powers of negative numbers; infinite where 0 may have a negative exponent."""
     if not x.is_floating:
         return _of_integers(x, y)
     return replace(_of_floats(site, x, y), nan=not bool(defined(x, y).all()))
@@ -78,7 +78,7 @@ def _constant(low: Tensor, high: Tensor, exponent: float) -> Pair:
     """Bound powers of one exponent."""
     whole = exponent == round(exponent)
     if not whole:
-        # A broken power of minus infinity is that of infinity.
+        # A fractional power of minus infinity is that of infinity.
         high = torch.where(low == -math.inf, math.inf, high).clamp(min=0)
         low = low.clamp(min=0)
     at_low, at_high = torch.pow(low, exponent), torch.pow(high, exponent)
@@ -130,7 +130,7 @@ def _negative(low: Tensor, high: Tensor, least_exponent: Tensor, greatest_expone
     lower = torch.where(odd | ~even, -greatest, least)
     upper = torch.where(odd, -least, greatest)
     lower, upper = lower.masked_fill(none, math.inf), upper.masked_fill(none, -math.inf)
-    # Minus infinity has broken powers too, those of infinity.
+    # Minus infinity has fractional powers too, those of infinity.
     for y in (least_exponent, greatest_exponent):
         limit = torch.pow(-low, y)
         lower = torch.where(low == -math.inf, torch.minimum(lower, limit), lower)

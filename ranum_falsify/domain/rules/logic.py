@@ -1,4 +1,4 @@
-"""Bounds of comparisons, of logic on booleans and of logic on the bits of integers.  NaN is no value of bounds."""
+"""Bounds of comparisons, of logic on booleans and of logic on the bits of integers.  Bounds never contain NaN."""
 
 from __future__ import annotations
 

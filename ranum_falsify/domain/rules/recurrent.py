@@ -137,7 +137,7 @@ class Flow:
         return Enclosure(near - away - error, near + away + error)
 
     def sum(self, *terms: Enclosure | None) -> Enclosure:
-        """Return the sum of the terms that are there, in any order."""
+        """Return the sum of the terms that are present, in any order."""
         known = [term for term in terms if term is not None]
         low, high, size = known[0].low, known[0].high, known[0].size
         for term in known[1:]:

@@ -232,7 +232,7 @@ def _known(x: Interval | np.ndarray | None) -> Tensor | np.ndarray | None:
 
 
 def evaluated(site: Site, *operands: Interval | np.ndarray | None) -> tuple[Interval, ...]:
-    """Return what an operator makes of known operands, or of shapes where it reads no more; a rule."""
+    """Return what an operator computes from known operands, or of shapes where it reads no more; a rule."""
     spec = spec_of(site.op)
     if spec.shape_only:
         sizes = (sized_like(x.shape, x.dtype) if isinstance(x, Interval) else x for x in operands)

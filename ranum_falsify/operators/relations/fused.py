@@ -1,4 +1,4 @@
-"""Sums that runtimes fuse with what stands before them, so that they round otherwise."""
+"""Sums that runtimes fuse with what comes before them, so that they round differently."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def summed(site: Site, *data: Interval) -> Interval:
 
 
 def _widened(site: Site, x: Interval, beside: Field) -> Interval:
-    """Return bounds of a summand with the error that it takes part in, inside the sum that stands beside it."""
+    """Return bounds of a summand with the error that it takes part in, inside the sum next to it."""
     op = is_a(beside, *_PRODUCTS)
     terms = 0 if op is None else _terms(site, op)
     if not terms or not x.size or x.may_be_infinite:

@@ -113,7 +113,7 @@ def pairs(op: Operation) -> Iterator[tuple[Field, Field]]:
 
 
 def other(field: Field, op_type: str, value: float) -> Field:
-    """Return what a node of a symmetric operator combines with a constant number; None if it is no such node."""
+    """Return what a node of a symmetric operator combines with a constant number; None if it is not such a node."""
     op = is_a(field, op_type)
     if op is None:
         return None

@@ -137,7 +137,7 @@ _NONZERO = NotZero("b", reason="division by zero")
 
 
 def _zero_divisor(op: Operation, operands: Operands) -> Tensor:
-    # Inf / 0 is Inf, which is no violation; Inf / Inf is NaN, which the generic condition sees.
+    # Inf / 0 is Inf, which is not a violation; Inf / Inf is NaN, which the generic condition sees.
     a, divisor = operands["a"], _NONZERO.margin(op, operands)
     return torch.where(a.isfinite(), divisor, math.inf)
 

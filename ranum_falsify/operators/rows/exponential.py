@@ -76,7 +76,7 @@ class Erf(Operation):
 
 def _pow(op: Operation, x: Tensor, y: Tensor) -> Tensor:
     if not x.is_floating_point():
-        # Integers to a negative or broken power: computed in double, cut towards zero.
+        # Integers to a negative or fractional power: computed in double, cut towards zero.
         return torch.pow(x.double(), y.double()).to(x.dtype)
     exponent = constant_scalar(op.y, rank=x.ndim)
     if exponent is not None:
@@ -171,8 +171,8 @@ def _never(x: Tensor, y: Tensor) -> Tensor:
     kernel="Pow",
     valid=[
         Condition(
-            "x >= 0 where y is no integer",
-            "broken power of a negative number",
+            "x >= 0 where y is not an integer",
+            "fractional power of a negative number",
             _negative_base,
             holds_of=_no_negative_base,
             fails_of=_surely_negative_base,

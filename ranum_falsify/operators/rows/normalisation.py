@@ -370,7 +370,7 @@ def _lrn(op: Operation, x: Tensor) -> Tensor:
 
 def _divisor_margin(op: Operation, operands: Operands) -> Tensor:
     divisor = _divisor(op, operands["x"])
-    # An even power, say, of a negative number is no hazard.
+    # An even power, say, of a negative number is not a hazard.
     whole = float(op.beta).is_integer()
     return (_NONZERO if whole else _POSITIVE).margin(op, {"value": divisor})
 

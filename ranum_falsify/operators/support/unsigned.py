@@ -64,7 +64,7 @@ def _divided(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Return quotient and remainder of the unsigned integers whose bits are those of two tensors of int64."""
     lowest = torch.iinfo(torch.int64).min
     b = b + (b == 0)
-    # Half of the dividend is no negative number; twice its quotient is at most 1 too small.
+    # Half of the dividend is not negative; twice its quotient is at most 1 too small.
     half = (a >> 1) & ~lowest
     doubled = torch.where(b < 0, 0, half // b.clamp(min=1) * 2)
     rest = a - doubled * b

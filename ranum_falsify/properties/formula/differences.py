@@ -30,7 +30,7 @@ class Differences:
 
     @classmethod
     def of(cls, first: Term, second: Term) -> Differences | None:
-        """Return `first - second`, None if they are no elements of one small term."""
+        """Return `first - second`, None if they are not elements of one small term."""
         shape = np.broadcast_shapes(first.shape, second.shape)
         bases = {id(base): base for base in map(_base, (first, second)) if base is not None}
         if len(bases) != 1:

@@ -57,10 +57,10 @@ def as_term(value: Any) -> Term:
     if isinstance(value, Term):
         return value
     if isinstance(value, Comparison | Junction):
-        raise PropertyError("property: a formula stands where a number is needed")
+        raise PropertyError("property: a formula is given where a number is needed")
     if isinstance(value, tuple) and any(isinstance(part, Term) for part in value):
         raise PropertyError(
-            f"property: {len(value)} inputs or outputs stand where one is needed; select one, as in x[0]"
+            f"property: {len(value)} inputs or outputs are given where one is needed; select one, as in x[0]"
         )
     return Const(value)
 
@@ -149,7 +149,9 @@ def _isinf(value: Any) -> Formula:
 
 def _all(formula: Any) -> Any:
     if isinstance(formula, Term):
-        raise PropertyError("property: np.all of numbers; compare them first, such as np.all(N(x) <= 1)")
+        raise PropertyError(
+            "property: np.all needs comparisons, not numbers; compare them first, such as np.all(N(x) <= 1)"
+        )
     return formula
 
 

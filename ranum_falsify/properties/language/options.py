@@ -29,7 +29,7 @@ def names_option(name: str, value: Any, source: Any) -> tuple[str, ...] | None:
     ):
         raise PropertyError(f'property: {shorten(source)}: {name} takes a list of names, such as {name}=["Log"]')
     if not value:
-        raise PropertyError(f"property: {shorten(source)}: {name} is empty, so nothing would be looked at")
+        raise PropertyError(f"property: {shorten(source)}: {name} is empty, so nothing would be checked")
     return tuple(value)
 
 

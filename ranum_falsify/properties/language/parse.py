@@ -70,7 +70,7 @@ def _read(path: Path) -> str:
     except IsADirectoryError as error:
         raise PropertyError(f"{path}: is a directory; give a property file in it") from error
     except OversizeError as error:
-        raise PropertyError(f"{path}: {error}, more than any property needs; give a smaller one") from error
+        raise PropertyError(f"{path}: {error}, larger than any property needs; give a smaller one") from error
     except (OSError, EOFError, ValueError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise PropertyError(f"{path}: cannot be read: {reason}") from error
@@ -127,7 +127,9 @@ def _compile(text: str, path: Path) -> CodeType:
     for node in module.body[:-1]:
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if not isinstance(node, ast.Assign | ast.Import | ast.ImportFrom) and not is_text:
-            raise failure(node.lineno, "not DNNP: imports and assignments only, before the property at the end")
+            raise failure(
+                node.lineno, "not DNNP: only imports and assignments may precede the property, which comes last"
+            )
     last = module.body[-1]
     if not isinstance(last, ast.Expr):
         raise failure(last.lineno, "not DNNP: the last statement must be the property, such as Forall(x, ...)")
@@ -160,7 +162,7 @@ def _run(code: CodeType, path: Path) -> Expression:
         raise PropertyError(f"{path}:{line}: {_explained(error)}") from error
     phi = names[_RESULT]
     if not isinstance(phi, expressions.LogicalExpression) or isinstance(phi, expressions.Constant):
-        raise PropertyError(f"{path}: the last statement is no property, such as Forall(x, Implies(...))")
+        raise PropertyError(f"{path}: the last statement is not a property, such as Forall(x, Implies(...))")
     return phi
 
 

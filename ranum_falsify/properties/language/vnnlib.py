@@ -77,7 +77,7 @@ def parse_text(text: str) -> Expression:
     text = _FUNCTION.sub(lambda match: _padded(f"(declare-const {match[1]} ", match[0]), text)
     if '"' in text:
         # The grammar looks for the end of a text without one in exponential time.
-        raise SyntaxProblem("a text in quotes is no part of a property", _line_at(text, text.index('"')))
+        raise SyntaxProblem("a quoted string cannot be part of a property", _line_at(text, text.index('"')))
     bounds = list(_BOUND.finditer(text))
     rest = _without_unused_declarations(_BOUND.sub(_blank, text), text, bounds)
     with Context():
@@ -129,7 +129,9 @@ def _plain_number(match: re.Match[str]) -> str:
     if abs(number.adjusted()) > _LONGEST_WORD:
         kept = match[0] if len(match[0]) <= 40 else f"{match[0][:40]}..."
         problem = "is beyond every number format" if number.adjusted() > 0 else "is 0 in every number format"
-        raise SyntaxProblem(f"the number {kept} {problem}; write another", _line_at(match.string, match.start()))
+        raise SyntaxProblem(
+            f"the number {kept} {problem}; write a different one", _line_at(match.string, match.start())
+        )
     return format(number, "f")
 
 

@@ -1,4 +1,4 @@
-"""The child process of `ranum_falsify.replay.replayer`: ONNX Runtime, every tensor looked at.
+"""The child process of `ranum_falsify.replay.replayer`: ONNX Runtime, inspecting every tensor.
 
 Commands: ``load`` ({"path"} and what `Setting` holds, the fields of `Operators` in their place), ``run``, ``outputs``
 and ``plain`` (the inputs by name).

@@ -1,4 +1,4 @@
-"""What a graph says without being run: what nodes read, their order, which of its constants are finite."""
+"""What can be told from a graph without running it: what nodes read, their order, which of its constants are finite."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def sorted_nodes(graph: onnx.GraphProto) -> list[int]:
 
 
 def clear_repeated_names(graph: onnx.GraphProto) -> None:
-    """ONNX lets nodes share a name, which means nothing; ONNX Runtime refuses such a model."""
+    """ONNX allows nodes to share a name, which has no meaning; ONNX Runtime refuses such a model."""
     seen: set[str] = set()
     for node in graph.node:
         if node.name in seen:

@@ -43,7 +43,7 @@ def _severity(status: Status) -> int:
 
 
 class Levels:
-    """A model as it is written, every tensor looked at, beside what ONNX Runtime's optimiser makes of it.
+    """A model as it is written, every tensor inspected, beside what ONNX Runtime's optimiser makes of it.
 
     Args:
         path: the ONNX file.
@@ -130,7 +130,7 @@ class Levels:
     def _look_optimised(self, feeds: Mapping[str, np.ndarray], bad: set[str]) -> Look | None:
         """Run the optimised graph as it is; None where ONNX Runtime does not take what it wrote.
 
-        Infinite constants there that the model does not compute are no mask: merging finite ones made them.
+        Infinite constants there that the model does not compute are not a mask: merging finite ones made them.
         """
         try:
             if self._optimised is None:

@@ -1,4 +1,4 @@
-"""A model run without optimisations, every tensor looked at."""
+"""A model run without optimisations, every tensor inspected."""
 
 from __future__ import annotations
 
@@ -279,7 +279,7 @@ class Model:
         return self.record(k, self._nodes[k].output[0], "nan", index, "onnxruntime")
 
     def record(self, k: int, name: str, kind: str, index: tuple[int, ...], oracle: str) -> dict[str, Any]:
-        """What a finding says of a node, its tensor ``name``, and who saw it."""
+        """What a finding says about a node, its tensor ``name``, and who saw it."""
         node = self._nodes[k]
         return {
             "node_index": k,

@@ -1,4 +1,4 @@
-"""What the parent's rows say of operators; a child process imports none of them."""
+"""What the parent's rows say about operators; a child process imports none of them."""
 
 from __future__ import annotations
 

@@ -80,5 +80,5 @@ def _reference(node: onnx.NodeProto, operands: Mapping[str, np.ndarray]) -> list
     try:
         return [np.asarray(v) for v in ReferenceEvaluator(model).run(None, dict(operands))]
     except Exception:
-        # Its gaps show as errors of any type; without a second opinion there is no finding.
+        # Its gaps show as errors of any type; without a second opinion, there is no finding.
         return []

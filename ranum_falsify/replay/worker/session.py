@@ -30,7 +30,7 @@ class Setting:
 
     Attributes:
         folder: folder of its external data.
-        operators: what the rows say of operators.
+        operators: what the rows say about operators.
         threads: number of intra-operator threads.
         flush: whether denormal numbers are replaced by 0, as many devices do.
         scratch: folder for the optimised model.

@@ -263,7 +263,7 @@ def _integers(
     seconds = [x.long() for x in (b.lower, b.upper)]
     if divisors:
         low, high = seconds
-        # A positive and a negative divisor are there, or are made up where there is only 0: the condition reports it.
+        # There is a positive and a negative divisor, or one is made up where there is only 0: the condition reports it.
         seconds = [
             torch.where(low == 0, torch.where(high == 0, -1, 1), low),
             torch.where(high == 0, torch.where(low == 0, 1, -1), high),

@@ -59,7 +59,7 @@ def bilinear(
     alike: Sequence[int] = (),
     count: int | None = None,
 ) -> Interval:
-    """Return bounds on sums of products; infinite operands are taken rightly.
+    """Return bounds on sums of products; infinite operands are handled correctly.
 
     Args:
         product: The map; what it returns broadcasts to `shape`.

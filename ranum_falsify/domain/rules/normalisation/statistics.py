@@ -123,7 +123,7 @@ def standardised(
         rows: The numbers.
         epsilon: What is added to the variance.
         cancels: Whether a runtime computes the variance as mean(x^2) - mean(x)^2.
-        added: What a runtime may add to the deviation besides.
+        added: What else a runtime may add to the deviation.
         apart: Whether every step gives a tensor of its own, which half precision rounds.
     """
     if _overflows(rows):

@@ -1,0 +1,94 @@
+"""Properties over outputs by branch and bound: which problems have the form, what is proved, and what stays open."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from ranum_falsify.domain.linear.bounds import LinearAnalysis
+from ranum_falsify.domain.linear.splitting import SplitResult
+from ranum_falsify.network import Graph
+from ranum_falsify.properties.problem.problem import Problem
+from ranum_falsify.prove import margins
+from ranum_falsify.prove.applications import box_of
+from ranum_falsify.prove.margins import MarginProof
+from tests.search.search_kit import network, problem
+
+SQUARES = "(float[1,2] x) => (float[1,1] y) { q = Mul(x, x) y = ReduceSum<keepdims = 1>(q) }"
+# The least value of (a^2 + b^2) - a - b is -1/2, at (1/2, 1/2).
+ABOVE = "Forall(x, Implies(-1 <= x <= 1, N(x)[0, 0] >= x[0, 0] + x[0, 1] - {0}))"
+
+
+@pytest.fixture(scope="module")
+def squares() -> Graph:
+    return network(SQUARES)
+
+
+def proof_of(reduced: Problem, graph: Graph, *, valid: bool = True) -> MarginProof | None:
+    analysis = LinearAnalysis(graph)
+    box = box_of(reduced.regions[0])
+    analysis.run([box[name] for name in graph.input_names])
+    return MarginProof.of(reduced, analysis, {id(goal): valid for goal in reduced.goals})
+
+
+def run(formula: str, graph: Graph, *, seconds: float = 60.0, valid: bool = True) -> SplitResult:
+    proof = proof_of(problem(formula, networks={"N": graph}), graph, valid=valid)
+    assert proof is not None
+    return proof.run(time.monotonic() + seconds)
+
+
+def test_a_true_property_is_proved_by_cutting(squares: Graph) -> None:
+    result = run(ABOVE.format(0.55), squares)
+    assert result.proved and result.boxes > 1
+    assert result.open_boxes[0] is None or not len(result.open_boxes[0][0])
+
+
+def test_a_false_property_leaves_the_parts_open_where_it_is_false(squares: Graph) -> None:
+    result = run(ABOVE.format(0.45), squares, seconds=0.3)
+    assert not result.proved and result.open_boxes[0] is not None
+    centre = (result.open_boxes[0][0] + result.open_boxes[0][1]) / 2
+    excess = 0.45 - (centre - centre**2).sum(-1)
+    assert len(centre) and float(excess.min()) < 0.2, "near where the property is false"
+
+
+def test_a_side_condition_may_exclude_the_box(squares: Graph) -> None:
+    text = "Forall(x, Implies(And(-1 <= x <= 1, x[0, 0] + x[0, 1] >= {0}), N(x)[0, 0] <= 1))"
+    assert run(text.format(2.5), squares).proved
+    assert not run(text.format(1.9), squares, seconds=0.3).proved
+
+
+def test_a_goal_counts_as_it_is_said_to(squares: Graph) -> None:
+    text = "Forall(x, Implies(-1 <= x <= 1, And(no_invalid_input(N(x)), N(x)[0, 0] <= 2.5)))"
+    assert run(text, squares, valid=True).proved
+    assert not run(text, squares, seconds=0.3, valid=False).proved
+
+
+def test_values_that_are_no_linear_form_are_bounded_alone(squares: Graph) -> None:
+    text = "Forall(x, Implies(-1 <= x <= 1, N(x)[0, 0] * N(x)[0, 0] <= {0}))"
+    assert run(text.format(4.5), squares).proved
+    assert not run(text.format(3.5), squares, seconds=0.3).proved
+
+
+def test_the_inputs_that_are_cut_have_names(squares: Graph) -> None:
+    proof = proof_of(problem(ABOVE.format(0.5), networks={"N": squares}), squares)
+    assert proof is not None and proof.input_names == ("x",)
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        "Forall(x, Implies(-1 <= x <= 1, N(x)[0, 0] <= N(-x)[0, 0] + 1))",
+        "Forall(x, Implies(-1 <= x <= 1, N(-x)[0, 0] <= 1))",
+    ],
+    ids=["two applications", "an argument that is an expression"],
+)
+def test_other_forms_have_no_such_proof(formula: str, squares: Graph) -> None:
+    assert proof_of(problem(formula, networks={"N": squares}), squares) is None
+
+
+def test_too_many_rows_are_not_tried(squares: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    reduced = problem(ABOVE.format(0.55), networks={"N": squares})
+    assert proof_of(reduced, squares) is not None
+    monkeypatch.setattr(margins, "_MOST_ROWS", 0)
+    assert proof_of(reduced, squares) is None
