@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ OLDEST_OPSET = 7
 
 _LARGEST = 2**31 - 1  # bytes of a protobuf message
 _SMALL, _RATIO = 64 * 2**20, 16  # a compressed model decompresses to so many bytes, or so many times its size
+_PACKED = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}  # bits of an element
 _OVERSIZE = "decompress it yourself if you trust it, or save the model with external data"
 
 
@@ -107,22 +109,39 @@ def _names(graph: onnx.GraphProto) -> Iterator[str | bytes]:
 def _folder_of_data(model: onnx.ModelProto, path: Path) -> str:
     """Return the folder of a model's external data, after checking that all of it exists.
 
+    Memory is granted for what tensors need of it, whatever the size of its files.
+
     Raises:
-        ModelError: A file is missing.
+        ModelError: A file is missing, or too short for a tensor.
     """
-    found: dict[Path, int] = {}
+    total = 0
     for tensor in _tensors(model.graph):
         if not onnx.external_data_helper.uses_external_data(tensor):
             continue
-        file = path.parent / onnx.external_data_helper.ExternalDataInfo(tensor).location
-        if file not in found and not file.exists():
+        data = onnx.external_data_helper.ExternalDataInfo(tensor)
+        file = path.parent / data.location
+        if not file.exists():
             raise ModelError(
                 f"{path}: its external data file {str(file)!r} is missing (tensor {tensor.name!r}); "
                 "put it there, under the name that it was exported with"
             )
-        found[file] = file.stat().st_size
-    allow_for(sum(found.values()))
+        needed, there = _bytes_of(tensor), file.stat().st_size - (data.offset or 0)
+        if file.is_file() and needed > max(there, 0):
+            raise ModelError(
+                f"{path}: its external data file {str(file)!r} is too short: tensor {tensor.name!r} needs {needed:,} "
+                f"bytes, and has {max(there, 0):,}; export it again"
+            )
+        total += needed
+    allow_for(total)
     return str(path.parent)
+
+
+def _bytes_of(tensor: onnx.TensorProto) -> int:
+    if tensor.data_type not in onnx.helper.get_all_tensor_dtypes():
+        raise ValueError(f"tensor {tensor.name!r} has no element type")
+    name = onnx.TensorProto.DataType.Name(tensor.data_type)
+    bits: int = _PACKED.get(name) or 8 * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    return -(-math.prod(tensor.dims) * bits // 8)
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:

@@ -157,6 +157,19 @@ class TestExternalData:
         error = workshop.run(workshop.property(), "-N", "N", path).error
         assert f"its external data file '{data}' is missing" in error
 
+    @pytest.mark.parametrize(
+        ("size", "says"), [(15, "is too short: tensor 'w' needs 16 bytes, and has 15"), (2**33, "--memory GB")]
+    )
+    def test_a_file_of_another_size_than_its_tensor(self, workshop: Workshop, size: int, says: str) -> None:
+        path = self.model(workshop)
+        model = onnx.load(path, load_external_data=False)
+        entries = [entry for entry in model.graph.initializer[0].external_data if entry.key == "location"]
+        del model.graph.initializer[0].external_data[:]
+        model.graph.initializer[0].external_data.extend(entries)
+        path.write_bytes(model.SerializeToString())
+        os.truncate(workshop.folder / "model.onnx.data", size)
+        assert says in workshop.run(workshop.property(), "-N", "N", path).error
+
     def test_a_compressed_model_keeps_its_data_beside_it(self, workshop: Workshop) -> None:
         path = self.model(workshop)
         packed = workshop.folder / "model.onnx.gz"

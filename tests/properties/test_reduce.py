@@ -174,6 +174,11 @@ def test_networks_must_be_those_of_the_property() -> None:
         reduce(phi, {"N": network(), "M": other})
 
 
+def test_nothing_cannot_be_compared() -> None:
+    with pytest.raises(PropertyError, match=r"nothing is compared, because one side has no elements: \(N\(x\)"):
+        problem("Forall(x, Implies(0 <= x <= 1, N(x)[0, 0] >= []))")
+
+
 def test_an_output_must_be_chosen() -> None:
     with pytest.raises(PropertyError, match="a network with 2 outputs; select one, as in N"):
         problem("Forall(x, Implies(0 <= x <= 1, N(x) <= 1))", networks={"N": network(TWO_INPUTS)})

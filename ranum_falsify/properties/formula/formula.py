@@ -7,8 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
+from ranum_falsify.errors import PropertyError
 from ranum_falsify.properties.formula.applications import ValidityGoal
 from ranum_falsify.properties.formula.terms import Term
+from ranum_falsify.properties.language.walk import shorten
 
 __all__ = [
     "Comparison",
@@ -58,6 +62,16 @@ class Comparison:
     negated: bool = False
     any: bool = False
     source: object = None
+
+    def __post_init__(self) -> None:
+        """Refuse to compare nothing.
+
+        Raises:
+            PropertyError: A side has no elements.
+        """
+        if 0 in np.broadcast_shapes(self.left.shape, self.right.shape):
+            where = "" if self.source is None else f": {shorten(self.source)}"
+            raise PropertyError(f"property: nothing is compared, because one side has no elements{where}")
 
 
 @dataclass(frozen=True, eq=False)

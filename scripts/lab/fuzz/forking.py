@@ -122,7 +122,9 @@ def _run(arguments: list[str], folder: Path, errors: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (_ADDRESSES, _ADDRESSES))
         from ranum_falsify.cli import main
 
-        status = main(arguments)
+        # As the program itself, which ends its process where a library does not return in time.
+        sys.argv[1:] = arguments
+        status = main()
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()

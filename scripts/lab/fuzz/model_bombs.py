@@ -190,7 +190,7 @@ def _wide(rng: random.Random) -> Bomb:
 
 def _external(rng: random.Random) -> Bomb:
     location = rng.choice(("hole", "pipe", "zero", "/dev/zero", "../prop.py", "none", ".", "", "model.onnx", "a\0b"))
-    dims = rng.choice(((4,), (10**9,), (10**12,)))
+    dims = rng.choice(((4,), (10**11,), (10**12,)))
     weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=dims, data_location=TensorProto.EXTERNAL)
     pairs = {"location": location}
     if rng.random() < 0.5:
@@ -203,7 +203,7 @@ def _external(rng: random.Random) -> Bomb:
     again.CopyFrom(weight)
     again.name = "v"
     nodes = [helper.make_node("Add", ["x", "w"], ["a"]), helper.make_node("Add", ["a", "v"], ["y"])]
-    more = {"links": {"zero": "/dev/zero"}, "pipes": ("pipe",), "holes": {"hole": rng.choice((16, 2**32, 2**42))}}
+    more = {"links": {"zero": "/dev/zero"}, "pipes": ("pipe",), "holes": {"hole": rng.choice((16, 2**31, 2**42))}}
     return run(f"external data {location!r}", model_of(nodes, [weight, again]), **more)  # type: ignore[arg-type]
 
 
