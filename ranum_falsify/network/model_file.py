@@ -141,7 +141,8 @@ def _bytes_of(tensor: onnx.TensorProto) -> int:
         raise ValueError(f"tensor {tensor.name!r} has no element type")
     name = onnx.TensorProto.DataType.Name(tensor.data_type)
     bits: int = _PACKED.get(name) or 8 * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    return -(-math.prod(tensor.dims) * bits // 8)
+    count: int = math.prod(tensor.dims)
+    return -(-count * bits // 8)
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
