@@ -108,7 +108,7 @@ def load(
         parameters: Values of the property's parameters, as text.
         dims: Sizes of symbolic dimensions.
         dtype: Half precision that the networks are converted to, None to leave them as they are.
-        memory: Bytes that this may take beyond what the files' sizes explain, None for half a gigabyte.
+        memory: Bytes that this may take beyond what the files' sizes explain, None for 0.35 GB.
 
     Raises:
         PropertyError: The property cannot be read, or does not fit the networks.

@@ -17,7 +17,7 @@ import psutil
 
 __all__ = ["TOO_MUCH_MEMORY", "OversizeError", "allow_for", "content_of", "is_compressed", "memory_limit"]
 
-_MEMORY = 512 * 2**20  # bytes
+_MEMORY = 350 * 10**6  # bytes; proofs take twice as much for constants
 
 TOO_MUCH_MEMORY = "needs more memory than reading may take; make its tensors smaller, or allow more with --memory GB"
 """The end of the line on what does not fit."""
@@ -76,7 +76,7 @@ def memory_limit(memory: int | None = None) -> Iterator[None]:
     What asks for more gets a `MemoryError`, or what a library makes of it.
 
     Args:
-        memory: Bytes beyond what the process has, and beyond what `allow_for` adds; None for half a gigabyte.
+        memory: Bytes beyond what the process has, and beyond what `allow_for` adds; None for 0.35 GB.
     """
     used = _data_bytes()
     if used is None:

@@ -80,7 +80,7 @@ def add_memory(parser: argparse.ArgumentParser) -> None:
         "--memory",
         type=words.gigabytes,
         metavar="GB",
-        help="memory that reading may use beyond what the file sizes explain (default: 0.5)",
+        help="memory that reading may use beyond what the file sizes explain (default: 0.35)",
     )
 
 
