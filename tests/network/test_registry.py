@@ -105,7 +105,7 @@ def test_a_second_row_is_refused() -> None:
 
 @pytest.mark.usefixtures("rows")
 def test_a_static_name_that_is_no_operand_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"operator Exp: static \['axes'\] are no operands; they are \('x',\)"):
+    with pytest.raises(ValueError, match=r"operator Exp: static \['axes'\] are not operands; the operands are \('x',\)"):
         complete(static=["axes"])(node_class("Exp"))
     assert supported() == ()
 
@@ -126,7 +126,7 @@ def test_a_constraint_on_a_name_that_is_no_operand_is_refused() -> None:
             return "y > 0"
 
     for kind in ("valid", "gradient_valid"):
-        with pytest.raises(ValueError, match=r"operator Exp: constrained \['y'\] are no operands"):
+        with pytest.raises(ValueError, match=r"operator Exp: constrained \['y'\] are not operands"):
             complete(**{kind: [Bad()]})(node_class("Exp"))  # type: ignore[arg-type]
 
 
