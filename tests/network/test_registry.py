@@ -105,7 +105,7 @@ def test_a_second_row_is_refused() -> None:
 
 @pytest.mark.usefixtures("rows")
 def test_a_static_name_that_is_no_operand_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"operator Exp: static \['axes'\] are not operands; the operands are \('x',\)"):
+    with pytest.raises(ValueError, match=r"static \['axes'\] are not operands; the operands are \('x',\)"):
         complete(static=["axes"])(node_class("Exp"))
     assert supported() == ()
 
