@@ -210,9 +210,9 @@ class TestVnnlib:
 
 class TestTimeout:
     def test_it_covers_the_property(self, workshop: Workshop) -> None:
-        path = write_vnnlib(workshop, f"(<= (+{' Y_0' * 10**5}) 0.0)")
+        formula = "import time\nwait = time.sleep(600)\nForall(x, Implies(-1 <= x <= 1, no_invalid_input(N(x))))"
         report = workshop.folder / "report.json"
-        run = workshop.run(path, "-N", "N", workshop.model(), "--timeout", "0.5", "--json", report)
+        run = workshop.falsify("--timeout", "0.5", "--json", report, formula=formula)
         assert (run.status, run.err) == (3, "")
         assert run.out.splitlines()[0] == "unknown (ended early: timeout while reading)"
         assert json.loads(report.read_text())["verdict"] == "unknown"
