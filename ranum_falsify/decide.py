@@ -22,7 +22,7 @@ from ranum_falsify.search.converter import TorchModel, convert
 from ranum_falsify.search.device import device_of, settings
 from ranum_falsify.search.memory import bytes_per_sample
 from ranum_falsify.search.operator_search import OperatorSearch
-from ranum_falsify.search.result import OperatorResult, Result
+from ranum_falsify.search.result import Answer, OperatorResult
 from ranum_falsify.search.search import Budget, OutOfTime, Progress, SearchContext
 
 __all__ = ["Progress", "falsify"]
@@ -31,7 +31,7 @@ _REPLAY_THREADS = 1
 """The search uses the other cores while a child process replays."""
 
 
-def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progress], None] | None = None) -> Result:
+def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progress], None] | None = None) -> Answer:
     """Prove a reduced property, or search for a counterexample.
 
     First comes one interval analysis; what it proves is not searched.  Then a round of the search, then finer proofs of
@@ -166,7 +166,7 @@ def _result(
     search: OperatorSearch | ClauseSearch,
     interrupted: str,
     seconds: Mapping[str, float],
-) -> Result:
+) -> Answer:
     results: tuple[OperatorResult, ...] = ()
     notices: list[str] = []
     if isinstance(search, OperatorSearch):
@@ -177,7 +177,7 @@ def _result(
         found, unconfirmed = search.counterexample, tuple(search.unconfirmed)
     notices += [notice for call in context.problem.calls for notice in call.graph.notices]
     notices += context.proof.notices
-    return Result(
+    return Answer(
         verdict="violated" if found is not None else "holds" if context.proof.holds else "unknown",
         operators=results,
         counterexample=found,

@@ -16,6 +16,7 @@ __all__ = [
     "UnsupportedOperatorError",
     "UnsupportedTypeError",
     "UpstreamMissingError",
+    "UsageError",
     "ZooError",
     "is_out_of_memory",
     "reason_of",
@@ -74,6 +75,10 @@ class DeviceError(RanumFalsifyError):
 
 class BackendError(RanumFalsifyError):
     """An attack back end that does not exist, is not installed, or refuses its settings."""
+
+
+class UsageError(RanumFalsifyError, ValueError):
+    """Arguments that cannot be understood or carried out."""
 
 
 class ZooError(RanumFalsifyError):

@@ -30,7 +30,7 @@ from ranum_falsify.decide import falsify
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.network import Graph, read
 from ranum_falsify.network.precision import converted, original_node
-from ranum_falsify.search.result import Result
+from ranum_falsify.search.result import Answer
 from tests.models.test_models import FIXED, MODELS, draw
 from tests.properties.properties_kit import problem
 
@@ -74,7 +74,7 @@ def line(path: Path, key: tuple[str, str], given: argparse.Namespace) -> str:
     return f"| {'/'.join(key)} | {counts(single)} | {counts(half)} | {names or '-'} | {seconds:.0f} |"
 
 
-def counts(result: Result) -> str:
+def counts(result: Answer) -> str:
     """Return proved / violated / open operators."""
     found = Counter(operator.verdict for operator in result.operators)
     return f"{found['proved']} / {found['violated']} / {found['open']}"

@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lab.bench.zoo_page import page
 from lab.bench.zoo_runs import detection, unit_tests
-from ranum_falsify.cli.versions import versions
 from ranum_falsify.config import ConfirmConfig
 from ranum_falsify.errors import RanumFalsifyError
+from ranum_falsify.report.versions import versions
 from ranum_falsify.zoo.catalogue import MODELS, model_of
 from ranum_falsify.zoo.model import ZooModel
 

@@ -17,14 +17,14 @@ from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.replay.confirmer import Confirmer
 from ranum_falsify.replay.replayer import Finding
 from ranum_falsify.search import search as search_module
-from ranum_falsify.search.result import Result
+from ranum_falsify.search.result import Answer
 from tests.search.search_kit import NETWORKS, check, found, natural, network, problem, search, valid_in_box
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def same(one: Result, other: Result) -> bool:
-    def key(result: Result) -> object:
+def same(one: Answer, other: Answer) -> bool:
+    def key(result: Answer) -> object:
         examples = [o.counterexample for o in result.operators]
         arrays = [{n: a.tobytes() for n, a in e.inputs.items()} if e else None for e in examples]
         return result.verdict, [(o.node, o.verdict, o.reach) for o in result.operators], arrays, result.steps
@@ -207,7 +207,7 @@ def test_inputs_of_one_value_batch_what_reads_them_as_a_shape() -> None:
 # properties over outputs -----------------------------------------------------------------------------------------
 
 
-def example_of(result: Result) -> dict[str, np.ndarray]:
+def example_of(result: Answer) -> dict[str, np.ndarray]:
     assert result.counterexample is not None and result.operators == ()
     return dict(result.counterexample.inputs)
 

@@ -10,7 +10,7 @@ import pytest
 from ranum_falsify.config import ProveConfig, SearchConfig
 from ranum_falsify.decide import Progress, falsify
 from ranum_falsify.properties.problem.problem import Problem
-from ranum_falsify.search.result import Result
+from ranum_falsify.search.result import Answer
 from tests.search.search_kit import check, found, natural, network, problem, valid_in_box
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -18,13 +18,13 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 SIGMOID_LOG = network("(float[4] x) => (float[4] y) { s = Sigmoid(x) y = Log(s) }")
 
 
-def run(reduced: Problem, *runtimes: str, prove_timeout: float = 5.0, **config: object) -> Result:
+def run(reduced: Problem, *runtimes: str, prove_timeout: float = 5.0, **config: object) -> Answer:
     prove = ProveConfig(timeout=prove_timeout, **({"runtimes": runtimes} if runtimes else {}))
     settings = {"n_starts": 20, "n_steps": 20, "timeout": 30.0, "processors": 1} | config
     return falsify(reduced, SearchConfig(prove=prove, **settings))  # type: ignore[arg-type]
 
 
-def verdicts(result: Result) -> dict[str, str]:
+def verdicts(result: Answer) -> dict[str, str]:
     return {operator.node: operator.verdict for operator in result.operators}
 
 

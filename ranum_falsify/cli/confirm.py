@@ -10,14 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.cli.confirm_report import Standing, TestedOperator, TestedRun, as_json, lines, listed, summary
-from ranum_falsify.cli.files import check_writable, is_stream, output_folder, unique_names, write_json
-from ranum_falsify.cli.kernels import check_kernels
-from ranum_falsify.cli.loading import Loaded, check_files, load
+from ranum_falsify.api.kernels import check_kernels
+from ranum_falsify.api.loading import Loaded
+from ranum_falsify.cli.files import check_writable, is_stream, output_folder, write_json
 from ranum_falsify.cli.options import PROGRAM
 from ranum_falsify.cli.options.confirm import ConfirmOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
+from ranum_falsify.cli.reading import check_files, load_files
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.confirm.arrays import arrays_of, write_arrays
 from ranum_falsify.confirm.exposed import Watched, exposed, watched
@@ -26,6 +26,8 @@ from ranum_falsify.confirm.pytest_file import Case, CheckedOperator, pytest_file
 from ranum_falsify.confirm.unit_test import UnitTest
 from ranum_falsify.escaping import json_text
 from ranum_falsify.prove.assumptions import assumptions_of
+from ranum_falsify.report.confirm_report import Standing, TestedOperator, TestedRun, as_json, lines, listed, summary
+from ranum_falsify.report.names import unique_names
 from ranum_falsify.saving import save_together
 from ranum_falsify.search.search import Progress
 
@@ -47,7 +49,7 @@ def run(options: ConfirmOptions) -> int:
     if options.out is not None:
         output_folder("--out", options.out)
         check_writable("--out", options.out / _REPORT)
-    loaded = load(
+    loaded = load_files(
         options.property_path,
         options.networks,
         parameters=options.parameters,

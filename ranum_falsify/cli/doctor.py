@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import torch
 
-from ranum_falsify.cli.kernels import check_kernels
+from ranum_falsify.api.kernels import check_kernels
 from ranum_falsify.cli.options import DoctorOptions
 from ranum_falsify.cli.output import say
-from ranum_falsify.cli.versions import versions
 from ranum_falsify.domain.kernels import Record, families
+from ranum_falsify.report.versions import versions
 from ranum_falsify.selfcheck import LIBRARIES, Outcome, family_here, processor
 
 __all__ = ["describe", "run"]

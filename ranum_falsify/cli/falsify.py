@@ -10,23 +10,24 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ranum_falsify.cli import json_report, text
-from ranum_falsify.cli.counterexample import Base, Saved, base_of, save
-from ranum_falsify.cli.explanation import explanation
 from ranum_falsify.cli.files import check_writable, is_stream, write_json
-from ranum_falsify.cli.listing import listing
-from ranum_falsify.cli.loading import Loaded, check_files, load
 from ranum_falsify.cli.options import PROGRAM, FalsifyOptions
 from ranum_falsify.cli.output import say
-from ranum_falsify.cli.precision import as_json, as_text, keep_list
 from ranum_falsify.cli.progress import ProgressDisplay
+from ranum_falsify.cli.reading import check_files, load_files
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.cli.timekeeper import TimeUp, time_limit
-from ranum_falsify.cli.usage import UsageError
 from ranum_falsify.config import ProveConfig
-from ranum_falsify.search.result import Result
+from ranum_falsify.errors import UsageError
+from ranum_falsify.report import json_report, text
+from ranum_falsify.report.counterexample import Base, Origin, Saved, base_of, save
+from ranum_falsify.report.explanation import explanation
+from ranum_falsify.report.listing import listing
+from ranum_falsify.report.precision import as_json, as_text
+from ranum_falsify.search.result import Answer
 
 if TYPE_CHECKING:
+    from ranum_falsify.api.loading import Loaded
     from ranum_falsify.prove.precision import KeepList
 
 __all__ = ["STATUS", "run"]
@@ -34,7 +35,7 @@ __all__ = ["STATUS", "run"]
 STATUS = {"holds": 0, "violated": 1, "unknown": 3}
 """Exit status by verdict."""
 
-_UNREAD = Result(verdict="unknown", interrupted="timeout while reading")
+_UNREAD = Answer(verdict="unknown", interrupted="timeout while reading")
 _PATIENCE = 0.5  # seconds
 
 
@@ -67,20 +68,20 @@ def run(options: FalsifyOptions, *, owns_process: bool = False) -> int:
     if options.list_operators:
         say(listing(loaded.problem))
         return 0
-    prove = options.config.prove or ProveConfig()
     if options.explain is not None:
         from ranum_falsify.prove.explaining import histories  # imports torch
 
-        say(explanation(histories(loaded.problem, options.explain, prove)))
+        say(explanation(histories(loaded.problem, options.explain, options.config.prove or ProveConfig())))
         return 0
+    from ranum_falsify.api.running import keep_list  # imports torch
+
     result = _search(loaded, options)
-    kept = keep_list(loaded, prove) if options.dtype is not None and options.config.prove is not None else None
-    _report(result, base, kept, loaded, options)
+    _report(result, base, keep_list(loaded, options.config), loaded, options)
     return STATUS[result.verdict]
 
 
 def _load(options: FalsifyOptions) -> Loaded:
-    return load(
+    return load_files(
         options.property_path,
         options.networks,
         vnnlib=options.vnnlib,
@@ -124,35 +125,24 @@ def _check_outputs(options: FalsifyOptions) -> Base | None:
     return base
 
 
-def _search(loaded: Loaded, options: FalsifyOptions) -> Result:
-    from ranum_falsify.decide import falsify  # imports torch
+def _search(loaded: Loaded, options: FalsifyOptions) -> Answer:
+    from ranum_falsify.api.running import answer, kernel_notices  # imports torch
 
-    kernels: tuple[str, ...] = ()
-    if options.self_check and options.config.prove is not None:
-        from ranum_falsify.cli.kernels import check_kernels  # imports torch
-
-        kernels = check_kernels().notices
+    kernels = kernel_notices(options.config, options.self_check)
     left = options.config.timeout
     # The search looks at the clock between its steps; the alarm is for a step that takes long.
     with ProgressDisplay(options.verbosity) as progress, time_limit(None if left is None else left + _PATIENCE):
-        result = falsify(loaded.problem, options.config, progress=progress)
-    assert result.assumptions is not None
-    return dataclasses.replace(
-        result,
-        assumptions=dataclasses.replace(result.assumptions, sources=loaded.sources),
-        seconds={**loaded.seconds, **result.seconds},
-        notices=tuple(dict.fromkeys((*kernels, *loaded.notices, *result.notices))),
-    )
+        return answer(loaded, options.config, notices=kernels, progress=progress)
 
 
 def _report(
-    result: Result, base: Base | None, kept: KeepList | None, loaded: Loaded | None, options: FalsifyOptions
+    result: Answer, base: Base | None, kept: KeepList | None, loaded: Loaded | None, options: FalsifyOptions
 ) -> None:
     """Save and show the result; a failure is reported and does not prevent the rest."""
     saved = Saved()
     if base is not None:
         with verdict_stands():
-            saved = save(result, options, base)
+            saved = save(result, Origin() if loaded is None else loaded.origin, base)
     if saved.older:
         older = ", ".join(map(str, saved.older))
         complain([f"{PROGRAM}: {older}: left by an earlier run, not of this result; delete what you do not need"])

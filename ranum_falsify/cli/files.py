@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from ranum_falsify.cli.output import say_json
-from ranum_falsify.cli.usage import UsageError
-from ranum_falsify.errors import SaveError, reason_of
+from ranum_falsify.errors import SaveError, UsageError, reason_of
 from ranum_falsify.escaping import json_text
 from ranum_falsify.saving import check_place, save_together
 
-__all__ = [
-    "cache_folder",
-    "check_writable",
-    "is_plain_name",
-    "is_stream",
-    "output_folder",
-    "safe_name",
-    "unique_names",
-    "write_json",
-]
-
-_LONGEST_NAME = 80
-
-
-def cache_folder() -> Path | None:
-    """Return the folder of this program in the user's cache, which need not exist; None where the user has no home."""
-    try:
-        return platformdirs.user_cache_path("ranum-falsify", appauthor=False)
-    except RuntimeError:
-        return None
+__all__ = ["check_writable", "is_stream", "output_folder", "write_json"]
 
 
 def check_writable(option: str, path: Path) -> None:
@@ -77,11 +53,6 @@ def output_folder(option: str, path: Path) -> Path:
     return path
 
 
-def is_plain_name(name: str) -> bool:
-    """Tell whether a name from a file names a file beside it, rather than a path elsewhere."""
-    return Path(name).name == name and name not in ("", "..")
-
-
 def is_stream(path: Path) -> bool:
     """Tell whether a path is a pipe or a terminal, such as /dev/stdout, which renaming would replace."""
     return path.is_fifo() or path.is_char_device()
@@ -102,21 +73,3 @@ def write_json(target: str, report: dict[str, Any]) -> None:
             raise SaveError(f"{target}: cannot be written ({reason_of(error)}); choose another path") from error
     else:
         save_together({Path(target): json_text(report).encode()})
-
-
-def safe_name(name: str) -> str:
-    """Return a node's or an input's name as part of a file name: letters, digits, `_`, `-`, `.`."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("._")[:_LONGEST_NAME] or "unnamed"
-
-
-def unique_names(names: Iterable[str], taken: set[str]) -> list[str]:
-    """Return safe names that differ from each other and from those taken, letter case aside; they become taken."""
-    unique = []
-    for name in names:
-        safe, count = safe_name(name), 1
-        while safe.lower() in taken:
-            count += 1
-            safe = f"{safe_name(name)}_{count}"
-        taken.add(safe.lower())
-        unique.append(safe)
-    return unique

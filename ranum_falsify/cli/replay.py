@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ranum_falsify.cli.applied import applied
-from ranum_falsify.cli.arrays import check_arrays, load_array
-from ranum_falsify.cli.assumptions import replayed
-from ranum_falsify.cli.counterexample import Description, Entry, file_hash, read
-from ranum_falsify.cli.loading import Loaded, check_files, load
 from ranum_falsify.cli.options import ReplayOptions
 from ranum_falsify.cli.output import say
+from ranum_falsify.cli.reading import check_files, dims_by_network, load_files
 from ranum_falsify.cli.streams import verdict_stands
-from ranum_falsify.cli.text import finding_lines
-from ranum_falsify.cli.usage import UsageError
+from ranum_falsify.errors import UsageError
 from ranum_falsify.replay.replayer import Finding, Replayer
+from ranum_falsify.report.arrays import check_arrays, load_array
+from ranum_falsify.report.assumptions import replayed
+from ranum_falsify.report.counterexample import Description, Entry, file_hash, read
+from ranum_falsify.report.text import finding_lines
 
 if TYPE_CHECKING:
     import onnx
 
+    from ranum_falsify.api.loading import Loaded
     from ranum_falsify.network import Graph
     from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 
@@ -94,9 +94,24 @@ def _replay_file(options: ReplayOptions, path: Path) -> tuple[list[_Shown], list
             shown.append(_replay_model(networks[entry.network], arrays, options, entry))
         else:
             with memory_limit(options.memory):
-                graph = applied(entry.network, networks, description.dims, description.dtype)
+                graph = _graph(entry.network, networks, description)
             shown.append(_replay_graph(graph, entry, arrays, options))
     return shown, notices
+
+
+def _graph(text: str, networks: Mapping[str, Path], description: Description) -> Graph:
+    """Return the network that a text means, read and converted as it was for the search."""
+    from ranum_falsify.api.applied import applied  # imports torch
+    from ranum_falsify.api.models import load_model
+    from ranum_falsify.network.precision import converted
+
+    sizes = dims_by_network(networks, description.dims)
+
+    def whole(name: str) -> Graph:
+        graph = load_model(networks[name], dims=sizes[name]).graph
+        return graph if description.dtype is None else converted(graph, description.dtype)
+
+    return applied(text, networks, whole)
 
 
 def _unread(options: ReplayOptions) -> list[str]:
@@ -162,7 +177,7 @@ def _load(options: ReplayOptions, path: Path, description: Description) -> Loade
     if missing:
         name = missing[0]
         raise UsageError(f"{path}: give --prop.{name}=VALUE again (it was {description.parameters[name]!r})")
-    return load(
+    return load_files(
         options.property_path,
         options.networks,
         vnnlib=options.vnnlib or description.vnnlib,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import NoReturn
 
-from ranum_falsify.errors import RanumFalsifyError
+from ranum_falsify.errors import UsageError
 
-__all__ = ["ERROR_STATUS", "PROGRAM", "Parser", "UsageError"]
+__all__ = ["ERROR_STATUS", "PROGRAM", "Parser"]
 
 PROGRAM = "ranum-falsify"
 
@@ -21,10 +21,6 @@ _DNNF = {
     *("--save-violation", "--processors", "--n_proc", "--n_starts", "--cuda", "--backend", "--set"),
 }
 """Options of DNNF, whose abbreviations mean the same here: `--n_st` is `--n_starts`, in spite of `--n_steps`."""
-
-
-class UsageError(RanumFalsifyError):
-    """Arguments that cannot be understood or carried out."""
 
 
 class Parser(argparse.ArgumentParser):

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.cli.usage import UsageError
 from ranum_falsify.config import RUNTIMES, Runtime
+from ranum_falsify.errors import UsageError
 
 __all__ = [
     "backend",

@@ -24,13 +24,13 @@ class Sources:
     """The files that a problem comes from.
 
     Attributes:
-        property: The property file.
+        property: The property file, None where the property has none.
         parameters: Values of its parameters, as given or by default.
         networks: The models by the names that the property gives them.
         dtype: Half precision that they were converted to, None where they were not.
     """
 
-    property: Fingerprint
+    property: Fingerprint | None
     parameters: Mapping[str, Any]
     networks: Mapping[str, Fingerprint]
     dtype: HalfPrecision | None = None

@@ -11,7 +11,7 @@ import numpy as np
 from ranum_falsify.config import Optimisations, Reach, Runtime
 from ranum_falsify.prove.assumptions import Assumptions
 
-__all__ = ["Counterexample", "OperatorResult", "Result", "Verdict"]
+__all__ = ["Answer", "Counterexample", "OperatorResult", "Verdict"]
 
 Verdict = Literal["holds", "violated", "unknown"]
 
@@ -78,7 +78,7 @@ class OperatorResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class Answer:
     """The answer to one property.
 
     Attributes:

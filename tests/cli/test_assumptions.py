@@ -11,12 +11,12 @@ import numpy as np
 import onnx
 import pytest
 
-from ranum_falsify.cli import json_report, text
-from ranum_falsify.cli.assumptions import as_json, as_text
-from ranum_falsify.cli.counterexample import Saved
 from ranum_falsify.properties.problem.problem import InputVariable
 from ranum_falsify.prove.assumptions import Assumptions, assumptions_of
-from ranum_falsify.search.result import Result
+from ranum_falsify.report import json_report, text
+from ranum_falsify.report.assumptions import as_json, as_text
+from ranum_falsify.report.counterexample import Saved
+from ranum_falsify.search.result import Answer
 from tests.cli.workshop import LOG, QUOTIENT, SAFE, Workshop
 from tests.confirm.confirm_kit import Array, posed
 
@@ -257,6 +257,6 @@ class TestReplay:
         assert len(lines(out, "notice")) == 1 and "SHA-256 differs" in out
 
 
-def result(unset_dims: tuple[str, ...] = (), **facts: Any) -> Result:
+def result(unset_dims: tuple[str, ...] = (), **facts: Any) -> Answer:
     assumptions = Assumptions(inputs=(variable("x", [0], [1]),), unset_dims=unset_dims)
-    return Result(verdict="unknown", assumptions=assumptions, **facts)
+    return Answer(verdict="unknown", assumptions=assumptions, **facts)

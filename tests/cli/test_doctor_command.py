@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ranum_falsify.cli import kernels
+from ranum_falsify.api import kernels
 from ranum_falsify.selfcheck import Outcome
 from tests.cli.workshop import Workshop
 

@@ -11,13 +11,13 @@ from typing import Any, BinaryIO
 import numpy as np
 import pytest
 
-from ranum_falsify.cli import counterexample, files, json_report, text
-from ranum_falsify.cli.counterexample import Base, Saved
-from ranum_falsify.cli.options import FalsifyOptions
+from ranum_falsify.cli import files
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.errors import SaveError
+from ranum_falsify.report import counterexample, json_report, text
+from ranum_falsify.report.counterexample import Base, Origin, Saved
 from ranum_falsify.saving import save_together
-from ranum_falsify.search.result import Counterexample, OperatorResult, Result
+from ranum_falsify.search.result import Answer, Counterexample, OperatorResult
 
 MORE: dict[str, Any] = {"../in:0": np.zeros(1), "IN_0": np.ones(1)}
 
@@ -44,13 +44,13 @@ def violated(node: str, found: Counterexample, **changes: object) -> OperatorRes
     return dataclasses.replace(operator, **changes)  # type: ignore[arg-type]
 
 
-def result(*operators: OperatorResult, **changes: object) -> Result:
+def result(*operators: OperatorResult, **changes: object) -> Answer:
     found = next((op.counterexample for op in operators if op.counterexample), None)
     verdict = "violated" if found else "unknown"
-    return dataclasses.replace(Result(verdict=verdict, operators=operators, counterexample=found), **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(Answer(verdict=verdict, operators=operators, counterexample=found), **changes)  # type: ignore[arg-type]
 
 
-def lines(value: Result, saved: Saved | None = None, **options: int) -> list[str]:
+def lines(value: Answer, saved: Saved | None = None, **options: int) -> list[str]:
     return list(text.report(value, saved or Saved(), **options))
 
 
@@ -108,11 +108,11 @@ class TestText:
 
 
 class TestFiles:
-    def save(self, folder: Path, value: Result) -> tuple[Saved, dict[str, object]]:
+    def save(self, folder: Path, value: Answer) -> tuple[Saved, dict[str, object]]:
         model = folder / "m.onnx"
         model.write_bytes(b"model")
-        options = FalsifyOptions(property_path=folder / "p.py", networks={"N": model})
-        saved = counterexample.save(value, options, Base(folder, "cex"))
+        origin = Origin(property_path=folder / "p.py", networks={"N": (model, counterexample.file_hash(model))})
+        saved = counterexample.save(value, origin, Base(folder, "cex"))
         return saved, json.loads((folder / "cex.json").read_text())
 
     def test_equal_inputs_share_a_file(self, tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ class TestJson:
     def test_the_oracles_that_confirmed(self) -> None:
         both = result(violated("a", example(0)), violated("b", example(0), oracle="reference"))
         assert json_report.report(both, Saved(), Path())["runtimes"] == ["onnxruntime", "reference"]
-        classic = Result(verdict="violated", counterexample=example(0, ""))
+        classic = Answer(verdict="violated", counterexample=example(0, ""))
         assert json_report.report(classic, Saved(), Path())["runtimes"] == ["onnxruntime"]
 
 

@@ -16,7 +16,7 @@ from ranum_falsify.config import ProveConfig, SearchConfig
 from ranum_falsify.search.converter import convert
 from ranum_falsify.decide import falsify
 from ranum_falsify.replay.replayer import Replayer
-from ranum_falsify.search.result import OperatorResult, Result
+from ranum_falsify.search.result import OperatorResult, Answer
 from ranum_falsify.network import Graph, read
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.properties.problem.problem import Problem
@@ -103,12 +103,12 @@ def test_model_reads_and_torch_agrees_with_onnx_runtime(key: tuple[str, str], fe
         np.testing.assert_allclose(to_numpy(mine), other, rtol=2e-3, atol=2e-4 * max(1.0, float(np.abs(other).max())))
 
 
-def search(reduced: Problem, **config: Any) -> Result:
+def search(reduced: Problem, **config: Any) -> Answer:
     settings = {"n_starts": 8, "n_steps": 3, "timeout": 40.0, "processors": 1, "prove": None} | config
     return falsify(reduced, SearchConfig(**settings))
 
 
-def violated(result: Result) -> list[OperatorResult]:
+def violated(result: Answer) -> list[OperatorResult]:
     return [operator for operator in result.operators if operator.verdict == "violated"]
 
 

@@ -17,7 +17,7 @@ from ranum_falsify.prove.prover import Prover
 from ranum_falsify.replay.confirmer import Confirmer
 from ranum_falsify.replay.replayer import Replayer
 from ranum_falsify.search.converter import convert
-from ranum_falsify.search.result import OperatorResult, Result
+from ranum_falsify.search.result import Answer, OperatorResult
 from ranum_falsify.search.search import Budget, SearchContext
 from tests.networks.probing import natural_box
 from tests.properties.properties_kit import NETWORKS, network, problem
@@ -68,7 +68,7 @@ def natural(name: str, *, free: Mapping[str, Bounds] | None = None, **options: A
     return valid_in_box(read(model), [*bounds, *free.values()], free=list(free), **options)
 
 
-def search(reduced: Problem, **config: Any) -> Result:
+def search(reduced: Problem, **config: Any) -> Answer:
     """Search shortly on one thread, also for what is proved, and check that whatever is violated replays."""
     settings = {"n_starts": 40, "n_steps": 60, "timeout": 30.0, "processors": 1, "prove": None} | config
     result = falsify(reduced, SearchConfig(**settings))
@@ -76,7 +76,7 @@ def search(reduced: Problem, **config: Any) -> Result:
     return result
 
 
-def check(reduced: Problem, result: Result) -> None:
+def check(reduced: Problem, result: Answer) -> None:
     """Assert that every violated operator fails on ONNX Runtime at its counterexample, which lies in the box."""
     assert (result.verdict == "violated") == (result.counterexample is not None)
     calls = {call.network: call for call in reduced.calls}
@@ -102,7 +102,7 @@ def check(reduced: Problem, result: Result) -> None:
         assert {operator.op_type, "If"} & {finding.op_type for finding in findings}
 
 
-def found(result: Result) -> dict[str, OperatorResult]:
+def found(result: Answer) -> dict[str, OperatorResult]:
     """Return the violated operators by node."""
     return {operator.node: operator for operator in result.operators if operator.verdict == "violated"}
 

@@ -17,8 +17,9 @@ from ranum_falsify.cli.options.shared import (
     add_verbosity,
     make_parser,
 )
-from ranum_falsify.cli.usage import Parser, UsageError
+from ranum_falsify.cli.usage import Parser
 from ranum_falsify.config import ConfirmConfig, HalfPrecision
+from ranum_falsify.errors import UsageError
 
 __all__ = ["ConfirmOptions", "parse_confirm"]
 

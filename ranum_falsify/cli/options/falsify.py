@@ -13,8 +13,9 @@ from ranum_falsify import __version__
 from ranum_falsify.cli import words
 from ranum_falsify.cli.options.shared import PROGRAM, add_instance, add_model_options, add_self_check, make_parser
 from ranum_falsify.cli.output import say
-from ranum_falsify.cli.usage import Parser, UsageError
+from ranum_falsify.cli.usage import Parser
 from ranum_falsify.config import RUNTIMES, HalfPrecision, ProveConfig, SearchConfig
+from ranum_falsify.errors import UsageError
 
 __all__ = ["FalsifyOptions", "parse_falsify"]
 

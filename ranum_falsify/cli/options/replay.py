@@ -8,8 +8,9 @@ from pathlib import Path
 
 from ranum_falsify.cli import words
 from ranum_falsify.cli.options.shared import add_memory, add_model_options, add_parameters, make_parser
-from ranum_falsify.cli.usage import Parser, UsageError
+from ranum_falsify.cli.usage import Parser
 from ranum_falsify.config import Reach
+from ranum_falsify.errors import UsageError
 
 __all__ = ["ReplayOptions", "parse_replay"]
 

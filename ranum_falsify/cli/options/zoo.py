@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ranum_falsify.cli import words
 from ranum_falsify.cli.options.shared import PROGRAM, add_processors, add_verbosity, make_parser
-from ranum_falsify.cli.usage import Parser, UsageError
+from ranum_falsify.cli.usage import Parser
+from ranum_falsify.errors import UsageError
 
 __all__ = ["ZooBuild", "ZooDetect", "ZooList", "ZooOptions", "ZooShow", "parse_zoo"]
 

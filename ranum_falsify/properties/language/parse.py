@@ -26,7 +26,7 @@ from ranum_falsify.network.guards import OversizeError, content_of
 from ranum_falsify.properties.language import vnnlib
 from ranum_falsify.properties.language.walk import subexpressions
 
-__all__ = ["parameters_of", "parse", "parse_dnnp"]
+__all__ = ["parameters_of", "parse", "parse_dnnp", "parse_text"]
 
 _RESULT = "phi"
 _LARGEST = 64 * 2**20  # bytes of a property; VNN-LIB files over images of 224x224 pixels have 10 MB
@@ -49,6 +49,17 @@ def parse(path: str | Path, parameters: Mapping[str, str] | None = None, *, vnnl
     text = _read(path)
     if vnnlib is None:
         vnnlib = path.name.removesuffix(".gz").endswith(".vnnlib")
+    return parse_text(text, path, parameters, vnnlib=vnnlib)
+
+
+def parse_text(
+    text: str, path: Path, parameters: Mapping[str, str] | None = None, *, vnnlib: bool = False
+) -> Expression:
+    """Parse the text of a property; `path` is what messages call it.
+
+    Raises:
+        PropertyError: As `parse` does.
+    """
     if not vnnlib:
         return parse_dnnp(text, path, parameters)
     if parameters:

@@ -47,9 +47,9 @@ def import_all() -> None:
     """Import what the command imports, once."""
     import torch
 
+    import ranum_falsify.api.running
     import ranum_falsify.cli.confirm
     import ranum_falsify.cli.falsify
-    import ranum_falsify.cli.loading
     import ranum_falsify.cli.replay
     import ranum_falsify.decide
     import ranum_falsify.network.precision

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.cli.assumptions import as_json
-from ranum_falsify.cli.counterexample import Saved
-from ranum_falsify.cli.versions import versions
-from ranum_falsify.search.result import OperatorResult, Result
+from ranum_falsify.report.assumptions import as_json
+from ranum_falsify.report.counterexample import Saved
+from ranum_falsify.report.versions import versions
+from ranum_falsify.search.result import Answer, OperatorResult
 
 __all__ = ["FORMAT", "STAGES", "report"]
 
@@ -20,7 +20,7 @@ FORMAT = 1
 STAGES = ("read", "reduce", "prove", "search", "replay")
 
 
-def report(result: Result, saved: Saved, folder: Path) -> dict[str, Any]:
+def report(result: Answer, saved: Saved, folder: Path) -> dict[str, Any]:
     """Return the report.
 
     Args:
@@ -51,7 +51,7 @@ def report(result: Result, saved: Saved, folder: Path) -> dict[str, Any]:
     }
 
 
-def _operator(operator: OperatorResult, result: Result, saved: Saved, folder: Path, several: bool) -> dict[str, Any]:
+def _operator(operator: OperatorResult, result: Answer, saved: Saved, folder: Path, several: bool) -> dict[str, Any]:
     violated_on = operator.runtimes or ([operator.oracle] if operator.oracle else [])
     shown_by = {"proved": result.runtimes, "violated": violated_on, "open": ()}
     return {

@@ -3,65 +3,50 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection
+from typing import Any
 
-from ranum_falsify.cli.usage import UsageError
-from ranum_falsify.config import HalfPrecision
-
-if TYPE_CHECKING:
-    from ranum_falsify.network import Graph
+from ranum_falsify.errors import UsageError
+from ranum_falsify.network import Graph
 
 __all__ = ["applied"]
 
 _LONGEST, _SHOWN = 1000, 100
 
 
-def applied(text: str, models: Mapping[str, Path], dims: Mapping[str, int], dtype: HalfPrecision | None) -> Graph:
+def applied(text: str, names: Collection[str], whole: Callable[[str], Graph]) -> Graph:
     """Return the network that a text means.
 
     Args:
         text: A name, `NETWORK[2:-3, 1]`, `free(NETWORK, 'W')` or `NETWORK.compose(NETWORK)`.
-        models: Model files by name.
-        dims: Sizes of symbolic dimensions, as far as a network has them.
-        dtype: Half precision that the networks are converted to, None to leave them as they are.
+        names: Names of networks.
+        whole: Returns the network of a name.
 
     Raises:
         UsageError: The text means no network, or one of another name.
         ModelError: A model cannot be read, or has no such part.
     """
-    import ranum_falsify.operators  # noqa: F401 - fills the registry; imports torch
-    from ranum_falsify.cli.loading import dims_by_network
-    from ranum_falsify.network import read
-    from ranum_falsify.network.precision import converted
-
-    sizes = dims_by_network(models, dims)
-
-    def whole(name: str) -> Graph:
-        graph = read(models[name], dims=sizes[name])
-        return graph if dtype is None else converted(graph, dtype)
 
     def made(node: ast.expr) -> Graph:
         match node:
-            case ast.Name(id=name) if name in models:
+            case ast.Name(id=name) if name in names:
                 return whole(name)
             case ast.Subscript(value=inner, slice=index):
                 return made(inner)[_index(index)]
-            case ast.Call(func=ast.Name(id="free"), args=[inner, *names], keywords=[]):
-                return made(inner).freed([str(ast.literal_eval(name)) for name in names])
+            case ast.Call(func=ast.Name(id="free"), args=[inner, *freed], keywords=[]):
+                return made(inner).freed([str(ast.literal_eval(name)) for name in freed])
             case ast.Call(func=ast.Attribute(value=outer, attr="compose"), args=[inner], keywords=[]):
                 return made(outer).compose(made(inner))
         raise ValueError(ast.dump(node))
 
     try:
-        if text in models:
+        if text in names:
             return whole(text)
         if len(text) > _LONGEST:
             raise ValueError(text)
         return made(ast.parse(text, mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        known = ", ".join(sorted(models))
+        known = ", ".join(sorted(names))
         raise UsageError(f"network {text[:_SHOWN]!r}: is not part of {known}; search again") from error
 
 

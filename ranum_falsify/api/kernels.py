@@ -1,10 +1,10 @@
-"""The check of the installed kernels, as commands start it."""
+"""The check of the installed kernels, with what this machine says about the choice of kernels."""
 
 from __future__ import annotations
 
 import os
 
-from ranum_falsify.cli.files import cache_folder
+from ranum_falsify.api.cache import cache_folder
 from ranum_falsify.selfcheck import Outcome, self_check
 
 __all__ = ["check_kernels"]

@@ -2,46 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ranum_falsify.cli.usage import UsageError
 from ranum_falsify.config import HalfPrecision
-from ranum_falsify.errors import ModelError, PropertyError, is_out_of_memory
+from ranum_falsify.errors import ModelError, PropertyError, UsageError
 
 if TYPE_CHECKING:
     import onnx
 
-    from ranum_falsify.network import Graph
-    from ranum_falsify.properties.problem.problem import Problem
-    from ranum_falsify.prove.assumptions import Sources
+    from ranum_falsify.api.loading import Loaded
 
-__all__ = ["Loaded", "check_files", "dims_by_network", "load"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Loaded:
-    """A problem, and what was learned while building it.
-
-    Attributes:
-        problem: The reduced property, of the networks as asked for.
-        reduced: `reduced(keep)`: the same of networks in which the nodes of `keep`, by network, stay in float32.
-        graphs: The networks as read.
-        sources: The files that all of this was read from.
-        notices: What a user should know about the networks.
-        seconds: Time to `read` the networks and to `reduce` the property.
-    """
-
-    problem: Problem
-    reduced: Callable[[Mapping[str, Collection[str]]], Problem]
-    graphs: Mapping[str, Graph]
-    sources: Sources
-    notices: tuple[str, ...] = ()
-    seconds: Mapping[str, float] = field(default_factory=dict)
+__all__ = ["check_files", "dims_by_network", "load_files"]
 
 
 def check_files(property_path: Path | None, networks: Mapping[str, Path]) -> None:
@@ -89,7 +62,7 @@ def _symbolic(model: onnx.ModelProto) -> set[str]:
     return names
 
 
-def load(
+def load_files(
     property_path: Path,
     networks: Mapping[str, Path],
     *,
@@ -114,32 +87,13 @@ def load(
         PropertyError: The property cannot be read, or does not fit the networks.
         ModelError: A model cannot be read.
     """
-    import ranum_falsify.operators  # noqa: F401 - fills the registry; imports torch
-    from ranum_falsify.cli.reduction import reduced_from, sources_of
-    from ranum_falsify.network import read
-    from ranum_falsify.network.guards import TOO_MUCH_MEMORY, memory_limit
-    from ranum_falsify.properties.language.parse import parse
+    from ranum_falsify.api.loading import load  # imports torch
+    from ranum_falsify.api.models import load_model
+    from ranum_falsify.api.properties import load_property
+    from ranum_falsify.network.guards import memory_limit
 
-    began = time.monotonic()
-    try:
-        with memory_limit(memory):
-            phi = parse(property_path, parameters, vnnlib=vnnlib or None)
-            parsed = time.monotonic()
-            sizes = dims_by_network(networks, dims or {})
-            graphs = {name: read(path, dims=sizes[name]) for name, path in networks.items()}
-            sources = sources_of(property_path, phi, networks, dtype)
-            was_read = time.monotonic()
-            reduced = partial(reduced_from, property_path, phi, graphs, dtype)
-            problem = reduced({})
-    except (MemoryError, RuntimeError) as error:
-        if is_out_of_memory(error):
-            raise PropertyError(f"{property_path}: the property {TOO_MUCH_MEMORY}") from error
-        raise
-    return Loaded(
-        problem=problem,
-        reduced=reduced,
-        graphs=graphs,
-        sources=sources,
-        notices=tuple(notice for graph in graphs.values() for notice in graph.notices),
-        seconds={"read": was_read - parsed, "reduce": time.monotonic() - was_read + parsed - began},
-    )
+    with memory_limit(memory):
+        prop = load_property(property_path, parameters=parameters, vnnlib=vnnlib or None)
+        sizes = dims_by_network(networks, dims or {})
+        models = {name: load_model(path, dims=sizes[name]) for name, path in networks.items()}
+        return load(prop, models, dtype=dtype)

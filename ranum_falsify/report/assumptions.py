@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ranum_falsify.cli.counterexample import number
 from ranum_falsify.config import Runtime
 from ranum_falsify.network.fingerprint import Fingerprint, fingerprint
 from ranum_falsify.properties.problem.problem import InputVariable
 from ranum_falsify.prove.assumptions import Assumptions, Library, Sources, library
+from ranum_falsify.report.counterexample import number
 
 __all__ = ["as_json", "as_text", "replayed", "scope", "steep_notice"]
 
@@ -131,7 +131,8 @@ def _files(sources: Sources, *, verbose: bool) -> str:
     values = [f"{name} = {_value(value)}" for name, value in sources.parameters.items()]
     with_values = f" with {', '.join(values)}" if values else ""
     models = _models(sources.networks, verbose=verbose)
-    return "; ".join((f"{_file(sources.property, verbose=verbose)}{with_values}", *models))
+    named = [] if sources.property is None else [f"{_file(sources.property, verbose=verbose)}{with_values}"]
+    return "; ".join((*named, *models))
 
 
 def _models(networks: Mapping[str, Fingerprint], *, verbose: bool = False) -> Iterator[str]:
@@ -197,7 +198,7 @@ def _sources(sources: Sources | None) -> dict[str, Any]:
     if sources is None:
         return {"property": None, "parameters": {}, "networks": {}, "dtype": None}
     return {
-        "property": {"path": sources.property.path, "sha256": sources.property.sha256},
+        "property": (of := sources.property) and {"path": of.path, "sha256": of.sha256},
         "parameters": {name: _plain(value) for name, value in sources.parameters.items()},
         "networks": {
             name: {"path": of.path, "sha256": of.sha256, "external_data": dict(of.data)}

@@ -15,24 +15,32 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, BinaryIO, cast, get_args
+from typing import Any, BinaryIO, cast, get_args
 
 import numpy as np
 
-from ranum_falsify.cli.files import is_plain_name, unique_names
-from ranum_falsify.cli.usage import UsageError
-from ranum_falsify.cli.versions import versions
 from ranum_falsify.config import HalfPrecision
-from ranum_falsify.errors import reason_of
+from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.escaping import json_text
 from ranum_falsify.network.guards import OversizeError, content_of
+from ranum_falsify.report.names import is_plain_name, unique_names
+from ranum_falsify.report.versions import versions
 from ranum_falsify.saving import Content, save_together
-from ranum_falsify.search.result import Counterexample, OperatorResult, Result
+from ranum_falsify.search.result import Answer, Counterexample, OperatorResult
 
-if TYPE_CHECKING:
-    from ranum_falsify.cli.options import FalsifyOptions
-
-__all__ = ["Base", "Description", "Entry", "Saved", "arrays_of", "base_of", "file_hash", "number", "read", "save"]
+__all__ = [
+    "Base",
+    "Description",
+    "Entry",
+    "Origin",
+    "Saved",
+    "arrays_of",
+    "base_of",
+    "file_hash",
+    "number",
+    "read",
+    "save",
+]
 
 _FORMAT = 1
 _MOST_INPUTS = 1000  # of a counterexample
@@ -96,25 +104,34 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Description:
-    """What a `cex.json` says.  It may come from a stranger: show the paths in it, never open them.
+class Origin:
+    """What counterexamples are of.
 
     Attributes:
-        property_path: The property file.
+        property_path: The property file; None where the property has none.
         vnnlib: Whether it is VNN-LIB even if its suffix does not say so.
         parameters: Values of its parameters, as text.
         dims: Sizes of symbolic dimensions.
         dtype: Half precision that the networks were converted to, None where they were not.
         networks: Model file and its SHA-256 hash, by network.
+    """
+
+    property_path: Path | None = None
+    vnnlib: bool = False
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    dtype: HalfPrecision | None = None
+    networks: Mapping[str, tuple[Path, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description(Origin):
+    """What a `cex.json` says.  It may come from a stranger: show the paths in it, never open them.
+
+    Attributes:
         entries: The counterexamples.
     """
 
-    property_path: Path
-    vnnlib: bool
-    parameters: Mapping[str, str]
-    dims: Mapping[str, int]
-    dtype: HalfPrecision | None
-    networks: Mapping[str, tuple[Path, str]]
     entries: Sequence[Entry]
 
 
@@ -151,12 +168,16 @@ def file_hash(path: Path) -> str:
 # ------------------------------------------------------------------ writing
 
 
-def save(result: Result, options: FalsifyOptions, base: Base) -> Saved:
+def save(result: Answer, origin: Origin, base: Base) -> Saved:
     """Write the counterexamples of a result, each distinct one once, and their description.
+
+    Args:
+        result: What was found.
+        origin: What it is of.
+        base: Where they go.
 
     Raises:
         SaveError: A file cannot be written; then none is.
-        UsageError: A model can no longer be read.
     """
     older = _present(base)
     groups = _groups(result)
@@ -172,7 +193,7 @@ def save(result: Result, options: FalsifyOptions, base: Base) -> Saved:
         contents |= {path: partial(_save_array, arrays_of(example)[name]) for name, path in paths.items()}
         files |= dict.fromkeys((id(twin) for twin in twins), paths)
         entries.append(_entry_object(example, paths, violated))
-    text = json_text(_description_object(result, options, entries))
+    text = json_text(_description_object(result, origin, entries))
     contents[base.description] = text.encode()
     save_together(contents)
     return Saved(files, base.description, [path for path in older if path not in contents])
@@ -193,7 +214,7 @@ def _save_array(array: np.ndarray, stream: BinaryIO) -> None:
     np.save(cast(Any, SimpleNamespace(write=stream.write)), array, allow_pickle=False)
 
 
-def _groups(result: Result) -> list[tuple[Counterexample, list[Counterexample], list[OperatorResult]]]:
+def _groups(result: Answer) -> list[tuple[Counterexample, list[Counterexample], list[OperatorResult]]]:
     """Return the distinct counterexamples, each with its equals and the operators that they violate."""
     groups: dict[object, tuple[Counterexample, list[Counterexample], list[OperatorResult]]] = {}
     pairs = [(result.counterexample, None), *((op.counterexample, op) for op in result.operators)]
@@ -242,16 +263,16 @@ def _entry_object(example: Counterexample, paths: Mapping[str, Path], violated: 
     }
 
 
-def _description_object(result: Result, options: FalsifyOptions, entries: Sequence[Any]) -> dict[str, Any]:
+def _description_object(result: Answer, origin: Origin, entries: Sequence[Any]) -> dict[str, Any]:
     return {
         "format": _FORMAT,
-        "property": str(options.property_path.resolve()),
-        "vnnlib": options.vnnlib,
-        "parameters": dict(options.parameters),
-        "dims": dict(options.dims),
-        "dtype": options.dtype,
+        "property": None if origin.property_path is None else str(origin.property_path.resolve()),
+        "vnnlib": origin.vnnlib,
+        "parameters": dict(origin.parameters),
+        "dims": dict(origin.dims),
+        "dtype": origin.dtype,
         "networks": {
-            name: {"path": str(path.resolve()), "sha256": file_hash(path)} for name, path in options.networks.items()
+            name: {"path": str(path.resolve()), "sha256": digest} for name, (path, digest) in origin.networks.items()
         },
         "seed": result.seed,
         "counterexamples": list(entries),
@@ -277,7 +298,7 @@ def read(path: Path) -> Description:
         if not data["counterexamples"]:
             raise ValueError("nothing would be replayed, and found not to violate")
         return Description(
-            property_path=Path(data["property"]),
+            property_path=None if data["property"] is None else Path(data["property"]),
             vnnlib=bool(data["vnnlib"]),
             parameters={str(name): str(value) for name, value in data["parameters"].items()},
             dims={str(name): int(value) for name, value in data["dims"].items()},

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from ranum_falsify.cli.usage import UsageError
+from ranum_falsify.errors import UsageError
 
 __all__ = ["check_arrays", "load_array"]
 

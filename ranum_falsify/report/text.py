@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ranum_falsify.cli.assumptions import as_text, scope, steep_notice
-from ranum_falsify.cli.counterexample import Saved
-from ranum_falsify.cli.json_report import STAGES
 from ranum_falsify.config import RUNTIMES
-from ranum_falsify.search.result import OperatorResult, Result
+from ranum_falsify.report.assumptions import as_text, scope, steep_notice
+from ranum_falsify.report.counterexample import Saved
+from ranum_falsify.report.json_report import STAGES
+from ranum_falsify.search.result import Answer, OperatorResult
 
 __all__ = ["finding_lines", "plural", "ranges", "report"]
 
@@ -31,7 +31,7 @@ _MOST_OPERANDS = 8
 _MOST_CAUSES = 3
 
 
-def report(result: Result, saved: Saved, *, verbosity: int = 0, network_count: int = 1) -> Iterator[str]:
+def report(result: Answer, saved: Saved, *, verbosity: int = 0, network_count: int = 1) -> Iterator[str]:
     """Yield the lines of the report.
 
     Args:
@@ -116,7 +116,7 @@ def _range(name: str, low: float, high: float) -> str:
     return f"{name} = {low:.9g}" if low == high else f"{name} in [{low:.9g}, {high:.9g}]"
 
 
-def _verdict(result: Result) -> str:
+def _verdict(result: Answer) -> str:
     ended = f" (ended early: {result.interrupted})" if result.interrupted else ""
     narrowed = result.runtimes and result.runtimes != RUNTIMES
     named = result.verdict == "holds" or (result.verdict == "unknown" and narrowed)
@@ -124,16 +124,16 @@ def _verdict(result: Result) -> str:
     return f"{result.verdict}{scope(runtimes, forward=_is_forward(result), assumptions=result.assumptions)}{ended}"
 
 
-def _is_forward(result: Result) -> bool:
+def _is_forward(result: Answer) -> bool:
     return result.verdict == "holds" and bool(result.steep)
 
 
-def _for(result: Result) -> str:
+def _for(result: Answer) -> str:
     """Return the runtimes that proofs cover, as the end of a phrase."""
     return f" for {', '.join(result.runtimes)}"
 
 
-def _grounds(result: Result, verbosity: int) -> Iterator[str]:
+def _grounds(result: Answer, verbosity: int) -> Iterator[str]:
     """Yield what the verdict rests on."""
     if result.assumptions is not None:
         yield from as_text(result.assumptions, verbose=verbosity > 0)
@@ -156,7 +156,7 @@ def _files(files: Mapping[str, Path] | None, indent: str) -> Iterator[str]:
         yield f"{indent}inputs: " + ", ".join(f"{name} = {path}" for name, path in files.items())
 
 
-def _violated(result: Result, saved: Saved, network_count: int) -> Iterator[str]:
+def _violated(result: Answer, saved: Saved, network_count: int) -> Iterator[str]:
     for operator in result.operators:
         if operator.verdict != "violated":
             continue
@@ -175,7 +175,7 @@ def _violated(result: Result, saved: Saved, network_count: int) -> Iterator[str]
         yield from _files(saved.of(operator.counterexample), "    ")
 
 
-def _classic(result: Result, saved: Saved) -> Iterator[str]:
+def _classic(result: Answer, saved: Saved) -> Iterator[str]:
     assert result.counterexample is not None
     yield "  the property is false on these inputs, with the outputs of ONNX Runtime"
     files = saved.of(result.counterexample)
@@ -186,7 +186,7 @@ def _classic(result: Result, saved: Saved) -> Iterator[str]:
         yield f"    {name}: shape {list(array.shape)}, {_range('values', float(array.min()), float(array.max()))}"
 
 
-def _open(result: Result, verdict: str, verbosity: int, network_count: int) -> Iterator[str]:
+def _open(result: Answer, verdict: str, verbosity: int, network_count: int) -> Iterator[str]:
     operators = [operator for operator in result.operators if operator.verdict == verdict]
     if not operators:
         return
@@ -225,7 +225,7 @@ def _counts(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _timing(result: Result) -> str:
+def _timing(result: Answer) -> str:
     stages: Sequence[str] = [f"{name} {result.seconds[name]:.2f} s" for name in STAGES if name in result.seconds]
     work = f"{plural(result.starts, 'start')}, {plural(result.steps, 'step')}, seed {result.seed}"
     return f"time: {', '.join(stages)}; {work}" if stages else work

@@ -3,35 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ranum_falsify.config import ProveConfig
-
 if TYPE_CHECKING:
-    from ranum_falsify.cli.loading import Loaded
-    from ranum_falsify.prove.precision import KeepList, Node
+    from ranum_falsify.prove.precision import KeepList
 
-__all__ = ["as_json", "as_text", "keep_list"]
-
-
-def keep_list(loaded: Loaded, config: ProveConfig) -> KeepList:
-    """Return the nodes that must stay in float32 for all operators to be proved that can be.
-
-    Args:
-        loaded: The property, of converted networks.
-        config: How to prove; `timeout` is the time for this list too.
-    """
-    from ranum_falsify.prove.precision import float32_nodes
-    from ranum_falsify.prove.prover import Prover
-
-    def open_nodes(keep: Collection[Node]) -> frozenset[Node]:
-        by_network = {name: {node for network, node in keep if network == name} for name in loaded.graphs}
-        proof = Prover(loaded.reduced(by_network), config).analyse()
-        return frozenset((operator.network, operator.node) for operator in proof.operators.values() if operator.open)
-
-    return float32_nodes(loaded.graphs, open_nodes, deadline=time.monotonic() + config.timeout)
+__all__ = ["as_json", "as_text"]
 
 
 def as_text(found: KeepList) -> Iterator[str]:

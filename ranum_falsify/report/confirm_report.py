@@ -9,15 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ranum_falsify.cli.assumptions import as_json as assumptions_as_json
-from ranum_falsify.cli.assumptions import as_text, scope, steep_notice
-from ranum_falsify.cli.files import is_plain_name
-from ranum_falsify.cli.json_report import FORMAT
-from ranum_falsify.cli.text import plural
-from ranum_falsify.cli.versions import versions
 from ranum_falsify.config import ConfirmConfig, Runtime
 from ranum_falsify.confirm.unit_test import UnitTest
 from ranum_falsify.prove.assumptions import Assumptions
+from ranum_falsify.report.assumptions import as_json as assumptions_as_json
+from ranum_falsify.report.assumptions import as_text, scope, steep_notice
+from ranum_falsify.report.json_report import FORMAT
+from ranum_falsify.report.names import is_plain_name
+from ranum_falsify.report.text import plural
+from ranum_falsify.report.versions import versions
 
 __all__ = ["Standing", "TestedOperator", "TestedRun", "as_json", "lines", "summary"]
 

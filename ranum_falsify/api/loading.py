@@ -1,0 +1,119 @@
+"""From a property and models to a problem."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from ranum_falsify.api.models import Model
+from ranum_falsify.api.properties import Property
+from ranum_falsify.config import HalfPrecision
+from ranum_falsify.errors import PropertyError, is_out_of_memory
+from ranum_falsify.network import Graph
+from ranum_falsify.network.guards import TOO_MUCH_MEMORY
+from ranum_falsify.network.precision import converted
+from ranum_falsify.properties.language.parse import parameters_of
+from ranum_falsify.properties.problem.problem import Problem
+from ranum_falsify.properties.problem.reduce import reduce
+from ranum_falsify.prove.assumptions import Sources
+from ranum_falsify.report.counterexample import Origin
+
+__all__ = ["Loaded", "load"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """A problem, and what was learned while building it.
+
+    Attributes:
+        problem: The reduced property, of the networks as asked for.
+        reduced: `reduced(keep)`: the same of networks in which the nodes of `keep`, by network, stay in float32.
+        models: The models, by the names that the property gives them.
+        sources: The files that all of this was read from.
+        origin: The same as descriptions of counterexamples keep it.
+        notices: What a user should know about the networks.
+        seconds: Time to `read` the networks and to `reduce` the property.
+    """
+
+    problem: Problem
+    reduced: Callable[[Mapping[str, Collection[str]]], Problem]
+    models: Mapping[str, Model]
+    sources: Sources
+    origin: Origin
+    notices: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def graphs(self) -> Mapping[str, Graph]:
+        """The networks as read."""
+        return {name: model.graph for name, model in self.models.items()}
+
+
+def load(prop: Property, models: Mapping[str, Model], *, dtype: HalfPrecision | None = None) -> Loaded:
+    """Reduce a property over models.
+
+    Args:
+        prop: The property.
+        models: Models by the names that the property gives the networks.
+        dtype: Half precision that the networks are converted to, None to leave them as they are.
+
+    Raises:
+        PropertyError: The property does not fit the networks.
+        ModelError: A network cannot be converted, or has no such part.
+    """
+    began = time.monotonic()
+    reduced = partial(_reduced, prop, {name: model.graph for name, model in models.items()}, dtype)
+    try:
+        problem = reduced({})
+    except (MemoryError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise PropertyError(f"{prop.name}: the property {TOO_MUCH_MEMORY}") from error
+        raise
+    return Loaded(
+        problem=problem,
+        reduced=reduced,
+        models=models,
+        sources=Sources(
+            property=prop.source,
+            parameters=parameters_of(prop.phi),
+            networks={name: model.source for name, model in models.items()},
+            dtype=dtype,
+        ),
+        origin=_origin(prop, models, dtype),
+        notices=tuple(notice for model in models.values() for notice in model.graph.notices),
+        seconds={
+            "read": sum(model.seconds for model in models.values()),
+            "reduce": time.monotonic() - began + prop.seconds,
+        },
+    )
+
+
+def _reduced(
+    prop: Property, graphs: Mapping[str, Graph], dtype: HalfPrecision | None, keep: Mapping[str, Collection[str]]
+) -> Problem:
+    """Return the problem that a property is of networks, converted to half precision but for the nodes of `keep`."""
+    if dtype is not None:
+        graphs = {name: converted(graph, dtype, keep.get(name, ())) for name, graph in graphs.items()}
+    try:
+        return reduce(prop.phi, graphs)
+    except PropertyError as error:
+        # The reduction knows no files.
+        raise PropertyError(f"{prop.name}: {str(error).removeprefix('property: ')}") from error
+
+
+def _origin(prop: Property, models: Mapping[str, Model], dtype: HalfPrecision | None) -> Origin:
+    dims = {name: size for model in models.values() for name, size in model.graph.options.dims.items()}
+    return Origin(
+        property_path=prop.path,
+        vnnlib=prop.vnnlib,
+        parameters=prop.parameters,
+        dims=dims,
+        dtype=dtype,
+        networks={
+            name: (Path(model.source.path) if model.path is None else model.path, model.source.sha256)
+            for name, model in models.items()
+        },
+    )

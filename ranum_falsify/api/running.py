@@ -1,0 +1,69 @@
+"""Run what a question asks for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from ranum_falsify.api.kernels import check_kernels
+from ranum_falsify.api.loading import Loaded
+from ranum_falsify.config import ProveConfig, SearchConfig
+from ranum_falsify.decide import falsify
+from ranum_falsify.prove.precision import KeepList, Node, float32_nodes
+from ranum_falsify.prove.prover import Prover
+from ranum_falsify.search.result import Answer
+from ranum_falsify.search.search import Progress
+
+__all__ = ["answer", "keep_list", "kernel_notices"]
+
+
+def kernel_notices(config: SearchConfig, self_check: bool) -> tuple[str, ...]:
+    """Check the installed kernels where proofs rest on them; return what users should know of them."""
+    return check_kernels().notices if self_check and config.prove is not None else ()
+
+
+def answer(
+    loaded: Loaded,
+    config: SearchConfig,
+    *,
+    notices: Sequence[str] = (),
+    progress: Callable[[Progress], None] | None = None,
+) -> Answer:
+    """Prove or search, as `decide.falsify` does, and add what is known of the files.
+
+    Args:
+        loaded: What must hold.
+        config: How to look.
+        notices: What else users should know.
+        progress: Called now and then with how far the run has got.
+    """
+    result = falsify(loaded.problem, config, progress=progress)
+    assert result.assumptions is not None
+    return replace(
+        result,
+        assumptions=replace(result.assumptions, sources=loaded.sources),
+        seconds={**loaded.seconds, **result.seconds},
+        notices=tuple(dict.fromkeys((*notices, *loaded.notices, *result.notices))),
+    )
+
+
+def keep_list(loaded: Loaded, config: SearchConfig) -> KeepList | None:
+    """Return the nodes that must stay in float32 for all operators to be proved that can be.
+
+    Args:
+        loaded: The property; None is returned unless it is of converted networks.
+        config: How to prove; `timeout` of the proof is the time for this list too.
+    """
+    prove = config.prove
+    if prove is None or loaded.sources.dtype is None:
+        return None
+    return float32_nodes(
+        loaded.graphs, lambda keep: _open_nodes(loaded, prove, keep), deadline=time.monotonic() + prove.timeout
+    )
+
+
+def _open_nodes(loaded: Loaded, config: ProveConfig, keep: Collection[Node]) -> frozenset[Node]:
+    by_network = {name: {node for network, node in keep if network == name} for name in loaded.graphs}
+    proof = Prover(loaded.reduced(by_network), config).analyse()
+    return frozenset((operator.network, operator.node) for operator in proof.operators.values() if operator.open)

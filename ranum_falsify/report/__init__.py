@@ -1,0 +1,3 @@
+"""Reports: results as text and JSON, and counterexamples on disk."""
+
+__all__: list[str] = []
