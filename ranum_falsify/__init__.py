@@ -1,23 +1,105 @@
-"""Falsify numeric validity properties of neural networks given as ONNX.
+"""Find inputs on which an operator of an ONNX network produces NaN or infinity, or prove that there are none.
 
-Importing this package imports DNNV, made to work beside current libraries; see
-`ranum_falsify.upstream`.
+Importing this package is cheap: what it offers is imported when it is first asked for.
 """
 
+from __future__ import annotations
+
+import importlib
 import os
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 # ONNX Runtime 1.31 tells its makers how it is used, and keeps a database for it, unless this is set when it is
 # loaded; child processes inherit it.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
+if TYPE_CHECKING:
+    from ranum_falsify.api.asking import falsify, prove
+    from ranum_falsify.api.boxes import BoxLike
+    from ranum_falsify.api.checking import check
+    from ranum_falsify.api.models import Model, load_model
+    from ranum_falsify.api.properties import Property, load_property
+    from ranum_falsify.api.result import OperatorReport, Result
+    from ranum_falsify.api.sources import Source
+    from ranum_falsify.errors import (
+        BackendError,
+        DeviceError,
+        ModelError,
+        PropertyError,
+        RanumFalsifyError,
+        ReplayError,
+        SaveError,
+        UpstreamMissingError,
+        UsageError,
+    )
+
 __version__ = "0.1.0"
-__all__ = ["__version__", "upstream"]
+__all__ = [
+    "BackendError",
+    "BoxLike",
+    "DeviceError",
+    "Model",
+    "ModelError",
+    "OperatorReport",
+    "Property",
+    "PropertyError",
+    "RanumFalsifyError",
+    "ReplayError",
+    "Result",
+    "SaveError",
+    "Source",
+    "UpstreamMissingError",
+    "UsageError",
+    "__version__",
+    "check",
+    "falsify",
+    "load_model",
+    "load_property",
+    "prove",
+]
 
-from ranum_falsify.errors import UpstreamMissingError
+_HOMES = {
+    "ranum_falsify.api.asking": ("falsify", "prove"),
+    "ranum_falsify.api.boxes": ("BoxLike",),
+    "ranum_falsify.api.checking": ("check",),
+    "ranum_falsify.api.models": ("Model", "load_model"),
+    "ranum_falsify.api.properties": ("Property", "load_property"),
+    "ranum_falsify.api.result": ("OperatorReport", "Result"),
+    "ranum_falsify.api.sources": ("Source",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-try:
-    from ranum_falsify import upstream
-except UpstreamMissingError:
-    # The command line has to start in order to say this in one line.  Everything that needs DNNV imports
-    # `upstream` first, and raises the error again.
-    pass
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for.
+
+    Raises:
+        AttributeError: The package offers no such name.
+        UpstreamMissingError: It needs DNNV or DNNF, which are not installed.
+    """
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = importlib.import_module(_HOME_OF.get(name, "ranum_falsify.errors"))
+    value = globals()[name] = getattr(home, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """This package: functions that are called like one of its folders stay what `ranum_falsify.<name>` means.
+
+    Python makes a folder an attribute of its package when it is imported; `from ranum_falsify.prove import ...` does
+    not look there.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOME_OF and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

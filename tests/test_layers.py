@@ -241,6 +241,19 @@ def test_every_module_says_what_is_public(relative: str) -> None:
     assert has_public_names(read(relative))
 
 
+def imports_upstream(tree: ast.AST) -> bool:
+    """Whether a module imports DNNV in the form that works."""
+    return any(name.startswith(f"{PACKAGE}.upstream") for _, name in imported(tree))
+
+
+@pytest.mark.parametrize("relative", [f for f in FILES if unit(f) != "upstream" and f not in STAND_ALONE])
+def test_dnnv_is_made_to_work_before_it_is_imported(relative: str) -> None:
+    at_run_time = ast.Module([node for node in run_time(read(relative)) if isinstance(node, ast.stmt)], [])
+    if {"dnnv", "dnnf"} & {name.split(".")[0] for _, name in imported(at_run_time)}:
+        assert "/" in relative, "give it a folder, whose `__init__` can import it"
+        assert imports_upstream(read(f"{unit(relative)}/__init__.py"))
+
+
 def test_every_folder_with_modules_is_a_package() -> None:
     folders = {(ROOT / PACKAGE / relative).parent for relative in FILES}
     assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").is_file()] == []

@@ -55,7 +55,7 @@ def test_importing_prints_nothing_and_changes_nothing_global() -> None:
                     np.geterr(), set(vars(np)), sys.getrecursionlimit(), set(vars(__import__('ast'))))
         before = state()
         onnx_names = set(vars(onnx))
-        import ranum_falsify
+        import ranum_falsify.upstream
         assert state() == before
         assert {name for name in set(vars(onnx)) - onnx_names if not name.startswith('_')} <= {'helper', 'parser'}
     """
@@ -65,7 +65,7 @@ def test_importing_prints_nothing_and_changes_nothing_global() -> None:
 def test_importing_leaves_no_placeholder_behind() -> None:
     code = """
         import sys
-        import ranum_falsify, onnx, numpy
+        import ranum_falsify.upstream, onnx, numpy
         from ranum_falsify.upstream import load
         load('dnnf.pytorch')
         left = [n for n in sys.modules if n.split('.')[0] in ('tensorflow', 'skimage')]
@@ -77,7 +77,7 @@ def test_importing_leaves_no_placeholder_behind() -> None:
 def test_importing_needs_neither_torch_nor_scipy_nor_images() -> None:
     code = """
         import sys
-        import ranum_falsify
+        import ranum_falsify.upstream
         print([n for n in ('torch', 'scipy', 'skimage', 'imageio', 'dnnf') if n in sys.modules])
     """
     assert python(code) == "[]"
@@ -90,7 +90,7 @@ def test_a_real_tensorflow_is_used_and_kept(tmp_path: Path) -> None:
     code = f"""
         import sys
         sys.path.insert(0, {str(tmp_path)!r})
-        import ranum_falsify
+        import ranum_falsify.upstream
         from dnnv.nn import utils
         print(utils.tf.float32, sys.modules['tensorflow'] is utils.tf)
     """
@@ -99,7 +99,7 @@ def test_a_real_tensorflow_is_used_and_kept(tmp_path: Path) -> None:
 
 def test_without_tensorflow_its_absence_stays_visible() -> None:
     code = """
-        import ranum_falsify
+        import ranum_falsify.upstream
         try:
             import tensorflow
         except ModuleNotFoundError as error:
@@ -121,7 +121,7 @@ def test_images_are_read_by_scikit_image_when_asked_for(tmp_path: Path) -> None:
     code = f"""
         import sys
         import numpy as np
-        import ranum_falsify
+        import ranum_falsify.upstream
         from dnnv.properties import Image
         import skimage.io
         skimage.io.imsave({str(tmp_path / "a.png")!r}, np.eye(8, dtype=np.uint8) * 255, check_contrast=False)
@@ -134,7 +134,7 @@ def test_images_are_read_by_scikit_image_when_asked_for(tmp_path: Path) -> None:
 def test_an_image_already_imported_is_left_alone() -> None:
     code = """
         import skimage.io
-        import ranum_falsify
+        import ranum_falsify.upstream
         from dnnv.properties.expressions.terms import image
         print(image.sio is skimage.io)
     """
@@ -143,7 +143,7 @@ def test_an_image_already_imported_is_left_alone() -> None:
 
 def test_the_real_dnnf_comes_later_and_shares_the_converter() -> None:
     code = """
-        import ranum_falsify
+        import ranum_falsify.upstream
         from ranum_falsify.upstream import load
         converter = load('dnnf.pytorch')
         from dnnf.pytorch import PytorchConverter
@@ -157,7 +157,7 @@ def test_the_real_dnnf_comes_later_and_shares_the_converter() -> None:
 
 def test_the_real_dnnf_may_come_first() -> None:
     code = """
-        import ranum_falsify
+        import ranum_falsify.upstream
         import dnnf
         from ranum_falsify.upstream import load
         print(load('dnnf.pytorch') is dnnf.pytorch, load('dnnf.reduction').np.product([2, 3]))
@@ -210,7 +210,7 @@ def test_the_parser_works_where_python_has_no_such_names() -> None:
     # Before 3.14 Python evaluates the parser's annotations at import, so that the names go after it here.
     code = """
         import ast
-        import ranum_falsify
+        import ranum_falsify.upstream
         for name in ('Str', 'Num', 'Bytes', 'NameConstant', 'Ellipsis'):
             vars(ast).pop(name, None)
         vars(ast).pop('__getattr__', None)

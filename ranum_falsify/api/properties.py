@@ -11,7 +11,6 @@ from pathlib import Path
 from dnnv.properties import Expression
 from dnnv.properties.expressions import Network
 
-import ranum_falsify.upstream  # noqa: F401 - says what to install where DNNV is missing
 from ranum_falsify.errors import PropertyError, UsageError, is_out_of_memory
 from ranum_falsify.network.fingerprint import Fingerprint, sha256
 from ranum_falsify.network.guards import TOO_MUCH_MEMORY

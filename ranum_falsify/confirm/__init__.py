@@ -6,4 +6,6 @@ Against Numerical Defects, ICSE 2023, section 4.2).
 
 from __future__ import annotations
 
+import ranum_falsify.upstream  # noqa: F401 - says what to install where DNNV is missing
+
 __all__: list[str] = []

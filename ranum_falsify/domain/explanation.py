@@ -15,7 +15,7 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.network import spec_of
 from ranum_falsify.network.order import operands_in
 
-__all__ = ["ChainLink", "OperandHistory", "explain"]
+__all__ = ["ChainLink", "OperandHistory", "explain", "range_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ def explain(analysis: IntervalAnalysis, op: Operation) -> tuple[OperandHistory, 
     for name, field in spec.named(spec.operands_of(op)).items():
         bounds = analysis.bounds_of(field) if isinstance(field, Operation) else None
         if bounds is not None:
-            histories.append(OperandHistory(name=name, bounds=_range(bounds), chain=_chain(analysis, field)))
+            histories.append(OperandHistory(name=name, bounds=range_of(bounds), chain=_chain(analysis, field)))
     return tuple(histories)
 
 
@@ -92,7 +92,7 @@ def _chain(analysis: IntervalAnalysis, op: Operation) -> tuple[ChainLink, ...]:
         if not isinstance(current, OutputSelect):
             op_type = "Input" if isinstance(current, Input) else spec_of(current).op_type
             steps.append(
-                ChainLink(node=current.name, op_type=op_type, bounds=_range(bounds), width=width, growth=growth)
+                ChainLink(node=current.name, op_type=op_type, bounds=range_of(bounds), width=width, growth=growth)
             )
         current = before
     return tuple(steps)
@@ -125,6 +125,7 @@ def _width(bounds: Interval) -> float:
     return float(torch.where(low == high, 0.0, high - low).amax())
 
 
-def _range(bounds: Interval) -> tuple[float, float]:
+def range_of(bounds: Interval) -> tuple[float, float]:
+    """Return the least and the greatest value of a tensor's bounds."""
     least, greatest = bounds.extremes
     return float(np.float64(least)), float(np.float64(greatest))

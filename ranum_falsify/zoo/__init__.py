@@ -5,4 +5,6 @@ Back-Propagation, ESEC/FSE 2021), with the numbers of RANUM (L. Li et al., Relia
 Architectures Against Numerical Defects, ICSE 2023).
 """
 
+import ranum_falsify.upstream  # noqa: F401 - says what to install where DNNV is missing
+
 __all__: list[str] = []

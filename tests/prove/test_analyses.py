@@ -10,6 +10,7 @@ import pytest
 from ranum_falsify.config import Runtime
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.network import Graph
+from ranum_falsify.prove import analyses
 from ranum_falsify.prove.analyses import Analyses, analyses_of, execution_of, notices_of
 from tests.search.search_kit import network
 
@@ -66,7 +67,7 @@ def test_only_onnx_runtime_rewrites(folded: Graph) -> None:
 
 def test_the_optimiser_is_asked_once(folded: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     first = execution_of(folded)
-    monkeypatch.setattr("ranum_falsify.prove.analyses.optimised", None)
+    monkeypatch.setattr(analyses, "optimised", None)
     assert first is not None and execution_of(folded) is first
 
 

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from onnx import helper, numpy_helper
 
 from ranum_falsify.replay.operator_facts import operator_facts
-from ranum_falsify.replay.worker import Model, Operators, Setting
+from ranum_falsify.replay.worker import InspectedModel, Operators, Setting
 from ranum_falsify.zoo.builder import Architecture, BoxedVariable
 
 __all__ = ["SMALLEST_NORMAL", "Run", "Trigger", "all_triggers", "ancestors", "follows", "one_hot", "run"]
@@ -89,7 +89,7 @@ def run(architecture: Architecture, feeds: Mapping[str, Array], node: str, folde
         model.graph.output.append(onnx.ValueInfoProto(name=operand))
     path = folder / "model.onnx"
     onnx.save(model, path)
-    look = Model(str(path), Setting(str(folder), Operators(**operator_facts()), threads=1)).look(feeds)
+    look = InspectedModel(str(path), Setting(str(folder), Operators(**operator_facts()), threads=1)).look(feeds)
     seen = feeds[operand] if operand in feeds else look.outputs[operand]
     return Run(
         culprits=tuple(finding["node"] for finding in look.findings.values()),

@@ -15,11 +15,11 @@ import numpy as np
 import onnxruntime as ort
 
 from .levels import Levels
-from .model import Model
+from .model import InspectedModel
 from .operators import Operators
 from .session import Setting
 
-__all__ = ["Levels", "Model", "Operators", "Setting", "service"]
+__all__ = ["InspectedModel", "Levels", "Operators", "Setting", "service"]
 
 
 def service() -> Callable[[str, Any], Any]:

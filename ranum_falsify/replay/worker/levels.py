@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .graph import GOOD, Status, Value, status_of
-from .model import STOP, Look, Model
+from .model import STOP, InspectedModel, Look
 from .session import Session, Setting, write_optimised
 
 __all__ = ["Levels"]
@@ -51,10 +51,10 @@ class Levels:
     """
 
     def __init__(self, path: str, setting: Setting) -> None:
-        self._written = Model(path, setting)
+        self._written = InspectedModel(path, setting)
         self._setting = setting
         self._default: Session | None = None
-        self._optimised: Model | None = None
+        self._optimised: InspectedModel | None = None
 
     def plain(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The graph outputs without optimisations."""
@@ -136,7 +136,7 @@ class Levels:
             if self._optimised is None:
                 path = Path(self._setting.scratch, "optimised.onnx")
                 write_optimised(self._written.proto, self._setting, path)
-                self._optimised = Model(str(path), replace(self._setting, folder=self._setting.scratch))
+                self._optimised = InspectedModel(str(path), replace(self._setting, folder=self._setting.scratch))
             return self._optimised.look(feeds, self._optimised.bad_constants - bad)
         except Exception:
             return None

@@ -28,7 +28,7 @@ from .graph import (
 from .recurrent import hidden_nan
 from .session import Session, Setting
 
-__all__ = ["STOP", "Look", "Model"]
+__all__ = ["STOP", "InspectedModel", "Look"]
 
 STOP = ""  # among outputs: the run stopped, at an integer division that has no result
 
@@ -54,7 +54,7 @@ class Look:
     traps: bool = False
 
 
-class Model:
+class InspectedModel:
     """A model run without optimisations, and what about it does not depend on the input.
 
     Args:

@@ -1,0 +1,64 @@
+"""`falsify` and `prove`: properties of models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Unpack
+
+from ranum_falsify.api.loading import Loaded, load
+from ranum_falsify.api.models import Model, ModelLike, model_of
+from ranum_falsify.api.properties import Property, PropertyLike, network_of, property_of
+from ranum_falsify.api.result import Result
+from ranum_falsify.api.running import answer, keep_list, kernel_notices
+from ranum_falsify.api.settings import Options, Settings, settings_of
+from ranum_falsify.errors import UsageError
+
+__all__ = ["answered", "falsify", "prove"]
+
+
+def falsify(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, **options: Unpack[Options]) -> Result:
+    """Prove a property of models, or search for a counterexample, as the command line does.
+
+    Args:
+        model: The model of the property's only network, or models by the names that it gives its networks. Each is
+            loaded, a path, an `onnx.ModelProto`, or bytes.
+        property: A loaded property, a path, or a text; see `load_property`.
+        **options: See `Options`.
+
+    Raises:
+        TypeError: There is no such option.
+        RanumFalsifyError: The model, the property or an option is invalid; one line says what to do.
+    """
+    settings = settings_of(options)
+    prop = property_of(property)
+    return answered(load(prop, _models(model, prop, settings), dtype=settings.dtype), settings)
+
+
+def prove(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, **options: Unpack[Options]) -> Result:
+    """Prove a property of models without searching for a counterexample; the verdict is `holds` or `unknown`.
+
+    Args and errors are those of `falsify`.
+    """
+    settings = settings_of(options)
+    if settings.config.prove is None:
+        raise UsageError("prove=False: nothing would be done; call falsify for a search alone")
+    settings = replace(settings, config=replace(settings.config, n_starts=0))
+    prop = property_of(property)
+    return answered(load(prop, _models(model, prop, settings), dtype=settings.dtype), settings)
+
+
+def answered(loaded: Loaded, settings: Settings) -> Result:
+    """Return the answer to what was loaded."""
+    found = answer(
+        loaded,
+        settings.config,
+        notices=kernel_notices(settings.config, settings.self_check),
+        progress=settings.progress,
+    )
+    return Result(answer=found, loaded=loaded, config=settings.config, kept=keep_list(loaded, settings.config))
+
+
+def _models(model: ModelLike | Mapping[str, ModelLike], prop: Property, settings: Settings) -> Mapping[str, Model]:
+    given = model if isinstance(model, Mapping) else {network_of(prop): model}
+    return {name: model_of(one, settings.dims) for name, one in given.items()}

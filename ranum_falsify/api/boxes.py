@@ -1,0 +1,102 @@
+"""What users give as a box, as a range for each input of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+from dnnv.nn.utils import TensorDetails
+
+from ranum_falsify.api.statement import InputRange
+from ranum_falsify.errors import UsageError
+from ranum_falsify.network import Graph
+
+__all__ = ["Bound", "BoxLike", "Range", "ranges_of"]
+
+Bound = float | np.ndarray | Any
+"""A number for all elements, or an array that broadcasts to the input's shape."""
+
+Range = tuple[Bound, Bound] | Bound
+"""Lower and upper bound, or a value that does not vary."""
+
+BoxLike = Range | Mapping[str | EllipsisType, Range]
+"""One range for all inputs, or ranges by name, `...` standing for all other inputs."""
+
+
+def ranges_of(graph: Graph, box: BoxLike) -> tuple[InputRange, ...]:
+    """Return the range of each input of a graph.
+
+    Raises:
+        UsageError: The box does not fit the inputs.
+    """
+    inputs = dict(zip(graph.input_names, graph.input_details, strict=True))
+    given = dict(_by_name(box, inputs))
+    missing = [name for name in inputs if name not in given]
+    if missing:
+        raise UsageError(
+            f"box: no range for input {missing[0]!r}; the inputs are {_listed(inputs)}; "
+            f"add {missing[0]!r}: (lower, upper), or ...: (lower, upper) for all others"
+        )
+    return tuple(_range(name, given[name], details) for name, details in inputs.items())
+
+
+def _by_name(box: BoxLike, inputs: Mapping[str, TensorDetails]) -> Iterator[tuple[str, Range]]:
+    if not isinstance(box, Mapping):
+        yield from ((name, box) for name in inputs)
+        return
+    unknown = [name for name in box if name is not ... and name not in inputs]
+    if unknown:
+        raise UsageError(f"box: the model has no input {unknown[0]!r}; it has {_listed(inputs)}")
+    for name in inputs:
+        if name in box:
+            yield name, box[name]
+        elif ... in box:
+            yield name, box[...]
+
+
+def _listed(inputs: Mapping[str, TensorDetails]) -> str:
+    return ", ".join(f"{name} ({details.dtype} {list(details.shape)})" for name, details in inputs.items())
+
+
+def _range(name: str, given: Range, details: TensorDetails) -> InputRange:
+    if isinstance(given, tuple | list):
+        if len(given) != 2:
+            raise UsageError(f"box: input {name!r}: give (lower, upper), got {len(given)} values")
+        lower, upper = (_bound(name, bound, details) for bound in given)
+    else:
+        lower = upper = _bound(name, given, details)
+    above = np.asarray(lower) > np.asarray(upper)
+    if above.any():
+        at = tuple(int(i) for i in np.argwhere(above)[0])
+        low, high = (np.broadcast_to(bound, above.shape)[at].item() for bound in (lower, upper))
+        place = f" at {list(at)}" if at else ""
+        raise UsageError(f"box: input {name!r}: lower bound {low:.9g} is above upper bound {high:.9g}{place}")
+    return InputRange(name=name, lower=lower, upper=upper)
+
+
+def _bound(name: str, given: Bound, details: TensorDetails) -> float | np.ndarray:
+    """Return a bound as a Python number, or as an array of the input's shape."""
+    if hasattr(given, "detach"):
+        given = given.detach().cpu()
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UsageError(f"box: input {name!r}: {type(given).__name__} is no number and no array") from error
+    if array.dtype.kind not in "iufb" and array.dtype.name != "bfloat16":
+        raise UsageError(f"box: input {name!r}: {given!r:.60} is no number and no array of numbers")
+    numbers = array.astype(np.float64) if array.dtype.kind not in "iub" else array
+    if not np.isfinite(numbers).all():
+        what = "NaN" if np.isnan(numbers).any() else "an infinity"
+        raise UsageError(f"box: input {name!r}: {what} is no bound; give finite numbers")
+    if array.ndim == 0:
+        number: float = numbers.item()
+        return number
+    shape = tuple(int(size) for size in details.shape)
+    try:
+        return np.broadcast_to(numbers, shape).copy()
+    except ValueError as error:
+        raise UsageError(
+            f"box: input {name!r} is {details.dtype} {list(shape)}, the bound has shape {list(array.shape)}"
+        ) from error

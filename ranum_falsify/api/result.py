@@ -1,0 +1,204 @@
+"""What the functions of the Python API return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ranum_falsify.api.loading import Loaded
+from ranum_falsify.api.sources import Source
+from ranum_falsify.config import Optimisations, ProveConfig, Reach, Runtime, SearchConfig
+from ranum_falsify.escaping import escaped
+from ranum_falsify.prove.assumptions import Assumptions
+from ranum_falsify.prove.explaining import histories
+from ranum_falsify.prove.operand_bounds import OperandBounds, operand_bounds
+from ranum_falsify.report import json_report, precision, text
+from ranum_falsify.report.counterexample import Saved, arrays_of, base_of, save
+from ranum_falsify.report.explanation import explanation
+from ranum_falsify.search.result import Answer, Counterexample, OperatorResult, Verdict
+
+if TYPE_CHECKING:
+    from ranum_falsify.prove.precision import KeepList
+
+__all__ = ["OperatorReport", "Result"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorReport:
+    """What is known of one operator.
+
+    Attributes:
+        network: Name of its network in the property; `N` without one.
+        node: Its name: the ONNX name where that is unique.
+        op_type: ONNX operator.
+        verdict: `open` says that no counterexample was found and no proof either; `proved`, that no input makes it
+            invalid, whatever other operators do.
+        condition: Where its operands are valid, in words.
+        reason: What they are otherwise.
+        kind: What came out on violation; `gradient` is a derivative that is not finite.
+        reach: Whether the violation shows at an output of the network.
+        runtimes: Runtimes that it occurs on, where violated.
+        optimisations: Which graph optimisations of ONNX Runtime it shows with.
+        fused: Of what shows with these alone, the operator that they put in its place.
+        counterexample: One array per input, by ONNX name, that violates it; None where none was found.
+        operands: Least and greatest value of each operand at the counterexample.
+        after: Of an open operator whose own conditions are proved: the open operators before it that may break it.
+        source: Where an exported module's Python code makes it, if that is known.
+    """
+
+    network: str
+    node: str
+    op_type: str
+    verdict: Literal["proved", "violated", "open"]
+    condition: str
+    reason: str = ""
+    kind: Literal["nan", "inf", "gradient"] | None = None
+    reach: Reach | None = None
+    runtimes: tuple[Runtime, ...] = ()
+    optimisations: Optimisations | None = None
+    fused: str = ""
+    counterexample: Mapping[str, np.ndarray] | None = None
+    operands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    after: tuple[str, ...] = ()
+    source: Source | None = None
+    _bounds: Callable[[], OperandBounds] = field(default=dict, repr=False, compare=False)
+
+    @property
+    def constraint(self) -> str:
+        """The condition."""
+        return self.condition
+
+    @property
+    def bounds(self) -> Mapping[str, tuple[float, float]]:
+        """Bounds of each operand over the whole box, as the interval analysis knows them; made when first asked."""
+        return self._bounds().get((self.network, self.node), {})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Result:
+    """The answer to a question about models.
+
+    Attributes:
+        answer: What proof and search found.
+        loaded: What was asked.
+        config: How it was answered.
+        kept: What must stay in float32, where networks were converted to half precision.
+        sources: Where the nodes of an exported module come from, by name.
+        property_text: The DNNP property that `check` stands for; None where a property was given.
+    """
+
+    answer: Answer
+    loaded: Loaded
+    config: SearchConfig
+    kept: KeepList | None = None
+    sources: Mapping[str, Source] = field(default_factory=dict)
+    property_text: str | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """`violated` only with a counterexample that replays, `holds` only with a proof."""
+        return self.answer.verdict
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What a user should know, one sentence each."""
+        return self.answer.notices
+
+    @property
+    def runtimes(self) -> tuple[Runtime, ...]:
+        """Runtimes that proofs cover; none where no proof was tried."""
+        return self.answer.runtimes
+
+    @property
+    def assumptions(self) -> Assumptions:
+        """What the verdict rests on: box, files, sizes, element types, kernels."""
+        assert self.answer.assumptions is not None
+        return self.answer.assumptions
+
+    @property
+    def counterexample(self) -> Mapping[str, np.ndarray] | None:
+        """One array per input, by ONNX name, of the first violation; by variable for a property over outputs."""
+        return _arrays(self.answer.counterexample)
+
+    @cached_property
+    def operators(self) -> tuple[OperatorReport, ...]:
+        """Every operator in question, in topological order; empty for a property over outputs."""
+        return tuple(map(self._operator, self.answer.operators))
+
+    def _operator(self, found: OperatorResult) -> OperatorReport:
+        return OperatorReport(
+            network=found.network,
+            node=found.node,
+            op_type=found.op_type,
+            verdict=found.verdict,
+            condition=found.constraint,
+            reason=found.reason,
+            kind=found.kind,
+            reach=found.reach,
+            runtimes=found.runtimes,
+            optimisations=found.optimisations,
+            fused=found.fused,
+            counterexample=_arrays(found.counterexample),
+            operands=found.operands,
+            after=found.after,
+            source=self.sources.get(found.node),
+            _bounds=lambda: self._operand_bounds,
+        )
+
+    @cached_property
+    def _operand_bounds(self) -> OperandBounds:
+        return operand_bounds(self.loaded.problem, self.config.prove or ProveConfig())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as `--json` writes it; docs/json.md explains it. `save` first writes the files."""
+        found = json_report.report(self.answer, Saved(), Path.cwd())
+        return found | {"float32": precision.as_json(self.kept)}
+
+    def explain(self, node: str) -> str:
+        """Return how the operands of a node came to their bounds, as `--explain` shows it.
+
+        Raises:
+            PropertyError: There is no such node.
+        """
+        found = histories(self.loaded.problem, node, self.config.prove or ProveConfig())
+        return _joined(explanation(found))
+
+    def save(self, path: str | Path) -> Saved:
+        """Write the counterexamples: `<path>.npy`, or one file per input, and `<path>.json`, which replay.
+
+        Returns:
+            The files; none where there is no counterexample.
+
+        Raises:
+            SaveError: They cannot be written.
+        """
+        return save(self.answer, self.loaded.origin, base_of(Path(path)))
+
+    def report(self, *, verbosity: int = 0) -> str:
+        """Return the report as the command shows it.
+
+        Args:
+            verbosity: -1 the verdict, what violates and what all of it rests on; 1 every operator.
+        """
+        count = len({call.network for call in self.loaded.problem.calls})
+        kept = () if self.kept is None else precision.as_text(self.kept)
+        return _joined((*text.report(self.answer, Saved(), verbosity=verbosity, network_count=count), *kept))
+
+    def __str__(self) -> str:
+        return self.report()
+
+    def __repr__(self) -> str:
+        return self.report(verbosity=-1)
+
+
+def _arrays(example: Counterexample | None) -> Mapping[str, np.ndarray] | None:
+    return None if example is None else arrays_of(example)
+
+
+def _joined(lines: tuple[str, ...] | Iterator[str]) -> str:
+    return "\n".join(map(escaped, lines))

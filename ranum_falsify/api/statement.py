@@ -1,0 +1,122 @@
+"""The property that `check` asks about: what the inputs range over, and that no operator receives invalid input.
+
+It exists as an expression, which is reduced, and as the text of a DNNP file, which means the same.
+"""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from dnnv.properties import Expression, expressions
+from dnnv.properties.expressions import And, Call, Constant, Context, Forall, Implies, LessThanOrEqual, Network, Symbol
+
+from ranum_falsify.properties.language import vocabulary
+
+__all__ = ["NETWORK", "InputRange", "Statement"]
+
+NETWORK = "N"
+"""Name of the network in the property."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class InputRange:
+    """What an input ranges over.
+
+    Attributes:
+        name: Its ONNX name.
+        lower: Lower bound: a number for all elements, or an array of its shape.
+        upper: Upper bound, likewise.
+    """
+
+    name: str
+    lower: float | np.ndarray
+    upper: float | np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Statement:
+    """That no operator of a network receives invalid input while its inputs stay in a box.
+
+    Attributes:
+        ranges: What the network's inputs range over, in their order.
+        only: ONNX operator types to look at, all if None.
+        nodes: ONNX node names to look at, all if None.
+        gradient: Whether derivatives must be finite too.
+    """
+
+    ranges: Sequence[InputRange]
+    only: tuple[str, ...] | None = None
+    nodes: tuple[str, ...] | None = None
+    gradient: bool = False
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        options = {"only": self.only and list(self.only), "nodes": self.nodes and list(self.nodes)}
+        chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        return chosen | ({"gradient": True} if self.gradient else {})
+
+    def expression(self) -> Expression:
+        """Return the property as an expression."""
+        with Context():
+            several = len(self.ranges) > 1
+            symbol = Symbol("x" if several else self.ranges[0].name)
+            parts = []
+            for position, given in enumerate(self.ranges):
+                variable = symbol[Constant(position)] if several else symbol
+                parts += [LessThanOrEqual(Constant(given.lower), variable)]
+                parts += [LessThanOrEqual(variable, Constant(given.upper))]
+            applied = Call(Network(NETWORK), (symbol,), {})
+            options = {name: Constant(value) for name, value in self._options.items()}
+            goal = Call(Constant(vocabulary.no_invalid_input), (applied,), options)
+            return Forall(symbol, Implies(And(*parts), goal))
+
+    def text(self) -> str:
+        """Return the property as the text of a DNNP file; arrays stand in it in full."""
+        several = len(self.ranges) > 1
+        name = "x" if several or not _is_free(self.ranges[0].name) else self.ranges[0].name
+        variables = [f"{name}[{position}]" for position in range(len(self.ranges))] if several else [name]
+        bounds = [
+            f"{_number(given.lower)} <= {variable} <= {_number(given.upper)}"
+            for variable, given in zip(variables, self.ranges, strict=True)
+        ]
+        options = "".join(f", {option}={value!r}" for option, value in self._options.items())
+        box = bounds[0] if len(bounds) == 1 else f"And({', '.join(bounds)})"
+        return "\n".join(
+            [
+                *self._imports(),
+                "from dnnv.properties import *",
+                "from ranum_falsify.properties import *",
+                "",
+                f'{NETWORK} = Network("{NETWORK}")',
+                "",
+                *self._comment(variables),
+                f"Forall({name}, Implies({box}, no_invalid_input({NETWORK}({name}){options})))",
+                "",
+            ]
+        )
+
+    def _imports(self) -> Iterator[str]:
+        if any(isinstance(bound, np.ndarray) for given in self.ranges for bound in (given.lower, given.upper)):
+            yield "import numpy as np"
+
+    def _comment(self, variables: Sequence[str]) -> Iterator[str]:
+        for variable, given in zip(variables, self.ranges, strict=True):
+            if variable != given.name:
+                yield f"# {variable} is the input {given.name!r}."
+
+
+def _number(bound: float | np.ndarray) -> str:
+    if isinstance(bound, np.ndarray):
+        return f"np.array({bound.tolist()!r})"
+    return repr(bound)
+
+
+def _is_free(name: str) -> bool:
+    """Tell whether a name means nothing else in a property file."""
+    taken = {*vars(builtins), *vars(expressions), *vocabulary.__all__, NETWORK, "np"}
+    return name.isidentifier() and name.isascii() and not keyword.iskeyword(name) and name not in taken
