@@ -9,12 +9,12 @@ from typing import Any
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
 
-__all__ = ["applied"]
+__all__ = ["build_network"]
 
 _LONGEST, _SHOWN = 1000, 100
 
 
-def applied(text: str, names: Collection[str], whole: Callable[[str], Graph]) -> Graph:
+def build_network(text: str, names: Collection[str], whole: Callable[[str], Graph]) -> Graph:
     """Return the network that a text means.
 
     Args:
@@ -34,7 +34,7 @@ def applied(text: str, names: Collection[str], whole: Callable[[str], Graph]) ->
             case ast.Subscript(value=inner, slice=index):
                 return made(inner)[_index(index)]
             case ast.Call(func=ast.Name(id="free"), args=[inner, *freed], keywords=[]):
-                return made(inner).freed([str(ast.literal_eval(name)) for name in freed])
+                return made(inner).free([str(ast.literal_eval(name)) for name in freed])
             case ast.Call(func=ast.Attribute(value=outer, attr="compose"), args=[inner], keywords=[]):
                 return made(outer).compose(made(inner))
         raise ValueError(ast.dump(node))

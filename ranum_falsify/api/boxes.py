@@ -32,23 +32,23 @@ def ranges_of(graph: Graph, box: BoxLike) -> tuple[InputRange, ...]:
         UsageError: The box does not fit the inputs.
     """
     inputs = dict(zip(graph.input_names, graph.input_details, strict=True))
-    given = dict(_by_name(box, inputs))
+    given = dict(_map_by_name(box, inputs))
     missing = [name for name in inputs if name not in given]
     if missing:
         raise UsageError(
-            f"box: no range for input {missing[0]!r}; the inputs are {_listed(inputs)}; "
+            f"box: no range for input {missing[0]!r}; the inputs are {_describe_inputs(inputs)}; "
             f"add {missing[0]!r}: (lower, upper), or ...: (lower, upper) for all others"
         )
     return tuple(_range(name, given[name], details) for name, details in inputs.items())
 
 
-def _by_name(box: BoxLike, inputs: Mapping[str, TensorDetails]) -> Iterator[tuple[str, Range]]:
+def _map_by_name(box: BoxLike, inputs: Mapping[str, TensorDetails]) -> Iterator[tuple[str, Range]]:
     if not isinstance(box, Mapping):
         yield from ((name, box) for name in inputs)
         return
     unknown = [name for name in box if name is not ... and name not in inputs]
     if unknown:
-        raise UsageError(f"box: the model has no input {unknown[0]!r}; it has {_listed(inputs)}")
+        raise UsageError(f"box: the model has no input {unknown[0]!r}; it has {_describe_inputs(inputs)}")
     for name in inputs:
         if name in box:
             yield name, box[name]
@@ -56,7 +56,7 @@ def _by_name(box: BoxLike, inputs: Mapping[str, TensorDetails]) -> Iterator[tupl
             yield name, box[...]
 
 
-def _listed(inputs: Mapping[str, TensorDetails]) -> str:
+def _describe_inputs(inputs: Mapping[str, TensorDetails]) -> str:
     return ", ".join(f"{name} ({details.dtype} {list(details.shape)})" for name, details in inputs.items())
 
 

@@ -14,7 +14,7 @@ from ranum_falsify.config import HalfPrecision
 from ranum_falsify.errors import PropertyError, is_out_of_memory
 from ranum_falsify.network import Graph
 from ranum_falsify.network.guards import TOO_MUCH_MEMORY
-from ranum_falsify.network.precision import converted
+from ranum_falsify.network.precision import convert_precision
 from ranum_falsify.properties.language.parse import parameters_of
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.reduce import reduce
@@ -65,7 +65,7 @@ def load(prop: Property, models: Mapping[str, Model], *, dtype: HalfPrecision | 
         ModelError: A network cannot be converted, or has no such part.
     """
     began = time.monotonic()
-    reduced = partial(_reduced, prop, {name: model.graph for name, model in models.items()}, dtype)
+    reduced = partial(_reduce, prop, {name: model.graph for name, model in models.items()}, dtype)
     try:
         problem = reduced({})
     except (MemoryError, RuntimeError) as error:
@@ -91,12 +91,12 @@ def load(prop: Property, models: Mapping[str, Model], *, dtype: HalfPrecision | 
     )
 
 
-def _reduced(
+def _reduce(
     prop: Property, graphs: Mapping[str, Graph], dtype: HalfPrecision | None, keep: Mapping[str, Collection[str]]
 ) -> Problem:
     """Return the problem that a property is of networks, converted to half precision but for the nodes of `keep`."""
     if dtype is not None:
-        graphs = {name: converted(graph, dtype, keep.get(name, ())) for name, graph in graphs.items()}
+        graphs = {name: convert_precision(graph, dtype, keep.get(name, ())) for name, graph in graphs.items()}
     try:
         return reduce(prop.phi, graphs)
     except PropertyError as error:

@@ -13,7 +13,7 @@ import numpy as np
 from ranum_falsify.api.loading import Loaded
 from ranum_falsify.api.sources import Source
 from ranum_falsify.config import Optimisations, ProveConfig, Reach, Runtime, SearchConfig
-from ranum_falsify.escaping import escaped
+from ranum_falsify.escaping import escape
 from ranum_falsify.prove.assumptions import Assumptions
 from ranum_falsify.prove.explaining import histories
 from ranum_falsify.prove.operand_bounds import OperandBounds, operand_bounds
@@ -166,7 +166,7 @@ class Result:
             PropertyError: There is no such node.
         """
         found = histories(self.loaded.problem, node, self.config.prove or ProveConfig())
-        return _joined(explanation(found))
+        return _join_lines(explanation(found))
 
     def save(self, path: str | Path) -> Saved:
         """Write the counterexamples: `<path>.npy`, or one file per input, and `<path>.json`, which replay.
@@ -187,7 +187,7 @@ class Result:
         """
         count = len({call.network for call in self.loaded.problem.calls})
         kept = () if self.kept is None else precision.as_text(self.kept)
-        return _joined((*text.report(self.answer, Saved(), verbosity=verbosity, network_count=count), *kept))
+        return _join_lines((*text.report(self.answer, Saved(), verbosity=verbosity, network_count=count), *kept))
 
     def __str__(self) -> str:
         return self.report()
@@ -200,5 +200,5 @@ def _arrays(example: Counterexample | None) -> Mapping[str, np.ndarray] | None:
     return None if example is None else arrays_of(example)
 
 
-def _joined(lines: tuple[str, ...] | Iterator[str]) -> str:
-    return "\n".join(map(escaped, lines))
+def _join_lines(lines: tuple[str, ...] | Iterator[str]) -> str:
+    return "\n".join(map(escape, lines))

@@ -22,7 +22,7 @@ from ranum_falsify.errors import UsageError
 from ranum_falsify.report import json_report, text
 from ranum_falsify.report.counterexample import Base, Origin, Saved, base_of, save
 from ranum_falsify.report.explanation import explanation
-from ranum_falsify.report.listing import listing
+from ranum_falsify.report.listing import list_operators
 from ranum_falsify.report.precision import as_json, as_text
 from ranum_falsify.search.result import Answer
 
@@ -64,9 +64,9 @@ def run(options: FalsifyOptions, *, owns_process: bool = False) -> int:
     except TimeUp:
         _report(_UNREAD, base, None, None, options)
         return STATUS[_UNREAD.verdict]
-    options = _for_the_rest(options, time.monotonic() - began)
+    options = _subtract_time(options, time.monotonic() - began)
     if options.list_operators:
-        say(listing(loaded.problem))
+        say(list_operators(loaded.problem))
         return 0
     if options.explain is not None:
         from ranum_falsify.prove.explaining import histories  # imports torch
@@ -99,7 +99,7 @@ def _leave(base: Base | None, options: FalsifyOptions) -> None:
     os._exit(STATUS[_UNREAD.verdict])
 
 
-def _for_the_rest(options: FalsifyOptions, seconds: float) -> FalsifyOptions:
+def _subtract_time(options: FalsifyOptions, seconds: float) -> FalsifyOptions:
     """Subtract the time that reading took from the timeout."""
     if options.config.timeout is None:
         return options

@@ -45,7 +45,7 @@ def dims_by_network(networks: Mapping[str, Path], dims: Mapping[str, int]) -> di
         return {name: dict(dims) for name in networks}
     from ranum_falsify.network.model_file import load_model
 
-    known = {name: _symbolic(load_model(path)) for name, path in networks.items()}
+    known = {name: _collect_symbolic(load_model(path)) for name, path in networks.items()}
     for dim in dims:
         if not any(dim in names for names in known.values()):
             listed = ", ".join(sorted(set().union(*known.values()))) or "none"
@@ -53,7 +53,7 @@ def dims_by_network(networks: Mapping[str, Path], dims: Mapping[str, int]) -> di
     return {name: {d: size for d, size in dims.items() if d in known[name]} for name in networks}
 
 
-def _symbolic(model: onnx.ModelProto) -> set[str]:
+def _collect_symbolic(model: onnx.ModelProto) -> set[str]:
     names = set()
     for info in model.graph.input:
         for axis, dim in enumerate(info.type.tensor_type.shape.dim):

@@ -10,7 +10,7 @@ from ranum_falsify.config import ProveConfig
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.domain.explanation import range_of
 from ranum_falsify.network import spec_of
-from ranum_falsify.operators.support.conditions import named
+from ranum_falsify.operators.support.conditions import name_bounds
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Applications, box_of
@@ -41,7 +41,7 @@ def operand_bounds(problem: Problem, config: ProveConfig) -> OperandBounds:
                 continue
 
             def observe(visited: Visited, network: str = call.network) -> None:
-                operands = named(spec_of(visited.op), visited)
+                operands = name_bounds(spec_of(visited.op), visited)
                 found[network, visited.op.name] = {
                     name: range_of(bounds) for name, bounds in operands.items() if isinstance(bounds, Interval)
                 }

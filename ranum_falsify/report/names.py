@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["is_plain_name", "safe_name", "unique_names"]
+__all__ = ["is_plain_name", "make_safe_name", "unique_names"]
 
 _LONGEST_NAME = 80
 
@@ -16,7 +16,7 @@ def is_plain_name(name: str) -> bool:
     return Path(name).name == name and name not in ("", "..")
 
 
-def safe_name(name: str) -> str:
+def make_safe_name(name: str) -> str:
     """Return a node's or an input's name as part of a file name: letters, digits, `_`, `-`, `.`."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("._")[:_LONGEST_NAME] or "unnamed"
 
@@ -25,10 +25,10 @@ def unique_names(names: Iterable[str], taken: set[str]) -> list[str]:
     """Return safe names that differ from each other and from those taken, letter case aside; they become taken."""
     unique = []
     for name in names:
-        safe, count = safe_name(name), 1
+        safe, count = make_safe_name(name), 1
         while safe.lower() in taken:
             count += 1
-            safe = f"{safe_name(name)}_{count}"
+            safe = f"{make_safe_name(name)}_{count}"
         taken.add(safe.lower())
         unique.append(safe)
     return unique

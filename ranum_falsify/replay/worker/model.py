@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from .divisions import impossible, may_trap
+from .divisions import find_impossible, may_trap
 from .graph import (
     FLOAT_INITIALIZERS,
     GOOD,
@@ -19,13 +19,13 @@ from .graph import (
     Value,
     attribute_status,
     range_of,
+    read_stored,
     reads_of,
-    sorted_nodes,
+    sort_nodes,
     status_of,
-    stored,
     tensor_status,
 )
-from .recurrent import hidden_nan
+from .recurrent import find_hidden_nan
 from .session import Session, Setting
 
 __all__ = ["STOP", "InspectedModel", "Look"]
@@ -73,19 +73,19 @@ class InspectedModel:
         self.proto = onnx.load(path, load_external_data=False)
         self._setting, self._operators, folder = setting, setting.operators, setting.folder
         # Before anything else looks at the graph: ONNX Runtime's complaint about a bad one is the better.
-        names = [n for node in self.proto.graph.node if not stored(node) for n in node.output]
+        names = [n for node in self.proto.graph.node if not read_stored(node) for n in node.output]
         self._exposed = Session(self.proto, names, setting)
         self._plain: Session | None = None
         self._cut: dict[frozenset[int], Session | None] = {}
         self._nodes = list(self.proto.graph.node)
-        self.order = sorted_nodes(self.proto.graph)
+        self.order = sort_nodes(self.proto.graph)
         self._reads = [reads_of(node) for node in self._nodes]
         self.producers = {name: k for k, node in enumerate(self._nodes) for name in node.output if name}
         self._divisions = [k for k, node in enumerate(self._nodes) if self._operators.may_divide(node)]
         self._hiding = {k for k, node in enumerate(self._nodes) if self._operators.may_hide_nan(node)}
         self._attributes = [attribute_status(node, folder) for node in self._nodes]
         self._tensors = {tensor.name: tensor for tensor in self.proto.graph.initializer}
-        self._tensors |= {node.output[0]: t for node in self._nodes for t in stored(node)}
+        self._tensors |= {node.output[0]: t for node in self._nodes for t in read_stored(node)}
         flags = [name for name, tensor in self._tensors.items() if tensor.data_type == onnx.TensorProto.BOOL]
         false = {name for name in flags if not self._constant(name).any()}
         self._random = {k for k, node in enumerate(self._nodes) if self._operators.is_random(node, false)}
@@ -180,7 +180,7 @@ class InspectedModel:
                 if dividend is None or divisor is None:
                     continue
                 known.add(k)
-                if impossible(self._nodes[k], dividend, divisor).any():
+                if find_impossible(self._nodes[k], dividend, divisor).any():
                     stops.append(k)
             if stops:
                 return values, stops
@@ -274,7 +274,7 @@ class InspectedModel:
         return self.record(k, name, "nan" if test is np.isnan else "inf", index, oracle)
 
     def _stop_finding(self, k: int, feeds: Mapping[str, np.ndarray], values: Mapping[str, Value]) -> dict[str, Any]:
-        bad = impossible(self._nodes[k], *(self._value(name, feeds, values) for name in self._nodes[k].input))
+        bad = find_impossible(self._nodes[k], *(self._value(name, feeds, values) for name in self._nodes[k].input))
         index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
         return self.record(k, self._nodes[k].output[0], "nan", index, "onnxruntime")
 
@@ -354,4 +354,4 @@ class InspectedModel:
         if k not in self._hiding:
             return None
         node = self._nodes[k]
-        return hidden_nan(node, {name: self._value(name, feeds, values) for name in node.input if name})
+        return find_hidden_nan(node, {name: self._value(name, feeds, values) for name in node.input if name})
