@@ -58,7 +58,7 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
     confirmer = Confirmer(list(graphs.values()), threads=_REPLAY_THREADS)
     with settings(config.seed, config.processors, device, size):
         modules = {key: convert(graph).to(device) for key, graph in graphs.items()}
-        models = [_without_branches(problem, call, modules[id(call.graph)]).to(device) for call in problem.calls]
+        models = [_resolve_branches(problem, call, modules[id(call.graph)]).to(device) for call in problem.calls]
         for call, model in zip(problem.calls, models, strict=True):
             if model.graph is not call.graph:
                 confirmer.inline(call, model.graph)
@@ -85,7 +85,7 @@ def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch) -> No
         graphs = {id(call): model.graph for call, model in zip(context.problem.calls, context.models, strict=True)}
         prover = Prover(context.problem, config.prove, graphs, tick=budget.check)
         context.report(Progress(stage="prove", done=0.0, text="interval analysis"))
-        with budget.proving():
+        with budget.time_proof():
             context.proof = prover.analyse()
     if context.proof.holds:
         return
@@ -121,7 +121,7 @@ def _refine(context: SearchContext, search: OperatorSearch | ClauseSearch, prove
     if now >= deadline:
         return
     context.report(Progress(stage="prove", done=0.5, text="linear bounds"))
-    with context.budget.proving():
+    with context.budget.time_proof():
         try:
             prover.refine(deadline, violated)
         finally:
@@ -136,7 +136,7 @@ def _is_worthwhile(proof: Proof, violated: Collection[tuple[int, str]]) -> bool:
     return any(failing.isdisjoint(o.after) for o in left)
 
 
-def _without_branches(problem: Problem, call: NetworkCall, model: TorchModel) -> TorchModel:
+def _resolve_branches(problem: Problem, call: NetworkCall, model: TorchModel) -> TorchModel:
     """Treat inputs with a single value as constants where tensors steer shapes or branches.
 
     Then the branches that they choose are searched too, and all samples at once.
@@ -149,7 +149,7 @@ def _without_branches(problem: Problem, call: NetworkCall, model: TorchModel) ->
     }
     if model.separable or not fixed or len(fixed) == len(call.graph.inputs) or call.graph.source is None:
         return model
-    return convert(call.graph.fixed(fixed))
+    return convert(call.graph.fix(fixed))
 
 
 def _seconds(budget: Budget) -> Mapping[str, float]:
@@ -170,7 +170,7 @@ def _result(
     results: tuple[OperatorResult, ...] = ()
     notices: list[str] = []
     if isinstance(search, OperatorSearch):
-        results, unconfirmed = search.results(), search.unconfirmed()
+        results, unconfirmed = search.results(), search.list_unconfirmed()
         found = next((r.counterexample for r in results if r.counterexample is not None), None)
         notices += search.notices()
     else:

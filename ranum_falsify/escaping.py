@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-__all__ = ["escaped", "json_text"]
+__all__ = ["escape", "json_text"]
 
 _HASHES = r"##(?=\w*\[)"  # Azure Pipelines (##vso[, ##[), GitHub Actions (##[) and TeamCity: anywhere in a line
 _ORDER = re.compile(
@@ -19,7 +19,7 @@ _ORDER = re.compile(
 )
 
 
-def escaped(line: str) -> str:
+def escape(line: str) -> str:
     r"""Return a line such that it is one line, of printable characters, and no order to a CI system.
 
     Other characters, and the first of what would be an order, are written as in Python: `\n`, `\x1b`, `\u202e`.

@@ -31,7 +31,7 @@ def save_together(files: Mapping[Path, Content]) -> None:
     try:
         for path, content in files.items():
             target = path.resolve()  # a symbolic link stays one
-            temporary[target] = _beside(target)
+            temporary[target] = _name_beside(target)
             with temporary[target].open("xb") as stream:
                 _write(content, stream)
         for target, partial in temporary.items():
@@ -39,7 +39,7 @@ def save_together(files: Mapping[Path, Content]) -> None:
     except OSError as error:
         older = "; what is there now is older" if any(path.exists() for path in files) else ""
         raise SaveError(
-            f"{_named(files)}: cannot be written ({reason_of(error)}){older}; choose another path"
+            f"{_join_names(files)}: cannot be written ({reason_of(error)}){older}; choose another path"
         ) from error
     finally:
         for partial in temporary.values():
@@ -53,7 +53,7 @@ def check_place(path: Path) -> None:
     Raises:
         OSError: It cannot.
     """
-    probe = _beside(path.resolve())
+    probe = _name_beside(path.resolve())
     try:
         with probe.open("xb"):
             pass
@@ -68,12 +68,12 @@ def _write(content: Content, stream: BinaryIO) -> None:
         content(stream)
 
 
-def _named(paths: Iterable[Path]) -> str:
+def _join_names(paths: Iterable[Path]) -> str:
     names = [str(path) for path in paths]
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return ", ".join(names[:_MOST_NAMES]) + more
 
 
-def _beside(path: Path) -> Path:
+def _name_beside(path: Path) -> Path:
     """Return an unused temporary name in the same folder, short enough where the name is long."""
     return path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.tmp")

@@ -269,17 +269,17 @@ class _OldConstant(type):
         return type(node.value) in cls.value_types
 
 
-def _old_constant(name: str, *value_types: type) -> _OldConstant:
+def _make_old_constant(name: str, *value_types: type) -> _OldConstant:
     return _OldConstant(name, (), {"value_types": value_types})
 
 
 _AST_VIEW = _ModuleView(
     ast,
-    Str=_old_constant("Str", str),
-    Bytes=_old_constant("Bytes", bytes),
-    Num=_old_constant("Num", int, float, complex),
-    NameConstant=_old_constant("NameConstant", bool, type(None)),
-    Ellipsis=_old_constant("Ellipsis", type(...)),
+    Str=_make_old_constant("Str", str),
+    Bytes=_make_old_constant("Bytes", bytes),
+    Num=_make_old_constant("Num", int, float, complex),
+    NameConstant=_make_old_constant("NameConstant", bool, type(None)),
+    Ellipsis=_make_old_constant("Ellipsis", type(...)),
 )
 
 

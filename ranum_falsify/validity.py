@@ -1,7 +1,7 @@
 """What makes an operand invalid, said once.
 
 A :class:`Constraint` is attached to an operator row.  It serves the proof (`holds`), the proof of the opposite
-(`fails`), the search (`margin`, `crossing`), the replay and generated tests (`violated`), fixes (`clip_bounds`) and
+(`fails`), the search (`margin`, `crossing`), the replay and generated tests (`is_violated`), fixes (`clip_bounds`) and
 people (`describe`).
 
 An operator receives an invalid input when (a) no input element is NaN, yet an output element is NaN, or (b) all
@@ -70,7 +70,7 @@ def surely_zero(x: Interval) -> Tensor:
     return (x.lower == 0) & (x.upper == 0) & (not x.nan)
 
 
-def _strict(distance: Tensor) -> Tensor:
+def _make_strict(distance: Tensor) -> Tensor:
     """Make a distance of 0 or less negative, so that a strict bound is violated at equality."""
     return torch.where(distance <= 0, distance - torch.finfo(distance.dtype).tiny, distance)
 
@@ -139,7 +139,7 @@ class Constraint(ABC):
         """Return operand, lowest and highest valid value in float32, or None where clipping does not help."""
         return None
 
-    def violated(self, op: Operation, operands: Mapping[str, np.ndarray]) -> np.ndarray:
+    def is_violated(self, op: Operation, operands: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return where concrete operands violate the constraint, as booleans of the margin's shape."""
         tensors = {name: torch.from_numpy(np.array(value)) for name, value in operands.items()}
         return (self.margin(op, tensors) < 0).numpy()
@@ -166,16 +166,16 @@ class _Bounded(Constraint):
     def _bound(self, dtype: torch.dtype) -> float:
         return self.bound(dtype) if callable(self.bound) else self.bound
 
-    def _finite(self, x: Interval) -> Interval:
+    def _keep_finite(self, x: Interval) -> Interval:
         """Return the bounds of the values that count: the finite ones, where infinite ones are not a violation."""
-        return x.finite() if self.only_finite else x
+        return x.keep_finite() if self.only_finite else x
 
     def margin(self, op: Operation, operands: Operands) -> Tensor:
         """See :meth:`Constraint.margin`."""
         x = _floating(operands[self.operand])
         bound = self._bound(x.dtype)
         distance = x - bound if self._is_lower else bound - x
-        distance = _strict(distance) if self._is_strict else distance
+        distance = _make_strict(distance) if self._is_strict else distance
         return torch.where(x.isinf(), math.inf, distance) if self.only_finite else distance
 
     def crossing(self, op: Operation, operands: Operands) -> Tensor | None:
@@ -184,7 +184,7 @@ class _Bounded(Constraint):
 
     def holds(self, op: Operation, operands: Bounds) -> bool:
         """See :meth:`Constraint.holds`."""
-        x = self._finite(operands[self.operand])
+        x = self._keep_finite(operands[self.operand])
         return bool(self._keeps(x.lower if self._is_lower else x.upper, self._bound(x.dtype)).all())
 
     def fails(self, op: Operation, operands: Bounds) -> bool:
@@ -245,7 +245,7 @@ class NotZero(Constraint):
 
     def margin(self, op: Operation, operands: Operands) -> Tensor:
         """See :meth:`Constraint.margin`."""
-        return _strict(_floating(operands[self.operand]).abs())
+        return _make_strict(_floating(operands[self.operand]).abs())
 
     def crossing(self, op: Operation, operands: Operands) -> Tensor | None:
         """See :meth:`Constraint.crossing`."""

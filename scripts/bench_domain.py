@@ -29,7 +29,7 @@ import psutil
 import torch
 
 from lab.bench.large import encoder, residual_network
-from lab.bench.timing import load_text, paired
+from lab.bench.timing import load_text, time_pairs
 from ranum_falsify.config import RUNTIMES
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.network import Graph, read
@@ -65,20 +65,20 @@ class Part:
         return read(self.model, free=names if self.free else [])
 
 
-def _between(low: float, high: float) -> Callable[[Graph], list[Interval]]:
+def _make_box_between(low: float, high: float) -> Callable[[Graph], list[Interval]]:
     """Return a uniform box of the first input, and ranges of weights."""
 
     def box(graph: Graph) -> list[Interval]:
-        boxes = [Interval.filled(low, high, tuple(graph.input_details[0].shape), torch.float32)]
+        boxes = [Interval.fill(low, high, tuple(graph.input_details[0].shape), torch.float32)]
         for name, details in zip(graph.input_names[1:], graph.input_details[1:], strict=True):
             ends = (0.5, 1.5) if name.startswith("variance") else (-0.02, 0.02)
-            boxes.append(Interval.filled(*ends, tuple(details.shape), torch.float32))
+            boxes.append(Interval.fill(*ends, tuple(details.shape), torch.float32))
         return boxes
 
     return box
 
 
-def _around(radius: float) -> Callable[[Graph], list[Interval]]:
+def _make_box_around(radius: float) -> Callable[[Graph], list[Interval]]:
     """Return a box around a random point per input, of one width."""
 
     def box(graph: Graph) -> list[Interval]:
@@ -95,16 +95,18 @@ def parts(names: Sequence[str] | None) -> Iterator[Part]:
     if chosen & {"residual", "free"}:
         model = residual_network()
         if "residual" in chosen:
-            yield Part(name="residual network, box [0, 1]", model=model, box=_between(0, 1), most=5)
-            yield Part(name="residual network, image +- 0.01", model=model, box=_around(0.01), most=5)
+            yield Part(name="residual network, box [0, 1]", model=model, box=_make_box_between(0, 1), most=5)
+            yield Part(name="residual network, image +- 0.01", model=model, box=_make_box_around(0.01), most=5)
         if "free" in chosen:
-            yield Part(name="residual network, free weights", model=model, box=_between(0, 1), most=0.3, free=True)
+            yield Part(
+                name="residual network, free weights", model=model, box=_make_box_between(0, 1), most=0.3, free=True
+            )
     for name, fused in (("encoder", False), ("fused", True)):
         if name in chosen:
             model = encoder(fused=fused)
             kind = "operators" if fused else "spelled out"
-            yield Part(name=f"encoder, {kind}, box [-1, 1]", model=model, box=_between(-1, 1), most=5)
-            yield Part(name=f"encoder, {kind}, tokens +- 0.01", model=model, box=_around(0.01), most=5)
+            yield Part(name=f"encoder, {kind}, box [-1, 1]", model=model, box=_make_box_between(-1, 1), most=5)
+            yield Part(name=f"encoder, {kind}, tokens +- 0.01", model=model, box=_make_box_around(0.01), most=5)
 
 
 def files(folder: Path) -> list[Path]:
@@ -112,17 +114,17 @@ def files(folder: Path) -> list[Path]:
     return sorted([*folder.rglob("*.onnx"), *folder.rglob("*.onnx.gz")])
 
 
-def found(paths: Sequence[Path]) -> Iterator[Part]:
+def measure_found(paths: Sequence[Path]) -> Iterator[Part]:
     """Yield a line for each model."""
     for path in paths:
         opened = gzip.open(path) if path.suffix == ".gz" else path.open("rb")
         with opened as file:
             model = onnx.load_model_from_string(file.read())
         name = f"{path.parent.parent.name}/{path.name.split('.onnx')[0]}"
-        yield Part(name=name, model=model, box=_around(0.01), most=5)
+        yield Part(name=name, model=model, box=_make_box_around(0.01), most=5)
 
 
-def analysed(graph: Graph, box: Sequence[Interval]) -> tuple[int, int]:
+def analyse(graph: Graph, box: Sequence[Interval]) -> tuple[int, int]:
     """Analyse a graph; return how many nodes are proved, of how many."""
     analyses = analyses_of(graph, RUNTIMES, lambda graph, runtimes: IntervalAnalysis(graph, runtimes=runtimes))
     checked = analyses.check(box)
@@ -176,20 +178,20 @@ def measure(part: Part, rounds: int, profile: bool, clock: Callable[[], float]) 
     execution_of(graph)
     optimiser = time.perf_counter() - began
     weights = sum(onnx.numpy_helper.to_array(w).nbytes for w in part.model.graph.initializer)
-    grown = growth(lambda: analysed(graph, box))
+    grown = growth(lambda: analyse(graph, box))
     run = inference(part.model)
-    analysed(graph, box), run()
+    analyse(graph, box), run()
 
     def seconds(call: Callable[[], object]) -> float:
         began = clock()
         call()
         return clock() - began
 
-    times = paired(lambda: seconds(lambda: analysed(graph, box)), lambda: seconds(run), rounds)
-    both = paired(
-        lambda: seconds(lambda: analysed(graph, box)), lambda: seconds(lambda: as_written(graph, box)), rounds
+    times = time_pairs(lambda: seconds(lambda: analyse(graph, box)), lambda: seconds(run), rounds)
+    both = time_pairs(
+        lambda: seconds(lambda: analyse(graph, box)), lambda: seconds(lambda: as_written(graph, box)), rounds
     )
-    proved, nodes = analysed(graph, box)
+    proved, nodes = analyse(graph, box)
     reached = times.ratio <= part.most or (times.ours <= _SMALL and not part.free)
     print(
         f"{part.name:48} {times.ours * 1e3:9.1f} ms {times.theirs * 1e3:8.1f} ms {times.ratio:6.2f} "
@@ -200,7 +202,7 @@ def measure(part: Part, rounds: int, profile: bool, clock: Callable[[], float]) 
     )
     if profile:
         profiler = cProfile.Profile()
-        profiler.runcall(analysed, graph, box)
+        profiler.runcall(analyse, graph, box)
         pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
 
 
@@ -225,7 +227,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{'':48} {'analysis':>12} {'inference':>11} {'ratio':>6}")
     for part in parts(options.parts) if options.parts != [] else ():
         measure(part, options.rounds, options.profile, clock)
-    for part in found(paths):
+    for part in measure_found(paths):
         measure(part, options.rounds, options.profile, clock)
     return 0
 

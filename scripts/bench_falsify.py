@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import torch
 
-from lab.bench import CASES, Case, Paired, load_text, paired
+from lab.bench import CASES, Case, Paired, load_text, time_pairs
 from lab.bench.dnnf_run import DnnfRun
 from lab.bench.ours import OurRun
 from lab.bench.timing import seconds_of
@@ -57,23 +57,23 @@ def bare_loop(case: Case, starts: int) -> Callable[[int], float]:
     return lambda steps: seconds_of(lambda: loop(steps))
 
 
-def against_bare(case: Case, run: OurRun, settings: Settings) -> tuple[int, Paired]:
+def compare_with_bare(case: Case, run: OurRun, settings: Settings) -> tuple[int, Paired]:
     """Return the number of steps measured, and the search divided by the bare loop."""
     bare = bare_loop(case, settings.starts)
     bare(2)
     step = bare(2) / 2
     steps = max(2, min(settings.steps, int(settings.seconds / step)))
     run.seconds(min(steps, 5))
-    return steps, paired(lambda: run.seconds(steps), lambda: bare(steps), settings.rounds)
+    return steps, time_pairs(lambda: run.seconds(steps), lambda: bare(steps), settings.rounds)
 
 
-def against_dnnf(case: Case, run: OurRun, settings: Settings, *, released: bool) -> Paired:
+def compare_with_dnnf(case: Case, run: OurRun, settings: Settings, *, released: bool) -> Paired:
     """Return DNNF's pgd, scaled to all starts and steps, divided by the search."""
     dnnf = DnnfRun(case)
     dnnf.seconds(1, 2, released=released)
     starts, steps = settings.dnnf_starts, settings.dnnf_steps
     scale = settings.starts * settings.steps / (starts * steps)
-    return paired(
+    return time_pairs(
         lambda: dnnf.seconds(starts, steps, released=released) * scale,
         lambda: run.seconds(settings.steps),
         settings.rounds,
@@ -93,7 +93,7 @@ def table_a(names: Sequence[str], settings: Settings) -> None:
     for name in names:
         case = CASES[name]()
         with OurRun(case, settings.starts) as run:
-            steps, found = against_bare(case, run, settings)
+            steps, found = compare_with_bare(case, run, settings)
             low, high = found.spread
             print(
                 f"| {case.name} | {run.mode} | {steps} | {found.theirs / steps * 1e3:.2f} | "
@@ -113,7 +113,7 @@ def table_b(names: Sequence[str], settings: Settings) -> None:
         with OurRun(case, settings.starts) as run:
             run.seconds(5)
             for released in (True, False):
-                found = against_dnnf(case, run, settings, released=released)
+                found = compare_with_dnnf(case, run, settings, released=released)
                 low, high = found.spread
                 print(
                     f"| {case.name} | {'as released' if released else 'comparison repaired'} | {found.ours:.1f} | "

@@ -29,7 +29,7 @@ from ranum_falsify.config import ProveConfig, SearchConfig
 from ranum_falsify.decide import falsify
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.network import Graph, read
-from ranum_falsify.network.precision import converted, original_node
+from ranum_falsify.network.precision import convert_precision, original_node
 from ranum_falsify.search.result import Result
 from tests.models.test_models import FIXED, MODELS, draw
 from tests.properties.properties_kit import problem
@@ -62,7 +62,7 @@ def line(path: Path, key: tuple[str, str], given: argparse.Namespace) -> str:
         n_starts=given.n_starts, timeout=given.timeout, processors=1, prove=ProveConfig(timeout=given.timeout / 4)
     )
     single = falsify(problem(text, networks={"N": graph}), config)
-    half = falsify(problem(text, networks={"N": converted(graph, given.dtype)}), config)
+    half = falsify(problem(text, networks={"N": convert_precision(graph, given.dtype)}), config)
     before = {operator.node for operator in single.operators if operator.verdict == "violated"}
     new = [
         f"{original_node(operator.node, graph)} ({operator.op_type})"

@@ -28,7 +28,7 @@ import onnx
 from lab.bench import CASES, load_text
 from lab.bench.models import deep
 from lab.bench.timing import seconds_of
-from lab.networks.builder import ModelBuilder, random_weights, seeded
+from lab.networks.builder import ModelBuilder, draw_weights, make_generator
 from ranum_falsify.network import read
 from ranum_falsify.properties.language.parse import parse_dnnp
 from ranum_falsify.properties.problem.reduce import reduce
@@ -61,7 +61,7 @@ def seconds_until(command: Sequence[str]) -> float:
     return float(done.stdout.split()[-1]) - began
 
 
-def attacked(folder: Path) -> list[str]:
+def prepare_attack(folder: Path) -> list[str]:
     """Write a model and a property that has to be searched; return the command's arguments."""
     case = CASES["mnist-dense"]()
     model, text = folder / "model.onnx", folder / "property.py"
@@ -73,24 +73,24 @@ def attacked(folder: Path) -> list[str]:
 def startup(folder: Path, rounds: int) -> tuple[float, float]:
     """Return the median seconds to the first attack step, and those of importing torch alone."""
     first_step = str(_SCRIPTS / "lab" / "bench" / "first_step.py")
-    attack = [sys.executable, first_step, *attacked(folder)]
+    attack = [sys.executable, first_step, *prepare_attack(folder)]
     torch = [sys.executable, "-c", _IMPORT_TORCH]
     seconds_until(attack)
     pairs = [(seconds_until(attack), seconds_until(torch)) for _ in range(rounds)]
     return statistics.median(a for a, _ in pairs), statistics.median(t for _, t in pairs)
 
 
-def reading(folder: Path, rounds: int, nodes: int = 1000) -> tuple[float, float]:
+def measure_reading(folder: Path, rounds: int, nodes: int = 1000) -> tuple[float, float]:
     """Return the median seconds of reading and of converting a deep model."""
     path = folder / "deep.onnx"
     onnx.save(deep(nodes).model, path)
     pairs = []
     for _ in range(rounds + 1):
-        pairs.append((seconds_of(lambda: read(path)), seconds_of(_converting(path))))
+        pairs.append((seconds_of(lambda: read(path)), seconds_of(_make_converter(path))))
     return statistics.median(r for r, _ in pairs[1:]), statistics.median(c for _, c in pairs[1:])
 
 
-def _converting(path: Path) -> Callable[[], object]:
+def _make_converter(path: Path) -> Callable[[], object]:
     graph = read(path)
     return lambda: convert(graph)
 
@@ -100,10 +100,10 @@ def reduction(folder: Path, rounds: int, size: int = 224) -> float:
     g = ModelBuilder("picture", "Mean colour of a picture to three scores.", 13)
     pooled = g.node("GlobalAveragePool", g.input("x", (1, 3, size, size), 0, 1), name="pool")
     flat = g.node("Flatten", pooled, name="flatten")
-    g.output(g.dense(flat, random_weights(seeded(0), (3, 3), 3), np.zeros(3), "scores"), (1, 3))
+    g.output(g.dense(flat, draw_weights(make_generator(0), (3, 3), 3), np.zeros(3), "scores"), (1, 3))
     graph = read(g.build())
     image = folder / "image.npy"
-    np.save(image, seeded(1).random((1, 3, size, size), dtype=np.float32))
+    np.save(image, make_generator(1).random((1, 3, size, size), dtype=np.float32))
     text = _LOCAL.format(image=str(image))
     times = [seconds_of(lambda: reduce(parse_dnnp(text, folder / "local.py"), {"N": graph})) for _ in range(rounds + 1)]
     return statistics.median(times[1:])
@@ -121,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         attack, torch = startup(folder, rounds)
         print(f"| process start to first attack step, 1 MB model | {attack:.2f} | 3.0 |")
         print(f"| of that, start of Python and import of torch alone | {torch:.2f} | |", flush=True)
-        parsed, converted = reading(folder, rounds)
+        parsed, converted = measure_reading(folder, rounds)
         print(f"| reading and conversion, 1,000 nodes, 5 MB | {parsed:.2f} + {converted:.3f} | 1.0 |", flush=True)
         print(f"| parsing and reduction of a property, 150,528 elements | {reduction(folder, rounds):.3f} | 0.5 |")
     return 0

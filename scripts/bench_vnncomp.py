@@ -46,10 +46,12 @@ def instances(folder: Path, families: Sequence[str] | None) -> Iterator[Instance
         with table.open(newline="") as file:
             for row in csv.DictReader(file):
                 root = table.parent
-                yield Instance(root.name, _present(root / row["onnx"]), _present(root / row["vnnlib"]), row["expected"])
+                yield Instance(
+                    root.name, _find_present(root / row["onnx"]), _find_present(root / row["vnnlib"]), row["expected"]
+                )
 
 
-def chosen(folder: Path, families: Sequence[str] | None, expected: str) -> list[Instance]:
+def choose_instances(folder: Path, families: Sequence[str] | None, expected: str) -> list[Instance]:
     """Return the instances that are asked for.
 
     Raises:
@@ -70,7 +72,7 @@ def chosen(folder: Path, families: Sequence[str] | None, expected: str) -> list[
     return found
 
 
-def _present(path: Path) -> Path:
+def _find_present(path: Path) -> Path:
     return path if path.exists() else path.with_name(path.name + ".gz")
 
 
@@ -103,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.add_argument("--seed", type=int, default=0)
     given = arguments.parse_args(argv)
     try:
-        wanted = chosen(given.folder, given.family, given.expected)
+        wanted = choose_instances(given.folder, given.family, given.expected)
     except LookupError as error:
         print(error, file=sys.stderr)
         return 2

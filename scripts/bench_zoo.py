@@ -55,7 +55,7 @@ def entry(model: ZooModel) -> dict[str, Any]:
     }
 
 
-def wanted_models(given: argparse.Namespace) -> tuple[ZooModel, ...]:
+def choose_models(given: argparse.Namespace) -> tuple[ZooModel, ...]:
     """Return the models that are to be measured.
 
     Raises:
@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--page", action="store_true", help="only write the page")
     given = parser.parse_args(argv)
     try:
-        wanted = wanted_models(given)
+        wanted = choose_models(given)
     except RanumFalsifyError as error:
         print(error, file=sys.stderr)
         return 2

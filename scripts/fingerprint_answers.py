@@ -141,7 +141,7 @@ def lines(subject: Subject) -> Iterator[tuple[str, Callable[[], str]]]:
     for runtime in RUNTIMES:
         yield f"{subject.name} {runtime}", partial(_bounds, call.graph, box, runtime, subject.linear)
     if subject.search:
-        yield f"{subject.name} search", partial(_searched, problem)
+        yield f"{subject.name} search", partial(_describe_search, problem)
 
 
 def _bounds(graph: Graph, box: Sequence[Interval], runtime: Runtime, linear: bool) -> str:
@@ -172,7 +172,7 @@ def _hash_of_bounds(analysis: IntervalAnalysis) -> str:
     return digest.hexdigest()[:16]
 
 
-def _searched(problem: Problem) -> str:
+def _describe_search(problem: Problem) -> str:
     mode = BatchedModel(convert(problem.calls[0].graph)).mode
     result = falsify(problem, _SEARCH)
     digest = hashlib.sha256()
@@ -200,7 +200,7 @@ def _line(start: str, make: Callable[[], str]) -> str:
         return f"{start} {type(error).__name__}: {str(error).splitlines()[0][:120] if str(error) else ''}"
 
 
-def _printed(subject: Subject) -> Iterator[tuple[str, Callable[[], str]]]:
+def _list_lines(subject: Subject) -> Iterator[tuple[str, Callable[[], str]]]:
     try:
         yield from lines(subject)
     except Exception as error:
@@ -222,7 +222,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for subject in GROUPS[group]():
             if options.match not in subject.name:
                 continue
-            for start, make in _printed(subject):
+            for start, make in _list_lines(subject):
                 if options.no_search and start.endswith(" search"):
                     continue
                 text, times = _line(start, make), []

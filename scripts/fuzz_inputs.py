@@ -150,12 +150,12 @@ def _print_table(outcomes: list[Outcome]) -> None:
     print(f"{'':26}" + "".join(f"{kind:>10}" for kind in kinds))
     for result in results:
         print(f"{result:26}" + "".join(f"{counts[kind, result]:>10}" for kind in kinds))
-    print(f"{'longest case':26}" + "".join(f"{_longest(outcomes, kind):>9.1f}s" for kind in kinds))
+    print(f"{'longest case':26}" + "".join(f"{_find_longest(outcomes, kind):>9.1f}s" for kind in kinds))
     peaks = (max((o.peak for o in outcomes if o.kind == kind), default=0) for kind in kinds)
     print(f"{'most memory':26}" + "".join(f"{peak / 1e6:>8.0f}MB" for peak in peaks))
 
 
-def _longest(outcomes: list[Outcome], kind: str) -> float:
+def _find_longest(outcomes: list[Outcome], kind: str) -> float:
     return max((outcome.seconds for outcome in outcomes if outcome.kind == kind), default=0.0)
 
 

@@ -121,7 +121,7 @@ def run_case(case: NamedCase, folder: Path) -> Outcome:
 def _run(arguments: list[str], outcome: Outcome) -> None:
     from ranum_falsify.cli import main as command
 
-    with _captured() as captured:
+    with _capture() as captured:
         try:
             status = command(arguments)
         except Exception as error:
@@ -143,7 +143,7 @@ def _run(arguments: list[str], outcome: Outcome) -> None:
 
 
 @contextlib.contextmanager
-def _captured() -> Iterator[list[bytes]]:
+def _capture() -> Iterator[list[bytes]]:
     """Give what is written to the descriptors 1 and 2 meanwhile, by native code too; filled at the end."""
     found: list[bytes] = []
     kept = [(os.dup(number), stream) for number, stream in ((1, sys.stdout), (2, sys.stderr))]

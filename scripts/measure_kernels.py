@@ -182,7 +182,7 @@ def _measure_float64(function: Function, ways: Ways, errors: Errors, rng: np.ran
         errors.add(few, result, value, torch.tensor(sizes, dtype=torch.float64))
 
 
-def _measured(index: int, *, task: Task) -> Found:
+def _measure(index: int, *, task: Task) -> Found:
     """Measure the function of an index: functions themselves cannot be sent to another process."""
     torch.set_num_threads(1)
     start, function = time.perf_counter(), _ALL[index]
@@ -197,7 +197,7 @@ def _measured(index: int, *, task: Task) -> Found:
     return Found(errors, ends, time.perf_counter() - start)
 
 
-def _swept(function: Function | RowFunction, task: Task) -> str:
+def _describe_swept(function: Function | RowFunction, task: Task) -> str:
     if isinstance(function, RowFunction):
         return "rows of random numbers, up to 4096 long"
     if task.inner == task.every:
@@ -214,7 +214,7 @@ def measure_all(task: Task, family: str, chosen: list[int], jobs: int, folder: P
     module = import_module(task.runtime)
     errors: dict[str, dict[torch.dtype, Errors]] = {}
     with ProcessPoolExecutor(jobs) as pool:
-        for index, found in zip(chosen, pool.map(partial(_measured, task=task), chosen), strict=True):
+        for index, found in zip(chosen, pool.map(partial(_measure, task=task), chosen), strict=True):
             function = _ALL[index]
             print(f"{task.runtime} {family}, {function.key}: {found.seconds:.0f} s", file=sys.stderr, flush=True)
             known = errors.setdefault(function.key, {})
@@ -231,9 +231,9 @@ def measure_all(task: Task, family: str, chosen: list[int], jobs: int, folder: P
                 runtime=task.runtime,
                 family=family,
                 version=str(module.__version__).split("+")[0],
-                measured=_how(task),
+                measured=_describe_how(task),
                 safety={dtype_name(dtype): factor for dtype, factor in SAFETY.items()},
-                swept={function.key: _swept(function, task)},
+                swept={function.key: _describe_swept(function, task)},
                 rows={
                     function.key: {dtype_name(dtype): part.envelope(SAFETY[dtype]).row for dtype, part in known.items()}
                 },
@@ -242,7 +242,7 @@ def measure_all(task: Task, family: str, chosen: list[int], jobs: int, folder: P
             update(path_of(folder, task.runtime, family), record, widen=widen)
 
 
-def _how(task: Task) -> str:
+def _describe_how(task: Task) -> str:
     if task.emulate:
         return f"emulated, by qemu-x86_64 -cpu {PROCESSORS[task.emulate]}"
     variables = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]

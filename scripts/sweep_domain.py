@@ -42,7 +42,7 @@ import torch
 
 from lab.crew import Failure, run_jobs
 from lab.kernels.emulator import emulator
-from ranum_falsify.network import supported
+from ranum_falsify.network import list_supported
 from tests.domain.attack.sweep import sweep_attack
 from tests.domain.random_graphs import sweep_graph
 from tests.domain.search import Tally
@@ -104,15 +104,15 @@ def run_job(job: Job, rows: list[list[OperatorCase]], processor: str = "") -> Ou
     try:
         if case is None:
             sweep = sweep_attack if kind == "attack" else sweep_graph
-            return Outcome(job, row, sweep(number, **_emulated(processor) if processor else {}))
+            return Outcome(job, row, sweep(number, **_choose_emulated(processor) if processor else {}))
         return Outcome(job, row, sweep_case(case, seed=number, boxes=_BOXES, samples=_SAMPLES, rounds=_ROUNDS))
     except Exception as error:
         return Outcome(job, row, error=f"{case.id if case else 'model'}: {type(error).__name__}: {error}")
 
 
-def _emulated(processor: str) -> dict[str, Any]:
+def _choose_emulated(processor: str) -> dict[str, Any]:
     """Return what to pass to a sweep of models: the emulated runtime, and fewer points, because it is slow."""
-    return {"sessions": emulator(processor).whole, "samples": 5, "rounds": 1}
+    return {"sessions": emulator(processor).load, "samples": 5, "rounds": 1}
 
 
 # a runtime may crash or hang on odd operands -----------------------------------------------------------------------
@@ -122,7 +122,7 @@ def _emulated(processor: str) -> dict[str, Any]:
 def _prepare(match: str, processor: str) -> Iterator[Callable[[Job], Outcome]]:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    yield partial(run_job, rows=_matching(match), processor=processor)
+    yield partial(run_job, rows=_find_matching(match), processor=processor)
 
 
 class Sweep:
@@ -135,7 +135,7 @@ class Sweep:
 
     def __init__(self, given: argparse.Namespace) -> None:
         self._given = given
-        self._listed = [_parsed(job) for job in given.job or ()]
+        self._listed = [_parse(job) for job in given.job or ()]
         self._next = Counter(dict.fromkeys(_SHARES, given.first))
         self.cases = 0
         self.models: Counter[str] = Counter()
@@ -148,18 +148,18 @@ class Sweep:
         until = time.monotonic() + self._given.seconds
         while time.monotonic() < until:
             wanted = {"graph": self._given.graphs, "attack": self._given.attacks}
-            kinds = [kind for kind, count in wanted.items() if self._made(kind) < count]
+            kinds = [kind for kind, count in wanted.items() if self._make(kind) < count]
             kinds += ["case"] if self.cases < self._given.cases else []
             if not kinds:
                 return
             # Cases and models in turn, so that a run that is cut short has seen both.
-            kind = min(kinds, key=lambda kind: self._made(kind) * _SHARES[kind])
+            kind = min(kinds, key=lambda kind: self._make(kind) * _SHARES[kind])
             number = self._next[kind]
             self._next[kind] += 1
             if not self._given.emulate or number % _EMULATED == 0:
                 yield kind, number
 
-    def _made(self, kind: str) -> int:
+    def _make(self, kind: str) -> int:
         made: int = self._next[kind] - self._given.first
         return made
 
@@ -183,7 +183,7 @@ class Sweep:
 # the script ---------------------------------------------------------------------------------------------------------
 
 
-def _matching(pattern: str) -> list[list[OperatorCase]]:
+def _find_matching(pattern: str) -> list[list[OperatorCase]]:
     """Return the cases whose name matches, by row."""
     rows: dict[tuple[str, str], list[OperatorCase]] = {}
     for case in CASES:
@@ -192,7 +192,7 @@ def _matching(pattern: str) -> list[list[OperatorCase]]:
     return list(rows.values())
 
 
-def _parsed(job: str) -> Job:
+def _parse(job: str) -> Job:
     kind, _, number = job.partition(":")
     return kind, int(number)
 
@@ -219,9 +219,12 @@ def _report(sweep: Sweep, totals: dict[str, Tally], rows: set[Any], seconds: flo
         proved = f", {tally.proved} of {tally.outputs} outputs proved" if tally.outputs else ""
         print(f"{kind}s: {tally.boxes} boxes{proved}, {tally.samples} samples ({runs}), {len(tally.faults)} faults")
     if whole:
-        missing = [spec.op_type for spec in supported() if (spec.op_type, spec.domain) not in rows]
-        print(f"rows run: {len(rows)} of {len(supported())}" + (f"; not run: {', '.join(missing)}" if missing else ""))
-        bare = [spec.op_type for spec in supported() if spec.interval is None]
+        missing = [spec.op_type for spec in list_supported() if (spec.op_type, spec.domain) not in rows]
+        print(
+            f"rows run: {len(rows)} of {len(list_supported())}"
+            + (f"; not run: {', '.join(missing)}" if missing else "")
+        )
+        bare = [spec.op_type for spec in list_supported() if spec.interval is None]
         if bare:
             print(f"rows without a rule: {', '.join(bare)}")
     print(f"{sweep.cases} cases, {sweep.models['graph']} models, {sweep.models['attack']} attacks, {seconds:.0f} s")
@@ -233,7 +236,7 @@ def main(argv: list[str] | None = None) -> int:
     if given.emulate and shutil.which("qemu-x86_64") is None:
         print("--emulate: qemu-x86_64 is not installed (package qemu-user)", file=sys.stderr)
         return 2
-    if not _matching(given.match):
+    if not _find_matching(given.match):
         print(f"--match {given.match!r}: no case has such a name", file=sys.stderr)
         return 2
     given.cases = 0 if given.emulate else given.cases

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ranum_falsify.escaping import escaped, json_text
+from ranum_falsify.escaping import escape, json_text
 
 
 @pytest.mark.parametrize(
@@ -30,12 +30,12 @@ from ranum_falsify.escaping import escaped, json_text
     ],
 )
 def test_lines(line: str, shown: str) -> None:
-    assert escaped(line) == shown
+    assert escape(line) == shown
 
 
 def test_every_character_is_printable_afterwards() -> None:
     everything = "".join(map(chr, range(sys.maxunicode + 1)))
-    shown = escaped(everything)
+    shown = escape(everything)
     assert shown.isprintable()
     assert shown.encode()
 

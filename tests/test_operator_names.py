@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.network import supported
+from ranum_falsify.network import list_supported
 
 PACKAGE = Path(__file__).resolve().parent.parent / "ranum_falsify"
-NAMES = {spec.op_type for spec in supported()}
+NAMES = {spec.op_type for spec in list_supported()}
 
 # Where operators are at home: rows and relations, their rules and curves, what was measured of their kernels and how to
 # measure it, and the networks of the zoo.

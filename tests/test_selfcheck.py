@@ -16,8 +16,8 @@ import ranum_falsify.selfcheck.check as check_module
 import ranum_falsify.selfcheck.outcome as outcome_module
 from ranum_falsify.cli.doctor import describe
 from ranum_falsify.config import RUNTIMES
-from ranum_falsify.domain.kernels import Envelope, Record, envelope, families, measured, use_here
-from ranum_falsify.selfcheck import family_here, self_check, unmeasured
+from ranum_falsify.domain.kernels import Envelope, Record, envelope, families, find_envelope, use_here
+from ranum_falsify.selfcheck import family_here, list_unmeasured, self_check
 from ranum_falsify.selfcheck.check import check
 
 
@@ -31,7 +31,7 @@ def narrowed(name: str, **changes: Any) -> Any:
     """Return a look-up of envelopes that takes one function's kernels for better than they are."""
 
     def look_up(function: str, dtype: torch.dtype, runtime: str) -> Envelope | None:
-        kernel = measured(function, dtype, runtime)
+        kernel = find_envelope(function, dtype, runtime)
         return kernel if kernel is None or function != name else replace(kernel, **changes)
 
     return look_up
@@ -44,21 +44,21 @@ def test_the_installed_kernels_are_within_the_records(runtime: str) -> None:
 
 
 def test_errors_that_are_too_large_are_found_and_covered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_module, "measured", narrowed("Tanh", relative=1e-9, absolute=0.0))
+    monkeypatch.setattr(check_module, "find_envelope", narrowed("Tanh", relative=1e-9, absolute=0.0))
     found = check("torch", "1")
     assert set(found.rows) == {"Tanh"} and found.saturation == {}
     assert 2e-8 < found.rows["Tanh"]["float32"][0] < 1e-6
 
 
 def test_results_beyond_the_range_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_module, "measured", narrowed("Sin", highest=0.5))
+    monkeypatch.setattr(check_module, "find_envelope", narrowed("Sin", highest=0.5))
     found = check("onnxruntime", "1")
     assert set(found.rows) == {"Sin"} and found.rows["Sin"]["float32"][3] > 0.99
 
 
 @pytest.mark.parametrize("function", ["Exp", "Softmax"])
 def test_limits_that_come_later_are_found(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_module, "measured", narrowed(function, floor_until=-20.0))
+    monkeypatch.setattr(check_module, "find_envelope", narrowed(function, floor_until=-20.0))
     found = check("torch", "1")
     assert set(found.saturation) == {function} and found.saturation[function][0] == -math.inf
 
@@ -102,7 +102,7 @@ def test_versions_and_families_without_a_record_are_named(monkeypatch: pytest.Mo
     monkeypatch.setattr(outcome_module, "_version", lambda runtime: "0.0.1")
     monkeypatch.setattr(outcome_module, "family_here", lambda runtime: "mips")
     use_here([record(version="0.0.1")])  # a check of another version is no measurement
-    notices = unmeasured()
+    notices = list_unmeasured()
     assert len(notices) == 4 and all("0.0.1" in n or "mips" in n for n in notices)
 
 

@@ -13,13 +13,13 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 
-from ranum_falsify.cli.ending import ended_by_signals
+from ranum_falsify.cli.ending import end_by_signals
 from ranum_falsify.cli.options import PROGRAM, parse
-from ranum_falsify.cli.output import said_safely
+from ranum_falsify.cli.output import say_safely
 from ranum_falsify.cli.streams import complain, discard, open_streams, settle
 from ranum_falsify.cli.usage import ERROR_STATUS
 from ranum_falsify.errors import RanumFalsifyError, is_out_of_memory
-from ranum_falsify.escaping import escaped
+from ranum_falsify.escaping import escape
 
 __all__ = ["main"]
 
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = any(map(_asks_to_debug, arguments))
     open_streams()
     try:
-        with ended_by_signals(), said_safely():
+        with end_by_signals(), say_safely():
             if not (debug or sys.warnoptions):
                 # Libraries warn about their own future; a user can do nothing about it.
                 warnings.simplefilter("ignore")
@@ -122,5 +122,5 @@ def _explain(error: Exception) -> str:
 
 
 def _one_line(text: str) -> str:
-    line = escaped(" ".join(text.split()))
+    line = escape(" ".join(text.split()))
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."

@@ -13,12 +13,12 @@ from ranum_falsify.config import HalfPrecision
 if TYPE_CHECKING:
     from ranum_falsify.network import Graph
 
-__all__ = ["applied"]
+__all__ = ["build_network"]
 
 _LONGEST, _SHOWN = 1000, 100
 
 
-def applied(text: str, models: Mapping[str, Path], dims: Mapping[str, int], dtype: HalfPrecision | None) -> Graph:
+def build_network(text: str, models: Mapping[str, Path], dims: Mapping[str, int], dtype: HalfPrecision | None) -> Graph:
     """Return the network that a text means.
 
     Args:
@@ -34,32 +34,32 @@ def applied(text: str, models: Mapping[str, Path], dims: Mapping[str, int], dtyp
     import ranum_falsify.operators  # noqa: F401 - fills the registry; imports torch
     from ranum_falsify.cli.loading import dims_by_network
     from ranum_falsify.network import read
-    from ranum_falsify.network.precision import converted
+    from ranum_falsify.network.precision import convert_precision
 
     sizes = dims_by_network(models, dims)
 
-    def whole(name: str) -> Graph:
+    def load(name: str) -> Graph:
         graph = read(models[name], dims=sizes[name])
-        return graph if dtype is None else converted(graph, dtype)
+        return graph if dtype is None else convert_precision(graph, dtype)
 
-    def made(node: ast.expr) -> Graph:
+    def build(node: ast.expr) -> Graph:
         match node:
             case ast.Name(id=name) if name in models:
-                return whole(name)
+                return load(name)
             case ast.Subscript(value=inner, slice=index):
-                return made(inner)[_index(index)]
+                return build(inner)[_index(index)]
             case ast.Call(func=ast.Name(id="free"), args=[inner, *names], keywords=[]):
-                return made(inner).freed([str(ast.literal_eval(name)) for name in names])
+                return build(inner).free([str(ast.literal_eval(name)) for name in names])
             case ast.Call(func=ast.Attribute(value=outer, attr="compose"), args=[inner], keywords=[]):
-                return made(outer).compose(made(inner))
+                return build(outer).compose(build(inner))
         raise ValueError(ast.dump(node))
 
     try:
         if text in models:
-            return whole(text)
+            return load(text)
         if len(text) > _LONGEST:
             raise ValueError(text)
-        return made(ast.parse(text, mode="eval").body)
+        return build(ast.parse(text, mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         known = ", ".join(sorted(models))
         raise UsageError(f"network {text[:_SHOWN]!r}: is not part of {known}; search again") from error

@@ -57,10 +57,10 @@ def check_arrays(model: onnx.ModelProto, arrays: Mapping[str, np.ndarray], path:
     unknown = [name for name in arrays if name not in inputs and name not in weights]
     if unknown:
         raise UsageError(f"{path}: the model has no input {unknown[0]!r}; it has {', '.join(inputs)}")
-    return {name: _fitting(inputs[name], array, path) if name in inputs else array for name, array in arrays.items()}
+    return {name: _fit(inputs[name], array, path) if name in inputs else array for name, array in arrays.items()}
 
 
-def _fitting(value: onnx.ValueInfoProto, array: np.ndarray, path: Path) -> np.ndarray:
+def _fit(value: onnx.ValueInfoProto, array: np.ndarray, path: Path) -> np.ndarray:
     tensor = value.type.tensor_type
     try:
         dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))

@@ -15,7 +15,7 @@ from ranum_falsify.network.fingerprint import Fingerprint, fingerprint
 from ranum_falsify.properties.problem.problem import InputVariable
 from ranum_falsify.prove.assumptions import Assumptions, Library, Sources, library
 
-__all__ = ["as_json", "as_text", "replayed", "scope", "steep_notice"]
+__all__ = ["as_json", "as_text", "describe_replay", "scope", "steep_notice"]
 
 _MOST_GROUPS = 4
 _MOST_NAMES = 4
@@ -50,7 +50,7 @@ def _conditions(assumptions: Assumptions | None) -> str:
     unset = assumptions.unset_dims
     if not unset:
         return converted
-    named = _listed(unset) if len(unset) <= _MOST_DIMS else f"{len(unset)} symbolic dimensions"
+    named = _join_names(unset) if len(unset) <= _MOST_DIMS else f"{len(unset)} symbolic dimensions"
     return f"{converted}, with {named} taken as 1"
 
 
@@ -74,7 +74,7 @@ def steep_notice(steep: Sequence[str]) -> str:
     return f"derivatives may be infinite at {named}; no_invalid_input(..., gradient=True) in the property asks for them"
 
 
-def replayed(networks: Mapping[str, Path]) -> Iterator[str]:
+def describe_replay(networks: Mapping[str, Path]) -> Iterator[str]:
     """Yield what the replay of a counterexample rests on: the models, and what ran them."""
     if networks:
         yield f"of: {'; '.join(_models({name: fingerprint(path) for name, path in networks.items()}))}"
@@ -89,11 +89,11 @@ def _box(assumptions: Assumptions, *, verbose: bool) -> str:
     if not verbose and len(parts) > _MOST_GROUPS:
         left = sum(map(len, list(groups.values())[_MOST_GROUPS:]))
         parts = [*parts[:_MOST_GROUPS], f"{left} more inputs"]
-    parts += _further(assumptions)
+    parts += _describe_further(assumptions)
     return "; ".join(parts)
 
 
-def _further(assumptions: Assumptions) -> Iterator[str]:
+def _describe_further(assumptions: Assumptions) -> Iterator[str]:
     sizes = {name: size for dims in assumptions.dims.values() for name, size in dims.items()}
     yield from (f"{name} = {size}" for name, size in sizes.items() if name not in assumptions.unset_dims)
     if len(assumptions.regions) > 1:
@@ -102,7 +102,7 @@ def _further(assumptions: Assumptions) -> Iterator[str]:
         yield f"{count} side condition{'s' * (count > 1)}"
     own = {variable.dtype.name for variable in assumptions.inputs}
     if not set(assumptions.element_types) <= own:
-        yield f"computed in {_listed(assumptions.element_types)}"
+        yield f"computed in {_join_names(assumptions.element_types)}"
 
 
 def _range(variable: InputVariable) -> str:
@@ -161,7 +161,7 @@ def _names(names: Sequence[str], *, verbose: bool) -> str:
     return f"{', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES} more"
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
 
@@ -198,7 +198,7 @@ def _sources(sources: Sources | None) -> dict[str, Any]:
         return {"property": None, "parameters": {}, "networks": {}, "dtype": None}
     return {
         "property": {"path": sources.property.path, "sha256": sources.property.sha256},
-        "parameters": {name: _plain(value) for name, value in sources.parameters.items()},
+        "parameters": {name: _make_plain(value) for name, value in sources.parameters.items()},
         "networks": {
             name: {"path": of.path, "sha256": of.sha256, "external_data": dict(of.data)}
             for name, of in sources.networks.items()
@@ -207,7 +207,7 @@ def _sources(sources: Sources | None) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
+def _make_plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     return number(value) if isinstance(value, float) else str(value)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.cli.confirm_report import Standing, TestedOperator, TestedRun, as_json, lines, listed, summary
+from ranum_falsify.cli.confirm_report import Standing, TestedOperator, TestedRun, as_json, lines, list_files, summary
 from ranum_falsify.cli.files import check_writable, is_stream, output_folder, unique_names, write_json
 from ranum_falsify.cli.kernels import check_kernels
 from ranum_falsify.cli.loading import Loaded, check_files, load
@@ -20,7 +20,7 @@ from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.confirm.arrays import arrays_of, write_arrays
-from ranum_falsify.confirm.exposed import Watched, exposed, watched
+from ranum_falsify.confirm.exposed import Watched, expose_operators, watch_operator
 from ranum_falsify.confirm.maker import Attempt, Question, TestMaker
 from ranum_falsify.confirm.pytest_file import Case, CheckedOperator, pytest_file
 from ranum_falsify.confirm.unit_test import UnitTest
@@ -106,7 +106,7 @@ class _Work:
                 done = (len(self._runs) - 1) * options.config.runs
                 progress(Progress(stage="confirm", done=done / total, text=question.op.name))
                 for made in maker.runs_of(question):
-                    self._runs[-1].append(self._kept(made, label, maker, question))
+                    self._runs[-1].append(self._keep(made, label, maker, question))
                     done += 1
                     progress(Progress(stage="confirm", done=done / total, text=question.op.name))
 
@@ -117,13 +117,13 @@ class _Work:
         notices = (n for goal in maker.problem.goals for n in goal.call.graph.notices)
         return Standing(
             runtimes=runtimes,
-            untested=maker.untested(self._questions),
+            untested=maker.list_untested(self._questions),
             steep=() if proof is None else proof.steep,
             notices=tuple(dict.fromkeys((*kernels, *notices, *maker.notices))),
             assumptions=replace(assumptions, sources=self._loaded.sources),
         )
 
-    def _kept(self, made: Attempt, label: str, maker: TestMaker, question: Question) -> TestedRun:
+    def _keep(self, made: Attempt, label: str, maker: TestMaker, question: Question) -> TestedRun:
         if made.test is None:
             return TestedRun(seed=made.seed, seconds=made.seconds, test=None, file=None)
         file = None
@@ -134,7 +134,7 @@ class _Work:
                 save_together({self._options.out / name: lambda stream: write_arrays(stream, arrays)})
                 file = name
             self._full = file is None  # the others are not saved either; say so once
-        return TestedRun(seed=made.seed, seconds=made.seconds, test=_without_arrays(made.test), file=file)
+        return TestedRun(seed=made.seed, seconds=made.seconds, test=_drop_arrays(made.test), file=file)
 
     def finish(self, seconds: float, interrupted: str = "") -> None:
         """Write what the tests have in common, and report."""
@@ -159,7 +159,7 @@ class _Work:
         if self._options.out is None:
             return report
         with verdict_stands():
-            older = _listed_in(self._options.out) - listed(report)
+            older = _list_earlier_files(self._options.out) - list_files(report)
             contents[_REPORT] = json_text(report).encode()
             save_together({self._options.out / name: content for name, content in contents.items()})
             if older:
@@ -170,7 +170,7 @@ class _Work:
 
     def _report(self, test_file: str | None, models: Sequence[str], seconds: float) -> dict[str, Any]:
         return as_json(
-            self._tested(),
+            self._collect_tested(),
             standing=self._standing,
             test_file=test_file,
             models=models,
@@ -178,7 +178,7 @@ class _Work:
             seconds=seconds,
         )
 
-    def _tested(self) -> list[TestedOperator]:
+    def _collect_tested(self) -> list[TestedOperator]:
         return [
             TestedOperator(
                 network=question.network,
@@ -191,7 +191,7 @@ class _Work:
         ]
 
     def _print(self, test_file: str | None) -> None:
-        tested = self._tested()
+        tested = self._collect_tested()
         several = len({call.network for call in self._loaded.problem.calls}) > 1
         verbosity = self._options.verbosity
         if verbosity >= 0:
@@ -212,7 +212,7 @@ class _Work:
         names = unique_names((call.network if several else "model" for call in graphs.values()), set())
         by_graph = dict(zip(graphs, (f"{name}.onnx" for name in names), strict=True))
         for key, call in graphs.items():
-            model = exposed(call.graph, [_watched(q) for q in self._questions if id(q.call.graph) == key])
+            model = expose_operators(call.graph, [_watch(q) for q in self._questions if id(q.call.graph) == key])
             contents[by_graph[key]] = model.SerializeToString(deterministic=True)
         return contents, [by_graph[id(question.call.graph)] for question in self._questions]
 
@@ -222,28 +222,26 @@ class _Work:
             made = [(run.file, run.test) for run in runs if run.file is not None and run.test is not None]
             if made:
                 operators.append(
-                    CheckedOperator(
-                        label=label, model=model, valid_where=question.conditions, watched=_watched(question)
-                    )
+                    CheckedOperator(label=label, model=model, valid_where=question.conditions, watched=_watch(question))
                 )
             cases += [_case(file, label, test) for file, test in made]
         return pytest_file(self._options.property_path.name, operators, cases)
 
 
-def _listed_in(folder: Path) -> set[str]:
+def _list_earlier_files(folder: Path) -> set[str]:
     """Return the files in a folder that the report of an earlier run there names."""
     try:
         report = json.loads((folder / _REPORT).read_text(encoding="utf-8"))
-        return {name for name in listed(report) if (folder / name).is_file()}
+        return {name for name in list_files(report) if (folder / name).is_file()}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return set()
 
 
-def _watched(question: Question) -> Watched:
-    return watched(question.call.graph, question.op, question.targets)
+def _watch(question: Question) -> Watched:
+    return watch_operator(question.call.graph, question.op, question.targets)
 
 
-def _without_arrays(test: UnitTest) -> UnitTest:
+def _drop_arrays(test: UnitTest) -> UnitTest:
     span = None if test.span is None else replace(test.span, lower={}, upper={})
     return replace(test, feeds={}, span=span)
 

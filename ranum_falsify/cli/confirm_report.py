@@ -222,7 +222,7 @@ def as_json(
     }
 
 
-def listed(report: Mapping[str, Any]) -> set[str]:
+def list_files(report: Mapping[str, Any]) -> set[str]:
     """Return the files that a report names, all in its folder."""
     names = {report["test_file"], *report["models"], *(file for op in report["operators"] for file in op["files"])}
     return {name for name in names if name is not None and is_plain_name(name)}

@@ -158,7 +158,7 @@ def save(result: Result, options: FalsifyOptions, base: Base) -> Saved:
         SaveError: A file cannot be written; then none is.
         UsageError: A model can no longer be read.
     """
-    older = _present(base)
+    older = _find_earlier_files(base)
     groups = _groups(result)
     if not groups:
         return Saved(older=older)
@@ -178,7 +178,7 @@ def save(result: Result, options: FalsifyOptions, base: Base) -> Saved:
     return Saved(files, base.description, [path for path in older if path not in contents])
 
 
-def _present(base: Base) -> list[Path]:
+def _find_earlier_files(base: Base) -> list[Path]:
     """Return the files that an earlier run left at a base: the array, the description, and all that it lists."""
     candidates = [base.array]
     with suppress(UsageError):  # another file of this name is not ours

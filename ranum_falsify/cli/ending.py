@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["ended_by_signals"]
+__all__ = ["end_by_signals"]
 
 _NAMES = ("SIGTERM", "SIGHUP")
 _ONCE = 1.0  # seconds within which signals count as one: `timeout` sends two
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[None]:
+def end_by_signals() -> Iterator[None]:
     """While the context is open, a signal to end raises `SystemExit`, so that everything is cleaned up.
 
     The exit status is the one that shells report for the signal. A signal that the caller ignores, as `nohup` does, or

@@ -14,7 +14,7 @@ from ranum_falsify.cli import json_report, text
 from ranum_falsify.cli.counterexample import Base, Saved, base_of, save
 from ranum_falsify.cli.explanation import explanation
 from ranum_falsify.cli.files import check_writable, is_stream, write_json
-from ranum_falsify.cli.listing import listing
+from ranum_falsify.cli.listing import list_operators
 from ranum_falsify.cli.loading import Loaded, check_files, load
 from ranum_falsify.cli.options import PROGRAM, FalsifyOptions
 from ranum_falsify.cli.output import say
@@ -63,9 +63,9 @@ def run(options: FalsifyOptions, *, owns_process: bool = False) -> int:
     except TimeUp:
         _report(_UNREAD, base, None, None, options)
         return STATUS[_UNREAD.verdict]
-    options = _for_the_rest(options, time.monotonic() - began)
+    options = _subtract_time(options, time.monotonic() - began)
     if options.list_operators:
-        say(listing(loaded.problem))
+        say(list_operators(loaded.problem))
         return 0
     prove = options.config.prove or ProveConfig()
     if options.explain is not None:
@@ -98,7 +98,7 @@ def _leave(base: Base | None, options: FalsifyOptions) -> None:
     os._exit(STATUS[_UNREAD.verdict])
 
 
-def _for_the_rest(options: FalsifyOptions, seconds: float) -> FalsifyOptions:
+def _subtract_time(options: FalsifyOptions, seconds: float) -> FalsifyOptions:
     """Subtract the time that reading took from the timeout."""
     if options.config.timeout is None:
         return options

@@ -20,8 +20,8 @@ __all__ = [
     "check_writable",
     "is_plain_name",
     "is_stream",
+    "make_safe_name",
     "output_folder",
-    "safe_name",
     "unique_names",
     "write_json",
 ]
@@ -104,7 +104,7 @@ def write_json(target: str, report: dict[str, Any]) -> None:
         save_together({Path(target): json_text(report).encode()})
 
 
-def safe_name(name: str) -> str:
+def make_safe_name(name: str) -> str:
     """Return a node's or an input's name as part of a file name: letters, digits, `_`, `-`, `.`."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("._")[:_LONGEST_NAME] or "unnamed"
 
@@ -113,10 +113,10 @@ def unique_names(names: Iterable[str], taken: set[str]) -> list[str]:
     """Return safe names that differ from each other and from those taken, letter case aside; they become taken."""
     unique = []
     for name in names:
-        safe, count = safe_name(name), 1
+        safe, count = make_safe_name(name), 1
         while safe.lower() in taken:
             count += 1
-            safe = f"{safe_name(name)}_{count}"
+            safe = f"{make_safe_name(name)}_{count}"
         taken.add(safe.lower())
         unique.append(safe)
     return unique

@@ -37,7 +37,7 @@ def report(result: Result, saved: Saved, folder: Path) -> dict[str, Any]:
         "verdict": result.verdict,
         "runtimes": sorted(oracles) if result.verdict == "violated" else list(result.runtimes),
         "operators": [_operator(operator, result, saved, folder, several) for operator in result.operators],
-        "counterexample": _relative(saved.of(result.counterexample), folder),
+        "counterexample": _make_relative(saved.of(result.counterexample), folder),
         "seconds": {stage: round(result.seconds.get(stage, 0.0), 6) for stage in STAGES},
         "seed": result.seed,
         "starts": result.starts,
@@ -66,11 +66,11 @@ def _operator(operator: OperatorResult, result: Result, saved: Saved, folder: Pa
         "reach": operator.reach,
         "optimisations": operator.optimisations,
         "fused": operator.fused,
-        "counterexample": _relative(saved.of(operator.counterexample), folder),
+        "counterexample": _make_relative(saved.of(operator.counterexample), folder),
     }
 
 
-def _relative(files: Mapping[str, Path] | None, folder: Path) -> dict[str, str] | None:
+def _make_relative(files: Mapping[str, Path] | None, folder: Path) -> dict[str, str] | None:
     if files is None:
         return None
     return {name: Path(os.path.relpath(path, folder)).as_posix() for name, path in files.items()}

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ranum_falsify.properties.problem.problem import Problem
 
-__all__ = ["listing"]
+__all__ = ["list_operators"]
 
 
-def listing(problem: Problem) -> Iterator[str]:
+def list_operators(problem: Problem) -> Iterator[str]:
     """Yield a line per operator in question, in topological order, and one per condition on it.
 
     Raises:

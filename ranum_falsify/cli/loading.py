@@ -72,7 +72,7 @@ def dims_by_network(networks: Mapping[str, Path], dims: Mapping[str, int]) -> di
         return {name: dict(dims) for name in networks}
     from ranum_falsify.network.model_file import load_model
 
-    known = {name: _symbolic(load_model(path)) for name, path in networks.items()}
+    known = {name: _collect_symbolic(load_model(path)) for name, path in networks.items()}
     for dim in dims:
         if not any(dim in names for names in known.values()):
             listed = ", ".join(sorted(set().union(*known.values()))) or "none"
@@ -80,7 +80,7 @@ def dims_by_network(networks: Mapping[str, Path], dims: Mapping[str, int]) -> di
     return {name: {d: size for d, size in dims.items() if d in known[name]} for name in networks}
 
 
-def _symbolic(model: onnx.ModelProto) -> set[str]:
+def _collect_symbolic(model: onnx.ModelProto) -> set[str]:
     names = set()
     for info in model.graph.input:
         for axis, dim in enumerate(info.type.tensor_type.shape.dim):
@@ -115,7 +115,7 @@ def load(
         ModelError: A model cannot be read.
     """
     import ranum_falsify.operators  # noqa: F401 - fills the registry; imports torch
-    from ranum_falsify.cli.reduction import reduced_from, sources_of
+    from ranum_falsify.cli.reduction import reduce_problem, sources_of
     from ranum_falsify.network import read
     from ranum_falsify.network.guards import TOO_MUCH_MEMORY, memory_limit
     from ranum_falsify.properties.language.parse import parse
@@ -129,7 +129,7 @@ def load(
             graphs = {name: read(path, dims=sizes[name]) for name, path in networks.items()}
             sources = sources_of(property_path, phi, networks, dtype)
             was_read = time.monotonic()
-            reduced = partial(reduced_from, property_path, phi, graphs, dtype)
+            reduced = partial(reduce_problem, property_path, phi, graphs, dtype)
             problem = reduced({})
     except (MemoryError, RuntimeError) as error:
         if is_out_of_memory(error):

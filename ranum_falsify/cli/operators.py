@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.cli.options import OperatorsOptions
 from ranum_falsify.cli.output import say, say_json
-from ranum_falsify.network import OperatorSpec, supported
+from ranum_falsify.network import OperatorSpec, list_supported
 from ranum_falsify.network.model_file import OLDEST_OPSET
 from ranum_falsify.network.registry import opsets_of, schema_of
 from ranum_falsify.validity import Finite
@@ -49,7 +49,7 @@ def run(options: OperatorsOptions) -> int:
 
 def rows() -> tuple[OperatorRow, ...]:
     """Return the operators that can be used at an opset that ONNX Runtime runs, by name."""
-    known = ((spec, _opsets(spec)) for spec in supported())
+    known = ((spec, _opsets(spec)) for spec in list_supported())
     return tuple(_row(spec, opsets) for spec, opsets in known if opsets is not None)
 
 
@@ -78,11 +78,11 @@ def _opsets(spec: OperatorSpec) -> tuple[int, int | None] | None:
     domain = spec.domain
     oldest, newest = opsets_of(domain)
     oldest = oldest if domain else OLDEST_OPSET
-    usable = [opset for opset in range(oldest, newest + 1) if _in_force(spec.op_type, domain, opset)]
+    usable = [opset for opset in range(oldest, newest + 1) if _is_in_force(spec.op_type, domain, opset)]
     return (usable[0], None if usable[-1] == newest else usable[-1]) if usable else None
 
 
-def _in_force(op_type: str, domain: str, opset: int) -> bool:
+def _is_in_force(op_type: str, domain: str, opset: int) -> bool:
     schema = schema_of(op_type, domain, opset)
     return schema is not None and not schema.deprecated
 

@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from ranum_falsify.cli.streams import complain
-from ranum_falsify.escaping import escaped, json_text
+from ranum_falsify.escaping import escape, json_text
 
-__all__ = ["said_safely", "say", "say_json"]
+__all__ = ["say", "say_json", "say_safely"]
 
 
 def say(lines: Iterable[str]) -> None:
     """Print lines to standard output, escaped: a line feed within one of them ends no line."""
     for line in lines:
-        print(escaped(line))
+        print(escape(line))
     sys.stdout.flush()
 
 
@@ -28,7 +28,7 @@ def say_json(value: Any) -> None:
 
 
 @contextmanager
-def said_safely() -> Iterator[None]:
+def say_safely() -> Iterator[None]:
     """Send libraries' warnings and logs to standard error, escaped, while the context is open."""
     handler = _Handler(logging.WARNING)
     with warnings.catch_warnings():

@@ -26,12 +26,12 @@ def keep_list(loaded: Loaded, config: ProveConfig) -> KeepList:
     from ranum_falsify.prove.precision import float32_nodes
     from ranum_falsify.prove.prover import Prover
 
-    def open_nodes(keep: Collection[Node]) -> frozenset[Node]:
+    def find_open_nodes(keep: Collection[Node]) -> frozenset[Node]:
         by_network = {name: {node for network, node in keep if network == name} for name in loaded.graphs}
         proof = Prover(loaded.reduced(by_network), config).analyse()
         return frozenset((operator.network, operator.node) for operator in proof.operators.values() if operator.open)
 
-    return float32_nodes(loaded.graphs, open_nodes, deadline=time.monotonic() + config.timeout)
+    return float32_nodes(loaded.graphs, find_open_nodes, deadline=time.monotonic() + config.timeout)
 
 
 def as_text(found: KeepList) -> Iterator[str]:

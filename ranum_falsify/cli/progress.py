@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from ranum_falsify.cli.streams import complain
-from ranum_falsify.escaping import escaped
+from ranum_falsify.escaping import escape
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -77,7 +77,7 @@ class ProgressDisplay:
             self._bar = Progress(text, BarColumn(), TimeElapsedColumn(), console=console, transient=True)
             self._bar.add_task("", total=1.0)
             self._bar.start()
-        self._bar.update(self._bar.task_ids[0], completed=step.done, description=escaped(_label(step)))
+        self._bar.update(self._bar.task_ids[0], completed=step.done, description=escape(_label(step)))
 
     def _print(self, step: ProgressLike) -> None:
         now = time.monotonic()

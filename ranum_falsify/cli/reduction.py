@@ -11,13 +11,13 @@ from ranum_falsify.config import HalfPrecision
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import Graph
 from ranum_falsify.network.fingerprint import Fingerprint, fingerprint, sha256
-from ranum_falsify.network.precision import converted
+from ranum_falsify.network.precision import convert_precision
 from ranum_falsify.properties.language.parse import parameters_of
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.reduce import reduce
 from ranum_falsify.prove.assumptions import Sources
 
-__all__ = ["reduced_from", "sources_of"]
+__all__ = ["reduce_problem", "sources_of"]
 
 
 def sources_of(
@@ -32,7 +32,7 @@ def sources_of(
     )
 
 
-def reduced_from(
+def reduce_problem(
     property_path: Path,
     phi: Expression,
     graphs: Mapping[str, Graph],
@@ -45,7 +45,7 @@ def reduced_from(
         PropertyError: The property does not fit the networks.
     """
     if dtype is not None:
-        graphs = {name: converted(graph, dtype, keep.get(name, ())) for name, graph in graphs.items()}
+        graphs = {name: convert_precision(graph, dtype, keep.get(name, ())) for name, graph in graphs.items()}
     try:
         return reduce(phi, graphs)
     except PropertyError as error:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ranum_falsify.cli.applied import applied
+from ranum_falsify.cli.applied import build_network
 from ranum_falsify.cli.arrays import check_arrays, load_array
-from ranum_falsify.cli.assumptions import replayed
+from ranum_falsify.cli.assumptions import describe_replay
 from ranum_falsify.cli.counterexample import Description, Entry, file_hash, read
 from ranum_falsify.cli.loading import Loaded, check_files, load
 from ranum_falsify.cli.options import ReplayOptions
@@ -53,7 +53,7 @@ def run(options: ReplayOptions) -> int:
     check_files(options.property_path, options.networks)
     if options.inputs:
         shown = [_replay_arrays(options, options.inputs)]
-        notices = _unread(options)
+        notices = _note_unread(options)
     else:
         assert options.counterexample is not None
         shown, notices = _replay_file(options, options.counterexample)
@@ -62,7 +62,7 @@ def run(options: ReplayOptions) -> int:
         say(["violated" if violated else "not violated: nothing in question turns non-finite"])
         for one in shown:
             say([f"{one.title}:", *one.lines] if len(shown) > 1 else one.lines)
-        say(replayed(options.networks))
+        say(describe_replay(options.networks))
         say(f"notice: {notice}" for notice in notices)
     return 1 if violated else 0
 
@@ -77,14 +77,14 @@ def _replay_file(options: ReplayOptions, path: Path) -> tuple[list[_Shown], list
     if found is None:
         if not path.is_file():
             raise UsageError(f"{path}: no such file; give the .npy or .json file of a counterexample")
-        return [_replay_arrays(options, {"": path})], _unread(options)
+        return [_replay_arrays(options, {"": path})], _note_unread(options)
     description, entries = found
     notices: list[str] = []
     networks = _networks(options, path, description, notices)
     is_formula = [not entry.network for entry in entries]
     loaded = _load(options, path, description) if any(is_formula) else None
     if loaded is None:
-        notices += _unread(options)
+        notices += _note_unread(options)
     shown = []
     for entry in entries:
         arrays = {name: load_array(file) for name, file in entry.files.items()}
@@ -94,12 +94,12 @@ def _replay_file(options: ReplayOptions, path: Path) -> tuple[list[_Shown], list
             shown.append(_replay_model(networks[entry.network], arrays, options, entry))
         else:
             with memory_limit(options.memory):
-                graph = applied(entry.network, networks, description.dims, description.dtype)
+                graph = build_network(entry.network, networks, description.dims, description.dtype)
             shown.append(_replay_graph(graph, entry, arrays, options))
     return shown, notices
 
 
-def _unread(options: ReplayOptions) -> list[str]:
+def _note_unread(options: ReplayOptions) -> list[str]:
     """Return a notice where the user names a property that is not needed."""
     return [f"{path}: not read, because the models alone decide"] if (path := options.property_path) else []
 
@@ -195,14 +195,14 @@ def _replay_arrays(options: ReplayOptions, files: Mapping[str, Path]) -> _Shown:
 
 def _replay_model(path: Path, arrays: Mapping[str, np.ndarray], options: ReplayOptions, entry: Entry | None) -> _Shown:
     from ranum_falsify.network.guards import memory_limit
-    from ranum_falsify.network.model_file import freed_model, load_model
+    from ranum_falsify.network.model_file import free_model, load_model
 
     with memory_limit(options.memory):
         model = load_model(path)
     feeds = check_arrays(model, arrays, path)
     inputs = {value.name for value in model.graph.input}
     free = [name for name in feeds if name not in inputs]
-    source = freed_model(model, free) if free else path
+    source = free_model(model, free) if free else path
     return _show(_findings(source, feeds, options), options, entry)
 
 
@@ -251,7 +251,7 @@ def _replay_gradients(graph: Graph, entry: Entry, arrays: Mapping[str, np.ndarra
 
 def _replay_formula(loaded: Loaded, entry: Entry, arrays: Mapping[str, np.ndarray], options: ReplayOptions) -> _Shown:
     """Evaluate the property with the outputs of ONNX Runtime."""
-    from ranum_falsify.replay.confirmer import Confirmer, in_question
+    from ranum_falsify.replay.confirmer import Confirmer, is_in_question
 
     problem = loaded.problem
     outputs: list[str] = []
@@ -272,13 +272,13 @@ def _replay_formula(loaded: Loaded, entry: Entry, arrays: Mapping[str, np.ndarra
             outputs.extend(_output_lines(call, values))
             return values
 
-        def valid(goal: ValidityGoal, arguments: tuple[np.ndarray, ...]) -> bool:
+        def is_valid(goal: ValidityGoal, arguments: tuple[np.ndarray, ...]) -> bool:
             found = confirmer.run(goal.call.graph, feeds(goal.call, arguments)).findings
             return not any(
-                options.reach in (None, finding.reach) and in_question(goal, finding, confirmer) for finding in found
+                options.reach in (None, finding.reach) and is_in_question(goal, finding, confirmer) for finding in found
             )
 
-        violated = not problem.holds(arrays, outputs_of, valid)
+        violated = not problem.holds(arrays, outputs_of, is_valid)
     verdict = f"  the property is {'false' if violated else 'true'} on these inputs"
     return _Shown(violated, [verdict, *outputs], _files(entry))
 

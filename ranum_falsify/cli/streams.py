@@ -14,7 +14,7 @@ from typing import TextIO
 
 from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.errors import RanumFalsifyError, reason_of
-from ranum_falsify.escaping import escaped
+from ranum_falsify.escaping import escape
 
 __all__ = ["complain", "discard", "open_streams", "settle", "verdict_stands"]
 
@@ -42,7 +42,7 @@ def complain(lines: Iterable[str]) -> None:
     """Print lines to standard error, escaped; where that fails, there is nobody left to tell."""
     try:
         for line in lines:
-            print(escaped(line), file=sys.stderr)
+            print(escape(line), file=sys.stderr)
         sys.stderr.flush()
     except (OSError, ValueError):
         discard(sys.stderr)

@@ -41,12 +41,12 @@ def report(result: Result, saved: Saved, *, verbosity: int = 0, network_count: i
         network_count: Networks of the property; names of nodes are unique within one only.
     """
     yield _verdict(result)
-    yield from _violated(result, saved, network_count)
+    yield from _write_violated(result, saved, network_count)
     if result.counterexample is not None and not any(op.verdict == "violated" for op in result.operators):
         yield from _classic(result, saved)
     if verbosity >= 0:
-        yield from _open(result, "proved", verbosity, network_count)
-        yield from _open(result, "open", verbosity, network_count)
+        yield from _write_open(result, "proved", verbosity, network_count)
+        yield from _write_open(result, "open", verbosity, network_count)
         if result.unconfirmed:
             yield f"unconfirmed (seen by torch, not by ONNX Runtime): {len(result.unconfirmed)}"
             yield from (f"  {line}" for line in result.unconfirmed)
@@ -54,7 +54,7 @@ def report(result: Result, saved: Saved, *, verbosity: int = 0, network_count: i
     if verbosity >= 0:
         if saved.description is not None:
             yield f"details: {saved.description}"
-        yield _timing(result)
+        yield _write_timing(result)
 
 
 def finding_lines(
@@ -128,7 +128,7 @@ def _is_forward(result: Result) -> bool:
     return result.verdict == "holds" and bool(result.steep)
 
 
-def _for(result: Result) -> str:
+def _name_runtimes(result: Result) -> str:
     """Return the runtimes that proofs cover, as the end of a phrase."""
     return f" for {', '.join(result.runtimes)}"
 
@@ -156,7 +156,7 @@ def _files(files: Mapping[str, Path] | None, indent: str) -> Iterator[str]:
         yield f"{indent}inputs: " + ", ".join(f"{name} = {path}" for name, path in files.items())
 
 
-def _violated(result: Result, saved: Saved, network_count: int) -> Iterator[str]:
+def _write_violated(result: Result, saved: Saved, network_count: int) -> Iterator[str]:
     for operator in result.operators:
         if operator.verdict != "violated":
             continue
@@ -186,19 +186,19 @@ def _classic(result: Result, saved: Saved) -> Iterator[str]:
         yield f"    {name}: shape {list(array.shape)}, {_range('values', float(array.min()), float(array.max()))}"
 
 
-def _open(result: Result, verdict: str, verbosity: int, network_count: int) -> Iterator[str]:
+def _write_open(result: Result, verdict: str, verbosity: int, network_count: int) -> Iterator[str]:
     operators = [operator for operator in result.operators if operator.verdict == verdict]
     if not operators:
         return
     counts = Counter(operator.op_type for operator in operators)
-    title = f"proved{_for(result)}" if verdict == "proved" else verdict
-    why = f"{_dependent(operators)}{_rewritten(operators)}"
+    title = f"proved{_name_runtimes(result)}" if verdict == "proved" else verdict
+    why = f"{_count_dependent(operators)}{_count_rewritten(operators)}"
     yield f"{title}: {plural(len(operators), 'operator')} ({_counts(counts)}){why}"
     if verbosity > 0:
         yield from (f"  {_title(operator, network_count)}: {_state(operator)}" for operator in operators)
 
 
-def _dependent(operators: Sequence[OperatorResult]) -> str:
+def _count_dependent(operators: Sequence[OperatorResult]) -> str:
     """Return how many operators are open only because others are."""
     dependent = [operator for operator in operators if operator.after]
     causes = tuple(dict.fromkeys(name for operator in dependent for name in operator.after))
@@ -206,7 +206,7 @@ def _dependent(operators: Sequence[OperatorResult]) -> str:
     return f", {count}only because of {_names(causes)}" if dependent else ""
 
 
-def _rewritten(operators: Sequence[OperatorResult]) -> str:
+def _count_rewritten(operators: Sequence[OperatorResult]) -> str:
     """Return how many operators are open only as ONNX Runtime's graph optimisations rewrite them."""
     count = sum(operator.rewritten for operator in operators)
     return f", {count} only as ONNX Runtime's optimiser rewrites the model" if count else ""
@@ -225,7 +225,7 @@ def _counts(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _timing(result: Result) -> str:
+def _write_timing(result: Result) -> str:
     stages: Sequence[str] = [f"{name} {result.seconds[name]:.2f} s" for name in STAGES if name in result.seconds]
     work = f"{plural(result.starts, 'start')}, {plural(result.steps, 'step')}, seed {result.seed}"
     return f"time: {', '.join(stages)}; {work}" if stages else work

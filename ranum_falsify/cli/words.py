@@ -13,24 +13,24 @@ from ranum_falsify.config import RUNTIMES, Runtime
 
 __all__ = [
     "backend",
-    "by_name",
     "dimension",
     "duration",
     "gigabytes",
+    "make_whole_converter",
+    "map_by_name",
     "networks",
     "pair",
+    "refuse_unnamed",
     "runtimes",
     "seconds",
     "settings",
     "split_parameters",
-    "unnamed",
-    "whole",
 ]
 
 _FOREIGN_BACKENDS = ("dnnf.", "foolbox.", "cleverhans.")
 
 
-def whole(least: int) -> Callable[[str], int]:
+def make_whole_converter(least: int) -> Callable[[str], int]:
     """Return a converter to whole numbers from `least` on."""
 
     def number(text: str) -> int:
@@ -99,10 +99,10 @@ def pair(text: str) -> tuple[str, str]:
 def dimension(text: str) -> tuple[str, int]:
     """Split `NAME=SIZE`."""
     name, value = pair(text)
-    return name, whole(1)(value)
+    return name, make_whole_converter(1)(value)
 
 
-def by_name(option: str, pairs: Sequence[Sequence[Any]] | None) -> dict[str, Any]:
+def map_by_name(option: str, pairs: Sequence[Sequence[Any]] | None) -> dict[str, Any]:
     """Return pairs as a mapping.
 
     Raises:
@@ -122,7 +122,7 @@ def networks(pairs: Sequence[Sequence[str]] | None) -> dict[str, Path]:
     Raises:
         UsageError: A network is named twice.
     """
-    return {name: Path(path) for name, path in by_name("--network", pairs).items()}
+    return {name: Path(path) for name, path in map_by_name("--network", pairs).items()}
 
 
 def settings(triples: Sequence[Sequence[str]] | None, backends: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -144,7 +144,7 @@ def settings(triples: Sequence[Sequence[str]] | None, backends: Sequence[str]) -
     return values
 
 
-def unnamed(text: str) -> str:
+def refuse_unnamed(text: str) -> str:
     """Refuse the value of a parameter without a name: `--prop.NAME`, abbreviated to `--prop`."""
     raise argparse.ArgumentTypeError(f"{text!r} has no parameter; write --prop.NAME=VALUE")
 
@@ -171,4 +171,4 @@ def split_parameters(arguments: Sequence[str]) -> tuple[list[str], dict[str, str
             if not name or given is None or (not equals and given.startswith("--")):
                 raise UsageError(f"{word}: a value is missing; write --prop.NAME=VALUE")
             pairs.append((name, given))
-    return rest, by_name("--prop.NAME", pairs)
+    return rest, map_by_name("--prop.NAME", pairs)

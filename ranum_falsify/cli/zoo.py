@@ -21,7 +21,7 @@ from ranum_falsify.zoo.builder import Architecture, BoxedVariable
 from ranum_falsify.zoo.catalogue import MODELS, model_of
 from ranum_falsify.zoo.model import Defect, ZooModel
 
-__all__ = ["chosen", "run"]
+__all__ = ["choose_models", "run"]
 
 _WIDEST = 60
 """Characters of a sentence in a table."""
@@ -42,7 +42,7 @@ def run(options: ZooOptions) -> int:
     return _detect(options)
 
 
-def chosen(ids: Sequence[str]) -> dict[ZooModel, tuple[Defect, ...]]:
+def choose_models(ids: Sequence[str]) -> dict[ZooModel, tuple[Defect, ...]]:
     """Return models with those of their defects that ids mean, in the order of the catalogue; all for no ids.
 
     Raises:
@@ -178,7 +178,7 @@ def _size(count: int) -> str:
 
 
 def _build(options: ZooBuild) -> int:
-    models = chosen(options.ids)
+    models = choose_models(options.ids)
     folder = _folder(options.out)
     for model in models:
         for safe in (False, True):
@@ -208,13 +208,13 @@ def _folder(path: Path | None) -> Path:
         cache = cache_folder()
         if cache is None:
             raise UsageError("you have no home directory, so no cache; name a folder with --out")
-        return _made(cache / "zoo", str(cache / "zoo"))
+        return _make_folder(cache / "zoo", str(cache / "zoo"))
     if not path.parent.is_dir():
         raise UsageError(f"--out {path}: there is no folder {str(path.parent)!r}; create it first")
-    return _made(path, f"--out {path}")
+    return _make_folder(path, f"--out {path}")
 
 
-def _made(path: Path, title: str) -> Path:
+def _make_folder(path: Path, title: str) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -228,7 +228,7 @@ def _made(path: Path, title: str) -> Path:
 
 
 def _detect(options: ZooDetect) -> int:
-    models = chosen(options.ids)
+    models = choose_models(options.ids)
     from ranum_falsify.cli.zoo_detect import run as run_detect  # imports torch
 
     return run_detect(models, options)

@@ -103,8 +103,8 @@ def _cells(detection: Detection, defect: Defect, *, inference: bool) -> tuple[st
         _VERDICTS[faulty.verdict(defect)],
         _milliseconds(faulty.seconds.analysis),
         *timed,
-        _flagged(repaired.open, repaired.dependent) if repaired.flags else "proved",
-        _flagged(_others(faulty.open, defect), _others(faulty.dependent, defect)),
+        _list_flagged(repaired.open, repaired.dependent) if repaired.flags else "proved",
+        _list_flagged(_others(faulty.open, defect), _others(faulty.dependent, defect)),
     )
 
 
@@ -112,7 +112,7 @@ def _others(flags: Sequence[Flag], defect: Defect) -> list[Flag]:
     return [flag for flag in flags if flag.node != defect.node]
 
 
-def _flagged(own: Sequence[Flag], dependent: Sequence[Flag]) -> str:
+def _list_flagged(own: Sequence[Flag], dependent: Sequence[Flag]) -> str:
     """Return the operators with open conditions by name, and how many others depend on them."""
     names = ", ".join(flag.node for flag in own[:_MOST_NAMES])
     if len(own) > _MOST_NAMES:
@@ -222,7 +222,7 @@ def _report(
             for detection in detections
         ],
         "totals": asdict(counted),
-        "seconds": _seconds(detections) if options.inference else _without_inference(_seconds(detections)),
+        "seconds": _seconds(detections) if options.inference else _drop_inference(_seconds(detections)),
         "batch": options.batch,
         "threads": options.processors,
         "versions": versions(),
@@ -237,5 +237,5 @@ def _analysis_object(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def _without_inference(seconds: Mapping[str, float]) -> dict[str, float]:
+def _drop_inference(seconds: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in seconds.items() if not name.startswith("inference")}

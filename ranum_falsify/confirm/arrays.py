@@ -33,7 +33,7 @@ def arrays_of(test: UnitTest, boxes: Mapping[str, Box]) -> dict[str, np.ndarray]
         test: The unit test.
         boxes: What the inputs range over in the property, by ONNX name; inputs may be missing.
     """
-    arrays = {f"input:{name}": _plain(array) for name, array in test.feeds.items()}
+    arrays = {f"input:{name}": _make_plain(array) for name, array in test.feeds.items()}
     if test.span is not None:
         for name in test.feeds:
             arrays |= {f"{key}:{name}": array for key, array in _ends(name, test, test.span, boxes).items()}
@@ -41,26 +41,26 @@ def arrays_of(test: UnitTest, boxes: Mapping[str, Box]) -> dict[str, np.ndarray]
 
 
 def _ends(name: str, test: UnitTest, span: Span, boxes: Mapping[str, Box]) -> dict[str, np.ndarray]:
-    value, lower, upper = (_plain(x[name]) for x in (test.feeds, span.lower, span.upper))
+    value, lower, upper = (_make_plain(x[name]) for x in (test.feeds, span.lower, span.upper))
     if np.array_equal(lower, value) and np.array_equal(upper, value):
         return {}
     if name in boxes:
-        least, greatest = (_plain(end) for end in boxes[name])
+        least, greatest = (_make_plain(end) for end in boxes[name])
         with np.errstate(all="ignore"):
             width = (greatest - least) * value.dtype.type(span.radius)
             reach = np.where((lower < value) | (value < upper), width, value.dtype.type(0))
             low, high = np.maximum(least, value - reach), np.minimum(greatest, value + reach)
         if np.array_equal(low, lower) and np.array_equal(high, upper):
-            return {"lower": _merged(least), "upper": _merged(greatest), "reach": _merged(reach)}
-    return {"lower": _merged(lower), "upper": _merged(upper)}
+            return {"lower": _merge(least), "upper": _merge(greatest), "reach": _merge(reach)}
+    return {"lower": _merge(lower), "upper": _merge(upper)}
 
 
-def _plain(array: np.ndarray) -> np.ndarray:
+def _make_plain(array: np.ndarray) -> np.ndarray:
     array = np.asarray(array)
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 
 
-def _merged(array: np.ndarray) -> np.ndarray:
+def _merge(array: np.ndarray) -> np.ndarray:
     """Return an array that broadcasts to the given one, of size 1 along each axis that changes nothing."""
     for axis in range(array.ndim):
         first = array.take([0], axis) if array.shape[axis] > 1 else array

@@ -17,7 +17,7 @@ from ranum_falsify.network.nesting import names_read
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.validity import GreaterThan, LessThan
 
-__all__ = ["Watched", "exposed", "watched"]
+__all__ = ["Watched", "expose_operators", "watch_operator"]
 
 Limit = tuple[str, str, float]
 """A tensor, `at most` or `at least`, and a number beyond which a derivative is not finite."""
@@ -44,7 +44,7 @@ class Watched:
     is_integer: bool
 
 
-def watched(graph: Graph, op: Operation, targets: Sequence[Target]) -> Watched:
+def watch_operator(graph: Graph, op: Operation, targets: Sequence[Target]) -> Watched:
     """Return what a test of one operator looks at.
 
     Args:
@@ -66,7 +66,7 @@ def watched(graph: Graph, op: Operation, targets: Sequence[Target]) -> Watched:
     )
 
 
-def exposed(graph: Graph, operators: Sequence[Watched]) -> onnx.ModelProto:
+def expose_operators(graph: Graph, operators: Sequence[Watched]) -> onnx.ModelProto:
     """Return a graph's model with all that tests look at among its outputs.
 
     NumPy has no bfloat16: such a tensor `x` is the output `x:float32`.
@@ -119,6 +119,6 @@ def _limits(op: Operation, target: Target) -> Iterator[Limit]:
         yield output, "at most", 0.0
         return
     assert isinstance(condition.bound, float)
-    operand = target.spec.named(target.spec.operands_of(op)).get(condition.operand)
+    operand = target.spec.name_values(target.spec.operands_of(op)).get(condition.operand)
     name = tensor_name(operand) if isinstance(operand, Operation) else output
     yield name, "at most" if isinstance(condition, GreaterThan) else "at least", condition.bound

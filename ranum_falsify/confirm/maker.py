@@ -15,7 +15,7 @@ from dnnv.nn import Operation
 
 from ranum_falsify.config import ConfirmConfig, SearchConfig
 from ranum_falsify.confirm.oracle import Oracle
-from ranum_falsify.confirm.repeatable import notices_of, repeatable
+from ranum_falsify.confirm.repeatable import make_repeatable, notices_of
 from ranum_falsify.confirm.search import TriggerSearch
 from ranum_falsify.confirm.span import SpanProver
 from ranum_falsify.confirm.unit_test import OperatorTests, Span, Trigger, UnitTest
@@ -93,7 +93,7 @@ class TestMaker:
             DeviceError: The device does not exist.
         """
         self._asked = problem
-        self.problem = repeatable(problem)
+        self.problem = make_repeatable(problem)
         self._config = config
         self._device = device_of(config.device)
         graphs = {id(call.graph): call.graph for call in self.problem.calls}
@@ -132,11 +132,11 @@ class TestMaker:
             raise PropertyError(f"confirm: the property asks about no node {sorted(missing)[0]!r}")
         return found
 
-    def untested(self, questions: Sequence[Question]) -> tuple[str, ...]:
+    def list_untested(self, questions: Sequence[Question]) -> tuple[str, ...]:
         """Return the titles of the operators that are not proved, and that no question is about."""
         if self._config.nodes is not None:
             return ()
-        return self._unproved.besides([(question.targets[0].goal, question.op) for question in questions])
+        return self._unproved.list_besides([(question.targets[0].goal, question.op) for question in questions])
 
     @property
     def proof(self) -> Proof | None:
@@ -202,7 +202,7 @@ class TestMaker:
         search = SearchConfig(seed=seed, timeout=config.timeout, device=config.device)
         with settings(seed, config.processors, self._device, self._bytes):
             context = SearchContext(
-                self.problem, search, self._models, self._oracle.confirmer, budget, self._device, _silent
+                self.problem, search, self._models, self._oracle.confirmer, budget, self._device, _say_nothing
             )
             trigger, span, proving = self._trigger(context, question)
         if trigger is None:
@@ -240,5 +240,5 @@ class TestMaker:
         return first, None, proving
 
 
-def _silent(progress: object) -> None:
+def _say_nothing(progress: object) -> None:
     return None

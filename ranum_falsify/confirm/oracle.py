@@ -78,10 +78,10 @@ class Oracle:
         found = steep_point(self.confirmer, call.graph, op, feeds)
         if found is None:
             return None
-        named = {name: x for name, x in spec.named(found.operands).items() if x is not None}
+        named = {name: x for name, x in spec.name_values(found.operands).items() if x is not None}
         read = next(x for x in spec.operands_of(op) if isinstance(x, Operation))
         for target in targets:
-            violated = target.constraint.violated(op, named) if target.is_gradient else np.zeros(1, bool)
+            violated = target.constraint.is_violated(op, named) if target.is_gradient else np.zeros(1, bool)
             if violated.any():
                 return Trigger(
                     feeds=feeds,

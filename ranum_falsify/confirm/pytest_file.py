@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ranum_falsify.confirm.exposed import Watched
-from ranum_falsify.escaping import escaped
+from ranum_falsify.escaping import escape
 
 __all__ = ["Case", "CheckedOperator", "pytest_file"]
 
@@ -64,9 +64,9 @@ def pytest_file(property_name: str, operators: Sequence[CheckedOperator], cases:
     """
     rows = [f"    {operator.label!r}: {_operator(operator)},\n" for operator in operators]
     tests = [f"    {_case(case)},\n" for case in cases]
-    title = escaped(property_name).replace("\\", r"\\").replace('"', r"\"")
+    title = escape(property_name).replace("\\", r"\\").replace('"', r"\"")
     text = _TEMPLATE.format(title=title, operators="".join(rows), cases="".join(tests))
-    return "\n".join(map(escaped, text.split("\n")))
+    return "\n".join(map(escape, text.split("\n")))
 
 
 def _operator(operator: CheckedOperator) -> str:

@@ -8,17 +8,17 @@ from dataclasses import replace
 import numpy as np
 
 from ranum_falsify.errors import PropertyError
-from ranum_falsify.network.draws import DEVIATIONS, Draw, drawn, is_cut
+from ranum_falsify.network.draws import DEVIATIONS, Draw, expose_draws, is_cut
 from ranum_falsify.network.naming import UniqueNames
 from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.formula.formula import Goal
 from ranum_falsify.properties.formula.terms import Variable
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 
-__all__ = ["notices_of", "repeatable"]
+__all__ = ["make_repeatable", "notices_of"]
 
 
-def repeatable(problem: Problem) -> Problem:
+def make_repeatable(problem: Problem) -> Problem:
     """Return the validity goals of a problem, with the draws of random operators as further inputs.
 
     Raises:
@@ -34,7 +34,7 @@ def repeatable(problem: Problem) -> Problem:
     for goal in problem.goals:
         if id(goal.call) in calls:
             continue
-        graph, found = drawn(goal.call.graph)
+        graph, found = expose_draws(goal.call.graph)
         known = len(goal.call.graph.inputs)
         new = [
             _variable(names.take(draw.name), draw, details.shape, details.dtype)

@@ -15,7 +15,7 @@ from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.gradients import DENORMAL
 from ranum_falsify.search.bisection import bisect
 from ranum_falsify.search.objective import Objective
-from ranum_falsify.search.search import OutOfTime, Region, SearchContext, descend, downhill_vertices
+from ranum_falsify.search.search import OutOfTime, Region, SearchContext, descend, find_downhill_vertices
 from ranum_falsify.search.starts import Box
 
 __all__ = ["TriggerSearch"]
@@ -89,16 +89,16 @@ class TriggerSearch:
         margins = objective.evaluate(starts).margins
         if count == 1:
             is_large = self._context.portion == 1  # gradients would take most of the time
-            ends = _near_upper(region, starts) if is_large else _downhill(objective, region, starts)
+            ends = _place_near_upper(region, starts) if is_large else _find_downhill(objective, region, starts)
             self._visit(objective.evaluate(ends).margins, ends)
         if not self._is_done:
             self._visit(margins, starts)
-        for target in self._by_distance(margins):
+        for target in self._sort_by_distance(margins):
             if self._is_done:
                 return
             self._follow(target, region, starts, steps)
 
-    def _by_distance(self, margins: Tensor) -> list[Target]:
+    def _sort_by_distance(self, margins: Tensor) -> list[Target]:
         """Return the targets to follow, the nearest first."""
         targets = [self._targets[position] for position in margins.amin(0).argsort().tolist()]
         return [target for target in targets if not target.is_remote] or targets
@@ -138,18 +138,18 @@ class TriggerSearch:
             self._found = trigger
 
 
-def _downhill(objective: Objective, region: Region, starts: Sequence[Tensor]) -> list[Tensor]:
+def _find_downhill(objective: Objective, region: Region, starts: Sequence[Tensor]) -> list[Tensor]:
     """Return the vertices of the box that lie downhill from points between its centre and each start.
 
     Near the centre activations are moderate, and gradients neither vanish nor saturate as they do where networks with
     free weights compute huge numbers.  A trigger at a vertex that the gradient chose stands far from the border of
     what triggers, so that its span is wide.
     """
-    points = [_near_centre(x, box) for x, box in zip(starts, region.device_boxes, strict=True)]
-    return downhill_vertices(objective, region, points, None)
+    points = [_place_near_centre(x, box) for x, box in zip(starts, region.device_boxes, strict=True)]
+    return find_downhill_vertices(objective, region, points, None)
 
 
-def _near_centre(x: Tensor, box: Box) -> Tensor:
+def _place_near_centre(x: Tensor, box: Box) -> Tensor:
     """Return points between the centre of a box and given ones, `(shares * batch, *shape)`; integers stay."""
     if not x.is_floating_point():
         return torch.cat([x] * len(_SHARES))
@@ -157,7 +157,7 @@ def _near_centre(x: Tensor, box: Box) -> Tensor:
     return box.project(torch.cat([torch.lerp(centre, x, share) for share in _SHARES]))
 
 
-def _near_upper(region: Region, starts: Sequence[Tensor]) -> list[Tensor]:
+def _place_near_upper(region: Region, starts: Sequence[Tensor]) -> list[Tensor]:
     """Return points between the upper bounds of a box and each start; integers stay.
 
     Sums of large positive numbers neither cancel nor lose their sign within a span.

@@ -98,7 +98,7 @@ class SpanProver:
                 except _SpanTimeout:
                     return False
 
-            found = _widest(sides, fails)
+            found = _find_widest(sides, fails)
             if found is not None:
                 return _span(self._call.graph, *found, runtimes)
         return None
@@ -134,18 +134,18 @@ def _conditions(trigger: Trigger, targets: Sequence[Target]) -> list[Constraint]
 Fails = Callable[[Sequence[_Side], float], bool]
 
 
-def _widest(sides: Sequence[_Side], fails: Fails) -> tuple[list[_Side], float] | None:
+def _find_widest(sides: Sequence[_Side], fails: Fails) -> tuple[list[_Side], float] | None:
     """Return sides and the greatest radius at which every point fails; with fewer moving elements if need be."""
-    for moved in (list(sides), [_without_special(side) for side in sides]):
+    for moved in (list(sides), [_exclude_special(side) for side in sides]):
         radius = _radius(moved, fails)
         if radius is not None:
             return moved, radius
-    fixed = [_fixed(side) for side in sides]
+    fixed = [_fix(side) for side in sides]
     if not fails(fixed, 0.0):
         return None
     free = [
         next(
-            (m for m in (side, _without_special(side)) if fails([*fixed[:i], m, *fixed[i + 1 :]], _RADII[0])), fixed[i]
+            (m for m in (side, _exclude_special(side)) if fails([*fixed[:i], m, *fixed[i + 1 :]], _RADII[0])), fixed[i]
         )
         for i, side in enumerate(sides)
     ]
@@ -162,12 +162,12 @@ def _radius(sides: Sequence[_Side], fails: Fails) -> float | None:
     return _RADII[count - 1] if count else None
 
 
-def _without_special(side: _Side) -> _Side:
+def _exclude_special(side: _Side) -> _Side:
     width = (side.upper - side.lower).abs()
     return replace(side, moves=side.moves & (side.value.abs() > width * _SPECIAL))
 
 
-def _fixed(side: _Side) -> _Side:
+def _fix(side: _Side) -> _Side:
     return replace(side, moves=torch.zeros_like(side.moves))
 
 
@@ -186,5 +186,5 @@ def _span(graph: Graph, sides: Sequence[_Side], radius: float, runtimes: tuple[R
 
 
 def _ends(boxes: Sequence[Interval]) -> tuple[list[Tensor], list[Tensor]]:
-    full = [box.full() for box in boxes]
+    full = [box.expand() for box in boxes]
     return [low for low, _ in full], [high for _, high in full]

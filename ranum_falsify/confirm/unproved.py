@@ -45,7 +45,7 @@ class Unproved:
         """
         return any((goal, name) in self._proved for name in op.output_names)
 
-    def besides(self, tested: Collection[tuple[int, Operation]]) -> tuple[str, ...]:
+    def list_besides(self, tested: Collection[tuple[int, Operation]]) -> tuple[str, ...]:
         """Return the titles of the operators that are open, and that no test is about: random ones themselves.
 
         Args:

@@ -20,7 +20,7 @@ from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
-from ranum_falsify.domain.rounding import constant, flushed
+from ranum_falsify.domain.rounding import constant, flush
 from ranum_falsify.domain.rules.support.building import is_infinity_aware, is_shape_aware, unknown
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
@@ -106,9 +106,9 @@ class IntervalAnalysis(OperationVisitor):
             if outputs is None:
                 continue
             yield Visited(op=op, operands=operands, outputs=outputs)
-            for array, y in zip(arrays, _valid_part(op, outputs, operands), strict=False):
+            for array, y in zip(arrays, _select_valid(op, outputs, operands), strict=False):
                 if not y.is_point:
-                    self._constants[id(array)] = flushed(_with_infinities(y, array))
+                    self._constants[id(array)] = flush(_include_infinities(y, array))
 
     def run(
         self, inputs: Sequence[Interval], observe: Callable[[Visited], None] | None = None
@@ -123,7 +123,7 @@ class IntervalAnalysis(OperationVisitor):
         Returns:
             Bounds of the outputs; None where the shape depends on the input.
         """
-        self._values = {id(op): (flushed(x),) for op, x in zip(self.graph.inputs, inputs, strict=True)}
+        self._values = {id(op): (flush(x),) for op, x in zip(self.graph.inputs, inputs, strict=True)}
         uses, dead, kept = Counter(self._uses), deque[int](), 0
         for op in self.graph.order:
             outputs = self.visit(op)
@@ -132,7 +132,7 @@ class IntervalAnalysis(OperationVisitor):
                 operands = operands if latest is op else self.operands(op)
                 if observe is not None:
                     observe(Visited(op=op, operands=operands, outputs=outputs))
-                outputs = _valid_part(op, outputs, operands)
+                outputs = _select_valid(op, outputs, operands)
             self._values[id(op)] = outputs
             for operand in self.graph.reads[id(op)]:
                 uses[operand] -= 1
@@ -166,11 +166,11 @@ class IntervalAnalysis(OperationVisitor):
         known = cast(Interval, self.bounds_of(op))
         before, self._values = self._values, {**self._values, id(cause): (assumed,)}
         try:
-            for inner in _between(cause, op):
+            for inner in _find_between(cause, op):
                 outputs = self.visit(inner)
                 if outputs is None:
                     return known
-                self._values[id(inner)] = _valid_part(inner, outputs, self.operands(inner))
+                self._values[id(inner)] = _select_valid(inner, outputs, self.operands(inner))
             return cast(Interval, self.bounds_of(op)).meet(known)
         except KeyError:  # what else the way reads is not kept
             return known
@@ -234,10 +234,10 @@ class IntervalAnalysis(OperationVisitor):
             return self._constants[id(field)]
         bounds = self.bounds_of(field)
         if static and bounds is not None and bounds.is_point:
-            return to_numpy(bounds.full()[0])
+            return to_numpy(bounds.expand()[0])
         return bounds
 
-    def _known(self, field: Operation | np.ndarray) -> Interval | None:
+    def _find_known(self, field: Operation | np.ndarray) -> Interval | None:
         """Return the bounds of what a field of some node holds."""
         return cast(Interval | None, self._operand(field, static=False))
 
@@ -257,11 +257,11 @@ class IntervalAnalysis(OperationVisitor):
             None if source is None else self.graph.details_of(source) for source in sources
         )
         return Site(
-            op=op, details=details, runtimes=self.runtimes, bounds_of=self._known, bounds_given=self.bounds_given
+            op=op, details=details, runtimes=self.runtimes, bounds_of=self._find_known, bounds_given=self.bounds_given
         )
 
 
-def _valid_part(op: Operation, outputs: tuple[Interval, ...], operands: Sequence[Value]) -> tuple[Interval, ...]:
+def _select_valid(op: Operation, outputs: tuple[Interval, ...], operands: Sequence[Value]) -> tuple[Interval, ...]:
     """Return the bounds of valid results: finite ones, where all operands are finite.
 
     Operators that finite operands cannot make overflow may have infinite constants in their attributes (`Pad`).
@@ -273,12 +273,12 @@ def _valid_part(op: Operation, outputs: tuple[Interval, ...], operands: Sequence
     if harmless or any(isinstance(x, Interval) and x.may_be_infinite for x in operands):
         return tuple(replace(y, nan=False, overflows=False) if y.nan or y.overflows else y for y in outputs)
     return tuple(
-        replace(y.finite(), nan=False, overflows=False) if y.nan or y.overflows or y.may_be_infinite else y
+        replace(y.keep_finite(), nan=False, overflows=False) if y.nan or y.overflows or y.may_be_infinite else y
         for y in outputs
     )
 
 
-def _with_infinities(y: Interval, array: np.ndarray) -> Interval:
+def _include_infinities(y: Interval, array: np.ndarray) -> Interval:
     """Return bounds of a constant that enclose what it is where that is infinite, of invalid operands (`Log` of 0)."""
     value = Interval.point(array)
     return y.hull(value) if y.is_floating and value.may_be_infinite else y
@@ -294,7 +294,7 @@ def _bytes(outputs: Outputs) -> int:
     return sum((2 - (y.lower is y.upper)) * y.lower.numel() * y.lower.element_size() for y in outputs or ())
 
 
-def _between(cause: Operation, op: Operation) -> list[Operation]:
+def _find_between(cause: Operation, op: Operation) -> list[Operation]:
     """Return the nodes on the ways from one operation to another, in topological order; none if they are many."""
     seen: dict[int, Operation] = {id(op): op}
     waiting = deque([op])

@@ -69,7 +69,7 @@ def explain(analysis: IntervalAnalysis, op: Operation) -> tuple[OperandHistory, 
     """
     spec = spec_of(op)
     histories = []
-    for name, field in spec.named(spec.operands_of(op)).items():
+    for name, field in spec.name_values(spec.operands_of(op)).items():
         bounds = analysis.bounds_of(field) if isinstance(field, Operation) else None
         if bounds is not None:
             histories.append(OperandHistory(name=name, bounds=_range(bounds), chain=_chain(analysis, field)))
@@ -83,7 +83,7 @@ def _chain(analysis: IntervalAnalysis, op: Operation) -> tuple[ChainLink, ...]:
         bounds = analysis.bounds_of(current)
         if bounds is None:
             break
-        before = _widest_operand(analysis, current)
+        before = _find_widest_operand(analysis, current)
         width = _width(bounds)
         growth = 1.0
         if before is not None and (known := analysis.bounds_of(before)) is not None:
@@ -98,7 +98,7 @@ def _chain(analysis: IntervalAnalysis, op: Operation) -> tuple[ChainLink, ...]:
     return tuple(steps)
 
 
-def _widest_operand(analysis: IntervalAnalysis, op: Operation) -> Operation | None:
+def _find_widest_operand(analysis: IntervalAnalysis, op: Operation) -> Operation | None:
     operands = [o for o in operands_in(op) if analysis.bounds_of(o) is not None]
     if len(operands) <= 1:
         return operands[0] if operands else None
@@ -112,7 +112,7 @@ def _width_without(analysis: IntervalAnalysis, op: Operation, operand: Operation
     assert bounds is not None and whole is not None
     if not bounds.is_floating:
         return _width(whole)
-    low, high = bounds.finite().doubles()
+    low, high = bounds.keep_finite().doubles()
     middle = (low / 2 + high / 2).to(bounds.dtype)
     return _width(analysis.bounds_given(op, operand, Interval(middle, middle, bounds.shape)))
 

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.order import SIGNED, greatest, least, ordered, restored, signed
+from ranum_falsify.domain.order import SIGNED, apply_signed, greatest, least, make_ordered, restore
 from ranum_falsify.network.tensors import to_torch
 
-__all__ = ["Interval", "dtype_range", "merged", "shared_gap"]
+__all__ = ["Interval", "dtype_range", "find_shared_gap", "merge"]
 
 
 _CHECKED = 1 << 15
@@ -38,7 +38,7 @@ def dtype_range(dtype: torch.dtype) -> tuple[float | int, float | int]:
     return sizes.min, sizes.max
 
 
-def merged(x: Tensor) -> Tensor:
+def merge(x: Tensor) -> Tensor:
     """Return a tensor with the dimensions that are stored once (stride 0) at size 1; a view."""
     for dim, (size, stride) in enumerate(zip(x.shape, x.stride(), strict=True)):
         if stride == 0 and size > 1:
@@ -102,28 +102,28 @@ class Interval:
     def point(cls, value: np.ndarray | Tensor) -> Self:
         """Return the interval of one known tensor; dimensions of stride 0 come out merged."""
         if isinstance(value, Tensor):
-            stored = merged(value)
+            stored = merge(value)
         else:
-            stored = to_torch(_once(value))
-        lower, upper = _without_nan(stored, stored)
+            stored = to_torch(_merge_array(value))
+        lower, upper = _replace_nan(stored, stored)
         return cls(lower, upper, tuple(value.shape))
 
     @classmethod
     def box(cls, lower: np.ndarray, upper: np.ndarray) -> Self:
         """Return the interval between two arrays of one shape; merged along dimensions where both are uniform."""
         low, high = (to_torch(_uniform(bound)) for bound in (lower, upper))
-        return cls.of(*_without_nan(low, high), lower.shape)
+        return cls.of(*_replace_nan(low, high), lower.shape)
 
     @classmethod
-    def filled(cls, lower: float | int, upper: float | int, shape: Sequence[int], dtype: torch.dtype) -> Self:
+    def fill(cls, lower: float | int, upper: float | int, shape: Sequence[int], dtype: torch.dtype) -> Self:
         """Return a wholly merged interval; numbers that the dtype lacks become its nearest."""
         stored = (1,) * len(shape)
-        return cls(_filled(lower, stored, dtype), _filled(upper, stored, dtype), tuple(shape))
+        return cls(_fill(lower, stored, dtype), _fill(upper, stored, dtype), tuple(shape))
 
     @classmethod
     def top(cls, shape: Sequence[int], dtype: torch.dtype) -> Self:
         """Return all finite values of the dtype: what is known of a result that nothing is known of."""
-        return cls.filled(*dtype_range(dtype), shape, dtype)
+        return cls.fill(*dtype_range(dtype), shape, dtype)
 
     # what it says -----------------------------------------------------------------------------------------------
 
@@ -193,13 +193,13 @@ class Interval:
                 least, greatest = self.lower.aminmax()
                 return least.item(), greatest.item()
             return self.lower.amin().item(), self.upper.amax().item()
-        low, high = ordered(self.lower).amin().reshape(1), ordered(self.upper).amax().reshape(1)
-        return restored(low, self.dtype).item(), restored(high, self.dtype).item()
+        low, high = make_ordered(self.lower).amin().reshape(1), make_ordered(self.upper).amax().reshape(1)
+        return restore(low, self.dtype).item(), restore(high, self.dtype).item()
 
     def encloses(self, values: Tensor) -> Tensor:
         """Return where a tensor of this shape lies within the bounds; NaN lies in none."""
-        values = ordered(values)
-        return (values >= ordered(self.lower)) & (values <= ordered(self.upper))
+        values = make_ordered(values)
+        return (values >= make_ordered(self.lower)) & (values <= make_ordered(self.upper))
 
     def contains(self, number: float | Tensor) -> Tensor:
         """Return where a number may be among the values, in the stored shape."""
@@ -210,7 +210,7 @@ class Interval:
 
     # change of form ---------------------------------------------------------------------------------------------
 
-    def full(self) -> tuple[Tensor, Tensor]:
+    def expand(self) -> tuple[Tensor, Tensor]:
         """Return both bounds in the tensor's shape; merged dimensions as views of stride 0."""
         return self.lower.expand(self.shape), self.upper.expand(self.shape)
 
@@ -224,18 +224,18 @@ class Interval:
         lower = self.lower.expand(stored)
         return replace(self, lower=lower, upper=lower if self.upper is self.lower else self.upper.expand(stored))
 
-    def moved(self, function: Callable[[Tensor], Tensor]) -> Interval:
+    def move(self, function: Callable[[Tensor], Tensor]) -> Interval:
         """Return the interval of a function that only moves, repeats or drops elements.
 
         The function sees tensors of the full shape, in which merged dimensions have stride 0; those that it keeps as
         views stay merged.
         """
-        low = signed(self.lower.expand(self.shape), function)
-        high = low if self.upper is self.lower else signed(self.upper.expand(self.shape), function)
-        lower = merged(low)
-        return replace(Interval.of(lower, lower if high is low else merged(high), low.shape), gap=self.gap)
+        low = apply_signed(self.lower.expand(self.shape), function)
+        high = low if self.upper is self.lower else apply_signed(self.upper.expand(self.shape), function)
+        lower = merge(low)
+        return replace(Interval.of(lower, lower if high is low else merge(high), low.shape), gap=self.gap)
 
-    def mapped(self, function: Callable[[Tensor], Tensor]) -> Interval:
+    def map(self, function: Callable[[Tensor], Tensor]) -> Interval:
         """Return the interval of a non-decreasing elementwise function that is computed exactly."""
         low = function(self.lower)
         return Interval(low, low if self.upper is self.lower else function(self.upper), self.shape)
@@ -249,7 +249,7 @@ class Interval:
         """Return bounds on the values of both, whose shapes broadcast."""
         shape = np.broadcast_shapes(self.shape, other.shape)
         both = Interval.of(least(self.lower, other.lower), greatest(self.upper, other.upper), shape)
-        return replace(both, gap=shared_gap(self, other))
+        return replace(both, gap=find_shared_gap(self, other))
 
     def meet(self, other: Interval) -> Interval:
         """Return bounds on the values that lie in both; where none does, those of this interval's nearest point."""
@@ -257,20 +257,20 @@ class Interval:
         high = least(self.upper, greatest(other.upper, self.lower))
         return replace(self, lower=low, upper=greatest(low, high), gap=max(self.gap, other.gap))
 
-    def clamped(self, lowest: float, highest: float) -> Interval:
+    def clamp(self, lowest: float, highest: float) -> Interval:
         """Return the part of the bounds between two numbers; where none is, the nearest of them."""
         if self.is_floating:
             low = self.lower.clamp(lowest, highest)
             high = low if self.upper is self.lower else self.upper.clamp(lowest, highest)
         else:
-            limits = Interval.filled(lowest, highest, (1,) * len(self.shape), self.dtype)
+            limits = Interval.fill(lowest, highest, (1,) * len(self.shape), self.dtype)
             low = least(greatest(self.lower, limits.lower), limits.upper)
             high = least(greatest(self.upper, limits.lower), limits.upper)
         return replace(self, lower=low, upper=high, gap=self.gap if lowest <= -self.gap and highest >= self.gap else 0)
 
-    def finite(self) -> Interval:
+    def keep_finite(self) -> Interval:
         """Return the finite part of the bounds."""
-        return self.clamped(*dtype_range(self.dtype)) if self.is_floating else self
+        return self.clamp(*dtype_range(self.dtype)) if self.is_floating else self
 
     def check(self) -> None:
         """Check the invariants; of millions of bounds, that some do not cross and that none is NaN.
@@ -297,7 +297,7 @@ class Interval:
                 raise ValueError("interval bounds are NaN")
             stride = -(-low.numel() // _CHECKED)
             low, high = low.reshape(-1)[::stride], high.reshape(-1)[::stride]
-        if not bool((ordered(low) <= ordered(high)).all()):
+        if not bool((make_ordered(low) <= make_ordered(high)).all()):
             raise ValueError("interval bounds cross or are NaN")
 
     def __repr__(self) -> str:
@@ -306,7 +306,7 @@ class Interval:
         return f"Interval({self.shape}, {str(self.dtype).removeprefix('torch.')}, [{low:.7g}, {high:.7g}])"
 
 
-def shared_gap(*parts: Interval) -> float:
+def find_shared_gap(*parts: Interval) -> float:
     """Return how far the values of all parts are from 0, where their bounds together may not say it; else 0."""
     signs = {part.first_sign for part in parts if part.size}
     # Parts on one side of 0 have bounds that say so, element by element.
@@ -315,7 +315,7 @@ def shared_gap(*parts: Interval) -> float:
 
 def _uniform(bound: np.ndarray) -> np.ndarray:
     """Return an array with every dimension at size 1 along which it is uniform; a view."""
-    bound = _once(bound)
+    bound = _merge_array(bound)
     for axis, size in enumerate(bound.shape):
         if size <= 1:
             continue
@@ -327,7 +327,7 @@ def _uniform(bound: np.ndarray) -> np.ndarray:
     return bound
 
 
-def _once(array: np.ndarray) -> np.ndarray:
+def _merge_array(array: np.ndarray) -> np.ndarray:
     """Return an array with the dimensions that are stored once (stride 0) at size 1; a view."""
     if 0 not in array.strides:
         return array
@@ -335,14 +335,14 @@ def _once(array: np.ndarray) -> np.ndarray:
     return array[tuple(slice(0, 1) if size > 1 and not stride else slice(None) for size, stride in stored)]
 
 
-def _filled(number: float | int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+def _fill(number: float | int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     lowest, highest = dtype_range(dtype)
     if not (dtype.is_floating_point and math.isinf(number)):
         number = max(lowest, min(number, highest))
     return torch.full(tuple(shape), number if dtype.is_floating_point else round(number), dtype=dtype)
 
 
-def _without_nan(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+def _replace_nan(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
     """Return bounds with [-inf, inf] where one is NaN."""
     if not lower.is_floating_point() or not (_may_hold_nan(lower) or _may_hold_nan(upper)):
         return lower, upper

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["SIGNED", "greatest", "least", "ordered", "restored", "signed"]
+__all__ = ["SIGNED", "apply_signed", "greatest", "least", "make_ordered", "restore"]
 
 SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 """The signed type of the same size, for the unsigned types that torch does not compute with."""
 
 
-def ordered(x: Tensor) -> Tensor:
+def make_ordered(x: Tensor) -> Tensor:
     """Return values of a type that torch compares, in the same order; those of most types as they are.
 
     With the highest bit flipped, signed integers have the order of the unsigned ones of the same bits.
@@ -22,13 +22,13 @@ def ordered(x: Tensor) -> Tensor:
     return x if kind is None else x.view(kind) ^ torch.iinfo(kind).min
 
 
-def restored(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return what :func:`ordered` made of values of a type as that type again."""
+def restore(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return what :func:`make_ordered` made of values of a type as that type again."""
     kind = SIGNED.get(dtype)
     return x if kind is None else (x ^ torch.iinfo(kind).min).view(dtype)
 
 
-def signed(x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+def apply_signed(x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
     """Apply a function that moves elements and writes none but 0, whatever their type."""
     kind = SIGNED.get(x.dtype)
     return function(x) if kind is None else function(x.view(kind)).view(x.dtype)
@@ -36,9 +36,9 @@ def signed(x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
 
 def least(a: Tensor, b: Tensor) -> Tensor:
     """Return the elementwise minimum of two tensors of one type."""
-    return restored(torch.minimum(ordered(a), ordered(b)), a.dtype)
+    return restore(torch.minimum(make_ordered(a), make_ordered(b)), a.dtype)
 
 
 def greatest(a: Tensor, b: Tensor) -> Tensor:
     """Return the elementwise maximum of two tensors of one type."""
-    return restored(torch.maximum(ordered(a), ordered(b)), a.dtype)
+    return restore(torch.maximum(make_ordered(a), make_ordered(b)), a.dtype)

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope
-from ranum_falsify.network.tensors import shared
+from ranum_falsify.network.tensors import share
 
-__all__ = ["constant", "flushed", "gamma", "outward", "outward_numbers", "rounded", "tiny", "unit"]
+__all__ = ["constant", "flush", "gamma", "round_bounds", "round_numbers_outward", "round_outward", "tiny", "unit"]
 
 _DOUBLE_ULPS = 4
 """How far, in units in the last place, float64 functions of torch may err; their documentation says 1."""
@@ -54,7 +54,7 @@ def gamma(terms: int, dtype: torch.dtype) -> float:
     return share / (1 - share) if share < 1 else math.inf
 
 
-def flushed(interval: Interval) -> Interval:
+def flush(interval: Interval) -> Interval:
     """Return bounds that also enclose the results of a runtime that replaces denormal numbers by 0."""
     if not interval.is_floating:
         return interval
@@ -68,18 +68,18 @@ def flushed(interval: Interval) -> Interval:
         ends = (low,) if low is high else (low, high)
         if not any(_has_denormals(end, smallest) for end in ends):
             return interval
-    lower = torch.minimum(low, _shrunk(low, smallest))
-    upper = torch.maximum(high, _shrunk(high, smallest))
+    lower = torch.minimum(low, _flush_values(low, smallest))
+    upper = torch.maximum(high, _flush_values(high, smallest))
     return replace(interval, lower=lower, upper=upper, gap=interval.gap if interval.gap >= smallest else 0.0)
 
 
 def _has_denormals(x: Tensor, smallest: float) -> bool:
     # Block by block, large tensors go through memory once.
     blocks = x.view(-1).split(_BLOCK) if x.is_contiguous() else (x,)
-    return not all(torch.equal(block, _shrunk(block, smallest)) for block in blocks)
+    return not all(torch.equal(block, _flush_values(block, smallest)) for block in blocks)
 
 
-def _shrunk(x: Tensor, smallest: float) -> Tensor:
+def _flush_values(x: Tensor, smallest: float) -> Tensor:
     """Return numbers with 0 in place of what is smaller than the smallest normal number."""
     # `hardshrink` replaces what is at most its second operand in size, the largest denormal number.
     return torch.nn.functional.hardshrink(x, smallest * (1 - torch.finfo(x.dtype).eps))
@@ -87,7 +87,7 @@ def _shrunk(x: Tensor, smallest: float) -> Tensor:
 
 def constant(array: np.ndarray) -> Interval:
     """Return the interval of a constant, as runtimes read it; it shares the memory of a read-only array."""
-    value = shared(array) if array.size > _MANY else array
+    value = share(array) if array.size > _MANY else array
     if isinstance(value, Tensor) and 0 not in value.stride():
         # Block by block, large weights go through memory once.
         ends = [(*block.aminmax(), block.abs().amin()) for block in value.view(-1).split(_BLOCK)]
@@ -96,10 +96,10 @@ def constant(array: np.ndarray) -> Interval:
             interval = Interval(value, value, tuple(value.shape))
             interval.__dict__["extremes"] = least.amin().item(), greatest.amax().item()
             return interval
-    return flushed(Interval.point(value))
+    return flush(Interval.point(value))
 
 
-def outward(
+def round_outward(
     lower: Tensor, upper: Tensor, dtype: torch.dtype, shape: tuple[int, ...], envelope: Envelope = EXACT
 ) -> Interval:
     """Return bounds of a dtype around results that are known in float64.
@@ -112,24 +112,24 @@ def outward(
         envelope: Error of the kernels that compute them.
     """
     if dtype is torch.float32 and lower.numel() == upper.numel() == 1:
-        least = _strayed_number(lower.item(), envelope, -1.0)
-        greatest = _strayed_number(upper.item(), envelope, 1.0)
+        least = _stray_number(lower.item(), envelope, -1.0)
+        greatest = _stray_number(upper.item(), envelope, 1.0)
         if least <= greatest:
-            return outward_numbers(least, greatest, shape, dtype)
+            return round_numbers_outward(least, greatest, shape, dtype)
     if envelope.relative and dtype is torch.float32 and lower.numel() > _MANY:
-        near = _near(lower, envelope, -1.0), _near(upper, envelope, 1.0)
+        near = _stray_quickly(lower, envelope, -1.0), _stray_quickly(upper, envelope, 1.0)
         if all(bool(end.isfinite().all()) for end in near):
-            return flushed(Interval.of(*near, shape))
-    low = _strayed(lower, envelope, -1.0, dtype)
-    high = _strayed(upper, envelope, 1.0, dtype)
-    return flushed(Interval(_cast(low, dtype, -math.inf), _cast(high, dtype, math.inf), shape))
+            return flush(Interval.of(*near, shape))
+    low = _stray(lower, envelope, -1.0, dtype)
+    high = _stray(upper, envelope, 1.0, dtype)
+    return flush(Interval(_cast(low, dtype, -math.inf), _cast(high, dtype, math.inf), shape))
 
 
-def outward_numbers(low: float, high: float, shape: tuple[int, ...], dtype: torch.dtype) -> Interval:
+def round_numbers_outward(low: float, high: float, shape: tuple[int, ...], dtype: torch.dtype) -> Interval:
     """Return the wholly merged bounds of a dtype around all results from `low` to `high`."""
     if dtype is not torch.float32:
         ends = [torch.full((1,) * len(shape), end, dtype=torch.float64) for end in (low, high)]
-        return outward(ends[0], ends[1], dtype, shape)
+        return round_outward(ends[0], ends[1], dtype, shape)
     smallest = tiny(dtype)
     with np.errstate(over="ignore"):
         least, greatest = np.float32(low), np.float32(high)
@@ -137,10 +137,10 @@ def outward_numbers(low: float, high: float, shape: tuple[int, ...], dtype: torc
         least = np.nextafter(least, np.float32(-np.inf)) if float(least) > low else least
         greatest = np.nextafter(greatest, np.float32(np.inf)) if float(greatest) < high else greatest
     flat = 0.0 if 0 < least < smallest else float(least), 0.0 if -smallest < greatest < 0 else float(greatest)
-    return Interval.filled(*flat, shape, dtype)
+    return Interval.fill(*flat, shape, dtype)
 
 
-def _near(values: Tensor, envelope: Envelope, direction: float) -> Tensor:
+def _stray_quickly(values: Tensor, envelope: Envelope, direction: float) -> Tensor:
     """Return float32 bounds in few passes: a whole unit in the last place further out; not for infinities."""
     limits = torch.finfo(torch.float32)
     relative = envelope.relative + limits.eps
@@ -152,9 +152,9 @@ def _near(values: Tensor, envelope: Envelope, direction: float) -> Tensor:
     return moved.clamp_(envelope.lowest, envelope.highest).float()
 
 
-def rounded(lower: Tensor, upper: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
+def round_bounds(lower: Tensor, upper: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
     """Return bounds of a dtype around results whose own bounds are known exactly, in float64."""
-    return flushed(Interval.of(_cast(lower, dtype, -math.inf), _cast(upper, dtype, math.inf), shape))
+    return flush(Interval.of(_cast(lower, dtype, -math.inf), _cast(upper, dtype, math.inf), shape))
 
 
 def _errors(envelope: Envelope, dtype: torch.dtype) -> tuple[float, float]:
@@ -167,8 +167,8 @@ def _errors(envelope: Envelope, dtype: torch.dtype) -> tuple[float, float]:
     return relative, envelope.absolute + (2 * _DENORMAL_ULPS * tiny(dtype) * unit(dtype) if envelope.relative else 0.0)
 
 
-def _strayed_number(value: float, envelope: Envelope, direction: float) -> float:
-    """Return what :func:`_strayed` does of one number, in float32."""
+def _stray_number(value: float, envelope: Envelope, direction: float) -> float:
+    """Return what :func:`_stray` does of one number, in float32."""
     relative, absolute = _errors(envelope, torch.float32)
     moved = value if math.isinf(value) else value + direction * (abs(value) * relative + absolute)
     if absolute and envelope.keeps_sign:
@@ -179,7 +179,7 @@ def _strayed_number(value: float, envelope: Envelope, direction: float) -> float
     return min(max(moved, envelope.lowest), envelope.highest)
 
 
-def _strayed(values: Tensor, envelope: Envelope, direction: float, dtype: torch.dtype) -> Tensor:
+def _stray(values: Tensor, envelope: Envelope, direction: float, dtype: torch.dtype) -> Tensor:
     relative, absolute = _errors(envelope, dtype)
     # An infinite value strays nowhere; infinity minus infinity would be NaN.
     moved = values + direction * torch.where(values.isinf(), 0.0, values.abs() * relative + absolute)

@@ -60,7 +60,7 @@ class Site:
         """Return the error of the kernels of a function, by ONNX name, for operands of a dtype (the output's)."""
         return envelope(function, self.dtype if dtype is None else dtype, self.runtimes)
 
-    def known(self, field: Operation | np.ndarray | None) -> Interval | None:
+    def find_known(self, field: Operation | np.ndarray | None) -> Interval | None:
         """Return the bounds of what a field of some node holds, an operation or a constant; None if not known."""
         try:
             return None if field is None else self.bounds_of(field)

@@ -3,6 +3,6 @@
 import ranum_falsify.upstream  # noqa: F401 - says what to install where DNNV is missing
 from ranum_falsify.network.graph import Graph, ReadOptions
 from ranum_falsify.network.reader import read
-from ranum_falsify.network.registry import OperatorSpec, find, operator, spec_of, supported
+from ranum_falsify.network.registry import OperatorSpec, find, list_supported, operator, spec_of
 
-__all__ = ["Graph", "OperatorSpec", "ReadOptions", "find", "operator", "read", "spec_of", "supported"]
+__all__ = ["Graph", "OperatorSpec", "ReadOptions", "find", "list_supported", "operator", "read", "spec_of"]

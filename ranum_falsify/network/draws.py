@@ -12,7 +12,7 @@ from onnx import helper
 from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.registry import spec_of
 
-__all__ = ["DEVIATIONS", "Draw", "drawn", "is_cut"]
+__all__ = ["DEVIATIONS", "Draw", "expose_draws", "is_cut"]
 
 DEVIATIONS = 4.0
 """How far from the mean a normal draw is taken, in standard deviations; one in 16,000 lies further out."""
@@ -35,7 +35,7 @@ class Draw:
     high: float
 
 
-def drawn(graph: Graph) -> tuple[Graph, tuple[Draw, ...]]:
+def expose_draws(graph: Graph) -> tuple[Graph, tuple[Draw, ...]]:
     """Return the graph with what its random operators draw as further inputs, after the others.
 
     Those whose result is what they draw become inputs themselves; those that compare it with an operand compare the
@@ -62,7 +62,7 @@ def drawn(graph: Graph) -> tuple[Graph, tuple[Draw, ...]]:
         model.graph.input.append(
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), details.shape)
         )
-        draws.append(Draw(name=name, node=op.name, low=low, high=_below(high, dtype)))
+        draws.append(Draw(name=name, node=op.name, low=low, high=_step_below(high, dtype)))
     return read(model, dims=graph.options.dims), tuple(draws)
 
 
@@ -83,6 +83,6 @@ def is_cut(op: Operation) -> bool:
     return how is not None and how.is_cut
 
 
-def _below(high: float, dtype: np.dtype[np.generic]) -> float:
+def _step_below(high: float, dtype: np.dtype[np.generic]) -> float:
     """Return the greatest number below a bound; kernels draw from intervals that are open above."""
     return float(np.nextafter(dtype.type(high), dtype.type(-np.inf)))

@@ -12,7 +12,7 @@ from ranum_falsify.network.functions import first_line
 from ranum_falsify.network.guards import TOO_MUCH_MEMORY
 from ranum_falsify.network.trace import Traced
 
-__all__ = ["explained"]
+__all__ = ["explain_errors"]
 
 _RUN_ERRORS = (
     *(RuntimeError, ValueError, IndexError, TypeError, AssertionError, KeyError, ZeroDivisionError, OverflowError),
@@ -21,7 +21,7 @@ _RUN_ERRORS = (
 
 
 @contextmanager
-def explained(node: onnx.NodeProto, operands: Sequence[Traced | None]) -> Iterator[None]:
+def explain_errors(node: onnx.NodeProto, operands: Sequence[Traced | None]) -> Iterator[None]:
     """Name the node in any error that is raised while it runs.
 
     Raises:

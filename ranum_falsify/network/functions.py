@@ -11,7 +11,7 @@ import onnx.inliner
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network.nesting import attribute_graphs
 
-__all__ = ["first_line", "inlined"]
+__all__ = ["first_line", "inline_functions"]
 
 _MOST_NODES = 250_000
 _MOST_BYTES = 256 * 2**20
@@ -19,7 +19,7 @@ _MOST_BYTES = 256 * 2**20
 _Key = tuple[str, str, str]
 
 
-def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model without local functions: each call is replaced by the function's body.
 
     Raises:
@@ -54,11 +54,11 @@ def _check_expansion(model: onnx.ModelProto) -> None:
         raise ModelError(f"local function {name!r} calls itself; export the model again") from error
     sizes: dict[_Key, tuple[int, int]] = {}
     for key in order:
-        sizes[key] = _expanded(bodies[key].node, calls[key], sizes)
-    nodes, size = _expanded(model.graph.node, list(_calls(model.graph.node, bodies)), sizes)
+        sizes[key] = _expand(bodies[key].node, calls[key], sizes)
+    nodes, size = _expand(model.graph.node, list(_calls(model.graph.node, bodies)), sizes)
     if nodes > _MOST_NODES or size > max(_MOST_BYTES, 2 * model.ByteSize()):
         raise ModelError(
-            f"its {len(bodies)} local functions expand to {_rounded(nodes)} nodes and {_rounded(size)} bytes; "
+            f"its {len(bodies)} local functions expand to {_round(nodes)} nodes and {_round(size)} bytes; "
             f"at most {_MOST_NODES:,} nodes are read, so export the model without functions, or in parts"
         )
 
@@ -73,7 +73,7 @@ def _calls(nodes: Iterable[onnx.NodeProto], bodies: Mapping[_Key, onnx.FunctionP
             yield from _calls(graph.node, bodies)
 
 
-def _expanded(
+def _expand(
     nodes: Iterable[onnx.NodeProto], called: Iterable[_Key], sizes: Mapping[_Key, tuple[int, int]]
 ) -> tuple[int, int]:
     own = list(nodes)
@@ -87,5 +87,5 @@ def _count(nodes: Iterable[onnx.NodeProto]) -> int:
     return sum(1 + sum(_count(graph.node) for graph in attribute_graphs(node)) for node in nodes)
 
 
-def _rounded(number: int) -> str:
+def _round(number: int) -> str:
     return f"{number:,}" if number < 10**12 else f"about 10^{len(str(number)) - 1}"

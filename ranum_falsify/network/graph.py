@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network.evaluate import Value, apply
-from ranum_falsify.network.model_file import fixed_model, freed_model
+from ranum_falsify.network.model_file import fix_model, free_model
 from ranum_falsify.network.naming import UniqueNames
 from ranum_falsify.network.order import operands_in, topological_order
 from ranum_falsify.network.registry import spec_of
@@ -140,7 +140,7 @@ class Graph(OperationGraph):
         """The ONNX model that runs this graph: what it was read from, freed initializers as inputs, fixed ones not."""
         if self.source is None:
             return to_onnx(self)
-        return fixed_model(freed_model(self.source, self.options.free), self.options.fixed)
+        return fix_model(free_model(self.source, self.options.free), self.options.fixed)
 
     # evaluation -------------------------------------------------------------------------------------------------
 
@@ -205,19 +205,19 @@ class Graph(OperationGraph):
 
     # derived graphs ---------------------------------------------------------------------------------------------
 
-    def _derived(self, outputs: Sequence[Operation], names: Sequence[str], **changes: Any) -> Graph:
+    def _derive(self, outputs: Sequence[Operation], names: Sequence[str], **changes: Any) -> Graph:
         state: dict[str, Any] = {"inputs": self.inputs, "details": self.details, "opset": self.opset}
         state |= {"notices": self.notices, "unset_dims": self.unset_dims, "folded": self.folded}
         return Graph(outputs, output_names=tuple(names), **(state | changes))
 
-    def up_to(self, operations: Sequence[Operation]) -> Graph:
+    def cut_after(self, operations: Sequence[Operation]) -> Graph:
         """Return the graph whose outputs are the given operations of this one."""
-        return self._derived(operations, [op.name for op in operations])
+        return self._derive(operations, [op.name for op in operations])
 
     def copy(self) -> Graph:
         """Return a graph of the same nodes; nodes are never changed in place."""
         whole: dict[str, Any] = {"source": self.source, "options": self.options, "shapes": self.shapes}
-        return self._derived(self.output_operations, self.output_names, read_again=self.read_again, **whole)
+        return self._derive(self.output_operations, self.output_names, read_again=self.read_again, **whole)
 
     def __getitem__(self, index: Any) -> Graph:
         """Slice by position, as DNNP does: `N[2:-3]`, `N[2:-3, 1]`, `N[:, 0]`, `N[1]` (output 1).
@@ -251,7 +251,7 @@ class Graph(OperationGraph):
 
         if not outputs or (start and all(is_cut(op) for op in outputs)):
             raise ModelError(f"slice {_slice_text(index)} holds no operation; the network has {length} positions")
-        return self._cut(outputs, names, is_cut) if start else self._derived(outputs, names)
+        return self._cut(outputs, names, is_cut) if start else self._derive(outputs, names)
 
     def _sources(self) -> list[Operation]:
         """Operations that stand for a tensor, so that slices can end there."""
@@ -295,7 +295,7 @@ class Graph(OperationGraph):
         kept = {id(op) for op in topological_order([clones[id(op)] for op in outputs])}
         twins = (clones[id(op)] for op in self.order if id(op) in clones)
         inputs = tuple(op for op in twins if isinstance(op, Input) and id(op) in kept)
-        return self._derived([clones[id(op)] for op in outputs], names, inputs=inputs, details=details)
+        return self._derive([clones[id(op)] for op in outputs], names, inputs=inputs, details=details)
 
     def compose(self, input_op_graph: OperationGraph) -> Graph:
         """Return this graph applied to the outputs of another.
@@ -324,13 +324,13 @@ class Graph(OperationGraph):
         changes: dict[str, Any] = {"inputs": other.inputs, "details": details, "opset": max(self.opset, other.opset)}
         changes |= {"notices": (*other.notices, *self.notices), "folded": (*other.folded, *self.folded)}
         changes |= {"unset_dims": tuple(dict.fromkeys((*other.unset_dims, *self.unset_dims)))}
-        return self._derived(outputs, self.output_names, **changes)
+        return self._derive(outputs, self.output_names, **changes)
 
-    def freed(self, names: Sequence[str]) -> Graph:
+    def free(self, names: Sequence[str]) -> Graph:
         """Return the graph with these initializers as further inputs, after the others."""
         return self._read_again(replace(self.options, free=(*self.options.free, *names)))
 
-    def fixed(self, values: Mapping[str, np.ndarray]) -> Graph:
+    def fix(self, values: Mapping[str, np.ndarray]) -> Graph:
         """Return the graph with these inputs as constants."""
         return self._read_again(replace(self.options, fixed={**self.options.fixed, **values}))
 

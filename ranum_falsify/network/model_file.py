@@ -15,7 +15,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from ranum_falsify.errors import ModelError
-from ranum_falsify.network.functions import first_line, inlined
+from ranum_falsify.network.functions import first_line, inline_functions
 from ranum_falsify.network.guards import TOO_MUCH_MEMORY, OversizeError, allow_for, content_of, is_compressed
 from ranum_falsify.network.nesting import attribute_graphs, names_read
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY
@@ -23,8 +23,8 @@ from ranum_falsify.network.tensors import ONNX_TO_NUMPY
 __all__ = [
     "OLDEST_OPSET",
     "check_structure",
-    "fixed_model",
-    "freed_model",
+    "fix_model",
+    "free_model",
     "is_given",
     "load_model",
     "model_bytes",
@@ -60,7 +60,7 @@ def load_model(path: Path) -> onnx.ModelProto:
     if not model.graph.node and not model.graph.output:
         raise ModelError(f"{path}: holds no graph; give the path of an ONNX model")
     try:
-        model = inlined(model)
+        model = inline_functions(model)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from error
     for name in _names(model.graph):
@@ -197,7 +197,7 @@ def check_structure(graph: onnx.GraphProto, outer: frozenset[str] = frozenset())
     for reader, name in _readers(graph, reads):
         if name not in given and name not in written:
             raise ModelError(f"{reader} reads {name!r}, which nothing writes; export the model again")
-    return _sorted_nodes(graph, [set(names) - given for names in reads])
+    return _sort_nodes(graph, [set(names) - given for names in reads])
 
 
 def _readers(graph: onnx.GraphProto, reads: Sequence[Sequence[str]]) -> Iterator[tuple[str, str]]:
@@ -208,7 +208,7 @@ def _readers(graph: onnx.GraphProto, reads: Sequence[Sequence[str]]) -> Iterator
         yield "the graph's output", output.name
 
 
-def _sorted_nodes(graph: onnx.GraphProto, waiting: list[set[str]]) -> list[onnx.NodeProto]:
+def _sort_nodes(graph: onnx.GraphProto, waiting: list[set[str]]) -> list[onnx.NodeProto]:
     """Return the nodes, each after those that write what it waits for."""
     # By hand, not by graphlib: names of nodes depend on this very order, which graphlib keeps only with the tensors
     # as nodes of its own; that makes the reading of 1,000 nodes 3 to 4 % slower.
@@ -239,7 +239,7 @@ def _refuse_cycle(graph: onnx.GraphProto, waiting: Sequence[set[str]]) -> None:
         raise ModelError(f"node {node.name or node.op_type!r} is part of a cycle; export the model again") from error
 
 
-def freed_model(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
+def free_model(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     """Return the model with initializers as inputs, after the others and in the given order.
 
     Raises:
@@ -265,7 +265,7 @@ def freed_model(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto
     return freed
 
 
-def fixed_model(model: onnx.ModelProto, values: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+def fix_model(model: onnx.ModelProto, values: Mapping[str, np.ndarray]) -> onnx.ModelProto:
     """Return the model with inputs as initializers of these values.
 
     Raises:
@@ -280,7 +280,7 @@ def fixed_model(model: onnx.ModelProto, values: Mapping[str, np.ndarray]) -> onn
     for name, value in values.items():
         if name not in inputs:
             raise ModelError(f"fixed: no input is named {name!r}; there are {', '.join(inputs) or 'none'}")
-        array = _fitting(inputs[name], np.asarray(value))
+        array = _fit(inputs[name], np.asarray(value))
         fixed.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     free = [info for info in fixed.graph.input if info.name not in values]
     del fixed.graph.input[:]
@@ -290,7 +290,7 @@ def fixed_model(model: onnx.ModelProto, values: Mapping[str, np.ndarray]) -> onn
     return fixed
 
 
-def _fitting(info: onnx.ValueInfoProto, value: np.ndarray) -> np.ndarray:
+def _fit(info: onnx.ValueInfoProto, value: np.ndarray) -> np.ndarray:
     kind = info.type.tensor_type
     dtype = ONNX_TO_NUMPY.get(kind.elem_type, value.dtype)
     if not np.can_cast(value.dtype, dtype, casting="same_kind"):

@@ -21,12 +21,12 @@ from google.protobuf.message import EncodeError
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError, is_out_of_memory
 from ranum_falsify.network.child import Child, ChildDeathError
 from ranum_falsify.network.graph import Graph
-from ranum_falsify.network.model_file import freed_model, load_model
+from ranum_falsify.network.model_file import free_model, load_model
 from ranum_falsify.network.nesting import attribute_graphs
 from ranum_falsify.network.reader import read
 from ranum_falsify.network.registry import find
 
-__all__ = ["Optimised", "optimised"]
+__all__ = ["Optimised", "optimise"]
 
 _WORKER = Path(__file__).with_name("optimiser_worker.py")
 _SECONDS = 120.0
@@ -55,7 +55,7 @@ class Optimised:
 _found: WeakKeyDictionary[Graph, Optimised] = WeakKeyDictionary()
 
 
-def optimised(graph: Graph) -> Optimised:
+def optimise(graph: Graph) -> Optimised:
     """Return what ONNX Runtime runs in place of a graph at its default level; each graph is optimised once.
 
     Fixed inputs are inputs to the optimiser, and constants only of what it makes: whoever runs the model gives them.
@@ -66,9 +66,9 @@ def optimised(graph: Graph) -> Optimised:
 
 
 def _optimise(graph: Graph) -> Optimised:
-    model = graph.as_onnx() if graph.source is None else freed_model(graph.source, graph.options.free)
+    model = graph.as_onnx() if graph.source is None else free_model(graph.source, graph.options.free)
     try:
-        rewritten, memory = _rewritten(model)
+        rewritten, memory = _rewrite(model)
         opaque = _cut_off_unsupported(rewritten, graph)
         found = read(rewritten, dims=graph.options.dims, fixed=graph.options.fixed)
         left = sum(array.nbytes for _, arrays in found.folded for array in arrays)
@@ -90,7 +90,7 @@ class _Refused(Exception):
     """ONNX Runtime does not load the model."""
 
 
-def _rewritten(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
+def _rewrite(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
     """Return what the optimiser makes of a model, and the bytes of memory that it was given."""
     child = _child()
     source, target = child.folder / "model.onnx", child.folder / "optimised.onnx"

@@ -26,13 +26,13 @@ from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.model_file import check_structure
 from ranum_falsify.network.reader import read
 
-__all__ = ["converted", "is_conversion", "original_node"]
+__all__ = ["convert_precision", "is_conversion", "original_node"]
 
 _SUFFIXES = ("_cast_to_fp16_node", "_cast_to_fp32_node", "_to_bfloat16", "_from_bfloat16")
 """How the nodes end that a conversion adds behind or before a tensor."""
 
 
-def converted(graph: Graph, dtype: HalfPrecision, keep: Collection[str] = ()) -> Graph:
+def convert_precision(graph: Graph, dtype: HalfPrecision, keep: Collection[str] = ()) -> Graph:
     """Return a network converted to half precision: inputs, weights, operators and outputs.
 
     Args:
@@ -46,7 +46,7 @@ def converted(graph: Graph, dtype: HalfPrecision, keep: Collection[str] = ()) ->
     """
     if dtype not in get_args(HalfPrecision):
         raise ModelError(f"element type {dtype!r}: give one of {', '.join(get_args(HalfPrecision))}")
-    model = _named(graph)
+    model = _name_nodes(graph)
     if dtype == "bfloat16":
         _round_results(model, _float32_tensors(graph), frozenset(keep))
     else:
@@ -75,7 +75,7 @@ def original_node(name: str, graph: Graph) -> str:
     return next((op.name for op in graph.nodes if tensor in op.output_names), tensor)
 
 
-def _named(graph: Graph) -> onnx.ModelProto:
+def _name_nodes(graph: Graph) -> onnx.ModelProto:
     """Return a copy of the model in which nodes are named as in the graph and tensors have types."""
     model = onnx.ModelProto()
     model.CopyFrom(graph.model)
@@ -120,7 +120,7 @@ def _float32_tensors(graph: Graph) -> set[str]:
 def _float16(model: onnx.ModelProto, keep: Collection[str]) -> onnx.ModelProto:
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
-    with _silent():
+    with _silence():
         try:
             # What is constant has no type in the graph, and a tensor without one is not converted.
             half: onnx.ModelProto = convert_float_to_float16(
@@ -162,7 +162,7 @@ def _is_cast(node: onnx.NodeProto, kind: int) -> bool:
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
+def _silence() -> Iterator[None]:
     """Keep the converter's remarks on weights that it clamps from standard error."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)

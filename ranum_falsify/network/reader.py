@@ -23,15 +23,15 @@ from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError, UnsupportedTypeError, is_out_of_memory
 from ranum_falsify.network.evaluate import apply
-from ranum_falsify.network.explained import explained
+from ranum_falsify.network.explained import explain_errors
 from ranum_falsify.network.fields import array_of, fields_of
-from ranum_falsify.network.functions import inlined
+from ranum_falsify.network.functions import inline_functions
 from ranum_falsify.network.graph import Graph, ReadOptions
 from ranum_falsify.network.guards import TOO_MUCH_MEMORY
 from ranum_falsify.network.model_file import (
     check_structure,
-    fixed_model,
-    freed_model,
+    fix_model,
+    free_model,
     is_given,
     load_model,
     opset_of,
@@ -65,7 +65,7 @@ def read(
     """
     options = ReadOptions(dims=dict(dims or {}), free=tuple(free), fixed=dict(fixed or {}))
     if isinstance(source, onnx.ModelProto):
-        return _read(inlined(source), options)
+        return _read(inline_functions(source), options)
     return _read(load_model(Path(source)), options, where=str(source))
 
 
@@ -101,7 +101,7 @@ class _Reader:
     def __init__(self, model: onnx.ModelProto, options: ReadOptions, known: Mapping[str, TensorDetails]) -> None:
         self.source = model
         self.known = known
-        self.model = fixed_model(freed_model(model, options.free), options.fixed)
+        self.model = fix_model(free_model(model, options.free), options.fixed)
         self.options = options
         self.opset = opset_of(model)
         self.opsets = {entry.domain: entry.version for entry in model.opset_import}
@@ -116,7 +116,7 @@ class _Reader:
         scope = Scope(_initializers(self.model.graph))
         inputs = self._inputs(scope)
         if self.unused_dims:
-            known = ", ".join(sorted(self._symbolic())) or "none"
+            known = ", ".join(sorted(self._collect_symbolic())) or "none"
             raise ModelError(f"--dim {sorted(self.unused_dims)[0]}: no such symbolic dimension; the model has {known}")
         names = [output.name for output in self.model.graph.output]
         self._build(order, scope, names)
@@ -175,7 +175,7 @@ class _Reader:
             shape.append(size)
         return tuple(shape)
 
-    def _symbolic(self) -> Iterable[str]:
+    def _collect_symbolic(self) -> Iterable[str]:
         for info in self.model.graph.input:
             for axis, dim in enumerate(info.type.tensor_type.shape.dim):
                 if not is_given(dim):
@@ -231,15 +231,15 @@ class _Reader:
         fields["opset"] = self.opset
         if subgraphs:
             captured = self._branches(node, subgraphs, scope, fields)
-            operands = [_fitting_condition(operands[0], fields), *captured]
+            operands = [_choose_condition(operands[0], fields), *captured]
         fixed_shape = _has_fixed_shape(spec, operands)
         op = make_node(spec, node.output[0], fields)
         foldable = not spec.is_random(op) and all(t is None or t.is_constant for t in operands)
         if foldable or (spec.shape_only and fixed_shape):
             if spec.shape_only:
-                operands = [None if t is None else t.shaped() for t in operands]
+                operands = [None if t is None else t.make_placeholder() for t in operands]
             values = self._run(node, spec, op, operands)
-            with explained(node, operands):
+            with explain_errors(node, operands):
                 arrays = tuple(to_numpy(value) for value in values)
             scope.tensors.update(zip(node.output, map(constant, arrays), strict=False))
             if foldable:
@@ -248,7 +248,7 @@ class _Reader:
             return
         op = make_node(spec, self.names.take(node.name or f"{node.op_type}_{node.output[0]}"), fields)
         run = Run(partial(self._run, node, spec, op, operands), operands)
-        known = self._known_details(node, scope) if fixed_shape else None
+        known = self._find_known_details(node, scope) if fixed_shape else None
         values = run.evaluate() if known is None else ()
         if spec.is_random(op):
             self.notices.append(f"node {op.name!r} ({node.op_type}) draws random numbers: results are nondeterministic")
@@ -262,7 +262,7 @@ class _Reader:
                 run.outputs.append(None)
         run.keep(values)
 
-    def _known_details(self, node: onnx.NodeProto, scope: Scope) -> list[TensorDetails] | None:
+    def _find_known_details(self, node: onnx.NodeProto, scope: Scope) -> list[TensorDetails] | None:
         """Return shape and dtype of each output where they are known without a run; not inside of subgraphs."""
         if scope.parent is not None or not all(name in self.known for name in node.output):
             return None
@@ -271,7 +271,7 @@ class _Reader:
     def _run(
         self, node: onnx.NodeProto, spec: OperatorSpec, op: Operation, operands: Sequence[Traced | None]
     ) -> tuple[torch.Tensor, ...]:
-        with explained(node, operands), torch.no_grad():
+        with explain_errors(node, operands), torch.no_grad():
             return apply(spec, op, [None if t is None else t.value_for(spec, i) for i, t in enumerate(operands)])
 
     # subgraphs --------------------------------------------------------------------------------------------------
@@ -358,7 +358,7 @@ def _has_fixed_shape(spec: OperatorSpec, operands: Sequence[Traced | None]) -> b
     return all(t is None or t.fixed_shape for t in operands) and spec.has_fixed_shape(folded)
 
 
-def _fitting_condition(condition: Traced | None, fields: Mapping[str, Any]) -> Traced:
+def _choose_condition(condition: Traced | None, fields: Mapping[str, Any]) -> Traced:
     """Return an example condition that chooses a branch which can run at the given dimensions.
 
     Raises:

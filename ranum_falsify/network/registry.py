@@ -22,13 +22,13 @@ __all__ = [
     "OperatorSpec",
     "TorchFunction",
     "find",
+    "list_supported",
     "make_node",
     "operator",
     "opsets_of",
     "row_of",
     "schema_of",
     "spec_of",
-    "supported",
 ]
 
 TorchFunction = Callable[..., Tensor | tuple[Tensor, ...]]
@@ -164,7 +164,7 @@ class OperatorSpec:
         computed = {name for name, known in zip(self.operands, constant, strict=False) if known is False}
         return not self.dynamic_shape and self.static.isdisjoint(computed)
 
-    def named(self, values: Sequence[Any]) -> dict[str, Any]:
+    def name_values(self, values: Sequence[Any]) -> dict[str, Any]:
         """Return values given in operand order by operand name (`x_0`, `x_1`, ... for a variadic one)."""
         if not self.variadic:
             return dict(zip(self.operands, values, strict=False))
@@ -359,6 +359,6 @@ def row_of(op: Operation) -> OperatorSpec | None:
     return _BY_NODE.get(type(op))
 
 
-def supported() -> tuple[OperatorSpec, ...]:
+def list_supported() -> tuple[OperatorSpec, ...]:
     """Return all rows, by name."""
     return tuple(_ROWS[key] for key in sorted(_ROWS, key=lambda key: (key[1].lower(), key[0])))

@@ -19,7 +19,7 @@ __all__ = [
     "ONNX_TO_NUMPY",
     "details_of",
     "numpy_dtype",
-    "shared",
+    "share",
     "to_numpy",
     "to_torch",
     "torch_dtype",
@@ -101,7 +101,7 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def shared(array: np.ndarray) -> np.ndarray | Tensor:
+def share(array: np.ndarray) -> np.ndarray | Tensor:
     """Return a tensor in the memory of a read-only array, which nobody may write to; else the array.
 
     For weights, whose copies cost as much time and memory as some analyses of them.

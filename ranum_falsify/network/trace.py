@@ -94,7 +94,7 @@ class Traced:
         assert self.example is not None, "what is not a constant was written by a node"
         return self.example
 
-    def shaped(self) -> Traced:
+    def make_placeholder(self) -> Traced:
         """Return a tensor of the same shape for nodes that look at nothing else; one number is stored for it."""
         number = torch.zeros((), dtype=torch_dtype(self.details.dtype))
         return replace(self, example=number.expand(self.details.shape))

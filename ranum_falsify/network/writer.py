@@ -50,7 +50,7 @@ def to_onnx(graph: Graph) -> onnx.ModelProto:
     """
     opsets = _opsets(graph)
     writer = _Writer(opsets)
-    proto = writer.whole(graph)
+    proto = writer.write_graph(graph)
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     return helper.make_model(
         proto,
@@ -125,7 +125,7 @@ class _Writer:
         self.initializers: list[onnx.TensorProto] = []
         self.initializer_names: dict[int, str] = {}
 
-    def whole(self, graph: Graph) -> onnx.GraphProto:
+    def write_graph(self, graph: Graph) -> onnx.GraphProto:
         names = {_tensor(op): self.names.take(op.name) for op in graph.inputs}
         nodes, outputs = self._body(graph, names)
         rigid = _rigid_tensors(graph)

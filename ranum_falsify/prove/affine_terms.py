@@ -31,7 +31,7 @@ class LinearForm:
     offset: np.ndarray
     terms: int
 
-    def mapped(self, function: Callable[[np.ndarray], np.ndarray]) -> LinearForm:
+    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> LinearForm:
         """Apply a linear function to the elements (dimension 0)."""
         return LinearForm(self.bases, tuple(map(function, self.matrices)), function(self.offset), self.terms)
 
@@ -54,9 +54,9 @@ def linear_form(term: Term) -> LinearForm | None:
     if isinstance(term, Const):
         return LinearForm((), (), term.array.reshape(-1), 1) if np.isfinite(term.array).all() else None
     if isinstance(term, Gather):
-        return _gathered(term)
+        return _gather(term)
     if isinstance(term, Reduce) and term.kind in ("sum", "mean"):
-        return _reduced(term)
+        return _reduce(term)
     if isinstance(term, Elementwise) and term.name in _ELEMENTWISE:
         forms = [linear_form(operand) for operand in term.operands]
         known = [form for form in forms if form is not None]
@@ -66,17 +66,17 @@ def linear_form(term: Term) -> LinearForm | None:
     return None
 
 
-def _gathered(term: Gather) -> LinearForm | None:
+def _gather(term: Gather) -> LinearForm | None:
     # An element of a large tensor needs no identity over all of it.
     if isinstance(term.base, Variable | Output) and term.base.size * term.size <= _LARGEST:
         matrix = np.zeros((term.size, term.base.size))
         matrix[np.arange(term.size), term.index.reshape(-1)] = 1.0
         return LinearForm((term.base,), (matrix,), np.zeros(term.size), 1)
     inner = linear_form(term.base)
-    return None if inner is None else inner.mapped(lambda rows: rows[term.index.reshape(-1)])
+    return None if inner is None else inner.map(lambda rows: rows[term.index.reshape(-1)])
 
 
-def _reduced(term: Reduce) -> LinearForm | None:
+def _reduce(term: Reduce) -> LinearForm | None:
     inner = linear_form(term.base)
     if inner is None:
         return None
@@ -87,7 +87,7 @@ def _reduced(term: Reduce) -> LinearForm | None:
         shaped = rows.reshape(*term.base.shape, *rows.shape[1:])
         return np.asarray(shaped.sum(axis=term.axes) * scale).reshape(term.size, *rows.shape[1:])
 
-    form = inner.mapped(reduced)
+    form = inner.map(reduced)
     return LinearForm(form.bases, form.matrices, form.offset, form.terms * count + 1)
 
 
@@ -95,15 +95,15 @@ def _spread(form: LinearForm, shape: tuple[int, ...], wanted: tuple[int, ...]) -
     if shape == wanted:
         return form
     index = np.broadcast_to(np.arange(form.offset.size).reshape(shape), wanted).reshape(-1)
-    return form.mapped(lambda rows: rows[index])
+    return form.map(lambda rows: rows[index])
 
 
-def _scaled(form: LinearForm, factor: np.ndarray) -> LinearForm:
-    return form.mapped(lambda rows: rows * (factor[:, None] if rows.ndim == 2 else factor))
+def _scale(form: LinearForm, factor: np.ndarray) -> LinearForm:
+    return form.map(lambda rows: rows * (factor[:, None] if rows.ndim == 2 else factor))
 
 
 def _difference(forms: Sequence[LinearForm]) -> LinearForm:
-    return forms[0].plus(_scaled(forms[1], np.full(forms[1].offset.shape, -1.0)))
+    return forms[0].plus(_scale(forms[1], np.full(forms[1].offset.shape, -1.0)))
 
 
 def _product(forms: Sequence[LinearForm]) -> LinearForm | None:
@@ -111,14 +111,14 @@ def _product(forms: Sequence[LinearForm]) -> LinearForm | None:
     if first.bases and second.bases:
         return None
     varying, constant = (first, second) if first.bases else (second, first)
-    return _scaled(varying, constant.offset)
+    return _scale(varying, constant.offset)
 
 
 def _quotient(forms: Sequence[LinearForm]) -> LinearForm | None:
     first, second = forms
     if second.bases or (second.offset == 0).any():
         return None
-    return _scaled(first, 1 / second.offset)
+    return _scale(first, 1 / second.offset)
 
 
 _ELEMENTWISE: dict[str, Callable[[Sequence[LinearForm]], LinearForm | None]] = {
@@ -126,5 +126,5 @@ _ELEMENTWISE: dict[str, Callable[[Sequence[LinearForm]], LinearForm | None]] = {
     "-": _difference,
     "*": _product,
     "/": _quotient,
-    "negate": lambda forms: _scaled(forms[0], np.full(forms[0].offset.shape, -1.0)),
+    "negate": lambda forms: _scale(forms[0], np.full(forms[0].offset.shape, -1.0)),
 }

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from ranum_falsify.config import Runtime
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.network import Graph
-from ranum_falsify.network.optimised import optimised
+from ranum_falsify.network.optimised import optimise
 from ranum_falsify.operators.relations.rewrites import is_rewritten
 from ranum_falsify.prove.checked import Checked, check
 from ranum_falsify.prove.executed import Execution
@@ -25,7 +25,7 @@ _executions: WeakKeyDictionary[Graph, Execution | None] = WeakKeyDictionary()
 def execution_of(graph: Graph) -> Execution | None:
     """Return what ONNX Runtime runs in place of a graph; None if that is the same, or it runs nothing at all."""
     if graph not in _executions:
-        found = optimised(graph)
+        found = optimise(graph)
         same = found.graph is not None and not found.opaque and not is_rewritten(graph, found.graph)
         _executions[graph] = None if same or found.refusal else Execution(graph, found)
     return _executions[graph]
@@ -41,7 +41,7 @@ def notices_of(network: str, graph: Graph, runtimes: Sequence[Runtime]) -> Itera
     """
     if _REWRITING not in runtimes:
         return
-    found = optimised(graph)
+    found = optimise(graph)
     if found.refusal:
         yield f"ONNX Runtime does not load network {network}, so proofs are about it as written: {found.refusal}"
     elif found.fault:
@@ -108,4 +108,4 @@ class Analyses:
             asked = None if only is None else self.execution.runs(frozenset(only))
             boxes = self.execution.inputs(self.executed.graph, inputs)
             executed = check(self.executed, boxes, only=asked, tick=tick)
-        return self.execution.narrowed(written, executed)
+        return self.execution.narrow(written, executed)

@@ -19,11 +19,11 @@ from ranum_falsify.properties.problem.targets import operators_of
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.checked import Checked
 from ranum_falsify.prove.function_bounds import Bounds
-from ranum_falsify.prove.induction import applied_in, before
+from ranum_falsify.prove.induction import find_applications, find_before
 from ranum_falsify.prove.term_bounds import BoundsFrame
 from ranum_falsify.validity import Constraint
 
-__all__ = ["Applications", "Box", "box_of", "in_question"]
+__all__ = ["Applications", "Box", "box_of", "select_operators"]
 
 Box = Mapping[str, Interval]
 """Bounds of each input variable, by name."""
@@ -34,7 +34,7 @@ def box_of(variables: Sequence[InputVariable]) -> Box:
     return {v.name: Interval.box(v.lower, v.upper) for v in variables}
 
 
-def in_question(goal: ValidityGoal, graph: Graph) -> list[Operation]:
+def select_operators(goal: ValidityGoal, graph: Graph) -> list[Operation]:
     """Return the operators that a validity goal asks about, and those that hide such in a subgraph."""
     wanted = {id(op) for op in operators_of(goal, graph)}
     return [op for op in graph.nodes if id(op) in wanted or _hides(op, goal)]
@@ -78,11 +78,11 @@ class Applications:
         """Bounds of terms, which hold as long as no operator is invalid."""
         return BoundsFrame(self._env(), self._outputs_given, self._nothing_is_valid)
 
-    def sure(self) -> BoundsFrame:
+    def frame_surely(self) -> BoundsFrame:
         """Return bounds of terms that hold in any case."""
         return BoundsFrame(self._env(), self._outputs_surely, lambda goal: torch.tensor([self.is_valid(goal)]))
 
-    def checked(self, call: NetworkCall) -> Checked:
+    def check(self, call: NetworkCall) -> Checked:
         """Return what holds inside an application; nothing does where nothing is known of an argument."""
         key = id(call)
         if key not in self._checked:
@@ -117,19 +117,19 @@ class Applications:
     def before(self) -> Mapping[int, Mapping[int, tuple[str, ...]]]:
         """By `id` of the application and of the operator, the first open operators before it."""
         if self._before is None or self._before[0] != len(self.closed):
-            failed = {id(call): set(self.open(call)) for call in self.problem.calls}
-            constants = {id(call): self.checked(call).constants for call in self.problem.calls}
-            self._before = len(self.closed), before(self.problem, self.graphs, failed, constants)
+            failed = {id(call): set(self.find_open(call)) for call in self.problem.calls}
+            constants = {id(call): self.check(call).constants for call in self.problem.calls}
+            self._before = len(self.closed), find_before(self.problem, self.graphs, failed, constants)
         return self._before[1]
 
-    def open(self, call: NetworkCall) -> dict[int, tuple[Constraint, ...]]:
+    def find_open(self, call: NetworkCall) -> dict[int, tuple[Constraint, ...]]:
         """Return the open conditions of an application by `id` of the operator, those of derivatives aside."""
-        found = self.checked(call).open
+        found = self.check(call).open
         return {key: conditions for key, conditions in found.items() if (id(call), key) not in self.closed}
 
-    def open_conditions(self, goal: ValidityGoal, op: Operation) -> tuple[Constraint, ...]:
+    def find_open_conditions(self, goal: ValidityGoal, op: Operation) -> tuple[Constraint, ...]:
         """Return the conditions of an operator that a validity goal asks for and the bounds do not show."""
-        checked = self.checked(goal.call)
+        checked = self.check(goal.call)
         found = () if (id(goal.call), id(op)) in self.closed else checked.open.get(id(op), ())
         return (*found, *checked.open_gradient.get(id(op), ())) if goal.gradient else found
 
@@ -137,13 +137,14 @@ class Applications:
         """Tell whether a validity goal holds on the whole box."""
         before = self.before[id(goal.call)]
         return not any(
-            self.open_conditions(goal, op) or before[id(op)] for op in in_question(goal, self.graphs[id(goal.call)])
+            self.find_open_conditions(goal, op) or before[id(op)]
+            for op in select_operators(goal, self.graphs[id(goal.call)])
         )
 
     def is_sound(self, call: NetworkCall) -> bool:
         """Tell whether no operator of an application, or before its arguments, can be invalid."""
-        return not (self.open(call) or self.checked(call).constants) and all(
-            self.is_sound(inner) for argument in call.arguments for inner in applied_in(argument)
+        return not (self.find_open(call) or self.check(call).constants) and all(
+            self.is_sound(inner) for argument in call.arguments for inner in find_applications(argument)
         )
 
     # bounds -----------------------------------------------------------------------------------------------------
@@ -155,22 +156,22 @@ class Applications:
         return torch.zeros(1, dtype=torch.bool)
 
     def _outputs_given(self, call: NetworkCall) -> Sequence[Bounds]:
-        known = zip(self.checked(call).outputs, call.graph.output_details, strict=True)
-        return [_nothing(details.shape) if bounds is None else _doubles(bounds) for bounds, details in known]
+        known = zip(self.check(call).outputs, call.graph.output_details, strict=True)
+        return [_make_unknown(details.shape) if bounds is None else _doubles(bounds) for bounds, details in known]
 
     def _outputs_surely(self, call: NetworkCall) -> Sequence[Bounds]:
         if not self.is_sound(call):
-            return [_nothing(details.shape) for details in call.graph.output_details]
+            return [_make_unknown(details.shape) for details in call.graph.output_details]
         return self._outputs_given(call)
 
 
 def _doubles(x: Interval) -> Bounds:
     """Return bounds in the form of terms: float64, with a batch of 1."""
-    low, high = x.full()
+    low, high = x.expand()
     return low.double()[None], high.double()[None]
 
 
-def _nothing(shape: Sequence[int]) -> Bounds:
+def _make_unknown(shape: Sequence[int]) -> Bounds:
     unknown = torch.full((1, *shape), torch.nan, dtype=torch.float64)
     return unknown, unknown
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.network import spec_of
-from ranum_falsify.operators.support.conditions import conditions_of, gradient_conditions, is_proved, named
+from ranum_falsify.operators.support.conditions import conditions_of, gradient_conditions, is_proved, name_bounds
 from ranum_falsify.validity import Constraint
 
 __all__ = ["Checked", "check"]
@@ -55,7 +55,7 @@ def check(
         tick()
         key = id(visited.op)
         if found.get(key) or of_gradient.get(key):
-            bounds = named(spec_of(visited.op), visited)
+            bounds = name_bounds(spec_of(visited.op), visited)
             for table in (found, of_gradient):
                 table[key] = tuple(c for c in table.get(key, ()) if not c.holds(visited.op, bounds))
 

@@ -25,7 +25,7 @@ def is_narrow(box: Box) -> bool:
     """Tell whether a box has so few elements with a width that cutting it may help."""
     wide = [x for x in box.values() if not x.is_point]
     known = all(x.is_floating or x.dtype in _INTEGERS for x in wide)
-    return known and 0 < sum(int((x.full()[0] != x.full()[1]).sum()) for x in wide) <= _MOST_ELEMENTS
+    return known and 0 < sum(int((x.expand()[0] != x.expand()[1]).sum()) for x in wide) <= _MOST_ELEMENTS
 
 
 def cut(box: Box, decide: Callable[[Box], bool], *, deadline: float) -> bool:
@@ -36,7 +36,7 @@ def cut(box: Box, decide: Callable[[Box], bool], *, deadline: float) -> bool:
         decide: Tells whether something holds on a box.
         deadline: When to stop, on the clock of `time.monotonic`.
     """
-    whole = {name: _Part(*(bound.clone() for bound in x.full())) for name, x in box.items()}
+    whole = {name: _Part(*(bound.clone() for bound in x.expand())) for name, x in box.items()}
     widths = {name: part.width for name, part in whole.items()}
     waiting = [whole]
     while waiting:
@@ -78,11 +78,11 @@ def _halves(part: Mapping[str, _Part], widths: Mapping[str, Tensor]) -> Iterator
     if floating and not bool((low < middle) & (middle < high)):
         return
     above = middle if floating else middle + 1
-    yield {**part, name: _Part(side.low, _with(side.high, element, middle))}
-    yield {**part, name: _Part(_with(side.low, element, above), side.high)}
+    yield {**part, name: _Part(side.low, _set_element(side.high, element, middle))}
+    yield {**part, name: _Part(_set_element(side.low, element, above), side.high)}
 
 
-def _with(x: Tensor, element: int, value: Tensor) -> Tensor:
+def _set_element(x: Tensor, element: int, value: Tensor) -> Tensor:
     changed = x.clone()
     changed.reshape(-1)[element] = value
     return changed

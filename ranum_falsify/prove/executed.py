@@ -65,7 +65,7 @@ class Execution:
         self._broken = frozenset[int]()
         if self.graph is not None:
             self._parts = _Correspondence(written, self.graph, optimised.opaque).parts()
-            self._broken = frozenset(_made_infinite(written, self.graph, self._parts))
+            self._broken = frozenset(_find_made_infinite(written, self.graph, self._parts))
 
     def inputs(self, graph: Graph, written: Sequence[Interval]) -> list[Interval]:
         """Return bounds of the inputs of the graph that runs: anything, of what operators without a rule write.
@@ -86,7 +86,7 @@ class Execution:
         """Return the operators that compute a part of some written ones, all by `id`."""
         return frozenset(key for key, part in self._parts.items() if not written.isdisjoint(part))
 
-    def narrowed(self, written: Checked, executed: Checked | None) -> Checked:
+    def narrow(self, written: Checked, executed: Checked | None) -> Checked:
         """Return what holds of the written graph if it must hold as it is run, too.
 
         Args:
@@ -111,12 +111,12 @@ class Execution:
             return
         for op in self.graph.nodes:
             if id(op) in executed.open or id(op) in self._broken:
-                yield from self._blamed(op, f"{spec_of(op).op_type} {op.name}")
+                yield from self._blame(op, f"{spec_of(op).op_type} {op.name}")
         for op in self.graph.inputs:
             if op.name in self._optimised.opaque:
-                yield from self._blamed(op, f"{self._optimised.opaque[op.name]}, which has no rule")
+                yield from self._blame(op, f"{self._optimised.opaque[op.name]}, which has no rule")
 
-    def _blamed(self, op: Operation, rewritten: str) -> Iterator[tuple[int, Constraint]]:
+    def _blame(self, op: Operation, rewritten: str) -> Iterator[tuple[int, Constraint]]:
         return ((key, AsExecuted(rewritten=rewritten)) for key in self._parts[id(op)])
 
 
@@ -144,7 +144,7 @@ class _Correspondence:
         for op in reversed(self._graph.order):
             part = frozenset[int]()
             if op.name in self._opaque or not isinstance(op, (Input, OutputSelect)):
-                part = frozenset().union(*(self._before(self._name(name)) for name in _names(op) if name))
+                part = frozenset().union(*(self._find_before(self._name(name)) for name in _names(op) if name))
             readers = (x for x in self._readers.get(id(op), ()) if not part or self._is_new(x))
             found[id(op)] = part.union(*(found[id(reader)] for reader in readers)) or self._all
         return found
@@ -157,7 +157,7 @@ class _Correspondence:
         """Return the name of a tensor as written, whatever element type it is held in."""
         return tensor if tensor in self._writers else tensor.removeprefix(_PLAIN_CAST)
 
-    def _before(self, name: str) -> frozenset[int]:
+    def _find_before(self, name: str) -> frozenset[int]:
         """Return the written operators between a tensor and the nearest ones before it that both graphs have."""
         if name not in self._writers:
             return frozenset()
@@ -184,7 +184,7 @@ def _names(op: Operation) -> tuple[str, ...]:
 # constants ----------------------------------------------------------------------------------------------------------
 
 
-def _made_infinite(written: Graph, graph: Graph, parts: Mapping[int, frozenset[int]]) -> Iterator[int]:
+def _find_made_infinite(written: Graph, graph: Graph, parts: Mapping[int, frozenset[int]]) -> Iterator[int]:
     """Yield the operators of a graph, by `id`, that read a constant that is not finite and that was not written so.
 
     Args:

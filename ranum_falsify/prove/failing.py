@@ -13,7 +13,7 @@ from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.domain.analysis import Value
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.order import topological_order
-from ranum_falsify.operators.support.conditions import conditions_of, named
+from ranum_falsify.operators.support.conditions import conditions_of, name_bounds
 from ranum_falsify.validity import Constraint
 
 __all__ = ["analysis_up_to", "surely_fails"]
@@ -32,7 +32,7 @@ class _Early(IntervalAnalysis):
         self._op = op
         # Of an operation with several outputs, the graph knows the shapes of what selects them.
         selections = [inner for inner in graph.order if isinstance(inner, OutputSelect) and inner.operation is op]
-        super().__init__(graph.up_to(selections or [op]), runtimes=runtimes)
+        super().__init__(graph.cut_after(selections or [op]), runtimes=runtimes)
 
     def generic_visit(self, operation: Operation) -> tuple[Interval, ...] | None:
         """Return what the row's rule says, unless the look at the operands ends the analysis."""
@@ -88,7 +88,7 @@ def surely_fails(
     waiting = {id(inner) for inner in analysis.graph.nodes if id(inner) in way}
 
     def is_violated(visited: Visited) -> bool:
-        bounds = named(spec_of(op), visited)
+        bounds = name_bounds(spec_of(op), visited)
         return not waiting and any(c.fails(op, bounds) for c in conditions)
 
     def look(operands: tuple[Value, ...]) -> None:
@@ -127,5 +127,5 @@ def _is_valid(visited: Visited) -> bool:
     conditions = conditions_of(visited.op)
     if not conditions:
         return True
-    bounds = named(spec_of(visited.op), visited)
+    bounds = name_bounds(spec_of(visited.op), visited)
     return all(condition.holds(visited.op, bounds) for condition in conditions)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ranum_falsify.properties.formula.terms import Elementwise
 
-__all__ = ["FUNCTION_BOUNDS", "Bounds", "even", "unless_nan"]
+__all__ = ["FUNCTION_BOUNDS", "Bounds", "even", "propagate_nan"]
 
 Bounds = tuple[Tensor, Tensor]
 """Least and greatest values, float64, `(batch, *shape)`; both NaN where NaN is possible."""
@@ -18,7 +18,7 @@ _ULPS = 8 * 2.0**-53
 """Relative error that torch's float64 functions are granted; their documentation promises less."""
 
 
-def unless_nan(low: Tensor, high: Tensor) -> Bounds:
+def propagate_nan(low: Tensor, high: Tensor) -> Bounds:
     """Return bounds of which both are NaN where one is."""
     nan = low.isnan() | high.isnan()
     return torch.where(nan, torch.nan, low), torch.where(nan, torch.nan, high)
@@ -31,15 +31,15 @@ def _rising(term: Elementwise, x: Bounds) -> Bounds:
 
 def _approximated(term: Elementwise, x: Bounds) -> Bounds:
     """A non-decreasing function whose kernel errs; outside its domain it is NaN."""
-    low, high = unless_nan(term.function(x[0]), term.function(x[1]))
-    return _below(low), _above(high)
+    low, high = propagate_nan(term.function(x[0]), term.function(x[1]))
+    return _step_below(low), _step_above(high)
 
 
-def _below(x: Tensor) -> Tensor:
+def _step_below(x: Tensor) -> Tensor:
     return torch.where(x.isinf(), x, x - (x.abs() * _ULPS + torch.finfo(x.dtype).tiny))
 
 
-def _above(x: Tensor) -> Tensor:
+def _step_above(x: Tensor) -> Tensor:
     return torch.where(x.isinf(), x, x + (x.abs() * _ULPS + torch.finfo(x.dtype).tiny))
 
 
@@ -75,7 +75,7 @@ def _reciprocal(term: Elementwise, x: Bounds) -> Bounds:
     return low, high
 
 
-def _negated(term: Elementwise, x: Bounds) -> Bounds:
+def _negate(term: Elementwise, x: Bounds) -> Bounds:
     return -x[1], -x[0]
 
 
@@ -88,7 +88,7 @@ def even(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Bou
 
 def _cosh(term: Elementwise, x: Bounds) -> Bounds:
     low, high = even(torch.cosh, *x)
-    return _below(low), _above(high)
+    return _step_below(low), _step_above(high)
 
 
 def _wave(term: Elementwise, x: Bounds) -> Bounds:
@@ -102,7 +102,7 @@ def _power(term: Elementwise, a: Bounds, b: Bounds) -> Bounds:
     """A power is monotone in each operand where the base is positive."""
     low, high = _corners(torch.pow, a, b)
     positive = a[0] > 0
-    return _below(torch.where(positive, low, torch.nan)), _above(torch.where(positive, high, torch.nan))
+    return _step_below(torch.where(positive, low, torch.nan)), _step_above(torch.where(positive, high, torch.nan))
 
 
 def _extreme(term: Elementwise, a: Bounds, b: Bounds) -> Bounds:
@@ -117,7 +117,7 @@ FUNCTION_BOUNDS: dict[str, Callable[..., Bounds]] = {
     ),
     "square": lambda term, x: even(torch.square, *x),
     "absolute": lambda term, x: even(torch.abs, *x),
-    "arccos": lambda term, x: (_below(torch.acos(x[1])), _above(torch.acos(x[0]))),
+    "arccos": lambda term, x: (_step_below(torch.acos(x[1])), _step_above(torch.acos(x[0]))),
     "cosh": _cosh,
     "sin": _wave,
     "cos": _wave,
@@ -125,7 +125,7 @@ FUNCTION_BOUNDS: dict[str, Callable[..., Bounds]] = {
     "-": _difference,
     "*": _product,
     "/": _quotient,
-    "negate": _negated,
+    "negate": _negate,
     "reciprocal": _reciprocal,
     "power": _power,
     "maximum": _extreme,

@@ -13,13 +13,13 @@ from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.formula.terms import Choice, Output, Term
 from ranum_falsify.properties.problem.problem import Problem
 
-__all__ = ["applied_in", "before"]
+__all__ = ["find_applications", "find_before"]
 
 _MOST = 16
 """Names that are kept for an operator; in a network where all is open each has all others before it."""
 
 
-def before(
+def find_before(
     problem: Problem,
     graphs: Mapping[int, Graph],
     failed: Mapping[int, Collection[int]],
@@ -81,13 +81,13 @@ def _arguments(call: NetworkCall, graph: Graph, outputs: Mapping[int, int]) -> d
     """Return, by name of the input, the open operators that its argument depends on."""
     result = dict.fromkeys(graph.input_names, 0)
     for name, argument in zip(call.graph.input_names, call.arguments, strict=True):
-        for inner in applied_in(argument):
+        for inner in find_applications(argument):
             if name in result:
                 result[name] |= outputs.get(id(inner), 0)
     return result
 
 
-def applied_in(term: Term) -> Iterator[NetworkCall]:
+def find_applications(term: Term) -> Iterator[NetworkCall]:
     """Yield the applications whose outputs a term reads, not those inside their arguments."""
     pending: list[Term] = [term]
     while pending:

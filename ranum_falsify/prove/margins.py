@@ -49,7 +49,7 @@ class MarginProof:
         self._alone = list(alone.values())
         self._plain: dict[int, slice] = {}
         self._known: dict[tuple[int, int], slice] = {}
-        self._rows, self._offset, self._error = self._stacked(forms)
+        self._rows, self._offset, self._error = self._stack(forms)
 
     @classmethod
     def of(cls, problem: Problem, analysis: LinearAnalysis, valid: Mapping[int, bool]) -> MarginProof | None:
@@ -76,7 +76,7 @@ class MarginProof:
 
     # rows ---------------------------------------------------------------------------------------------------------
 
-    def _stacked(self, forms: Sequence[tuple[Term, Term, LinearForm]]) -> tuple[Tensor, Tensor, Tensor]:
+    def _stack(self, forms: Sequence[tuple[Term, Term, LinearForm]]) -> tuple[Tensor, Tensor, Tensor]:
         """Return the functionals, elements that stand alone first and differences after, their offsets and errors."""
         starts = np.cumsum([0, *(base.size for base in self._bases)]).tolist()
         columns = {id(base): slice(start, start + base.size) for base, start in zip(self._bases, starts, strict=False)}
@@ -102,7 +102,7 @@ class MarginProof:
     def _magnitude(self, base: Term) -> np.ndarray:
         bounds = self._analysis.bounds_of(self._operation(base))
         assert bounds is not None
-        low, high = bounds.full()
+        low, high = bounds.expand()
         return np.asarray(torch.maximum(low.double().abs(), high.double().abs()).reshape(-1))
 
     def _operation(self, base: Term) -> Operation:

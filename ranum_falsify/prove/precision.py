@@ -56,12 +56,12 @@ def float32_nodes(
             break
         keep |= new
     # Where time was up before nothing was open any more, more nodes may be needed.
-    keep, minimal = (keep | new, False) if new else _reduced(keep, left, open_nodes, deadline)
+    keep, minimal = (keep | new, False) if new else _reduce(keep, left, open_nodes, deadline)
     order = [(name, op.name) for name, graph in graphs.items() for op in graph.nodes]
     return KeepList(nodes=tuple(node for node in order if node in keep), minimal=minimal, left=tuple(sorted(left)))
 
 
-def _reduced(
+def _reduce(
     keep: frozenset[Node],
     left: frozenset[Node],
     open_nodes: Callable[[frozenset[Node]], frozenset[Node]],
@@ -97,9 +97,9 @@ class _Chooser:
         if origin not in keep:
             return frozenset({origin})
         neighbours = self._readers if is_conversion(name) else self._sources
-        return self._around(origin, neighbours, keep)
+        return self._find_around(origin, neighbours, keep)
 
-    def _around(
+    def _find_around(
         self, start: Node, neighbours: Callable[[str, Operation], set[Node]], keep: frozenset[Node]
     ) -> frozenset[Node]:
         """Return the nearest nodes in half precision that lie before or behind a node, past those in float32."""

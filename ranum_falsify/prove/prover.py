@@ -17,7 +17,7 @@ from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.analyses import Analyses, analyses_of, notices_of
-from ranum_falsify.prove.applications import Applications, Box, box_of, in_question
+from ranum_falsify.prove.applications import Applications, Box, box_of, select_operators
 from ranum_falsify.prove.cutting import cut, is_narrow
 from ranum_falsify.prove.margins import MarginProof
 from ranum_falsify.prove.proof import OperatorProof, Proof
@@ -101,7 +101,7 @@ class Prover:
         """Return the analyses of an application's graph, with backward linear bounds where they are wanted."""
         graph = self.graphs[id(call)]
         if id(graph) not in self._analyses:
-            self._analyses[id(graph)] = analyses_of(graph, self.config.runtimes, _plain)
+            self._analyses[id(graph)] = analyses_of(graph, self.config.runtimes, _analyse_plainly)
         plain = self._analyses[id(graph)]
         # Linear bounds take constants for what PyTorch computes of them.
         if not linear or not all(analysis.is_exact for analysis in plain.all):
@@ -127,7 +127,7 @@ class Prover:
         holds = all(region.holds() for region in self._regions)
         self.proof = Proof(
             holds=holds,
-            operators=_joined([region.operators() for region in self._regions]),
+            operators=_join([region.operators() for region in self._regions]),
             runtimes=self.config.runtimes,
             notices=tuple(dict.fromkeys(self._notices())),
             steep=tuple(dict.fromkeys(self._steep())) if holds and self.problem.is_pure_validity else (),
@@ -142,7 +142,7 @@ class Prover:
         several = len({call.network for call in self.problem.calls}) > 1
         for goal in self.problem.goals:
             prefix = f"{goal.call.network}: " if several else ""
-            for op in in_question(goal, self.graphs[id(goal.call)]):
+            for op in select_operators(goal, self.graphs[id(goal.call)]):
                 if any(region.is_steep(goal, op) for region in self._regions):
                     yield f"{prefix}{op.name} ({spec_of(op).op_type})"
 
@@ -158,7 +158,7 @@ class _Region:
         self.suspects: Sequence[Tensor] = ()
         self._known = self._applications(self._box)
         for call in self._problem.calls:
-            self._known.checked(call)  # what is open is known before time may be up
+            self._known.check(call)  # what is open is known before time may be up
 
     def holds(self) -> bool:
         """Tell whether the property holds on the box."""
@@ -172,16 +172,16 @@ class _Region:
                 network=goal.call.network,
                 node=op.name,
                 op_type=spec_of(op).op_type,
-                open=self._known.open_conditions(goal, op),
+                open=self._known.find_open_conditions(goal, op),
                 after=before[id(goal.call)][id(op)],
             )
             for number, goal in enumerate(self._problem.goals)
-            for op in in_question(goal, self._prover.graphs[id(goal.call)])
+            for op in select_operators(goal, self._prover.graphs[id(goal.call)])
         }
 
     def is_steep(self, goal: ValidityGoal, op: Operation) -> bool:
         """Tell whether an operator may have a derivative that is not finite, which the goal does not ask about."""
-        return not goal.gradient and bool(self._known.checked(goal.call).open_gradient.get(id(op)))
+        return not goal.gradient and bool(self._known.check(goal.call).open_gradient.get(id(op)))
 
     def refine(self, deadline: float, violated: Collection[tuple[int, str]]) -> None:
         """Try linear bounds on the whole box, then cut it."""
@@ -190,7 +190,7 @@ class _Region:
             self._problem, self._prover.graphs, lambda call: linear[id(call)], self._box, self._prover.tick
         )
         for call in self._problem.calls:
-            known.checked(call)
+            known.check(call)
         self._known = known
         if self._holds_on(known):
             return
@@ -204,7 +204,7 @@ class _Region:
     def _holds_on(self, known: Applications) -> bool:
         if self._problem.is_pure_validity:
             return all(known.is_valid(goal) for goal in self._problem.goals)
-        frame = known.sure()
+        frame = known.frame_surely()
         if bool((margin_bounds(self._problem.clause_circuit, frame)[0] >= 0).all()):
             return True
         return bool((margin_bounds(self._problem.penalty_circuit, frame)[1] < 0).any())
@@ -239,7 +239,7 @@ class _Region:
         found = []
         for variable in self._problem.inputs:
             box = boxes[call.graph.input_names[call.variables.index(variable.name)]]
-            low, high = (bound.double()[None] for bound in self._box[variable.name].full()) if box is None else box
+            low, high = (bound.double()[None] for bound in self._box[variable.name].expand()) if box is None else box
             found.append(((low + high) / 2).expand(count, *variable.shape))
         return found if count else []
 
@@ -254,7 +254,7 @@ class _Region:
             (call, op)
             for call in self._problem.calls
             for op in self._prover.graphs[id(call)].nodes
-            if id(op) in self._known.open(call) and op.name not in failing
+            if id(op) in self._known.find_open(call) and op.name not in failing
         ]
         for position, (call, op) in enumerate(open_ops):
             if failing.intersection(self._known.before[id(call)][id(op)]):
@@ -277,11 +277,11 @@ class _Region:
         return Applications(self._problem, self._prover.graphs, self._prover.analyses_of, box, self._prover.tick)
 
 
-def _plain(graph: Graph, runtimes: Sequence[Runtime]) -> IntervalAnalysis:
+def _analyse_plainly(graph: Graph, runtimes: Sequence[Runtime]) -> IntervalAnalysis:
     return IntervalAnalysis(graph, runtimes=runtimes)
 
 
-def _joined(regions: list[dict[tuple[int, str], OperatorProof]]) -> dict[tuple[int, str], OperatorProof]:
+def _join(regions: list[dict[tuple[int, str], OperatorProof]]) -> dict[tuple[int, str], OperatorProof]:
     """Return what holds on all regions."""
     result = regions[0]
     for region in regions[1:]:

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.formula.circuit import Circuit
-from ranum_falsify.properties.formula.differences import flattened
+from ranum_falsify.properties.formula.differences import flatten
 from ranum_falsify.properties.formula.leaves import EPS, ArgEquality, ComparisonLeaf, GoalLeaf, Leaf, TruthLeaf
 from ranum_falsify.properties.formula.terms import (
     Arg,
@@ -32,7 +32,7 @@ from ranum_falsify.properties.formula.terms import (
     Term,
     Variable,
 )
-from ranum_falsify.prove.function_bounds import FUNCTION_BOUNDS, Bounds, even, unless_nan
+from ranum_falsify.prove.function_bounds import FUNCTION_BOUNDS, Bounds, even, propagate_nan
 
 __all__ = ["BoundsFrame", "margin_bounds"]
 
@@ -67,7 +67,7 @@ class BoundsFrame:
         """Return the bounds of a term; those of a constant have a batch of 1."""
         key = id(term)
         if key not in self._values:
-            self._values[key] = unless_nan(*_bounds_of(term, self))
+            self._values[key] = propagate_nan(*_bounds_of(term, self))
         return self._values[key]
 
 
@@ -97,7 +97,7 @@ def _output(term: Output, frame: BoundsFrame) -> Bounds:
 @_bounds_of.register
 def _gather(term: Gather, frame: BoundsFrame) -> Bounds:
     index = torch.from_numpy(term.index.reshape(-1).copy()).to(frame.device)
-    low, high = (flattened(bound)[:, index].reshape(-1, *term.shape) for bound in frame.value(term.base))
+    low, high = (flatten(bound)[:, index].reshape(-1, *term.shape) for bound in frame.value(term.base))
     return low, high
 
 
@@ -121,13 +121,13 @@ def _reduce(term: Reduce, frame: BoundsFrame) -> Bounds:
 
 @_bounds_of.register
 def _arg(term: Arg, frame: BoundsFrame) -> Bounds:
-    possible = _possible_choices(term, frame)
+    possible = _find_possible_choices(term, frame)
     index = torch.arange(term.choices, dtype=torch.float64, device=frame.device)
     low = torch.where(possible, index, torch.inf).amin(-1)
     return low, torch.where(possible, index, -torch.inf).amax(-1)
 
 
-def _possible_choices(term: Arg, frame: BoundsFrame) -> Tensor:
+def _find_possible_choices(term: Arg, frame: BoundsFrame) -> Tensor:
     """Return which indices an argmax or argmin may have, `(batch, *shape, choices)`."""
     low, high = (bound.movedim(term.axis + 1, -1) for bound in frame.value(term.base))
     if term.kind == "argmin":
@@ -141,7 +141,7 @@ def _possible_choices(term: Arg, frame: BoundsFrame) -> Tensor:
 def _choice(term: Choice, frame: BoundsFrame) -> Bounds:
     rank = len(term.shape)
     (a_low, a_high), (b_low, b_high) = (
-        tuple(_aligned(bound, rank) for bound in frame.value(operand)) for operand in term.operands
+        tuple(_align(bound, rank) for bound in frame.value(operand)) for operand in term.operands
     )
     least, greatest = (bound[:, 0].reshape(-1, *(1,) * rank) for bound in margin_bounds(term.condition, frame))
     low = torch.where(least >= 0, a_low, torch.where(greatest < 0, b_low, torch.minimum(a_low, b_low)))
@@ -149,7 +149,7 @@ def _choice(term: Choice, frame: BoundsFrame) -> Bounds:
     return low, high
 
 
-def _aligned(value: Tensor, rank: int) -> Tensor:
+def _align(value: Tensor, rank: int) -> Tensor:
     missing = rank - (value.dim() - 1)
     return value if missing <= 0 else value.reshape(value.shape[0], *(1,) * missing, *value.shape[1:])
 
@@ -161,7 +161,7 @@ def _elementwise(term: Elementwise, frame: BoundsFrame) -> Bounds:
         return low, high
     operands = [frame.value(operand) for operand in term.operands]
     rank = len(term.shape)
-    pairs = [(_aligned(low, rank), _aligned(high, rank)) for low, high in operands]
+    pairs = [(_align(low, rank), _align(high, rank)) for low, high in operands]
     if term.name == "*" and _is_same(*term.operands):
         return even(torch.square, *pairs[0])
     rule = FUNCTION_BOUNDS.get(term.name)
@@ -183,8 +183,8 @@ def _is_same(a: Term, b: Term) -> bool:
 def margin_bounds(circuit: Circuit, frame: BoundsFrame) -> Bounds:
     """Return bounds of the roots' margins (as `Circuit.margins` gives them), each `(batch, roots)`, never NaN."""
     parts = [_leaf_bounds(leaf, frame) for leaf in circuit.leaves]
-    low = circuit.through([part[0].nan_to_num(-torch.inf, torch.inf, -torch.inf) for part in parts], frame)
-    return low, circuit.through([part[1].nan_to_num(torch.inf, torch.inf, -torch.inf) for part in parts], frame)
+    low = circuit.propagate([part[0].nan_to_num(-torch.inf, torch.inf, -torch.inf) for part in parts], frame)
+    return low, circuit.propagate([part[1].nan_to_num(torch.inf, torch.inf, -torch.inf) for part in parts], frame)
 
 
 @singledispatch
@@ -194,15 +194,15 @@ def _leaf_bounds(leaf: Leaf, frame: BoundsFrame) -> Bounds:
 
 @_leaf_bounds.register
 def _comparison(leaf: ComparisonLeaf, frame: BoundsFrame) -> Bounds:
-    low, high = _equal_index(leaf.arg, frame) if leaf.arg is not None else _signed(leaf, frame)
+    low, high = _bound_equal_index(leaf.arg, frame) if leaf.arg is not None else _bound_signed(leaf, frame)
     if leaf.arg is not None:
         return (-high - EPS, -low - EPS) if leaf.negated else (low, high)
     return (low - EPS, high - EPS) if leaf.strict else (low, high)
 
 
-def _signed(leaf: ComparisonLeaf, frame: BoundsFrame) -> Bounds:
+def _bound_signed(leaf: ComparisonLeaf, frame: BoundsFrame) -> Bounds:
     """Bound the margin of a comparison of numbers, but for EPS."""
-    low, high = (flattened(bound) for bound in frame.value(leaf.difference))
+    low, high = (flatten(bound) for bound in frame.value(leaf.difference))
     if leaf.kind != "==":
         return low, high
     farthest = torch.maximum(low.abs(), high.abs())
@@ -210,15 +210,15 @@ def _signed(leaf: ComparisonLeaf, frame: BoundsFrame) -> Bounds:
     return (nearest, farthest) if leaf.negated else (-farthest, -nearest)
 
 
-def _equal_index(equality: ArgEquality, frame: BoundsFrame) -> Bounds:
+def _bound_equal_index(equality: ArgEquality, frame: BoundsFrame) -> Bounds:
     """Bound the margin of `argmax(a) == c`: 0 or more where it surely is, below 0 where it surely is not."""
     if equality.lead is not None:
         low, high = frame.value(equality.lead)
         ties = torch.from_numpy(np.where(equality.loses_ties, EPS, 0.0)).to(frame.device)
-        return flattened((low - ties).amin(-1)), flattened((high - ties).amin(-1))
-    mine = _possible_choices(equality.arg, frame)
+        return flatten((low - ties).amin(-1)), flatten((high - ties).amin(-1))
+    mine = _find_possible_choices(equality.arg, frame)
     if isinstance(equality.other, Arg):
-        theirs = _possible_choices(equality.other, frame)
+        theirs = _find_possible_choices(equality.other, frame)
         known = theirs.sum(-1) == 1
     else:
         least, greatest = (bound[..., None] for bound in frame.value(equality.other))
@@ -229,7 +229,7 @@ def _equal_index(equality: ArgEquality, frame: BoundsFrame) -> Bounds:
     mine, theirs = (functional.pad(side, (0, width - side.shape[-1])) for side in (mine, theirs))
     both = (mine & theirs).any(-1)
     low = torch.where(both & known & (mine.sum(-1) == 1), 0.0, -torch.inf).double()
-    return flattened(low), flattened(torch.where(both, torch.inf, -EPS).double())
+    return flatten(low), flatten(torch.where(both, torch.inf, -EPS).double())
 
 
 @_leaf_bounds.register

@@ -18,7 +18,7 @@ from ranum_falsify.properties.formula.applications import NetworkCall, ValidityG
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.replay.replayer import Finding, Replay, Replayer
 
-__all__ = ["Confirmer", "feeds_of", "in_question", "meets_conditions"]
+__all__ = ["Confirmer", "feeds_of", "is_in_question", "meets_conditions"]
 
 
 class Confirmer:
@@ -102,9 +102,9 @@ class Confirmer:
         computed = list({id(v): v for v in values if isinstance(v, Operation)}.values())
         feeds = {name: feeds[name] for name in graph.input_names}
         if id(op) not in self._operands:
-            model = graph.up_to(computed).model
+            model = graph.cut_after(computed).model
             self._operands[id(op)] = Replayer(model, threads=self._threads, flush=self._flush)
-        results = dict(zip(map(id, computed), self._operands[id(op)].plain(feeds).values(), strict=True))
+        results = dict(zip(map(id, computed), self._operands[id(op)].run_plain(feeds).values(), strict=True))
         return [results[id(v)] if isinstance(v, Operation) else v for v in values]
 
     def operation(self, graph: Graph, tensor: str) -> Operation | None:
@@ -116,7 +116,7 @@ def _writers(graph: Graph) -> dict[str, Operation]:
     return {name: op for op in graph.nodes for name in op.output_names if name}
 
 
-def in_question(goal: ValidityGoal, finding: Finding, confirmer: Confirmer) -> bool:
+def is_in_question(goal: ValidityGoal, finding: Finding, confirmer: Confirmer) -> bool:
     """Tell whether a finding violates a validity goal, by the operators and nodes that the goal asks for."""
     op = confirmer.operation(goal.call.graph, finding.output)
     name = finding.node if op is None else op.name

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.network import OperatorSpec, supported
+from ranum_falsify.network import OperatorSpec, list_supported
 
 __all__ = ["operator_facts"]
 
@@ -16,17 +16,17 @@ __all__ = ["operator_facts"]
 def operator_facts() -> dict[str, Any]:
     """Return what `replay_worker.Operators` holds."""
 
-    def those(fact: Callable[[OperatorSpec], bool]) -> frozenset[tuple[str, str]]:
-        return frozenset((spec.domain, spec.op_type) for spec in supported() if fact(spec))
+    def collect(fact: Callable[[OperatorSpec], bool]) -> frozenset[tuple[str, str]]:
+        return frozenset((spec.domain, spec.op_type) for spec in list_supported() if fact(spec))
 
     return {
-        "elementwise": those(lambda spec: spec.elementwise),
-        "shape_only": those(lambda spec: spec.shape_only),
-        "hides_nan": those(lambda spec: spec.hides_nan),
+        "elementwise": collect(lambda spec: spec.elementwise),
+        "shape_only": collect(lambda spec: spec.shape_only),
+        "hides_nan": collect(lambda spec: spec.hides_nan),
         "draws": {
             (spec.domain, spec.op_type): spec.operands.index(spec.random.operand) if spec.random.operand else None
-            for spec in supported()
+            for spec in list_supported()
             if spec.random
         },
-        "divides": those(lambda spec: spec.divides),
+        "divides": collect(lambda spec: spec.divides),
     }

@@ -196,7 +196,7 @@ class Replayer:
         outputs: dict[str, np.ndarray] = self._request("outputs", inputs)
         return outputs
 
-    def plain(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    def run_plain(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Run the model without optimisations and return its outputs only; arguments and errors as for `run`."""
         outputs: dict[str, np.ndarray] = self._request("plain", inputs)
         return outputs
@@ -210,12 +210,12 @@ class Replayer:
     def _data(self) -> bytes | None:
         """What a model's file holds that is in memory or compressed; None where ONNX Runtime reads the file."""
         if not isinstance(self._model, Path):
-            return self._serialized(self._model)
+            return self._serialize(self._model)
         if not self._model.is_file():
             raise ReplayError(f"{self._label}: there is no such file; check the path")
         return model_bytes(self._model) if is_compressed(self._model) else None
 
-    def _serialized(self, model: onnx.ModelProto) -> bytes:
+    def _serialize(self, model: onnx.ModelProto) -> bytes:
         if any(onnx.external_data_helper.uses_external_data(t) for t in model.graph.initializer):
             raise ReplayError(f"{self._label}: its external data is not loaded; pass the path of its file")
         if sum(len(tensor.raw_data) for tensor in model.graph.initializer) <= _LARGEST:

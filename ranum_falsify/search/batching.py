@@ -82,7 +82,7 @@ class BatchedModel:
         inputs = [x if len(x) == count else x.expand(count, *x.shape[1:]) for x in inputs]
 
         if self.mode == "along":
-            return self._along(inputs, probes, outputs=outputs)
+            return self._run_along(inputs, probes, outputs=outputs)
 
         def sample(*values: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
             results, seen = self.model.observe(values, probes, outputs=outputs)
@@ -96,11 +96,11 @@ class BatchedModel:
             seen = tuple(torch.stack(column) for column in zip(*(row[1] for row in rows), strict=True))
         return results, seen[0] if seen else None
 
-    def _along(
+    def _run_along(
         self, inputs: Sequence[Tensor], probes: Mapping[int, Probe], *, outputs: bool
     ) -> tuple[tuple[Tensor, ...], Tensor | None]:
         count = len(inputs[0])
-        lifted = {key: _lifted(probe) for key, probe in probes.items()}
+        lifted = {key: _lift(probe) for key, probe in probes.items()}
         flat = [x.reshape(count, *x.shape[2:]) for x in inputs]
         results, seen = self.model.observe(flat, lifted, outputs=outputs, batch=True)
         # An output that depends on no input has no batch yet.
@@ -108,7 +108,7 @@ class BatchedModel:
         return whole, torch.cat(seen, dim=1) if seen else None
 
 
-def _lifted(probe: Probe) -> Probe:
+def _lift(probe: Probe) -> Probe:
     """Return a probe of operands with a batch along dimension 0, from one of single samples."""
 
     def observe(op: Operation, operands: Sequence[Any], outputs: Sequence[Tensor]) -> Tensor:

@@ -13,26 +13,24 @@ from torch import Tensor
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.evaluate import Value
 from ranum_falsify.network.tensors import to_torch
-from ranum_falsify.operators.support.conditions import stated_conditions
+from ranum_falsify.operators.support.conditions import list_stated_conditions
 from ranum_falsify.search.probes import least_margins
 from ranum_falsify.search.result import Counterexample, OperatorResult
 
-__all__ = ["compared", "failing_in_torch", "with_runtimes"]
+__all__ = ["add_runtimes", "compare", "find_failing_in_torch"]
 
 Key = tuple[int, str]
 
 
-def compared(
-    found: Mapping[Key, OperatorResult], graph: Graph, example: Counterexample
-) -> Mapping[Key, OperatorResult]:
+def compare(found: Mapping[Key, OperatorResult], graph: Graph, example: Counterexample) -> Mapping[Key, OperatorResult]:
     """Return those violations of a counterexample of operators of `graph`, with the runtimes that they occur on."""
     nodes = {op.name for op in graph.nodes}
     fresh = {key: r for key, r in found.items() if r.counterexample is example and r.node in nodes}
-    failing = failing_in_torch(graph, example.feeds) if fresh else None
-    return {key: with_runtimes(result, failing) for key, result in fresh.items()}
+    failing = find_failing_in_torch(graph, example.feeds) if fresh else None
+    return {key: add_runtimes(result, failing) for key, result in fresh.items()}
 
 
-def failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> frozenset[str] | None:
+def find_failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> frozenset[str] | None:
     """Return the operators whose operands are good and whose output is not, by the rules of replay, on the CPU.
 
     What writes no floating numbers fails where the conditions of its row do.
@@ -58,7 +56,7 @@ def failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> frozenset
 
 
 def _fails(op: Operation, operands: Sequence[Value], results: tuple[Tensor, ...]) -> bool:
-    conditions = stated_conditions(op)
+    conditions = list_stated_conditions(op)
     if conditions and not any(isinstance(y, Tensor) and y.is_floating_point() for y in results):
         return bool((least_margins(conditions, op, operands, results) < 0).any())
     read = [_status(value) for value in operands]
@@ -67,12 +65,12 @@ def _fails(op: Operation, operands: Sequence[Value], results: tuple[Tensor, ...]
     return not any(nan for nan, _ in read) and any(nan or (inf and finite) for nan, inf in written)
 
 
-def with_runtimes(result: OperatorResult, failing: Collection[str] | None) -> OperatorResult:
+def add_runtimes(result: OperatorResult, failing: Collection[str] | None) -> OperatorResult:
     """Return what ONNX Runtime confirmed of an operator with the runtimes that it fails on.
 
     Args:
         result: The operator.
-        failing: What `failing_in_torch` found at its counterexample.
+        failing: What `find_failing_in_torch` found at its counterexample.
     """
     if failing is None:
         return result

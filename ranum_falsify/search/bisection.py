@@ -56,7 +56,7 @@ def bisect(context: SearchContext, target: Target, region: Region, starts: Seque
     for _ in range(_HALVINGS):
         if context.budget.expired:
             return
-        middle = [_between(a, b, context) for a, b in zip(below, above, strict=True)]
+        middle = [_find_middle(a, b, context) for a, b in zip(below, above, strict=True)]
         seen = observe(middle)
         if visit(seen.margin, middle):
             return
@@ -79,7 +79,7 @@ class _Observer:
 
     def __init__(self, batched: BatchedModel, target: Target, variables: Sequence[int], limit: int) -> None:
         self._batched = batched
-        self._probes = {id(target.op): _both(probe_of([target]), crossing_of(target))}
+        self._probes = {id(target.op): _combine(probe_of([target]), crossing_of(target))}
         self._variables = variables
         self._limit = limit
 
@@ -91,7 +91,7 @@ class _Observer:
         return _Observation(seen[:, :1], seen[:, 1:])
 
 
-def _both(margin: Probe, crossing: Probe) -> Probe:
+def _combine(margin: Probe, crossing: Probe) -> Probe:
     """Return a probe that gives the values of two, so that one run of the network serves both."""
 
     def probe(op: Operation, operands: Sequence[Any], outputs: Sequence[Tensor]) -> Tensor:
@@ -114,7 +114,7 @@ def _pairs(seen: _Observation, context: SearchContext) -> tuple[Tensor, Tensor, 
     return left, right, chosen[:, None]
 
 
-def _between(a: Tensor, b: Tensor, context: SearchContext) -> Tensor:
+def _find_middle(a: Tensor, b: Tensor, context: SearchContext) -> Tensor:
     """Return the middle of two points; integers take each element from either."""
     if not a.is_floating_point():
         draw = torch.rand(a.shape, generator=context.generator).to(a.device)

@@ -12,10 +12,10 @@ from torch import Tensor
 from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
 from ranum_falsify.properties.formula.applications import ValidityGoal
 from ranum_falsify.properties.problem.targets import Target
-from ranum_falsify.replay.confirmer import in_question
+from ranum_falsify.replay.confirmer import is_in_question
 from ranum_falsify.search.objective import Objective
 from ranum_falsify.search.result import Counterexample
-from ranum_falsify.search.search import Progress, Region, SearchContext, descend, worst_vertices
+from ranum_falsify.search.search import Progress, Region, SearchContext, descend, find_worst_vertices
 
 __all__ = ["ClauseSearch"]
 
@@ -72,7 +72,7 @@ class ClauseSearch:
         starts = self.context.starts(region, count, first=first)
         if first:
             clauses = len(self.context.problem.clause_names)
-            starts = self.context.with_points(region, starts, worst_vertices(objective, region, clauses))
+            starts = self.context.insert_points(region, starts, find_worst_vertices(objective, region, clauses))
         assigned = self._assign(objective, starts)
         margins, inputs = descend(self.context, objective, region, starts, assigned, self._visit)
         if self.counterexample is None and not self.context.budget.expired:
@@ -105,7 +105,7 @@ class ClauseSearch:
         env = self.context.arrays(inputs, int(position))
         began = time.monotonic()
         try:
-            violated = not self.context.problem.holds(env, self.context.confirmer.apply, self._valid)
+            violated = not self.context.problem.holds(env, self.context.confirmer.apply, self._is_valid)
         except (ReplayCrashError, ReplayTimeoutError) as error:
             self.unconfirmed = [str(error)]
             return False
@@ -117,10 +117,10 @@ class ClauseSearch:
             self.unconfirmed = [f"a margin of {float(least):.3g} in torch, not confirmed by ONNX Runtime"]
         return violated
 
-    def _valid(self, goal: ValidityGoal, arguments: tuple[np.ndarray, ...]) -> bool:
+    def _is_valid(self, goal: ValidityGoal, arguments: tuple[np.ndarray, ...]) -> bool:
         feeds = dict(zip(goal.call.graph.input_names, arguments, strict=True))
         findings = self.context.confirmer.findings(goal.call, feeds)
         return not any(
-            self.context.config.reach in (None, finding.reach) and in_question(goal, finding, self.context.confirmer)
+            self.context.config.reach in (None, finding.reach) and is_in_question(goal, finding, self.context.confirmer)
             for finding in findings
         )

@@ -19,7 +19,7 @@ from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.order import topological_order
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.operators.support.batching import Operand, batch_function
-from ranum_falsify.search.fusion import Instruction, fused
+from ranum_falsify.search.fusion import Instruction, fuse
 
 __all__ = ["Probe", "TorchConverter", "TorchModel", "convert"]
 
@@ -203,13 +203,13 @@ class TorchModel(torch.nn.Module):
             wanted = set(probed)
             goals: list[Operation] = [op for op in self.graph.order if id(op) in wanted]
             ends = list(self.graph.output_operations) if outputs else []
-            needed = _needed([*goals, *ends])
+            needed = _find_needed([*goals, *ends])
             steps = [self._steps[id(op)] for op in self.graph.order if id(op) in needed and not isinstance(op, Input)]
             if batch and self._alongside is not None:
                 calls = self._alongside
                 steps = [replace(step, call=calls.get(id(step.op), step.call)) for step in steps]
             kept = {self._slots[id(op)] for op in ends}
-            self._plans[key] = _planned(fused(steps, wanted, kept), wanted, kept)
+            self._plans[key] = _plan(fuse(steps, wanted, kept), wanted, kept)
         return self._plans[key]
 
 
@@ -241,11 +241,11 @@ def _as_operand(graph: Graph, value: Operation | np.ndarray | None) -> Operand |
     return Operand(tuple(graph.details_of(value).shape), batched=True)
 
 
-def _needed(goals: Iterable[Operation]) -> set[int]:
+def _find_needed(goals: Iterable[Operation]) -> set[int]:
     return {id(op) for op in topological_order(goals)}
 
 
-def _planned(steps: Sequence[Instruction], observed: Collection[int], kept: Collection[int]) -> list[_Planned]:
+def _plan(steps: Sequence[Instruction], observed: Collection[int], kept: Collection[int]) -> list[_Planned]:
     last: dict[int, int] = {}
     for position, step in enumerate(steps):
         for slot in step.reads:

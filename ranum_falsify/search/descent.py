@@ -27,7 +27,7 @@ class StepSizes:
     smallest: float = 0.02
     decay: float = 0.97
 
-    def initial(self, count: int, generator: torch.Generator) -> Tensor:
+    def draw_initial(self, count: int, generator: torch.Generator) -> Tensor:
         """Return the first step of each start, shape `(count,)`."""
         share = torch.rand(count, generator=generator)
         return self.smallest * (self.largest / self.smallest) ** share
@@ -48,7 +48,7 @@ class Descent:
         device = starts[0].device
         self._first = [torch.zeros_like(x) if x.is_floating_point() else None for x in starts]
         self._second = [torch.zeros_like(x) if x.is_floating_point() else None for x in starts]
-        sizes_now = sizes.initial(count, generator).to(device)
+        sizes_now = sizes.draw_initial(count, generator).to(device)
         signed = torch.arange(count, device=device) % 2 == 0
         self._gain = [_gain(signed, x) if x.is_floating_point() else None for x in starts]
         self._scale = [
@@ -68,7 +68,7 @@ class Descent:
                 continue
             if first is None or second is None or scale is None or gain is None:
                 continue
-            gradient = _usable(gradient)
+            gradient = _make_usable(gradient)
             first.lerp_(gradient, 0.1)
             second.lerp_(gradient.square_(), 0.001)
             direction = first / second.sqrt().add_(torch.finfo(first.dtype).tiny)
@@ -103,7 +103,7 @@ def _half_width(box: Box) -> Tensor:
     return (box.upper.double() / 2 - box.lower.double() / 2).to(box.dtype)
 
 
-def _usable(gradient: Tensor) -> Tensor:
+def _make_usable(gradient: Tensor) -> Tensor:
     """Scale each start's gradient to at most 1, so that its square neither overflows nor vanishes."""
     largest = torch.finfo(gradient.dtype).max
     gradient = torch.nan_to_num(gradient, nan=0.0, posinf=largest, neginf=-largest)

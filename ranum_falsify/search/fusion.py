@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from ranum_falsify.network import spec_of
 
-__all__ = ["Instruction", "fused"]
+__all__ = ["Instruction", "fuse"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +30,7 @@ class Instruction:
     several: bool
 
 
-def fused(steps: Sequence[Instruction], observed: Collection[int], kept: Collection[int]) -> list[Instruction]:
+def fuse(steps: Sequence[Instruction], observed: Collection[int], kept: Collection[int]) -> list[Instruction]:
     """Return steps in which a product with a constant matrix and the sum with a constant vector are one kernel.
 
     Args:

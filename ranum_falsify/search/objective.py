@@ -125,14 +125,14 @@ class Objective:
         run = _Run(self._problem, self._batched, self._columns, outputs=wanted)
         if self._by_clause:
             found = self._problem.margins(env, run, quick=True)
-            return _with_penalties(found.clauses, found.loss, found.penalties)
+            return _add_penalties(found.clauses, found.loss, found.penalties)
         columns = run.target_margins(env, len(self._targets))
         if not self._problem.penalty_names:
             return columns, columns
-        return _with_penalties(columns, columns, self._problem.margins(env, run).penalties)
+        return _add_penalties(columns, columns, self._problem.margins(env, run).penalties)
 
 
-def _with_penalties(margins: Tensor, losses: Tensor, penalties: Tensor) -> tuple[Tensor, Tensor]:
+def _add_penalties(margins: Tensor, losses: Tensor, penalties: Tensor) -> tuple[Tensor, Tensor]:
     """Count a violation only where the side conditions hold, and descend towards them where they do not."""
     if penalties.shape[1] == 0:
         return margins, losses

@@ -14,16 +14,16 @@ from torch import Tensor
 from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.problem.targets import Target
-from ranum_falsify.replay.confirmer import feeds_of, in_question, meets_conditions
+from ranum_falsify.replay.confirmer import feeds_of, is_in_question, meets_conditions
 from ranum_falsify.replay.gradients import DENORMAL, operand_ranges, steep_point
 from ranum_falsify.replay.replayer import Finding
-from ranum_falsify.search.beside import compared
+from ranum_falsify.search.beside import compare
 from ranum_falsify.search.bisection import bisect
 from ranum_falsify.search.memory import chunks
 from ranum_falsify.search.objective import Objective
 from ranum_falsify.search.result import Counterexample, OperatorResult
-from ranum_falsify.search.search import Progress, Region, SearchContext, descend, worst_vertices
-from ranum_falsify.search.standing import shown, standing
+from ranum_falsify.search.search import Progress, Region, SearchContext, descend, find_worst_vertices
+from ranum_falsify.search.standing import describe_shown, describe_standing
 
 __all__ = ["OperatorSearch"]
 
@@ -99,17 +99,17 @@ class OperatorSearch:
     @property
     def is_done(self) -> bool:
         """Whether nothing is left to find."""
-        return not self._open() and not self._open(remote=True)
+        return not self._list_open() and not self._list_open(remote=True)
 
     def run(self, *, endless: bool = False) -> None:
         """Search all regions, once or, `endless`, until everything is found or time is up."""
         if self.context.config.n_starts == 0 or not self.states:
             return
         passes = (
-            *(self._portfolio, self._wide, self._deep, self._bisection, self._near_misses),
-            *(self._overflow, self._crossover, self._unseen),
+            *(self._portfolio, self._search_wide, self._search_deep, self._bisection, self._replay_near_misses),
+            *(self._overflow, self._crossover, self._replay_unseen),
         )
-        while (endless and self._open() and not self.context.budget.expired) or not self._rounds:
+        while (endless and self._list_open() and not self.context.budget.expired) or not self._rounds:
             for region in self.context.regions():
                 for part in passes:
                     if self.context.budget.expired:
@@ -121,7 +121,7 @@ class OperatorSearch:
 
     def objectives(self) -> Iterator[tuple[Objective, Callable[[Sequence[Tensor]], bool]]]:
         """Yield what other back ends attack, each with a function that replays a batch of one candidate."""
-        for state in self._open():
+        for state in self._list_open():
             if self._is_open(state):
                 yield self.context.objective([state.target]), partial(self._replays, state)
 
@@ -129,25 +129,25 @@ class OperatorSearch:
         self._confirm(state, inputs, 0)
         return not self._is_open(state)
 
-    def _open(self, *, remote: bool = False) -> list[_State]:
+    def _list_open(self, *, remote: bool = False) -> list[_State]:
         """States of targets whose operator is not found yet."""
         return [state for state in self.states if state.target.is_remote == remote and self._is_open(state)]
 
     def _portfolio(self, region: Region, first: bool) -> None:
-        states = self._open() + self._open(remote=True)
+        states = self._list_open() + self._list_open(remote=True)
         self._report("starts", 0.0)
         if states:
             objective = self.context.objective([s.target for s in states])
             starts = self.context.starts(region, self.context.config.batch, first=first)
             if first:
-                starts = self.context.with_points(region, starts, worst_vertices(objective, region, len(states)))
+                starts = self.context.insert_points(region, starts, find_worst_vertices(objective, region, len(states)))
             for portion in chunks(starts, self.context.portion):
                 if self._visit(states, objective.evaluate(portion).margins, portion):
                     return
 
-    def _wide(self, region: Region, first: bool) -> None:
+    def _search_wide(self, region: Region, first: bool) -> None:
         group_size = max(1, self.context.config.batch // _WIDE)
-        states = self._open()
+        states = self._list_open()
         for state in states:
             state.at_start = state.best
         for begin in range(0, len(states), group_size):
@@ -155,15 +155,15 @@ class OperatorSearch:
             self._report("wide descent", 0.1 + 0.3 * begin / len(states))
             self._descend(region, group)
 
-    def _deep(self, region: Region, first: bool) -> None:
-        states = [state for state in self._open() if state.best < state.at_start]
+    def _search_deep(self, region: Region, first: bool) -> None:
+        states = [state for state in self._list_open() if state.best < state.at_start]
         for number, state in enumerate(states):
             self._report(f"descent on {state.target.op.name}", 0.4 + 0.3 * number / len(states))
             if self._is_open(state) and not self.context.budget.expired:
                 self._descend(region, [state])
 
     def _bisection(self, region: Region, first: bool) -> None:
-        states = self._open()
+        states = self._list_open()
         for number, state in enumerate(states):
             self._report(f"bisection on {state.target.op.name}", 0.7 + 0.15 * number / len(states))
             if self._is_open(state) and not self.context.budget.expired:
@@ -172,22 +172,22 @@ class OperatorSearch:
                     starts = [torch.cat([p, x[1:]]) for p, x in zip(state.points, starts, strict=True)]
                 bisect(self.context, state.target, region, starts, partial(self._visit, [state]))
 
-    def _near_misses(self, region: Region, first: bool) -> None:
-        for state in self._open():
+    def _replay_near_misses(self, region: Region, first: bool) -> None:
+        for state in self._list_open():
             if state.points and not self.context.budget.expired:
                 self._report(f"replay of {state.target.op.name}", 0.85)
                 self._confirm(state, state.points, 0)
 
     def _overflow(self, region: Region, first: bool) -> None:
         """Descend on what needs an overflow where one is in sight."""
-        near = sorted(self._open(remote=True), key=lambda s: s.best)[:_OVERFLOW_TARGETS]
+        near = sorted(self._list_open(remote=True), key=lambda s: s.best)[:_OVERFLOW_TARGETS]
         near = [state for state in near if state.best < _OVERFLOW_ROOM]
         self._report("overflow", 0.9)
         self._descend(region, near)
 
     def _crossover(self, region: Region, first: bool) -> None:
         """Mix counterexamples with fresh points, variable by variable: one violation often leads to the next."""
-        states = self._open() + self._open(remote=True)
+        states = self._list_open() + self._list_open(remote=True)
         if not states or len(region.boxes) < 2:
             return
         self._report("crossover", 0.95)
@@ -196,10 +196,10 @@ class OperatorSearch:
         for counterexample in list(known.values())[:_PARENTS]:
             starts = self.context.starts(region, self.context.config.batch, first=first)
             arrays = (to_torch(counterexample.inputs[v.name]).to(self.context.device) for v in region.variables)
-            mixed = [_mixed(x, parent, self.context.generator) for x, parent in zip(starts, arrays, strict=True)]
+            mixed = [_mix(x, parent, self.context.generator) for x, parent in zip(starts, arrays, strict=True)]
             self._visit(states, objective.evaluate(mixed).margins, mixed)
 
-    def _unseen(self, region: Region, first: bool) -> None:
+    def _replay_unseen(self, region: Region, first: bool) -> None:
         """Replay starts at which torch sees nothing: what the optimiser merges may fail where the network does not."""
         if not first or self.is_done:
             return
@@ -217,7 +217,7 @@ class OperatorSearch:
         assigned = torch.arange(self.context.config.batch) % len(states)
         for position, state in enumerate(states):
             if state.points and position < self.context.config.batch:
-                starts = [_with_row(x, position, p) for x, p in zip(starts, state.points, strict=True)]
+                starts = [_replace_row(x, position, p) for x, p in zip(starts, state.points, strict=True)]
         objective = self.context.objective([s.target for s in states])
         waited = 0
         goals = [state.best for state in states]
@@ -302,13 +302,13 @@ class OperatorSearch:
             example = Counterexample(inputs=env, network=goal.call.network, feeds=feeds)
             for finding in self.context.confirmer.findings(goal.call, feeds):
                 self._add(number, finding, example)
-            self.found |= compared(self.found, self.context.model_of(goal.call).graph, example)
+            self.found |= compare(self.found, self.context.model_of(goal.call).graph, example)
             if target is not None and target.goal == number and target.is_gradient and not self._is_found(target):
                 self._add_gradient(target, example)
 
     def _add(self, number: int, finding: Finding, counterexample: Counterexample) -> None:
         goal = self.goals[number]
-        if not in_question(goal, finding, self.context.confirmer):
+        if not is_in_question(goal, finding, self.context.confirmer):
             return
         op = self.context.confirmer.operation(goal.call.graph, finding.output)
         name = finding.node or finding.output if op is None else op.name
@@ -321,7 +321,7 @@ class OperatorSearch:
         targets = [t for t in self.targets if t.goal == number and t.op.name == name]
         targets.sort(key=lambda target: (target.is_remote, target is not self._violated))
         constraint = targets[0].constraint if targets else None
-        self.found[number, name] = shown(finding, name, constraint, counterexample)
+        self.found[number, name] = describe_shown(finding, name, constraint, counterexample)
         self._report(f"{finding.op_type} {name} violated", 0.5)
 
     def _add_gradient(self, target: Target, counterexample: Counterexample) -> None:
@@ -351,10 +351,10 @@ class OperatorSearch:
         for target in self.targets:
             key = (target.goal, target.op.name)
             if key not in listed:
-                listed[key] = self.found.get(key) or standing(target, self.context.proof)
+                listed[key] = self.found.get(key) or describe_standing(target, self.context.proof)
         return (*listed.values(), *(result for key, result in self.found.items() if key not in listed))
 
-    def unconfirmed(self) -> tuple[str, ...]:
+    def list_unconfirmed(self) -> tuple[str, ...]:
         """Return what torch saw and ONNX Runtime did not confirm, one line per operator."""
         seen = self.found.keys() | self._unwanted
         refused = (
@@ -379,11 +379,11 @@ def _weight(seen: OperatorResult | Finding) -> tuple[bool, bool]:
     return seen.reach == "output", seen.optimisations != "off"
 
 
-def _mixed(x: Tensor, parent: Tensor, generator: torch.Generator) -> Tensor:
+def _mix(x: Tensor, parent: Tensor, generator: torch.Generator) -> Tensor:
     """Replace half of the samples, at random, by a known one."""
     keep = torch.rand(len(x), generator=generator).to(x.device) < 0.5
     return torch.where(keep.reshape(-1, *([1] * (x.dim() - 1))), x, parent)
 
 
-def _with_row(x: Tensor, position: int, row: Tensor) -> Tensor:
+def _replace_row(x: Tensor, position: int, row: Tensor) -> Tensor:
     return torch.cat([x[:position], row, x[position + 1 :]])

@@ -35,7 +35,7 @@ def least_margins(
 
     A NaN margin means that an operand was broken upstream; it counts as not violated here.
     """
-    named = _named(spec_of(op), operands, outputs)
+    named = _name_operands(spec_of(op), operands, outputs)
     return torch.stack([_least(constraint.margin(op, named)) for constraint in constraints])
 
 
@@ -43,14 +43,14 @@ def crossing_of(target: Target) -> Probe:
     """Return a probe that gives the target's crossing, flat, `(elements,)`; no elements where there is none."""
 
     def probe(op: Operation, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor:
-        crossing = target.constraint.crossing(op, _named(target.spec, operands, outputs))
+        crossing = target.constraint.crossing(op, _name_operands(target.spec, operands, outputs))
         return outputs[0].new_zeros(0, dtype=torch.float32) if crossing is None else crossing.reshape(-1)
 
     return probe
 
 
-def _named(spec: OperatorSpec, operands: Sequence[Value], outputs: Sequence[Tensor]) -> dict[str, Tensor]:
-    named = {name: value for name, value in spec.named(operands).items() if value is not None}
+def _name_operands(spec: OperatorSpec, operands: Sequence[Value], outputs: Sequence[Tensor]) -> dict[str, Tensor]:
+    named = {name: value for name, value in spec.name_values(operands).items() if value is not None}
     device = outputs[0].device
     for name, value in named.items():
         if isinstance(value, np.ndarray):

@@ -31,8 +31,8 @@ __all__ = [
     "Region",
     "SearchContext",
     "descend",
-    "downhill_vertices",
-    "worst_vertices",
+    "find_downhill_vertices",
+    "find_worst_vertices",
 ]
 
 
@@ -85,7 +85,7 @@ class Budget:
             raise OutOfTime
 
     @contextmanager
-    def proving(self) -> Iterator[None]:
+    def time_proof(self) -> Iterator[None]:
         """Count the time of a proof."""
         began = time.monotonic()
         try:
@@ -180,15 +180,16 @@ class SearchContext:
         """Return starting points on the search's device, suspects of the proof among them once."""
         self.budget.starts += count
         starts = [x.to(self.device) for x in sample_starts(region.boxes, count, self.generator, first=first)]
-        return self.with_points(region, starts, self.suspects.pop(region.number, ()))
+        return self.insert_points(region, starts, self.suspects.pop(region.number, ()))
 
-    def with_points(self, region: Region, starts: list[Tensor], points: Sequence[Tensor]) -> list[Tensor]:
+    def insert_points(self, region: Region, starts: list[Tensor], points: Sequence[Tensor]) -> list[Tensor]:
         """Put known points `(number, *shape)`, one tensor per input, in the places of the last starts."""
         if not points:
             return starts
         count = min(len(points[0]), len(starts[0]) // 2)
         placed = (
-            box.nearest(x[:count].cpu().double()).to(self.device) for box, x in zip(region.boxes, points, strict=True)
+            box.find_nearest(x[:count].cpu().double()).to(self.device)
+            for box, x in zip(region.boxes, points, strict=True)
         )
         return [torch.cat([x[: len(x) - count], point]) for x, point in zip(starts, placed, strict=True)]
 
@@ -244,7 +245,7 @@ _MOST_VERTICES = 32
 """Targets whose worst vertex is tried."""
 
 
-def worst_vertices(objective: Objective, region: Region, targets: int) -> list[Tensor]:
+def find_worst_vertices(objective: Objective, region: Region, targets: int) -> list[Tensor]:
     """Return the vertex of a box that lies downhill from its centre, for each of the first targets.
 
     Returns:
@@ -253,10 +254,10 @@ def worst_vertices(objective: Objective, region: Region, targets: int) -> list[T
     count = min(targets, _MOST_VERTICES)
     centre = [box.at(torch.full_like(box.lower, 0.5, dtype=torch.float64)[None]) for box in region.device_boxes]
     inputs = [x.expand(count, *x.shape[1:]) for x in centre]
-    return downhill_vertices(objective, region, inputs, torch.arange(count, device=inputs[0].device))
+    return find_downhill_vertices(objective, region, inputs, torch.arange(count, device=inputs[0].device))
 
 
-def downhill_vertices(
+def find_downhill_vertices(
     objective: Objective, region: Region, points: Sequence[Tensor], assigned: Tensor | None
 ) -> list[Tensor]:
     """Return the vertex of a box that lies downhill from each point; where there is no slope, its own elements.

@@ -8,10 +8,10 @@ from ranum_falsify.replay.replayer import Finding
 from ranum_falsify.search.result import Counterexample, OperatorResult
 from ranum_falsify.validity import Constraint
 
-__all__ = ["shown", "standing"]
+__all__ = ["describe_shown", "describe_standing"]
 
 
-def standing(target: Target, proof: Proof) -> OperatorResult:
+def describe_standing(target: Target, proof: Proof) -> OperatorResult:
     """Return what a proof says about the operator of a target without a known counterexample."""
     known = proof.operators.get((target.goal, target.op.name))
     condition = known.open[0] if known is not None and known.open else target.constraint
@@ -27,7 +27,9 @@ def standing(target: Target, proof: Proof) -> OperatorResult:
     )
 
 
-def shown(finding: Finding, name: str, constraint: Constraint | None, counterexample: Counterexample) -> OperatorResult:
+def describe_shown(
+    finding: Finding, name: str, constraint: Constraint | None, counterexample: Counterexample
+) -> OperatorResult:
     """Return what a replay shows of an operator.
 
     Args:

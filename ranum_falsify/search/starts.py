@@ -33,9 +33,9 @@ class Box:
     def at(self, fractions: Tensor) -> Tensor:
         """Return the points at fractions in [0, 1] of the way, shape `(batch, *shape)`, inside the box."""
         lower, upper = self.lower.double(), self.upper.double()
-        return self.nearest(lower * (1 - fractions) + upper * fractions)
+        return self.find_nearest(lower * (1 - fractions) + upper * fractions)
 
-    def nearest(self, values: Tensor) -> Tensor:
+    def find_nearest(self, values: Tensor) -> Tensor:
         """Return values (float64, shape `(batch, *shape)`) as elements of the box, integers rounded."""
         if self.dtype.is_floating_point:
             return self.project(values.to(self.dtype))
@@ -83,7 +83,7 @@ def _constants(box: Box, count: int, generator: torch.Generator) -> Tensor:
     # Halves, because the width of a box of float64 can overflow.
     grid = torch.exp2(torch.floor(torch.log2((high / 2 - low / 2).clamp_min(1e-30))) - 1)
     values[::2] = torch.round(values[::2] / grid) * grid
-    return box.nearest(values.expand(count, *box.lower.shape))
+    return box.find_nearest(values.expand(count, *box.lower.shape))
 
 
 def _grid(box: Box, count: int, generator: torch.Generator) -> Tensor:
@@ -96,7 +96,7 @@ def _sparse(box: Box, count: int, generator: torch.Generator) -> Tensor:
     zero = torch.zeros(_one_each(box, count), dtype=torch.float64)
     keep = torch.rand(_one_each(box, count), generator=generator, dtype=torch.float64) * 0.2
     points = _uniform(box, count, generator).double()
-    return box.nearest(torch.where(_rand(box, count, generator) < keep, points, zero))
+    return box.find_nearest(torch.where(_rand(box, count, generator) < keep, points, zero))
 
 
 def _log_uniform(box: Box, count: int, generator: torch.Generator) -> Tensor:
@@ -104,11 +104,11 @@ def _log_uniform(box: Box, count: int, generator: torch.Generator) -> Tensor:
     size = torch.maximum(box.lower.double().abs(), box.upper.double().abs())
     shrunk = size * torch.pow(10.0, -8 * torch.rand(_one_each(box, count), generator=generator, dtype=torch.float64))
     sign = torch.where(_rand(box, count, generator) < 0.5, -1.0, 1.0)
-    return box.nearest(sign * shrunk * _rand(box, count, generator))
+    return box.find_nearest(sign * shrunk * _rand(box, count, generator))
 
 
 _DETERMINISTIC: tuple[Callable[[Box], Tensor], ...] = (
-    lambda box: box.nearest(torch.zeros_like(box.lower, dtype=torch.float64)[None]),
+    lambda box: box.find_nearest(torch.zeros_like(box.lower, dtype=torch.float64)[None]),
     lambda box: box.at(torch.full_like(box.lower, 0.5, dtype=torch.float64)[None]),
     lambda box: box.at(torch.zeros_like(box.lower, dtype=torch.float64)[None]),
     lambda box: box.at(torch.ones_like(box.lower, dtype=torch.float64)[None]),

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.kernels import Envelope, Record, measured
+from ranum_falsify.domain.kernels import Envelope, Record, find_envelope
 from ranum_falsify.domain.kernels.records import Row, dtype_name
 from ranum_falsify.domain.rounding import tiny, unit
 from ranum_falsify.selfcheck.family import HERE
@@ -65,7 +65,7 @@ def check(runtime: str, version: str) -> Record:
 
 
 def _check_vectors(subject: Subject, dtype: torch.dtype, runtime: str, found: _Found) -> None:
-    kernel = measured(subject.key, dtype, runtime)
+    kernel = find_envelope(subject.key, dtype, runtime)
     ways = {} if kernel is None else ways_to_run(subject, dtype, runtime)
     if kernel is None or not ways:
         return
@@ -112,7 +112,7 @@ def _sizes(threshold: float) -> Tensor:
 
 
 def _check_rows(subject: Subject, dtype: torch.dtype, runtime: str, found: _Found) -> None:
-    kernel = measured(subject.key, dtype, runtime)
+    kernel = find_envelope(subject.key, dtype, runtime)
     ways = {} if kernel is None else ways_to_run(subject, dtype, runtime, rank=2)
     if kernel is None:
         return

@@ -18,7 +18,7 @@ from ranum_falsify.network.tensors import torch_threads
 from ranum_falsify.saving import save_together
 from ranum_falsify.selfcheck.family import HERE, family_here, processor_flags
 
-__all__ = ["LIBRARIES", "Outcome", "self_check", "unmeasured"]
+__all__ = ["LIBRARIES", "Outcome", "list_unmeasured", "self_check"]
 
 LIBRARIES: Mapping[str, str] = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch"}
 """Libraries whose kernels are checked, by runtime."""
@@ -47,7 +47,7 @@ def self_check(cache_folder: Path | None, settings: Mapping[str, str] | None = N
         settings: What else decides which kernels are chosen, such as variables of the environment.
     """
     folder = None if cache_folder is None else cache_folder / "kernels" / _key(settings or {})
-    records = None if folder is None else _kept(folder)
+    records = None if folder is None else _read_kept(folder)
     known = records is not None
     if records is None:
         # Loading ONNX Runtime takes a while, and most processes need not.
@@ -58,10 +58,12 @@ def self_check(cache_folder: Path | None, settings: Mapping[str, str] | None = N
         if folder is not None:
             _keep(folder, records)
     use_here([record for record in records if record.rows or record.saturation])
-    return Outcome(records=records, known=known, notices=(*unmeasured(), *map(_widened, filter(_left, records))))
+    return Outcome(
+        records=records, known=known, notices=(*list_unmeasured(), *map(_describe_widened, filter(_is_left, records)))
+    )
 
 
-def unmeasured() -> tuple[str, ...]:
+def list_unmeasured() -> tuple[str, ...]:
     """Return a sentence for each library whose version or family on this processor has no record."""
     found = []
     for runtime, name in LIBRARIES.items():
@@ -75,11 +77,11 @@ def unmeasured() -> tuple[str, ...]:
     return tuple(found)
 
 
-def _left(record: Record) -> bool:
+def _is_left(record: Record) -> bool:
     return bool(record.rows or record.saturation)
 
 
-def _widened(record: Record) -> str:
+def _describe_widened(record: Record) -> str:
     functions = ", ".join(sorted({*record.rows, *record.saturation}))
     return f"{LIBRARIES[record.runtime]} strays further here than was measured, so bounds are wider: {functions}"
 
@@ -100,7 +102,7 @@ def _key(settings: Mapping[str, str]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _kept(folder: Path) -> tuple[Record, ...] | None:
+def _read_kept(folder: Path) -> tuple[Record, ...] | None:
     """Return what an earlier check found; None if it is not there, or broken."""
     try:
         return tuple(read_record(folder / f"{runtime}.json") for runtime in LIBRARIES)

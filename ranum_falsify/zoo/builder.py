@@ -123,7 +123,7 @@ class ModelBuilder:
     def input(self, name: str, shape: Sequence[int], low: float, high: float, dtype: str = "float32") -> Tensor:
         """Declare an input whose elements lie in [low, high]."""
         self._inputs.append(BoxedVariable(name=name, shape=tuple(shape), dtype=dtype, low=low, high=high))
-        return self._new(name)
+        return self._make(name)
 
     def weight(self, name: str, shape: Sequence[int], initial: Initial) -> Tensor:
         """Add an initializer that training changes, within the range of its initial distribution."""
@@ -132,7 +132,7 @@ class ModelBuilder:
         self._weights.append(
             BoxedVariable(name=name, shape=tuple(shape), dtype="float32", low=initial.low, high=initial.high)
         )
-        return self._new(name)
+        return self._make(name)
 
     def constant(self, value: float | np.ndarray | np.generic | Sequence[int], name: str | None = None) -> Tensor:
         """Return a constant, one tensor for all equal ones that have no name of their own."""
@@ -142,9 +142,9 @@ class ModelBuilder:
         key = (array.dtype.str, array.shape, array.tobytes())
         if name is None and key in self._constants:
             return self._constants[key]
-        label = name or self._unused("constant")
+        label = name or self._find_unused("constant")
         self._initializers[label] = numpy_helper.from_array(array, label)
-        tensor = self._new(label)
+        tensor = self._make(label)
         if name is None:
             self._constants[key] = tensor
         return tensor
@@ -153,9 +153,9 @@ class ModelBuilder:
         self, op_type: str, *operands: Operand, name: str | None = None, outputs: int = 1, **attributes: Any
     ) -> tuple[Tensor, ...]:
         """Add a node of any operator and return its outputs."""
-        name = name or self._unused(op_type)
+        name = name or self._find_unused(op_type)
         read = ["" if x is None else (x if isinstance(x, Tensor) else self.constant(x)).name for x in operands]
-        written = [self._new(name if not i else f"{name}_{i}_output") for i in range(outputs)]
+        written = [self._make(name if not i else f"{name}_{i}_output") for i in range(outputs)]
         self._nodes.append(helper.make_node(op_type, read, [y.name for y in written], name=name, **attributes))
         return tuple(written)
 
@@ -202,7 +202,7 @@ class ModelBuilder:
         onnx.checker.check_model(inferred, full_check=True)
         return Architecture(model=inferred, inputs=tuple(self._inputs), weights=tuple(self._weights))
 
-    def _unused(self, op_type: str) -> str:
+    def _find_unused(self, op_type: str) -> str:
         while True:
             number = self._counts[op_type]
             self._counts[op_type] += 1
@@ -210,7 +210,7 @@ class ModelBuilder:
             if name not in self._taken:
                 return name
 
-    def _new(self, name: str) -> Tensor:
+    def _make(self, name: str) -> Tensor:
         if name in self._taken:
             raise ValueError(f"{self._name}: two tensors are called {name!r}")
         self._taken.add(name)

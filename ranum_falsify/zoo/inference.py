@@ -10,7 +10,7 @@ import onnxruntime
 
 from ranum_falsify.zoo.builder import Architecture, BoxedVariable
 
-__all__ = ["inference_seconds", "plausible_inputs"]
+__all__ = ["draw_plausible_inputs", "inference_seconds"]
 
 _SLOW = 1.0
 """Seconds from which on a run is not repeated."""
@@ -19,7 +19,7 @@ _PART = 0.125
 """How much of a range, to both sides of its middle, plausible inputs fill."""
 
 
-def plausible_inputs(architecture: Architecture, seed: int = 0) -> dict[str, np.ndarray]:
+def draw_plausible_inputs(architecture: Architecture, seed: int = 0) -> dict[str, np.ndarray]:
     """Return inputs that no program should fail on: floats drawn about the middle of their range, integers anywhere.
 
     Args:
@@ -30,10 +30,10 @@ def plausible_inputs(architecture: Architecture, seed: int = 0) -> dict[str, np.
         An array of its shape and dtype for each input.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
-    return {v.name: _drawn(rng, v) for v in architecture.inputs}
+    return {v.name: _draw(rng, v) for v in architecture.inputs}
 
 
-def _drawn(rng: np.random.Generator, variable: BoxedVariable) -> np.ndarray:
+def _draw(rng: np.random.Generator, variable: BoxedVariable) -> np.ndarray:
     dtype = np.dtype(variable.dtype)
     if dtype.kind != "f":
         return rng.integers(int(variable.low), int(variable.high), variable.shape, endpoint=True).astype(dtype)
@@ -54,7 +54,7 @@ def inference_seconds(architecture: Architecture, *, threads: int = 1, rounds: i
     session = onnxruntime.InferenceSession(
         architecture.model.SerializeToString(), sess_options=options, providers=["CPUExecutionProvider"]
     )
-    inputs = plausible_inputs(architecture)
+    inputs = draw_plausible_inputs(architecture)
 
     def run() -> float:
         began = time.perf_counter()

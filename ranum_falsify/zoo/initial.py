@@ -53,13 +53,13 @@ def zeros() -> Initial:
 
 def values(numbers: Sequence[float]) -> Initial:
     """Return the given numbers, in the order of the elements."""
-    low, high = _widened(min(numbers), max(numbers))
+    low, high = _widen(min(numbers), max(numbers))
     return Initial("given", lambda rng, shape: np.reshape(np.asarray(numbers, dtype=np.float64), shape), low, high)
 
 
 def uniform(least: float, greatest: float) -> Initial:
     """All numbers of a range alike."""
-    low, high = _widened(least, greatest)
+    low, high = _widen(least, greatest)
     return Initial(
         f"uniform({least:.4g}, {greatest:.4g})", lambda rng, shape: rng.uniform(least, greatest, shape), low, high
     )
@@ -67,13 +67,13 @@ def uniform(least: float, greatest: float) -> Initial:
 
 def normal(deviation: float) -> Initial:
     """A normal distribution about 0."""
-    low, high = _widened(-_DEVIATIONS * deviation, _DEVIATIONS * deviation)
+    low, high = _widen(-_DEVIATIONS * deviation, _DEVIATIONS * deviation)
     return Initial(f"normal({deviation:g})", lambda rng, shape: rng.normal(0.0, deviation, shape), low, high)
 
 
 def truncated_normal(deviation: float) -> Initial:
     """A normal distribution about 0, drawn again beyond two standard deviations, as TensorFlow does."""
-    low, high = _widened(-2 * deviation, 2 * deviation)
+    low, high = _widen(-2 * deviation, 2 * deviation)
 
     def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         drawn = rng.normal(0.0, 1.0, shape)
@@ -96,6 +96,6 @@ def torch_linear(inputs: int) -> Initial:
     return uniform(-bound, bound)
 
 
-def _widened(least: float, greatest: float) -> tuple[float, float]:
+def _widen(least: float, greatest: float) -> tuple[float, float]:
     width = greatest - least
     return least - width, greatest + width

@@ -36,7 +36,7 @@ def property_text(name: str, architecture: Architecture, *, summary: str, gradie
     bounds = [f"{v.low!r} <= {name} <= {v.high!r}" for name, v in zip(names, variables, strict=True)]
     network = "N"
     if architecture.weights:
-        network = f"free(N, {', '.join(_quoted(v) for v in architecture.weights)})"
+        network = f"free(N, {', '.join(_quote(v) for v in architecture.weights)})"
     applied = f"{network}({', '.join(names)})"
     goal = f"no_invalid_input({applied}, gradient=True)" if gradient else f"no_invalid_input({applied})"
     lines = [f"{'    ' * depth}Forall(\n{'    ' * (depth + 1)}{n}," for depth, n in enumerate(names)]
@@ -53,5 +53,5 @@ def _identifier(name: str) -> str:
     return f"{word}_" if word in ("N", "And", "Or", "free") else word
 
 
-def _quoted(variable: BoxedVariable) -> str:
+def _quote(variable: BoxedVariable) -> str:
     return f'"{variable.name}"'

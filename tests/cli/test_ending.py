@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ranum_falsify.cli.ending import ended_by_signals
+from ranum_falsify.cli.ending import end_by_signals
 from tests.cli.test_app import COMMAND, SLOW, environment
 from tests.cli.workshop import Workshop
 
@@ -53,7 +53,7 @@ class TestHandlers:
             signal.signal(number, handler)
 
     def test_they_raise_and_are_taken_back(self) -> None:
-        with pytest.raises(SystemExit) as end, ended_by_signals():
+        with pytest.raises(SystemExit) as end, end_by_signals():
             os.kill(os.getpid(), signal.SIGHUP)
             time.sleep(30)
         assert end.value.code == 129
@@ -61,7 +61,7 @@ class TestHandlers:
 
     def test_a_wish_that_is_told_twice_is_one(self) -> None:
         cleaned = False
-        with pytest.raises(SystemExit), ended_by_signals():
+        with pytest.raises(SystemExit), end_by_signals():
             try:
                 os.kill(os.getpid(), signal.SIGTERM)
                 time.sleep(30)
@@ -74,7 +74,7 @@ class TestHandlers:
     def test_an_ignored_signal_stays_ignored(self) -> None:
         before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         try:
-            with ended_by_signals():
+            with end_by_signals():
                 os.kill(os.getpid(), signal.SIGHUP)
                 time.sleep(0.05)
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

@@ -13,7 +13,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from ranum_falsify.cli.output import said_safely, say
+from ranum_falsify.cli.output import say, say_safely
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.streams import complain
 from ranum_falsify.confirm.pytest_file import pytest_file
@@ -130,7 +130,7 @@ class TestStandardError:
 
     def test_what_libraries_warn_about_and_log(self, capsys: pytest.CaptureFixture[str]) -> None:
         text = "\x1b[2J\n::error::owned"
-        with said_safely():
+        with say_safely():
             warnings.simplefilter("always")
             warnings.warn(text, stacklevel=1)
             logging.getLogger("somebody").warning(text)

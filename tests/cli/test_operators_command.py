@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from ranum_falsify.cli.operators import markdown_table, rows
-from ranum_falsify.network import supported
+from ranum_falsify.network import list_supported
 from tests.cli.workshop import Workshop
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -15,7 +15,7 @@ def test_every_operator_has_a_line(workshop: Workshop) -> None:
     assert (run.status, run.err) == (0, "")
     names = [line.split()[0] for line in run.out.splitlines()[1:] if not line.startswith(" ")]
     assert len(names) == len(rows()) and {"Add", "Log", "Softmax", "LSTM"} <= set(names)
-    assert {row.name for row in rows()} <= {spec.op_type for spec in supported()}
+    assert {row.name for row in rows()} <= {spec.op_type for spec in list_supported()}
 
 
 def test_conditions_in_words(workshop: Workshop) -> None:

@@ -11,7 +11,7 @@ import torch
 from onnx import TensorProto, helper
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.domain.kernels import Envelope, measured
+from ranum_falsify.domain.kernels import Envelope, find_envelope
 from ranum_falsify.domain.rounding import tiny
 from ranum_falsify.network import Graph, read
 from ranum_falsify.selfcheck.subjects import SUBJECTS
@@ -100,7 +100,7 @@ def check_errors(function: str, dtype: str, runtime: str, run: Callable[[onnx.Mo
     if dtype == "float16":
         low, high = max(low, -9.0) if high == 88.0 else low, min(high, 9.0) if high == 88.0 else high
     x = operands(dtype, low, high)
-    kernel = measured(function, torch.from_numpy(x).dtype, runtime)
+    kernel = find_envelope(function, torch.from_numpy(x).dtype, runtime)
     if kernel is None:
         return False
     value = reference(torch.from_numpy(x).double()).numpy()

@@ -41,5 +41,5 @@ class LinearSubject(Subject):
             if not isinstance(op, Input):
                 known = analysis.bounds_of(op)
                 bounded = known is not None and known.is_floating and known.size
-                bounds[tensor_of(op)] = analysis.tightened(op) if bounded else known
+                bounds[tensor_of(op)] = analysis.tighten(op) if bounded else known
         return Verdict(bounds, held, executed=executed(analyses, boxes, outputs))

@@ -19,7 +19,7 @@ from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.operators.support.conditions import conditions_of, is_proved, named
+from ranum_falsify.operators.support.conditions import conditions_of, is_proved, name_bounds
 from ranum_falsify.prove.analyses import Analyses, analyses_of
 from ranum_falsify.prove.checked import Checked, check
 from ranum_falsify.validity import Constraint, Finite
@@ -77,7 +77,7 @@ class Place:
         self.read = tuple(names[id(operand)] for operand in operands_in(op))
         self.outputs = {i: name for i, name in enumerate(op.output_names) if name in present}
         self.written = tuple(self.outputs.values())
-        fields = spec.named(spec.operands_of(op))
+        fields = spec.name_values(spec.operands_of(op))
         self.operands: dict[str, str | torch.Tensor] = {
             name: to_torch(x) if isinstance(x, np.ndarray) else names[id(x)]
             for name, x in fields.items()
@@ -209,9 +209,9 @@ def executed(analyses: Analyses, inputs: Sequence[Interval], outputs: tuple[Inte
         return None
     written = Checked(outputs, {}, {})
     if analyses.executed is None:
-        return analyses.execution.narrowed(written, None)
+        return analyses.execution.narrow(written, None)
     boxes = analyses.execution.inputs(analyses.executed.graph, inputs)
-    return analyses.execution.narrowed(written, check(analyses.executed, boxes))
+    return analyses.execution.narrow(written, check(analyses.executed, boxes))
 
 
 def _session(sessions: SessionOf | None, model: onnx.ModelProto, *, optimised: bool) -> Any:
@@ -257,7 +257,7 @@ def tensor_of(op: Operation) -> str:
 
 def conditions(visited: Visited) -> Held:
     spec = spec_of(visited.op)
-    known = named(spec, visited)
+    known = name_bounds(spec, visited)
     found: list[tuple[Any, bool]] = [(c, True) for c in conditions_of(visited.op, sees_branches=True)]
     found += [(c, False) for c in spec.gradient_valid]
     return tuple((c, bool(c.holds(visited.op, known)), of_validity) for c, of_validity in found)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ranum_falsify.domain import Interval
-from ranum_falsify.domain.interval import dtype_range, merged
+from ranum_falsify.domain.interval import dtype_range, merge
 from ranum_falsify.network.tensors import to_torch
 
 TYPES = [
@@ -57,7 +57,7 @@ def numbers(x: torch.Tensor) -> list[Any]:
 
 
 def within(inner: Interval, outer: Interval) -> bool:
-    (low, high), (least, greatest) = inner.full(), outer.full()
+    (low, high), (least, greatest) = inner.expand(), outer.expand()
     below = all(a <= b for a, b in zip(numbers(least), numbers(low), strict=True))
     return below and all(a >= b for a, b in zip(numbers(greatest), numbers(high), strict=True))
 
@@ -69,7 +69,7 @@ def test_laws_of_hull_and_meet(dtype: Any, data: st.DataObject) -> None:
     shape = data.draw(st.sampled_from([(), (3,), (2, 3), (2, 1, 3)]))
     a, b = (data.draw(intervals(dtype, shape)) for _ in range(2))
     both, common = a.hull(b), a.meet(b)
-    for x in (both, common, a.split(*range(len(shape))), a.finite()):
+    for x in (both, common, a.split(*range(len(shape))), a.keep_finite()):
         x.check()
         assert x.shape == shape
     assert within(a, both) and within(b, both) and within(common, a)
@@ -77,7 +77,7 @@ def test_laws_of_hull_and_meet(dtype: Any, data: st.DataObject) -> None:
     assert within(common, both.meet(common)) and within(a.split(*range(len(shape))), a)
     low, high = both.extremes
     assert low == min(numbers(both.lower)) and high == max(numbers(both.upper))
-    assert bool(a.encloses(a.full()[0]).all()) and bool(both.encloses(b.full()[1]).all())
+    assert bool(a.encloses(a.expand()[0]).all()) and bool(both.encloses(b.expand()[1]).all())
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -90,11 +90,11 @@ def test_point_and_box_are_exact(dtype: Any, data: st.DataObject) -> None:
         x.check()
         assert x.shape == shape and x.is_point
         assert x.dtype == to_torch(value).dtype
-        assert numbers(x.full()[0]) == numbers(to_torch(value)) == numbers(x.full()[1])
+        assert numbers(x.expand()[0]) == numbers(to_torch(value)) == numbers(x.expand()[1])
     other = data.draw(arrays(dtype, shape))
     low, high = np.minimum(value, other), np.maximum(value, other)
     box = Interval.box(low, high)
-    assert [numbers(bound) for bound in box.full()] == [numbers(to_torch(bound)) for bound in (low, high)]
+    assert [numbers(bound) for bound in box.expand()] == [numbers(to_torch(bound)) for bound in (low, high)]
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -105,8 +105,8 @@ def test_everything_is_said_of_every_type(dtype: Any) -> None:
         assert top.is_scalar and not top.may_be_infinite and not top.surely_infinite
         assert bool(top.contains(0).all()) and repr(top)
         assert (top.lower.item(), top.upper.item()) == dtype_range(top.dtype)
-        assert bool(top.clamped(0, 1).contains(1).all()) and not bool(top.clamped(0, 0).contains(1).any())
-        assert top.moved(lambda x: x.reshape(-1)).shape == (math.prod(shape),)
+        assert bool(top.clamp(0, 1).contains(1).all()) and not bool(top.clamp(0, 0).contains(1).any())
+        assert top.move(lambda x: x.reshape(-1)).shape == (math.prod(shape),)
     assert not Interval.point(np.ones((2,), dtype)).contains(0).any()
 
 
@@ -123,8 +123,8 @@ def test_uniform_dimensions_of_boxes_are_merged() -> None:
 
 def test_views_of_stride_0_are_merged() -> None:
     x = torch.arange(3.0).reshape(3, 1).expand(3, 5)
-    assert tuple(merged(x).shape) == (3, 1)
-    y = Interval.point(x).moved(lambda t: t.T.unsqueeze(0))
+    assert tuple(merge(x).shape) == (3, 1)
+    y = Interval.point(x).move(lambda t: t.T.unsqueeze(0))
     assert y.shape == (1, 5, 3) and tuple(y.lower.shape) == (1, 1, 3) and y.lower is y.upper
 
 
@@ -137,10 +137,10 @@ def test_nan_in_a_constant_has_every_bound() -> None:
 
 
 def test_numbers_that_a_type_lacks_become_its_nearest() -> None:
-    assert Interval.filled(-1, 300, (2,), torch.uint8).extremes == (0, 255)
-    assert Interval.filled(-1e300, 1e300, (), torch.float16).extremes == (-65504, 65504)
-    assert Interval.filled(-math.inf, math.inf, (), torch.float32).extremes == (-math.inf, math.inf)
-    assert Interval.filled(-math.inf, 2**70, (), torch.uint64).extremes == (0, 2**64 - 1)
+    assert Interval.fill(-1, 300, (2,), torch.uint8).extremes == (0, 255)
+    assert Interval.fill(-1e300, 1e300, (), torch.float16).extremes == (-65504, 65504)
+    assert Interval.fill(-math.inf, math.inf, (), torch.float32).extremes == (-math.inf, math.inf)
+    assert Interval.fill(-math.inf, 2**70, (), torch.uint64).extremes == (0, 2**64 - 1)
 
 
 def test_a_gap_is_what_both_sides_keep_from_zero() -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.domain import RUNTIMES, Interval, IntervalAnalysis, Runtime, Visited
 from ranum_falsify.domain.kernels import EXACT, Envelope, Record, envelope, families
-from ranum_falsify.domain.rounding import outward, outward_numbers
+from ranum_falsify.domain.rounding import round_numbers_outward, round_outward
 from ranum_falsify.domain.rules.support import real_functions as functions
 from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.operators.support.conditions import is_proved
@@ -101,7 +101,7 @@ def proves_logarithm(lower: float, upper: float, runtimes: tuple[Runtime, ...]) 
 
     def observe(visited: object) -> None:
         spec = spec_of(visited.op)  # type: ignore[attr-defined]
-        bounds = spec.named(visited.operands)  # type: ignore[attr-defined]
+        bounds = spec.name_values(visited.operands)  # type: ignore[attr-defined]
         found.extend(constraint.holds(visited.op, bounds) for constraint in spec.valid)  # type: ignore[attr-defined]
 
     box = Interval.box(np.full(1, lower, np.float32), np.full(1, upper, np.float32))
@@ -174,12 +174,12 @@ def test_one_number_is_rounded_like_many(function: str | None) -> None:
     kernel = EXACT if function is None else envelope(function, torch.float32, RUNTIMES)
     for low, high in itertools.combinations_with_replacement(NUMBERS, 2):
         low64, high64 = (torch.tensor([[end]], dtype=torch.float64) for end in (low, high))
-        one = outward(low64, high64, torch.float32, (2, 3), kernel)
-        many = outward(low64.repeat(2, 3), high64.repeat(2, 3), torch.float32, (2, 3), kernel)
+        one = round_outward(low64, high64, torch.float32, (2, 3), kernel)
+        many = round_outward(low64.repeat(2, 3), high64.repeat(2, 3), torch.float32, (2, 3), kernel)
         assert one.shape == many.shape and one.extremes == many.extremes, (low, high)
 
 
 def test_numbers_that_a_dtype_lacks_are_rounded_outward() -> None:
     for low, high in ((0.1, 0.1), (-0.1, 0.7), (1e-60, 1 / 3), (-1 / 3, -1e-60)):
-        least, greatest = outward_numbers(low, high, (2,), torch.float32).extremes
+        least, greatest = round_numbers_outward(low, high, (2,), torch.float32).extremes
         assert least <= low and high <= greatest

@@ -19,10 +19,18 @@ from onnx.helper import make_graph, make_node, make_tensor_value_info
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
-from ranum_falsify.domain.rules.cast import converted
-from ranum_falsify.domain.rules.indexing import scattered, scattered_anywhere
-from ranum_falsify.domain.rules.logic import bitwise_and, bitwise_not, bitwise_or, bitwise_xor, compared, equal, shifted
-from ranum_falsify.domain.rules.shape import chosen, collapsed, cut, joined, padded, reshaped, taken, tiled
+from ranum_falsify.domain.rules.cast import convert
+from ranum_falsify.domain.rules.indexing import scatter, scatter_anywhere
+from ranum_falsify.domain.rules.logic import (
+    bitwise_and,
+    bitwise_not,
+    bitwise_or,
+    bitwise_xor,
+    compared,
+    equal,
+    shift_bits,
+)
+from ranum_falsify.domain.rules.shape import choose, collapse, cut, join, pad, reshape, take, tile
 from ranum_falsify.network import read
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.validity import Finite
@@ -34,13 +42,13 @@ SHAPE = (2, 3, 4)
 
 def same(y: Interval, expected: Sequence[np.ndarray]) -> None:
     y.check()
-    for bound, wanted in zip(y.full(), expected, strict=True):
+    for bound, wanted in zip(y.expand(), expected, strict=True):
         assert tuple(bound.shape) == wanted.shape
         assert numbers(bound) == wanted.reshape(-1).tolist()
 
 
 def ends(x: Interval) -> list[np.ndarray]:
-    return [to_numpy(bound) for bound in x.full()]
+    return [to_numpy(bound) for bound in x.expand()]
 
 
 @pytest.mark.parametrize("dtype", [t for t in TYPES if np.dtype(t).name != "bfloat16"])
@@ -49,20 +57,20 @@ def ends(x: Interval) -> list[np.ndarray]:
 def test_movement_is_that_of_elements(dtype: Any, data: st.DataObject) -> None:
     x, z = (data.draw(intervals(dtype, SHAPE)) for _ in range(2))
     for shape in ((6, 4), (24,), (2, 12), (1, 2, 3, 2, 2), (4, 6), (3, 2, 4)):
-        same(reshaped(x, shape), [a.reshape(shape) for a in ends(x)])
+        same(reshape(x, shape), [a.reshape(shape) for a in ends(x)])
     ranges = [range(0, 2), range(2, -1, -2), range(3, 0, -1)]
     same(cut(x, ranges), [a[np.ix_(*ranges)] for a in ends(x)])
     index = torch.tensor([[3, 0], [1, 1]])
-    same(taken(x, 2, index), [a.take(index.numpy(), 2) for a in ends(x)])
-    same(tiled(x, (1, 2, 3)), [np.tile(a, (1, 2, 3)) for a in ends(x)])
+    same(take(x, 2, index), [a.take(index.numpy(), 2) for a in ends(x)])
+    same(tile(x, (1, 2, 3)), [np.tile(a, (1, 2, 3)) for a in ends(x)])
     for axis in range(3):
-        same(joined([x, z, x], axis), [np.concatenate([a, b, a], axis) for a, b in zip(ends(x), ends(z), strict=True)])
+        same(join([x, z, x], axis), [np.concatenate([a, b, a], axis) for a, b in zip(ends(x), ends(z), strict=True)])
     widths = [(1, 0), (0, 0), (2, 3)]
-    same(padded(x, (1, 0, 2), (0, 0, 3), 1), [np.pad(a, widths, constant_values=1) for a in ends(x)])
-    same(padded(x, (0, -1, 0), (-1, 0, 1), 0), [np.pad(a[:1, 1:], [(0, 0), (0, 0), (0, 1)]) for a in ends(x)])
-    low, high = ends(collapsed(x, 0, 2))
+    same(pad(x, (1, 0, 2), (0, 0, 3), 1), [np.pad(a, widths, constant_values=1) for a in ends(x)])
+    same(pad(x, (0, -1, 0), (-1, 0, 1), 0), [np.pad(a[:1, 1:], [(0, 0), (0, 0), (0, 1)]) for a in ends(x)])
+    low, high = ends(collapse(x, 0, 2))
     same(
-        collapsed(x, 0, 2),
+        collapse(x, 0, 2),
         [np.broadcast_to(b, SHAPE) for b in (low.min((0, 2), keepdims=True), high.max((0, 2), keepdims=True))],
     )
 
@@ -75,7 +83,7 @@ def test_choice_is_that_of_elements(data: st.DataObject) -> None:
     always, maybe = ends(condition)
     low, high = ([np.broadcast_to(end, SHAPE) for end in column] for column in zip(ends(a), ends(b), strict=True))
     same(
-        chosen(condition, a, b),
+        choose(condition, a, b),
         [
             np.where(always, low[0], np.where(maybe, np.minimum(*low), low[1])),
             np.where(always, high[0], np.where(maybe, np.maximum(*high), high[1])),
@@ -84,23 +92,23 @@ def test_choice_is_that_of_elements(data: st.DataObject) -> None:
 
 
 def merged_box(shape: Sequence[int]) -> Interval:
-    return Interval.filled(-1, 2, shape, torch.float32)
+    return Interval.fill(-1, 2, shape, torch.float32)
 
 
 def test_uniform_bounds_stay_stored_once() -> None:
     x = merged_box((64, 224, 224))
-    assert reshaped(x, (8, 8, 224 * 224)).is_scalar
+    assert reshape(x, (8, 8, 224 * 224)).is_scalar
     assert cut(x, [range(1, 9), range(223, -1, -1), range(0, 224, 2)]).is_scalar
-    assert taken(x, 1, torch.zeros((5, 7), dtype=torch.int64)).is_scalar
-    assert joined([x, merged_box((32, 224, 224))], 0).is_scalar
-    assert tiled(x, (2, 2, 2)).is_scalar
+    assert take(x, 1, torch.zeros((5, 7), dtype=torch.int64)).is_scalar
+    assert join([x, merged_box((32, 224, 224))], 0).is_scalar
+    assert tile(x, (2, 2, 2)).is_scalar
     channels = Interval(-torch.ones(64, 1, 1), torch.ones(64, 1, 1), (64, 224, 224))
-    assert tuple(reshaped(channels, (64, 224 * 224)).lower.shape) == (64, 1)
-    assert tuple(reshaped(channels, (8, 8, 224, 2, 112)).lower.shape) == (8, 8, 1, 1, 1)
-    assert tuple(joined([channels, x], 0).lower.shape) == (128, 1, 1)
-    assert tuple(joined([channels, x], 1).lower.shape) == (64, 448, 1)
-    assert tuple(padded(channels, (0, 1, 0), (0, 1, 0), 0).lower.shape) == (64, 226, 1)
-    assert padded(Interval.filled(0, 0, (3, 4), torch.float32), (1, 1), (1, 1), 0).is_scalar
+    assert tuple(reshape(channels, (64, 224 * 224)).lower.shape) == (64, 1)
+    assert tuple(reshape(channels, (8, 8, 224, 2, 112)).lower.shape) == (8, 8, 1, 1, 1)
+    assert tuple(join([channels, x], 0).lower.shape) == (128, 1, 1)
+    assert tuple(join([channels, x], 1).lower.shape) == (64, 448, 1)
+    assert tuple(pad(channels, (0, 1, 0), (0, 1, 0), 0).lower.shape) == (64, 226, 1)
+    assert pad(Interval.fill(0, 0, (3, 4), torch.float32), (1, 1), (1, 1), 0).is_scalar
 
 
 # whole operators --------------------------------------------------------------------------------------------------
@@ -162,8 +170,8 @@ def test_one_hot_of_a_computed_class() -> None:
     inputs = {"x": Interval.box(np.array([1, 2]), np.array([2, 2]))}
     values = {"depth": np.array(4), "values": np.array([0, 1], np.float32)}
     y, _ = analysed([make_node("OneHot", ["x", "depth", "values"], ["y"])], inputs, **values)
-    assert y.full()[0].tolist() == [[0, 0, 0, 0], [0, 0, 1, 0]]
-    assert y.full()[1].tolist() == [[0, 1, 1, 0], [0, 0, 1, 0]]
+    assert y.expand()[0].tolist() == [[0, 0, 0, 0], [0, 0, 1, 0]]
+    assert y.expand()[1].tolist() == [[0, 1, 1, 0], [0, 0, 1, 0]]
 
 
 def branch(name: str, *nodes: onnx.NodeProto) -> onnx.GraphProto:
@@ -208,11 +216,11 @@ def test_writes_lie_within_their_bounds(reduction: str, known: bool, seed: int) 
         low, high, least, greatest = *np.sort([low, high], 0), *np.sort([least, greatest], 0)
     index = torch.from_numpy(rng.integers(0, 4, (6, 3)))
     x, updates = Interval.box(low, high), Interval.box(least, greatest)
-    y = scattered(x, index, updates, reduction) if known else scattered_anywhere(x, updates, reduction, 6)
+    y = scatter(x, index, updates, reduction) if known else scatter_anywhere(x, updates, reduction, 6)
     y.check()
     for _ in range(5):
         value, writes = (
-            torch.from_numpy((a + (b - a) * rng.random(a.shape)).astype("f4")).clamp(*z.full())
+            torch.from_numpy((a + (b - a) * rng.random(a.shape)).astype("f4")).clamp(*z.expand())
             for a, b, z in ((low, high, x), (least, greatest, updates))
         )
         order = torch.from_numpy(rng.permutation(6))
@@ -242,7 +250,7 @@ def test_conversion_encloses_and_is_exact_on_points(source: Any, target: Any) ->
     dtype = to_torch(np.zeros(0, target)).dtype
     ordered = sorted(numbers(x))
     low, high = (torch.tensor(ordered[i], dtype=x.dtype) for i in (10, 50))
-    box, points = converted(Interval(low, high, ()), dtype), converted(Interval(x, x, (60,)), dtype)
+    box, points = convert(Interval(low, high, ()), dtype), convert(Interval(x, x, (60,)), dtype)
     for y in (box, points):
         y.check()
     real = x.float().to(dtype) if x.dtype is torch.float64 and dtype in (torch.float16, torch.bfloat16) else x.to(dtype)
@@ -264,7 +272,7 @@ def test_bits_are_enclosed(dtype: torch.dtype) -> None:
     least, most = (-128, 127) if dtype is torch.int8 else (0, 255)
     for _ in range(40):
         a, b, c, d = (int(v) for v in generator.integers(least, most + 1, 4))
-        x, y = Interval.filled(min(a, b), max(a, b), (), dtype), Interval.filled(min(c, d), max(c, d), (), dtype)
+        x, y = Interval.fill(min(a, b), max(a, b), (), dtype), Interval.fill(min(c, d), max(c, d), (), dtype)
         left, right = (torch.arange(min(p, q), max(p, q) + 1, dtype=torch.int64) for p, q in ((a, b), (c, d)))
         pairs = left.unsqueeze(1), right
         for rule, function in (
@@ -281,26 +289,26 @@ def test_bits_are_enclosed(dtype: torch.dtype) -> None:
             assert (bool(results.all()), bool(results.any())) == (found.lower.item(), found.upper.item())  # type: ignore[union-attr]
         if dtype is not torch.int8 and max(c, d) < 8:
             for direction, shift in (("LEFT", torch.bitwise_left_shift), ("RIGHT", torch.bitwise_right_shift)):
-                found = shifted(site(direction=direction), x, y)
+                found = shift_bits(site(direction=direction), x, y)
                 assert bool(found.encloses(shift(*pairs).to(dtype)).all())
 
 
 def test_bits_of_a_known_mask_are_few() -> None:
     x, mask = Interval.top((), torch.int32), Interval.point(torch.tensor(7, dtype=torch.int32))
     assert bitwise_and(site(), x, mask).extremes == (0, 7)  # type: ignore[union-attr]
-    small = Interval.filled(0, 9, (), torch.uint64)
+    small = Interval.fill(0, 9, (), torch.uint64)
     assert bitwise_or(site(), small, small).extremes == (0, 15)  # type: ignore[union-attr]
-    left = shifted(site(direction="LEFT"), small, Interval.filled(0, 3, (), torch.uint64))
+    left = shift_bits(site(direction="LEFT"), small, Interval.fill(0, 3, (), torch.uint64))
     assert left.extremes == (0, 72)
 
 
 def test_infinite_padding_and_masks_stay_infinite() -> None:
-    x = Interval.filled(0, 1, (2, 2), torch.float32)
+    x = Interval.fill(0, 1, (2, 2), torch.float32)
     y, finite = analysed(
         [make_node("Pad", ["x", "pads", "value"], ["y"])],
         {"x": x},
         pads=np.array([0, 0, 0, 1]),
         value=np.array(-np.inf, np.float32),
     )
-    assert y.full()[0][:, 2].tolist() == [-math.inf] * 2 == y.full()[1][:, 2].tolist()
+    assert y.expand()[0][:, 2].tolist() == [-math.inf] * 2 == y.expand()[1][:, 2].tolist()
     assert not y.nan and not finite  # the generic condition knows operands only; the row needs none

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ranum_falsify.domain import Interval
-from ranum_falsify.domain.rules.matrix.bilinear import weighted
-from ranum_falsify.domain.rules.matrix.matmul import matrix_product, scaled_sum
+from ranum_falsify.domain.rules.matrix.bilinear import bound_weighted
+from ranum_falsify.domain.rules.matrix.matmul import matrix_product, sum_scaled
 
 F32 = torch.float32
 
@@ -62,19 +62,19 @@ def test_sums_of_non_negative_terms_keep_sign_and_size() -> None:
     x = Interval.of(torch.tensor([[0.0, 1e-20]]), torch.tensor([[1.0, 1.0]]))
     w = Interval.of(torch.tensor([[1.0], [1.0]]), torch.tensor([[2.0], [2.0]]))
     assert matrix_product(x, w).lower.item() == pytest.approx(1e-20, rel=1e-5)
-    zero = matrix_product(Interval.filled(0, 1, (1, 2), F32), Interval.point(torch.tensor([[0.5], [3.0]])))
+    zero = matrix_product(Interval.fill(0, 1, (1, 2), F32), Interval.point(torch.tensor([[0.5], [3.0]])))
     assert zero.lower.item() == 0
 
 
 def test_merged_weights_stay_one_number() -> None:
-    y = matrix_product(Interval.filled(-1, 1, (8, 1000), F32), Interval.filled(-0.1, 0.1, (1000, 500), F32))
+    y = matrix_product(Interval.fill(-1, 1, (8, 1000), F32), Interval.fill(-0.1, 0.1, (1000, 500), F32))
     assert y.is_scalar and y.shape == (8, 500)
     assert y.upper.item() == pytest.approx(100, rel=1e-3)
 
 
 def test_merged_operand_is_as_exact_as_the_split_one() -> None:
     w = Interval.point(drawn(0, 30, 5))
-    x = Interval.filled(-0.5, 1, (2, 30), F32)
+    x = Interval.fill(-0.5, 1, (2, 30), F32)
     merged, split = matrix_product(x, w), matrix_product(x.split(0, 1), w)
     assert merged.lower.shape == (1, 5)
     np.testing.assert_allclose(merged.lower.expand(2, 5), split.lower, rtol=1e-4)
@@ -90,13 +90,13 @@ def test_a_sum_that_overflows_on_the_way_is_said_to_be_nan() -> None:
 
 
 def test_large_sums_that_fit_stay_finite() -> None:
-    y = matrix_product(Interval.filled(1e38, 2e38, (1, 1), F32), Interval.point(torch.tensor([[1.5]])))
+    y = matrix_product(Interval.fill(1e38, 2e38, (1, 1), F32), Interval.point(torch.tensor([[1.5]])))
     assert not y.nan and y.lower.item() <= 1.5e38 and 3e38 <= y.upper.item() < 3.1e38
 
 
 def test_a_tiny_bias_keeps_its_sign_beside_products_that_may_be_large() -> None:
     a, b = Interval.point(torch.zeros(1, 2)), Interval.of(torch.full((2, 1), -3e38), torch.zeros(2, 1))
-    y = matrix_product(a, b, Interval.filled(-3e38, 3e-38, (1,), F32))
+    y = matrix_product(a, b, Interval.fill(-3e38, 3e-38, (1,), F32))
     assert y.upper.item() >= 3e-38
 
 
@@ -129,11 +129,11 @@ def test_integers_are_exact_or_unknown() -> None:
 
 
 def test_negative_factors_exchange_the_bounds() -> None:
-    y = scaled_sum(Interval.filled(1, 2, (1, 1), F32), -3.0, Interval.filled(0, 1, (1,), F32), 2.0)
+    y = sum_scaled(Interval.fill(1, 2, (1, 1), F32), -3.0, Interval.fill(0, 1, (1,), F32), 2.0)
     assert y.lower.item() == pytest.approx(-6, rel=1e-5) and y.upper.item() == pytest.approx(-1, rel=1e-5)
 
 
 def test_means_of_non_negative_numbers_are_not_negative() -> None:
     x = Interval.of(torch.tensor([[0.0, 0.0]]), torch.tensor([[1.0, 3.0]]))
-    y = weighted(lambda t: t.mean(1, keepdim=True), x, terms=2, shape=(1, 1))
+    y = bound_weighted(lambda t: t.mean(1, keepdim=True), x, terms=2, shape=(1, 1))
     assert y.lower.item() == 0 and y.upper.item() == pytest.approx(2, rel=1e-5)

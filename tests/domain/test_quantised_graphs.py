@@ -110,12 +110,12 @@ def test_default_runs_of_quantised_networks_are_enclosed(op_type: str) -> None:
 
 def test_bounds_that_are_a_step_too_tight_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def tighter(*args: Any, **rest: Any) -> Interval:
-        y = requantising.requantised(*args, **rest)
+        y = requantising.requantise(*args, **rest)
         return replace(y, upper=torch.maximum(y.lower, y.upper - (y.upper > 0).to(y.upper.dtype)))
 
     text = text_of(*NETWORKS["QLinearMul"])
     graph, run = rewritten(_parsed(text)), default_run(text)
-    monkeypatch.setattr("ranum_falsify.operators.rows.microsoft.quantised_elements.requantised", tighter)
+    monkeypatch.setattr("ranum_falsify.operators.rows.microsoft.quantised_elements.requantise", tighter)
     assert any(outside(graph, run, seed) for seed in range(8))
 
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ranum_falsify.domain import Interval
-from ranum_falsify.network import registry, supported
+from ranum_falsify.network import list_supported, registry
 from ranum_falsify.validity import AtLeast, Constraint
 from tests.domain import boxes
 from tests.domain.boxes import Recipe
@@ -28,7 +28,7 @@ BY_ROW = {
     "::".join(filter(None, (spec.domain, spec.op_type))): [
         case for case in CASES if (case.op_type, case.domain) == (spec.op_type, spec.domain)
     ]
-    for spec in supported()
+    for spec in list_supported()
 }
 RECIPES = st.builds(
     Recipe,

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.domain import Interval
 from ranum_falsify.domain.linear.bounds import BoxBatch, Functional, LinearAnalysis, LinearBounds
-from ranum_falsify.domain.linear.condensing import condensed
+from ranum_falsify.domain.linear.condensing import condense
 from ranum_falsify.domain.linear.splitting import split_and_bound
 from ranum_falsify.network import Graph, read
 
@@ -125,10 +125,10 @@ def test_matrices_give_the_bounds_of_the_steps(activation: str) -> None:
     graph = _network(7, activation)
     analysis = _analysis(graph, 0.5)
     functional = Functional.of(analysis, analysis.program, graph.output_operations, None)
-    dense = condensed(analysis.program, functional.variables)
+    dense = condense(analysis.program, functional.variables)
     assert len(dense.steps) < len(analysis.program.steps)
     plain = analysis.bound(graph.output_operations)
-    quick = functional.bounded(BoxBatch(dense, {}))
+    quick = functional.bound(BoxBatch(dense, {}))
     assert torch.allclose(quick.lower[0], plain.lower, atol=1e-4)
     assert torch.allclose(quick.upper[0], plain.upper, atol=1e-4)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from ranum_falsify.domain import Interval
-from ranum_falsify.domain.rules.normalisation.statistics import by_root_mean_square, standardised
+from ranum_falsify.domain.rules.normalisation.statistics import divide_by_root_mean_square, standardise
 from ranum_falsify.domain.rules.support.sections import sections
 from tests.domain.soundness import Subject, Verdict, faults_in
 from tests.network.building import Array
@@ -74,11 +74,11 @@ def test_softmax_of_a_merged_row_stays_merged() -> None:
 
 @pytest.mark.parametrize("spread", [0.0, 1e-3, 10.0])
 def test_merged_bounds_equal_those_of_each_element(spread: float) -> None:
-    x = Interval.filled(-spread, spread, (5,), torch.float32)
+    x = Interval.fill(-spread, spread, (5,), torch.float32)
     of_merged, of_full = sections(x, (0,)), sections(x.split(0), (0,))
     for merged, full in (
-        (standardised(of_merged, 1e-5), standardised(of_full, 1e-5)),
-        (by_root_mean_square(of_merged, 1e-5, 0.2), by_root_mean_square(of_full, 1e-5, 0.2)),
+        (standardise(of_merged, 1e-5), standardise(of_full, 1e-5)),
+        (divide_by_root_mean_square(of_merged, 1e-5, 0.2), divide_by_root_mean_square(of_full, 1e-5, 0.2)),
     ):
         assert torch.allclose(merged.upper.expand(5), full.upper, rtol=1e-9)
         assert torch.allclose(merged.lower.expand(5), full.lower, rtol=1e-9)

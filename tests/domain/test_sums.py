@@ -153,7 +153,7 @@ def test_sum_encloses_every_order(low: float, width: float, order: list[int]) ->
 @given(given_ends=st.lists(ENDS, min_size=8, max_size=8))
 def test_merged_sum_encloses_that_of_each_element(given_ends: list[list[float]]) -> None:
     low, high = (np.array([pair[i] for pair in given_ends], np.float32) for i in (0, 1))
-    uniform = Interval.filled(float(low.min()), float(high.max()), (8,), torch.float32)
+    uniform = Interval.fill(float(low.min()), float(high.max()), (8,), torch.float32)
     for name in ("Sum", "Mean", "L1", "L2", "SumSquare", "Max", "Min", "LogSumExp"):
         body = f"y = Reduce{name}<keepdims = 0>(x)"
         merged, apart = ends(bounds(body, uniform)), ends(bounds(body, Interval.box(low, high)))
@@ -161,7 +161,7 @@ def test_merged_sum_encloses_that_of_each_element(given_ends: list[list[float]])
 
 
 def test_merged_sum_stays_merged() -> None:
-    x = Interval.filled(0.0, 1.0, (1000, 8), torch.float32)
+    x = Interval.fill(0.0, 1.0, (1000, 8), torch.float32)
     y = bounds("a = Constant<value_ints = [0]>() y = ReduceSum<keepdims = 0>(x, a)", x)
     assert y.shape == (8,)
     assert y.is_scalar

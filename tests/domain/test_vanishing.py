@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ranum_falsify.config import RUNTIMES
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.kernels import Envelope, envelope, families
-from ranum_falsify.domain.rounding import flushed, tiny
+from ranum_falsify.domain.rounding import flush, tiny
 from ranum_falsify.network import Graph, read
 from tests.network.building import Array, parse, session
 
@@ -206,7 +206,7 @@ def test_flushing_finds_denormals_wherever_they_are(seed: int, large: bool, know
     place = rng.integers(low.size)
     low[place], high[place] = 1e-40, 1e-40 if known else 1.0
     bound = torch.from_numpy(low)
-    x = flushed(Interval.of(bound, bound if known else torch.from_numpy(high)))
+    x = flush(Interval.of(bound, bound if known else torch.from_numpy(high)))
     assert x.lower[place] == 0
     assert not bool(((x.lower > 0) & (x.lower < tiny(torch.float32))).any())
     assert bool((x.lower <= torch.from_numpy(low)).all()) and bool((x.upper >= torch.from_numpy(high)).all())

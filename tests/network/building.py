@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.network import Graph, read
-from ranum_falsify.network.optimised import optimised
+from ranum_falsify.network.optimised import optimise
 
 __all__ = [
     *("HEADS", "Array", "assert_same_structure", "branching", "chain", "draw", "floats", "parse", "run", "types"),
@@ -90,7 +90,7 @@ def rewritten(model: onnx.ModelProto, **options: Any) -> Graph:
     """Return the graph that ONNX Runtime runs in place of a model; the options are those of `read`."""
     graph = read(model, **options)
     assert isinstance(graph, Graph)
-    found = optimised(graph).graph
+    found = optimise(graph).graph
     assert found is not None
     return found
 

@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 from ranum_falsify.network import read
-from ranum_falsify.network.draws import Draw, drawn
+from ranum_falsify.network.draws import Draw, expose_draws
 from tests.network.building import Array, parse, run
 
 LIKE = "g (float[2,3] x) => (float[2,3] y) {{ [draw] r = {}(x) [sum] y = Add(x, r) }}"
@@ -42,7 +42,7 @@ def x() -> Array:
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_drawn_becomes_an_input_of_its_range(name: str) -> None:
     text, (low, high) = MODELS[name]
-    graph, draws = drawn(read(parse(text)))
+    graph, draws = expose_draws(read(parse(text)))
     (draw,) = draws
     assert isinstance(draw, Draw) and (draw.name, draw.node) == ("r", "draw")
     assert draw.low == low
@@ -56,7 +56,7 @@ def test_what_is_drawn_becomes_an_input_of_its_range(name: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_recorded_draws_give_what_the_original_gave(name: str, x: Array) -> None:
     model = parse(MODELS[name][0])
-    graph, (draw,) = drawn(read(model))
+    graph, (draw,) = expose_draws(read(model))
     onnx.checker.check_model(graph.model)
     y, recorded = exposed(model, "r", x)
     np.testing.assert_array_equal(graph(x, recorded), y)
@@ -74,7 +74,7 @@ def test_uniform_draws_fill_their_range() -> None:
 
 class TestBernoulli:
     def test_a_uniform_draw_is_compared_with_the_probabilities(self, x: Array) -> None:
-        graph, (draw,) = drawn(read(parse(BERNOULLI)))
+        graph, (draw,) = expose_draws(read(parse(BERNOULLI)))
         onnx.checker.check_model(graph.model)
         assert (draw.name, draw.node, draw.low) == ("r_draw", "draw", 0.0)
         assert draw.high == np.nextafter(np.float32(1), np.float32(0))
@@ -86,7 +86,7 @@ class TestBernoulli:
 
     @pytest.mark.parametrize(("probability", "outcome"), [(0.0, 0.0), (1.0, 1.0)])
     def test_certain_outcomes_are_certain(self, probability: float, outcome: float) -> None:
-        graph, (draw,) = drawn(read(parse(BERNOULLI)))
+        graph, (draw,) = expose_draws(read(parse(BERNOULLI)))
         x = np.full((2, 3), probability, np.float32)
         for end in (draw.low, draw.high):
             np.testing.assert_array_equal(graph(x, np.full((2, 3), end, np.float32)), x + outcome)
@@ -94,27 +94,27 @@ class TestBernoulli:
 
 def test_half_precision_keeps_its_type() -> None:
     text = "g (float16[2] x) => (float16[2] y) { [draw] r = RandomUniformLike(x) [sum] y = Add(x, r) }"
-    graph, (draw,) = drawn(read(parse(text)))
+    graph, (draw,) = expose_draws(read(parse(text)))
     assert graph.input_details[1].dtype == np.float16
     assert np.float16(draw.high) < 1
 
 
 def test_a_graph_without_draws_stays_itself() -> None:
     graph = read(parse("g (float[2] x) => (float[2] y) { y = Relu(x) }"))
-    assert drawn(graph) == (graph, ())
+    assert expose_draws(graph) == (graph, ())
 
 
 def test_other_random_operators_stay() -> None:
     text = "g (float[1,3] x) => (int32[1,2] y) { [draw] y = Multinomial<sample_size = 2>(x) }"
     graph = read(parse(text))
-    assert drawn(graph) == (graph, ())
+    assert expose_draws(graph) == (graph, ())
 
 
 def test_freed_weights_stay_free() -> None:
     text = """g (float[2,3] x) => (float[2,3] y) <float[3] w = {1.0, 2.0, 3.0}> {
         r = RandomNormalLike(x) s = Mul(r, w) y = Add(x, s)
     }"""
-    graph, draws = drawn(read(parse(text), free=["w"]))
+    graph, draws = expose_draws(read(parse(text), free=["w"]))
     assert graph.input_names == ("x", "w", "r") and len(draws) == 1
     x, w, r = (np.full(shape, value, np.float32) for shape, value in (((2, 3), 1.0), ((3,), 5.0), ((2, 3), 2.0)))
     np.testing.assert_array_equal(graph(x, w, r), x + r * w)

@@ -74,7 +74,7 @@ AFFINE = (
 
 def test_freed_weights_are_further_inputs() -> None:
     graph = read(parse(AFFINE))
-    freed = graph.freed(["b", "w"])
+    freed = graph.free(["b", "w"])
     assert freed.input_names == ("x", "z", "b", "w")
     x, z, b, w = (floats(v) for v in ([1, 2], [0, 1], [5, 5], [-1, 1]))
     np.testing.assert_array_equal(freed(x, z, b, w), [4, 6])
@@ -101,7 +101,7 @@ def test_nodes_whose_shapes_are_known_run_only_if_their_values_are_wanted(
         return apply(spec, *rest)
 
     monkeypatch.setattr(reader, "apply", observed)
-    freed = graph.freed(names)
+    freed = graph.free(names)
     assert sorted(runs) == ["Exp", "Mul", "NonZero", "Shape"]
     assert freed.details == direct.details and freed.shapes == direct.shapes and types(freed) == types(direct)
     x, weights = floats([1, -2, 3, -4, 5, -6]).reshape(2, 3), {"w": floats([1, 2, 3]), "rows": np.array([1, 0])}
@@ -110,31 +110,31 @@ def test_nodes_whose_shapes_are_known_run_only_if_their_values_are_wanted(
 
 
 def test_weights_freed_twice_are_one_input() -> None:
-    assert read(parse(AFFINE)).freed(["b"]).freed(["w", "b"]).input_names == ("x", "z", "b", "w")
+    assert read(parse(AFFINE)).free(["b"]).free(["w", "b"]).input_names == ("x", "z", "b", "w")
 
 
 def test_an_initializer_that_is_an_input_too_can_be_freed() -> None:
     model = parse(AFFINE)
     model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [2]))
     assert read(model).input_names == ("x", "z")
-    assert read(model).freed(["w"]).input_names == ("x", "z", "w")
+    assert read(model).free(["w"]).input_names == ("x", "z", "w")
 
 
 def test_an_unknown_weight_is_refused() -> None:
     with pytest.raises(ModelError, match="free: no initializer is named 'v'; there are b, w"):
-        read(parse(AFFINE)).freed(["v"])
+        read(parse(AFFINE)).free(["v"])
 
 
 def test_fixed_inputs_are_constants() -> None:
     graph = read(parse(AFFINE))
-    fixed = graph.fixed({"z": np.array([10.0, 20.0])})
+    fixed = graph.fix({"z": np.array([10.0, 20.0])})
     assert fixed.input_names == ("x",)
     (x,) = draw(fixed)
     np.testing.assert_array_equal(fixed(x), graph(x, floats([10, 20])))
     np.testing.assert_array_equal(run(fixed.model, [x])[0], fixed(x))
-    assert fixed.freed(["w"]).input_names == ("x", "w")
-    assert fixed.fixed({"x": x}).input_names == ()
-    np.testing.assert_array_equal(fixed.fixed({"x": x})(), fixed(x))
+    assert fixed.free(["w"]).input_names == ("x", "w")
+    assert fixed.fix({"x": x}).input_names == ()
+    np.testing.assert_array_equal(fixed.fix({"x": x})(), fixed(x))
 
 
 @pytest.mark.parametrize(
@@ -149,12 +149,12 @@ def test_fixed_inputs_are_constants() -> None:
 )
 def test_a_fixed_input_that_does_not_fit_is_refused(name: str, value: Any, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        read(parse(AFFINE)).fixed({name: value})
+        read(parse(AFFINE)).fix({name: value})
 
 
 def test_parts_have_no_weights_to_free() -> None:
     with pytest.raises(ModelError, match="not a slice or composition"):
-        read(parse(AFFINE))[1:].freed(["w"])
+        read(parse(AFFINE))[1:].free(["w"])
 
 
 # evaluation -----------------------------------------------------------------------------------------------------------

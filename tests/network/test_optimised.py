@@ -7,7 +7,7 @@ import onnx
 
 from ranum_falsify.network import optimised as module
 from ranum_falsify.network import read
-from ranum_falsify.network.optimised import optimised
+from ranum_falsify.network.optimised import optimise
 from tests.network.building import parse, types, unchecked
 
 FOLDED = (
@@ -18,7 +18,7 @@ FOLDED = (
 
 def test_constants_are_folded_as_onnx_runtime_does() -> None:
     graph = read(parse(FOLDED), dims={"N": 4})
-    found = optimised(graph)
+    found = optimise(graph)
     assert found.graph is not None and types(found.graph) == ["Conv"]
     assert found.graph.input_details == graph.input_details
     (conv,) = found.graph.nodes
@@ -28,7 +28,7 @@ def test_constants_are_folded_as_onnx_runtime_does() -> None:
 
 def test_freed_weights_are_inputs() -> None:
     graph = read(parse(FOLDED), dims={"N": 4}, free=["w"])
-    found = optimised(graph).graph
+    found = optimise(graph).graph
     assert found is not None
     assert found.input_names == ("x", "w")
     assert types(found) == ["Conv", "Mul"]
@@ -36,13 +36,13 @@ def test_freed_weights_are_inputs() -> None:
 
 def test_a_slice_is_written_first() -> None:
     graph = read(parse("g (float[2] x) => (float[2] y) { a = Neg(x) b = Identity(a) c = Exp(b) y = Abs(c) }"))[:-1]
-    found = optimised(graph).graph
+    found = optimise(graph).graph
     assert found is not None and types(found) == ["Neg", "Exp"]
 
 
 def test_a_model_that_onnx_runtime_refuses_runs_nowhere() -> None:
     model = parse("g (bfloat16[2] x) => (bfloat16[2] y) { y = Erf(x) }")
-    found = optimised(read(model))
+    found = optimise(read(model))
     assert found.graph is None and found.refusal and not found.fault
 
 
@@ -60,23 +60,23 @@ def test_what_operators_without_a_row_write_is_an_input() -> None:
 
 def test_a_child_that_died_is_replaced() -> None:
     text = "g (float[2] x) => (float[2] y) { a = Identity(x) y = Exp(a) }"
-    assert optimised(read(parse(text))).graph is not None
+    assert optimise(read(parse(text))).graph is not None
     child = module._children[os.getpid()]
     os.kill(child.pid, signal.SIGKILL)
-    assert "crashes" in optimised(read(parse(text))).fault
-    assert optimised(read(parse(text))).graph is not None
+    assert "crashes" in optimise(read(parse(text))).fault
+    assert optimise(read(parse(text))).graph is not None
 
 
 def test_a_broken_model_runs_nowhere() -> None:
     graph = read(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }"))
     graph.source = unchecked("g (float[2] x) => (float[2] y) { y = Exp(missing) }")
-    assert optimised(graph).graph is None and optimised(graph).refusal
+    assert optimise(graph).graph is None and optimise(graph).refusal
 
 
 def test_a_model_that_cannot_be_written_may_run() -> None:
     target = module._child().folder / "optimised.onnx"
     target.mkdir()
-    found = optimised(read(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }")))
+    found = optimise(read(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }")))
     target.rmdir()
     assert found.graph is None and "cannot be written" in found.fault and not found.refusal
 
@@ -87,7 +87,7 @@ def test_conversions_are_left_out_as_at_the_highest_level() -> None:
         "{ a = Cast<to = 16>(x) b = Cast<to = 1>(a) c = Cast<to = 10>(b) d = MatMul(c, w) e = Div(d, k)"
         " y = Cast<to = 1>(e) }"
     )
-    found = optimised(read(parse(text))).graph
+    found = optimise(read(parse(text))).graph
     assert found is not None and types(found).count("Cast") < 3
     assert "FusedMatMul" in types(found)
 
@@ -95,5 +95,5 @@ def test_conversions_are_left_out_as_at_the_highest_level() -> None:
 def test_the_layout_of_tensors_stays() -> None:
     weights = ", ".join(["1"] * 256)
     ends = f"g (float[1,16,4,4] x) => (float[1,16,4,4] y) <float[16,16,1,1] w = {{{weights}}}>"
-    found = optimised(read(parse(f"{ends} {{ c = Conv(x, w) y = Relu(c) }}"))).graph
+    found = optimise(read(parse(f"{ends} {{ c = Conv(x, w) y = Relu(c) }}"))).graph
     assert found is not None and types(found) == ["FusedConv"]

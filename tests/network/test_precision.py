@@ -10,7 +10,7 @@ import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.config import HalfPrecision
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network import Graph, read
-from ranum_falsify.network.precision import converted, original_node
+from ranum_falsify.network.precision import convert_precision, original_node
 from tests.network.building import parse
 from tests.operators.harness import run_reference
 
@@ -45,7 +45,7 @@ def run(graph: Graph, x: list[float]) -> np.ndarray:
 def test_runs_and_agrees_roughly(dtype: HalfPrecision) -> None:
     graph = network()
     x = [0.1, 0.7, -1.2, 0.5]
-    half = run(converted(graph, dtype), x)
+    half = run(convert_precision(graph, dtype), x)
     np.testing.assert_allclose(half, run(graph, x), rtol=0.05)
     assert not np.array_equal(half, run(graph, x))
 
@@ -53,16 +53,16 @@ def test_runs_and_agrees_roughly(dtype: HalfPrecision) -> None:
 def test_overflow_of_float16_goes_with_the_nodes_around_it_in_float32() -> None:
     graph = network()
     x = [1.0, 1.0, 1.0, 1.0]
-    assert np.isinf(run(converted(graph, "float16"), x)).any()
+    assert np.isinf(run(convert_precision(graph, "float16"), x)).any()
     # The square is cast back where only its writer stays in float32.
-    assert np.isinf(run(converted(graph, "float16", ["square"]), x)).any()
-    assert np.isfinite(run(converted(graph, "float16", ["square", "root"]), x)).all()
+    assert np.isinf(run(convert_precision(graph, "float16", ["square"]), x)).any()
+    assert np.isfinite(run(convert_precision(graph, "float16", ["square", "root"]), x)).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_all_nodes_in_float32_leave_inputs_and_outputs_rounded(dtype: HalfPrecision) -> None:
     graph = network()
-    kept = converted(graph, dtype, [op.name for op in graph.nodes])
+    kept = convert_precision(graph, dtype, [op.name for op in graph.nodes])
     half = np.float16 if dtype == "float16" else None
     x = np.array([[0.1, 0.7, -1.2, 0.5]], np.float32)
     ours = run(kept, x[0].tolist())
@@ -75,18 +75,18 @@ def test_all_nodes_in_float32_leave_inputs_and_outputs_rounded(dtype: HalfPrecis
 def test_nodes_keep_their_names(dtype: HalfPrecision) -> None:
     graph = network()
     names = {op.name for op in graph.nodes}
-    half = converted(graph, dtype, ["square"])
+    half = convert_precision(graph, dtype, ["square"])
     assert names <= {op.name for op in half.nodes}
     assert {original_node(op.name, graph) for op in half.nodes} <= names | {"x"}
 
 
 def test_a_tensor_read_twice_by_a_kept_node_is_cast_once() -> None:
     graph = network()
-    half = converted(graph, "float16", ["square"])
+    half = convert_precision(graph, "float16", ["square"])
     onnx.checker.check_model(half.model)
 
 
 def test_unknown_type_is_refused() -> None:
     wrong: Any = "float8"
     with pytest.raises(ModelError, match="float16, bfloat16"):
-        converted(network(), wrong)
+        convert_precision(network(), wrong)

@@ -297,7 +297,7 @@ def test_a_branch_that_cannot_run_at_the_dimensions_is_refused_only_where_it_is_
         graph(x, np.array([False]))
     with pytest.raises(ModelError, match="bound the input that chooses the branch"):
         graph.as_onnx()
-    assert [type(op).__name__ for op in graph.fixed({"c": np.array([True])}).nodes] == ["Mul"]
+    assert [type(op).__name__ for op in graph.fix({"c": np.array([True])}).nodes] == ["Mul"]
 
 
 def test_an_if_may_capture_nothing_and_branches_may_nest() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import ranum_falsify.network.registry as registry
 from ranum_falsify.domain.rules.support.building import unknown
-from ranum_falsify.network import OperatorSpec, find, operator, spec_of, supported
+from ranum_falsify.network import OperatorSpec, find, list_supported, operator, spec_of
 from ranum_falsify.network.fields import input_fields
 from ranum_falsify.network.registry import make_node, opsets_of, schema_of
 
@@ -61,7 +61,7 @@ def test_a_row_that_leaves_a_part_out_is_refused(part: str) -> None:
     others = {name: value for name, value in complete.keywords.items() if name != part}
     with pytest.raises(TypeError, match=f"operator Exp: its row does not say {part}"):
         operator(**others)(node_class("Exp"))
-    assert supported() == ()
+    assert list_supported() == ()
 
 
 @pytest.mark.usefixtures("rows")
@@ -107,7 +107,7 @@ def test_a_second_row_is_refused() -> None:
 def test_a_static_name_that_is_no_operand_is_refused() -> None:
     with pytest.raises(ValueError, match=r"static \['axes'\] are not operands; the operands are \('x',\)"):
         complete(static=["axes"])(node_class("Exp"))
-    assert supported() == ()
+    assert list_supported() == ()
 
 
 @pytest.mark.usefixtures("rows")
@@ -138,7 +138,7 @@ def test_operands_of_a_variadic_node_are_spread_out() -> None:
     node = make_node(spec, "c", {"data_0": (a, b)})
     assert [op.name for op in spec.operands_of(node)] == ["a", "b"]
     assert spec.operands_of(make_node(spec, "c", {"data_0": None})) == (None,)
-    assert spec.named([1, 2]) == {"data_0_0": 1, "data_0_1": 2}
+    assert spec.name_values([1, 2]) == {"data_0_0": 1, "data_0_1": 2}
     assert spec_of(node) is spec
 
 
@@ -183,7 +183,7 @@ def test_a_schema_is_that_of_the_opset() -> None:
     assert schema_of("NoSuchOperator", "", 13) is None
 
 
-@pytest.mark.parametrize("spec", supported(), ids=lambda spec: spec.op_type)
+@pytest.mark.parametrize("spec", list_supported(), ids=lambda spec: spec.op_type)
 def test_each_row_names_inputs_of_every_version_that_can_be_read(spec: OperatorSpec) -> None:
     """No two inputs of one version may fall on one field, and attributes may not hide inputs."""
     versions = {schema_of(spec.op_type, spec.domain, v) for v in range(7, onnx.defs.onnx_opset_version() + 1)}

@@ -373,7 +373,7 @@ def _violated(case: OperatorCase, arrays: Sequence[np.ndarray | None]) -> dict[C
     ]
     with torch.no_grad():
         outputs = apply(spec, op, values)
-    operands = {name: value for name, value in spec.named(values).items() if value is not None}
+    operands = {name: value for name, value in spec.name_values(values).items() if value is not None}
     operands |= {f"output_{i}" if i else "output": y for i, y in enumerate(outputs)}
     generic = (Finite(),) if spec.overflow and outputs[0].is_floating_point() else ()
-    return {c: c.violated(op, {n: to_numpy(t) for n, t in operands.items()}) for c in (*spec.valid, *generic)}
+    return {c: c.is_violated(op, {n: to_numpy(t) for n, t in operands.items()}) for c in (*spec.valid, *generic)}

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ranum_falsify.network import OperatorSpec, read, spec_of, supported
+from ranum_falsify.network import OperatorSpec, list_supported, read, spec_of
 from tests.operators import harness
 from tests.operators.harness import OperatorCase
 from tests.operators.test_operators import CASES
@@ -87,7 +87,7 @@ def is_local(case: OperatorCase) -> bool | None:
     return None if first is None else True
 
 
-@pytest.mark.parametrize("spec", [pytest.param(s, id=s.op_type) for s in supported() if not s.elementwise])
+@pytest.mark.parametrize("spec", [pytest.param(s, id=s.op_type) for s in list_supported() if not s.elementwise])
 def test_elements_meet_in_other_operators(spec: OperatorSpec) -> None:
     known = [is_local(case) for case in CASES if case.spec is spec]
     assert (True in known and False not in known) == (spec.op_type in ALIKE)
@@ -95,4 +95,4 @@ def test_elements_meet_in_other_operators(spec: OperatorSpec) -> None:
 
 def test_every_elementwise_row_is_checked() -> None:
     checked = {(c.op_type, c.domain) for c in CASES if c.spec.elementwise and both_ways(c) is not None}
-    assert {(s.op_type, s.domain) for s in supported() if s.elementwise} <= checked
+    assert {(s.op_type, s.domain) for s in list_supported() if s.elementwise} <= checked

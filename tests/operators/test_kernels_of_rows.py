@@ -14,7 +14,7 @@ import torch
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.kernels import envelope, families
 from ranum_falsify.domain.linear.relaxations import Relaxation
-from ranum_falsify.network import OperatorSpec, find, read, supported
+from ranum_falsify.network import OperatorSpec, find, list_supported, read
 from ranum_falsify.network.tensors import torch_dtype
 from tests.operators import harness
 from tests.operators.test_operators import CASES
@@ -48,8 +48,7 @@ def kernels_of(spec: OperatorSpec) -> set[str]:
         if case.spec is spec:
             graph = read(harness.model_of(case, case.arrays())[0])
             boxes = [
-                Interval.filled(0, 1, tuple(details.shape), torch_dtype(details.dtype))
-                for details in graph.input_details
+                Interval.fill(0, 1, tuple(details.shape), torch_dtype(details.dtype)) for details in graph.input_details
             ]
             with torch.no_grad(), asked() as names:
                 IntervalAnalysis(graph).run(boxes)
@@ -58,12 +57,12 @@ def kernels_of(spec: OperatorSpec) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("spec", [pytest.param(s, id=f"{s.domain}{s.op_type}") for s in supported()])
+@pytest.mark.parametrize("spec", [pytest.param(s, id=f"{s.domain}{s.op_type}") for s in list_supported()])
 def test_a_row_names_the_kernels_that_its_bounds_rest_on(spec: OperatorSpec) -> None:
     assert set(spec.kernel) == kernels_of(spec)
 
 
-@pytest.mark.parametrize("spec", [pytest.param(s, id=s.op_type) for s in supported() if s.kernel])
+@pytest.mark.parametrize("spec", [pytest.param(s, id=s.op_type) for s in list_supported() if s.kernel])
 def test_kernels_of_a_row_were_measured(spec: OperatorSpec) -> None:
     assert set(spec.kernel) <= MEASURED
     if isinstance(spec.linear, Relaxation):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ranum_falsify.operators.rows.matrix import spelled_out
+from ranum_falsify.operators.rows.matrix import spell_out
 
 SHAPES = [
     ((2, 3), (3, 4)),
@@ -19,4 +19,4 @@ SHAPES = [
 @pytest.mark.parametrize(("left", "right"), SHAPES)
 def test_spelled_out_product(left: tuple[int, ...], right: tuple[int, ...]) -> None:
     a, b = torch.randint(-9, 9, left), torch.randint(-9, 9, right)
-    assert torch.equal(spelled_out(a, b), torch.matmul(a, b))
+    assert torch.equal(spell_out(a, b), torch.matmul(a, b))

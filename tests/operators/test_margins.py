@@ -46,7 +46,7 @@ def margin_of(
             for v in spec.operands_of(op)
         ]
         outputs = apply(spec, op, values)
-        operands = {name: value for name, value in spec.named(values).items() if value is not None}
+        operands = {name: value for name, value in spec.name_values(values).items() if value is not None}
         return constraint.margin(op, operands | {"output": outputs[0]})
 
     return evaluate

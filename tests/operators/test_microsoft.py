@@ -262,5 +262,5 @@ def test_an_overflow_inside_of_a_fused_operator_is_not_proved_away(text: str) ->
     assert len(graph.nodes) == 1
     analysis = IntervalAnalysis(graph, runtimes=("onnxruntime",))
     for size, is_open in ((1.0, False), (3e38, True)):
-        boxes = [Interval.filled(-size, size, d.shape, torch.float32) for d in graph.input_details]
+        boxes = [Interval.fill(-size, size, d.shape, torch.float32) for d in graph.input_details]
         assert bool(check(analysis, boxes).open) is is_open

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.network import OperatorSpec, supported
+from ranum_falsify.network import OperatorSpec, list_supported
 from tests.operators import harness
 from tests.operators.harness import BorderCase, OperatorCase
 
@@ -50,11 +50,11 @@ def test_validity_is_that_of_the_oracle(case: BorderCase) -> None:
     harness.check_border(case)
 
 
-@pytest.mark.parametrize("spec", [pytest.param(spec, id=spec.op_type) for spec in supported()])
+@pytest.mark.parametrize("spec", [pytest.param(spec, id=spec.op_type) for spec in list_supported()])
 def test_row_has_a_case(spec: OperatorSpec) -> None:
     assert any((case.op_type, case.domain) == (spec.op_type, spec.domain) for case in CASES)
 
 
 def test_tables_are_found() -> None:
     assert all(isinstance(module, ModuleType) for module in TABLES)
-    assert len(CASES) > len(supported())
+    assert len(CASES) > len(list_supported())

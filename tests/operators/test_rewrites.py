@@ -4,7 +4,7 @@ import onnx
 import pytest
 
 from ranum_falsify.network import read
-from ranum_falsify.network.optimised import optimised
+from ranum_falsify.network.optimised import optimise
 from ranum_falsify.operators.relations.rewrites import is_rewritten
 from tests.network.building import parse
 
@@ -39,7 +39,7 @@ OTHER = {
 @pytest.mark.parametrize("name", SAME)
 def test_sums_in_another_order_are_the_same_graph(name: str) -> None:
     graph = read(parse(SAME[name]))
-    found = optimised(graph).graph
+    found = optimise(graph).graph
     assert found is not None
     assert not is_rewritten(graph, found)
 
@@ -47,7 +47,7 @@ def test_sums_in_another_order_are_the_same_graph(name: str) -> None:
 @pytest.mark.parametrize("name", OTHER)
 def test_other_constants_functions_and_types_are_another_graph(name: str) -> None:
     graph = read(parse(OTHER[name]))
-    found = optimised(graph).graph
+    found = optimise(graph).graph
     assert found is not None
     assert is_rewritten(graph, found)
 

@@ -66,7 +66,7 @@ def test_only_onnx_runtime_rewrites(folded: Graph) -> None:
 
 def test_the_optimiser_is_asked_once(folded: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     first = execution_of(folded)
-    monkeypatch.setattr("ranum_falsify.prove.analyses.optimised", None)
+    monkeypatch.setattr("ranum_falsify.prove.analyses.optimise", None)
     assert first is not None and execution_of(folded) is first
 
 

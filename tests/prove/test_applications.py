@@ -10,7 +10,7 @@ from ranum_falsify.network import Graph
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.analyses import Analyses
-from ranum_falsify.prove.applications import Applications, box_of, in_question
+from ranum_falsify.prove.applications import Applications, box_of, select_operators
 from tests.search.search_kit import network, problem
 
 LOG = "(float[2] x) => (float[2] y) { y = Log(x) }"
@@ -36,7 +36,7 @@ def over(reduced: Problem, analysed: list[str] | None = None) -> Applications:
 
 def test_a_box_has_the_bounds_of_its_variables(log: Graph) -> None:
     reduced = problem("Forall(x, Implies(0.5 <= x <= 2, no_invalid_input(N(x))))", networks={"N": log})
-    low, high = box_of(reduced.inputs)["x"].full()
+    low, high = box_of(reduced.inputs)["x"].expand()
     assert low.tolist() == [0.5, 0.5] and high.tolist() == [2, 2]
 
 
@@ -46,7 +46,7 @@ def test_a_goal_is_valid_where_its_operators_are(least: float, valid: bool, log:
     known = over(reduced)
     assert known.is_valid(reduced.goals[0]) is valid
     assert known.is_sound(reduced.calls[0]) is valid
-    assert bool(known.open(reduced.calls[0])) is not valid
+    assert bool(known.find_open(reduced.calls[0])) is not valid
 
 
 def test_what_was_closed_by_other_means_is_open_no_more(log: Graph) -> None:
@@ -54,16 +54,16 @@ def test_what_was_closed_by_other_means_is_open_no_more(log: Graph) -> None:
     known, (call,) = over(reduced), reduced.calls
     assert not known.is_valid(reduced.goals[0])
     known.closed.add((id(call), id(log.nodes[0])))
-    assert known.is_valid(reduced.goals[0]) and not known.open(call)
+    assert known.is_valid(reduced.goals[0]) and not known.find_open(call)
 
 
 def test_each_application_is_analysed_once(log: Graph) -> None:
     analysed: list[str] = []
     reduced = problem("Forall(x, Implies(1 <= x <= 2, no_invalid_input(N(x))))", networks={"N": log})
     known = over(reduced, analysed)
-    known.checked(reduced.calls[0])
+    known.check(reduced.calls[0])
     count = len(analysed)
-    known.checked(reduced.calls[0]), known.is_valid(reduced.goals[0]), known.sure()
+    known.check(reduced.calls[0]), known.is_valid(reduced.goals[0]), known.frame_surely()
     assert len(analysed) == count > 0
 
 
@@ -75,7 +75,7 @@ def test_arguments_that_are_expressions_have_bounds(added: float, valid: bool, l
     (call,) = (call for call in reduced.calls if call.network == "N")
     inputs = known.inputs(call)
     assert inputs is not None
-    low, high = (end.numpy() for end in inputs[0].full())
+    low, high = (end.numpy() for end in inputs[0].expand())
     np.testing.assert_allclose([low, high], [[added - 1] * 2, [added + 1] * 2], atol=1e-6)
     (goal,) = (goal for goal in reduced.goals if goal.call is call)
     assert known.is_valid(goal) is valid
@@ -87,7 +87,7 @@ def test_nothing_holds_where_an_argument_has_no_bounds(sin: Graph) -> None:
     known = over(reduced)
     (call,) = (call for call in reduced.calls if call.network == "N")
     assert known.inputs(call) is None
-    assert known.checked(call).outputs == (None,) and known.open(call)
+    assert known.check(call).outputs == (None,) and known.find_open(call)
 
 
 @pytest.mark.parametrize(("least", "sure"), [(0.5, True), (-1, False)])
@@ -105,7 +105,7 @@ def test_what_stands_behind_an_open_operator_names_it(log: Graph, sin: Graph) ->
     reduced = problem(text, networks={"N": sin, "M": log})
     known, (goal,) = over(reduced), reduced.goals
     assert known.before[id(goal.call)][id(sin.nodes[0])] == ("M: Log_y",)
-    assert not known.open(goal.call) and not known.is_valid(goal) and not known.is_sound(goal.call)
+    assert not known.find_open(goal.call) and not known.is_valid(goal) and not known.is_sound(goal.call)
 
 
 def test_operators_in_question_are_those_asked_for_and_those_that_hide_them() -> None:
@@ -115,4 +115,4 @@ def test_operators_in_question_are_those_asked_for_and_those_that_hide_them() ->
     for hidden, expected in (("Log", ["If"]), ("Sin", [])):
         graph = network(f"(float[2] x, bool c) => (float[2] y) {{ y = If (c) <{branches.format(hidden)}> }}")
         goal = ValidityGoal(call=NetworkCall(network="N", graph=graph, arguments=()), only=("Log",))
-        assert [type(op).__name__ for op in in_question(goal, graph)] == expected
+        assert [type(op).__name__ for op in select_operators(goal, graph)] == expected

@@ -45,7 +45,7 @@ def test_only_the_operators_that_are_asked_for() -> None:
 
 def test_bounds_of_the_outputs() -> None:
     outputs = over(1, 4).outputs
-    low, high = outputs[1].full() if outputs[1] is not None else (None, None)
+    low, high = outputs[1].expand() if outputs[1] is not None else (None, None)
     assert low is not None and high is not None
     assert float(low.min()) <= 1 <= float(low.min()) + 1e-5 and 2 <= float(high.max()) <= 2 + 1e-5
 

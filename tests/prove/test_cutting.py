@@ -23,7 +23,7 @@ def soon() -> float:
 
 
 def ends(x: Interval) -> tuple[float, float]:
-    low, high = x.full()
+    low, high = x.expand()
     return float(low.double().min()), float(high.double().max())
 
 
@@ -101,4 +101,4 @@ class TestCut:
     def test_the_box_itself_is_left_alone(self) -> None:
         x = box([0.0], [4.0])
         assert cut({"x": x}, lambda part: ends(part["x"])[1] - ends(part["x"])[0] <= 1, deadline=soon())
-        assert torch.equal(x.full()[0], torch.zeros(1)) and torch.equal(x.full()[1], torch.full((1,), 4.0))
+        assert torch.equal(x.expand()[0], torch.zeros(1)) and torch.equal(x.expand()[1], torch.full((1,), 4.0))

@@ -14,7 +14,7 @@ import pytest
 from ranum_falsify.config import ProveConfig, Runtime
 from ranum_falsify.network import optimised as optimised_module
 from ranum_falsify.network import read
-from ranum_falsify.network.optimised import optimised
+from ranum_falsify.network.optimised import optimise
 from ranum_falsify.prove.analyses import execution_of
 from ranum_falsify.prove.executed import AsExecuted, _Correspondence
 from ranum_falsify.prove.proof import Proof
@@ -234,7 +234,7 @@ def test_a_model_that_onnx_runtime_refuses_is_proved_as_written_and_that_is_said
 
 def test_what_is_not_known_of_a_model_that_may_run_is_not_proved_and_that_is_said() -> None:
     graph = read(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }"))
-    optimised(read(parse("g (float[2] x) => (float[2] y) { y = Neg(x) }")))
+    optimise(read(parse("g (float[2] x) => (float[2] y) { y = Neg(x) }")))
     os.kill(optimised_module._children[os.getpid()].pid, signal.SIGKILL)
     proof = Prover(valid_in_box(graph, [(0.0, 1.0)]), ProveConfig()).analyse()
     (notice,) = proof.notices

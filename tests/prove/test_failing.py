@@ -81,7 +81,7 @@ def points(boxes: Sequence[Interval], rng: np.random.Generator) -> list[Array]:
     corner = rng.random() < 0.5
     found = []
     for bounds in boxes:
-        low, high = (end.numpy() for end in bounds.full())
+        low, high = (end.numpy() for end in bounds.expand())
         share = rng.integers(0, 2, low.shape) if corner else rng.random(low.shape)
         found.append(np.clip(low + (high - low) * share, low, high).astype(np.float32))
     return found
@@ -268,8 +268,8 @@ def test_constants_that_operators_make_and_several_outputs() -> None:
     )
     graph = graph_of(text)
     op = node(graph, "Log")
-    assert fails(graph, op, [Interval.filled(1, 2, (4,), torch.float32)])
-    assert not fails(graph, node(graph, "Split"), [Interval.filled(1, 2, (4,), torch.float32)])
+    assert fails(graph, op, [Interval.fill(1, 2, (4,), torch.float32)])
+    assert not fails(graph, node(graph, "Split"), [Interval.fill(1, 2, (4,), torch.float32)])
 
 
 def test_points_of_failing_boxes_of_random_models_fail() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ranum_falsify.network import Graph
 from ranum_falsify.properties.problem.problem import Problem
-from ranum_falsify.prove.induction import applied_in, before
+from ranum_falsify.prove.induction import find_applications, find_before
 from tests.search.search_kit import network, problem, valid_in_box
 
 DIAMOND = network(
@@ -29,7 +29,7 @@ def found(
         for call in reduced.calls
     }
     folded = {id(call): constants.get(call.network, ()) for call in reduced.calls}
-    masks = before(reduced, graphs, failed, folded)
+    masks = find_before(reduced, graphs, failed, folded)
     return {f"{call.network}/{op.name}": masks[id(call)][id(op)] for call in reduced.calls for op in call.graph.nodes}
 
 
@@ -81,18 +81,18 @@ def test_the_condition_of_a_choice_counts() -> None:
 def test_applications_that_a_term_reads() -> None:
     reduced = _nested("no_invalid_input(N(M(x) + x))")
     (outer,) = [call for call in reduced.calls if call.network == "N"]
-    assert [call.network for call in applied_in(outer.arguments[0])] == ["M"]
+    assert [call.network for call in find_applications(outer.arguments[0])] == ["M"]
     (inner,) = [call for call in reduced.calls if call.network == "M"]
-    assert list(applied_in(inner.arguments[0])) == []
+    assert list(find_applications(inner.arguments[0])) == []
 
 
 def test_graphs_are_what_runs_not_what_is_written() -> None:
     # With one input as a constant the graph has fewer inputs than the application has arguments.
     graph = network("(float[2] x, float[2] w) => (float[2] y) { [sum] s = Add(x, w) [log] y = Log(s) }")
     reduced = valid_in_box(graph, [(1.0, 2.0), (1.0, 1.0)])
-    fixed: Graph = graph.fixed({graph.input_names[1]: np.ones(2, np.float32)})
+    fixed: Graph = graph.fix({graph.input_names[1]: np.ones(2, np.float32)})
     (call,) = reduced.calls
     failed = {id(call): {id(op) for op in fixed.nodes if op.name == "sum"}}
-    masks = before(reduced, {id(call): fixed}, failed, {})
+    masks = find_before(reduced, {id(call): fixed}, failed, {})
     (log,) = [op for op in fixed.nodes if op.name == "log"]
     assert masks[id(call)][id(log)] == ("sum",)

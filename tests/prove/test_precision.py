@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from ranum_falsify.config import ProveConfig
-from ranum_falsify.network.precision import converted
+from ranum_falsify.network.precision import convert_precision
 from ranum_falsify.prove.precision import Node, float32_nodes
 from ranum_falsify.prove.prover import Prover
 from tests.search.search_kit import network, valid_in_box
@@ -80,7 +80,7 @@ def test_the_analysis_of_a_real_conversion(dtype: str) -> None:
     graph = network("(float[2] x) => (float[2] y) { [square] q = Mul(x, x) [root] y = Sqrt(q) }")
 
     def open_nodes(keep: frozenset[Node]) -> frozenset[Node]:
-        half = converted(graph, dtype, [name for _, name in keep])  # type: ignore[arg-type]
+        half = convert_precision(graph, dtype, [name for _, name in keep])  # type: ignore[arg-type]
         proof = Prover(valid_in_box(half, [(0.0, 1000.0)]), ProveConfig()).analyse()
         return frozenset(("N", operator.node) for operator in proof.operators.values() if operator.open)
 

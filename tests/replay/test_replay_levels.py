@@ -132,7 +132,7 @@ def test_outputs_are_those_of_the_default_level() -> None:
     feeds = {"x": np.zeros((2, 2), F32)}
     with Replayer(model(nodes, feeds, ["y"], constants)) as replayer:
         assert np.isnan(replayer.outputs(feeds)["y"]).all()
-        assert (replayer.plain(feeds)["y"] == 0).all()
+        assert (replayer.run_plain(feeds)["y"] == 0).all()
         result = replayer.run(feeds)
         assert replayer._child is not None
         folder = replayer._child.folder

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ranum_falsify.errors import RanumFalsifyError
-from ranum_falsify.network import Graph, read, spec_of, supported
+from ranum_falsify.network import Graph, list_supported, read, spec_of
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.targets import Target, targets_of
@@ -119,7 +119,7 @@ def spread_of(case: OperatorCase) -> tuple[float, float]:
     return (spreads[0].low, spreads[0].high) if len({(o.low, o.high) for o in spreads}) == 1 else (0.5, 1.5)
 
 
-HAVE_RULES = {(spec.op_type, spec.domain) for spec in supported() if spec.batch != "vmap"}
+HAVE_RULES = {(spec.op_type, spec.domain) for spec in list_supported() if spec.batch != "vmap"}
 RULED = [case for case in CASES if (case.op_type, case.domain) in HAVE_RULES]
 each_case = pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in RULED])
 

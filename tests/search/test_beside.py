@@ -8,7 +8,7 @@ import pytest
 from onnx import parser
 
 from ranum_falsify.network import Graph, read
-from ranum_falsify.search.beside import failing_in_torch, with_runtimes
+from ranum_falsify.search.beside import add_runtimes, find_failing_in_torch
 from ranum_falsify.search.result import OperatorResult
 from tests.search.search_kit import found, search, valid_in_box
 
@@ -34,22 +34,22 @@ def operator(name: str, oracle: str = "onnxruntime") -> OperatorResult:
 )
 def test_an_operator_fails_by_the_rules_of_replay(values: tuple[float, float], failing: set[str]) -> None:
     made = graph("a = Log(x) y = Add(a, x)")
-    seen = failing_in_torch(made, {"x": np.array(values, np.float32)})
+    seen = find_failing_in_torch(made, {"x": np.array(values, np.float32)})
     assert seen is not None
     assert {type(op).__name__ for op in made.nodes if op.name in seen} == failing
 
 
 def test_an_integer_division_by_zero_fails() -> None:
     made = graph("a = Add(x, x) b = Div(a, x) y = Add(b, b)", "int64[2] x")
-    assert failing_in_torch(made, {"x": np.array([1, 2])}) == frozenset()
-    seen = failing_in_torch(made, {"x": np.array([1, 0])})
+    assert find_failing_in_torch(made, {"x": np.array([1, 2])}) == frozenset()
+    seen = find_failing_in_torch(made, {"x": np.array([1, 0])})
     assert seen is not None and [type(op).__name__ for op in made.nodes if op.name in seen] == ["Div"]
 
 
 def test_random_numbers_are_not_compared() -> None:
     made = graph("r = RandomNormalLike(x) a = Sqrt(r) y = Add(a, x)")
-    assert failing_in_torch(made, {"x": np.ones(2, np.float32)}) is None
-    assert with_runtimes(operator("a"), None).runtimes == ()
+    assert find_failing_in_torch(made, {"x": np.ones(2, np.float32)}) is None
+    assert add_runtimes(operator("a"), None).runtimes == ()
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_random_numbers_are_not_compared() -> None:
     ],
 )
 def test_runtimes_are_those_that_fail(failing: set[str], oracle: str, runtimes: tuple[str, ...]) -> None:
-    assert with_runtimes(operator("a", oracle), failing).runtimes == runtimes
+    assert add_runtimes(operator("a", oracle), failing).runtimes == runtimes
 
 
 def test_a_search_says_where_a_violation_occurs() -> None:

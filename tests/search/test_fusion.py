@@ -33,7 +33,7 @@ def test_product_and_sum_are_one_kernel(shape: str, out: str, body: str, monkeyp
     x = torch.randn([int(n) for n in shape.split(",")], requires_grad=True)
     (y,) = fused(x)
     assert kernels(fused) == 1
-    monkeypatch.setattr(converter, "fused", lambda steps, observed, kept: list(steps))
+    monkeypatch.setattr(converter, "fuse", lambda steps, observed, kept: list(steps))
     plain = model(shape, out, body)
     (expected,) = plain(x)
     assert kernels(plain) == 2

@@ -11,7 +11,7 @@ import torch
 from ranum_falsify.zoo.builder import Architecture, BoxedVariable
 from ranum_falsify.zoo.catalogue import model_of
 from ranum_falsify.zoo.detect import Analysis, Detection, Flag, Seconds, analyse, detect, totals
-from ranum_falsify.zoo.inference import inference_seconds, plausible_inputs
+from ranum_falsify.zoo.inference import draw_plausible_inputs, inference_seconds
 from ranum_falsify.zoo.model import Defect, ZooModel
 from tests.zoo.pair import Pair
 
@@ -124,11 +124,11 @@ def test_plausible_inputs_lie_about_the_middle_and_repeat() -> None:
         BoxedVariable(name="row", shape=(99,), dtype="int32", low=1, high=3),
     )
     architecture = Architecture(model=SOFTMAX.architecture().model, inputs=inputs, weights=())
-    drawn = plausible_inputs(architecture)
+    drawn = draw_plausible_inputs(architecture)
     assert [(a.shape, a.dtype.name) for a in drawn.values()] == [(v.shape, v.dtype) for v in inputs]
     assert 0.5 <= drawn["x"].min() < 0.6 and 1.4 < drawn["x"].max() <= 1.5
     assert drawn["keep"] == 1.0
     assert set(drawn["row"].tolist()) == {1, 2, 3}
-    again = plausible_inputs(architecture)
+    again = draw_plausible_inputs(architecture)
     assert all(np.array_equal(drawn[name], again[name]) for name in drawn)
-    assert not np.array_equal(plausible_inputs(architecture, seed=1)["x"], drawn["x"])
+    assert not np.array_equal(draw_plausible_inputs(architecture, seed=1)["x"], drawn["x"])

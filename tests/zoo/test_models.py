@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from ranum_falsify.errors import ZooError
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.catalogue import MODELS, model_of
-from ranum_falsify.zoo.inference import plausible_inputs
+from ranum_falsify.zoo.inference import draw_plausible_inputs
 from tests.zoo.pair import Pair
 from tests.zoo.triggers import one_hot
 
@@ -26,7 +26,7 @@ both = pytest.mark.parametrize("safe", [False, True], ids=["faulty", "repaired"]
 
 
 def inputs_of(architecture: Architecture) -> dict[str, np.ndarray]:
-    inputs = plausible_inputs(architecture)
+    inputs = draw_plausible_inputs(architecture)
     for v in architecture.inputs:
         if v.name in LABELS and v.dtype == "float32" and len(v.shape) == 2:
             inputs[v.name] = one_hot(v.shape, v.shape[-1] // 2)

@@ -95,14 +95,14 @@ def _add_search(parser: Parser) -> None:
     )
     parser.add_argument(
         "--runs",
-        type=words.whole(1),
+        type=words.make_whole_converter(1),
         default=_DEFAULT.runs,
         metavar="N",
         help="tests per operator, each from its own seed (default: %(default)s)",
     )
     parser.add_argument(
         "--seed",
-        type=words.whole(0),
+        type=words.make_whole_converter(0),
         default=_DEFAULT.seed,
         metavar="N",
         help="seed of the first run; later runs count up from it (default: %(default)s)",
@@ -149,7 +149,7 @@ def parse_confirm(arguments: Sequence[str]) -> ConfirmOptions:
         property_path=given.property_path,
         networks=words.networks(given.networks),
         parameters=parameters,
-        dims=words.by_name("--dim", given.dims),
+        dims=words.map_by_name("--dim", given.dims),
         dtype=given.dtype,
         memory=given.memory,
         config=config,

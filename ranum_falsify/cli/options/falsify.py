@@ -120,21 +120,21 @@ def _falsify_parser() -> Parser:
 def _add_search(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--n_starts",
-        type=words.whole(-1),
+        type=words.make_whole_converter(-1),
         default=_DEFAULT.n_starts,
         metavar="N",
         help="starting points, searched as one batch; -1 for as many as time allows (default: %(default)s)",
     )
     group.add_argument(
         "--n_steps",
-        type=words.whole(0),
+        type=words.make_whole_converter(0),
         default=_DEFAULT.n_steps,
         metavar="N",
         help="steps from each start (default: %(default)s)",
     )
     group.add_argument(
         "--seed",
-        type=words.whole(0),
+        type=words.make_whole_converter(0),
         default=_DEFAULT.seed,
         metavar="N",
         help="seed of all random choices (default: %(default)s)",
@@ -210,7 +210,7 @@ def parse_falsify(arguments: Sequence[str]) -> FalsifyOptions:
     if given.cuda and given.device not in (_DEFAULT.device, "cuda"):
         raise UsageError(f"--cuda and --device {given.device} contradict each other; give one of them")
     settings = words.settings(given.settings, given.backend)
-    ours = _own_settings(settings.pop("pgd", {}))
+    ours = _pick_own_settings(settings.pop("pgd", {}))
     config = SearchConfig(
         n_starts=ours.get("n_starts", given.n_starts),
         n_steps=ours.get("n_steps", given.n_steps),
@@ -228,7 +228,7 @@ def parse_falsify(arguments: Sequence[str]) -> FalsifyOptions:
         vnnlib=given.vnnlib,
         networks=words.networks(given.networks),
         parameters=parameters,
-        dims=words.by_name("--dim", given.dims),
+        dims=words.map_by_name("--dim", given.dims),
         dtype=given.dtype,
         memory=given.memory,
         explain=given.explain,
@@ -261,13 +261,13 @@ def _prove_config(given: argparse.Namespace) -> ProveConfig | None:
     return None
 
 
-def _own_settings(values: Mapping[str, object]) -> dict[str, int]:
+def _pick_own_settings(values: Mapping[str, object]) -> dict[str, int]:
     """Return the settings of our own back end, which also have options of their own.
 
     Raises:
         UsageError: There is no such setting, or it does not take that value.
     """
-    converters = {"n_starts": words.whole(-1), "n_steps": words.whole(0)}
+    converters = {"n_starts": words.make_whole_converter(-1), "n_steps": words.make_whole_converter(0)}
     settings = {}
     for name, value in values.items():
         if name not in converters:

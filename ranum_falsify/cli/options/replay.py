@@ -90,7 +90,7 @@ def parse_replay(arguments: Sequence[str]) -> ReplayOptions:
     """
     rest, parameters = words.split_parameters(arguments)
     given = _replay_parser().parse_args(rest)
-    inputs = {name: Path(path) for name, path in words.by_name("--input", given.inputs).items()}
+    inputs = {name: Path(path) for name, path in words.map_by_name("--input", given.inputs).items()}
     if (given.counterexample is None) == (not inputs):
         raise UsageError("replay: give either a counterexample (cex.npy, cex.json) or inputs as --input NAME=FILE")
     return ReplayOptions(

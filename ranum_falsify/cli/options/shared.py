@@ -87,7 +87,7 @@ def add_memory(parser: argparse.ArgumentParser) -> None:
 def add_parameters(parser: argparse.ArgumentParser) -> None:
     """Add the parameters of the property, which `words.split_parameters` reads."""
     parser.add_argument(
-        "--prop.NAME", type=words.unnamed, dest="_", metavar="VALUE", help="value of a parameter of the property"
+        "--prop.NAME", type=words.refuse_unnamed, dest="_", metavar="VALUE", help="value of a parameter of the property"
     )
 
 
@@ -108,7 +108,7 @@ def add_processors(parser: argparse.ArgumentParser, default: int | None = None) 
         "-p",
         "--processors",
         "--n_proc",
-        type=words.whole(1),
+        type=words.make_whole_converter(1),
         default=default,
         metavar="N",
         help=f"threads of torch and ONNX Runtime (default: {said})",

@@ -171,7 +171,7 @@ def _add_ids(parser: Parser) -> None:
 def _add_batch(parser: Parser) -> None:
     parser.add_argument(
         "--batch",
-        type=words.whole(1),
+        type=words.make_whole_converter(1),
         default=1,
         metavar="N",
         help="batch size, where the program leaves it open (default: %(default)s)",

@@ -17,7 +17,7 @@ from ranum_falsify.config import RUNTIMES, Runtime
 from ranum_falsify.domain.kernels import records
 from ranum_falsify.domain.kernels.records import Record, Row, dtype_name, families
 
-__all__ = ["EXACT", "RUNTIMES", "Envelope", "Runtime", "envelope", "measured", "use_here"]
+__all__ = ["EXACT", "RUNTIMES", "Envelope", "Runtime", "envelope", "find_envelope", "use_here"]
 
 
 @dataclass(frozen=True)
@@ -93,14 +93,14 @@ def envelope(function: str, dtype: torch.dtype, runtimes: tuple[Runtime, ...]) -
     Raises:
         KeyError: The function was not measured.
     """
-    rows = _by_runtime(function, dtype)
+    rows = _group_by_runtime(function, dtype)
     lowest, highest = max(e.lowest for e in rows.values()), min(e.highest for e in rows.values())
-    known = rows | {"exact": replace(_exact(function, dtype), lowest=lowest, highest=highest)}
+    known = rows | {"exact": replace(_make_exact(function, dtype), lowest=lowest, highest=highest)}
     chosen = [known[runtime] for runtime in runtimes if runtime in known]
     return reduce(Envelope.union, chosen or known.values())
 
 
-def measured(function: str, dtype: torch.dtype, runtime: Runtime) -> Envelope | None:
+def find_envelope(function: str, dtype: torch.dtype, runtime: Runtime) -> Envelope | None:
     """Return the envelope of one runtime's kernels, on all families of processors; None if it was not measured."""
     found = [_of(record, function, dtype) for record in families() if record.runtime == runtime]
     kernels = [kernel for kernel in found if kernel is not None]
@@ -124,7 +124,7 @@ def _of(record: Record, function: str, dtype: torch.dtype) -> Envelope | None:
     return Envelope(*row, *record.ends(function)) if dtype is torch.float32 else Envelope(*row)
 
 
-def _exact(function: str, dtype: torch.dtype) -> Envelope:
+def _make_exact(function: str, dtype: torch.dtype) -> Envelope:
     """Return the envelope of correct rounding, but for its range."""
     if dtype is not torch.float32:
         return EXACT
@@ -133,8 +133,8 @@ def _exact(function: str, dtype: torch.dtype) -> Envelope:
     return Envelope(0.0, floor_until=floor_until, ceiling_from=ceiling_from)
 
 
-def _by_runtime(function: str, dtype: torch.dtype) -> dict[Runtime, Envelope]:
-    found = {runtime: measured(function, dtype, runtime) for runtime in RUNTIMES}
+def _group_by_runtime(function: str, dtype: torch.dtype) -> dict[Runtime, Envelope]:
+    found = {runtime: find_envelope(function, dtype, runtime) for runtime in RUNTIMES}
     rows = {runtime: kernel for runtime, kernel in found.items() if kernel is not None}
     if not rows:
         raise KeyError(f"{function} was not measured in {dtype}")
@@ -143,7 +143,7 @@ def _by_runtime(function: str, dtype: torch.dtype) -> dict[Runtime, Envelope]:
         rows["onnxruntime"] = replace(_BY_DEFINITION[function], lowest=torch_row.lowest, highest=torch_row.highest)
     if dtype is torch.float16 and "onnxruntime" in rows:
         # Inside a network, ONNX Runtime runs half precision in float32, and does not round between operators.
-        single = measured(function, torch.float32, "onnxruntime")
+        single = find_envelope(function, torch.float32, "onnxruntime")
         assert single is not None
         rows["onnxruntime"] = replace(rows["onnxruntime"].union(single), floor_until=-math.inf, ceiling_from=math.inf)
     return rows

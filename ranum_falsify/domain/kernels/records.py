@@ -83,7 +83,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def families() -> tuple[Record, ...]:
     """Return what was measured, one record for each runtime and family of processors."""
-    return (*_shipped(), *_here)
+    return (*_read_shipped(), *_here)
 
 
 def use_here(records: Sequence[Record]) -> None:
@@ -92,7 +92,7 @@ def use_here(records: Sequence[Record]) -> None:
 
 
 @cache
-def _shipped() -> tuple[Record, ...]:
+def _read_shipped() -> tuple[Record, ...]:
     return tuple(read_record(path) for path in sorted(FOLDER.glob("*.json")))
 
 
@@ -143,12 +143,12 @@ def _fields(record: Record, name: str) -> Mapping[str, Any]:
 
 
 def _text(name: str, fields: Mapping[str, Any]) -> str:
-    lines = [f"      {json.dumps(key)}: {json.dumps(_without_infinity(value))}" for key, value in fields.items()]
+    lines = [f"      {json.dumps(key)}: {json.dumps(_replace_infinity(value))}" for key, value in fields.items()]
     return f"    {json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n    }"
 
 
-def _without_infinity(value: Any) -> Any:
+def _replace_infinity(value: Any) -> Any:
     """Return a value in which None stands for what is not bounded, since JSON has no infinity."""
     if isinstance(value, (tuple, list)):
-        return [_without_infinity(x) for x in value]
+        return [_replace_infinity(x) for x in value]
     return None if isinstance(value, float) and math.isinf(value) else value

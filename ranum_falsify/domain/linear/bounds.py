@@ -25,8 +25,8 @@ from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
 from ranum_falsify.domain.linear.forms import Affine
 from ranum_falsify.domain.linear.program import BoundedTensor, Program, ProgramBuilder, form_of
 from ranum_falsify.domain.linear.relaxations import Relaxation
-from ranum_falsify.domain.linear.steps import VANISHING, Box, least
-from ranum_falsify.domain.rounding import outward
+from ranum_falsify.domain.linear.steps import VANISHING, Box, minimise
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.network import Graph, spec_of
 
 __all__ = ["BoxBatch", "Functional", "LinearAnalysis", "LinearBounds", "bound_functional", "descend", "refine"]
@@ -79,7 +79,7 @@ def bound_functional(
     Returns:
         Bounds of the functional in real numbers, of the outputs as the runtimes compute them.
     """
-    return _refined(analysis, work).bound(ops, rows)
+    return _refine(analysis, work).bound(ops, rows)
 
 
 def refine(analysis: IntervalAnalysis, op: Operation, *, work: float = WORK) -> Interval:
@@ -90,10 +90,10 @@ def refine(analysis: IntervalAnalysis, op: Operation, *, work: float = WORK) -> 
         op: What to bound; of fixed shape.
         work: See :class:`LinearAnalysis`.
     """
-    return _refined(analysis, work).tightened(op)
+    return _refine(analysis, work).tighten(op)
 
 
-def _refined(analysis: IntervalAnalysis, work: float) -> LinearAnalysis:
+def _refine(analysis: IntervalAnalysis, work: float) -> LinearAnalysis:
     if isinstance(analysis, LinearAnalysis):
         return analysis
     again = LinearAnalysis(analysis.graph, runtimes=analysis.runtimes, work=work)
@@ -120,7 +120,7 @@ class LinearAnalysis(IntervalAnalysis):
         """
         super().__init__(graph, runtimes=runtimes, keep=True)
         self._work = work
-        self._watched = _watched(graph)
+        self._watched = _find_watched(graph)
 
     def run(
         self, inputs: Sequence[Interval], observe: Callable[[Visited], None] | None = None
@@ -150,23 +150,23 @@ class LinearAnalysis(IntervalAnalysis):
         number = self.program.numbers.get(id(operation))
         if number is None or id(operation) not in self._watched:
             return outputs
-        return (self._narrowed(number, outputs[0], self._watched[id(operation)]),)
+        return (self._narrow(number, outputs[0], self._watched[id(operation)]),)
 
     def bound(self, ops: Sequence[Operation], rows: Tensor | None = None) -> LinearBounds:
         """Bound linear functionals over the box of the last run; see :func:`bound_functional`."""
-        bounds = Functional.of(self, self.program, ops, rows).bounded(self._region)
+        bounds = Functional.of(self, self.program, ops, rows).bound(self._region)
         lower, upper = (
             tuple(None if x is None else x[0] for x in coefficients)
             for coefficients in (bounds.lower_coefficients, bounds.upper_coefficients)
         )
         return LinearBounds(bounds.lower[0], bounds.upper[0], lower, upper)
 
-    def tightened(self, op: Operation) -> Interval:
+    def tighten(self, op: Operation) -> Interval:
         """Return the bounds of an operation's output after a backward pass from it; see :func:`refine`."""
-        known = _known(self, op)
+        known = _find_known(self, op)
         number = self.program.numbers.get(id(op))
         self._left = self._work
-        return known if number is None else self._narrowed(number, known, None)
+        return known if number is None else self._narrow(number, known, None)
 
     def _settle(self) -> None:
         """Add an operation whose bounds the run has cut to their valid part by now."""
@@ -174,15 +174,15 @@ class LinearAnalysis(IntervalAnalysis):
             self._builder.add(self._pending, self._values[id(self._pending)])
         self._pending = None
 
-    def _narrowed(self, number: int, known: Interval, curves: list[Relaxation] | None) -> Interval:
+    def _narrow(self, number: int, known: Interval, curves: list[Relaxation] | None) -> Interval:
         """Return bounds of a variable by a pass from each of its elements; with curves, where one of them is bent."""
         box = self.program.variables[number].box
         matters = box[0] < box[1]
         if curves is not None:
-            matters &= torch.stack([curve.bent(*box) for curve in curves]).any(0)
+            matters &= torch.stack([curve.find_bent(*box) for curve in curves]).any(0)
         low, high = (bound.flatten().clone() for bound in box)
         chosen = matters.flatten().nonzero().flatten()
-        order = self.program.before([number])
+        order = self.program.select_before([number])
         cost = 2 * len(chosen) * sum(self.program.steps[i].work for i in order)
         if not order or not len(chosen) or cost > self._left:
             return known
@@ -195,13 +195,13 @@ class LinearAnalysis(IntervalAnalysis):
             lower, _ = descend({number: weight}, self._region)
             low[part], high[part] = lower[0, : len(part)], -lower[0, len(part) :]
         low, high = torch.minimum(low, high).reshape(known.shape), torch.maximum(low, high).reshape(known.shape)
-        narrow = known.split(*range(len(known.shape))).meet(outward(low, high, known.dtype, known.shape))
+        narrow = known.split(*range(len(known.shape))).meet(round_outward(low, high, known.dtype, known.shape))
         low, high = narrow.doubles()
         self.program.variables[number] = BoundedTensor(known.shape, (low.unsqueeze(0), high.unsqueeze(0)))
         return narrow
 
 
-def _watched(graph: Graph) -> dict[int, list[Relaxation] | None]:
+def _find_watched(graph: Graph) -> dict[int, list[Relaxation] | None]:
     """Return, by id, the operations that are read by a node that is not linear in them: by which curves, if by such."""
     found: dict[int, list[Relaxation] | None] = {}
     for op in graph.nodes:
@@ -247,7 +247,7 @@ class Functional:
         cls, analysis: IntervalAnalysis, program: Program, ops: Sequence[Operation], rows: Tensor | None
     ) -> Functional:
         """Return a functional; see :func:`bound_functional` for the arguments."""
-        known = [_known(analysis, op) for op in ops]
+        known = [_find_known(analysis, op) for op in ops]
         if rows is None:
             rows = torch.eye(sum(x.size for x in known), dtype=torch.float64)
         both = torch.cat([rows.double(), -rows.double()])
@@ -256,7 +256,7 @@ class Functional:
         for op, x, part in zip(ops, known, both.split([x.size for x in known], dim=1), strict=True):
             weight = part.reshape(1, len(both), *x.shape)
             low, high = (bound.expand(x.shape).unsqueeze(0) for bound in x.doubles())
-            share = least(weight, (low, high))[0]
+            share = minimise(weight, (low, high))[0]
             share = share - _SUM * _spread(weight, torch.maximum(low.abs(), high.abs()))[0]
             coarse = coarse + share
             number = program.numbers.get(id(op))
@@ -266,7 +266,7 @@ class Functional:
                 weights[number] = weights[number] + weight if number in weights else weight
         return cls(weights, constant, coarse)
 
-    def bounded(self, region: BoxBatch, count: int = 1) -> LinearBounds:
+    def bound(self, region: BoxBatch, count: int = 1) -> LinearBounds:
         """Return the bounds `(boxes, rows)` of the functional over boxes, `count` of them."""
         rows = len(self.constant)
         lower, ends = torch.zeros(count, rows, dtype=torch.float64), dict[int, Tensor]()
@@ -313,11 +313,11 @@ class BoxBatch:
         """Set the bounds of a variable that no pass has gone through yet."""
         self._boxes[variable] = box
 
-    def prepared(self, number: int) -> object:
+    def prepare(self, number: int) -> object:
         """Return what a step needs to know of the boxes."""
         if number not in self._prepared:
             step = self.program.steps[number]
-            self._prepared[number] = step.prepared([self.box(v) for v in step.watched])
+            self._prepared[number] = step.prepare([self.box(v) for v in step.watched])
         return self._prepared[number]
 
 
@@ -335,20 +335,20 @@ def descend(weights: dict[int, Tensor], region: BoxBatch) -> tuple[Tensor, dict[
     shape = next(iter(weights.values())).shape[:2]
     total = torch.zeros(shape, dtype=torch.float64)
     slack = torch.zeros(shape, dtype=torch.float64)
-    for number in program.before(list(weights)):
+    for number in program.select_before(list(weights)):
         step = program.steps[number]
         given = [
             weights.pop(v) if v in weights else torch.zeros(*shape, *program.variables[v].shape, dtype=torch.float64)
             for v in step.writes
         ]
-        passed, constant = step.back(given, region.prepared(number))
+        passed, constant = step.back(given, region.prepare(number))
         total, slack = total + constant, slack + constant.abs()
         for v, weight in zip(step.reads, passed, strict=True):
             weights[v] = weights[v] + weight if v in weights else weight
             slack = slack + region.loss(v)
     for v, weight in weights.items():
         low, high = region.box(v)
-        share = least(weight, (low, high))
+        share = minimise(weight, (low, high))
         size = torch.maximum(low.abs(), high.abs())
         total, slack = total + share, slack + share.abs() + _SUM / _OWN * _spread(weight, size)
     ends = {v: weights[v] for v in program.inputs if v in weights}
@@ -360,7 +360,7 @@ def _spread(weight: Tensor, size: Tensor) -> Tensor:
     return torch.where(weight == 0, 0.0, worst).reshape(*weight.shape[:2], -1).sum(-1)
 
 
-def _known(analysis: IntervalAnalysis, op: Operation) -> Interval:
+def _find_known(analysis: IntervalAnalysis, op: Operation) -> Interval:
     bounds = analysis.bounds_of(op)
     if bounds is None or not bounds.is_floating:
         raise ValueError(f"{op.name} has no bounds in floating point")

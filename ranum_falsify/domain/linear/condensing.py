@@ -11,7 +11,7 @@ from torch import Tensor
 from ranum_falsify.domain.linear.program import Program
 from ranum_falsify.domain.linear.steps import VANISHING, AffineStep, MatrixStep
 
-__all__ = ["condensed"]
+__all__ = ["condense"]
 
 _ELEMENTS = 1 << 21
 """Matrices of more elements together are not made."""
@@ -20,14 +20,14 @@ _OWN = 1e-10
 """Share of the magnitudes that products of matrices may stray in float64, for sums of up to 4e5 terms."""
 
 
-def condensed(program: Program, targets: Sequence[int]) -> Program:
+def condense(program: Program, targets: Sequence[int]) -> Program:
     """Return a program of the same variables whose affine steps are matrices, or the same where they would be large.
 
     Args:
         program: The program.
         targets: Variables that passes will begin at, besides those that are watched.
     """
-    order = program.before(targets)
+    order = program.select_before(targets)
     ends = {v for i in order for v in program.steps[i].watched} | set(targets)
     ends = {v for v in ends if v in program.writers and isinstance(program.steps[program.writers[v]], AffineStep)}
     steps: dict[int, MatrixStep] = {}
@@ -35,7 +35,7 @@ def condensed(program: Program, targets: Sequence[int]) -> Program:
     for end in sorted(ends):
         atoms = _atoms(program, end)
         room -= _size(program, end) * sum(_size(program, v) for v in atoms)
-        if room < 0 or _size(program, end) * max(_size(program, v) for v in _between(program, end)) > _ELEMENTS:
+        if room < 0 or _size(program, end) * max(_size(program, v) for v in _find_between(program, end)) > _ELEMENTS:
             return program
         steps[program.writers[end]] = _matrix_step(program, end, atoms)
     made = Program(variables=program.variables, inputs=program.inputs, numbers=program.numbers)
@@ -69,7 +69,7 @@ def _atoms(program: Program, end: int) -> list[int]:
     return sorted({v for i in steps for v in program.steps[i].reads} - written)
 
 
-def _between(program: Program, end: int) -> set[int]:
+def _find_between(program: Program, end: int) -> set[int]:
     return {v for i in _affine_before(program, end) for v in (*program.steps[i].writes, *program.steps[i].reads)}
 
 

@@ -42,7 +42,7 @@ _PERIODS = 2
 """Periods on either side of 0 in which extremes of a wave are looked for; wider operands have constant bounds."""
 
 
-def _both(x: Tensor) -> tuple[Tensor, ...]:
+def _pair_with_negative(x: Tensor) -> tuple[Tensor, ...]:
     return x, -x
 
 
@@ -50,7 +50,7 @@ def _sigmoid_points(slope: Tensor) -> tuple[Tensor, ...]:
     # s (1 - s) = slope; the smaller root without cancellation.
     root = (1 - 4 * slope).clamp(min=0).sqrt()
     smaller = 2 * slope / (1 + root)
-    return _both((smaller / (1 - smaller)).log())
+    return _pair_with_negative((smaller / (1 - smaller)).log())
 
 
 def _sigmoid_slope(x: Tensor) -> Tensor:
@@ -81,35 +81,35 @@ TANH = Curve(
     bend="s",
     slope=lambda x: torch.cosh(x).reciprocal().square(),
     # cosh(x)^2 = 1 / slope
-    points=lambda s: _both(torch.acosh(s.rsqrt().clamp(min=1))),
+    points=lambda s: _pair_with_negative(torch.acosh(s.rsqrt().clamp(min=1))),
     kernel="Tanh",
 )
 ATAN = Curve(
     torch.atan,
     bend="s",
     slope=lambda x: (1 + x * x).reciprocal(),
-    points=lambda s: _both((s.reciprocal() - 1).clamp(min=0).sqrt()),
+    points=lambda s: _pair_with_negative((s.reciprocal() - 1).clamp(min=0).sqrt()),
     kernel="Atan",
 )
 ERF = Curve(
     torch.erf,
     bend="s",
     slope=lambda x: 2 / math.sqrt(math.pi) * (-x * x).exp(),
-    points=lambda s: _both((-(s * (math.sqrt(math.pi) / 2)).log()).clamp(min=0).sqrt()),
+    points=lambda s: _pair_with_negative((-(s * (math.sqrt(math.pi) / 2)).log()).clamp(min=0).sqrt()),
     kernel="Erf",
 )
 ASINH = Curve(
     torch.asinh,
     bend="s",
     slope=lambda x: (1 + x * x).rsqrt(),
-    points=lambda s: _both((s.square().reciprocal() - 1).clamp(min=0).sqrt()),
+    points=lambda s: _pair_with_negative((s.square().reciprocal() - 1).clamp(min=0).sqrt()),
     kernel="Asinh",
 )
 SOFTSIGN = Curve(
     functional.softsign,
     bend="s",
     slope=lambda x: (1 + x.abs()).square().reciprocal(),
-    points=lambda s: _both((s.rsqrt() - 1).clamp(min=0)),
+    points=lambda s: _pair_with_negative((s.rsqrt() - 1).clamp(min=0)),
     kernel="Softsign",
 )
 COSH = Curve(torch.cosh, bend="convex", slope=torch.sinh, points=lambda s: (torch.asinh(s),), kernel="Cosh")
@@ -118,7 +118,7 @@ SINH = Mirrored(
         lambda x: -torch.sinh(x),
         bend="s",
         slope=lambda x: -torch.cosh(x),
-        points=lambda s: _both(torch.acosh((-s).clamp(min=1))),
+        points=lambda s: _pair_with_negative(torch.acosh((-s).clamp(min=1))),
         kernel="Sinh",
     )
 )
@@ -145,7 +145,7 @@ class _Wave(Relaxation):
         # cos(x + phase) = slope
         angle = torch.acos(slope.clamp(-1, 1))
         turns = [2 * math.pi * k - self._phase for k in range(-_PERIODS, _PERIODS + 1)]
-        return tuple(turn + side for turn in turns for side in _both(angle))
+        return tuple(turn + side for turn in turns for side in _pair_with_negative(angle))
 
     def lines(self, low: Tensor, high: Tensor) -> Lines:
         """See :meth:`Relaxation.lines`."""
@@ -259,7 +259,7 @@ def power(exponent: float | None) -> Relaxation | None:
             lambda x: x**n,
             bend="convex",
             slope=lambda x: n * x ** (n - 1),
-            points=lambda s: _both(root(s)),
+            points=lambda s: _pair_with_negative(root(s)),
             kernel="Pow",
         )
     return Mirrored(
@@ -267,7 +267,7 @@ def power(exponent: float | None) -> Relaxation | None:
             lambda x: -(x**n),
             bend="s",
             slope=lambda x: -n * x ** (n - 1),
-            points=lambda s: _both(root(s)),
+            points=lambda s: _pair_with_negative(root(s)),
             kernel="Pow",
         )
     )

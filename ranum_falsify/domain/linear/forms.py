@@ -18,7 +18,7 @@ Terms = Callable[[Operation, Sequence[tuple[int, ...]], tuple[int, ...]], int]
 """`terms(op, shapes, output)`: how many rounded operations an element of the output goes through, at most."""
 
 
-def _few(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[int, ...]) -> int:
+def _count_few(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[int, ...]) -> int:
     return len(shapes) + 2
 
 
@@ -57,7 +57,7 @@ class Affine:
 
     operands: tuple[str, ...] | None = None
     factors: tuple[str, ...] = ()
-    terms: Terms = _few
+    terms: Terms = _count_few
     subtracted: tuple[str, ...] = ()
     divisors: tuple[str, ...] = ()
     function: TorchFunction | None = None

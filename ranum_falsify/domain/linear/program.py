@@ -72,7 +72,7 @@ class Program:
         self.writers.update(dict.fromkeys(step.writes, len(self.steps)))
         self.steps.append(step)
 
-    def before(self, targets: Sequence[int]) -> list[int]:
+    def select_before(self, targets: Sequence[int]) -> list[int]:
         """Return the steps that variables depend on, last first."""
         needed, found = set(targets), []
         for number in reversed(range(len(self.steps))):
@@ -129,7 +129,7 @@ class ProgramBuilder:
         elif isinstance(form, Quotient):
             self._quotient(op, operands, writes)
         elif isinstance(form, Composed):
-            self._composed(op, form, operands, writes)
+            self._compose(op, form, operands, writes)
         else:
             self._affine(op, form, operands, writes)
 
@@ -147,7 +147,7 @@ class ProgramBuilder:
             elif value is None:
                 return None
             elif value.is_point:
-                found.append(_double(value.full()[0]))
+                found.append(_double(value.expand()[0]))
             else:
                 # A constant that runtimes compute differently is free within its bounds.
                 number = self._variable(source, value) if isinstance(source, np.ndarray) else None
@@ -192,7 +192,7 @@ class ProgramBuilder:
         product = _Call(lambda op, a, b: a * b, op, (operands[0], inverse), 2, (1, 1))
         self._linear(op, product, ("a", "b"), writes)
 
-    def _composed(self, op: Operation, form: Composed, operands: Sequence[object], writes: tuple[int, ...]) -> None:
+    def _compose(self, op: Operation, form: Composed, operands: Sequence[object], writes: tuple[int, ...]) -> None:
         bounds = self._analysis.part_of(op, form.bounds)
         if not bounds.may_be_infinite:
             low, high = (bound.expand(bounds.shape).unsqueeze(0) for bound in bounds.doubles())

@@ -52,7 +52,7 @@ class Relaxation(ABC):
 
     kernel: str | None = None
 
-    def bent(self, low: Tensor, high: Tensor) -> Tensor:
+    def find_bent(self, low: Tensor, high: Tensor) -> Tensor:
         """Return where the function is not a line between two bounds, so that narrower ones help."""
         return low < high
 
@@ -67,8 +67,8 @@ class Rectifier(Relaxation):
     def __init__(self, slope: float | Tensor = 0.0) -> None:
         self._slope = slope
 
-    def bent(self, low: Tensor, high: Tensor) -> Tensor:
-        """See :meth:`Relaxation.bent`."""
+    def find_bent(self, low: Tensor, high: Tensor) -> Tensor:
+        """See :meth:`Relaxation.find_bent`."""
         return (low < 0) & (high > 0)
 
     def lines(self, low: Tensor, high: Tensor) -> Lines:
@@ -140,13 +140,13 @@ class Curve(Relaxation):
         if self._bend == "concave":
             return chord, tangent
         convex, concave = high <= self._turn, low >= self._turn
-        from_high = self._touching(low, high, chord, left=True)
-        from_low = self._touching(low, high, chord, left=False)
+        from_high = self._find_touching(low, high, chord, left=True)
+        from_low = self._find_touching(low, high, chord, left=False)
         lower = torch.where(convex, tangent, torch.where(concave, chord, from_high))
         upper = torch.where(concave, tangent, torch.where(convex, chord, from_low))
         return lower, upper
 
-    def _touching(self, low: Tensor, high: Tensor, chord: Tensor, *, left: bool) -> Tensor:
+    def _find_touching(self, low: Tensor, high: Tensor, chord: Tensor, *, left: bool) -> Tensor:
         """Return the slope of the line from one end that touches the curve on the other side of the turn.
 
         Where it would touch beyond the other end, that is the chord.

@@ -16,7 +16,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.linear.bounds import BoxBatch, Functional, LinearAnalysis, LinearBounds, descend
-from ranum_falsify.domain.linear.condensing import condensed
+from ranum_falsify.domain.linear.condensing import condense
 from ranum_falsify.domain.linear.program import Program
 from ranum_falsify.domain.linear.steps import Box, CurveStep, MatrixStep
 
@@ -74,7 +74,7 @@ def split_and_bound(
         keep: How many of the open boxes are returned.
     """
     functional = Functional.of(analysis, analysis.program, ops, rows)
-    if time.monotonic() < deadline and bool(is_proved(functional.bounded(BoxBatch(analysis.program, {}))).all()):
+    if time.monotonic() < deadline and bool(is_proved(functional.bound(BoxBatch(analysis.program, {}))).all()):
         return SplitResult(True, 1, _empty(analysis.program))
     if all(v is None for v in analysis.program.inputs):
         return SplitResult(False, 1, _empty(analysis.program))  # there is nothing to cut
@@ -106,9 +106,9 @@ class _Boxes:
 class _Search:
     def __init__(self, program: Program, functional: Functional, is_proved: Decision) -> None:
         self._functional, self._is_proved = functional, is_proved
-        self._program = condensed(program, functional.variables)
+        self._program = condense(program, functional.variables)
         self._inputs = [v for v in program.inputs if v is not None]
-        order = self._program.before(functional.variables)
+        order = self._program.select_before(functional.variables)
         watched = {v for i in order for v in self._program.steps[i].watched if v in self._program.writers}
         self._watched = sorted(watched, key=lambda v: self._program.writers[v])
         self._start: dict[int, int] = {}
@@ -130,8 +130,8 @@ class _Search:
         waiting = [root]
         count = 0
         while waiting and time.monotonic() < deadline and sum(part.bytes for part in waiting) <= _MOST_BYTES:
-            batch = self._taken(waiting)
-            bounds, batch = self._bounded(batch)
+            batch = self._take(waiting)
+            bounds, batch = self._bound(batch)
             count += len(batch)
             stays = ~self._is_proved(bounds)
             if not bool(stays.any()):
@@ -140,12 +140,12 @@ class _Search:
             low, high = batch.columns(0, self._width)
             if not bool((low < high).any(1).all()):
                 # A point that is not proved can be cut no further.
-                return SplitResult(False, count, self._named(batch, keep))
+                return SplitResult(False, count, self._cut_out(batch, keep))
             waiting.append(_halves(batch, self._scores(bounds, stays, high - low)))
-        left = _joined([*waiting[::-1], root[:0]])
-        return SplitResult(not waiting, count, self._named(left, keep))
+        left = _join([*waiting[::-1], root[:0]])
+        return SplitResult(not waiting, count, self._cut_out(left, keep))
 
-    def _taken(self, waiting: list[_Boxes]) -> _Boxes:
+    def _take(self, waiting: list[_Boxes]) -> _Boxes:
         """Take the boxes that were cut last: neighbours, in which the same operands are bent."""
         size = max(_FEWEST, _COEFFICIENTS // (self._largest * self._rows))
         taken, count = [], 0
@@ -158,9 +158,9 @@ class _Search:
             taken.append(last)
             count += len(last)
         self._rows = len(self._functional.constant)
-        return _joined(taken)
+        return _join(taken)
 
-    def _bounded(self, batch: _Boxes) -> tuple[LinearBounds, _Boxes]:
+    def _bound(self, batch: _Boxes) -> tuple[LinearBounds, _Boxes]:
         """Bound the functional over boxes; return with it the boxes, their watched variables narrowed."""
         count = len(batch)
         region = BoxBatch(self._program, {v: self._box(v, batch) for v in self._inputs})
@@ -168,20 +168,20 @@ class _Search:
         for variable in self._watched:
             start = self._start[variable]
             stop = start + self._size(variable)
-            narrow = self._narrowed(variable, region, self._box(variable, batch))
+            narrow = self._narrow(variable, region, self._box(variable, batch))
             region.narrow(variable, narrow)
             low[:, start:stop], high[:, start:stop] = (bound.reshape(count, -1) for bound in narrow)
-        return self._functional.bounded(region, count), _Boxes(low, high)
+        return self._functional.bound(region, count), _Boxes(low, high)
 
     def _box(self, variable: int, batch: _Boxes) -> Box:
         start, shape = self._start[variable], self._program.variables[variable].shape
         low, high = batch.columns(start, start + self._size(variable))
         return low.reshape(len(batch), *shape), high.reshape(len(batch), *shape)
 
-    def _narrowed(self, variable: int, region: BoxBatch, box: Box) -> Box:
+    def _narrow(self, variable: int, region: BoxBatch, box: Box) -> Box:
         """Bound the elements of a watched variable whose bounds matter, each box its own."""
         low, high = (bound.reshape(len(bound), -1).clone() for bound in box)
-        bent = self._bent(variable, box).reshape(len(low), -1)
+        bent = self._find_bent(variable, box).reshape(len(low), -1)
         most = int(bent.sum(1).amax())
         if not most:
             return box
@@ -199,11 +199,11 @@ class _Search:
         high.scatter_(1, chosen, torch.maximum(torch.minimum(old[1], greatest), new))
         return low.reshape(box[0].shape), high.reshape(box[1].shape)
 
-    def _bent(self, variable: int, box: Box) -> Tensor:
+    def _find_bent(self, variable: int, box: Box) -> Tensor:
         found = torch.zeros(box[0].shape, dtype=torch.bool)
         for step in self._program.steps:
             if variable in step.watched:
-                found |= step.bent(box) if isinstance(step, CurveStep) else box[0] < box[1]
+                found |= step.find_bent(box) if isinstance(step, CurveStep) else box[0] < box[1]
         return found
 
     def _rows_of(self, variable: int, chosen: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
@@ -229,7 +229,7 @@ class _Search:
             )
         return torch.where(width > 0, size * width + _WIDTH * width, -1.0)
 
-    def _named(self, boxes: _Boxes, keep: int) -> tuple[tuple[Tensor, Tensor] | None, ...]:
+    def _cut_out(self, boxes: _Boxes, keep: int) -> tuple[tuple[Tensor, Tensor] | None, ...]:
         return tuple(None if v is None else self._box(v, boxes[:keep]) for v in self._program.inputs)
 
 
@@ -238,7 +238,7 @@ def _empty(program: Program) -> tuple[tuple[Tensor, Tensor] | None, ...]:
     return tuple(None if x is None else (x, x) for x in none)
 
 
-def _joined(parts: Sequence[_Boxes]) -> _Boxes:
+def _join(parts: Sequence[_Boxes]) -> _Boxes:
     return _Boxes(torch.cat([part.low for part in parts]), torch.cat([part.high for part in parts]))
 
 
@@ -249,8 +249,8 @@ def _halves(boxes: _Boxes, scores: Tensor) -> _Boxes:
     left, right = boxes.high.clone(), boxes.low.clone()
     left[number, element], right[number, element] = middle, middle
     # Halves of one box stay neighbours.
-    return _Boxes(_interleaved(boxes.low, right), _interleaved(left, boxes.high))
+    return _Boxes(_interleave(boxes.low, right), _interleave(left, boxes.high))
 
 
-def _interleaved(first: Tensor, second: Tensor) -> Tensor:
+def _interleave(first: Tensor, second: Tensor) -> Tensor:
     return torch.stack([first, second], 1).flatten(0, 1)

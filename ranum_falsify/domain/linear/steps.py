@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.linear.relaxations import Lines, Relaxation
 
-__all__ = ["VANISHING", "AffineStep", "Box", "CurveStep", "Function", "MatrixStep", "ProductStep", "Step", "least"]
+__all__ = ["VANISHING", "AffineStep", "Box", "CurveStep", "Function", "MatrixStep", "ProductStep", "Step", "minimise"]
 
 _OWN = 1e-10
 """Share of the magnitudes that products and sums of up to 4e5 terms may stray in float64."""
@@ -33,7 +33,7 @@ Function = Callable[..., tuple[Tensor, ...]]
 """A linear function of float64 tensors, one per operand, to one tensor per output."""
 
 
-def least(weights: Tensor, box: Box) -> Tensor:
+def minimise(weights: Tensor, box: Box) -> Tensor:
     """Return the least value of a linear function over boxes.
 
     Args:
@@ -47,18 +47,18 @@ def least(weights: Tensor, box: Box) -> Tensor:
     if bool(low.isfinite().all()) and bool(high.isfinite().all()):
         return _dot(weights.clamp(min=0), box[0]) + _dot(weights.clamp(max=0), box[1])
     worst = weights * torch.where(weights > 0, low, high)
-    return _flat(torch.where(weights == 0, 0.0, worst)).sum(-1)
+    return _flatten(torch.where(weights == 0, 0.0, worst)).sum(-1)
 
 
 def _dot(weights: Tensor, values: Tensor) -> Tensor:
     """Return the products `(boxes, rows)` of `(boxes, rows, *shape)` with `(boxes or 1, *shape)`."""
-    flat = _flat(weights)
+    flat = _flatten(weights)
     if values.shape[0] == 1:
         return flat @ values.reshape(-1)
     return (flat @ values.reshape(len(values), -1, 1)).squeeze(-1)
 
 
-def _flat(weights: Tensor) -> Tensor:
+def _flatten(weights: Tensor) -> Tensor:
     """Return coefficients as `(boxes, rows, elements)`."""
     return weights.reshape(weights.shape[0], weights.shape[1], -1)
 
@@ -78,7 +78,7 @@ class Step(ABC):
     watched: tuple[int, ...] = ()
     work: int = 0
 
-    def prepared(self, boxes: Sequence[Box]) -> object:
+    def prepare(self, boxes: Sequence[Box]) -> object:
         """Return what `back` needs to know of boxes, given the bounds of each watched operand."""
         return boxes
 
@@ -88,7 +88,7 @@ class Step(ABC):
 
         Args:
             weights: Coefficients of each output, `(boxes, rows, *shape)`.
-            known: What `prepared` returned.
+            known: What `prepare` returned.
 
         Returns:
             Coefficients of each operand, and the constant `(boxes, rows)`.
@@ -143,11 +143,11 @@ class AffineStep(Step):
         for weight, offset, error in zip(weights, results, self._errors, strict=True):
             constant = constant + _dot(weight, offset.detach().unsqueeze(0))
             stray = stray + _dot(weight.abs(), error.unsqueeze(0))
-        pulled = _pulled(results, zeros, [weight.flatten(0, 1) for weight in weights])
+        pulled = _pull_back(results, zeros, [weight.flatten(0, 1) for weight in weights])
         return tuple(x.unflatten(0, (count, rows)) for x in pulled), (constant, stray)
 
 
-def _pulled(results: Sequence[Tensor], operands: Sequence[Tensor], weights: Sequence[Tensor]) -> list[Tensor]:
+def _pull_back(results: Sequence[Tensor], operands: Sequence[Tensor], weights: Sequence[Tensor]) -> list[Tensor]:
     """Return the products `(rows, *operand)` of coefficients `(rows, *result)` with the derivatives of results."""
     computed = [(y, w) for y, w in zip(results, weights, strict=True) if y.requires_grad]
     found: Sequence[Tensor | None] = [None] * len(operands)
@@ -190,11 +190,11 @@ class CurveStep(Step):
         self._relaxation, self._error, self._smallest, self._results = relaxation, error, smallest, results
         self.work = results[0].numel() * 4
 
-    def bent(self, box: Box) -> Tensor:
+    def find_bent(self, box: Box) -> Tensor:
         """Return where narrower bounds would give other lines, `(boxes or 1, *shape)`."""
-        return self._relaxation.bent(*box)
+        return self._relaxation.find_bent(*box)
 
-    def prepared(self, boxes: Sequence[Box]) -> Lines:
+    def prepare(self, boxes: Sequence[Box]) -> Lines:
         """Return lines that enclose what runtimes compute, of `(boxes or 1, *shape)`."""
         box = boxes[0]
         y = self._relaxation.lines(*box)
@@ -253,7 +253,7 @@ class MatrixStep(Step):
 
     def back(self, weights: Sequence[Tensor], known: object) -> tuple[tuple[Tensor, ...], Tensor]:
         """See :meth:`Step.back`."""
-        weight = _flat(weights[0])
+        weight = _flatten(weights[0])
         constant = weight @ self.offset - weight.abs() @ self.error
         parts = zip(self.matrices, self.shapes, strict=True)
         return tuple((weight @ matrix).reshape(*weight.shape[:2], *shape) for matrix, shape in parts), constant
@@ -306,7 +306,7 @@ class ProductStep(Step):
         with torch.enable_grad():
             middle = torch.func.vmap(self._function)(*sized)
         # Boxes do not mix, so that one product with the derivative serves all of them.
-        pulled = tuple(x.transpose(0, 1) for x in _pulled([middle], sized, [weight.transpose(0, 1)]))
+        pulled = tuple(x.transpose(0, 1) for x in _pull_back([middle], sized, [weight.transpose(0, 1)]))
         middle = middle.detach()
         spare = torch.func.vmap(self._magnitude)(*(r.expand(count, *r.shape[1:]) for r in radii))
         constant = _dot(weight, 2 * self._offset - middle) - _dot(weight.abs(), spare + self._error)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.kernels.envelopes import Envelope
-from ranum_falsify.domain.rounding import outward, rounded, unit
+from ranum_falsify.domain.rounding import round_bounds, round_outward, unit
 from ranum_falsify.domain.rules.arithmetic.pairs import greatest_of, least_of
 from ranum_falsify.domain.rules.support import real_functions as real
 from ranum_falsify.domain.rules.support.building import corner_products, infinity_aware, piecewise, result_shape
@@ -40,12 +40,12 @@ __all__ = [
 Pair = tuple[Tensor, Tensor]
 
 
-def _rounded(dtype: torch.dtype, operations: int) -> Envelope:
+def _bound_rounding(dtype: torch.dtype, operations: int) -> Envelope:
     """Return the error of a few rounded operations, and of an attribute that is rounded first."""
     return Envelope(2 * (operations + 1) * unit(dtype))
 
 
-def _joined(x: Interval, below: Pair, above: Pair) -> Pair:
+def _join(x: Interval, below: Pair, above: Pair) -> Pair:
     """Return the hull of what a function is below 0 and above it, each where the operand comes there.
 
     Args:
@@ -65,7 +65,7 @@ def _parts(x: Interval) -> tuple[Pair, Pair]:
     return (low.clamp(max=0), high.clamp(max=0)), (low.clamp(min=0), high.clamp(min=0))
 
 
-def _scaled(bounds: Pair, factor: float) -> Pair:
+def _scale(bounds: Pair, factor: float) -> Pair:
     """Return bounds times a number, 0 times infinity being 0."""
     low, high = ((bound * factor).nan_to_num(0.0, math.inf, -math.inf) for bound in bounds)
     return (low, high) if factor >= 0 else (high, low)
@@ -79,15 +79,15 @@ def leaky_relu(site: Site, x: Interval) -> Interval:
     """Bound x above 0 and alpha x below; NaN where alpha is 0 and x may be minus infinity."""
     alpha = float(site.op.alpha)
     below, above = _parts(x)
-    bounds = _once(*_joined(x, _scaled(below, alpha), above), x.dtype, x.shape)
+    bounds = _round_once(*_join(x, _scale(below, alpha), above), x.dtype, x.shape)
     return replace(bounds, nan=alpha == 0 and bool((x.lower == -math.inf).any()))
 
 
-def _once(least: Tensor, greatest: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
+def _round_once(least: Tensor, greatest: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
     """Return bounds around one rounded sum or product of an operand and an attribute."""
     if dtype in (torch.float32, torch.float64):
-        return rounded(least, greatest, dtype, shape)
-    return outward(least, greatest, dtype, shape, _rounded(dtype, 1))
+        return round_bounds(least, greatest, dtype, shape)
+    return round_outward(least, greatest, dtype, shape, _bound_rounding(dtype, 1))
 
 
 def prelu(site: Site, x: Interval, slope: Interval) -> Interval:
@@ -95,8 +95,8 @@ def prelu(site: Site, x: Interval, slope: Interval) -> Interval:
     below, above = _parts(x)
     scaled = corner_products(below, slope.doubles())
     if not x.is_floating:
-        return _integers(*_joined(x, scaled, above), x.dtype, result_shape(x, slope))
-    return _once(*_joined(x, scaled, above), x.dtype, result_shape(x, slope))
+        return _integers(*_join(x, scaled, above), x.dtype, result_shape(x, slope))
+    return _round_once(*_join(x, scaled, above), x.dtype, result_shape(x, slope))
 
 
 def _integers(low: Tensor, high: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
@@ -105,7 +105,7 @@ def _integers(low: Tensor, high: Tensor, dtype: torch.dtype, shape: tuple[int, .
     # Beyond 2^53 float64 rounds integers.
     limit = min(float(highest), 2.0**53)
     if low.numel() and (float(low.amin()) < max(float(lowest), -limit) or float(high.amax()) > limit):
-        return Interval.filled(lowest, highest, shape, dtype)
+        return Interval.fill(lowest, highest, shape, dtype)
     return Interval.of(low.trunc().to(dtype), high.trunc().to(dtype), shape)
 
 
@@ -114,7 +114,7 @@ def _integers(low: Tensor, high: Tensor, dtype: torch.dtype, shape: tuple[int, .
 
 def _exponential(site: Site, below: Pair, kernel: str) -> Pair:
     """Bound exp(x) - 1 as kernels compute it, for bounds of x that are not above 0."""
-    bounds = outward(torch.expm1(below[0]), torch.expm1(below[1]), site.dtype, (), site.envelope(kernel))
+    bounds = round_outward(torch.expm1(below[0]), torch.expm1(below[1]), site.dtype, (), site.envelope(kernel))
     return bounds.doubles()
 
 
@@ -122,13 +122,13 @@ def _exponential(site: Site, below: Pair, kernel: str) -> Pair:
 def elu(site: Site, x: Interval) -> Interval:
     """Bound x above 0 and alpha (exp(x) - 1) below."""
     below, above = _parts(x)
-    bent = _bent(site, _scaled(_exponential(site, below, "Elu"), float(site.op.alpha)))
-    return rounded(*_joined(x, bent, above), site.dtype, x.shape)
+    bent = _widen(site, _scale(_exponential(site, below, "Elu"), float(site.op.alpha)))
+    return round_bounds(*_join(x, bent, above), site.dtype, x.shape)
 
 
-def _bent(site: Site, bounds: Pair) -> Pair:
+def _widen(site: Site, bounds: Pair) -> Pair:
     """Widen bounds by the rounding of a few factors."""
-    return outward(*bounds, site.dtype, (), _rounded(site.dtype, 3)).doubles()
+    return round_outward(*bounds, site.dtype, (), _bound_rounding(site.dtype, 3)).doubles()
 
 
 @infinity_aware
@@ -139,11 +139,11 @@ def selu(site: Site, x: Interval) -> Interval:
     """
     alpha, gamma = float(site.op.alpha), float(site.op.gamma)
     below, above = _parts(x)
-    low, high = _scaled(_exponential(site, below, "Elu"), alpha)
+    low, high = _scale(_exponential(site, below, "Elu"), alpha)
     if alpha < 0:
         low = low.clamp(max=0)
-    return outward(
-        *_joined(x, _scaled((low, high), gamma), _scaled(above, gamma)), site.dtype, x.shape, _rounded(site.dtype, 3)
+    return round_outward(
+        *_join(x, _scale((low, high), gamma), _scale(above, gamma)), site.dtype, x.shape, _bound_rounding(site.dtype, 3)
     )
 
 
@@ -153,17 +153,17 @@ def celu(site: Site, x: Interval) -> Interval:
     alpha = float(site.op.alpha)
     below, above = _parts(x)
     if alpha > 0:
-        inner = _exponential(site, _scaled(below, 1 / alpha), "Elu")
+        inner = _exponential(site, _scale(below, 1 / alpha), "Elu")
     else:
         # The exponent is positive then, and its rounding counts.
-        error = _rounded(torch.float32, 2).relative * below[0].abs() / abs(alpha)
-        low, high = _scaled(below, 1 / alpha)
+        error = _bound_rounding(torch.float32, 2).relative * below[0].abs() / abs(alpha)
+        low, high = _scale(below, 1 / alpha)
         inner = torch.expm1(low - error).clamp(min=0), torch.expm1(high + error)
-        inner = _strayed(inner, site.envelope("Exp"))
-    return rounded(*_joined(x, _bent(site, _scaled(inner, alpha)), above), site.dtype, x.shape)
+        inner = _widen_by_exponential(inner, site.envelope("Exp"))
+    return round_bounds(*_join(x, _widen(site, _scale(inner, alpha)), above), site.dtype, x.shape)
 
 
-def _strayed(bounds: Pair, envelope: Envelope) -> Pair:
+def _widen_by_exponential(bounds: Pair, envelope: Envelope) -> Pair:
     """Widen bounds of exp(x) - 1 that are not negative by the error of exp(x)."""
     low, high = (bound.nan_to_num(math.inf) for bound in bounds)
     return (low - envelope.relative * (1 + low)).nan_to_num(math.inf).clamp(min=0), high + envelope.relative * (
@@ -178,14 +178,14 @@ def _strayed(bounds: Pair, envelope: Envelope) -> Pair:
 def hard_sigmoid(site: Site, x: Interval) -> Interval:
     """Bound alpha x + beta, cut to [0, 1]."""
     alpha, beta = float(site.op.alpha), float(site.op.beta)
-    low, high = _scaled(x.doubles(), alpha)
-    error = _rounded(site.dtype, 1).relative
+    low, high = _scale(x.doubles(), alpha)
+    error = _bound_rounding(site.dtype, 1).relative
 
     def at(bound: Tensor, direction: float) -> Tensor:
         slack = error * (bound.abs() + abs(beta))
         return torch.where(bound.isinf(), bound, bound + beta + direction * slack).clamp(0, 1)
 
-    return outward(at(low, -1.0), at(high, 1.0), site.dtype, x.shape, Envelope(0.0, 0.0, 0.0, 1.0))
+    return round_outward(at(low, -1.0), at(high, 1.0), site.dtype, x.shape, Envelope(0.0, 0.0, 0.0, 1.0))
 
 
 @infinity_aware
@@ -215,7 +215,7 @@ def shrink(site: Site, x: Interval) -> Interval:
     )
     least, greatest = torch.full_like(low, math.inf), torch.full_like(high, -math.inf)
     for has, begin, end, shift in pieces:
-        begin, end = (_shifted(bound, shift, way * error) for bound, way in ((begin, -1.0), (end, 1.0)))
+        begin, end = (_shift(bound, shift, way * error) for bound, way in ((begin, -1.0), (end, 1.0)))
         least = torch.where(has, torch.minimum(least, begin), least)
         greatest = torch.where(has, torch.maximum(greatest, end), greatest)
     flat = (high >= -abs(lambd) - near) & (low <= abs(lambd) + near)
@@ -226,10 +226,10 @@ def shrink(site: Site, x: Interval) -> Interval:
     limit = torch.finfo(torch.float32).max
     least = torch.where(least < -limit, -math.inf, least.clamp(max=limit))
     greatest = torch.where(greatest > limit, math.inf, greatest.clamp(min=-limit))
-    return _once(least, greatest, x.dtype, x.shape)
+    return _round_once(least, greatest, x.dtype, x.shape)
 
 
-def _shifted(bound: Tensor, shift: float, error: float) -> Tensor:
+def _shift(bound: Tensor, shift: float, error: float) -> Tensor:
     """Return a sum less or more its relative error and that of its terms."""
     return torch.where(bound.isinf(), bound, bound + shift + error * (bound.abs() + abs(shift)))
 
@@ -242,10 +242,10 @@ def clip(site: Site, x: Interval, low: Interval | None = None, high: Interval | 
     """Bound min(max(x, low), high)."""
     for limit, cut, end in ((low, _raised, 0), (high, _lowered, 1)):
         if limit is None and x.dtype is torch.int64:  # kernels compare with the ends of the type
-            limit = Interval.filled(dtype_range(x.dtype)[end], dtype_range(x.dtype)[end], (), x.dtype)
+            limit = Interval.fill(dtype_range(x.dtype)[end], dtype_range(x.dtype)[end], (), x.dtype)
         if limit is not None:
             if limit.dtype is not x.dtype:  # an attribute of old opsets
-                limit = rounded(*limit.doubles(), x.dtype, limit.shape)
+                limit = round_bounds(*limit.doubles(), x.dtype, limit.shape)
             x = cut(site, x, limit)
     if (low is None or high is None) and x.may_be_infinite:
         # ONNX Runtime takes the largest finite numbers for limits that are absent.
@@ -296,7 +296,7 @@ def swish(site: Site, x: Interval) -> Interval:
     alpha, kernel = float(site.op.alpha), site.envelope("Swish")
     if alpha == 0:
         low, high = x.doubles()
-        return outward(low / 2, high / 2, site.dtype, x.shape)
+        return round_outward(low / 2, high / 2, site.dtype, x.shape)
     low, high = x.doubles()
     at_low, at_high = real.swish(low, alpha), real.swish(high, alpha)
     turn = real.SWISH_TURN / alpha
@@ -311,4 +311,4 @@ def swish(site: Site, x: Interval) -> Interval:
         relative=kernel.relative + 8 * rounding,
         absolute=(kernel.absolute + 2 * rounding) / abs(alpha),
     )
-    return outward(least, greatest, site.dtype, x.shape, envelope)
+    return round_outward(least, greatest, site.dtype, x.shape, envelope)

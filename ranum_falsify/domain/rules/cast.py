@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import flushed, rounded
+from ranum_falsify.domain.rounding import flush, round_bounds
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 
-__all__ = ["cast", "converted"]
+__all__ = ["cast", "convert"]
 
 _HALVES = (torch.float16, torch.bfloat16)
 _EXACT_SINGLE = 2.0**24
@@ -33,13 +33,13 @@ _SIGNED_LIMIT = 2.0**63
 
 def cast(site: Site, x: Interval, *target: Interval) -> Interval:
     """Return the operand's bounds in the type of the output; a rule."""
-    return converted(x, site.dtype, rounds="onnxruntime" not in site.runtimes)
+    return convert(x, site.dtype, rounds="onnxruntime" not in site.runtimes)
 
 
 infinity_aware(cast)
 
 
-def converted(x: Interval, dtype: torch.dtype, *, rounds: bool = True) -> Interval:
+def convert(x: Interval, dtype: torch.dtype, *, rounds: bool = True) -> Interval:
     """Return bounds of the values in another element type.
 
     Args:
@@ -52,24 +52,24 @@ def converted(x: Interval, dtype: torch.dtype, *, rounds: bool = True) -> Interv
     if dtype is torch.bool:
         return Interval(~x.contains(0), (x.lower != 0) | (x.upper != 0), x.shape)
     if dtype.is_floating_point:
-        return flushed(_to_float(x, dtype) if rounds or dtype is not torch.float16 else _around(x, dtype))
+        return flush(_to_float(x, dtype) if rounds or dtype is not torch.float16 else _enclose(x, dtype))
     if x.is_floating:
-        return _truncated(x, dtype)
-    return _wrapped(x, dtype)
+        return _truncate(x, dtype)
+    return _wrap(x, dtype)
 
 
 def _to_float(x: Interval, dtype: torch.dtype) -> Interval:
     if dtype not in _HALVES or (x.is_floating and x.dtype is not torch.float64):
-        return replace(x.mapped(lambda bound: bound.to(dtype)), gap=_gap(x))
+        return replace(x.map(lambda bound: bound.to(dtype)), gap=_gap(x))
     # Some kernels round to float32 first: the neighbours there bound both ways.
-    low, high = (_in_single(bound, end) for bound, end in ((x.lower, -math.inf), (x.upper, math.inf)))
+    low, high = (_round_to_single(bound, end) for bound, end in ((x.lower, -math.inf), (x.upper, math.inf)))
     return Interval(low.to(dtype), high.to(dtype), x.shape)
 
 
-def _around(x: Interval, dtype: torch.dtype) -> Interval:
+def _enclose(x: Interval, dtype: torch.dtype) -> Interval:
     """Return bounds of a type around the values, whether or not they are rounded to it."""
     low, high = x.doubles()
-    y = rounded(low, high, dtype, x.shape)
+    y = round_bounds(low, high, dtype, x.shape)
     return replace(y, gap=_gap(x)) if x.is_floating else y
 
 
@@ -78,7 +78,7 @@ def _gap(x: Interval) -> float:
     return x.gap * (1 - 2**-7) if x.gap else 0.0
 
 
-def _in_single(bound: Tensor, towards: float) -> Tensor:
+def _round_to_single(bound: Tensor, towards: float) -> Tensor:
     """Return float32 values on the given side of values of float64 or an integer type."""
     near = bound.float()
     if bound.is_floating_point():
@@ -88,7 +88,7 @@ def _in_single(bound: Tensor, towards: float) -> Tensor:
     return torch.where(beyond, torch.nextafter(near, torch.full_like(near, towards)), near)
 
 
-def _truncated(x: Interval, dtype: torch.dtype) -> Interval:
+def _truncate(x: Interval, dtype: torch.dtype) -> Interval:
     lowest, highest = dtype_range(dtype)
     low, high = (bound.trunc() for bound in x.doubles())
     inside = (low >= lowest) & (high <= highest) & (high < _SIGNED_LIMIT)
@@ -96,7 +96,7 @@ def _truncated(x: Interval, dtype: torch.dtype) -> Interval:
     return _where(inside, low, high, x, dtype)
 
 
-def _wrapped(x: Interval, dtype: torch.dtype) -> Interval:
+def _wrap(x: Interval, dtype: torch.dtype) -> Interval:
     lowest, highest = dtype_range(dtype)
     low, high = x.lower.to(torch.int64), x.upper.to(torch.int64)
     inside = (low >= lowest) & (high <= min(highest, torch.iinfo(torch.int64).max))

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.kernels.envelopes import Envelope
-from ranum_falsify.domain.rounding import outward, unit
+from ranum_falsify.domain.rounding import round_outward, unit
 from ranum_falsify.domain.rules.support.building import infinity_aware, result_shape
 from ranum_falsify.domain.site import Site
 
-__all__ = ["defined", "power"]
+__all__ = ["is_defined", "power"]
 
 _DOUBLE_POWER = 2.0**-40
 """Relative error allowed to integer powers, which runtimes compute in float64 and cut."""
@@ -31,7 +31,7 @@ def power(site: Site, x: Interval, y: Interval) -> Interval:
     """Bound x^y, without the fractional powers of negative numbers; infinite where 0 may have a negative exponent."""
     if not x.is_floating:
         return _of_integers(x, y)
-    return replace(_of_floats(site, x, y), nan=not bool(defined(x, y).all()))
+    return replace(_of_floats(site, x, y), nan=not bool(is_defined(x, y).all()))
 
 
 def _of_floats(site: Site, x: Interval, y: Interval) -> Interval:
@@ -40,18 +40,18 @@ def _of_floats(site: Site, x: Interval, y: Interval) -> Interval:
     envelope = site.envelope("Pow")
     exponent = _one_exponent(y, x.dtype)
     if exponent is None:
-        return outward(*_general(low, high, *_exponents(y, x.dtype)), x.dtype, shape, envelope)
+        return round_outward(*_general(low, high, *_exponents(y, x.dtype)), x.dtype, shape, envelope)
     if exponent == 1:
         return Interval.of(x.lower, x.upper, shape)
     if exponent == 0:
-        return Interval.filled(1, 1, shape, x.dtype)
+        return Interval.fill(1, 1, shape, x.dtype)
     if exponent == 2:
         envelope = Envelope(2 * unit(x.dtype))
-    bounds = outward(*_constant(low, high, exponent), x.dtype, x.shape, envelope)
+    bounds = round_outward(*_constant(low, high, exponent), x.dtype, x.shape, envelope)
     return Interval.of(bounds.lower, bounds.upper, shape)
 
 
-def defined(x: Interval, y: Interval) -> Tensor:
+def is_defined(x: Interval, y: Interval) -> Tensor:
     """Tell where no base is negative, or the exponent is one known integer."""
     low, high = y.doubles()
     whole = (low == high) & (low == low.round()) if y.is_floating else torch.ones_like(low, dtype=torch.bool)
@@ -150,5 +150,5 @@ def _of_integers(x: Interval, y: Interval) -> Interval:
     broken = (low < 0) & ~((least_exponent == greatest_exponent) & (least_exponent == least_exponent.round()))
     out = broken | ~((least >= lowest) & (greatest <= highest)) | (greatest.abs() >= 2.0**62)
     if bool(out.any()):
-        return Interval.filled(lowest, highest, shape, x.dtype)
+        return Interval.fill(lowest, highest, shape, x.dtype)
     return Interval.of(least.to(x.dtype), greatest.to(x.dtype), shape)

@@ -8,19 +8,19 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.interval import Interval, dtype_range, shared_gap
-from ranum_falsify.domain.order import ordered, restored
-from ranum_falsify.domain.rounding import gamma, outward, tiny
-from ranum_falsify.domain.rules.shape import collapsed
+from ranum_falsify.domain.interval import Interval, dtype_range, find_shared_gap
+from ranum_falsify.domain.order import make_ordered, restore
+from ranum_falsify.domain.rounding import gamma, round_outward, tiny
+from ranum_falsify.domain.rules.shape import collapse
 from ranum_falsify.domain.site import Site
 
-__all__ = ["scattered", "scattered_anywhere", "unbounded"]
+__all__ = ["scatter", "scatter_anywhere", "unbounded"]
 
 _EXACT = 2.0**53
 """Integers up to this size are exact in float64."""
 
 
-def scattered(x: Interval, index: Tensor, updates: Interval, reduction: str | None) -> Interval:
+def scatter(x: Interval, index: Tensor, updates: Interval, reduction: str | None) -> Interval:
     """Return bounds of a tensor after writes at known positions of its first dimension.
 
     Args:
@@ -33,34 +33,34 @@ def scattered(x: Interval, index: Tensor, updates: Interval, reduction: str | No
     x, updates = _split(x), _split(updates)
     if reduction in (None, "none"):
         # Of several updates of one element any may be the last.
-        low = _reduced(x.lower, index, updates.lower, "amin", own=False)
-        high = _reduced(x.upper, index, updates.upper, "amax", own=False)
-        return Interval(low, high, x.shape, gap=shared_gap(x, updates))
+        low = _reduce(x.lower, index, updates.lower, "amin", own=False)
+        high = _reduce(x.upper, index, updates.upper, "amax", own=False)
+        return Interval(low, high, x.shape, gap=find_shared_gap(x, updates))
     if reduction in ("max", "min"):
         ends = ((x.lower, updates.lower), (x.upper, updates.upper))
-        low, high = (_reduced(a, index, b, f"a{reduction}", own=True) for a, b in ends)
+        low, high = (_reduce(a, index, b, f"a{reduction}", own=True) for a, b in ends)
         return Interval(low, high, x.shape)
     count = torch.zeros(x.shape, dtype=torch.float64).scatter_add(
         0, index, torch.ones(index.shape, dtype=torch.float64)
     )
     touched = count > 0
-    result = (_summed if reduction == "add" else _multiplied)(x, index, updates, count)
+    result = (_sum if reduction == "add" else _multiply)(x, index, updates, count)
     low = torch.where(touched, result.lower, x.lower)
     return replace(result, lower=low, upper=torch.where(touched, result.upper, x.upper))
 
 
-def scattered_anywhere(x: Interval, updates: Interval, reduction: str | None, most: int) -> Interval:
+def scatter_anywhere(x: Interval, updates: Interval, reduction: str | None, most: int) -> Interval:
     """Return bounds of a tensor after writes at positions that depend on the input.
 
     Args:
         x: Bounds.
         updates: Bounds of what is written.
-        reduction: See :func:`scattered`.
+        reduction: See :func:`scatter`.
         most: How many updates one element may receive.
     """
     if not updates.size:
         return x
-    update = collapsed(updates, *range(len(updates.shape)))
+    update = collapse(updates, *range(len(updates.shape)))
     one = Interval(update.lower.reshape((1,) * len(x.shape)), update.upper.reshape((1,) * len(x.shape)), x.shape)
     if reduction in (None, "none"):
         return x.hull(one)
@@ -71,7 +71,7 @@ def scattered_anywhere(x: Interval, updates: Interval, reduction: str | None, mo
     (low, high), (least, greatest) = x.doubles(), one.doubles()
     if reduction == "add":
         size = torch.maximum(low.abs(), high.abs()) + most * torch.maximum(least.abs(), greatest.abs())
-        return _enclosed(low + most * least.clamp(max=0), high + most * greatest.clamp(min=0), size, most, x)
+        return _enclose(low + most * least.clamp(max=0), high + most * greatest.clamp(min=0), size, most, x)
     factor = torch.maximum(least.abs(), greatest.abs()).clamp(min=1) ** most
     # Updates may overflow among themselves, whatever the element.
     size = (torch.maximum(low.abs(), high.abs()) * factor).nan_to_num(nan=math.inf)
@@ -82,36 +82,36 @@ def _split(x: Interval) -> Interval:
     return x.split(*range(len(x.shape)))
 
 
-def _reduced(x: Tensor, index: Tensor, updates: Tensor, how: str, *, own: bool) -> Tensor:
+def _reduce(x: Tensor, index: Tensor, updates: Tensor, how: str, *, own: bool) -> Tensor:
     kind = x.dtype
     # The kernels of torch take no booleans.
-    a, b = (t.to(torch.uint8) if kind is torch.bool else ordered(t) for t in (x, updates))
+    a, b = (t.to(torch.uint8) if kind is torch.bool else make_ordered(t) for t in (x, updates))
     result = a.scatter_reduce(0, index, b, how, include_self=own)
-    return result.bool() if kind is torch.bool else restored(result, kind)
+    return result.bool() if kind is torch.bool else restore(result, kind)
 
 
-def _summed(x: Interval, index: Tensor, updates: Interval, count: Tensor) -> Interval:
+def _sum(x: Interval, index: Tensor, updates: Interval, count: Tensor) -> Interval:
     (low, high), (least, greatest) = x.doubles(), updates.doubles()
     size = torch.maximum(low.abs(), high.abs())
     size = size.scatter_add(0, index, torch.maximum(least.abs(), greatest.abs()))
-    return _enclosed(low.scatter_add(0, index, least), high.scatter_add(0, index, greatest), size, int(count.max()), x)
+    return _enclose(low.scatter_add(0, index, least), high.scatter_add(0, index, greatest), size, int(count.max()), x)
 
 
-def _enclosed(low: Tensor, high: Tensor, size: Tensor, terms: int, x: Interval) -> Interval:
+def _enclose(low: Tensor, high: Tensor, size: Tensor, terms: int, x: Interval) -> Interval:
     """Return bounds of sums of `terms` updates and an element, whose magnitudes add up to `size`."""
     if not x.is_floating:
-        return _whole(low, high, size, x)
+        return _truncate(low, high, size, x)
     # One addition is rounded correctly; float64 has to answer for its own.
     error = size * ((gamma(terms, x.dtype) if terms > 1 else 0.0) + gamma(terms + 1, torch.float64))
     error = error.nan_to_num(nan=math.inf)
     lower, upper = low - error, high + error
     lower, upper = torch.where(low >= 0, lower.clamp(min=0), lower), torch.where(high <= 0, upper.clamp(max=0), upper)
-    y = outward(lower, upper, x.dtype, x.shape)
+    y = round_outward(lower, upper, x.dtype, x.shape)
     # A partial sum may overflow though the whole does not.
     return replace(y, overflows=bool((size > dtype_range(x.dtype)[1]).any()))
 
 
-def _whole(low: Tensor, high: Tensor, size: Tensor, x: Interval) -> Interval:
+def _truncate(low: Tensor, high: Tensor, size: Tensor, x: Interval) -> Interval:
     """Return bounds of integers known in float64: all of the type where they may wrap or be inexact."""
     lowest, highest = dtype_range(x.dtype)
     fits = (size < _EXACT) & (low >= lowest) & (high <= highest)
@@ -120,7 +120,7 @@ def _whole(low: Tensor, high: Tensor, size: Tensor, x: Interval) -> Interval:
     return Interval.top(x.shape, x.dtype).split(*(d for d, n in enumerate(low.shape) if n > 1))
 
 
-def _multiplied(x: Interval, index: Tensor, updates: Interval, count: Tensor) -> Interval:
+def _multiply(x: Interval, index: Tensor, updates: Interval, count: Tensor) -> Interval:
     (low, high), (least, greatest) = x.doubles(), updates.doubles()
     sizes = torch.maximum(low.abs(), high.abs()), torch.maximum(least.abs(), greatest.abs())
     # Partial products count too: they may overflow although a small factor follows.
@@ -144,7 +144,7 @@ def _multiplied(x: Interval, index: Tensor, updates: Interval, count: Tensor) ->
 def _product(low: Tensor, high: Tensor, size: Tensor, factors: int, x: Interval, *, zero: bool) -> Interval:
     """Return bounds of products of an element and `factors` updates, partial products being at most `size`."""
     if not x.is_floating:
-        return _whole(low, high, size, x)
+        return _truncate(low, high, size, x)
     share = gamma(factors, x.dtype) + gamma(factors + 1, torch.float64)
     lower, upper = (
         torch.where(bound.isinf() | (bound == 0), bound, bound + towards * bound.abs() * share)
@@ -152,7 +152,7 @@ def _product(low: Tensor, high: Tensor, size: Tensor, factors: int, x: Interval,
     )
     lower = torch.where(low >= 0, lower.clamp(min=0), lower)
     overflows = bool((size > dtype_range(x.dtype)[1]).any())
-    return replace(outward(lower, upper, x.dtype, x.shape), nan=overflows and zero, overflows=overflows)
+    return replace(round_outward(lower, upper, x.dtype, x.shape), nan=overflows and zero, overflows=overflows)
 
 
 def unbounded(site: Site) -> Interval:

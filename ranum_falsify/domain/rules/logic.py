@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.order import ordered
+from ranum_falsify.domain.order import make_ordered
 from ranum_falsify.domain.rules.support.building import infinity_aware, result_shape
 from ranum_falsify.domain.site import IntervalRule, Site
 
@@ -20,8 +20,8 @@ __all__ = [
     "compared",
     "equal",
     "logical",
-    "negated",
-    "shifted",
+    "negate",
+    "shift_bits",
 ]
 
 
@@ -30,7 +30,7 @@ def compared(function: Callable[[Tensor, Tensor], Tensor]) -> IntervalRule:
     descending = function in (torch.gt, torch.ge)
 
     def rule(site: Site, a: Interval, b: Interval) -> Interval:
-        (a_low, a_high), (b_low, b_high) = ((ordered(x.lower), ordered(x.upper)) for x in (a, b))
+        (a_low, a_high), (b_low, b_high) = ((make_ordered(x.lower), make_ordered(x.upper)) for x in (a, b))
         surely, maybe = function(a_low, b_high), function(a_high, b_low)
         if not descending:
             surely, maybe = function(a_high, b_low), function(a_low, b_high)
@@ -41,7 +41,7 @@ def compared(function: Callable[[Tensor, Tensor], Tensor]) -> IntervalRule:
 
 def equal(site: Site, a: Interval, b: Interval) -> Interval:
     """Return where two operands are surely, and where they may be equal; a rule."""
-    (a_low, a_high), (b_low, b_high) = ((ordered(x.lower), ordered(x.upper)) for x in (a, b))
+    (a_low, a_high), (b_low, b_high) = ((make_ordered(x.lower), make_ordered(x.upper)) for x in (a, b))
     apart = (a_high < b_low) | (b_high < a_low)
     if max(a.gap, b.gap):
         # Values that a gap keeps from 0 are equal to none within it.
@@ -66,12 +66,12 @@ def logical(function: Callable[[Tensor, Tensor], Tensor]) -> IntervalRule:
     return infinity_aware(rule)
 
 
-def negated(site: Site, x: Interval) -> Interval:
+def negate(site: Site, x: Interval) -> Interval:
     """Return the bounds of what a boolean is not; a rule."""
     return Interval(~x.upper, ~x.lower, x.shape)
 
 
-infinity_aware(negated)
+infinity_aware(negate)
 
 
 # bits -----------------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def bitwise_not(site: Site, x: Interval) -> Interval:
     return Interval(low, high, x.shape)
 
 
-def shifted(site: Site, x: Interval, y: Interval) -> Interval:
+def shift_bits(site: Site, x: Interval, y: Interval) -> Interval:
     """Return the bounds of unsigned integers moved by bits, `direction` "LEFT" or "RIGHT"; a rule."""
     shape, dtype = result_shape(x, y), x.dtype
     (x_low, x_high), (y_low, y_high) = _words(x), _words(y)

@@ -12,7 +12,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import outward, tiny, unit
+from ranum_falsify.domain.rounding import round_outward, tiny, unit
 from ranum_falsify.domain.rules.softmax import log_softmax_along
 from ranum_falsify.domain.rules.support.building import corner_products
 from ranum_falsify.domain.rules.support.sections import accumulation, sum_error
@@ -50,11 +50,11 @@ def likelihood_loss(site: Site, x: Interval, target: Interval, weight: Interval 
 def cross_entropy(site: Site, scores: Interval, labels: Interval, weights: Interval | None) -> tuple[Interval, ...]:
     """Bound `SoftmaxCrossEntropyLoss`, with the logarithms of probabilities as a further output."""
     log_prob = log_softmax_along(site, scores, (1,))
-    likelihood = log_prob.finite()
+    likelihood = log_prob.keep_finite()
     if log_prob.may_be_infinite and torch.finfo(scores.dtype).bits < 32:
         # Kernels that do not round in between average logarithms that half precision cannot hold.
-        wide = log_softmax_along(site, _in_float32(scores), (1,))
-        likelihood = _in_float32(likelihood).hull(wide.finite())
+        wide = log_softmax_along(site, _to_float32(scores), (1,))
+        likelihood = _to_float32(likelihood).hull(wide.keep_finite())
     loss = _loss(site, likelihood, labels, weights, scores.dtype)
     if log_prob.may_be_infinite:
         loss = replace(loss, overflows=True)
@@ -63,10 +63,10 @@ def cross_entropy(site: Site, scores: Interval, labels: Interval, weights: Inter
 
 def _loss(site: Site, x: Interval, target: Interval, weight: Interval | None, dtype: torch.dtype) -> Interval:
     targets = _targets(site.op, target, x.shape[1])
-    return _reduced(site, _picked(x, targets), _shares(targets, weight), target.shape, dtype)
+    return _reduce(site, _pick(x, targets), _shares(targets, weight), target.shape, dtype)
 
 
-def _in_float32(x: Interval) -> Interval:
+def _to_float32(x: Interval) -> Interval:
     lower = x.lower.float()
     return Interval(lower, lower if x.upper is x.lower else x.upper.float(), x.shape)
 
@@ -96,7 +96,7 @@ def _targets(op: Operation, target: Interval, count: int) -> _Targets:
     return _Targets(torch.where(classes < 0, classes + count, classes), surely, perhaps)
 
 
-def _picked(x: Interval, targets: _Targets) -> Ends:
+def _pick(x: Interval, targets: _Targets) -> Ends:
     """Return the negated likelihoods that the targets pick; of any class where targets are computed."""
     low, high = x.doubles()
     if targets.classes is None or low.shape[1] == 1:
@@ -140,7 +140,7 @@ def _total(shares: Ends, count: int, dtype: torch.dtype) -> Ends:
     return least - error, greatest + error
 
 
-def _reduced(site: Site, picked: Ends, shares: Ends, shape: tuple[int, ...], dtype: torch.dtype) -> Interval:
+def _reduce(site: Site, picked: Ends, shares: Ends, shape: tuple[int, ...], dtype: torch.dtype) -> Interval:
     count = math.prod(shape)
     if not count:
         return replace(Interval.top(site.shape, dtype), nan=True)
@@ -148,7 +148,7 @@ def _reduced(site: Site, picked: Ends, shares: Ends, shape: tuple[int, ...], dty
     size = torch.maximum(low.abs(), high.abs())
     error = 4 * unit(dtype) * size + tiny(dtype) * (size > 0)
     if site.op.reduction == "none":
-        return outward(low - error, high + error, dtype, shape)
+        return round_outward(low - error, high + error, dtype, shape)
     copies = count / low.numel()
     error = copies * (error.sum() + sum_error(count, dtype, _STEPS) * size.sum())
     least, greatest = low.sum() * copies - error, high.sum() * copies + error
@@ -158,7 +158,7 @@ def _reduced(site: Site, picked: Ends, shares: Ends, shape: tuple[int, ...], dty
     if site.op.reduction == "mean":
         least, greatest, unclear = _mean((least, greatest), picked, shares, count, dtype)
         overflows |= unclear
-    return replace(outward(least, greatest, dtype, ()), overflows=overflows, nan=overflows)
+    return replace(round_outward(least, greatest, dtype, ()), overflows=overflows, nan=overflows)
 
 
 def _mean(total: Ends, picked: Ends, shares: Ends, count: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, bool]:

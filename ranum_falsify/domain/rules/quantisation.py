@@ -26,7 +26,16 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 
-__all__ = ["SHARE", "Grid", "Table", "anything", "in_steps", "is_product_normal", "known_numbers", "requantised"]
+__all__ = [
+    "SHARE",
+    "Grid",
+    "Table",
+    "anything",
+    "is_product_normal",
+    "read_known_numbers",
+    "requantise",
+    "round_to_steps",
+]
 
 SHARE = 2.0**-18
 """Relative error of kernels, to the magnitudes of what they add up; 70 times what was measured."""
@@ -55,12 +64,12 @@ class Grid:
     dtype: torch.dtype
 
     @classmethod
-    def known(cls, scale: Interval | None, zero: Interval | None, dtype: torch.dtype) -> Grid | None:
+    def from_constants(cls, scale: Interval | None, zero: Interval | None, dtype: torch.dtype) -> Grid | None:
         """Return the grid of a scale and a zero point that are constants within float32's range; else None."""
-        factor = known_numbers(scale)
+        factor = read_known_numbers(scale)
         if factor is None or dtype not in _EIGHT_BITS or not is_product_normal(factor):
             return None
-        offset = torch.zeros((), dtype=torch.float64) if zero is None else known_numbers(zero)
+        offset = torch.zeros((), dtype=torch.float64) if zero is None else read_known_numbers(zero)
         return None if offset is None else cls(factor, offset, dtype)
 
     @property
@@ -75,11 +84,11 @@ class Grid:
         return low - self.zero, high - self.zero
 
 
-def known_numbers(x: Interval | None) -> Tensor | None:
+def read_known_numbers(x: Interval | None) -> Tensor | None:
     """Return the numbers of a constant, float64; None where it is not constant, or is empty."""
     if x is None or not x.size or not x.is_point:
         return None
-    numbers = x.full()[0].double()
+    numbers = x.expand()[0].double()
     return numbers.reshape(()) if numbers.numel() == 1 else numbers
 
 
@@ -98,7 +107,7 @@ def anything(shape: tuple[int, ...], dtype: torch.dtype) -> Interval:
     return Interval.top(shape, dtype)
 
 
-def requantised(
+def requantise(
     low: Tensor, high: Tensor, size: Tensor | float, grid: Grid, shape: tuple[int, ...], *, wraps: bool = False
 ) -> Interval:
     """Return bounds of results that are rounded to the integers of a grid.
@@ -122,7 +131,7 @@ def requantised(
     return Interval.of(least, greatest, shape)
 
 
-def in_steps(values: Tensor, zero: Tensor, dtype: torch.dtype) -> Tensor:
+def round_to_steps(values: Tensor, zero: Tensor, dtype: torch.dtype) -> Tensor:
     """Return results in steps as integers: rounded to the nearest, even one, moved by the zero point, clamped."""
     limits = torch.iinfo(dtype)
     moved = values.round() + zero.to(values.dtype)
@@ -148,7 +157,7 @@ class Table:
         """Return the table of a function from all integers of a type, float64, to bounds of the results."""
         first, last = dtype_range(dtype)
         bounds = function(torch.arange(first, last + 1, dtype=torch.float64))
-        low, high = bounds.full()
+        low, high = bounds.expand()
         rows, columns = torch.arange(256)[:, None], torch.arange(256)[None]
         within = columns >= rows
         least = torch.where(within, low.short(), 256).cummin(1).values

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import outward, tiny, unit
+from ranum_falsify.domain.rounding import round_outward, tiny, unit
 from ranum_falsify.domain.rules.support.sections import sum_error
 
 __all__ = [
@@ -64,7 +64,7 @@ class Enclosure:
         """Return these bounds where a condition holds, others elsewhere."""
         return Enclosure(torch.where(condition, self.low, other.low), torch.where(condition, self.high, other.high))
 
-    def widened(self, error: Tensor | float) -> Enclosure:
+    def widen(self, error: Tensor | float) -> Enclosure:
         """Return the bounds moved outwards."""
         return Enclosure(self.low - error, self.high + error)
 
@@ -111,11 +111,11 @@ class Flow:
     recurrence_bias: Enclosure | None
     peepholes: Enclosure | None
 
-    def projected(self, x: Enclosure) -> Enclosure:
+    def project(self, x: Enclosure) -> Enclosure:
         """Return the input weights times the input."""
         return self.product(x, self.inputs)
 
-    def recurred(self, h: Enclosure, rows: slice = slice(None)) -> Enclosure:
+    def recur(self, h: Enclosure, rows: slice = slice(None)) -> Enclosure:
         """Return the hidden state times rows of the recurrence weights."""
         weights = Enclosure(self.weights.low[rows], self.weights.high[rows])
         return self.product(h.spread(h.low.shape[0], self.hidden), weights)
@@ -143,7 +143,7 @@ class Flow:
         for term in known[1:]:
             low, high, size = low + term.low, high + term.high, size + term.size
         self._check(size)
-        return Enclosure(low, high).widened(sum_error(len(known), self.dtype, 4) * size)
+        return Enclosure(low, high).widen(sum_error(len(known), self.dtype, 4) * size)
 
     def times(self, a: Enclosure, b: Enclosure) -> Enclosure:
         """Return the elementwise product."""
@@ -151,12 +151,12 @@ class Flow:
         low = torch.minimum(torch.minimum(points[0], points[1]), torch.minimum(points[2], points[3]))
         high = torch.maximum(torch.maximum(points[0], points[1]), torch.maximum(points[2], points[3]))
         result = Enclosure(low, high)
-        return result.widened(2 * unit(self.dtype) * result.size + tiny(self.dtype))
+        return result.widen(2 * unit(self.dtype) * result.size + tiny(self.dtype))
 
-    def rest(self, a: Enclosure) -> Enclosure:
+    def complement(self, a: Enclosure) -> Enclosure:
         """Return 1 - a."""
         result = Enclosure(1 - a.high, 1 - a.low)
-        return result.widened(2 * unit(self.dtype) * result.size)
+        return result.widen(2 * unit(self.dtype) * result.size)
 
     def _check(self, size: Tensor) -> None:
         if not bool((size < _ROOM * dtype_range(self.dtype)[1]).all()):
@@ -270,7 +270,7 @@ def _run(layer: Layer, flow: Flow, step: Step, state: State, backwards: bool) ->
     """Return the hidden state after each time step, 0 beyond a sample's length, and the last state."""
     time, _, inputs = layer.x.shape
     low, high = (end.expand(-1, -1, inputs) for end in layer.x.doubles())
-    projected = flow.projected(Enclosure(low, high))
+    projected = flow.project(Enclosure(low, high))
     many = projected.low.shape[0] > 1
     zero = torch.zeros(layer.batch, layer.size, dtype=torch.float64)
     nothing, seen = Enclosure(zero, zero), list[Enclosure]()
@@ -291,7 +291,7 @@ def _run(layer: Layer, flow: Flow, step: Step, state: State, backwards: bool) ->
 
 def _cast(part: Enclosure, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
     stored = tuple(1 if s == 1 else n for s, n in zip(part.low.shape, shape, strict=True))
-    return outward(part.low.reshape(stored), part.high.reshape(stored), dtype, shape)
+    return round_outward(part.low.reshape(stored), part.high.reshape(stored), dtype, shape)
 
 
 # steps ----------------------------------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ def rnn_step(flow: Flow, activation: Curve) -> Step:
     """Return the step of an RNN."""
 
     def step(inputs: Enclosure, state: State) -> State:
-        return (activation(flow.sum(inputs, flow.recurred(state[0]), flow.input_bias, flow.recurrence_bias)),)
+        return (activation(flow.sum(inputs, flow.recur(state[0]), flow.input_bias, flow.recurrence_bias)),)
 
     return step
 
@@ -315,11 +315,11 @@ def _gru_gates(flow: Flow, gate: Curve, inputs: Enclosure, recurrent: Enclosure)
 
 def _gru_mixed(flow: Flow, z: Enclosure, new: Enclosure, h: Enclosure) -> Enclosure:
     """Return (1 - z) new + z h: between the two, where z is in [0, 1]."""
-    mixed = flow.sum(flow.times(flow.rest(z), new), flow.times(z, h))
+    mixed = flow.sum(flow.times(flow.complement(z), new), flow.times(z, h))
     between = new.hull(h)
     # How far z leaves [0, 1] by rounding, and the roundings of the mean itself.
     error = (z.high - 1).clamp(min=0) + (-z.low).clamp(min=0) + 8 * unit(flow.dtype)
-    between = between.widened(2 * error * between.size + 4 * tiny(flow.dtype))
+    between = between.widen(2 * error * between.size + 4 * tiny(flow.dtype))
     return Enclosure(torch.maximum(mixed.low, between.low), torch.minimum(mixed.high, between.high))
 
 
@@ -330,7 +330,7 @@ def gru_step_reset_last(flow: Flow, gate: Curve, activation: Curve) -> Step:
 
     def step(inputs: Enclosure, state: State) -> State:
         (h,) = state
-        recurrent = flow.recurred(h)
+        recurrent = flow.recur(h)
         z, reset = _gru_gates(flow, gate, inputs, recurrent.last(0, two))
         kept = flow.times(reset, flow.sum(recurrent.last(two, three), recurrent_bias))
         new = activation(flow.sum(inputs.last(two, three), own, kept))
@@ -346,8 +346,8 @@ def gru_step_reset_first(flow: Flow, gate: Curve, activation: Curve) -> Step:
 
     def step(inputs: Enclosure, state: State) -> State:
         (h,) = state
-        z, reset = _gru_gates(flow, gate, inputs, flow.recurred(h, slice(0, two)))
-        recurrent = flow.recurred(flow.times(reset, h), slice(two, three))
+        z, reset = _gru_gates(flow, gate, inputs, flow.recur(h, slice(0, two)))
+        recurrent = flow.recur(flow.times(reset, h), slice(two, three))
         new = activation(flow.sum(inputs.last(two, three), recurrent, *biases))
         return (_gru_mixed(flow, z, new, h),)
 
@@ -367,18 +367,18 @@ def lstm_step(flow: Flow, gate: Curve, activation: Curve, shown: Curve, coupled:
     peepholes = [None] * 3 if flow.peepholes is None else flow.peepholes.chunk(3)
     biases = [[None] * 4 if b is None else b.chunk(4) for b in (flow.input_bias, flow.recurrence_bias)]
 
-    def peeped(c: Enclosure, number: int) -> Enclosure | None:
+    def peep(c: Enclosure, number: int) -> Enclosure | None:
         weights = peepholes[number]
         return None if weights is None else flow.times(weights.spread(*c.low.shape), c)
 
     def step(inputs: Enclosure, state: State) -> State:
         h, c = state
-        parts = zip(inputs.chunk(4), flow.recurred(h).chunk(4), *biases, strict=True)
+        parts = zip(inputs.chunk(4), flow.recur(h).chunk(4), *biases, strict=True)
         i, o, f, new = (list(part) for part in parts)
-        entry = gate(flow.sum(*i, peeped(c, 0)))
-        kept = flow.rest(entry) if coupled else gate(flow.sum(*f, peeped(c, 2)))
+        entry = gate(flow.sum(*i, peep(c, 0)))
+        kept = flow.complement(entry) if coupled else gate(flow.sum(*f, peep(c, 2)))
         c = flow.sum(flow.times(kept, c), flow.times(entry, activation(flow.sum(*new))))
-        gated = gate(flow.sum(*o, peeped(c, 1)))
+        gated = gate(flow.sum(*o, peep(c, 1)))
         return flow.times(gated, shown(c)), c
 
     return step

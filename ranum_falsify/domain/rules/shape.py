@@ -14,35 +14,35 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ranum_falsify.domain.interval import Interval, shared_gap
-from ranum_falsify.domain.order import SIGNED, greatest, least, ordered, restored, signed
+from ranum_falsify.domain.interval import Interval, find_shared_gap
+from ranum_falsify.domain.order import SIGNED, apply_signed, greatest, least, make_ordered, restore
 from ranum_falsify.domain.rules.support.building import infinity_aware, unknown
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.network.registry import spec_of
 
 __all__ = [
-    "chosen",
-    "collapsed",
+    "choose",
+    "collapse",
     "cut",
-    "evaluated",
-    "joined",
-    "narrowed",
-    "padded",
-    "rearranged",
-    "reshaped",
+    "evaluate",
+    "join",
+    "make_placeholder",
+    "narrow",
+    "pad",
+    "rearrange",
+    "reshape",
     "reshaping",
-    "sized_like",
-    "taken",
-    "tiled",
+    "take",
+    "tile",
 ]
 
 
-def sized_like(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
+def make_placeholder(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
     """Return a tensor of a shape, of one stored element: what tells a row function the sizes."""
     return torch.zeros((), dtype=dtype).expand(tuple(shape))
 
 
-def rearranged(x: Interval, function: Callable[[Tensor], Tensor], shape: Sequence[int]) -> Interval:
+def rearrange(x: Interval, function: Callable[[Tensor], Tensor], shape: Sequence[int]) -> Interval:
     """Return bounds whose stored tensors a function makes of the stored ones.
 
     Args:
@@ -50,18 +50,18 @@ def rearranged(x: Interval, function: Callable[[Tensor], Tensor], shape: Sequenc
         function: Moves, repeats or drops elements; merged dimensions come at size 1.
         shape: What the results stand for.
     """
-    low = signed(x.lower, function)
-    high = low if x.upper is x.lower else signed(x.upper, function)
+    low = apply_signed(x.lower, function)
+    high = low if x.upper is x.lower else apply_signed(x.upper, function)
     return Interval(low, high, tuple(shape), gap=x.gap)
 
 
 # shapes ---------------------------------------------------------------------------------------------------------
 
 
-def reshaped(x: Interval, shape: Sequence[int]) -> Interval:
+def reshape(x: Interval, shape: Sequence[int]) -> Interval:
     """Return the same elements in another shape; what is merged stays so unless elements of it part."""
     if not x.size:
-        return x.moved(lambda bound: bound.reshape(tuple(shape)))
+        return x.move(lambda bound: bound.reshape(tuple(shape)))
     mixed, stored = list[int](), list[int]()
     for old, new in _groups(x.shape, shape):
         if all(x.lower.shape[dim] == 1 for dim in old):
@@ -69,7 +69,7 @@ def reshaped(x: Interval, shape: Sequence[int]) -> Interval:
             continue
         stored += [shape[dim] for dim in new]
         mixed += old
-    return rearranged(x.split(*mixed), lambda bound: bound.reshape(stored), shape)
+    return rearrange(x.split(*mixed), lambda bound: bound.reshape(stored), shape)
 
 
 def _groups(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[range, range]]:
@@ -91,16 +91,16 @@ def reshaping(function: Callable[..., Tensor]) -> IntervalRule:
     """
 
     def rule(site: Site, x: Interval, *rest: object) -> Interval:
-        return reshaped(x, tuple(function(site.op, sized_like(x.shape), *rest).shape))
+        return reshape(x, tuple(function(site.op, make_placeholder(x.shape), *rest).shape))
 
     return infinity_aware(rule)
 
 
-def tiled(x: Interval, repeats: Sequence[int]) -> Interval:
+def tile(x: Interval, repeats: Sequence[int]) -> Interval:
     """Return bounds repeated along each dimension."""
     shape = tuple(size * times for size, times in zip(x.shape, repeats, strict=True))
     stored = [times if size > 1 else 1 for size, times in zip(x.lower.shape, repeats, strict=True)]
-    return rearranged(x, lambda bound: bound.repeat(stored), shape)
+    return rearrange(x, lambda bound: bound.repeat(stored), shape)
 
 
 # parts ----------------------------------------------------------------------------------------------------------
@@ -122,15 +122,15 @@ def cut(x: Interval, ranges: Sequence[range]) -> Interval:
         bound = bound[tuple(index)]
         return bound.flip(flipped) if flipped else bound
 
-    return rearranged(x, function, [len(kept) for kept in ranges])
+    return rearrange(x, function, [len(kept) for kept in ranges])
 
 
-def narrowed(x: Interval, dim: int, start: int, length: int) -> Interval:
+def narrow(x: Interval, dim: int, start: int, length: int) -> Interval:
     """Return the positions `start` to `start + length` of one dimension."""
     return cut(x, [range(start, start + length) if d == dim else range(n) for d, n in enumerate(x.shape)])
 
 
-def taken(x: Interval, dim: int, index: Tensor) -> Interval:
+def take(x: Interval, dim: int, index: Tensor) -> Interval:
     """Return the known positions of one dimension, whose place the dimensions of the index take.
 
     Args:
@@ -144,29 +144,29 @@ def taken(x: Interval, dim: int, index: Tensor) -> Interval:
     place = (1,) * index.ndim if merges else tuple(index.shape)
     form = (*stored[:dim], *place, *stored[dim + 1 :])
     if merges:
-        return rearranged(x, lambda bound: bound.reshape(form), shape)
-    return rearranged(x, lambda bound: bound.index_select(dim, index.reshape(-1)).reshape(form), shape)
+        return rearrange(x, lambda bound: bound.reshape(form), shape)
+    return rearrange(x, lambda bound: bound.index_select(dim, index.reshape(-1)).reshape(form), shape)
 
 
-def collapsed(x: Interval, *dims: int) -> Interval:
+def collapse(x: Interval, *dims: int) -> Interval:
     """Return bounds on any element along dimensions, merged there; none of them may have size 0."""
     real = [dim for dim in dims if x.lower.shape[dim] > 1]
     if not real:
         return x
-    low = restored(ordered(x.lower).amin(real, keepdim=True), x.dtype)
-    high = restored(ordered(x.upper).amax(real, keepdim=True), x.dtype)
+    low = restore(make_ordered(x.lower).amin(real, keepdim=True), x.dtype)
+    high = restore(make_ordered(x.upper).amax(real, keepdim=True), x.dtype)
     return replace(x, lower=low, upper=high)
 
 
 # joining --------------------------------------------------------------------------------------------------------
 
 
-def joined(parts: Sequence[Interval], dim: int) -> Interval:
+def join(parts: Sequence[Interval], dim: int) -> Interval:
     """Return bounds of tensors one after the other along a dimension, which stays merged if all are the same."""
     shape = list(parts[0].shape)
     shape[dim] = sum(part.shape[dim] for part in parts)
     parts = [part for part in parts if part.shape[dim]] or list(parts[:1])
-    gap = shared_gap(*parts)
+    gap = find_shared_gap(*parts)
     first = parts[0]
     if all(part.lower.shape == first.lower.shape and part.lower.shape[dim] == 1 for part in parts) and all(
         torch.equal(part.lower, first.lower) and torch.equal(part.upper, first.upper) for part in parts[1:]
@@ -179,7 +179,7 @@ def joined(parts: Sequence[Interval], dim: int) -> Interval:
     return Interval(low, low if known else torch.cat([part.upper for part in parts], dim), tuple(shape), gap=gap)
 
 
-def padded(x: Interval, before: Sequence[int], after: Sequence[int], value: float | int) -> Interval:
+def pad(x: Interval, before: Sequence[int], after: Sequence[int], value: float | int) -> Interval:
     """Return bounds with a number around them; negative widths cut."""
     sizes = zip(x.shape, before, after, strict=True)
     kept = [range(max(-b, 0), max(n + min(a, 0), max(-b, 0))) for n, b, a in sizes]
@@ -194,14 +194,14 @@ def padded(x: Interval, before: Sequence[int], after: Sequence[int], value: floa
         return replace(x, shape=shape)
     number = filling.view(SIGNED.get(x.dtype, x.dtype)).item()
     flat = [width for dim in reversed(range(len(shape))) for width in (front[dim], back[dim])]
-    padding = rearranged(x.split(*wide), lambda bound: F.pad(bound, flat, value=number), shape)
-    return replace(padding, gap=shared_gap(x, Interval(filling, filling, ())) if value else 0.0)
+    padding = rearrange(x.split(*wide), lambda bound: F.pad(bound, flat, value=number), shape)
+    return replace(padding, gap=find_shared_gap(x, Interval(filling, filling, ())) if value else 0.0)
 
 
 # choosing -------------------------------------------------------------------------------------------------------
 
 
-def chosen(condition: Interval, a: Interval, b: Interval) -> Interval:
+def choose(condition: Interval, a: Interval, b: Interval) -> Interval:
     """Return bounds of elements of `a` where a condition is true, of `b` where it is not, of both where it may be both.
 
     Args:
@@ -220,28 +220,28 @@ def chosen(condition: Interval, a: Interval, b: Interval) -> Interval:
     low = torch.where(always, a.lower, torch.where(never, b.lower, least(a.lower, b.lower)))
     known = condition.is_point and a.lower is a.upper and b.lower is b.upper
     high = low if known else torch.where(always, a.upper, torch.where(never, b.upper, greatest(a.upper, b.upper)))
-    return replace(Interval.of(low, high, shape), gap=shared_gap(a, b))
+    return replace(Interval.of(low, high, shape), gap=find_shared_gap(a, b))
 
 
 def _broadcast(x: Interval, shape: tuple[int, ...]) -> Interval:
     return replace(Interval.of(x.lower, x.upper, shape), gap=x.gap)
 
 
-def _known(x: Interval | np.ndarray | None) -> Tensor | np.ndarray | None:
-    return x.full()[0] if isinstance(x, Interval) else x
+def _read_known(x: Interval | np.ndarray | None) -> Tensor | np.ndarray | None:
+    return x.expand()[0] if isinstance(x, Interval) else x
 
 
-def evaluated(site: Site, *operands: Interval | np.ndarray | None) -> tuple[Interval, ...]:
+def evaluate(site: Site, *operands: Interval | np.ndarray | None) -> tuple[Interval, ...]:
     """Return what an operator computes from known operands, or of shapes where it reads no more; a rule."""
     spec = spec_of(site.op)
     if spec.shape_only:
-        sizes = (sized_like(x.shape, x.dtype) if isinstance(x, Interval) else x for x in operands)
+        sizes = (make_placeholder(x.shape, x.dtype) if isinstance(x, Interval) else x for x in operands)
         results = spec.torch(site.op, *sizes)
     elif all(not isinstance(x, Interval) or x.is_point for x in operands):
-        results = spec.torch(site.op, *(_known(x) for x in operands))
+        results = spec.torch(site.op, *(_read_known(x) for x in operands))
     else:
         return unknown(site)
     return tuple(Interval.point(y) for y in (results if isinstance(results, tuple) else (results,)))
 
 
-infinity_aware(evaluated)
+infinity_aware(evaluate)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import Envelope
-from ranum_falsify.domain.rounding import outward, unit
+from ranum_falsify.domain.rounding import round_outward, unit
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.rules.support.sections import Sections, sections, sum_error
 from ranum_falsify.domain.site import IntervalRule, Site
@@ -74,11 +74,11 @@ def softmax(dims: Dims, kernel: str | None = None) -> IntervalRule:
         u = 2 * unit(x.dtype)
         sure = low >= -_LOST
         low, high = (low * (1 + u) - error).exp(), (high * (1 - u) + error).clamp(max=0).exp()
-        y = outward(rows.restored(low), rows.restored(high), x.dtype, x.shape, _PROBABILITY)
+        y = round_outward(rows.restore(low), rows.restore(high), x.dtype, x.shape, _PROBABILITY)
         if kernel is None or x.dtype is not torch.float32 or error >= _LITTLE:
             return y
         gone = _vanishes(rows, site.envelope(kernel))
-        lower, upper = y.lower.masked_fill(rows.restored(sure), 1.0), y.upper.masked_fill(rows.restored(gone), 0.0)
+        lower, upper = y.lower.masked_fill(rows.restore(sure), 1.0), y.upper.masked_fill(rows.restore(gone), 0.0)
         return replace(y, lower=lower, upper=upper)
 
     return infinity_aware(rule)
@@ -120,14 +120,14 @@ def log_softmax_along(site: Site, x: Interval, dims: Sequence[int]) -> Interval:
     u = 4 * unit(x.dtype)
     # The greatest sum of exponentials that kernels see is 1 or more, so that no result is positive.
     high = torch.where(high.isinf(), high, (high * (1 - u) + error).clamp(max=0))
-    return outward(rows.restored(low * (1 + u) - error), rows.restored(high), x.dtype, x.shape, _LOG_PROBABILITY)
+    return round_outward(rows.restore(low * (1 + u) - error), rows.restore(high), x.dtype, x.shape, _LOG_PROBABILITY)
 
 
 def shares(x: Interval, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return least and greatest values of the softmax in real numbers over given dimensions, float64."""
     rows = sections(x, dims)
     low, high = _log_probabilities(rows)
-    return rows.restored(low.exp()), rows.restored(high.exp())
+    return rows.restore(low.exp()), rows.restore(high.exp())
 
 
 def hardmax(dims: Dims) -> IntervalRule:
@@ -142,7 +142,7 @@ def hardmax(dims: Dims) -> IntervalRule:
         if rows.copies == 1:
             others = _greatest_other(rows.upper)
             low = (rows.lower > others).double()
-        return Interval(rows.restored(low).to(x.dtype), rows.restored(high).to(x.dtype), x.shape)
+        return Interval(rows.restore(low).to(x.dtype), rows.restore(high).to(x.dtype), x.shape)
 
     return infinity_aware(rule)
 
@@ -166,7 +166,7 @@ def _has_finite_sections(x: Interval, dims: Sequence[int]) -> bool:
 
 
 def _empty(x: Interval) -> Interval:
-    return Interval.filled(0, 0, x.shape, x.dtype)
+    return Interval.fill(0, 0, x.shape, x.dtype)
 
 
 def _error(rows: Sections, kernel: Envelope) -> float:
@@ -198,14 +198,14 @@ def _sum_of_others(x: Tensor, copies: int) -> tuple[Tensor, Tensor]:
 
     The sum of all less the element's own share cancels for the greatest element alone, which is done by itself.
     """
-    greatest = _finite(x.amax(-1, keepdim=True))
+    greatest = _make_finite(x.amax(-1, keepdim=True))
     powers = (x - greatest).exp()
     total = powers.sum(-1, keepdim=True) * copies
     if copies > 1:
         return greatest, (total - powers).log()
     top = x.argmax(-1, keepdim=True)
     others = x.scatter(-1, top, -math.inf)
-    second = _finite(others.amax(-1, keepdim=True))
+    second = _make_finite(others.amax(-1, keepdim=True))
     rest = (others - second).exp().sum(-1, keepdim=True)
     reference = greatest.expand(x.shape).scatter(-1, top, second)
     return reference, (total - powers).scatter(-1, top, rest).log()
@@ -217,5 +217,5 @@ def _greatest_other(x: Tensor) -> Tensor:
     return x.amax(-1, keepdim=True).expand(x.shape).scatter(-1, top, others)
 
 
-def _finite(reference: Tensor) -> Tensor:
+def _make_finite(reference: Tensor) -> Tensor:
     return torch.where(reference == -math.inf, 0.0, reference)

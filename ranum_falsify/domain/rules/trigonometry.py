@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import outward
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import IntervalRule, Site
 
@@ -29,11 +29,11 @@ def wave(function: Callable[[Tensor], Tensor], kernel: str, *, crest: float) -> 
     """
 
     def rule(site: Site, x: Interval) -> Interval:
-        low, high = x.finite().doubles()
+        low, high = x.keep_finite().doubles()
         at_low, at_high = function(low), function(high)
         least = torch.where(_passes(low, high, crest + math.pi, 2 * math.pi), -1.0, torch.minimum(at_low, at_high))
         greatest = torch.where(_passes(low, high, crest, 2 * math.pi), 1.0, torch.maximum(at_low, at_high))
-        return outward(least, greatest, site.dtype, x.shape, site.envelope(kernel))
+        return round_outward(least, greatest, site.dtype, x.shape, site.envelope(kernel))
 
     return infinity_aware(rule)
 
@@ -45,10 +45,10 @@ def tangent(site: Site, x: Interval) -> Interval:
     No number of float32 is close enough to a pole for its tangent to overflow; 177.5 is in float16, and so are those
     that ONNX Runtime, which computes it in float32, takes without rounding them first.
     """
-    low, high = x.finite().doubles()
+    low, high = x.keep_finite().doubles()
     pole = _passes(low, high, math.pi / 2, math.pi)
     least, greatest = (-math.inf, math.inf) if site.dtype is torch.float16 else dtype_range(site.dtype)
-    bounds = outward(torch.tan(low), torch.tan(high), site.dtype, x.shape, site.envelope("Tan"))
+    bounds = round_outward(torch.tan(low), torch.tan(high), site.dtype, x.shape, site.envelope("Tan"))
     return Interval.of(bounds.lower.masked_fill(pole, least), bounds.upper.masked_fill(pole, greatest), x.shape)
 
 

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rules.arithmetic.pairs import remainder, sign
-from ranum_falsify.domain.rules.cast import converted
+from ranum_falsify.domain.rules.cast import convert
 from ranum_falsify.domain.rules.reduction.sums import Bound
-from ranum_falsify.domain.rules.shape import collapsed
+from ranum_falsify.domain.rules.shape import collapse
 from ranum_falsify.domain.rules.support.building import infinity_aware, result_shape
 from ranum_falsify.domain.site import IntervalRule, Site
 
@@ -30,7 +30,7 @@ _EXACT = 2**53
 """Integers up to this size are exact in float64."""
 
 
-def _unrounded(site: Site, *operands: Interval) -> bool:
+def _is_unrounded(site: Site, *operands: Interval) -> bool:
     """Tell whether integers stay what they are in float64, or no kernel computes them there."""
     if "onnxruntime" not in site.runtimes or operands[0].dtype not in _WORDS:
         return True
@@ -46,14 +46,14 @@ def rounded_words(rule: IntervalRule) -> IntervalRule:
 
     def widened(site: Site, x: Interval, *rest: object) -> Interval | tuple[Interval, ...]:
         y = rule(site, x, *rest)
-        if not isinstance(y, Interval) or y.shape != x.shape or _unrounded(site, x):
+        if not isinstance(y, Interval) or y.shape != x.shape or _is_unrounded(site, x):
             return y
-        return y.hull(converted(converted(x, torch.float64), x.dtype))
+        return y.hull(convert(convert(x, torch.float64), x.dtype))
 
     return infinity_aware(widened)
 
 
-def _misordered(site: Site, *operands: Interval) -> Tensor | None:
+def _find_misordered(site: Site, *operands: Interval) -> Tensor | None:
     """Return where two operands may be taken for each other in order; None where kernels compare them as they are."""
     if "onnxruntime" not in site.runtimes or operands[0].dtype is not torch.int64:
         return None
@@ -78,7 +78,7 @@ def between_operands(rule: Callable[..., Interval]) -> Callable[..., Interval]:
 
     def widened(site: Site, *data: Interval) -> Interval:
         y = rule(site, *data)
-        wrong = _misordered(site, *data)
+        wrong = _find_misordered(site, *data)
         return y if wrong is None else _hull_where(wrong, y, reduce(Interval.hull, data))
 
     return infinity_aware(widened)
@@ -91,7 +91,7 @@ def between_elements(bound: Bound) -> Bound:
         y = bound(site, x, list(dims))
         if "onnxruntime" not in site.runtimes or x.dtype is not torch.int64 or not x.size:
             return y
-        every = collapsed(x, *dims)
+        every = collapse(x, *dims)
         wrong = _holds_halves(every.lower, every.upper)
         return _hull_where(wrong, y, replace(every, shape=y.shape)) if bool(wrong.any()) else y
 
@@ -106,12 +106,12 @@ def _hull_where(wrong: Tensor, y: Interval, every: Interval) -> Interval:
 def sign_of_words(site: Site, x: Interval) -> Interval:
     """Bound the sign of x, which kernels tell by comparing it with 0."""
     y = sign(site, x)
-    wrong = _misordered(site, x, Interval.filled(0, 0, (), x.dtype))
+    wrong = _find_misordered(site, x, Interval.fill(0, 0, (), x.dtype))
     return y if wrong is None else replace(y, lower=torch.where(wrong, -1, y.lower))
 
 
 def remainder_of_words(site: Site, a: Interval, b: Interval) -> Interval:
     """Bound the remainder of a division; that with the dividend's sign is computed in float64."""
-    if site.op.fmod and not _unrounded(site, a, b):
+    if site.op.fmod and not _is_unrounded(site, a, b):
         return Interval.top(result_shape(a, b), a.dtype)
     return remainder(site, a, b)

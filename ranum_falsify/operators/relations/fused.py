@@ -10,8 +10,8 @@ import torch
 from dnnv.nn import Operation
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import outward, unit
-from ranum_falsify.domain.rules.arithmetic.pairs import added
+from ranum_falsify.domain.rounding import round_outward, unit
+from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.arithmetic.variadic import sum_of_operands
 from ranum_falsify.domain.rules.matrix.matmul import largest_finite, overflows_in_parts
 from ranum_falsify.domain.rules.reduction.sums import growth
@@ -19,7 +19,7 @@ from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, pairs, source
 
-__all__ = ["accumulated", "is_beside_quantised", "requantised", "saturated", "summed"]
+__all__ = ["accumulate", "is_beside_quantised", "requantise", "saturate", "sum_operands"]
 
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
 """Operators whose sums ONNX Runtime may start from what is added to them."""
@@ -29,28 +29,28 @@ _LEVELS = 127
 
 
 @infinity_aware
-def accumulated(site: Site, a: Interval, b: Interval) -> Interval:
+def accumulate(site: Site, a: Interval, b: Interval) -> Interval:
     """Bound a + b, also where ONNX Runtime adds b into the sum of products that a is, or regroups three summands."""
     if not a.is_floating:
-        return added(site, a, b)
+        return add(site, a, b)
     (first, second), _ = pairs(site.op)
-    wide = _widened(site, b, first), _widened(site, a, second)
-    y = added(site, wide[1], wide[0])
+    wide = _widen(site, b, first), _widen(site, a, second)
+    y = add(site, wide[1], wide[0])
     if "onnxruntime" in site.runtimes and (_overflows_inside(site, b, first) or _overflows_inside(site, a, second)):
         y = replace(y, overflows=True)
     regrouped = next((op for op in (is_a(first, "Add"), is_a(second, "Add")) if op is not None), None)
     if regrouped is None or len(y.shape) < 2 or y.may_be_infinite:
         return y
-    return _regrouped(site, y, regrouped, a, b)
+    return _regroup(site, y, regrouped, a, b)
 
 
 @infinity_aware
-def summed(site: Site, *data: Interval) -> Interval:
+def sum_operands(site: Site, *data: Interval) -> Interval:
     """Bound `Sum`, two operands of which are fused as those of `Add` are."""
-    return accumulated(site, *data) if len(data) == 2 else sum_of_operands(site, *data)
+    return accumulate(site, *data) if len(data) == 2 else sum_of_operands(site, *data)
 
 
-def _widened(site: Site, x: Interval, beside: Field) -> Interval:
+def _widen(site: Site, x: Interval, beside: Field) -> Interval:
     """Return bounds of a summand with the error that it takes part in, inside the sum next to it."""
     op = is_a(beside, *_PRODUCTS)
     terms = 0 if op is None else _terms(site, op)
@@ -66,7 +66,7 @@ def _overflows_inside(site: Site, x: Interval, beside: Field) -> bool:
     op = is_a(beside, *_PRODUCTS)
     if op is None or not x.size:
         return False
-    a, b, *bias = [site.known(field) for field in fields_of(op) if field is not None]
+    a, b, *bias = [site.find_known(field) for field in fields_of(op) if field is not None]
     if a is None or b is None or None in bias:
         return True
     alpha, beta = (op.alpha, op.beta) if is_a(op, "Gemm") else (1.0, 1.0)
@@ -83,46 +83,48 @@ def is_beside_quantised(op: Operation) -> bool:
     return is_a(fields_of(op)[0], "DequantizeLinear") is not None
 
 
-def requantised(site: Site, w: Interval, b: Interval | None) -> tuple[Interval, Interval | None]:
+def requantise(site: Site, w: Interval, b: Interval | None) -> tuple[Interval, Interval | None]:
     """Return a layer's weights and bias as ONNX Runtime may quantise them: by whole tensors, symmetrically."""
     if not is_beside_quantised(site.op) or "onnxruntime" not in site.runtimes or not w.size or w.may_be_infinite:
         return w, b
     x, weight, *bias = fields_of(site.op)
     step = max(map(abs, w.extremes)) / _LEVELS
-    scale = site.known(fields_of(is_a(x, "DequantizeLinear"))[1])
+    scale = site.find_known(fields_of(is_a(x, "DequantizeLinear"))[1])
     if isinstance(source(weight), np.ndarray):
-        w = _moved(w, step)
+        w = _move(w, step)
     if b is not None and isinstance(source(bias[0]), np.ndarray):
-        b = _moved(b, math.inf if scale is None else step * max(map(abs, scale.extremes)))
+        b = _move(b, math.inf if scale is None else step * max(map(abs, scale.extremes)))
     return w, b
 
 
-def saturated(site: Site, y: Interval, w: Interval) -> Interval:
+def saturate(site: Site, y: Interval, w: Interval) -> Interval:
     """Return bounds of a layer that ONNX Runtime may compute in 8 bits, where pairs of products saturate in 16.
 
     See `MatMulInteger`; the weights are those that the layer reads.
     """
     if not is_beside_quantised(site.op) or "onnxruntime" not in site.runtimes or y.may_be_infinite:
         return y
-    scales = [site.known(fields_of(op)[1]) for op in map(_dequantised, fields_of(site.op)[:2]) if op is not None]
+    scales = [
+        site.find_known(fields_of(op)[1]) for op in map(_find_dequantised, fields_of(site.op)[:2]) if op is not None
+    ]
     steps = [math.inf if scale is None else max(map(abs, scale.extremes)) for scale in scales]
     if len(steps) == 1:
         steps.append(max(map(abs, w.extremes)) / _LEVELS)
     pairs_added = (_terms(site, site.op) + 1) // 2
-    return replace(_moved(y, pairs_added * _SATURATION * math.prod(steps)), nan=y.nan, overflows=y.overflows)
+    return replace(_move(y, pairs_added * _SATURATION * math.prod(steps)), nan=y.nan, overflows=y.overflows)
 
 
-def _dequantised(field: Field) -> Operation | None:
+def _find_dequantised(field: Field) -> Operation | None:
     return is_a(field, "DequantizeLinear")
 
 
-def _moved(x: Interval, error: float) -> Interval:
-    return outward(x.lower.double() - error, x.upper.double() + error, x.dtype, x.shape)
+def _move(x: Interval, error: float) -> Interval:
+    return round_outward(x.lower.double() - error, x.upper.double() + error, x.dtype, x.shape)
 
 
 def _terms(site: Site, op: Operation) -> int:
     """Return how many products are added up in an element of the result, at most; 0 where it is not known."""
-    known = site.known(fields_of(op)[1])
+    known = site.find_known(fields_of(op)[1])
     if known is None or not known.shape:
         return 0
     if is_a(op, "Conv"):
@@ -134,15 +136,15 @@ def _terms(site: Site, op: Operation) -> int:
     return known.shape[-2] if len(known.shape) > 1 else known.shape[0]
 
 
-def _regrouped(site: Site, y: Interval, inner: Operation, a: Interval, b: Interval) -> Interval:
+def _regroup(site: Site, y: Interval, inner: Operation, a: Interval, b: Interval) -> Interval:
     """Return bounds of a sum of three that a fused normalisation may add up in another order."""
-    if not any(x is not None and x.is_point and len(x.shape) == 1 for x in map(site.known, fields_of(inner))):
+    if not any(x is not None and x.is_point and len(x.shape) == 1 for x in map(site.find_known, fields_of(inner))):
         return y
-    size = sum(max(map(abs, x.extremes)) for x in map(site.known, fields_of(inner)) if x is not None and x.size)
+    size = sum(max(map(abs, x.extremes)) for x in map(site.find_known, fields_of(inner)) if x is not None and x.size)
     size += max(max(map(abs, x.extremes)) for x in (a, b) if x.size)
     if not size < math.inf:
         return y
     error = 6 * unit(y.dtype) * size
     low, high = y.doubles()
     low, high = torch.where(low >= 0, (low - error).clamp(min=0), low - error), high + error
-    return outward(low, torch.where(y.upper <= 0, high.clamp(max=0), high), y.dtype, y.shape)
+    return round_outward(low, torch.where(y.upper <= 0, high.clamp(max=0), high), y.dtype, y.shape)

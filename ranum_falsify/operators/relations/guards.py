@@ -77,11 +77,11 @@ def _depends_elementwise(op: Operation, cause: Operation) -> bool:
                 waiting.append(operand)
         if len(seen) > _NEAR:
             return False
-    rows = map(row_of, _ways(op, cause))
+    rows = map(row_of, _find_ways(op, cause))
     return found and all(row is not None and row.elementwise for row in rows)
 
 
-def _ways(op: Operation, cause: Operation) -> list[Operation]:
+def _find_ways(op: Operation, cause: Operation) -> list[Operation]:
     """Return the nodes on all ways from an operation back to another, which is left out."""
     reaches: dict[int, bool] = {id(cause): True}
     found: list[Operation] = []
@@ -114,24 +114,24 @@ def _facts(site: Site, field: Field, truth: bool) -> Iterator[Fact]:
         for part in fields_of(op):
             yield from _facts(site, part, truth)
     elif is_a(op, "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"):
-        yield from _compared(site, op, truth)
+        yield from _narrow_compared(site, op, truth)
     elif is_a(op, "IsInf") and not truth and op.detect_negative and op.detect_positive:
-        yield from _about(site, fields_of(op)[0], lambda x: x.finite())
+        yield from _narrow_about(site, fields_of(op)[0], lambda x: x.keep_finite())
     elif is_a(op, "Cast") and op.to == onnx.TensorProto.BOOL:
         (number,) = fields_of(op)
-        yield from _about(site, number, lambda x: _without(x, 0.0) if truth else _clipped(x, 0.0, 0.0))
+        yield from _narrow_about(site, number, lambda x: _exclude(x, 0.0) if truth else _clip(x, 0.0, 0.0))
 
 
-def _about(site: Site, field: Field, narrowed: Narrowing) -> Iterator[Fact]:
+def _narrow_about(site: Site, field: Field, narrowed: Narrowing) -> Iterator[Fact]:
     """Yield an operation with narrower bounds, and what they say of the number whose size it is."""
     op = source(field)
-    known = site.known(op)
+    known = site.find_known(op)
     if not isinstance(op, Operation) or known is None or not known.size:
         return
     assumed = narrowed(known)
     yield op, assumed
     if is_a(op, "Abs"):
-        yield from _about(site, fields_of(op)[0], lambda x: _of_size(x, assumed))
+        yield from _narrow_about(site, fields_of(op)[0], lambda x: _of_size(x, assumed))
 
 
 def _of_size(x: Interval, size: Interval) -> Interval:
@@ -140,39 +140,39 @@ def _of_size(x: Interval, size: Interval) -> Interval:
     return replace(inside, gap=max(x.gap, size.distance))
 
 
-def _compared(site: Site, op: Operation, truth: bool) -> Iterator[Fact]:
+def _narrow_compared(site: Site, op: Operation, truth: bool) -> Iterator[Fact]:
     a, b = fields_of(op)
-    left, right = site.known(a), site.known(b)
+    left, right = site.find_known(a), site.find_known(b)
     if left is None or right is None or not left.size or not right.size:
         return
     name = kind(op)
     if name == "Equal":
-        yield from _about(site, a, lambda x: _equal(x, right, truth))
-        yield from _about(site, b, lambda x: _equal(x, left, truth))
+        yield from _narrow_about(site, a, lambda x: _narrow_equal(x, right, truth))
+        yield from _narrow_about(site, b, lambda x: _narrow_equal(x, left, truth))
         return
     if not truth:
         name = _NEGATED[name]
-    yield from _about(site, a, lambda x: _beyond(x, right, name))
-    yield from _about(site, b, lambda x: _beyond(x, left, _REVERSED[name]))
+    yield from _narrow_about(site, a, lambda x: _narrow_beyond(x, right, name))
+    yield from _narrow_about(site, b, lambda x: _narrow_beyond(x, left, _REVERSED[name]))
 
 
-def _beyond(x: Interval, limit: Interval, name: str) -> Interval:
+def _narrow_beyond(x: Interval, limit: Interval, name: str) -> Interval:
     """Return the bounds of x where x is greater or less than some number within a limit."""
     low, high = _ends_for(x, limit)
     if name.startswith("Greater"):
-        edge = _next(low, up=True) if name == "Greater" else low
+        edge = _step(low, up=True) if name == "Greater" else low
         return x.meet(Interval.of(edge, greatest(edge, x.upper), x.shape))
-    edge = _next(high, up=False) if name == "Less" else high
+    edge = _step(high, up=False) if name == "Less" else high
     return x.meet(Interval.of(least(edge, x.lower), edge, x.shape))
 
 
-def _equal(x: Interval, other: Interval, truth: bool) -> Interval:
+def _narrow_equal(x: Interval, other: Interval, truth: bool) -> Interval:
     low, high = _ends_for(x, other)
     if truth:
         return x.meet(Interval.of(low, high, x.shape))
     if not other.is_point or not other.is_scalar:
         return x
-    return _without(x, float(other.lower.item()))
+    return _exclude(x, float(other.lower.item()))
 
 
 def _ends_for(x: Interval, other: Interval) -> tuple[Tensor, Tensor]:
@@ -180,11 +180,11 @@ def _ends_for(x: Interval, other: Interval) -> tuple[Tensor, Tensor]:
     if result_shape(x, other) == x.shape:
         return other.lower, other.upper
     shape = (1,) * len(x.shape)
-    lowest = Interval.filled(*other.extremes, shape, other.dtype)
+    lowest = Interval.fill(*other.extremes, shape, other.dtype)
     return lowest.lower, lowest.upper
 
 
-def _next(x: Tensor, *, up: bool) -> Tensor:
+def _step(x: Tensor, *, up: bool) -> Tensor:
     """Return the next number of the type, or the number where there is none or results may not be rounded to it."""
     if x.dtype in (torch.float16, torch.bfloat16, *SIGNED):
         return x
@@ -196,17 +196,17 @@ def _next(x: Tensor, *, up: bool) -> Tensor:
     return torch.where(wide == (limits.max if up else limits.min), wide, moved).to(x.dtype)
 
 
-def _without(x: Interval, number: float) -> Interval:
+def _exclude(x: Interval, number: float) -> Interval:
     """Return the bounds of x where it is not a number: a step in from an end, a gap around 0."""
     if x.dtype is torch.bool or x.dtype in SIGNED:
         return x
     low, high = x.lower, x.upper
     inside = low < high
-    lower = torch.where((low == number) & inside, _next(low, up=True), low)
-    upper = torch.where((high == number) & inside, _next(high, up=False), high)
+    lower = torch.where((low == number) & inside, _step(low, up=True), low)
+    upper = torch.where((high == number) & inside, _step(high, up=False), high)
     nearest = least_positive(x.dtype) if x.is_floating else 1.0
     return replace(x, lower=lower, upper=torch.maximum(lower, upper), gap=max(x.gap, nearest if number == 0 else 0.0))
 
 
-def _clipped(x: Interval, low: float, high: float) -> Interval:
-    return x if x.dtype is torch.bool else x.clamped(low, high)
+def _clip(x: Interval, low: float, high: float) -> Interval:
+    return x if x.dtype is torch.bool else x.clamp(low, high)

@@ -25,15 +25,15 @@ __all__ = [
     "Reduced",
     "constant",
     "fields_of",
+    "find_other",
+    "find_reduction",
     "is_a",
+    "is_same",
     "kind",
     "may_be_rounded_apart",
-    "other",
     "pairs",
-    "reduced",
     "reduced_dims",
     "rounds_apart",
-    "same",
     "source",
     "square_of",
 ]
@@ -69,7 +69,7 @@ def is_a(field: Field, *op_types: str) -> Operation | None:
     return op if isinstance(op, Operation) and kind(op) in op_types else None
 
 
-def same(a: Field, b: Field) -> bool:
+def is_same(a: Field, b: Field) -> bool:
     """Tell whether two fields hold the same tensor, computed once."""
     a, b = source(a), source(b)
     return a is not None and a is b
@@ -112,7 +112,7 @@ def pairs(op: Operation) -> Iterator[tuple[Field, Field]]:
     yield b, a
 
 
-def other(field: Field, op_type: str, value: float) -> Field:
+def find_other(field: Field, op_type: str, value: float) -> Field:
     """Return what a node of a symmetric operator combines with a constant number; None if it is not such a node."""
     op = is_a(field, op_type)
     if op is None:
@@ -127,7 +127,7 @@ def square_of(field: Field) -> Field:
         return None
     a, b = fields_of(op)
     if kind(op) == "Mul":
-        return source(a) if same(a, b) else None
+        return source(a) if is_same(a, b) else None
     return source(a) if constant(b) == 2 else None
 
 
@@ -153,7 +153,7 @@ class Reduced:
         return math.prod(self.x.shape[dim] for dim in self.dims)
 
 
-def reduced(site: Site, field: Field, *op_types: str) -> Reduced | None:
+def find_reduction(site: Site, field: Field, *op_types: str) -> Reduced | None:
     """Return the reduction that a field holds, by one of some operators, behind what only restores dimensions."""
     expand = is_a(field, "Expand")
     inner = field if expand is None else fields_of(expand)[0]
@@ -164,7 +164,7 @@ def reduced(site: Site, field: Field, *op_types: str) -> Reduced | None:
         return None
     operand, *axes = fields_of(op)
     moved = op is not source(field)
-    x, stands = site.known(operand), site.known(inner)
+    x, stands = site.find_known(operand), site.find_known(inner)
     if x is None or stands is None or any(isinstance(field, Operation) for field in axes) or not x.size:
         return None
     if moved and rounds_apart(site, x):

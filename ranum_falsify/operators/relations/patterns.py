@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import outward, tiny, unit
-from ranum_falsify.domain.rules.arithmetic.pairs import squared
+from ranum_falsify.domain.rounding import round_outward, tiny, unit
+from ranum_falsify.domain.rules.arithmetic.pairs import square
 from ranum_falsify.domain.rules.normalisation.statistics import cancellation, moments
 from ranum_falsify.domain.rules.softmax import log_softmax_along
 from ranum_falsify.domain.rules.support.building import infinity_aware, is_infinity_aware
@@ -25,18 +25,17 @@ from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.operators.relations.matching import (
     Field,
     fields_of,
+    find_reduction,
     is_a,
+    is_same,
     may_be_rounded_apart,
-    reduced,
     reduced_dims,
-    same,
     source,
     square_of,
 )
 
 __all__ = [
     "Pattern",
-    "before_shift",
     "difference_to_extreme",
     "difference_to_itself",
     "difference_to_mean",
@@ -46,6 +45,7 @@ __all__ = [
     "refined",
     "sum_of_exponentials",
     "sum_of_shares",
+    "undo_shift",
     "variance_by_moments",
 ]
 
@@ -86,16 +86,16 @@ def _has_squares(x: Interval) -> bool:
 
 def product_with_itself(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound x * x from below by 0."""
-    if not _is_floating(a) or not same(site.op.a, site.op.b):
+    if not _is_floating(a) or not is_same(site.op.a, site.op.b):
         return None
-    return squared(a)
+    return square(a)
 
 
 def difference_to_itself(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound x - x, which is 0."""
-    if a.may_be_infinite or not same(site.op.a, site.op.b):
+    if a.may_be_infinite or not is_same(site.op.a, site.op.b):
         return None
-    return Interval.filled(0, 0, a.shape, a.dtype)
+    return Interval.fill(0, 0, a.shape, a.dtype)
 
 
 # differences ----------------------------------------------------------------------------------------------------
@@ -106,33 +106,33 @@ def difference_to_extreme(site: Site, a: Interval, b: Interval) -> Interval | No
     if not _is_floating(a, b):
         return None
     for (x, field), extreme, opposite in (((site.op.a, site.op.b), b, 1), ((site.op.b, site.op.a), a, -1)):
-        found = reduced(site, field, "ReduceMax", "ReduceMin")
-        if found is not None and same(x, found.operand) and not extreme.may_be_infinite:
+        found = find_reduction(site, field, "ReduceMax", "ReduceMin")
+        if found is not None and is_same(x, found.operand) and not extreme.may_be_infinite:
             below = (1 if is_a(found.op, "ReduceMax") else -1) * opposite > 0
             low, high = (-math.inf, 0.0) if below else (0.0, math.inf)
-            return Interval.filled(low, high, found.x.shape, a.dtype)
+            return Interval.fill(low, high, found.x.shape, a.dtype)
     return None
 
 
 def difference_to_mean(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound x - mean(x), which is (n - 1) / n of x less the mean of the others."""
-    found = reduced(site, site.op.b, "ReduceMean") if _is_floating(a, b) else None
-    if found is None or not same(site.op.a, found.operand) or not _has_squares(a):
+    found = find_reduction(site, site.op.b, "ReduceMean") if _is_floating(a, b) else None
+    if found is None or not is_same(site.op.a, found.operand) or not _has_squares(a):
         return None
     rows, n = sections(a, found.dims), found.count
     drift = moments(rows).drift + 4 * unit(a.dtype) * rows.magnitude + tiny(a.dtype)
     low = rows.lower - (rows.total(rows.upper) - rows.upper + rows.lower) / n - drift
     high = rows.upper - (rows.total(rows.lower) - rows.lower + rows.upper) / n + drift
-    return outward(rows.restored(low), rows.restored(high), a.dtype, a.shape)
+    return round_outward(rows.restore(low), rows.restore(high), a.dtype, a.shape)
 
 
 def variance_by_moments(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound mean(x^2) - mean(x)^2: the variance, but for what cancels, so that it may be below 0."""
-    squares = reduced(site, site.op.a, "ReduceMean") if _is_floating(a, b) else None
-    mean = reduced(site, square_of(site.op.b), "ReduceMean")
+    squares = find_reduction(site, site.op.a, "ReduceMean") if _is_floating(a, b) else None
+    mean = find_reduction(site, square_of(site.op.b), "ReduceMean")
     if squares is None or mean is None or mean.dims != squares.dims or not _has_squares(mean.x):
         return None
-    if not same(square_of(squares.operand), mean.operand) or a.shape != b.shape:
+    if not is_same(square_of(squares.operand), mean.operand) or a.shape != b.shape:
         return None
     rows = sections(mean.x, mean.dims)
     lost = 2 * cancellation(rows)
@@ -140,10 +140,10 @@ def variance_by_moments(site: Site, a: Interval, b: Interval) -> Interval | None
         size = torch.maximum(rows.lower.square(), rows.upper.square())
         lost = lost + 8 * unit(rows.dtype) * rows.total(size) / rows.size + tiny(rows.dtype)
     low, high = _variance(rows)
-    bounds = [rows.restored(bound) for bound in (low - lost, high + lost)]
+    bounds = [rows.restore(bound) for bound in (low - lost, high + lost)]
     if a.size == 1:
         bounds = [bound.reshape((1,) * len(a.shape)) for bound in bounds]
-    return outward(bounds[0], bounds[1], a.dtype, a.shape)
+    return round_outward(bounds[0], bounds[1], a.dtype, a.shape)
 
 
 def _variance(rows: Sections) -> tuple[Tensor, Tensor]:
@@ -161,22 +161,22 @@ def logarithm_of_share(site: Site, a: Interval, b: Interval) -> Interval | None:
     logarithm = is_a(site.op.b, "Log")
     if logarithm is None or not _is_floating(a):
         return None
-    summed = reduced(site, fields_of(logarithm)[0], "ReduceSum")
+    summed = find_reduction(site, fields_of(logarithm)[0], "ReduceSum")
     exponential = None if summed is None else is_a(summed.operand, "Exp")
-    if summed is None or exponential is None or not same(fields_of(exponential)[0], site.op.a):
+    if summed is None or exponential is None or not is_same(fields_of(exponential)[0], site.op.a):
         return None
-    x = before_shift(site, source(site.op.a), summed.dims)
+    x = undo_shift(site, source(site.op.a), summed.dims)
     return None if x is None else replace(log_softmax_along(site, x, summed.dims), nan=False)
 
 
-def before_shift(site: Site, field: Field, dims: list[int]) -> Interval | None:
+def undo_shift(site: Site, field: Field, dims: list[int]) -> Interval | None:
     """Return the bounds of x where a field is x - max(x) with one maximum, at most, for each section."""
     difference = is_a(field, "Sub")
     if difference is None:
         return None
     x, maximum = fields_of(difference)
-    found = reduced(site, maximum, "ReduceMax")
-    if found is None or not same(x, found.operand) or found.dims != dims:
+    found = find_reduction(site, maximum, "ReduceMax")
+    if found is None or not is_same(x, found.operand) or found.dims != dims:
         return None
     return found.x
 
@@ -191,13 +191,13 @@ def sum_of_exponentials(site: Site, x: Interval, axes: np.ndarray | None) -> Int
     if difference is None:
         return None
     minuend, maximum = fields_of(difference)
-    found = reduced(site, maximum, "ReduceMax")
+    found = find_reduction(site, maximum, "ReduceMax")
     dims = reduced_dims(site.op, len(x.shape), axes)
-    if found is None or not same(minuend, found.operand) or not set(found.dims) <= set(dims):
+    if found is None or not is_same(minuend, found.operand) or not set(found.dims) <= set(dims):
         return None
     kernel = site.envelope("Exp")
     least = 1 - 2 * (kernel.relative + kernel.absolute) - 2 * unit(x.dtype)
-    return Interval.filled(least, math.inf, site.shape, x.dtype)
+    return Interval.fill(least, math.inf, site.shape, x.dtype)
 
 
 def sum_of_shares(site: Site, x: Interval, axes: np.ndarray | None) -> Interval | None:
@@ -215,18 +215,18 @@ def sum_of_shares(site: Site, x: Interval, axes: np.ndarray | None) -> Interval 
             return None
     else:
         part, whole = fields_of(op)
-        found = reduced(site, whole, "ReduceSum")
-        if found is None or not same(part, found.operand) or found.dims != dims or x.extremes[0] < 0:
+        found = find_reduction(site, whole, "ReduceSum")
+        if found is None or not is_same(part, found.operand) or found.dims != dims or x.extremes[0] < 0:
             return None
     count, kernel = math.prod(x.shape[dim] for dim in dims), site.envelope("Exp")
     error = 2 * sum_error(count, x.dtype, _STEPS) + 4 * unit(x.dtype) * math.log(count) + 4 * kernel.relative
     error += count * (tiny(x.dtype) + kernel.absolute)
     if found_by_hand := is_a(op, "Div"):
-        divisor = site.known(fields_of(found_by_hand)[1])
+        divisor = site.find_known(fields_of(found_by_hand)[1])
         # Shares of a sum near 0 are those of numbers that may have been flushed.
         if divisor is None or divisor.extremes[0] < count * 2.0**30 * tiny(x.dtype):
             return None
-    return Interval.filled(1 - error, 1 + error, site.shape, x.dtype)
+    return Interval.fill(1 - error, 1 + error, site.shape, x.dtype)
 
 
 def mean_of_squared_differences(site: Site, x: Interval, axes: np.ndarray | None) -> Interval | None:
@@ -236,12 +236,12 @@ def mean_of_squared_differences(site: Site, x: Interval, axes: np.ndarray | None
     if difference is None:
         return None
     minuend, mean = fields_of(difference)
-    found = reduced(site, mean, "ReduceMean")
-    if found is None or not same(minuend, found.operand) or found.dims != dims or not _has_squares(found.x):
+    found = find_reduction(site, mean, "ReduceMean")
+    if found is None or not is_same(minuend, found.operand) or found.dims != dims or not _has_squares(found.x):
         return None
     rows = sections(found.x, dims)
     count = found.count if is_a(site.op, "ReduceSum") else 1
-    low, high = (rows.restored(bound) * count for bound in _variance(rows))
+    low, high = (rows.restore(bound) * count for bound in _variance(rows))
     if not site.op.keepdims:
         low, high = low.squeeze(dims), high.squeeze(dims)
-    return outward(low, high, x.dtype, site.shape)
+    return round_outward(low, high, x.dtype, site.shape)

@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import outward, tiny, unit
-from ranum_falsify.domain.rules.arithmetic.pairs import divided, multiplied
-from ranum_falsify.domain.rules.normalisation.standardise import scaled
-from ranum_falsify.domain.rules.normalisation.statistics import Standardised, by_root_mean_square, standardised
+from ranum_falsify.domain.rounding import round_outward, tiny, unit
+from ranum_falsify.domain.rules.arithmetic.pairs import divide, multiply
+from ranum_falsify.domain.rules.normalisation.standardise import scale_and_shift
+from ranum_falsify.domain.rules.normalisation.statistics import Standardised, divide_by_root_mean_square, standardise
 from ranum_falsify.domain.rules.softmax import softmax
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.rules.support.sections import Sections, sections, sum_error
@@ -18,15 +18,15 @@ from ranum_falsify.operators.relations.matching import (
     Field,
     constant,
     fields_of,
+    find_reduction,
     is_a,
+    is_same,
     pairs,
-    reduced,
     rounds_apart,
-    same,
     source,
     square_of,
 )
-from ranum_falsify.operators.relations.patterns import Pattern, before_shift
+from ranum_falsify.operators.relations.patterns import Pattern, undo_shift
 
 __all__ = [
     "over_norm",
@@ -47,19 +47,19 @@ def _is_floating(x: Interval) -> bool:
 
 def quotient_by_itself(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound x / x, which is 1."""
-    if a.may_be_infinite or not same(site.op.a, site.op.b):
+    if a.may_be_infinite or not is_same(site.op.a, site.op.b):
         return None
-    return Interval.filled(1, 1, a.shape, a.dtype)
+    return Interval.fill(1, 1, a.shape, a.dtype)
 
 
 @infinity_aware
 def product_or_quotient(site: Site, a: Interval, b: Interval) -> Interval:
     """Bound a * b; where a factor is 1 / x, also the quotient that ONNX Runtime puts in its place."""
-    y = multiplied(site, a, b)
+    y = multiply(site, a, b)
     for (_, factor), bounds in zip(pairs(site.op), (a, b), strict=True):
-        divisor = site.known(_inverted(factor)) if is_a(factor, "Div") else None
+        divisor = site.find_known(_find_inverse(factor)) if is_a(factor, "Div") else None
         if divisor is not None and y.is_floating:
-            hull = y.hull(divided(site, bounds, divisor))
+            hull = y.hull(divide(site, bounds, divisor))
             y = replace(y, lower=hull.lower, upper=hull.upper, gap=0.0)
     return y
 
@@ -69,8 +69,8 @@ def over_reciprocal(*patterns: Pattern) -> Pattern:
 
     def pattern(site: Site, a: Interval, b: Interval) -> Interval | None:
         for (x, factor), bounds in zip(pairs(site.op), (a, b), strict=True):
-            divisor = _inverted(factor)
-            known = site.known(divisor)
+            divisor = _find_inverse(factor)
+            known = site.find_known(divisor)
             if known is None or not bounds.is_floating:
                 continue
             inner = replace(site, op=_Quotient(x, divisor))
@@ -78,7 +78,7 @@ def over_reciprocal(*patterns: Pattern) -> Pattern:
             for found in (refine(inner, bounds, known) for refine in patterns):
                 if found is not None:
                     low, high = found.doubles()
-                    return outward(low - error * low.abs(), high + error * high.abs(), a.dtype, found.shape)
+                    return round_outward(low - error * low.abs(), high + error * high.abs(), a.dtype, found.shape)
         return None
 
     return pattern
@@ -91,7 +91,7 @@ class _Quotient:
         self.a, self.b = a, b
 
 
-def _inverted(field: Field) -> Field:
+def _find_inverse(field: Field) -> Field:
     """Return what a field is the reciprocal of."""
     op = is_a(field, "Reciprocal", "Div")
     if op is None:
@@ -109,53 +109,53 @@ def standard_score(site: Site, a: Interval, b: Interval) -> Interval | None:
     if difference is None or root is None:
         return None
     inner, epsilon, added = root
-    squares = reduced(site, inner, "ReduceMean")
+    squares = find_reduction(site, inner, "ReduceMean")
     x, mean = fields_of(difference)
-    centre = reduced(site, mean, "ReduceMean")
-    if squares is None or centre is None or not same(square_of(squares.operand), difference):
+    centre = find_reduction(site, mean, "ReduceMean")
+    if squares is None or centre is None or not is_same(square_of(squares.operand), difference):
         return None
-    if not same(x, centre.operand) or squares.dims != centre.dims or centre.x.may_be_infinite:
+    if not is_same(x, centre.operand) or squares.dims != centre.dims or centre.x.may_be_infinite:
         return None
     rows = sections(centre.x, centre.dims)
-    return _score(rows, standardised(rows, epsilon, added=added, apart=True), a)
+    return _score(rows, standardise(rows, epsilon, added=added, apart=True), a)
 
 
 def over_norm(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound x / sqrt(sum(x^2) + epsilon), by the mean as well, and x / max(norm(x), epsilon)."""
     if not _is_floating(a) or a.may_be_infinite:
         return None
-    least, field = _at_least(site.op.b)
-    norm = reduced(site, field, "ReduceL2")
+    least, field = _find_lower_limit(site.op.b)
+    norm = find_reduction(site, field, "ReduceL2")
     if norm is None:
         root = _root_of(field)
         if root is None:
             return None
         inner, epsilon, added = root
-        norm = reduced(site, inner, "ReduceSum", "ReduceMean", "ReduceSumSquare")
+        norm = find_reduction(site, inner, "ReduceSum", "ReduceMean", "ReduceSumSquare")
         squared_field = (
             None if norm is None else norm.operand if is_a(norm.op, "ReduceSumSquare") else square_of(norm.operand)
         )
-        if norm is None or not same(squared_field, site.op.a):
+        if norm is None or not is_same(squared_field, site.op.a):
             return None
         if epsilon > 0:
             rows = sections(a, norm.dims)
             share = 1 / rows.size if is_a(norm.op, "ReduceMean") else 1.0
-            return _score(rows, by_root_mean_square(rows, epsilon, share), a)
+            return _score(rows, divide_by_root_mean_square(rows, epsilon, share), a)
         least = max(least, added)
-    elif not same(norm.operand, site.op.a):
+    elif not is_same(norm.operand, site.op.a):
         return None
     # Squares below the smallest normal number get lost, but the divisor exceeds such numbers.
     if is_a(norm.op, "ReduceMean") or least < 128 * math.sqrt(tiny(a.dtype)):
         return None
     limit = 1 + sum_error(norm.count, a.dtype, _STEPS)
-    return Interval.filled(-limit, limit, a.shape, a.dtype)
+    return Interval.fill(-limit, limit, a.shape, a.dtype)
 
 
-def _at_least(field: Field) -> tuple[float, Field]:
+def _find_lower_limit(field: Field) -> tuple[float, Field]:
     """Return by what number a field is bounded from below, or increased, and the rest of it."""
     expand = is_a(field, "Expand")
     if expand is not None:
-        return _at_least(fields_of(expand)[0])
+        return _find_lower_limit(fields_of(expand)[0])
     op = is_a(field, "Clip", "Max", "Add")
     if op is None:
         return 0.0, source(field)
@@ -178,21 +178,21 @@ def _root_of(field: Field) -> tuple[Field, float, float] | None:
     """Return x, e and f where a field is sqrt(x + e) + f."""
     added = 0.0
     if is_a(field, "Add"):
-        added, field = _at_least(field)
+        added, field = _find_lower_limit(field)
     root = is_a(field, "Sqrt", "Pow")
     if root is None:
         return None
     inner, *exponent = fields_of(root)
     if exponent and constant(exponent[0]) != 0.5:
         return None
-    epsilon, x = _at_least(inner) if is_a(inner, "Add") else (0.0, source(inner))
+    epsilon, x = _find_lower_limit(inner) if is_a(inner, "Add") else (0.0, source(inner))
     return x, epsilon, added
 
 
 def _score(rows: Sections, z: Standardised, like: Interval) -> Interval | None:
     if z.nan:
         return None
-    return scaled((rows.restored(z.lower), rows.restored(z.upper)), None, None, like.dtype, like.shape)
+    return scale_and_shift((rows.restore(z.lower), rows.restore(z.upper)), None, None, like.dtype, like.shape)
 
 
 def share_of_sum(site: Site, a: Interval, b: Interval) -> Interval | None:
@@ -202,24 +202,24 @@ def share_of_sum(site: Site, a: Interval, b: Interval) -> Interval | None:
     """
     if not _is_floating(a):
         return None
-    _, field = _at_least(site.op.b)
-    found = reduced(site, field, "ReduceSum", "ReduceL1", "ReduceMax")
-    if found is None or not same(found.operand, site.op.a):
+    _, field = _find_lower_limit(site.op.b)
+    found = find_reduction(site, field, "ReduceSum", "ReduceL1", "ReduceMax")
+    if found is None or not is_same(found.operand, site.op.a):
         return None
     # What limits the sum may round it.
-    most = 1 + 2 * unit(a.dtype) if rounds_apart(site, a) and not same(field, site.op.b) else 1.0
-    y = Interval.filled(-most, most, a.shape, a.dtype)
+    most = 1 + 2 * unit(a.dtype) if rounds_apart(site, a) and not is_same(field, site.op.b) else 1.0
+    y = Interval.fill(-most, most, a.shape, a.dtype)
     if a.extremes[0] >= 0 or is_a(found.op, "ReduceL1"):
-        y = y.clamped(0, most) if a.extremes[0] >= 0 else y
+        y = y.clamp(0, most) if a.extremes[0] >= 0 else y
     else:
         return None
     exponential = is_a(site.op.a, "Exp")
-    if exponential is None or not is_a(found.op, "ReduceSum") or not same(field, site.op.b):
+    if exponential is None or not is_a(found.op, "ReduceSum") or not is_same(field, site.op.b):
         return y
     inner = fields_of(exponential)[0]
-    x = before_shift(site, source(inner), found.dims)
+    x = undo_shift(site, source(inner), found.dims)
     if x is None:
-        x = site.known(inner)
+        x = site.find_known(inner)
         # Exponentials that are not shifted may underflow, all of a section together.
         if x is None or x.extremes[0] < 0.99 * math.log(tiny(a.dtype)):
             return y

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import outward, unit
+from ranum_falsify.domain.rounding import round_outward, unit
 from ranum_falsify.domain.rules.support.building import piecewise
 from ranum_falsify.domain.rules.support.real_functions import (
     GELU_TANH_TURN,
@@ -29,10 +29,10 @@ from ranum_falsify.operators.relations.matching import (
     Field,
     constant,
     fields_of,
+    find_other,
     is_a,
-    other,
+    is_same,
     pairs,
-    same,
     source,
     square_of,
 )
@@ -59,7 +59,7 @@ def _curve(
     if not bool(low.isfinite().all() and high.isfinite().all()):  # of float64 numbers whose parts overflow here
         return None
     relative = 16 * unit(x.dtype)
-    return outward(low - error - relative * low.abs(), high + error + relative * high.abs(), x.dtype, x.shape)
+    return round_outward(low - error - relative * low.abs(), high + error + relative * high.abs(), x.dtype, x.shape)
 
 
 def _size(x: Interval) -> float:
@@ -69,16 +69,16 @@ def _size(x: Interval) -> float:
 
 def _scale_of(field: Field, x: Field) -> float | None:
     """Return c where a field is c x with a constant c."""
-    if same(field, x):
+    if is_same(field, x):
         return 1.0
     op = is_a(field, "Mul", "Div")
     if op is None:
         return None
     for number, rest in ((constant(b), a) for a, b in pairs(op)):
-        if number is not None and same(rest, x):
+        if number is not None and is_same(rest, x):
             if is_a(op, "Mul"):
                 return number
-            return 1 / number if number and same(fields_of(op)[0], x) else None
+            return 1 / number if number and is_same(fields_of(op)[0], x) else None
     return None
 
 
@@ -106,7 +106,7 @@ def mish_by_parts(site: Site, a: Interval, b: Interval) -> Interval | None:
     for (x, factor), bounds in zip(pairs(site.op), (a, b), strict=True):
         gate = is_a(factor, "Tanh")
         inner = None if gate is None else is_a(fields_of(gate)[0], "Softplus")
-        if inner is None or not same(fields_of(inner)[0], x):
+        if inner is None or not is_same(fields_of(inner)[0], x):
             continue
         kernels = [site.envelope(name) for name in ("Tanh", "Softplus")]
         error = sum(k.absolute + k.relative for k in kernels) * _size(bounds)
@@ -118,7 +118,7 @@ def complement(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound x (1 - x), which is at most 1 / 4."""
     for (x, factor), bounds in zip(pairs(site.op), (a, b), strict=True):
         rest = is_a(factor, "Sub")
-        if rest is None or constant(fields_of(rest)[0]) != 1 or not same(fields_of(rest)[1], x):
+        if rest is None or constant(fields_of(rest)[0]) != 1 or not is_same(fields_of(rest)[1], x):
             continue
         return _curve(site, bounds, lambda t: t * (1 - t), [0.5], 0.0)
     return None
@@ -127,7 +127,7 @@ def complement(site: Site, a: Interval, b: Interval) -> Interval | None:
 def cube(site: Site, a: Interval, b: Interval) -> Interval | None:
     """Bound x * x^2, which rises."""
     for (x, factor), bounds in zip(pairs(site.op), (a, b), strict=True):
-        if same(square_of(factor), x):
+        if is_same(square_of(factor), x):
             return _curve(site, bounds, lambda t: t**3, [], 0.0)
     return None
 
@@ -144,11 +144,11 @@ def gelu_by_parts(site: Site, a: Interval, b: Interval) -> Interval | None:
         return None
     k = math.prod(numbers)
     for x, raised in (fields, fields[::-1]):
-        gate = is_a(other(raised, "Add", 1.0), "Erf", "Tanh")
-        bounds = site.known(x)
+        gate = is_a(find_other(raised, "Add", 1.0), "Erf", "Tanh")
+        bounds = site.find_known(x)
         if gate is None or bounds is None or bounds.shape != site.shape or not math.isfinite(k):
             continue
-        function = _by_erf if is_a(gate, "Erf") else _by_tanh
+        function = _bound_by_erf if is_a(gate, "Erf") else _bound_by_tanh
         return function(site, fields_of(gate)[0], x, bounds, k)
     return None
 
@@ -173,7 +173,7 @@ def _factors(field: Field, depth: int) -> Iterator[tuple[Field, float | None]]:
             yield product, None
 
 
-def _by_erf(site: Site, argument: Field, x: Field, bounds: Interval, k: float) -> Interval | None:
+def _bound_by_erf(site: Site, argument: Field, x: Field, bounds: Interval, k: float) -> Interval | None:
     scale = _scale_of(argument, x)
     if scale is None or not scale > 0:
         return None
@@ -185,13 +185,13 @@ def _by_erf(site: Site, argument: Field, x: Field, bounds: Interval, k: float) -
     return _curve(site, bounds, lambda t: 2 * k / s * gelu(s * t), [GELU_TURN / s], error)
 
 
-def _by_tanh(site: Site, argument: Field, x: Field, bounds: Interval, k: float) -> Interval | None:
+def _bound_by_tanh(site: Site, argument: Field, x: Field, bounds: Interval, k: float) -> Interval | None:
     factors = list(_factors(argument, _DEPTH))
     fields = [field for field, number in factors if number is None]
     c = math.prod(number for _, number in factors if number is not None)
-    if len(fields) == 2 and any(same(field, x) for field in fields):  # c x (1 + 0.044715 x^2)
-        rest = next(field for field in fields if not same(field, x))
-        cubic = _number_times(other(rest, "Add", 1.0), lambda field: same(square_of(field), x))
+    if len(fields) == 2 and any(is_same(field, x) for field in fields):  # c x (1 + 0.044715 x^2)
+        rest = next(field for field in fields if not is_same(field, x))
+        cubic = _number_times(find_other(rest, "Add", 1.0), lambda field: is_same(square_of(field), x))
     elif len(fields) == 1:  # c (x + 0.044715 x^3)
         cubic = _cubic_beside(fields[0], x)
     else:
@@ -225,16 +225,16 @@ def _cubic_beside(field: Field, x: Field) -> float | None:
     op = is_a(field, "Add")
     if op is None:
         return None
-    return next((_multiple_of_cube(b, x) for a, b in pairs(op) if same(a, x)), None)
+    return next((_multiple_of_cube(b, x) for a, b in pairs(op) if is_same(a, x)), None)
 
 
 def _multiple_of_cube(field: Field, x: Field) -> float | None:
     factors = list(_factors(field, _DEPTH))
     numbers = [number for _, number in factors if number is not None]
     fields = [field for field, number in factors if number is None]
-    if len(fields) == 3 and all(same(field, x) for field in fields):
+    if len(fields) == 3 and all(is_same(field, x) for field in fields):
         return math.prod(numbers)
     power = is_a(fields[0], "Pow") if len(fields) == 1 else None
-    if power is not None and constant(fields_of(power)[1]) == 3 and same(fields_of(power)[0], x):
+    if power is not None and constant(fields_of(power)[1]) == 3 and is_same(fields_of(power)[0], x):
         return math.prod(numbers)
     return None

@@ -27,7 +27,7 @@ from ranum_falsify.domain.rules.activation import (
 )
 from ranum_falsify.domain.rules.support.building import exactly, monotone, piecewise
 from ranum_falsify.domain.rules.support.definitions import defines_softplus, softplus
-from ranum_falsify.domain.rules.support.limits import computed
+from ranum_falsify.domain.rules.support.limits import find_computed_type
 from ranum_falsify.domain.rules.support.real_functions import MISH_TURN, mish, sigmoid, softsign
 from ranum_falsify.operators.support.families import exact, pointwise, total
 from ranum_falsify.operators.support.functions import constant_scalar, elementwise, parametrised
@@ -150,7 +150,7 @@ class HardSwish(Operation):
     """https://onnx.ai/onnx/operators/onnx__HardSwish.html."""
 
 
-_EXPONENT = AtMost("x", lambda dtype: log_of_largest(computed(dtype)), reason="", only_finite=True)
+_EXPONENT = AtMost("x", lambda dtype: log_of_largest(find_computed_type(dtype)), reason="", only_finite=True)
 
 
 def _exponent_margin(op: Operation, operands: Operands) -> Tensor:
@@ -263,7 +263,7 @@ class Shrink(Operation):
     """https://onnx.ai/onnx/operators/onnx__Shrink.html."""
 
 
-def _within(number: float | None, dtype: torch.dtype) -> float | None:
+def _fit_type(number: float | None, dtype: torch.dtype) -> float | None:
     """Return a bound as a type holds it: the largest float32 number, which old opsets imply, is infinite in half."""
     if number is None or not abs(number) > torch.finfo(dtype).max:
         return number
@@ -273,7 +273,7 @@ def _within(number: float | None, dtype: torch.dtype) -> float | None:
 def _clip(op: Operation, x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
     if x.is_floating_point():
         # Twice as fast by numbers as by tensors.
-        lowest, highest = (_within(constant_scalar(bound, rank=x.ndim), x.dtype) for bound in (op.min, op.max))
+        lowest, highest = (_fit_type(constant_scalar(bound, rank=x.ndim), x.dtype) for bound in (op.min, op.max))
         if (low is None or lowest is not None) and (high is None or highest is not None):
             return x if low is high is None else torch.clamp(x, lowest, highest)
     # The bounds of old opsets are float32 attributes whatever the type of x.

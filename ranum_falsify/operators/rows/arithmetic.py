@@ -14,16 +14,16 @@ from ranum_falsify.domain.linear.forms import Affine, Quotient
 from ranum_falsify.domain.order import greatest, least
 from ranum_falsify.domain.rules.arithmetic.pairs import (
     absolute,
-    divided,
+    divide,
     greatest_of,
     least_of,
-    negated,
+    negate,
     reciprocal,
-    subtracted,
+    subtract,
 )
 from ranum_falsify.domain.rules.arithmetic.variadic import mean_of_operands
 from ranum_falsify.domain.rules.wide_integers import between_operands, remainder_of_words, sign_of_words
-from ranum_falsify.operators.relations.fused import accumulated, summed
+from ranum_falsify.operators.relations.fused import accumulate, sum_operands
 from ranum_falsify.operators.relations.patterns import (
     difference_to_extreme,
     difference_to_itself,
@@ -67,8 +67,8 @@ _PRODUCTS = (
     over_reciprocal(standard_score, over_norm, share_of_sum),
 )
 for _function, _interval, _linear, _node in (
-    (torch.add, accumulated, Affine(), Add),
-    (torch.sub, refined(subtracted, *_DIFFERENCES), Affine(), Sub),
+    (torch.add, accumulate, Affine(), Add),
+    (torch.sub, refined(subtract, *_DIFFERENCES), Affine(), Sub),
     (torch.mul, refined(product_or_quotient, *_PRODUCTS), Affine(factors=("a", "b")), Mul),
 ):
     total(torch=elementwise(widened(_function)), interval=_interval, linear=_linear, kernel=None)(_node)
@@ -81,7 +81,7 @@ def _sign(x: Tensor) -> Tensor:
 exact(torch=elementwise(_sign), interval=sign_of_words)(Sign)
 
 
-def _safe(dividend: Tensor, divisor: Tensor) -> Tensor:
+def _make_safe(dividend: Tensor, divisor: Tensor) -> Tensor:
     """Return an integer divisor without zeros, on which torch would raise, and without what overflows.
 
     `NotZero` and :data:`_FITS` report them; the least number divided by 1 is what it wraps to divided by -1.
@@ -130,7 +130,7 @@ def _divide(a: Tensor, b: Tensor) -> Tensor:
         return torch.div(a, b)
     if a.dtype is torch.uint64:
         return unsigned.quotient(a, b)
-    return widened(lambda x, y: torch.div(x, _safe(x, y), rounding_mode="trunc"))(a, b)
+    return widened(lambda x, y: torch.div(x, _make_safe(x, y), rounding_mode="trunc"))(a, b)
 
 
 _NONZERO = NotZero("b", reason="division by zero")
@@ -150,7 +150,7 @@ def _divides_by_zero(op: Operation, bounds: Bounds) -> bool:
 
 pointwise(
     torch=elementwise(_divide),
-    interval=refined(divided, quotient_by_itself, standard_score, over_norm, share_of_sum),
+    interval=refined(divide, quotient_by_itself, standard_score, over_norm, share_of_sum),
     linear=Quotient(),
     kernel=None,
     valid=[
@@ -185,7 +185,7 @@ def _mod(op: Operation, a: Tensor, b: Tensor) -> Tensor:
         return function(a, b)
     if a.dtype is torch.uint64:
         return unsigned.remainder(a, b)
-    return widened(lambda x, y: function(x, _safe(x, y)))(a, b)
+    return widened(lambda x, y: function(x, _make_safe(x, y)))(a, b)
 
 
 def _finite_dividend(op: Operation, operands: Operands) -> Tensor:
@@ -219,7 +219,7 @@ class Abs(Operation):
     """https://onnx.ai/onnx/operators/onnx__Abs.html."""
 
 
-@total(torch=elementwise(torch.neg), interval=negated, linear=Affine(), kernel=None, overflow=False)
+@total(torch=elementwise(torch.neg), interval=negate, linear=Affine(), kernel=None, overflow=False)
 class Neg(Operation):
     """https://onnx.ai/onnx/operators/onnx__Neg.html."""
 
@@ -234,7 +234,7 @@ class Max(Operation):
     """https://onnx.ai/onnx/operators/onnx__Max.html."""
 
 
-@total(torch=variadic(torch.add), interval=summed, linear=Affine(), kernel=None, operands=("data",))
+@total(torch=variadic(torch.add), interval=sum_operands, linear=Affine(), kernel=None, operands=("data",))
 class Sum(Operation):
     """https://onnx.ai/onnx/operators/onnx__Sum.html."""
 

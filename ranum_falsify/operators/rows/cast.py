@@ -15,7 +15,7 @@ from ranum_falsify.operators.support.families import plain, total
 __all__ = ["CastLike"]
 
 
-def _converted(x: Tensor, dtype: torch.dtype) -> Tensor:
+def _convert(x: Tensor, dtype: torch.dtype) -> Tensor:
     if x.dtype is torch.float64 and dtype in (torch.float16, torch.bfloat16):
         x = x.float()
     elif x.dtype is torch.float16 and dtype is torch.uint32:
@@ -25,11 +25,11 @@ def _converted(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _cast(op: Operation, x: Tensor) -> Tensor:
-    return _converted(x, dtype_numbered(op.to))
+    return _convert(x, dtype_numbered(op.to))
 
 
 def _cast_like(op: Operation, x: Tensor, target_type: Tensor) -> Tensor:
-    return _converted(x, target_type.dtype)
+    return _convert(x, target_type.dtype)
 
 
 total(torch=_cast, interval=cast, linear=Affine(function=lambda op, x: x), kernel=None)(Cast)

@@ -16,13 +16,13 @@ from ranum_falsify.domain.linear.forms import Affine, contraction
 from ranum_falsify.domain.rules.matrix.bilinear import bilinear
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
-from ranum_falsify.operators.relations.fused import is_beside_quantised, requantised, saturated
+from ranum_falsify.operators.relations.fused import is_beside_quantised, requantise, saturate
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across
 from ranum_falsify.operators.support.functions import ints
 from ranum_falsify.operators.support.windows import Axis, axes_of, pad_spatial, spatial
 
-__all__ = ["convolved", "convolved_bounds"]
+__all__ = ["bound_convolution", "convolve"]
 
 _FEW = 4
 """Channels of images and spectra."""
@@ -31,7 +31,7 @@ _CONV = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 _TRANSPOSED = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
 
 
-def convolved(op: Operation, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+def convolve(op: Operation, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
     """Return the convolution of an operand by a node's attributes."""
     rank = spatial(x.shape, op)
     axes = axes_of(op, x.shape, w.shape[2:])
@@ -90,17 +90,17 @@ _UNIFORM = Axis(size=1, kernel=1, stride=1, dilation=1, before=0, after=0, count
 
 @infinity_aware
 def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None) -> Interval:
-    w, b = requantised(site, w, b)
-    return saturated(site, convolved_bounds(site.op, x, w, b), w)
+    w, b = requantise(site, w, b)
+    return saturate(site, bound_convolution(site.op, x, w, b), w)
 
 
-def convolved_bounds(op: Operation, x: Interval, w: Interval, b: Interval | None) -> Interval:
+def bound_convolution(op: Operation, x: Interval, w: Interval, b: Interval | None) -> Interval:
     """Return bounds on a convolution by a node's attributes, of integers too."""
     spatial(x.shape, op)
     axes = axes_of(op, x.shape, w.shape[2:])
     shape = (x.shape[0], w.shape[0], *(axis.count for axis in axes))
     terms = max(math.prod(w.shape[1:]), 1)
-    x, merged = _left_merged(x, w, axes)
+    x, merged = _find_merged(x, w, axes)
     split = [2 + i for i, one in enumerate(merged) if not one]
     x, w = x.split(*split), w.split(*split)
     contraction = _contraction(x, w, axes, merged, op.group)
@@ -109,7 +109,7 @@ def convolved_bounds(op: Operation, x: Interval, w: Interval, b: Interval | None
     return bilinear(contraction, x, w, terms=terms, shape=shape, bias=b, alike=contraction.alike)
 
 
-def _left_merged(x: Interval, w: Interval, axes: list[Axis]) -> tuple[Interval, list[bool]]:
+def _find_merged(x: Interval, w: Interval, axes: list[Axis]) -> tuple[Interval, list[bool]]:
     """Tell which spatial axes stay merged; the bounds then enclose the padding.
 
     Where they do not, the axis is split if the kernel is known along it, else the bounds grow to 0: a kernel that is
@@ -182,7 +182,7 @@ class _Contraction:
 @infinity_aware
 def _conv_transpose_bounds(site: Site, x: Interval, w: Interval, b: Interval | None) -> Interval:
     rank, op = spatial(x.shape, site.op), site.op
-    w, b = requantised(site, w, b)
+    w, b = requantise(site, w, b)
     strides, dilations = ints(op.strides) or [1] * rank, ints(op.dilations) or [1] * rank
     # Elements of the kernel that reach one place of the result lie a whole number of strides apart.
     steps = [stride // math.gcd(stride, step) for stride, step in zip(strides, dilations, strict=True)]
@@ -209,7 +209,7 @@ def _linear(op: Operation) -> Affine | None:
 
 _AFFINE = Affine(factors=("x", "w"), terms=contraction)
 
-across(torch=convolved, interval=_conv_bounds, linear=_linear, batch=batching.samplewise, kernel=None, valid=())(Conv)
+across(torch=convolve, interval=_conv_bounds, linear=_linear, batch=batching.samplewise, kernel=None, valid=())(Conv)
 across(
     torch=_conv_transpose,
     interval=_conv_transpose_bounds,

@@ -14,7 +14,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rules.shape import evaluated
+from ranum_falsify.domain.rules.shape import evaluate
 from ranum_falsify.domain.rules.support.building import infinity_aware, shape_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedTypeError
@@ -36,7 +36,7 @@ def dtype_numbered(number: int) -> torch.dtype:
     return torch_dtype(ONNX_TO_NUMPY[number])
 
 
-def _placed(array: np.ndarray) -> Tensor:
+def _place(array: np.ndarray) -> Tensor:
     return to_torch(array).to(torch.get_default_device())
 
 
@@ -46,21 +46,21 @@ _SCALARS = {"value_float": np.float32, "value_int": np.int64, "value_floats": np
 def _constant(op: Operation) -> Tensor:
     for name in ("value", "sparse_value"):
         if (value := getattr(op, name)) is not None:
-            return _placed(np.asarray(value))
+            return _place(np.asarray(value))
     for name, dtype in _SCALARS.items():
         if (value := getattr(op, name)) is not None:
-            return _placed(np.asarray(value, dtype=dtype))
+            return _place(np.asarray(value, dtype=dtype))
     raise UnsupportedTypeError("Constant holds strings, which are not supported; only numbers and bools are")
 
 
-@making(torch=_constant, interval=evaluated)
+@making(torch=_constant, interval=evaluate)
 class Constant(Operation):
     """https://onnx.ai/onnx/operators/onnx__Constant.html."""
 
 
 def _constant_of_shape(op: Operation, x: np.ndarray) -> Tensor:
     value = np.zeros(1, dtype=np.float32) if op.value is None else np.asarray(op.value)
-    return _placed(value).reshape(()).expand(ints(x) or []).clone()
+    return _place(value).reshape(()).expand(ints(x) or []).clone()
 
 
 def _constant_of_shape_bounds(site: Site, x: np.ndarray) -> Interval:
@@ -81,7 +81,7 @@ def _eye_like(op: Operation, x: Tensor) -> Tensor:
     return torch.eq(rows + op.k, columns).to(dtype)
 
 
-@making(torch=_eye_like, interval=evaluated, shape_only=True)
+@making(torch=_eye_like, interval=evaluate, shape_only=True)
 class EyeLike(Operation):
     """https://onnx.ai/onnx/operators/onnx__EyeLike.html."""
 
@@ -94,11 +94,11 @@ def _range(op: Operation, start: np.ndarray, limit: np.ndarray, delta: np.ndarra
     # Step by step, as ONNX Runtime does: products would be rounded otherwise.
     steps = np.full(count, step, dtype)
     steps[:1] = first
-    return _placed(np.add.accumulate(steps, dtype=dtype))
+    return _place(np.add.accumulate(steps, dtype=dtype))
 
 
 def _range_bounds(site: Site, *ends: np.ndarray | Interval) -> Interval | None:
-    known = [end.full()[0].numpy() if isinstance(end, Interval) and end.is_point else end for end in ends]
+    known = [end.expand()[0].numpy() if isinstance(end, Interval) and end.is_point else end for end in ends]
     start, limit, delta = (None if isinstance(end, Interval) else end.reshape(-1)[0] for end in known)
     if start is None or limit is None or delta is None or not delta:
         return None

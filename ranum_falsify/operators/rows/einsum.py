@@ -14,7 +14,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rules.matrix.bilinear import bilinear, weighted
+from ranum_falsify.domain.rules.matrix.bilinear import bilinear, bound_weighted
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.support.families import plain
@@ -40,31 +40,31 @@ class _Labelled:
 
 @infinity_aware
 def _einsum_bounds(site: Site, *inputs: Interval) -> Interval:
-    operands, output = _labelled(site.op.equation.replace(" ", ""), inputs)
+    operands, output = _label(site.op.equation.replace(" ", ""), inputs)
     sizes: dict[str, int] = {}
     for x in operands:
         for label, size in zip(x.labels, x.bounds.shape, strict=True):
             sizes[label] = max(sizes.get(label, 1), size)
     terms = math.prod(size for label, size in sizes.items() if label not in output)
     if len(operands) == 1:
-        return _contracted(operands, output, sizes, terms).bounds
+        return _contract(operands, output, sizes, terms).bounds
     alone = [set(x.labels).difference(other.labels, output) for x, other in permutations(operands, 2)]
     if (len(operands) > 2 or any(alone)) and _may_overflow(operands, terms):
         # The order of sums and products decides which of them overflow.
-        top = Interval.filled(-math.inf, math.inf, site.shape, site.dtype)
+        top = Interval.fill(-math.inf, math.inf, site.shape, site.dtype)
         return replace(top, nan=True) if top.is_floating else Interval.top(site.shape, site.dtype)
     if len(operands) == 2 and operands[0].bounds.dtype in (torch.float16, torch.bfloat16):
         # PyTorch sums each operand over what the other lacks, and rounds it, before it multiplies.
-        operands = [_summed(x, lone, sizes, terms) for x, lone in zip(operands, alone, strict=True)]
+        operands = [_sum(x, lone, sizes, terms) for x, lone in zip(operands, alone, strict=True)]
     found = operands[0]
     for i, x in enumerate(operands[1:], start=2):
         needed = set(output).union(*(later.labels for later in operands[i:]))
         kept = "".join(dict.fromkeys(label for label in found.labels + x.labels if label in needed))
-        found = _contracted([found, x], output if i == len(operands) else kept, sizes, terms)
+        found = _contract([found, x], output if i == len(operands) else kept, sizes, terms)
     return found.bounds
 
 
-def _labelled(equation: str, inputs: Sequence[Interval]) -> tuple[list[_Labelled], str]:
+def _label(equation: str, inputs: Sequence[Interval]) -> tuple[list[_Labelled], str]:
     """Return the operands and the labels of the result, with letters for what an ellipsis stands for."""
     left, arrow, output = equation.partition("->")
     parts = left.split(",")
@@ -80,10 +80,10 @@ def _labelled(equation: str, inputs: Sequence[Interval]) -> tuple[list[_Labelled
     return operands, output.replace("...", letters)
 
 
-def _summed(x: _Labelled, over: Collection[str], sizes: dict[str, int], terms: int) -> _Labelled:
+def _sum(x: _Labelled, over: Collection[str], sizes: dict[str, int], terms: int) -> _Labelled:
     """Return the sum of an operand over some labels."""
     rest = "".join(dict.fromkeys(label for label in x.labels if label not in over))
-    return _contracted([x], rest, sizes, terms) if over else x
+    return _contract([x], rest, sizes, terms) if over else x
 
 
 def _split_repeated(x: Interval, labels: str) -> Interval:
@@ -96,7 +96,7 @@ def _may_overflow(operands: Sequence[_Labelled], terms: int) -> bool:
     return terms * reduce(lambda p, q: p * q, sizes) >= dtype_range(operands[0].bounds.dtype)[1] / 8
 
 
-def _contracted(operands: Sequence[_Labelled], output: str, sizes: dict[str, int], terms: int) -> _Labelled:
+def _contract(operands: Sequence[_Labelled], output: str, sizes: dict[str, int], terms: int) -> _Labelled:
     """Return one operand summed, or two multiplied; a label whose bounds are merged everywhere counts so often."""
     stored: dict[str, int] = {}
     for x in operands:
@@ -114,7 +114,7 @@ def _contracted(operands: Sequence[_Labelled], output: str, sizes: dict[str, int
         return total(a, b) if c is None else total(a, b) + c
 
     if len(operands) == 1:
-        return _Labelled(weighted(total, operands[0].bounds, terms=terms, shape=shape), output)
+        return _Labelled(bound_weighted(total, operands[0].bounds, terms=terms, shape=shape), output)
     a, b = (x.bounds for x in operands)
     count = math.prod(sizes[label] for label in stored if label not in output)
     return _Labelled(bilinear(product, a, b, terms=terms, shape=shape, count=count), output)

@@ -10,7 +10,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.linear import curves
-from ranum_falsify.domain.rules.exponential import defined, power
+from ranum_falsify.domain.rules.exponential import is_defined, power
 from ranum_falsify.domain.rules.support.building import monotone
 from ranum_falsify.domain.rules.support.limits import exponential, monotone_inside, smallest
 from ranum_falsify.operators.support.families import pointwise, total
@@ -120,7 +120,7 @@ def _steep(op: Operation, operands: Operands) -> Tensor:
 
 def _no_negative_base(op: Operation, bounds: Bounds) -> bool:
     x, y = bounds["x"], bounds["y"]
-    return not (x.is_floating and y.is_floating) or bool(defined(x, y).all())
+    return not (x.is_floating and y.is_floating) or bool(is_defined(x, y).all())
 
 
 def _no_zero_base(op: Operation, bounds: Bounds) -> bool:

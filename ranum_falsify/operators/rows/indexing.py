@@ -19,8 +19,8 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.forms import Affine
-from ranum_falsify.domain.rules.indexing import scattered, scattered_anywhere, unbounded
-from ranum_falsify.domain.rules.shape import chosen, collapsed, cut, evaluated, narrowed, rearranged, reshaped, taken
+from ranum_falsify.domain.rules.indexing import scatter, scatter_anywhere, unbounded
+from ranum_falsify.domain.rules.shape import choose, collapse, cut, evaluate, narrow, rearrange, reshape, take
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
@@ -34,7 +34,7 @@ __all__ = ["GatherElements", "GatherND", "NonZero", "OneHot", "Scatter", "Scatte
 _REDUCTIONS = {"mul": "prod", "max": "amax", "min": "amin"}
 
 
-def _wrapped(indices: Tensor, size: int) -> Tensor:
+def _wrap(indices: Tensor, size: int) -> Tensor:
     """Return indices counted from the front: negative ones count from the end."""
     return torch.remainder(indices, max(size, 1))
 
@@ -42,21 +42,21 @@ def _wrapped(indices: Tensor, size: int) -> Tensor:
 @moves_unsigned
 def _gather(op: Operation, x: Tensor, indices: Tensor) -> Tensor:
     axis = op.axis % x.ndim
-    positions = _wrapped(indices, x.shape[axis])
+    positions = _wrap(indices, x.shape[axis])
     taken = x.index_select(axis, positions.reshape(-1))
     return taken.reshape(x.shape[:axis] + indices.shape + x.shape[axis + 1 :])
 
 
 @moves_unsigned
 def _gather_elements(op: Operation, x: Tensor, indices: Tensor) -> Tensor:
-    return torch.gather(x, op.axis, _wrapped(indices, x.shape[op.axis]).long())
+    return torch.gather(x, op.axis, _wrap(indices, x.shape[op.axis]).long())
 
 
-def _flat_index(indices: Tensor, sizes: Sequence[int]) -> Tensor:
+def _flatten_index(indices: Tensor, sizes: Sequence[int]) -> Tensor:
     """Return the row-major position of each index vector (last dimension) in a box of these sizes."""
     flat = torch.zeros(indices.shape[:-1], dtype=torch.int64, device=indices.device)
     for position, size in enumerate(sizes):
-        flat = flat * size + _wrapped(indices[..., position], size)
+        flat = flat * size + _wrap(indices[..., position], size)
     return flat
 
 
@@ -65,7 +65,7 @@ def _gather_nd(op: Operation, x: Tensor, indices: Tensor) -> Tensor:
     batch_dims, depth = op.batch_dims or 0, indices.shape[-1]
     batch, sizes = x.shape[:batch_dims], x.shape[batch_dims : batch_dims + depth]
     rest = x.shape[batch_dims + depth :]
-    flat, cells = _flat_index(indices, sizes), math.prod(sizes)
+    flat, cells = _flatten_index(indices, sizes), math.prod(sizes)
     if batch_dims:
         offset = torch.arange(math.prod(batch), device=x.device) * cells
         flat = flat + offset.reshape(tuple(batch) + (1,) * (flat.ndim - batch_dims))
@@ -73,7 +73,7 @@ def _gather_nd(op: Operation, x: Tensor, indices: Tensor) -> Tensor:
     return rows.index_select(0, flat.reshape(-1)).reshape(tuple(flat.shape) + tuple(rest))
 
 
-def _scattered(x: Tensor, axis: int, indices: Tensor, updates: Tensor, reduction: str | None) -> Tensor:
+def _scatter(x: Tensor, axis: int, indices: Tensor, updates: Tensor, reduction: str | None) -> Tensor:
     if reduction in (None, "none"):
         return torch.scatter(x, axis, indices, updates)
     if reduction == "add":
@@ -85,8 +85,8 @@ def _scattered(x: Tensor, axis: int, indices: Tensor, updates: Tensor, reduction
 
 @moves_unsigned
 def _scatter_elements(op: Operation, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
-    positions = _wrapped(indices, x.shape[op.axis]).long()
-    return _scattered(x, op.axis, positions, updates, getattr(op, "reduction", None))
+    positions = _wrap(indices, x.shape[op.axis]).long()
+    return _scatter(x, op.axis, positions, updates, getattr(op, "reduction", None))
 
 
 @moves_unsigned
@@ -94,8 +94,8 @@ def _scatter_nd(op: Operation, x: Tensor, indices: Tensor, updates: Tensor) -> T
     depth = indices.shape[-1]
     sizes, rest = x.shape[:depth], math.prod(x.shape[depth:])
     rows = x.reshape(math.prod(sizes), rest)
-    flat = _flat_index(indices, sizes).reshape(-1, 1).expand(-1, rest)
-    return _scattered(rows, 0, flat, updates.reshape(flat.shape), op.reduction).reshape(x.shape)
+    flat = _flatten_index(indices, sizes).reshape(-1, 1).expand(-1, rest)
+    return _scatter(rows, 0, flat, updates.reshape(flat.shape), op.reduction).reshape(x.shape)
 
 
 # bounds ---------------------------------------------------------------------------------------------------------
@@ -109,10 +109,10 @@ def _window(indices: Interval, size: int) -> range:
     return range(int(low), int(high) + 1) if 0 <= low and high < size else range(size)
 
 
-def _any_of(x: Interval, axis: int, indices: Interval) -> Interval:
+def _choose_any(x: Interval, axis: int, indices: Interval) -> Interval:
     """Return bounds on what indices may choose of an axis, merged there."""
     window = _window(indices, x.shape[axis])
-    return collapsed(narrowed(x, axis, window.start, len(window)), axis)
+    return collapse(narrow(x, axis, window.start, len(window)), axis)
 
 
 def _gather_bounds(site: Site, x: Interval, indices: Interval) -> Interval:
@@ -121,10 +121,10 @@ def _gather_bounds(site: Site, x: Interval, indices: Interval) -> Interval:
     if not x.shape[axis] or not math.prod(shape):
         return Interval.top(shape, x.dtype)
     if indices.is_point:
-        return replace(taken(x, axis, _wrapped(indices.lower, x.shape[axis]).long()), shape=shape)
+        return replace(take(x, axis, _wrap(indices.lower, x.shape[axis]).long()), shape=shape)
     stored = list(x.lower.shape)
     stored[axis : axis + 1] = [1] * len(indices.shape)
-    return rearranged(_any_of(x, axis, indices), lambda bound: bound.reshape(stored), shape)
+    return rearrange(_choose_any(x, axis, indices), lambda bound: bound.reshape(stored), shape)
 
 
 def _gather_elements_bounds(site: Site, x: Interval, indices: Interval) -> Interval:
@@ -133,9 +133,9 @@ def _gather_elements_bounds(site: Site, x: Interval, indices: Interval) -> Inter
         return Interval.top(shape, x.dtype)
     x = cut(x, [range(n if dim == axis else shape[dim]) for dim, n in enumerate(x.shape)])
     if x.lower.shape[axis] == 1 or not indices.is_point:
-        return replace(_any_of(x, axis, indices), shape=shape)
-    positions = _wrapped(indices.full()[0], x.shape[axis]).long()
-    return rearranged(x.split(*range(len(shape))), lambda bound: torch.gather(bound, axis, positions), shape)
+        return replace(_choose_any(x, axis, indices), shape=shape)
+    positions = _wrap(indices.expand()[0], x.shape[axis]).long()
+    return rearrange(x.split(*range(len(shape))), lambda bound: torch.gather(bound, axis, positions), shape)
 
 
 def _gather_nd_bounds(site: Site, x: Interval, indices: Interval) -> Interval:
@@ -145,12 +145,12 @@ def _gather_nd_bounds(site: Site, x: Interval, indices: Interval) -> Interval:
     if not math.prod(shape) or not x.size:
         return Interval.top(shape, x.dtype)
     if indices.is_point:
-        known = indices.full()[0]
-        return rearranged(x.split(*range(dims.stop)), lambda bound: _gather_nd(site.op, bound, known), shape)
-    whole = collapsed(x, *dims)
+        known = indices.expand()[0]
+        return rearrange(x.split(*range(dims.stop)), lambda bound: _gather_nd(site.op, bound, known), shape)
+    whole = collapse(x, *dims)
     sizes = whole.lower.shape
     stored = (*sizes[:first], *[1] * (len(indices.shape) - 1 - first), *sizes[dims.stop :])
-    return rearranged(whole, lambda bound: bound.reshape(stored), shape)
+    return rearrange(whole, lambda bound: bound.reshape(stored), shape)
 
 
 def _cancels(x: Interval, updates: Interval, reduction: str | None) -> bool:
@@ -165,11 +165,11 @@ def _scatter_elements_bounds(site: Site, x: Interval, indices: Interval, updates
     if _cancels(x, updates, reduction):
         return unbounded(site)
     if not indices.is_point:
-        return scattered_anywhere(x, updates, reduction, indices.shape[axis])
-    positions = _wrapped(indices.full()[0], x.shape[axis]).long().movedim(axis, 0)
-    rows, written = (operand.moved(lambda bound: bound.movedim(axis, 0)) for operand in (x, updates))
-    y = scattered(rows, positions, written, reduction)
-    return replace(y.moved(lambda bound: bound.movedim(0, axis)), nan=y.nan, overflows=y.overflows)
+        return scatter_anywhere(x, updates, reduction, indices.shape[axis])
+    positions = _wrap(indices.expand()[0], x.shape[axis]).long().movedim(axis, 0)
+    rows, written = (operand.move(lambda bound: bound.movedim(axis, 0)) for operand in (x, updates))
+    y = scatter(rows, positions, written, reduction)
+    return replace(y.move(lambda bound: bound.movedim(0, axis)), nan=y.nan, overflows=y.overflows)
 
 
 def _scatter_nd_bounds(site: Site, x: Interval, indices: Interval, updates: Interval) -> Interval:
@@ -180,12 +180,12 @@ def _scatter_nd_bounds(site: Site, x: Interval, indices: Interval, updates: Inte
         return unbounded(site)
     count = math.prod(indices.shape[:-1])
     if not indices.is_point:
-        return scattered_anywhere(x, updates, reduction, count)
+        return scatter_anywhere(x, updates, reduction, count)
     sizes, rest = x.shape[:depth], math.prod(x.shape[depth:])
-    flat = _flat_index(indices.full()[0], sizes).reshape(-1, 1).expand(-1, rest)
-    rows, written = reshaped(x, (math.prod(sizes), rest)), reshaped(updates, (count, rest))
-    y = scattered(rows, flat, written, reduction)
-    return replace(reshaped(y, x.shape), nan=y.nan, overflows=y.overflows)
+    flat = _flatten_index(indices.expand()[0], sizes).reshape(-1, 1).expand(-1, rest)
+    rows, written = reshape(x, (math.prod(sizes), rest)), reshape(updates, (count, rest))
+    y = scatter(rows, flat, written, reduction)
+    return replace(reshape(y, x.shape), nan=y.nan, overflows=y.overflows)
 
 
 rearranging(
@@ -256,8 +256,8 @@ def _one_hot_bounds(site: Site, indices: Interval, depth: np.ndarray, values: In
     hits = ((start.trunc() <= classes) & (end.trunc() >= classes) for start, end in ends)
     maybe = reduce(torch.logical_or, hits)
     shape = (*indices.shape[:axis], count, *indices.shape[axis:])
-    off, on = (Interval(lower, upper, ()) for lower, upper in zip(*values.full(), strict=True))
-    return chosen(Interval.of(maybe & (low == high) & (low == low.trunc()), maybe, shape), on, off)
+    off, on = (Interval(lower, upper, ()) for lower, upper in zip(*values.expand(), strict=True))
+    return choose(Interval.of(maybe & (low == high) & (low == low.trunc()), maybe, shape), on, off)
 
 
 @making(torch=_one_hot, interval=infinity_aware(_one_hot_bounds), static=("depth",))
@@ -269,7 +269,7 @@ def _non_zero(op: Operation, x: Tensor) -> Tensor:
     return torch.nonzero(x).T if x.ndim else torch.nonzero(x.reshape(1))[:, :0].T
 
 
-@making(torch=_non_zero, interval=evaluated, dynamic_shape=True)
+@making(torch=_non_zero, interval=evaluate, dynamic_shape=True)
 class NonZero(Operation):
     """https://onnx.ai/onnx/operators/onnx__NonZero.html."""
 
@@ -290,6 +290,6 @@ def _unique(op: Operation, x: Tensor) -> tuple[Tensor, ...]:
     return x.index_select(axis, index), index, back, count
 
 
-@making(torch=_unique, interval=evaluated, dynamic_shape=True)
+@making(torch=_unique, interval=evaluate, dynamic_shape=True)
 class Unique(Operation):
     """https://onnx.ai/onnx/operators/onnx__Unique.html."""

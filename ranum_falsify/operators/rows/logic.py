@@ -14,10 +14,10 @@ from ranum_falsify.domain.rules.logic import (
     bitwise_or,
     bitwise_xor,
     logical,
-    negated,
-    shifted,
+    negate,
+    shift_bits,
 )
-from ranum_falsify.domain.rules.shape import chosen
+from ranum_falsify.domain.rules.shape import choose
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.relations.guards import guarded
 from ranum_falsify.operators.support.families import exact, total
@@ -41,13 +41,13 @@ class Xor(Operation):
     """https://onnx.ai/onnx/operators/onnx__Xor.html."""
 
 
-@exact(torch=elementwise(torch.logical_not), interval=negated)
+@exact(torch=elementwise(torch.logical_not), interval=negate)
 class Not(Operation):
     """https://onnx.ai/onnx/operators/onnx__Not.html."""
 
 
 def _where_bounds(site: Site, condition: Interval, a: Interval, b: Interval) -> Interval:
-    return chosen(condition, a, b)
+    return choose(condition, a, b)
 
 
 @total(
@@ -73,7 +73,7 @@ def _shift(op: Operation, x: Tensor, y: Tensor) -> Tensor:
     return widened(_shift_right_unsigned if x.dtype is torch.uint64 else torch.bitwise_right_shift)(x, y)
 
 
-@exact(torch=_shift, interval=shifted)
+@exact(torch=_shift, interval=shift_bits)
 class BitShift(Operation):
     """https://onnx.ai/onnx/operators/onnx__BitShift.html."""
 

@@ -15,13 +15,13 @@ __all__ = ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"]
 _NONZERO = NotZero("value", reason="")
 
 
-def _ignored(op: Operation, target: Tensor) -> Tensor:
+def _find_ignored(op: Operation, target: Tensor) -> Tensor:
     return torch.zeros_like(target, dtype=torch.bool) if op.ignore_index is None else target == op.ignore_index
 
 
 def _classes(op: Operation, x: Tensor, target: Tensor) -> Tensor:
     """Return the targets as indices, 0 where ignored."""
-    classes = torch.where(_ignored(op, target), 0, target).long()
+    classes = torch.where(_find_ignored(op, target), 0, target).long()
     return torch.where(classes < 0, classes + x.shape[1], classes)
 
 
@@ -30,14 +30,14 @@ def _shares(op: Operation, x: Tensor, target: Tensor, weight: Tensor | None) -> 
     classes = _classes(op, x, target)
     ones = torch.ones_like(classes, dtype=x.dtype)
     share = ones if weight is None else weight.gather(0, classes.reshape(-1)).reshape(classes.shape)
-    return torch.where(_ignored(op, target), 0.0, share)
+    return torch.where(_find_ignored(op, target), 0.0, share)
 
 
 def _loss(op: Operation, log_prob: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
     share = _shares(op, log_prob, target, weight)
     picked = log_prob.gather(1, _classes(op, log_prob, target).unsqueeze(1)).squeeze(1)
     # An ignored target counts nothing even where its likelihood is 0.
-    loss = torch.where(_ignored(op, target), 0.0, -picked * share)
+    loss = torch.where(_find_ignored(op, target), 0.0, -picked * share)
     if op.reduction == "none":
         return loss
     return loss.sum() if op.reduction == "sum" else loss.sum() / share.sum()

@@ -12,14 +12,14 @@ from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.forms import Affine, contraction
-from ranum_falsify.domain.rules.matrix.matmul import largest_finite, matrix_product, overflows_in_parts, scaled_sum
+from ranum_falsify.domain.rules.matrix.matmul import largest_finite, matrix_product, overflows_in_parts, sum_scaled
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
-from ranum_falsify.operators.relations.fused import is_beside_quantised, requantised, saturated
+from ranum_falsify.operators.relations.fused import is_beside_quantised, requantise, saturate
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across
 
-__all__ = ["matrix_of", "spelled_out"]
+__all__ = ["matrix_of", "spell_out"]
 
 
 def matrix_of(a: Tensor, b: Tensor) -> Tensor:
@@ -27,11 +27,11 @@ def matrix_of(a: Tensor, b: Tensor) -> Tensor:
     if a.is_floating_point():
         return torch.matmul(a, b)
     # PyTorch has no product of integer matrices on CUDA.
-    product = spelled_out if a.is_cuda else torch.matmul
+    product = spell_out if a.is_cuda else torch.matmul
     return product(a.long(), b.long()).to(a.dtype)
 
 
-def spelled_out(a: Tensor, b: Tensor) -> Tensor:
+def spell_out(a: Tensor, b: Tensor) -> Tensor:
     """Return the matrix product as a sum of elementwise products; operands as of `torch.matmul`."""
     rows = a if a.ndim > 1 else a[None]
     columns = b if b.ndim > 1 else b[:, None]
@@ -62,18 +62,18 @@ def _gemm(op: Operation, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
 
 @infinity_aware
 def _matmul_bounds(site: Site, a: Interval, b: Interval) -> Interval:
-    return saturated(site, matrix_product(a, b), b)
+    return saturate(site, matrix_product(a, b), b)
 
 
 @infinity_aware
 def _gemm_bounds(site: Site, a: Interval, b: Interval, c: Interval | None) -> Interval:
     op = site.op
     turned = (bool(op.transpose_a), bool(op.transpose_b))
-    b, c = requantised(site, b, c)
+    b, c = requantise(site, b, c)
     c = None if op.beta == 0 else c
     if op.alpha == 1 and op.beta == 1:
-        return saturated(site, matrix_product(a, b, c, transposed=turned), b)
-    y = scaled_sum(saturated(site, matrix_product(a, b, transposed=turned), b), op.alpha, c, op.beta)
+        return saturate(site, matrix_product(a, b, c, transposed=turned), b)
+    y = sum_scaled(saturate(site, matrix_product(a, b, transposed=turned), b), op.alpha, c, op.beta)
     terms, beside = a.shape[-2 if turned[0] else -1], 0.0 if c is None else abs(op.beta) * largest_finite(c)
     return replace(y, overflows=overflows_in_parts(a, b, terms, factor=op.alpha, beside=beside))
 

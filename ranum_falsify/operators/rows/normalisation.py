@@ -67,12 +67,12 @@ def above_zero(
     return Condition(text, reason, margin_of=margin, crossing_of=quantity, holds_of=holds)
 
 
-def _per_channel(values: Tensor, rank: int) -> Tensor:
+def _align_channels(values: Tensor, rank: int) -> Tensor:
     """Return values of shape `(channels, ...)` so that they broadcast with `(batch, channels, ...)`."""
     return values.reshape(*values.shape, *[1] * (rank - 1 - values.ndim))
 
 
-def _stashed(op: Operation, x: Tensor) -> Tensor:
+def _convert_to_stash(op: Operation, x: Tensor) -> Tensor:
     """Return the operand in the type of the intermediate results: float32 where `stash_type` asks for it."""
     return x.float() if rules.is_stashed_single(op) and x.dtype in (torch.float16, torch.bfloat16) else x
 
@@ -97,7 +97,7 @@ def _batch_normalization(
 def _batch_normalized(op: Operation, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
     factor = scale / (variance + op.epsilon).sqrt()
     shift = bias - mean * factor
-    return (x * _per_channel(factor, x.ndim) + _per_channel(shift, x.ndim)).to(x.dtype)
+    return (x * _align_channels(factor, x.ndim) + _align_channels(shift, x.ndim)).to(x.dtype)
 
 
 def _batch_variance(op: Operation, operands: Operands) -> Tensor:
@@ -149,7 +149,7 @@ across(
 
 def _rows(op: Operation, x: Tensor) -> Tensor:
     """Return what is normalised together as the last dimension."""
-    x = _stashed(op, x)
+    x = _convert_to_stash(op, x)
     if isinstance(op, InstanceNormalization):
         return x.flatten(2)
     if isinstance(op, GroupNormalization):
@@ -179,27 +179,27 @@ def row_square(op: Operation, operands: Operands) -> Tensor:
     return _rows(op, operands["x"]).square().mean(-1) + float(op.epsilon)
 
 
-def _normalised(op: Operation, x: Tensor) -> Tensor:
+def _normalise(op: Operation, x: Tensor) -> Tensor:
     rows = _rows(op, x)
     normal: Tensor = functional.layer_norm(rows, rows.shape[-1:], eps=op.epsilon)
     return normal.reshape(x.shape)
 
 
 def _instance_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor) -> Tensor:
-    return _normalised(op, x).to(x.dtype) * _per_channel(scale, x.ndim) + _per_channel(b, x.ndim)
+    return _normalise(op, x).to(x.dtype) * _align_channels(scale, x.ndim) + _align_channels(b, x.ndim)
 
 
 def _group_normalization(op: Operation, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
     mean, variance = _group_moments(op, x)
     normal = ((_rows(op, x) - mean) / (variance + float(op.epsilon)).sqrt()).reshape(x.shape).to(x.dtype)
     if op.version >= 21:
-        return normal * _per_channel(scale, x.ndim) + _per_channel(bias, x.ndim)
+        return normal * _align_channels(scale, x.ndim) + _align_channels(bias, x.ndim)
     groups = normal.reshape(x.shape[0], op.num_groups, -1)
     return (groups * scale[:, None] + bias[:, None]).reshape(x.shape)
 
 
 def _layer_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor | None) -> tuple[Tensor, ...]:
-    y = _normalised(op, x).to(x.dtype) * scale
+    y = _normalise(op, x).to(x.dtype) * scale
     y = y if b is None else y + b
     if len(op.output_names) == 1:
         return (y,)
@@ -213,7 +213,7 @@ def _layer_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor | No
 
 def rms_normalization(op: Operation, x: Tensor, scale: Tensor) -> Tensor:
     """Return the operand over the root of its mean square, from an axis on, scaled."""
-    wide = _stashed(op, x)
+    wide = _convert_to_stash(op, x)
     over = tuple(range(op.axis if op.axis >= 0 else x.ndim + op.axis, x.ndim))
     root = (wide.square().mean(over, keepdim=True) + float(op.epsilon)).sqrt()
     return (wide / root).to(x.dtype) * scale
@@ -300,12 +300,12 @@ class RMSNormalization(Operation):
 
 
 def _mean_variance_normalization(op: Operation, x: Tensor) -> Tensor:
-    variance, mean = torch.var_mean(_stashed(op, x), ints(op.axes), correction=0, keepdim=True)
+    variance, mean = torch.var_mean(_convert_to_stash(op, x), ints(op.axes), correction=0, keepdim=True)
     return ((x - mean) / variance.sqrt()).to(x.dtype)
 
 
 def _axes_variance(op: Operation, operands: Operands) -> Tensor:
-    return _stashed(op, operands["x"]).var(ints(op.axes), correction=0)
+    return _convert_to_stash(op, operands["x"]).var(ints(op.axes), correction=0)
 
 
 def _axes(op: Operation, rank: int) -> Sequence[int]:

@@ -15,15 +15,15 @@ from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.forms import Affine, pooling, summation
-from ranum_falsify.domain.rounding import gamma, outward, tiny, unit
-from ranum_falsify.domain.rules.matrix.bilinear import weighted
+from ranum_falsify.domain.rounding import gamma, round_outward, tiny, unit
+from ranum_falsify.domain.rules.matrix.bilinear import bound_weighted
 from ranum_falsify.domain.rules.reduction.sums import mean_of
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, opaque, rearranging
 from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.operators.support.windows import Axis, axes_of, pad_spatial, spatial, windowed
+from ranum_falsify.operators.support.windows import Axis, axes_of, pad_spatial, spatial, view_windows
 from ranum_falsify.validity import Condition, Operands
 
 __all__ = ["GlobalLpPool", "GlobalMaxPool", "LpPool", "average_pool", "max_pool", "max_pool_bounds"]
@@ -74,10 +74,12 @@ def _maxima(x: Tensor, axes: list[Axis], column_major: bool | None) -> tuple[Ten
     y = y[counted].to(x.dtype)
     if found is None:
         return y, None
-    return y, _flat_indices(found[counted], x, tuple(values.shape[2:]), skipped, bool(column_major))
+    return y, _flatten_indices(found[counted], x, tuple(values.shape[2:]), skipped, bool(column_major))
 
 
-def _flat_indices(found: Tensor, x: Tensor, padded: tuple[int, ...], before: list[int], column_major: bool) -> Tensor:
+def _flatten_indices(
+    found: Tensor, x: Tensor, padded: tuple[int, ...], before: list[int], column_major: bool
+) -> Tensor:
     """Return positions in the flattened operand from positions in each channel's padded map."""
     sizes = tuple(x.shape[2:])
     coordinates = []
@@ -116,7 +118,7 @@ def _means(x: Tensor, axes: list[Axis], with_padding: bool) -> Tensor:
         return direct
     x = pad_spatial(x, [(a.before, a.after + a.beyond) for a in axes])
     for i, axis in enumerate(axes):
-        sums = windowed(x, 2 + i, axis).sum(-1)
+        sums = view_windows(x, 2 + i, axis).sum(-1)
         # Of no elements ONNX Runtime gives 0.
         numbers = [max(count, 1) for count in _counts(axis, with_padding)]
         counts = torch.tensor(numbers, dtype=x.dtype, device=x.device)
@@ -143,7 +145,7 @@ def _lp_pool(op: Operation, x: Tensor) -> Tensor:
     axes = _axes(op, x.shape)
     x = pad_spatial(x, [(a.before, a.after + a.beyond) for a in axes])
     for i, axis in enumerate(axes):
-        x = torch.linalg.vector_norm(windowed(x, 2 + i, axis), op.p, dim=-1)
+        x = torch.linalg.vector_norm(view_windows(x, 2 + i, axis), op.p, dim=-1)
     return x
 
 
@@ -163,7 +165,7 @@ _UNIFORM = Axis(size=1, kernel=1, stride=1, dilation=1, before=0, after=0, count
 """Windows of one element: what windows along a merged axis come down to."""
 
 
-def _left_merged(x: Interval, axes: list[Axis], *, reads_padding: bool) -> tuple[Interval, list[bool]]:
+def _find_merged(x: Interval, axes: list[Axis], *, reads_padding: bool) -> tuple[Interval, list[bool]]:
     """Return the operand and which of its spatial axes stay merged: where every window reads the same bounds."""
     zero = not reads_padding or bool(x.contains(0).all())
     merged = []
@@ -175,7 +177,7 @@ def _left_merged(x: Interval, axes: list[Axis], *, reads_padding: bool) -> tuple
     return x.split(*(2 + i for i, one in enumerate(merged) if not one)), merged
 
 
-def _reduced(axes: list[Axis], merged: list[bool]) -> list[Axis]:
+def _reduce(axes: list[Axis], merged: list[bool]) -> list[Axis]:
     return [_UNIFORM if one else axis for one, axis in zip(merged, axes, strict=True)]
 
 
@@ -188,10 +190,10 @@ def max_pool_bounds(site: Site, x: Interval) -> tuple[Interval, ...]:
     """Bound `MaxPool`."""
     axes = _axes(site.op, x.shape)
     shape = _pooled_shape(x, axes)
-    x, merged = _left_merged(x, axes, reads_padding=False)
-    low, high = (_maxima(bound, _reduced(axes, merged), None)[0] for bound in (x.lower, x.upper))
+    x, merged = _find_merged(x, axes, reads_padding=False)
+    low, high = (_maxima(bound, _reduce(axes, merged), None)[0] for bound in (x.lower, x.upper))
     y = _not_below_all(Interval.of(low, high, shape))
-    places = Interval.filled(0, max(math.prod(x.shape) - 1, 0), shape, torch.int64)
+    places = Interval.fill(0, max(math.prod(x.shape) - 1, 0), shape, torch.int64)
     if x.is_floating and x.extremes[0] == -math.inf:
         # PyTorch finds the maximum of -inf alone in the padding.
         places = Interval.top(shape, torch.int64)
@@ -203,10 +205,10 @@ def _average_pool_bounds(site: Site, x: Interval) -> Interval:
     with_padding = bool(site.op.count_include_pad)
     axes = _axes(site.op, x.shape)
     shape = _pooled_shape(x, axes)
-    x, merged = _left_merged(x, axes, reads_padding=with_padding)
-    reduced = _reduced(axes, merged)
+    x, merged = _find_merged(x, axes, reads_padding=with_padding)
+    reduced = _reduce(axes, merged)
     terms = math.prod(axis.kernel for axis in axes)
-    return weighted(lambda bound: _means(bound, reduced, with_padding), x, terms=terms, shape=shape)
+    return bound_weighted(lambda bound: _means(bound, reduced, with_padding), x, terms=terms, shape=shape)
 
 
 @infinity_aware
@@ -217,7 +219,7 @@ def _global_average_pool_bounds(site: Site, x: Interval) -> Interval:
 
 @infinity_aware
 def _global_max_pool_bounds(site: Site, x: Interval) -> Interval:
-    y = x.mapped(lambda bound: _global_max_pool(site.op, bound))
+    y = x.map(lambda bound: _global_max_pool(site.op, bound))
     return _not_below_all(replace(y, shape=(*x.shape[:2], *(1,) * (len(x.shape) - 2))))
 
 
@@ -231,14 +233,14 @@ def _not_below_all(y: Interval) -> Interval:
 def _lp_pool_bounds(site: Site, x: Interval) -> Interval:
     axes = _axes(site.op, x.shape)
     shape = _pooled_shape(x, axes)
-    x, merged = _left_merged(x, axes, reads_padding=True)
+    x, merged = _find_merged(x, axes, reads_padding=True)
     times = math.prod(axis.kernel for one, axis in zip(merged, axes, strict=True) if one)
-    reduced = _reduced(axes, merged)
+    reduced = _reduce(axes, merged)
 
     def total(powers: Tensor) -> Tensor:
         powers = pad_spatial(powers, [(a.before, a.after + a.beyond) for a in reduced])
         for i, axis in enumerate(reduced):
-            powers = windowed(powers, 2 + i, axis).sum(-1)
+            powers = view_windows(powers, 2 + i, axis).sum(-1)
         return powers * times
 
     return _norm_bounds(site, x, total, math.prod(axis.kernel for axis in axes), shape)
@@ -274,7 +276,7 @@ def _norm_bounds(
         lost = nested * tiny(x.dtype) * float(torch.finfo(x.dtype).eps)
         least, greatest = (least - lost).clamp(min=0), greatest + lost
     greatest = torch.where(overflows, math.inf, greatest * (1 + error))
-    return outward(least * max(1 - error, 0.0), greatest, x.dtype, shape)
+    return round_outward(least * max(1 - error, 0.0), greatest, x.dtype, shape)
 
 
 _SMOOTH = Condition(

@@ -9,7 +9,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import rounded
+from ranum_falsify.domain.rounding import round_bounds
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
@@ -19,14 +19,14 @@ from ranum_falsify.operators.support.families import making, plain
 __all__ = [
     "DequantizeLinear",
     "QuantizeLinear",
-    "dequantized",
+    "dequantize",
     "dequantized_bounds",
-    "quantized",
+    "quantize",
     "quantized_bounds",
 ]
 
 
-def _aligned(op: Operation, x: Tensor, values: Tensor) -> Tensor:
+def _align(op: Operation, x: Tensor, values: Tensor) -> Tensor:
     """Return scales or zero points so that they broadcast with what they scale: one, one per axis entry or block."""
     if values.numel() == 1 and values.ndim < 2:
         return values.reshape(())
@@ -36,32 +36,32 @@ def _aligned(op: Operation, x: Tensor, values: Tensor) -> Tensor:
     return values.reshape(-1, *[1] * (x.ndim - 1 - axis))
 
 
-def _requested(op: Operation, attribute: str) -> torch.dtype | None:
+def _find_requested(op: Operation, attribute: str) -> torch.dtype | None:
     """Return the type that an attribute asks for, None where it does not."""
     number = getattr(op, attribute, 0)
     return torch_dtype(ONNX_TO_NUMPY[number]) if number else None
 
 
-def quantized(op: Operation, x: Tensor, scale: Tensor, zero_point: Tensor | None) -> Tensor:
+def quantize(op: Operation, x: Tensor, scale: Tensor, zero_point: Tensor | None) -> Tensor:
     """Return numbers as integers, by a node's attributes."""
-    dtype = _requested(op, "output_dtype") or (torch.uint8 if zero_point is None else zero_point.dtype)
+    dtype = _find_requested(op, "output_dtype") or (torch.uint8 if zero_point is None else zero_point.dtype)
     if dtype not in (torch.int8, torch.uint8, torch.int16, torch.uint16):
         raise UnsupportedAttributeError(f"quantising to {dtype} is not supported; use integers of 8 or 16 bits")
-    precision = _requested(op, "precision") or scale.dtype
-    steps = (x.to(precision) / _aligned(op, x, scale).to(precision)).round().float()
-    zero = torch.zeros((), device=x.device) if zero_point is None else _aligned(op, x, zero_point).float()
+    precision = _find_requested(op, "precision") or scale.dtype
+    steps = (x.to(precision) / _align(op, x, scale).to(precision)).round().float()
+    zero = torch.zeros((), device=x.device) if zero_point is None else _align(op, x, zero_point).float()
     limits = torch.iinfo(dtype)
     return (steps + zero).clamp(limits.min, limits.max).to(torch.int32).to(dtype)
 
 
-def dequantized(op: Operation, x: Tensor, scale: Tensor, zero_point: Tensor | None) -> Tensor:
+def dequantize(op: Operation, x: Tensor, scale: Tensor, zero_point: Tensor | None) -> Tensor:
     """Return the numbers that integers stand for, by a node's attributes."""
     steps = x.to(torch.int32)
     if zero_point is not None:
-        steps = steps - _aligned(op, x, zero_point.to(torch.int32))
+        steps = steps - _align(op, x, zero_point.to(torch.int32))
     wide = torch.promote_types(scale.dtype, torch.float32)
-    product = steps.to(wide) * _aligned(op, x, scale).to(wide)
-    return product.to(_requested(op, "output_dtype") or scale.dtype)
+    product = steps.to(wide) * _align(op, x, scale).to(wide)
+    return product.to(_find_requested(op, "output_dtype") or scale.dtype)
 
 
 _WRAPPED = 2.0**31 - 2.0**17
@@ -78,11 +78,11 @@ def quantized_bounds(site: Site, x: Interval, scale: Interval, zero_point: Inter
     least, greatest = scale.extremes
     if scale.may_be_infinite or least <= 0 <= greatest:
         return Interval.top(x.shape, site.dtype)
-    x, scale, zero_point = _stored(op, x, scale, zero_point)
+    x, scale, zero_point = _unmerge_blocks(op, x, scale, zero_point)
     zeros = (None, None) if zero_point is None else (zero_point.lower, zero_point.upper)
     precisions = [torch.float32] if x.dtype is torch.float32 else [x.dtype, torch.float32]
     points = [
-        quantized(op, end.to(precision), size.to(precision), zero)
+        quantize(op, end.to(precision), size.to(precision), zero)
         for precision in precisions
         for end in (x.lower, x.upper)
         for size in (scale.lower, scale.upper)
@@ -101,31 +101,31 @@ def quantized_bounds(site: Site, x: Interval, scale: Interval, zero_point: Inter
 def _steps(op: Operation, x: Interval, scale: Interval) -> Tensor:
     """Return the most steps that an operand may be away from 0."""
     size = torch.maximum(x.lower.abs(), x.upper.abs()).float()
-    return size / _aligned(op, size, torch.minimum(scale.lower.abs(), scale.upper.abs()).float())
+    return size / _align(op, size, torch.minimum(scale.lower.abs(), scale.upper.abs()).float())
 
 
 def dequantized_bounds(site: Site, x: Interval, scale: Interval, zero_point: Interval | None) -> Interval:
     """Bound a product with a scale, and what ONNX Runtime makes of several pairs of nodes."""
-    x, scale, zero_point = _stored(site.op, x, scale, zero_point)
+    x, scale, zero_point = _unmerge_blocks(site.op, x, scale, zero_point)
     zeros = (None, None) if zero_point is None else (zero_point.upper, zero_point.lower)
     # Rounding is monotone: the rounded corners bound the rounded products.  What is not rounded to half precision is
     # enclosed too.
     wide = torch.float64 if scale.dtype is torch.float64 else torch.float32
     points = torch.stack(
         [
-            dequantized(site.op, end, size.to(wide), zero)
+            dequantize(site.op, end, size.to(wide), zero)
             for end, zero in zip((x.lower, x.upper), zeros, strict=True)
             for size in (scale.lower, scale.upper)
         ]
     )
-    y = rounded(points.amin(0).double(), points.amax(0).double(), site.dtype, x.shape)
+    y = round_bounds(points.amin(0).double(), points.amax(0).double(), site.dtype, x.shape)
     if "onnxruntime" in site.runtimes:
-        for first in _merged_with(site.op):
-            y = y.hull(_quantised_once(site, y, first))
+        for first in _find_merged(site.op):
+            y = y.hull(_quantise_once(site, y, first))
     return y
 
 
-def _merged_with(op: Operation) -> Iterator[Operation]:
+def _find_merged(op: Operation) -> Iterator[Operation]:
     """Yield each node that starts a row of two or more pairs of nodes, to integers and back, that a node ends.
 
     ONNX Runtime makes one pair of two, with a finer scale over the numbers that both can hold.
@@ -137,24 +137,24 @@ def _merged_with(op: Operation) -> Iterator[Operation]:
             yield last
 
 
-def _quantised_once(site: Site, y: Interval, first: Operation) -> Interval:
+def _quantise_once(site: Site, y: Interval, first: Operation) -> Interval:
     """Return bounds of what lies between a node to integers and the last one back if nothing lies between them."""
     limit = torch.finfo(y.dtype).max
-    scale, zero_point, x = (site.known(field) for field in (site.op.x_scale, site.op.x_zero_point, first.x))
+    scale, zero_point, x = (site.find_known(field) for field in (site.op.x_scale, site.op.x_zero_point, first.x))
     if scale is None or scale.may_be_infinite or scale.extremes[0] < 0:
-        return Interval.filled(-limit, limit, y.shape, y.dtype)
+        return Interval.fill(-limit, limit, y.shape, y.dtype)
     # The finer scale is at most the last one, and what it reaches lies within a step of what that reaches.
     step = scale.extremes[1]
     integers = torch.iinfo(torch.uint8 if zero_point is None else zero_point.dtype)
     least, greatest = (0, 0) if zero_point is None else zero_point.extremes
     reach = (integers.min - greatest - 1) * step, (integers.max - least + 1) * step
     if x is None or x.shape != y.shape:
-        return Interval.filled(max(reach[0], -limit), min(reach[1], limit), y.shape, y.dtype)
+        return Interval.fill(max(reach[0], -limit), min(reach[1], limit), y.shape, y.dtype)
     low, high = x.doubles()
-    return rounded((low - step).clamp(*reach), (high + step).clamp(*reach), y.dtype, y.shape)
+    return round_bounds((low - step).clamp(*reach), (high + step).clamp(*reach), y.dtype, y.shape)
 
 
-def _stored(
+def _unmerge_blocks(
     op: Operation, x: Interval, scale: Interval, zero_point: Interval | None
 ) -> tuple[Interval, Interval, Interval | None]:
     """Return the operands; where scales are shared by blocks, with no dimension merged."""
@@ -164,11 +164,11 @@ def _stored(
     return x, scale, zero_point
 
 
-@making(torch=quantized, interval=quantized_bounds)
+@making(torch=quantize, interval=quantized_bounds)
 class QuantizeLinear(Operation):
     """https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html."""
 
 
-@plain(torch=dequantized, interval=dequantized_bounds)
+@plain(torch=dequantize, interval=dequantized_bounds)
 class DequantizeLinear(Operation):
     """https://onnx.ai/onnx/operators/onnx__DequantizeLinear.html."""

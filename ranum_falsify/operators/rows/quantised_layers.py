@@ -11,11 +11,11 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import Envelope
-from ranum_falsify.domain.rounding import outward, unit
+from ranum_falsify.domain.rounding import round_outward, unit
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product
-from ranum_falsify.domain.rules.quantisation import Grid, anything, in_steps, is_product_normal, requantised
+from ranum_falsify.domain.rules.quantisation import Grid, anything, is_product_normal, requantise, round_to_steps
 from ranum_falsify.domain.site import Site
-from ranum_falsify.operators.rows.convolution import convolved, convolved_bounds
+from ranum_falsify.operators.rows.convolution import bound_convolution, convolve
 from ranum_falsify.operators.rows.matrix import matrix_of
 from ranum_falsify.operators.support.families import making, opaque
 from ranum_falsify.validity import Bounds, Condition, Operands
@@ -28,10 +28,10 @@ __all__ = [
     "QLinearMatMul",
     "convolution_bounds",
     "convolution_of_integers",
-    "dynamically_quantised",
     "excess",
     "matrix_of_integers",
-    "rescaled",
+    "quantise_dynamically",
+    "rescale",
     "steps_above",
 ]
 
@@ -76,16 +76,16 @@ def _qlinear_matmul(
     y_zero: Tensor,
 ) -> Tensor:
     total = _matmul_integer(op, a, b, a_zero, b_zero).double()
-    return in_steps(total * _rows(a_scale.double()) * b_scale / y_scale, y_zero, y_zero.dtype)
+    return round_to_steps(total * _rows(a_scale.double()) * b_scale / y_scale, y_zero, y_zero.dtype)
 
 
-def _convolved(op: Operation, x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero: Tensor | None) -> Tensor:
+def _convolve(op: Operation, x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero: Tensor | None) -> Tensor:
     kernel = steps_above(w, w_zero, _channels(w.ndim - 1))
-    return convolved(op, steps_above(x, x_zero).double(), kernel.double(), None)
+    return convolve(op, steps_above(x, x_zero).double(), kernel.double(), None)
 
 
 def _conv_integer(op: Operation, x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero: Tensor | None) -> Tensor:
-    return _convolved(op, x, w, x_zero, w_zero).to(torch.int32)
+    return _convolve(op, x, w, x_zero, w_zero).to(torch.int32)
 
 
 def convolution_of_integers(
@@ -102,27 +102,27 @@ def convolution_of_integers(
 ) -> Tensor:
     """Return the convolution of what integers stand for, as integers."""
     place = _channels(x.ndim - 2)
-    total = _convolved(op, x, w, x_zero, w_zero) + (0 if b is None else place(b))
-    return in_steps(total * x_scale.double() * place(w_scale) / y_scale, y_zero, y_zero.dtype)
+    total = _convolve(op, x, w, x_zero, w_zero) + (0 if b is None else place(b))
+    return round_to_steps(total * x_scale.double() * place(w_scale) / y_scale, y_zero, y_zero.dtype)
 
 
-def dynamically_quantised(op: Operation, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def quantise_dynamically(op: Operation, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return a tensor in steps of the span of its elements, 0 among them, with their scale and zero point."""
     low, high = x.amin().clamp(max=0), x.amax().clamp(min=0)
     span = (high - low) / 255
     scale = torch.where(span == 0, 1.0, span)
-    zero = in_steps(-low / scale, torch.zeros((), device=x.device), torch.uint8)
-    return in_steps(x / scale, zero, torch.uint8), scale, zero
+    zero = round_to_steps(-low / scale, torch.zeros((), device=x.device), torch.uint8)
+    return round_to_steps(x / scale, zero, torch.uint8), scale, zero
 
 
 # bounds ---------------------------------------------------------------------------------------------------------
 
 
-def _widened(x: Interval, zero: Interval | None, place: Place = lambda t: t) -> Interval:
+def _widen(x: Interval, zero: Interval | None, place: Place = lambda t: t) -> Interval:
     """Return bounds of integers of 8 bits less their zero points, in int32."""
     low, high = x.lower.to(torch.int32), x.upper.to(torch.int32)
     if zero is not None:
-        least, greatest = (place(end.to(torch.int32)) for end in zero.full())
+        least, greatest = (place(end.to(torch.int32)) for end in zero.expand())
         low, high = low - greatest, high - least
     return Interval.of(low, high, x.shape)
 
@@ -148,7 +148,7 @@ def excess(dtype: torch.dtype, largest: int, b: Interval, terms: int) -> tuple[i
     return pairs * max(high - _INT16[1], 0), pairs * max(_INT16[0] - low, 0)
 
 
-def _saturating(sums: Interval, a: Interval, b: Interval, terms: int, zero: Interval | None = None) -> Interval:
+def _saturate(sums: Interval, a: Interval, b: Interval, terms: int, zero: Interval | None = None) -> Interval:
     """Return bounds of sums of products of `a` and `b` that also enclose those of pairs that saturate.
 
     Where there is padding, it holds the zero point.
@@ -175,19 +175,19 @@ def matrix_of_integers(
         b_zero: Zero point of the second, one or one per column.
         bias: What is added.
     """
-    exact = matrix_product(_widened(a, a_zero, _rows), _widened(b, b_zero), bias)
-    return _saturating(exact, a, b, a.shape[-1])
+    exact = matrix_product(_widen(a, a_zero, _rows), _widen(b, b_zero), bias)
+    return _saturate(exact, a, b, a.shape[-1])
 
 
-def _convolved_integers(
+def _convolve_integers(
     op: Operation, x: Interval, w: Interval, x_zero: Interval | None, w_zero: Interval | None
 ) -> Interval:
-    kernel = _widened(w, w_zero, _channels(len(w.shape) - 1))
-    exact = convolved_bounds(op, _widened(x, x_zero), kernel, None)
-    return _saturating(exact, x, w, math.prod(w.shape[1:]), x_zero)
+    kernel = _widen(w, w_zero, _channels(len(w.shape) - 1))
+    exact = bound_convolution(op, _widen(x, x_zero), kernel, None)
+    return _saturate(exact, x, w, math.prod(w.shape[1:]), x_zero)
 
 
-def rescaled(
+def rescale(
     sums: Interval, bias: Interval | None, scales: tuple[Tensor, ...], grid: Grid, place: Place = lambda t: t
 ) -> Interval:
     """Return bounds of sums in int32 that are scaled, and rounded to the integers of a grid.
@@ -201,7 +201,7 @@ def rescaled(
     """
     low, high = sums.doubles()
     if bias is not None:
-        least, greatest = (place(end.double()) for end in bias.full())
+        least, greatest = (place(end.double()) for end in bias.expand())
         low, high = low + least, high + greatest
     fits = low.numel() and float(low.min()) >= _INT32[0] and float(high.max()) <= _INT32[1]
     if not fits or not is_product_normal(*(scale.abs() for scale in scales), 1 / grid.scale):
@@ -209,7 +209,7 @@ def rescaled(
     ratio = math.prod(map(place, scales), start=torch.ones((), dtype=torch.float64)) / grid.scale
     ends = low * ratio, high * ratio
     size = torch.maximum(ends[0].abs(), ends[1].abs())
-    return requantised(torch.minimum(*ends), torch.maximum(*ends), size, grid, sums.shape)
+    return requantise(torch.minimum(*ends), torch.maximum(*ends), size, grid, sums.shape)
 
 
 def _matmul_integer_bounds(
@@ -229,18 +229,18 @@ def _qlinear_matmul_bounds(
     y_scale: Interval,
     y_zero: Interval,
 ) -> Interval:
-    first, second = Grid.known(a_scale, a_zero, a.dtype), Grid.known(b_scale, b_zero, b.dtype)
-    grid = Grid.known(y_scale, y_zero, site.dtype)
+    first, second = Grid.from_constants(a_scale, a_zero, a.dtype), Grid.from_constants(b_scale, b_zero, b.dtype)
+    grid = Grid.from_constants(y_scale, y_zero, site.dtype)
     if first is None or second is None or grid is None:
         return anything(site.shape, site.dtype)
     sums = matrix_of_integers(a, b, a_zero, b_zero)
-    return rescaled(sums, None, (_rows(first.scale), second.scale), grid)
+    return rescale(sums, None, (_rows(first.scale), second.scale), grid)
 
 
 def _conv_integer_bounds(
     site: Site, x: Interval, w: Interval, x_zero: Interval | None, w_zero: Interval | None
 ) -> Interval:
-    return _convolved_integers(site.op, x, w, x_zero, w_zero)
+    return _convolve_integers(site.op, x, w, x_zero, w_zero)
 
 
 def convolution_bounds(
@@ -256,12 +256,12 @@ def convolution_bounds(
     b: Interval | None,
 ) -> Interval:
     """Bound `QLinearConv`."""
-    first, second = Grid.known(x_scale, x_zero, x.dtype), Grid.known(w_scale, w_zero, w.dtype)
-    grid = Grid.known(y_scale, y_zero, site.dtype)
+    first, second = Grid.from_constants(x_scale, x_zero, x.dtype), Grid.from_constants(w_scale, w_zero, w.dtype)
+    grid = Grid.from_constants(y_scale, y_zero, site.dtype)
     if first is None or second is None or grid is None:
         return anything(site.shape, site.dtype)
-    sums = _convolved_integers(site.op, x, w, x_zero, w_zero)
-    return rescaled(sums, b, (first.scale, second.scale), grid, _channels(len(x.shape) - 2))
+    sums = _convolve_integers(site.op, x, w, x_zero, w_zero)
+    return rescale(sums, b, (first.scale, second.scale), grid, _channels(len(x.shape) - 2))
 
 
 def _dynamic_quantize_bounds(site: Site, x: Interval) -> tuple[Interval, ...]:
@@ -272,7 +272,7 @@ def _dynamic_quantize_bounds(site: Site, x: Interval) -> tuple[Interval, ...]:
     below = [(-end.amin()).clamp(min=0) for end in (high, low)]
     above = [end.amax().clamp(min=0) for end in (low, high)]
     least, greatest = below[0] + above[0], below[1] + above[1]
-    scale = outward(least[None] / 255, greatest[None] / 255, torch.float32, (), Envelope(8 * unit(torch.float32)))
+    scale = round_outward(least[None] / 255, greatest[None] / 255, torch.float32, (), Envelope(8 * unit(torch.float32)))
     scale = Interval(scale.lower.reshape(()), scale.upper.reshape(()), ())
     if not float(greatest) < _LARGEST:
         # The span overflows before it is divided.
@@ -280,7 +280,7 @@ def _dynamic_quantize_bounds(site: Site, x: Interval) -> tuple[Interval, ...]:
         return Interval.top(x.shape, torch.uint8), scale, Interval.top((), torch.uint8)
     if float(least) < _LEAST_SPAN:
         # The scale of zeros alone is 1.
-        scale = scale.hull(Interval.filled(0, 1, (), torch.float32))
+        scale = scale.hull(Interval.fill(0, 1, (), torch.float32))
         return Interval.top(x.shape, torch.uint8), scale, Interval.top((), torch.uint8)
     error = 255 * 2.0**-16
     zero = [255 * below[0] / (below[0] + above[1]), 255 * below[1] / (below[1] + above[0])]
@@ -333,6 +333,6 @@ class QLinearConv(Operation):
     """https://onnx.ai/onnx/operators/onnx__QLinearConv.html."""
 
 
-@opaque(torch=dynamically_quantised, interval=_dynamic_quantize_bounds, kernel=None, valid=[_FINITE_SPAN])
+@opaque(torch=quantise_dynamically, interval=_dynamic_quantize_bounds, kernel=None, valid=[_FINITE_SPAN])
 class DynamicQuantizeLinear(Operation):
     """https://onnx.ai/onnx/operators/onnx__DynamicQuantizeLinear.html."""

@@ -10,7 +10,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import outward, unit
+from ranum_falsify.domain.rounding import round_outward, unit
 from ranum_falsify.domain.rules.support.building import infinity_aware, within
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.draws import DEVIATIONS
@@ -59,20 +59,20 @@ def _random_uniform(op: Operation) -> Tensor:
     return _affine(draws, op.low, op.high - op.low)
 
 
-def _like(op: Operation, x: Tensor) -> torch.dtype:
+def _choose_dtype(op: Operation, x: Tensor) -> torch.dtype:
     return x.dtype if op.dtype is None else dtype_numbered(op.dtype)
 
 
 def _random_normal_like(op: Operation, x: Tensor) -> Tensor:
-    return _affine(_normal(op, tuple(x.shape), _like(op, x), x.device), op.mean, op.scale)
+    return _affine(_normal(op, tuple(x.shape), _choose_dtype(op, x), x.device), op.mean, op.scale)
 
 
 def _random_uniform_like(op: Operation, x: Tensor) -> Tensor:
-    return _affine(_uniform(op, tuple(x.shape), _like(op, x), x.device), op.low, op.high - op.low)
+    return _affine(_uniform(op, tuple(x.shape), _choose_dtype(op, x), x.device), op.low, op.high - op.low)
 
 
 def _bernoulli(op: Operation, x: Tensor) -> Tensor:
-    return (_uniform(op, tuple(x.shape), x.dtype, x.device) < x).to(_like(op, x))
+    return (_uniform(op, tuple(x.shape), x.dtype, x.device) < x).to(_choose_dtype(op, x))
 
 
 def _multinomial(op: Operation, x: Tensor) -> Tensor:
@@ -105,29 +105,29 @@ _NORMAL, _UNIFORM = Draws(span=_normal_span, is_cut=True), Draws(span=_uniform_s
 
 def _normal_bounds(site: Site, *operands: Interval) -> Interval:
     mean, reach = float(site.op.mean), _MOST_DEVIATIONS * abs(float(site.op.scale))
-    return _between(site, mean - reach, mean + reach, abs(mean))
+    return _bound_range(site, mean - reach, mean + reach, abs(mean))
 
 
 def _uniform_bounds(site: Site, *operands: Interval) -> Interval:
     low, high = float(site.op.low), float(site.op.high)
     if low <= high:
         # What is added to the lower end is not negative, whatever the rounding.
-        y = _between(site, low, high, abs(low) + abs(high))
+        y = _bound_range(site, low, high, abs(low) + abs(high))
         return Interval.of(torch.full_like(y.lower, low), y.upper, y.shape)
-    return _between(site, high, low, abs(low) + abs(high))
+    return _bound_range(site, high, low, abs(low) + abs(high))
 
 
-def _between(site: Site, low: float, high: float, size: float) -> Interval:
+def _bound_range(site: Site, low: float, high: float, size: float) -> Interval:
     """Return bounds about a range, widened by the rounding of numbers of a size."""
     error = 8 * unit(site.dtype) * (size + high - low)
     least, greatest = (torch.full((1,) * len(site.shape), x, dtype=torch.float64) for x in (low - error, high + error))
-    return outward(least, greatest, site.dtype, site.shape)
+    return round_outward(least, greatest, site.dtype, site.shape)
 
 
 def _multinomial_bounds(site: Site, x: Interval) -> Interval:
     # ONNX Runtime draws the number of classes itself where sums of infinite operands are NaN.
     most = x.shape[-1] if x.may_be_infinite else max(x.shape[-1] - 1, 0)
-    return Interval.filled(0, most, site.shape, site.dtype)
+    return Interval.fill(0, most, site.shape, site.dtype)
 
 
 @plain(torch=_random_normal, interval=infinity_aware(_normal_bounds), random=_NORMAL)

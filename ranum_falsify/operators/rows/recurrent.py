@@ -51,7 +51,7 @@ class Direction:
         """Size of the hidden state."""
         return self.r.shape[-1]
 
-    def projected(self, bias: Tensor | None) -> Tensor:
+    def project(self, bias: Tensor | None) -> Tensor:
         """Return the input weights times the input at all times, `(time, batch, gates * hidden)`."""
         product = self.x @ self.w.mT
         return product if bias is None else product + bias
@@ -136,7 +136,7 @@ def _rnn(
         def step(gates: Tensor, state: State) -> State:
             return (activation(gates + state[0] @ direction.r.mT),)
 
-        projected = direction.projected(_sum(direction.input_bias, direction.recurrence_bias))
+        projected = direction.project(_sum(direction.input_bias, direction.recurrence_bias))
         return direction.run(step, projected, state)
 
     return _layer(op, (x, w, r, b, lengths), [initial_h], run)
@@ -159,7 +159,7 @@ def _gru(
 
     def run(direction: Direction, state: State, number: int) -> tuple[Tensor, State]:
         step = step_of(direction, functions[number])
-        return direction.run(step, direction.projected(direction.input_bias), state)
+        return direction.run(step, direction.project(direction.input_bias), state)
 
     return _layer(op, (x, w, r, b, lengths), [initial_h], run)
 
@@ -213,7 +213,7 @@ def _lstm(
     def run(direction: Direction, state: State, number: int) -> tuple[Tensor, State]:
         views = None if peepholes is None else peepholes[number].chunk(3)
         step = _lstm_step(direction, functions[number], views, bool(op.input_forget))
-        projected = direction.projected(_sum(direction.input_bias, direction.recurrence_bias))
+        projected = direction.project(_sum(direction.input_bias, direction.recurrence_bias))
         return direction.run(step, projected, state)
 
     return _layer(op, (x, w, r, b, lengths), [initial_h, initial_c], run)
@@ -243,7 +243,7 @@ def _lstm_step(
 # bounds ---------------------------------------------------------------------------------------------------------
 
 
-def _bounded(
+def _bound_layer(
     site: Site,
     operands: Sequence[Interval | None],
     initial: Sequence[Interval | None],
@@ -265,9 +265,9 @@ def _bounded(
     if not x.size or not r.size:
         return unknown(site)
     batch_first = bool(op.layout)
-    turned = [None if h is None else _permuted(h, (1, 0, 2)) for h in initial] if batch_first else initial
+    turned = [None if h is None else _permute(h, (1, 0, 2)) for h in initial] if batch_first else initial
     layer = bounds.Layer(
-        x=_permuted(x, (1, 0, 2)) if batch_first else x,
+        x=_permute(x, (1, 0, 2)) if batch_first else x,
         w=w,
         r=r,
         bias=b,
@@ -282,11 +282,11 @@ def _bounded(
     except bounds.Overflow:
         return tuple(replace(output, nan=True) for output in unknown(site))
     if batch_first:
-        y, last = _permuted(y, (2, 0, 1, 3)), [_permuted(part, (1, 0, 2)) for part in last]
+        y, last = _permute(y, (2, 0, 1, 3)), [_permute(part, (1, 0, 2)) for part in last]
     return (y, *last)[: len(op.output_names)]
 
 
-def _permuted(x: Interval, order: Sequence[int]) -> Interval:
+def _permute(x: Interval, order: Sequence[int]) -> Interval:
     return Interval(x.lower.permute(*order), x.upper.permute(*order), tuple(x.shape[dim] for dim in order))
 
 
@@ -295,7 +295,7 @@ def _rnn_bounds(site: Site, *operands: Interval | None) -> tuple[Interval, ...]:
     assert x is not None and w is not None
     curves = curves_of(site.op, ["Tanh"], w.shape[0], x.dtype)
 
-    return _bounded(
+    return _bound_layer(
         site, operands[:5], operands[5:6], None, lambda flow, number: bounds.rnn_step(flow, *curves[number])
     )
 
@@ -305,7 +305,7 @@ def _gru_bounds(site: Site, *operands: Interval | None) -> tuple[Interval, ...]:
     assert x is not None and w is not None
     curves = curves_of(site.op, ["Sigmoid", "Tanh"], w.shape[0], x.dtype)
     step_of = bounds.gru_step_reset_last if site.op.linear_before_reset else bounds.gru_step_reset_first
-    return _bounded(site, operands[:5], operands[5:6], None, lambda flow, number: step_of(flow, *curves[number]))
+    return _bound_layer(site, operands[:5], operands[5:6], None, lambda flow, number: step_of(flow, *curves[number]))
 
 
 def _lstm_bounds(site: Site, *operands: Interval | None) -> tuple[Interval, ...]:
@@ -321,7 +321,7 @@ def _lstm_bounds(site: Site, *operands: Interval | None) -> tuple[Interval, ...]
         shown = unclipped[number][2]
         return bounds.lstm_step(flow, gate, activation, lambda c: shown(c).hull(clipped(c)), coupled)
 
-    return _bounded(site, operands[:5], operands[5:7], operands[7], step_of)
+    return _bound_layer(site, operands[:5], operands[5:7], operands[7], step_of)
 
 
 @plain(torch=_rnn, interval=_rnn_bounds)

@@ -14,7 +14,7 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.linear.forms import Affine
-from ranum_falsify.domain.rounding import outward, unit
+from ranum_falsify.domain.rounding import round_outward, unit
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.network.registry import Draws
@@ -53,11 +53,11 @@ def _dropout_bounds(
     op, rate = site.op, _number(ratio, 0.5)
     if _number(training_mode, 0) and rate > 0:
         scale = 1 / (1 - rate) if rate < 1 else 0.0
-        low, high = (bound * scale for bound in x.finite().doubles())
+        low, high = (bound * scale for bound in x.keep_finite().doubles())
         # The share that is kept, its reciprocal and the product are rounded.
-        y = outward(low.clamp(max=0), high.clamp(min=0), x.dtype, x.shape, Envelope(8 * unit(x.dtype)))
+        y = round_outward(low.clamp(max=0), high.clamp(min=0), x.dtype, x.shape, Envelope(8 * unit(x.dtype)))
         y = y.hull(x) if x.may_be_infinite else y
-        mask = Interval.filled(0, 1, x.shape, torch.bool)
+        mask = Interval.fill(0, 1, x.shape, torch.bool)
         return (replace(y, gap=0.0, nan=x.may_be_infinite), mask)[: len(op.output_names)]
     kind = torch.bool if op.version >= 10 else x.dtype
     return (x, Interval.point(torch.full((), op.version >= 12, dtype=kind).expand(x.shape)))[: len(op.output_names)]

@@ -15,14 +15,14 @@ from dnnv.nn.operations import Resize
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import outward, unit
-from ranum_falsify.domain.rules.arithmetic.pairs import fitting
+from ranum_falsify.domain.rounding import round_outward, unit
+from ranum_falsify.domain.rules.arithmetic.pairs import fit_type
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import ModelError, UnsupportedAttributeError
 from ranum_falsify.operators.support.families import plain
 from ranum_falsify.operators.support.sampling import ResizedAxis, Sampling, Taps, taps_of
 
-__all__ = ["Upsample", "resampled"]
+__all__ = ["Upsample", "resample"]
 
 _OPSET_10 = Sampling(
     mode="nearest", transform="asymmetric", nearest="simple", cubic_a=-0.75, exclude_outside=False, antialias=False
@@ -66,7 +66,7 @@ def _scales_for(op: Operation, before: list[int], sizes: list[float]) -> tuple[l
 def _resize(
     op: Operation, x: Tensor, roi: np.ndarray | None, scales: np.ndarray | None, sizes: np.ndarray | None
 ) -> Tensor:
-    return resampled(x, _axes(op, x.shape, _floats(roi), _floats(scales), _floats(sizes)), *_sampling(op))
+    return resample(x, _axes(op, x.shape, _floats(roi), _floats(scales), _floats(sizes)), *_sampling(op))
 
 
 def _sampling(op: Operation) -> tuple[Sampling, float]:
@@ -88,7 +88,7 @@ def _upsample(op: Operation, x: Tensor, scales: np.ndarray) -> Tensor:
     return _resize(op, x, None, scales, None)
 
 
-def resampled(x: Tensor, axes: dict[int, ResizedAxis], how: Sampling, extrapolation: float) -> Tensor:
+def resample(x: Tensor, axes: dict[int, ResizedAxis], how: Sampling, extrapolation: float) -> Tensor:
     """Return a tensor with some axes resized.
 
     Args:
@@ -109,14 +109,14 @@ def resampled(x: Tensor, axes: dict[int, ResizedAxis], how: Sampling, extrapolat
         mode, size, aligned = arguments
         working = F.interpolate(working, size=size, mode=mode, align_corners=aligned)
     else:
-        working = _by_taps(working, {number: taps_of(axis, how) for number, axis in axes.items()}, extrapolation)
+        working = _apply_taps(working, {number: taps_of(axis, how) for number, axis in axes.items()}, extrapolation)
     return working.to(x.dtype)
 
 
-def _by_taps(x: Tensor, taps: dict[int, Taps], extrapolation: float) -> Tensor:
+def _apply_taps(x: Tensor, taps: dict[int, Taps], extrapolation: float) -> Tensor:
     for number, tap in taps.items():
         if not tap.is_identity(x.shape[number]):
-            x = _along(x, number, tap)
+            x = _apply_along(x, number, tap)
     for number, tap in taps.items():
         if tap.outside is not None:
             mask = torch.from_numpy(tap.outside).to(x.device)
@@ -125,7 +125,7 @@ def _by_taps(x: Tensor, taps: dict[int, Taps], extrapolation: float) -> Tensor:
     return x
 
 
-def _along(x: Tensor, number: int, taps: Taps) -> Tensor:
+def _apply_along(x: Tensor, number: int, taps: Taps) -> Tensor:
     index = torch.from_numpy(taps.index).to(x.device)
     if taps.weights is None:
         return x.index_select(number, index[0])
@@ -210,26 +210,26 @@ def _resize_bounds(
     if how.mode == "nearest":
         # A merged axis stays merged: whatever is read, it is the same.
         moving = {number: tap for number, tap in taps.items() if x.lower.shape[number] > 1 or tap.outside is not None}
-        low, high = (_by_taps(bound, moving, extrapolation) for bound in (x.lower, x.upper))
+        low, high = (_apply_taps(bound, moving, extrapolation) for bound in (x.lower, x.upper))
         return Interval.of(low, high, shape)
-    return _interpolated(x, axes, taps, extrapolation, shape)
+    return _interpolate(x, axes, taps, extrapolation, shape)
 
 
 def _upsample_bounds(site: Site, x: Interval, scales: np.ndarray) -> Interval:
     return _resize_bounds(site, x, None, scales, None)
 
 
-def _interpolated(
+def _interpolate(
     x: Interval, axes: dict[int, ResizedAxis], taps: dict[int, Taps], extrapolation: float, shape: tuple[int, ...]
 ) -> Interval:
     if x.is_floating and max(map(abs, x.extremes)) >= torch.finfo(x.dtype).max / _HEADROOM ** len(axes):
         # Sums of weighted neighbours may overflow on the way, to both sides.
-        return replace(Interval.filled(-math.inf, math.inf, shape, x.dtype), nan=True)
+        return replace(Interval.fill(-math.inf, math.inf, shape, x.dtype), nan=True)
     low, high = x.doubles()
     for number, tap in taps.items():
         if not tap.is_identity(axes[number].before):
             merged = low.shape[number] < axes[number].before
-            low, high = _weighted_ends(low, high, number, tap, axes[number])
+            low, high = _weight_ends(low, high, number, tap, axes[number])
             if merged:
                 low, high = low.amin(number, keepdim=True), high.amax(number, keepdim=True)
     for number, tap in taps.items():
@@ -237,16 +237,16 @@ def _interpolated(
             mask = torch.from_numpy(tap.outside).reshape([-1] + [1] * (low.ndim - number - 1))
             low, high = torch.where(mask, extrapolation, low), torch.where(mask, extrapolation, high)
     if x.is_floating:
-        return outward(low, high, x.dtype, shape)
+        return round_outward(low, high, x.dtype, shape)
     # What does not fit is cut or wraps, by processor.
     least, greatest = (float(end) for end in dtype_range(x.dtype))
     fits = (low > max(least - 1, -_SAFE_INTEGER)) & (high < min(greatest + 1, _SAFE_INTEGER))
     # Kernels for pictures of 8 bits round in integers.
     low, high = ((end.where(fits, 0.0)).clamp(least, greatest) for end in (low.floor() - 1, high.ceil() + 1))
-    return fitting(low.long(), high.long(), fits, x.dtype, shape)
+    return fit_type(low.long(), high.long(), fits, x.dtype, shape)
 
 
-def _weighted_ends(low: Tensor, high: Tensor, number: int, taps: Taps, axis: ResizedAxis) -> tuple[Tensor, Tensor]:
+def _weight_ends(low: Tensor, high: Tensor, number: int, taps: Taps, axis: ResizedAxis) -> tuple[Tensor, Tensor]:
     """Return bounds after one axis, which runtimes compute in float32."""
     positions = torch.from_numpy(taps.index if low.shape[number] > 1 else np.zeros_like(taps.index))
     weights = np.ones(taps.index.shape) if taps.weights is None else taps.weights

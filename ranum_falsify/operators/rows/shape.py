@@ -26,7 +26,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.forms import Affine
-from ranum_falsify.domain.rules.shape import evaluated, joined, narrowed, reshaped, reshaping, tiled
+from ranum_falsify.domain.rules.shape import evaluate, join, narrow, reshape, reshaping, tile
 from ranum_falsify.domain.rules.support.building import infinity_aware, moving
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.errors import ModelError
@@ -138,31 +138,31 @@ def _blockwise(steps: Callable[[Operation, Sequence[int]], _Steps]) -> tuple[Tor
 
     def rule(site: Site, x: Interval) -> Interval:
         apart, order, end = steps(site.op, x.shape)
-        return reshaped(reshaped(x, apart).moved(lambda bound: bound.permute(order)), end)
+        return reshape(reshape(x, apart).move(lambda bound: bound.permute(order)), end)
 
     return function, infinity_aware(rule)
 
 
-def _same(site: Site, x: Interval) -> Interval:
+def _keep(site: Site, x: Interval) -> Interval:
     return x
 
 
 def _split_bounds(site: Site, x: Interval, split: np.ndarray | None) -> tuple[Interval, ...]:
     axis, starts = site.op.axis % len(x.shape), accumulate(sizes := _parts(site.op, x.shape, split), initial=0)
-    return tuple(narrowed(x, axis, start, size) for start, size in zip(starts, sizes, strict=False))
+    return tuple(narrow(x, axis, start, size) for start, size in zip(starts, sizes, strict=False))
 
 
 def _concat_bounds(site: Site, *parts: Interval) -> Interval:
-    return joined(parts, site.op.axis % len(parts[0].shape))
+    return join(parts, site.op.axis % len(parts[0].shape))
 
 
 def _tile_bounds(site: Site, x: Interval, repeats: np.ndarray) -> Interval:
-    return tiled(x, ints(repeats) or [])
+    return tile(x, ints(repeats) or [])
 
 
 _TO_SPACE, _TO_DEPTH = _blockwise(_depth_to_space_steps), _blockwise(_space_to_depth_steps)
 
-total(torch=elementwise(lambda x: x), interval=infinity_aware(_same), linear=Affine(), kernel=None, overflow=False)(
+total(torch=elementwise(lambda x: x), interval=infinity_aware(_keep), linear=Affine(), kernel=None, overflow=False)(
     Identity
 )
 
@@ -197,7 +197,7 @@ _row(_expand, moving(_expand), batching.expanded, by="shape")(Expand)
 _row(_tile, infinity_aware(_tile_bounds), "vmap", by="repeats")(Tile)
 _row(_concat, infinity_aware(_concat_bounds), batching.concatenated, operands=("x",))(Concat)
 _row(_split, infinity_aware(_split_bounds), batching.along_axis, by="split")(Split)
-making(torch=_shape, interval=evaluated, shape_only=True)(Shape)
+making(torch=_shape, interval=evaluate, shape_only=True)(Shape)
 
 
 @_row(_squeeze, reshaping(_squeeze), batching.reshaped, by="axes")
@@ -205,7 +205,7 @@ class Squeeze(Operation):
     """https://onnx.ai/onnx/operators/onnx__Squeeze.html."""
 
 
-@making(torch=_size, interval=evaluated, shape_only=True)
+@making(torch=_size, interval=evaluate, shape_only=True)
 class Size(Operation):
     """https://onnx.ai/onnx/operators/onnx__Size.html."""
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.forms import Affine
-from ranum_falsify.domain.rules.shape import collapsed, cut, padded, rearranged, reshaped, taken
+from ranum_falsify.domain.rules.shape import collapse, cut, pad, rearrange, reshape, take
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
@@ -84,7 +84,7 @@ def _widths(rank: int, pads: np.ndarray, axes: np.ndarray | None) -> tuple[list[
     return before, after
 
 
-def _filling(value: np.ndarray | None) -> Any:
+def _read_filling(value: np.ndarray | None) -> Any:
     return 0 if value is None or not value.size else value.reshape(-1)[0].item()
 
 
@@ -93,8 +93,8 @@ def _pad(
 ) -> Tensor:
     before, after = _widths(x.ndim, pads, axes)
     if op.mode == "constant":
-        return _constant_pad(x, before, after, _filling(constant_value))
-    return _extended(op, x, before, after)
+        return _constant_pad(x, before, after, _read_filling(constant_value))
+    return _extend(op, x, before, after)
 
 
 def _pad_bounds(
@@ -102,17 +102,17 @@ def _pad_bounds(
 ) -> Interval:
     before, after = _widths(len(x.shape), pads, axes)
     if site.op.mode == "constant":
-        return padded(x, before, after, _filling(constant_value))
-    x = padded(x, [min(w, 0) for w in before], [min(w, 0) for w in after], 0)
+        return pad(x, before, after, _read_filling(constant_value))
+    x = pad(x, [min(w, 0) for w in before], [min(w, 0) for w in after], 0)
     for axis, (front, back) in enumerate(zip(before, after, strict=True)):
         if front > 0 or back > 0:
             index = _pad_index(x.shape[axis], max(front, 0), max(back, 0), site.op.mode)
-            x = taken(x, axis, torch.from_numpy(index))
+            x = take(x, axis, torch.from_numpy(index))
     return x
 
 
 @moves_unsigned
-def _extended(op: Operation, x: Tensor, before: list[int], after: list[int]) -> Tensor:
+def _extend(op: Operation, x: Tensor, before: list[int], after: list[int]) -> Tensor:
     # Negative widths crop first; what is left is mirrored or repeated.
     x = _constant_pad(x, [min(w, 0) for w in before], [min(w, 0) for w in after], 0)
     for axis in range(x.ndim):
@@ -148,7 +148,7 @@ rearranging(
 )(Pad)
 
 
-def _centred(op: Operation, old: Sequence[int], shape: np.ndarray) -> tuple[list[int], list[int]]:
+def _centre(op: Operation, old: Sequence[int], shape: np.ndarray) -> tuple[list[int], list[int]]:
     """Return how much is added before and after each axis."""
     rank = len(old)
     axes = range(rank) if op.axes is None else [axis % rank for axis in op.axes]
@@ -162,11 +162,11 @@ def _centred(op: Operation, old: Sequence[int], shape: np.ndarray) -> tuple[list
 
 
 def _center_crop_pad(op: Operation, x: Tensor, shape: np.ndarray) -> Tensor:
-    return _constant_pad(x, *_centred(op, x.shape, shape), 0)
+    return _constant_pad(x, *_centre(op, x.shape, shape), 0)
 
 
 def _center_crop_pad_bounds(site: Site, x: Interval, shape: np.ndarray) -> Interval:
-    return padded(x, *_centred(site.op, x.shape, shape), 0)
+    return pad(x, *_centre(site.op, x.shape, shape), 0)
 
 
 @rearranging(
@@ -189,7 +189,7 @@ def _trilu(op: Operation, x: Tensor, k: np.ndarray | None) -> Tensor:
 
 
 def _trilu_bounds(site: Site, x: Interval, k: np.ndarray | None) -> Interval:
-    triangle = rearranged(x.split(-2, -1), lambda bound: _trilu(site.op, bound, k), x.shape)
+    triangle = rearrange(x.split(-2, -1), lambda bound: _trilu(site.op, bound, k), x.shape)
     return replace(triangle, gap=0.0)
 
 
@@ -205,7 +205,7 @@ class Trilu(Operation):
     """https://onnx.ai/onnx/operators/onnx__Trilu.html."""
 
 
-def _kept(op: Operation, shape: Sequence[int], condition: np.ndarray) -> Tensor:
+def _find_kept(op: Operation, shape: Sequence[int], condition: np.ndarray) -> Tensor:
     """Return the positions that Compress keeps: of its axis, or of the flattened tensor."""
     size = math.prod(shape) if op.axis is None else shape[op.axis]
     return torch.from_numpy(np.flatnonzero(condition[:size]))
@@ -213,15 +213,15 @@ def _kept(op: Operation, shape: Sequence[int], condition: np.ndarray) -> Tensor:
 
 @moves_unsigned
 def _compress(op: Operation, x: Tensor, condition: np.ndarray) -> Tensor:
-    kept = _kept(op, x.shape, condition).to(x.device)
+    kept = _find_kept(op, x.shape, condition).to(x.device)
     return x.reshape(-1).index_select(0, kept) if op.axis is None else x.index_select(op.axis, kept)
 
 
 def _compress_bounds(site: Site, x: Interval, condition: np.ndarray) -> Interval:
-    kept, axis = _kept(site.op, x.shape, condition), site.op.axis
+    kept, axis = _find_kept(site.op, x.shape, condition), site.op.axis
     if axis is None:
-        return taken(reshaped(x, (x.size,)), 0, kept)
-    return taken(x, axis % len(x.shape), kept)
+        return take(reshape(x, (x.size,)), 0, kept)
+    return take(x, axis % len(x.shape), kept)
 
 
 @making(torch=_compress, interval=infinity_aware(_compress_bounds), operands=("x", "condition"), static=("condition",))
@@ -242,9 +242,9 @@ def _reverse_sequence_bounds(site: Site, x: Interval, sequence_lens: Interval) -
     if x.lower.shape[site.op.time_axis] == 1:
         return x
     if not sequence_lens.is_point:
-        return collapsed(x, site.op.time_axis)
-    lengths = sequence_lens.full()[0]
-    return rearranged(x.split(0, 1), lambda bound: _reverse_sequence(site.op, bound, lengths), x.shape)
+        return collapse(x, site.op.time_axis)
+    lengths = sequence_lens.expand()[0]
+    return rearrange(x.split(0, 1), lambda bound: _reverse_sequence(site.op, bound, lengths), x.shape)
 
 
 @rearranging(

@@ -133,7 +133,7 @@ class _AtLeastHyperbolic(AtLeast):
 
     def holds(self, op: Operation, operands: Bounds) -> bool:
         """See :meth:`Constraint.holds`."""
-        x = self._finite(operands[self.operand])
+        x = self._keep_finite(operands[self.operand])
         return bool((x.lower >= -log_of_largest(x.dtype)).all())
 
 
@@ -142,7 +142,7 @@ class _AtMostHyperbolic(AtMost):
 
     def holds(self, op: Operation, operands: Bounds) -> bool:
         """See :meth:`Constraint.holds`."""
-        x = self._finite(operands[self.operand])
+        x = self._keep_finite(operands[self.operand])
         return bool((x.upper <= log_of_largest(x.dtype)).all())
 
 

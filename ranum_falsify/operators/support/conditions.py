@@ -10,13 +10,13 @@ from ranum_falsify.network import Graph, OperatorSpec, spec_of
 from ranum_falsify.network.trace import UnfitBranch
 from ranum_falsify.validity import Bounds, Constraint, Finite
 
-__all__ = ["conditions_of", "gradient_conditions", "is_proved", "named", "stated_conditions"]
+__all__ = ["conditions_of", "gradient_conditions", "is_proved", "list_stated_conditions", "name_bounds"]
 
 
 _SUBGRAPHS = (Graph, UnfitBranch)
 
 
-def stated_conditions(op: Operation) -> tuple[Constraint, ...]:
+def list_stated_conditions(op: Operation) -> tuple[Constraint, ...]:
     """Return the conditions that an operator's row states, in its order."""
     # The registry, which comes before `validity`, knows less of them.
     return spec_of(op).valid  # type: ignore[return-value]
@@ -38,7 +38,7 @@ def conditions_of(op: Operation, *, sees_branches: bool = False) -> tuple[Constr
             them is proved; otherwise such an operator is never proved.
     """
     spec = spec_of(op)
-    conditions = list(stated_conditions(op))
+    conditions = list(list_stated_conditions(op))
     if not sees_branches and any(isinstance(value, _SUBGRAPHS) for value in op.__dict__.values()):
         conditions.append(_Opaque())
     elif spec.overflow:
@@ -48,11 +48,11 @@ def conditions_of(op: Operation, *, sees_branches: bool = False) -> tuple[Constr
     return tuple(conditions)
 
 
-def named(spec: OperatorSpec, visited: Visited) -> Bounds:
+def name_bounds(spec: OperatorSpec, visited: Visited) -> Bounds:
     """Return the bounds of an operator's operands and outputs by the names that conditions use."""
     operands = {
         name: Interval.point(x) if isinstance(x, np.ndarray) else x
-        for name, x in spec.named(visited.operands).items()
+        for name, x in spec.name_values(visited.operands).items()
         if x is not None
     }
     return operands | {"output" if i == 0 else f"output_{i}": y for i, y in enumerate(visited.outputs)}
@@ -60,7 +60,7 @@ def named(spec: OperatorSpec, visited: Visited) -> Bounds:
 
 def is_proved(visited: Visited, *, sees_branches: bool = False) -> bool:
     """Tell whether all conditions of an operator hold; see :func:`conditions_of`."""
-    bounds = named(spec_of(visited.op), visited)
+    bounds = name_bounds(spec_of(visited.op), visited)
     return all(c.holds(visited.op, bounds) for c in conditions_of(visited.op, sees_branches=sees_branches))
 
 

@@ -50,11 +50,11 @@ def activations_of(op: Operation, default: Sequence[str], directions: int) -> li
     Raises:
         UnsupportedAttributeError: The node names too few functions, or one that the standard does not know.
     """
-    chosen = _chosen(op, default, directions)
-    return [[_clipped(_activation(key, given), op.clip) for key, given, _ in part] for part in chosen]
+    chosen = _choose(op, default, directions)
+    return [[_clip(_activation(key, given), op.clip) for key, given, _ in part] for part in chosen]
 
 
-def _chosen(op: Operation, default: Sequence[str], directions: int) -> list[list[tuple[str, list[float], bool]]]:
+def _choose(op: Operation, default: Sequence[str], directions: int) -> list[list[tuple[str, list[float], bool]]]:
     """Return the name of each function, its parameters, and whether the node gives all of them."""
     wanted = len(default) * directions
     names = list(op.activations or [*default] * directions)[:wanted]
@@ -82,7 +82,7 @@ def _activation(key: str, given: Sequence[float]) -> Activation:
     return lambda x: function(x, *given)
 
 
-def _clipped(function: Activation, clip: float | None) -> Activation:
+def _clip(function: Activation, clip: float | None) -> Activation:
     return function if not clip else lambda x: function(x.clamp(-clip, clip))
 
 
@@ -116,7 +116,7 @@ def curves_of(
         dtype: In which the runtimes compute.
         clipped: Whether `clip` counts.
     """
-    chosen, clip = _chosen(op, default, directions), op.clip if clipped else None
+    chosen, clip = _choose(op, default, directions), op.clip if clipped else None
     return [[_curve(key, given, complete, clip, dtype) for key, given, complete in part] for part in chosen]
 
 

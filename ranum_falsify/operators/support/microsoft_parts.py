@@ -18,7 +18,7 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.fields import attribute_values
 from ranum_falsify.network.registry import find, make_node, schema_of, spec_of
 
-__all__ = ["activated", "activation", "apart", "bounded", "evaluated", "part"]
+__all__ = ["activate", "activation", "add_inner_faults", "bound_part", "evaluate_part", "part"]
 
 
 def part(op: Operation, op_type: str, fields: Mapping[str, Any]) -> Operation:
@@ -35,13 +35,13 @@ def part(op: Operation, op_type: str, fields: Mapping[str, Any]) -> Operation:
     return make_node(spec, op.name, values)
 
 
-def evaluated(node: Operation, *operands: Tensor | None) -> Tensor:
+def evaluate_part(node: Operation, *operands: Tensor | None) -> Tensor:
     """Return what a part of a node gives."""
     y = spec_of(node).torch(node, *operands)
     return y[0] if isinstance(y, tuple) else y
 
 
-def bounded(site: Site, node: Operation, *operands: Interval | None) -> Interval:
+def bound_part(site: Site, node: Operation, *operands: Interval | None) -> Interval:
     """Return what the row of a part says of it; NaN is possible where the row has conditions on infinities.
 
     Args:
@@ -52,14 +52,14 @@ def bounded(site: Site, node: Operation, *operands: Interval | None) -> Interval
     spec = spec_of(node)
     infinite = any(x is not None and x.may_be_infinite for x in operands)
     if infinite and not is_infinity_aware(spec.interval):
-        return replace(Interval.filled(-torch.inf, torch.inf, site.shape, site.dtype), nan=True)
+        return replace(Interval.fill(-torch.inf, torch.inf, site.shape, site.dtype), nan=True)
     y = spec.interval(replace(site, op=node), *operands)
     whole = y[0] if isinstance(y, tuple) else y
     assert isinstance(whole, Interval)
     return replace(whole, nan=True) if infinite and spec.valid else whole
 
 
-def apart(y: Interval, inner: Interval, *operands: Interval | None) -> Interval:
+def add_inner_faults(y: Interval, inner: Interval, *operands: Interval | None) -> Interval:
     """Return bounds of a result with what may go wrong inside of its node: an overflow that the rest may hide.
 
     Args:
@@ -113,7 +113,7 @@ def activation(op: Operation) -> tuple[Operation, tuple[np.ndarray, ...]] | None
     return part(op, name, dict(zip(names, limits, strict=True))), limits
 
 
-def activated(site: Site, inner: Interval, *operands: Interval | None) -> Interval:
+def activate(site: Site, inner: Interval, *operands: Interval | None) -> Interval:
     """Return bounds of what a node's activation makes of a result.
 
     Args:
@@ -125,4 +125,4 @@ def activated(site: Site, inner: Interval, *operands: Interval | None) -> Interv
     if found is None:
         return inner
     node, rest = found
-    return apart(bounded(site, node, inner, *map(Interval.point, rest)), inner, *operands)
+    return add_inner_faults(bound_part(site, node, inner, *map(Interval.point, rest)), inner, *operands)

@@ -161,10 +161,10 @@ def taps_of(axis: ResizedAxis, how: Sampling) -> Taps:
         return Taps(index[None], None, outside)
     if how.mode not in ("linear", "cubic"):
         raise UnsupportedAttributeError(f"Resize: mode {how.mode!r} is not supported; use nearest, linear or cubic")
-    return _weighted(x.astype(np.float64), axis, how, outside)
+    return _weight(x.astype(np.float64), axis, how, outside)
 
 
-def _weighted(x: np.ndarray, axis: ResizedAxis, how: Sampling, outside: np.ndarray | None) -> Taps:
+def _weight(x: np.ndarray, axis: ResizedAxis, how: Sampling, outside: np.ndarray | None) -> Taps:
     shrink = min(axis.scale, 1.0) if how.antialias else 1.0
     support = (1.0 if how.mode == "linear" else 2.0) / shrink
     first, last = np.floor(x + 1 - support), np.floor(x + 1 + support)

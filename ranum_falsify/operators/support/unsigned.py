@@ -10,7 +10,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.domain.order import SIGNED, ordered, restored
+from ranum_falsify.domain.order import SIGNED, make_ordered, restore
 
 __all__ = ["SIGNED", "by_order", "moves_unsigned", "quotient", "remainder"]
 
@@ -44,23 +44,23 @@ def by_order(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         dtype = next(x.dtype for x in operands if x is not None)
         if dtype not in SIGNED:
             return function(*operands)
-        result = function(*(None if x is None else ordered(x) for x in operands))
-        return result if result.dtype is torch.bool else restored(result, dtype)
+        result = function(*(None if x is None else make_ordered(x) for x in operands))
+        return result if result.dtype is torch.bool else restore(result, dtype)
 
     return evaluate
 
 
 def quotient(a: Tensor, b: Tensor) -> Tensor:
     """Return the quotient of two tensors of uint64, rounded down; a divisor of 0 counts as 1."""
-    return _divided(a.view(torch.int64), b.view(torch.int64))[0].view(torch.uint64)
+    return _divide(a.view(torch.int64), b.view(torch.int64))[0].view(torch.uint64)
 
 
 def remainder(a: Tensor, b: Tensor) -> Tensor:
     """Return the remainder of a division of two tensors of uint64; a divisor of 0 counts as 1."""
-    return _divided(a.view(torch.int64), b.view(torch.int64))[1].view(torch.uint64)
+    return _divide(a.view(torch.int64), b.view(torch.int64))[1].view(torch.uint64)
 
 
-def _divided(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+def _divide(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Return quotient and remainder of the unsigned integers whose bits are those of two tensors of int64."""
     lowest = torch.iinfo(torch.int64).min
     b = b + (b == 0)

@@ -16,7 +16,7 @@ from torch.nn import functional
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.functions import ints
 
-__all__ = ["Axis", "axes_of", "pad_spatial", "spatial", "windowed"]
+__all__ = ["Axis", "axes_of", "pad_spatial", "spatial", "view_windows"]
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def pad_spatial(x: Tensor, amounts: Sequence[tuple[int, int]], value: float = 0.
     return functional.pad(x, flat, value=value)
 
 
-def windowed(x: Tensor, dim: int, axis: Axis) -> Tensor:
+def view_windows(x: Tensor, dim: int, axis: Axis) -> Tensor:
     """Return the windows along one dimension as a further, last dimension; padding must be in `x` already."""
     if axis.dilation == 1:
         return x.unfold(dim, axis.kernel, axis.stride).narrow(dim, 0, axis.count)

@@ -56,7 +56,7 @@ class Circuit:
 
     def margins(self, frame: Frame) -> Tensor:
         """Return the roots' margins `(batch, roots)`, differentiable."""
-        return self.through([leaf.margins(frame) for leaf in self.leaves], frame)
+        return self.propagate([leaf.margins(frame) for leaf in self.leaves], frame)
 
     def losses(self, frame: Frame, *, quick: bool = False) -> tuple[Tensor, Tensor]:
         """Return the roots' margins, without gradient, and losses, both `(batch, roots)`.
@@ -70,21 +70,21 @@ class Circuit:
                 along the plain path they hold exactly too, since EPS, NaN and equal infinities change no such sign.
         """
         if quick:
-            leaves = [leaf.quick(frame) for leaf in self.leaves]
-            plain = self.through(leaves, frame, torch.relu)
+            leaves = [leaf.compute_quick(frame) for leaf in self.leaves]
+            plain = self.propagate(leaves, frame, torch.relu)
             if bool((plain > 0).all()):
-                return self.through([leaf.detach() for leaf in leaves], frame), plain
-        plain = self.through([leaf.plain(frame) for leaf in self.leaves], frame, _hinge)
+                return self.propagate([leaf.detach() for leaf in leaves], frame), plain
+        plain = self.propagate([leaf.compute_plain(frame) for leaf in self.leaves], frame, _hinge)
         # At a margin of 0 the clause still holds, and its gradient is needed.
         plain = plain + torch.finfo(plain.dtype).tiny
         with torch.no_grad():
             exact = self.margins(frame)
-            # Both are false where `plain` is NaN.
+            # Both are false where `compute_plain` is NaN.
             agree = ((plain > 0) & (exact >= 0)) | ((plain <= 0) & (exact < 0))
             target = exact + EPS
         return exact, torch.where(agree, plain, target)
 
-    def through(self, parts: list[Tensor], frame: Batched, hinge: Hinge | None = None) -> Tensor:
+    def propagate(self, parts: list[Tensor], frame: Batched, hinge: Hinge | None = None) -> Tensor:
         """Return the roots' values `(batch, roots)` from those of the leaves, `(batch or 1, elements)` each.
 
         Disjunctions are sums of hinges, or maxima without; then the roots rise with the leaves.
@@ -204,7 +204,7 @@ class _Builder:
         for key, size in self._group_sizes.items():
             self._offsets[key] = offset
             offset += size
-        groups = [ComparisonLeaf(key[0], key[1], *_merged(members)) for key, members in self._groups.items()]
+        groups = [ComparisonLeaf(key[0], key[1], *_merge(members)) for key, members in self._groups.items()]
         return [*groups, *self._singles]
 
     def layers(self) -> list[list[_JunctionGroup]]:
@@ -253,23 +253,23 @@ def _source(term: Term) -> object:
     return id(term.base) if isinstance(term, Gather) else id(term)
 
 
-def _merged(comparisons: list[Comparison]) -> tuple[Term, Term]:
+def _merge(comparisons: list[Comparison]) -> tuple[Term, Term]:
     if len(comparisons) == 1:
         return comparisons[0].left, comparisons[0].right
     shapes = [np.broadcast_shapes(c.left.shape, c.right.shape) for c in comparisons]
-    return _joined([c.left for c in comparisons], shapes), _joined([c.right for c in comparisons], shapes)
+    return _join([c.left for c in comparisons], shapes), _join([c.right for c in comparisons], shapes)
 
 
-def _joined(terms: list[Term], shapes: list[tuple[int, ...]]) -> Term:
+def _join(terms: list[Term], shapes: list[tuple[int, ...]]) -> Term:
     """Return the terms, all elements of one source, flattened and side by side."""
 
-    def flat(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    def flatten(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         return np.broadcast_to(array, shape).reshape(-1)
 
     first = terms[0]
     if isinstance(first, Const):
         arrays = [term.array for term in terms if isinstance(term, Const)]
-        return Const(np.concatenate([flat(a, s) for a, s in zip(arrays, shapes, strict=True)]))
+        return Const(np.concatenate([flatten(a, s) for a, s in zip(arrays, shapes, strict=True)]))
     base = first.base if isinstance(first, Gather) else first
     indices = [term.index if isinstance(term, Gather) else np.arange(term.size).reshape(term.shape) for term in terms]
-    return Gather(base, np.concatenate([flat(i, s) for i, s in zip(indices, shapes, strict=True)]))
+    return Gather(base, np.concatenate([flatten(i, s) for i, s in zip(indices, shapes, strict=True)]))

@@ -11,7 +11,7 @@ from torch import Tensor
 from ranum_falsify.properties.formula.frame import Frame
 from ranum_falsify.properties.formula.terms import Const, Gather, Term
 
-__all__ = ["Differences", "flattened"]
+__all__ = ["Differences", "flatten"]
 
 _LARGEST = 4096
 """Elements of a matrix up to which a product takes no longer than picking elements."""
@@ -54,7 +54,7 @@ class Differences:
             offset, matrix = (torch.from_numpy(array).to(frame.device) for array in self._arrays)
             self._tensors[frame.device] = offset, matrix
         offset, matrix = self._tensors[frame.device]
-        return torch.addmm(offset, flattened(frame.value(self.base)), matrix)
+        return torch.addmm(offset, flatten(frame.value(self.base)), matrix)
 
 
 def _base(term: Term) -> Term | None:
@@ -64,6 +64,6 @@ def _base(term: Term) -> Term | None:
     return term.base if isinstance(term, Gather) else term
 
 
-def flattened(value: Tensor) -> Tensor:
+def flatten(value: Tensor) -> Tensor:
     """Return a value `(batch, ...)` as `(batch, elements)`."""
     return value if value.dim() == 2 else value.reshape(value.shape[0], -1)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ranum_falsify.properties.formula.differences import Differences, flattened
+from ranum_falsify.properties.formula.differences import Differences, flatten
 from ranum_falsify.properties.formula.formula import Goal, Kind, Truth
 from ranum_falsify.properties.formula.frame import Frame
 from ranum_falsify.properties.formula.terms import Arg, Const, Elementwise, Gather, Term
@@ -39,30 +39,30 @@ class ComparisonLeaf:
         self.product = Differences.of(self.first, self.second)
         self.strict = (kind == "<") != negated
 
-    def plain(self, frame: Frame) -> Tensor:
+    def compute_plain(self, frame: Frame) -> Tensor:
         """Return the margins but for EPS, NaN and infinities."""
         if self.arg is not None:
-            margin = flattened(self.arg.margins(frame))
+            margin = flatten(self.arg.margins(frame))
             return -margin if self.negated else margin
-        return self._signed(flattened(frame.value(self.difference)))
+        return self._sign(flatten(frame.value(self.difference)))
 
-    def quick(self, frame: Frame) -> Tensor:
-        """Return `plain` by fewer operations, with NaN where any element compared is infinite or NaN."""
-        return self.plain(frame) if self.product is None else self._signed(self.product.compute(frame))
+    def compute_quick(self, frame: Frame) -> Tensor:
+        """Return `compute_plain` by fewer operations, with NaN where any element compared is infinite or NaN."""
+        return self.compute_plain(frame) if self.product is None else self._sign(self.product.compute(frame))
 
-    def _signed(self, difference: Tensor) -> Tensor:
+    def _sign(self, difference: Tensor) -> Tensor:
         if self.kind != "==":
             return difference
         return difference.abs() if self.negated else -difference.abs()
 
     def margins(self, frame: Frame) -> Tensor:
         """Return the margins `(batch, elements)`."""
-        margin = self.plain(frame)
+        margin = self.compute_plain(frame)
         if self.arg is not None:
             return margin - EPS if self.negated else margin
         if self.both_vary:
             # Infinity equals itself, but their difference is NaN.
-            margin = torch.where(flattened(frame.value(self.same)), 0.0, margin)
+            margin = torch.where(flatten(frame.value(self.same)), 0.0, margin)
         if self.strict:
             margin = margin - EPS
         return margin.nan_to_num(nan=torch.inf if self.negated else -torch.inf, posinf=torch.inf, neginf=-torch.inf)
@@ -140,16 +140,16 @@ class GoalLeaf:
 
     def margins(self, frame: Frame) -> Tensor:
         """Return the margin `(batch, 1)`."""
-        margin = self.plain(frame).nan_to_num(
+        margin = self.compute_plain(frame).nan_to_num(
             nan=torch.inf if self.goal.negated else -torch.inf, posinf=torch.inf, neginf=-torch.inf
         )
         return margin - EPS if self.goal.negated else margin
 
-    def quick(self, frame: Frame) -> Tensor:
-        """Return `plain`."""
-        return self.plain(frame)
+    def compute_quick(self, frame: Frame) -> Tensor:
+        """Return `compute_plain`."""
+        return self.compute_plain(frame)
 
-    def plain(self, frame: Frame) -> Tensor:
+    def compute_plain(self, frame: Frame) -> Tensor:
         """Return the margin but for EPS and NaN."""
         margin = frame.validity(self.goal.goal)[:, None]
         return -margin if self.goal.negated else margin
@@ -168,7 +168,7 @@ class TruthLeaf:
         sign = 1.0 if self.truth.value else -1.0
         return torch.full((frame.batch, 1), sign, dtype=torch.float64, device=frame.device)
 
-    plain = quick = margins
+    compute_plain = compute_quick = margins
 
 
 Leaf = ComparisonLeaf | GoalLeaf | TruthLeaf

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.properties.formula.formula import Comparison, Formula, Junction, conjunction, disjunction, negate
-from ranum_falsify.properties.formula.terms import Arg, Const, Elementwise, Reduce, Term, rearranged
+from ranum_falsify.properties.formula.terms import Arg, Const, Elementwise, Reduce, Term, rearrange
 
-__all__ = ["METHODS", "as_term", "find", "supported"]
+__all__ = ["METHODS", "as_term", "find", "list_supported"]
 
 _Handler = Callable[..., Any]
 
@@ -100,7 +100,7 @@ def _arg(kind: str) -> _Handler:
 
 
 def _rearranging(function: Callable[..., Any]) -> _Handler:
-    return lambda value, *args, **kwargs: rearranged(as_term(value), lambda a: function(a, *args, **kwargs))
+    return lambda value, *args, **kwargs: rearrange(as_term(value), lambda a: function(a, *args, **kwargs))
 
 
 def _clip(value: Any, low: Any = None, high: Any = None) -> Term:
@@ -195,8 +195,8 @@ METHODS: dict[str, _Handler] = {
     for name in ("max", "min", "sum", "mean", "argmax", "argmin", "clip", "ravel", "squeeze", "swapaxes", "take")
 } | {
     "flatten": _TABLE[np.ravel],
-    "reshape": lambda value, *shape: rearranged(as_term(value), lambda a: a.reshape(*shape)),
-    "transpose": lambda value, *axes: rearranged(as_term(value), lambda a: a.transpose(*axes)),
+    "reshape": lambda value, *shape: rearrange(as_term(value), lambda a: a.reshape(*shape)),
+    "transpose": lambda value, *axes: rearrange(as_term(value), lambda a: a.transpose(*axes)),
 }
 
 
@@ -208,6 +208,6 @@ def find(function: Any) -> _Handler | None:
         return None
 
 
-def supported() -> list[str]:
+def list_supported() -> list[str]:
     """Return the names of the supported functions, for messages."""
     return sorted({getattr(function, "__name__", str(function)) for function in _TABLE})

@@ -37,7 +37,7 @@ __all__ = [
     "Reduce",
     "Term",
     "Variable",
-    "rearranged",
+    "rearrange",
 ]
 
 _MOST_EXACT = 2**53  # up to here every integer is a float64 number
@@ -124,7 +124,7 @@ class Const(Term):
         except ValueError:  # rows of different lengths
             array = np.empty((), object)
         if array.dtype == object or array.dtype.kind not in "biufV" or (array.dtype.kind == "V" and array.dtype.names):
-            raise PropertyError(f"property: a number or an array of numbers is needed, got {_short(value)}")
+            raise PropertyError(f"property: a number or an array of numbers is needed, got {_shorten(value)}")
         _check_exact(array)
         self.array: np.ndarray = array.astype(np.float64)
         self.shape = array.shape
@@ -149,7 +149,7 @@ def _check_exact(array: np.ndarray) -> None:
             )
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     text = " ".join(repr(value).split())
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -185,7 +185,7 @@ class Elementwise(Term):
         self.operands = operands
 
     def compute(self, frame: Frame) -> Tensor:
-        return self.function(*(_aligned(frame.value(operand), len(self.shape)) for operand in self.operands))
+        return self.function(*(_align(frame.value(operand), len(self.shape)) for operand in self.operands))
 
     @cached_property
     def affine(self) -> AffineForm | None:
@@ -200,7 +200,7 @@ class Elementwise(Term):
         return _AFFINE[self.name](inner, constants)
 
 
-def _aligned(value: Tensor, rank: int) -> Tensor:
+def _align(value: Tensor, rank: int) -> Tensor:
     """Insert dimensions after the batch, so that operands of different ranks broadcast as without it."""
     missing = rank - (value.dim() - 1)
     return value if missing <= 0 else value.reshape(value.shape[0], *(1,) * missing, *value.shape[1:])
@@ -277,7 +277,7 @@ def _positions(shape: tuple[int, ...]) -> np.ndarray:
     return positions
 
 
-def rearranged(term: Term, rearrange: Callable[[np.ndarray], Any]) -> Term:
+def rearrange(term: Term, rearrange: Callable[[np.ndarray], Any]) -> Term:
     """Return the elements that a NumPy operation picks, such as `lambda a: a[0, 1:]`."""
     return Gather(term, np.asarray(rearrange(_positions(term.shape))))
 
@@ -325,7 +325,7 @@ class Arg(Term):
     def __init__(self, kind: str, base: Term, axis: Any = None) -> None:
         self.kind = kind
         if axis is None:
-            base, self.axis = rearranged(base, np.ravel), 0
+            base, self.axis = rearrange(base, np.ravel), 0
         else:
             self.axis = _axis(axis, len(base.shape), kind)
         if base.shape[self.axis] == 0:
@@ -365,6 +365,6 @@ class Choice(Term):
             raise PropertyError(f"property: the branches of IfThenElse have shapes {shapes}") from error
 
     def compute(self, frame: Frame) -> Tensor:
-        chosen, otherwise = (_aligned(frame.value(operand), len(self.shape)) for operand in self.operands)
+        chosen, otherwise = (_align(frame.value(operand), len(self.shape)) for operand in self.operands)
         truth = self.condition.margins(frame)[:, 0] >= 0
         return torch.where(truth.reshape(-1, *(1,) * len(self.shape)), chosen, otherwise)

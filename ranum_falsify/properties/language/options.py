@@ -8,7 +8,7 @@ from typing import Any
 import onnx.defs
 
 from ranum_falsify.errors import PropertyError
-from ranum_falsify.network import supported
+from ranum_falsify.network import list_supported
 from ranum_falsify.properties.language.walk import shorten
 
 __all__ = ["check_operators", "names_option"]
@@ -39,7 +39,7 @@ def check_operators(only: tuple[str, ...] | None) -> None:
     Raises:
         PropertyError: One of them is unknown; the message suggests a similar one.
     """
-    rows = {spec.op_type for spec in supported()}
+    rows = {spec.op_type for spec in list_supported()}
     for name in only or ():
         if not onnx.defs.has(name) and name not in rows:
             known = sorted(rows | {schema.name for schema in onnx.defs.get_all_schemas()})

@@ -159,7 +159,7 @@ def _run(code: CodeType, path: Path) -> Expression:
         exec(code, names)
     except (Exception, SystemExit) as error:
         line = _line_of(error.__traceback__, str(path)) or getattr(error, "lineno", None) or 1
-        raise PropertyError(f"{path}:{line}: {_explained(error)}") from error
+        raise PropertyError(f"{path}:{line}: {_explain(error)}") from error
     phi = names[_RESULT]
     if not isinstance(phi, expressions.LogicalExpression) or isinstance(phi, expressions.Constant):
         raise PropertyError(f"{path}: the last statement is not a property, such as Forall(x, Implies(...))")
@@ -175,7 +175,7 @@ def _line_of(traceback: TracebackType | None, filename: str) -> int | None:
     return line
 
 
-def _explained(error: BaseException) -> str:
+def _explain(error: BaseException) -> str:
     if isinstance(error, RanumFalsifyError | ParserError):
         return _one_line(error).removeprefix("property: ")
     message = f"{type(error).__name__}: {_one_line(error)}"
@@ -195,18 +195,18 @@ def _one_line(error: BaseException) -> str:
 def _apply(declared: Mapping[str, Any], used: set[str], given: Mapping[str, str], path: Path) -> None:
     values: dict[str, str] = {}
     for name in sorted(given):
-        whole = _unabbreviated(name, declared, path)
+        whole = _complete_name(name, declared, path)
         if whole in values:
             raise PropertyError(f"{path}: parameter {whole!r} is given twice, once abbreviated; give it once")
         values[whole] = given[name]
     for name, parameter in sorted(declared.items()):
         if name in values:
-            parameter.concretize(_converted(parameter, values[name], path))
+            parameter.concretize(_convert(parameter, values[name], path))
         elif name in used:
             parameter.concretize(_default(parameter, path))
 
 
-def _unabbreviated(name: str, declared: Collection[str], path: Path) -> str:
+def _complete_name(name: str, declared: Collection[str], path: Path) -> str:
     """Return the parameter that a name or the beginning of one means, as DNNV reads its command line."""
     if name in declared:
         return name
@@ -227,7 +227,7 @@ def _default(parameter: Any, path: Path) -> Any:
         try:
             value = default.value if default.is_concrete else None
         except Exception as error:  # DNNV evaluates what the property's author wrote
-            raise PropertyError(f"{path}: the default of parameter {parameter.name!r}: {_explained(error)}") from error
+            raise PropertyError(f"{path}: the default of parameter {parameter.name!r}: {_explain(error)}") from error
         if value is None:
             raise PropertyError(f"{path}: the default of parameter {parameter.name!r} is not a constant")
         default = value
@@ -236,7 +236,7 @@ def _default(parameter: Any, path: Path) -> Any:
     return default
 
 
-def _converted(parameter: Any, text: str, path: Path) -> Any:
+def _convert(parameter: Any, text: str, path: Path) -> Any:
     convert: Callable[[str], Any] = _boolean if parameter.type is bool else parameter.type
     try:
         return convert(text)

@@ -72,17 +72,17 @@ def parse_text(text: str) -> Expression:
     """
     text = _COMMENT.sub(_blank, text)
     _refuse_excess(text)
-    text = _UNUSUAL_NUMBER.sub(_plain_number, text)
+    text = _UNUSUAL_NUMBER.sub(_write_plainly, text)
     text = _IGNORED.sub(_blank, text)
-    text = _FUNCTION.sub(lambda match: _padded(f"(declare-const {match[1]} ", match[0]), text)
+    text = _FUNCTION.sub(lambda match: _pad(f"(declare-const {match[1]} ", match[0]), text)
     if '"' in text:
         # The grammar looks for the end of a text without one in exponential time.
         raise SyntaxProblem("a quoted string cannot be part of a property", _line_at(text, text.index('"')))
     bounds = list(_BOUND.finditer(text))
-    rest = _without_unused_declarations(_BOUND.sub(_blank, text), text, bounds)
+    rest = _drop_unused_declarations(_BOUND.sub(_blank, text), text, bounds)
     with Context():
         # The expressions keep the context, so that it may end here.
-        remainder = _parsed(rest)
+        remainder = _parse(rest)
         formula = remainder.expression
         comparisons = list(_comparisons(bounds))
         if comparisons:
@@ -119,11 +119,11 @@ def _blank(match: re.Match[str]) -> str:
     return "".join("\n" if c == "\n" else " " for c in match[0])
 
 
-def _padded(new: str, old: str) -> str:
+def _pad(new: str, old: str) -> str:
     return new + "\n" * old.count("\n")
 
 
-def _plain_number(match: re.Match[str]) -> str:
+def _write_plainly(match: re.Match[str]) -> str:
     """Write a number with digits and point only, exactly."""
     number = Decimal(match[0].lstrip("+"))
     if abs(number.adjusted()) > _LONGEST_WORD:
@@ -135,7 +135,7 @@ def _plain_number(match: re.Match[str]) -> str:
     return format(number, "f")
 
 
-def _without_unused_declarations(rest: str, text: str, bounds: list[re.Match[str]]) -> str:
+def _drop_unused_declarations(rest: str, text: str, bounds: list[re.Match[str]]) -> str:
     """Drop the declarations of inputs and outputs that the rest does not use."""
     declared: set[str] = set()
     for match in _DECLARATION.finditer(text):
@@ -165,7 +165,7 @@ def _comparisons(bounds: list[re.Match[str]]) -> Iterator[Expression]:
             yield comparison(Symbol("X")[place], Constant(np.array(values)))
 
 
-def _parsed(text: str) -> Quantifier:
+def _parse(text: str) -> Quantifier:
     try:
         return VNNLIBTransformer().transform(VNNLIBParser.parse(text))
     except lark.exceptions.UnexpectedCharacters as error:
@@ -175,12 +175,12 @@ def _parsed(text: str) -> Quantifier:
         what = "end of file" if error.token.type == "$END" else repr(str(error.token))
         raise SyntaxProblem(f"unexpected {what}", line) from error
     except lark.exceptions.VisitError as error:
-        raise _located(error.orig_exc) from error
+        raise _locate(error.orig_exc) from error
     except (RecursionError, lark.exceptions.LarkError) as error:
         raise SyntaxProblem(f"cannot be parsed: {type(error).__name__}") from error
 
 
-def _located(error: BaseException) -> SyntaxProblem:
+def _locate(error: BaseException) -> SyntaxProblem:
     """Take the line number out of DNNV's message."""
     match = re.match(r"line (\d+)(?:, column \d+)?: (.*)", str(error), re.DOTALL)
     if match:

@@ -11,7 +11,7 @@ from dnnv.properties.expressions import Symbol
 
 from ranum_falsify.errors import PropertyError, RanumFalsifyError
 
-__all__ = ["guarded", "index_text", "is_free_symbol", "shorten", "subexpressions"]
+__all__ = ["guard", "index_text", "is_free_symbol", "shorten", "subexpressions"]
 
 
 def subexpressions(phi: Expression) -> Iterator[Expression]:
@@ -42,7 +42,7 @@ def shorten(expression: object, limit: int = 80) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
-def guarded(expression: Any, compute: Callable[[], Any]) -> Any:
+def guard(expression: Any, compute: Callable[[], Any]) -> Any:
     """Evaluate what the property's author wrote; any failure becomes a `PropertyError`."""
     try:
         return compute()

@@ -114,7 +114,7 @@ class BoxBuilder:
         inward = np.where(upper, -np.inf, np.inf)
         rounded = _step(_round(bound, upper, dtype), -inward, dtype)
         for _ in range(6):
-            good = _satisfied(affine, term, rounded, constant, from_above, strict) | np.isinf(bound)
+            good = _is_satisfied(affine, term, rounded, constant, from_above, strict) | np.isinf(bound)
             if good.all():
                 break
             rounded = np.where(good, rounded, _step(rounded, inward, dtype))
@@ -134,7 +134,7 @@ class BoxBuilder:
 
     def _tighten_whole(self, variable: Variable, bound: np.ndarray, from_above: bool) -> None:
         tighten, bounds = (np.minimum, self._upper) if from_above else (np.maximum, self._lower)
-        both = _stored(bounds[variable.name], np.broadcast_to(bound, variable.shape).reshape(-1))
+        both = _store_once(bounds[variable.name], np.broadcast_to(bound, variable.shape).reshape(-1))
         bounds[variable.name] = np.broadcast_to(tighten(*both), variable.size)
 
     def hull(self, boxes: Iterable[BoxBuilder]) -> BoxBuilder:
@@ -142,15 +142,15 @@ class BoxBuilder:
         boxes = list(boxes)
         result = self.copy()
         for name, variable in self._variables.items():
-            lowest = np.min(_stored(*(box._lower[name] for box in boxes)), axis=0)
-            highest = np.max(_stored(*(box._upper[name] for box in boxes)), axis=0)
+            lowest = np.min(_store_once(*(box._lower[name] for box in boxes)), axis=0)
+            highest = np.max(_store_once(*(box._upper[name] for box in boxes)), axis=0)
             result._lower[name], result._upper[name] = (np.broadcast_to(b, variable.size) for b in (lowest, highest))
         return result
 
     @property
     def is_empty(self) -> bool:
         """Whether some lower bound is above the upper one."""
-        pairs = (_stored(self._lower[name], self._upper[name]) for name in self._variables)
+        pairs = (_store_once(self._lower[name], self._upper[name]) for name in self._variables)
         return any(bool((lower > upper).any()) for lower, upper in pairs)
 
     def finish(self) -> tuple[InputVariable, ...]:
@@ -163,7 +163,7 @@ class BoxBuilder:
 
     def _finish(self, variable: Variable) -> InputVariable:
         name, dtype = variable.name, variable.dtype
-        lower, upper = _stored(self._lower[name], self._upper[name])
+        lower, upper = _store_once(self._lower[name], self._upper[name])
         _check_bounded(variable, lower, upper)
         empty = lower > upper
         if empty.any():
@@ -184,13 +184,13 @@ class BoxBuilder:
                     f"{name!r}{_place(variable, at)}; widen them"
                 )
             low, high = np.where(between, nearest, low), np.where(between, nearest, high)
-        low = np.broadcast_to(_typed(low, dtype), variable.size)
-        high = np.broadcast_to(_typed(np.where(upper >= _end(dtype), _end(dtype), high), dtype), variable.size)
+        low = np.broadcast_to(_convert(low, dtype), variable.size)
+        high = np.broadcast_to(_convert(np.where(upper >= _end(dtype), _end(dtype), high), dtype), variable.size)
         lower, upper = (bound.reshape(variable.shape) for bound in (low, high))
         return InputVariable(name=name, shape=variable.shape, dtype=dtype, lower=lower, upper=upper)
 
 
-def _stored(*bounds: np.ndarray) -> tuple[np.ndarray, ...]:
+def _store_once(*bounds: np.ndarray) -> tuple[np.ndarray, ...]:
     """Return flat bounds of one variable at one element each if each is one number for all elements; views."""
     return tuple(bound[:1] for bound in bounds) if all(bound.strides == (0,) for bound in bounds) else bounds
 
@@ -248,7 +248,7 @@ def _end(dtype: np.dtype[Any]) -> float:
     return float(np.iinfo(dtype).max) if dtype.kind in "iu" else np.inf
 
 
-def _typed(bound: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+def _convert(bound: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """Return float64 values of a dtype as such; the greatest integers of 64 bits round up in float64."""
     if dtype.kind not in "iu":
         return bound.astype(dtype)
@@ -264,7 +264,7 @@ def _step(value: np.ndarray, towards: np.ndarray, dtype: np.dtype[Any]) -> np.nd
         return np.asarray(np.nextafter(value.astype(dtype), towards.astype(dtype)).astype(np.float64))
 
 
-def _satisfied(
+def _is_satisfied(
     affine: AffineForm, term: Term, values: np.ndarray, constant: np.ndarray, from_above: bool, strict: bool
 ) -> np.ndarray:
     """Whether the comparison is true, element by element, where the variable has these values."""

@@ -8,7 +8,7 @@ from ranum_falsify.errors import PropertyError
 from ranum_falsify.properties.formula.terms import Variable
 from ranum_falsify.properties.language.walk import shorten
 
-__all__ = ["AllInputs", "paired"]
+__all__ = ["AllInputs", "pair"]
 
 
 class AllInputs(tuple[Variable, ...]):
@@ -19,7 +19,7 @@ class AllInputs(tuple[Variable, ...]):
         return AllInputs(picked) if isinstance(index, slice) else picked
 
 
-def paired(first: Any, second: Any, source: Any) -> list[tuple[Any, Any]]:
+def pair(first: Any, second: Any, source: Any) -> list[tuple[Any, Any]]:
     """Pair all inputs with one bound for all of them, or with a bound for each."""
     count = len(first) if isinstance(first, AllInputs) else len(second)
     sides = []

@@ -47,19 +47,19 @@ def reduce(phi: Expression, networks: Mapping[str, Graph]) -> Problem:
         ModelError: A slice, composition or freed weight does not exist.
     """
     try:
-        return _reduced(phi, networks)
+        return _reduce(phi, networks)
     except RecursionError as error:
         raise PropertyError(
             "property: it is nested too deeply; join parts by And(a, b, c) in place of And(a, And(b, c))"
         ) from error
 
 
-def _reduced(phi: Expression, networks: Mapping[str, Graph]) -> Problem:
-    names, body = _quantified(phi)
+def _reduce(phi: Expression, networks: Mapping[str, Graph]) -> Problem:
+    names, body = _strip_quantifiers(phi)
     _check_networks(phi, networks)
     interpreter = Interpreter(networks)
     interpreter.variables.update(_variables(body, names, interpreter))
-    variables = _by_name(interpreter.variables)
+    variables = _map_by_name(interpreter.variables)
     formula = interpreter.formula(body)
     if isinstance(formula, Truth):
         raise PropertyError(f"property: it is always {str(formula.value).lower()}, whatever the inputs")
@@ -75,7 +75,7 @@ def _reduced(phi: Expression, networks: Mapping[str, Graph]) -> Problem:
         raise PropertyError("property: its truth does not depend on what any network computes")
     inputs, regions = _boxes(box, penalties)
     clauses = conjuncts(negate(conjunction(violated)))
-    used = _used_by((*clauses, *penalties))
+    used = _find_used((*clauses, *penalties))
     return Problem(
         inputs=inputs,
         regions=regions,
@@ -86,7 +86,7 @@ def _reduced(phi: Expression, networks: Mapping[str, Graph]) -> Problem:
     )
 
 
-def _quantified(phi: Expression) -> tuple[list[str], Expression]:
+def _strip_quantifiers(phi: Expression) -> tuple[list[str], Expression]:
     """Return the names of the quantified variables, outermost first, and the formula over them."""
     names: list[str] = []
     negated = False
@@ -122,7 +122,7 @@ def _check_networks(phi: Expression, networks: Mapping[str, Graph]) -> None:
         raise PropertyError(f"property: network {name!r} was given, but the property does not mention it; {hint}")
 
 
-def _by_name(variables: Mapping[str, Variable | AllInputs]) -> dict[str, Variable]:
+def _map_by_name(variables: Mapping[str, Variable | AllInputs]) -> dict[str, Variable]:
     """Return the inputs by their own names."""
     result: dict[str, Variable] = {}
     for variable in variables.values():
@@ -142,7 +142,7 @@ def _variables(body: Expression, names: list[str], interpreter: Interpreter) -> 
         if not isinstance(graph, Graph):
             continue
         if len(call.args) == 1 < len(graph.input_details) and is_free_symbol(call.args[0]):
-            _bind(direct, call.args[0].identifier, _all_inputs(graph, call.args[0].identifier, names), call)
+            _bind(direct, call.args[0].identifier, _make_variables(graph, call.args[0].identifier, names), call)
             continue
         for arg, details in zip(call.args, graph.input_details, strict=False):
             shape, dtype = tuple(int(d) for d in details.shape), np.dtype(details.dtype)
@@ -159,7 +159,7 @@ def _variables(body: Expression, names: list[str], interpreter: Interpreter) -> 
     return {name: found[name] for name in names}
 
 
-def _all_inputs(graph: Graph, name: str, names: list[str]) -> AllInputs:
+def _make_variables(graph: Graph, name: str, names: list[str]) -> AllInputs:
     """Return a variable for each input, called like it unless the property uses that name otherwise."""
     taken = set(names) - {name}
     return AllInputs(
@@ -216,7 +216,7 @@ def _boxes(
     return inputs, (inputs,)
 
 
-def _used_by(formulas: tuple[Formula, ...]) -> set[int]:
+def _find_used(formulas: tuple[Formula, ...]) -> set[int]:
     """Return the ids of the applications and goals that formulas depend on."""
     used: set[int] = set()
     pending: list[Any] = list(formulas)

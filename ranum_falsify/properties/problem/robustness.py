@@ -33,11 +33,11 @@ from ranum_falsify.properties.formula.formula import (
     negate,
 )
 from ranum_falsify.properties.formula.numpy_functions import as_term
-from ranum_falsify.properties.formula.terms import Choice, Elementwise, Output, Term, Variable, rearranged
+from ranum_falsify.properties.formula.terms import Choice, Elementwise, Output, Term, Variable, rearrange
 from ranum_falsify.properties.language.options import check_operators, names_option
 from ranum_falsify.properties.language.vocabulary import Free, NoInvalidInput
-from ranum_falsify.properties.language.walk import guarded, index_text, shorten
-from ranum_falsify.properties.problem.inputs import AllInputs, paired
+from ranum_falsify.properties.language.walk import guard, index_text, shorten
+from ranum_falsify.properties.problem.inputs import AllInputs, pair
 
 __all__ = ["Interpreter"]
 
@@ -129,7 +129,7 @@ class Interpreter(ExpressionVisitor):
         return self._networks[expression.identifier]
 
     def visit_Image(self, expression: Any) -> Any:
-        return guarded(expression, lambda: np.asarray(type(expression).load(self.visit(expression.path)).value))
+        return guard(expression, lambda: np.asarray(type(expression).load(self.visit(expression.path)).value))
 
     def visit_Slice(self, expression: Any) -> slice:
         return slice(self.visit(expression.start), self.visit(expression.stop), self.visit(expression.step))
@@ -146,7 +146,7 @@ class Interpreter(ExpressionVisitor):
 
     def _operation(self, name: str, torch_function: Any, numpy_function: Any, operands: list[Any], source: Any) -> Any:
         if not any(map(_is_symbolic, operands)):
-            return guarded(source, lambda: numpy_function(*operands))
+            return guard(source, lambda: numpy_function(*operands))
         terms = tuple(map(as_term, operands))
         key = (name, tuple(map(id, terms)))
         if key not in self._operations:
@@ -156,7 +156,7 @@ class Interpreter(ExpressionVisitor):
                 raise PropertyError(f"{error}: {shorten(source)}") from error
         return self._operations[key][1]
 
-    def _folded(self, name: str, torch_function: Any, numpy_function: Any, expression: Any) -> Any:
+    def _fold(self, name: str, torch_function: Any, numpy_function: Any, expression: Any) -> Any:
         values = [self.visit(part) for part in expression.expressions]
         result = values[0]
         for value in values[1:]:
@@ -164,10 +164,10 @@ class Interpreter(ExpressionVisitor):
         return result
 
     def visit_Add(self, expression: Any) -> Any:
-        return self._folded("+", torch.add, lambda a, b: a + b, expression)
+        return self._fold("+", torch.add, lambda a, b: a + b, expression)
 
     def visit_Multiply(self, expression: Any) -> Any:
-        return self._folded("*", torch.mul, lambda a, b: a * b, expression)
+        return self._fold("*", torch.mul, lambda a, b: a * b, expression)
 
     def visit_Subtract(self, expression: Any) -> Any:
         operands = [self.visit(expression.expr1), self.visit(expression.expr2)]
@@ -186,24 +186,24 @@ class Interpreter(ExpressionVisitor):
             raise PropertyError(f"property: an index must not depend on the inputs: {shorten(expression)}")
         if isinstance(value, Graph):
             name = f"{self._names[id(value)]}[{index_text(index)}]"
-            return self._derived((id(value), repr(index)), name, expression, lambda: value[index])
+            return self._derive((id(value), repr(index)), name, expression, lambda: value[index])
         if isinstance(value, Term):
             try:
-                return rearranged(value, lambda positions: positions[index])
+                return rearrange(value, lambda positions: positions[index])
             except (IndexError, TypeError, ValueError) as error:
                 raise PropertyError(f"property: {shorten(expression)}: {error}; its shape is {value.shape}") from error
-        return guarded(expression, lambda: value[index])
+        return guard(expression, lambda: value[index])
 
     def visit_Attribute(self, expression: Any) -> Any:
         value, name = self.visit(expression.expr1), self.visit(expression.expr2)
         if not isinstance(value, Term):
-            return guarded(expression, lambda: getattr(value, name))
+            return guard(expression, lambda: getattr(value, name))
         if name in ("shape", "size"):
             return getattr(value, name)
         if name == "ndim":
             return len(value.shape)
         if name == "T":
-            return rearranged(value, np.transpose)
+            return rearrange(value, np.transpose)
         if name in numpy_functions.METHODS:
             method = numpy_functions.METHODS[name]
             return lambda *args, **kwargs: method(value, *args, **kwargs)
@@ -239,7 +239,7 @@ class Interpreter(ExpressionVisitor):
     def _compare(self, kind: Kind, expression: Any, swap: bool = False, negated: bool = False) -> Any:
         first, second = self.visit(expression.expr1), self.visit(expression.expr2)
         if isinstance(first, AllInputs) or isinstance(second, AllInputs):
-            sides = paired(first, second, expression)
+            sides = pair(first, second, expression)
             parts = [self._compare_values(kind, a, b, expression, swap, negated) for a, b in sides]
             return disjunction(parts) if negated else conjunction(parts)
         return self._compare_values(kind, first, second, expression, swap, negated)
@@ -250,7 +250,7 @@ class Interpreter(ExpressionVisitor):
             same = conjunction([disjunction([negate(p), q]), disjunction([p, negate(q)])])
             return negate(same) if negated else same
         if not _is_symbolic(first) and not _is_symbolic(second):
-            return guarded(expression, lambda: expression.__class__.OPERATOR(first, second))
+            return guard(expression, lambda: expression.__class__.OPERATOR(first, second))
         left, right = (second, first) if swap else (first, second)
         a, b = self._side(left, expression), self._side(right, expression)
         try:
@@ -302,17 +302,17 @@ class Interpreter(ExpressionVisitor):
         if any(map(_is_symbolic, (*args, *kwargs.values()))):
             handler = numpy_functions.find(function)
             if handler is None:
-                known = ", ".join(numpy_functions.supported())
+                known = ", ".join(numpy_functions.list_supported())
                 raise PropertyError(
                     f"property: {shorten(expression)}: this function is not supported; these are: {known}"
                 )
-            return guarded(expression, lambda: handler(*args, **kwargs))
-        return guarded(expression, lambda: function(*args, **kwargs))
+            return guard(expression, lambda: handler(*args, **kwargs))
+        return guard(expression, lambda: function(*args, **kwargs))
 
-    def _derived(self, key: object, name: str, source: Any, derive: Callable[[], Graph]) -> Graph:
+    def _derive(self, key: object, name: str, source: Any, derive: Callable[[], Graph]) -> Graph:
         """Return a graph made from another, the same for the same key."""
         if key not in self._graphs:
-            self._graphs[key] = graph = guarded(source, derive)
+            self._graphs[key] = graph = guard(source, derive)
             self._names[id(graph)] = name
         return self._graphs[key]
 
@@ -321,7 +321,7 @@ class Interpreter(ExpressionVisitor):
         if len(args) != 1 or not isinstance(args[0], Graph):
             raise PropertyError(f"property: compose takes one network: {shorten(source)}")
         name = f"{self._names[id(outer)]}.compose({self._names[id(args[0])]})"
-        return self._derived(("compose", id(outer), id(args[0])), name, source, lambda: function(args[0]))
+        return self._derive(("compose", id(outer), id(args[0])), name, source, lambda: function(args[0]))
 
     def _free(self, expression: Any, args: list[Any]) -> Graph:
         if (
@@ -333,11 +333,11 @@ class Interpreter(ExpressionVisitor):
             raise PropertyError(f'property: {shorten(expression)}: write free(N, "W", "b"), with names of initializers')
         graph, names = args[0], args[1:]
         text = f"free({self._names[id(graph)]}, {', '.join(map(repr, names))})"
-        return self._derived(("free", id(graph), tuple(names)), text, expression, lambda: graph.freed(names))
+        return self._derive(("free", id(graph), tuple(names)), text, expression, lambda: graph.free(names))
 
     def _apply(self, graph: Graph, args: list[Any], kwargs: Mapping[str, Any], source: Any) -> Any:
         if not kwargs and args and not any(isinstance(arg, _SYMBOLIC) for arg in args):
-            return guarded(source, lambda: graph(*args))
+            return guard(source, lambda: graph(*args))
         return self._application(graph, args, kwargs, source)[1]
 
     def _application(

@@ -11,7 +11,7 @@ from dnnv.nn import Operation
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
 from ranum_falsify.network.order import operands_in
-from ranum_falsify.operators.support.conditions import gradient_conditions, stated_conditions
+from ranum_falsify.operators.support.conditions import gradient_conditions, list_stated_conditions
 from ranum_falsify.properties.formula.applications import ValidityGoal
 from ranum_falsify.validity import Constraint, Finite
 
@@ -55,11 +55,11 @@ def targets_of(position: int, goal: ValidityGoal, graph: Graph | None = None) ->
     """
     graph = graph or goal.call.graph
     _check_names(goal, (graph, goal.call.graph))
-    infinite = _below_infinity(graph)
+    infinite = _find_below_infinity(graph)
     targets = []
     for op in operators_of(goal, graph):
         spec = spec_of(op)
-        stated, of_derivative = stated_conditions(op), gradient_conditions(op)
+        stated, of_derivative = list_stated_conditions(op), gradient_conditions(op)
         conditions = [*stated, *(of_derivative if goal.gradient else ())]
         if spec.overflow and _writes_floats(graph, op):
             conditions.append(Finite())
@@ -79,7 +79,7 @@ def operators_of(goal: ValidityGoal, graph: Graph) -> list[Operation]:
     ]
 
 
-def _below_infinity(graph: Graph) -> set[int]:
+def _find_below_infinity(graph: Graph) -> set[int]:
     """Return the operations that an infinite constant can reach, by `id`."""
     reached: set[int] = set()
     for op in graph.order:

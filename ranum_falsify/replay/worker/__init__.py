@@ -35,7 +35,7 @@ def service() -> Callable[[str, Any], Any]:
             return None
         if not loaded:
             raise RuntimeError("no model is loaded")
-        answers = {"run": loaded[0].run, "outputs": loaded[0].outputs, "plain": loaded[0].plain}
+        answers = {"run": loaded[0].run, "outputs": loaded[0].outputs, "plain": loaded[0].run_plain}
         return answers[command](argument)
 
     return answer

@@ -11,12 +11,12 @@ import onnx
 
 from .graph import Value
 
-__all__ = ["impossible", "may_trap"]
+__all__ = ["find_impossible", "may_trap"]
 
 _TRAPPING = (np.dtype(np.int32), np.dtype(np.int64))  # C computes shorter ones in 32 bits, where the quotient fits
 
 
-def impossible(node: onnx.NodeProto, dividend: Value, divisor: Value) -> np.ndarray:
+def find_impossible(node: onnx.NodeProto, dividend: Value, divisor: Value) -> np.ndarray:
     """Where elements of a division of integers have no result, in the shape of its output; nowhere for floats."""
     shape = np.broadcast_shapes(np.shape(dividend), np.shape(divisor))
     if divisor.dtype.kind not in "iu":

@@ -19,10 +19,10 @@ __all__ = [
     "attribute_status",
     "clear_repeated_names",
     "range_of",
+    "read_stored",
     "reads_of",
-    "sorted_nodes",
+    "sort_nodes",
     "status_of",
-    "stored",
     "subgraphs",
     "tensor_status",
 ]
@@ -97,7 +97,7 @@ def tensor_status(tensor: onnx.TensorProto, folder: str) -> Status:
     return status_of(numpy_helper.to_array(tensor, folder))
 
 
-def sorted_nodes(graph: onnx.GraphProto) -> list[int]:
+def sort_nodes(graph: onnx.GraphProto) -> list[int]:
     """Positions of the nodes in topological order, as close to the order of the file as possible."""
     producer = {name: k for k, node in enumerate(graph.node) for name in node.output if name}
     needs = {k: {producer[n] for n in reads_of(node) if n in producer} for k, node in enumerate(graph.node)}
@@ -122,7 +122,7 @@ def clear_repeated_names(graph: onnx.GraphProto) -> None:
         seen.add(node.name)
 
 
-def stored(node: onnx.NodeProto) -> list[onnx.TensorProto]:
+def read_stored(node: onnx.NodeProto) -> list[onnx.TensorProto]:
     """The tensor of a Constant node, which need not be computed to be known."""
     if node.op_type != "Constant" or node.domain:
         return []

@@ -56,7 +56,7 @@ class Levels:
         self._default: Session | None = None
         self._optimised: Model | None = None
 
-    def plain(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def run_plain(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The graph outputs without optimisations."""
         return self._written.outputs(feeds)
 
@@ -116,7 +116,7 @@ class Levels:
                 finding["reach"] = "masked"
             elif seen.bad.isdisjoint(reaches):
                 finding["reach"] = "masked"
-        added = {} if other is None else self._added(look, other, seen)
+        added = {} if other is None else self._find_added(look, other, seen)
         explained = set[str]() if other is None else set[str]().union(*other.reaches.values())
         for end in sorted(fresh - explained):
             k = self._written.producers.get(end, -1)
@@ -141,12 +141,12 @@ class Levels:
         except Exception:
             return None
 
-    def _added(self, look: Look, other: Look, seen: _Seen) -> dict[int, Finding]:
+    def _find_added(self, look: Look, other: Look, seen: _Seen) -> dict[int, Finding]:
         """Findings of the optimised graph whose tensors are finite without optimisations, by node as written."""
         assert self._optimised is not None
         added: dict[int, Finding] = {}
         for j, finding in other.findings.items():
-            name = self._optimised.known_name(finding["output"], self._written.producers)
+            name = self._optimised.find_known_name(finding["output"], self._written.producers)
             if name is None or name in look.bad:
                 continue
             k = self._written.producers[name]

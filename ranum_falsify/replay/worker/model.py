@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from .divisions import impossible, may_trap
+from .divisions import find_impossible, may_trap
 from .graph import (
     FLOAT_INITIALIZERS,
     GOOD,
@@ -19,13 +19,13 @@ from .graph import (
     Value,
     attribute_status,
     range_of,
+    read_stored,
     reads_of,
-    sorted_nodes,
+    sort_nodes,
     status_of,
-    stored,
     tensor_status,
 )
-from .recurrent import hidden_nan
+from .recurrent import find_hidden_nan
 from .session import Session, Setting
 
 __all__ = ["STOP", "Look", "Model"]
@@ -73,19 +73,19 @@ class Model:
         self.proto = onnx.load(path, load_external_data=False)
         self._setting, self._operators, folder = setting, setting.operators, setting.folder
         # Before anything else looks at the graph: ONNX Runtime's complaint about a bad one is the better.
-        names = [n for node in self.proto.graph.node if not stored(node) for n in node.output]
+        names = [n for node in self.proto.graph.node if not read_stored(node) for n in node.output]
         self._exposed = Session(self.proto, names, setting)
         self._plain: Session | None = None
         self._cut: dict[frozenset[int], Session | None] = {}
         self._nodes = list(self.proto.graph.node)
-        self.order = sorted_nodes(self.proto.graph)
+        self.order = sort_nodes(self.proto.graph)
         self._reads = [reads_of(node) for node in self._nodes]
         self.producers = {name: k for k, node in enumerate(self._nodes) for name in node.output if name}
         self._divisions = [k for k, node in enumerate(self._nodes) if self._operators.may_divide(node)]
         self._hiding = {k for k, node in enumerate(self._nodes) if self._operators.may_hide_nan(node)}
         self._attributes = [attribute_status(node, folder) for node in self._nodes]
         self._tensors = {tensor.name: tensor for tensor in self.proto.graph.initializer}
-        self._tensors |= {node.output[0]: t for node in self._nodes for t in stored(node)}
+        self._tensors |= {node.output[0]: t for node in self._nodes for t in read_stored(node)}
         flags = [name for name, tensor in self._tensors.items() if tensor.data_type == onnx.TensorProto.BOOL]
         false = {name for name in flags if not self._constant(name).any()}
         self._random = {k for k, node in enumerate(self._nodes) if self._operators.is_random(node, false)}
@@ -131,13 +131,13 @@ class Model:
             {k: reaches[k] for k in found},
             {name for name, status in known.items() if any(status)},
             {name: status for name, status in ends.items() if any(status)} | ({STOP: (True, False)} if stops else {}),
-            any(k in self._trapping(feeds) for k in stops),
+            any(k in self._find_trapping(feeds) for k in stops),
         )
 
     def _run(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Value], dict[str, np.ndarray], list[int]]:
         """All values, the graph outputs among them, and the divisions at which the run stops."""
-        if self._trapping(feeds):
-            values, stops = self._impossible_divisions(feeds)
+        if self._find_trapping(feeds):
+            values, stops = self._find_impossible_divisions(feeds)
             if stops:
                 return values, {}, stops
         try:
@@ -145,14 +145,14 @@ class Model:
             return values, self._graph_outputs(values), []
         except Exception as error:
             try:
-                values, stops = self._impossible_divisions(feeds)
+                values, stops = self._find_impossible_divisions(feeds)
             except Exception:
                 raise error from None  # what went wrong first says more
             if not stops:
                 raise
             return values, {}, stops
 
-    def _trapping(self, feeds: Mapping[str, np.ndarray]) -> list[int]:
+    def _find_trapping(self, feeds: Mapping[str, np.ndarray]) -> list[int]:
         """Divisions that may end the process, by what is known before anything is run."""
         operands = {k: [self._value(name, feeds, {}) for name in self._nodes[k].input] for k in self._divisions}
         types = self._exposed.types
@@ -163,7 +163,7 @@ class Model:
             if types.get(self._nodes[k].output[0]) in integers and may_trap(self._nodes[k], *values)
         ]
 
-    def _impossible_divisions(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Value], list[int]]:
+    def _find_impossible_divisions(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Value], list[int]]:
         """Integer divisions that have no result, and all values computed without them.
 
         ONNX Runtime ends the run there with an error that need not identify the node, or the process ends. So the
@@ -180,7 +180,7 @@ class Model:
                 if dividend is None or divisor is None:
                     continue
                 known.add(k)
-                if impossible(self._nodes[k], dividend, divisor).any():
+                if find_impossible(self._nodes[k], dividend, divisor).any():
                     stops.append(k)
             if stops:
                 return values, stops
@@ -229,7 +229,7 @@ class Model:
         suspects |= self._hiding | set(stops)
         if not suspects:
             return {}
-        varying = self._varying(feeds)
+        varying = self._find_varying(feeds)
         found: dict[int, dict[str, Any]] = {}
         for k in (k for k in self.order if k in suspects):
             node, operands = self._nodes[k], [known.get(name, GOOD) for name in self._reads[k]]
@@ -248,14 +248,14 @@ class Model:
                     found[k] = self.finding(k, name, test, values[name], "onnxruntime")
                     break
             else:
-                hidden = self._hidden(k, feeds, values)
+                hidden = self._find_hidden(k, feeds, values)
                 if hidden is not None:
                     found[k] = self.finding(k, hidden[0], np.isnan, hidden[1], "reference")
         for k, finding in found.items():
             finding["operands"], finding["values"] = self._operands(k, finding["index"], feeds, values)
         return found
 
-    def _varying(self, feeds: Mapping[str, np.ndarray]) -> set[int]:
+    def _find_varying(self, feeds: Mapping[str, np.ndarray]) -> set[int]:
         """Nodes whose value depends on the value, not only the shape, of an input or is random."""
         names, nodes = set(feeds), set()
         for k in self.order:
@@ -274,7 +274,7 @@ class Model:
         return self.record(k, name, "nan" if test is np.isnan else "inf", index, oracle)
 
     def _stop_finding(self, k: int, feeds: Mapping[str, np.ndarray], values: Mapping[str, Value]) -> dict[str, Any]:
-        bad = impossible(self._nodes[k], *(self._value(name, feeds, values) for name in self._nodes[k].input))
+        bad = find_impossible(self._nodes[k], *(self._value(name, feeds, values) for name in self._nodes[k].input))
         index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
         return self.record(k, self._nodes[k].output[0], "nan", index, "onnxruntime")
 
@@ -332,9 +332,9 @@ class Model:
 
     def varies(self, name: str, feeds: Mapping[str, np.ndarray]) -> bool:
         """Whether the value of a tensor depends on that of an input, or is random."""
-        return self.producers.get(name, -1) in self._varying(feeds)
+        return self.producers.get(name, -1) in self._find_varying(feeds)
 
-    def known_name(self, name: str, known: Container[str]) -> str | None:
+    def find_known_name(self, name: str, known: Container[str]) -> str | None:
         """The first name among ``known`` that a tensor has, or one that is computed from it."""
         waiting = deque([name])
         seen = {name}
@@ -348,10 +348,10 @@ class Model:
             waiting += sorted(fresh)
         return None
 
-    def _hidden(
+    def _find_hidden(
         self, k: int, feeds: Mapping[str, np.ndarray], values: Mapping[str, Value]
     ) -> tuple[str, np.ndarray] | None:
         if k not in self._hiding:
             return None
         node = self._nodes[k]
-        return hidden_nan(node, {name: self._value(name, feeds, values) for name in node.input if name})
+        return find_hidden_nan(node, {name: self._value(name, feeds, values) for name in node.input if name})

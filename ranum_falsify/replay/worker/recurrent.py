@@ -9,10 +9,10 @@ import onnx
 
 from .graph import Value
 
-__all__ = ["hidden_nan"]
+__all__ = ["find_hidden_nan"]
 
 
-def hidden_nan(node: onnx.NodeProto, operands: Mapping[str, Value]) -> tuple[str, np.ndarray] | None:
+def find_hidden_nan(node: onnx.NodeProto, operands: Mapping[str, Value]) -> tuple[str, np.ndarray] | None:
     """First output of an LSTM or GRU with a bias that holds NaN by the reference evaluator.
 
     On ONNX Runtime, adding the bias clips to the finite range, and NaN becomes a bound. The other operators that

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from lab.bench.case import Case
 from lab.bench.models import CASES
-from lab.bench.timing import Paired, load_text, paired
+from lab.bench.timing import Paired, load_text, time_pairs
 
-__all__ = ["CASES", "Case", "Paired", "load_text", "paired"]
+__all__ = ["CASES", "Case", "Paired", "load_text", "time_pairs"]

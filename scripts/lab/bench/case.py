@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lab.networks.builder import ModelBuilder, random_weights, seeded
+from lab.networks.builder import ModelBuilder, draw_weights, make_generator
 
 __all__ = ["Build", "Case"]
 
@@ -95,16 +95,16 @@ class Build:
         self.graph = ModelBuilder(name, f"Benchmark model {name}.", opset)
         self.name, self.shape, self.low, self.high = name, shape, low, high
         self.x = self.graph.input("x", shape, low, high)
-        self._rng = seeded(0)
+        self._rng = make_generator(0)
         self._count = 0
 
     def weight(self, *shape: int, fan_in: int = 1, gain: float = 1.4) -> tuple[str, Tensor]:
         """Return a random weight as the name of an initializer and as a tensor."""
-        return self.constant(random_weights(self._rng, shape, fan_in, gain))
+        return self.constant(draw_weights(self._rng, shape, fan_in, gain))
 
     def bias(self, n_out: int, n_in: int, last: bool) -> tuple[str, Tensor]:
         """Return a random bias; that of the last layer keeps the first score below the others."""
-        values = random_weights(self._rng, (n_out,), n_in)
+        values = draw_weights(self._rng, (n_out,), n_in)
         if last:
             values[0] -= _FAR
         return self.constant(values)
@@ -120,7 +120,7 @@ class Build:
         self._count += 1
         return self.graph.node(op, *operands, name=f"{op}_{self._count}", **attributes)
 
-    def shaped(self, operand: str, *shape: int) -> str:
+    def reshape(self, operand: str, *shape: int) -> str:
         """Add a Reshape."""
         name = self.graph.indices("shape_" + "_".join(map(str, shape)).replace("-", "m"), shape)
         return self.node("Reshape", operand, name)

@@ -28,7 +28,7 @@ _OPERATION: Any = upstream.load("dnnv.nn").Operation
 _REPAIRED: Comparison = _OPERATION.__eq__
 
 
-def _released() -> Comparison:
+def _load_released() -> Comparison:
     """Return the comparison of operations as DNNV has it, from a second copy of its module."""
     spec = importlib.util.find_spec("dnnv.nn.operations.base")
     assert spec is not None and spec.loader is not None, "DNNV is loaded"
@@ -38,11 +38,11 @@ def _released() -> Comparison:
     return comparison
 
 
-_RELEASED = _released()
+_RELEASED = _load_released()
 
 
 @contextmanager
-def _comparing(comparison: Comparison) -> Iterator[None]:
+def _compare_with(comparison: Comparison) -> Iterator[None]:
     _OPERATION.__eq__ = comparison
     try:
         yield
@@ -70,11 +70,11 @@ class DnnfRun:
         self._made = 0
         step = self._model.step
 
-        def counted(*arguments: object) -> object:
+        def count(*arguments: object) -> object:
             self._made += 1
             return step(*arguments)
 
-        self._model.step = counted
+        self._model.step = count
 
     def seconds(self, starts: int, steps: int, *, released: bool) -> float:
         """Return the time of `starts` runs of `steps` steps.
@@ -88,7 +88,7 @@ class DnnfRun:
             AssertionError: DNNF gave a start up, so that the time says nothing about a step.
         """
         self._made = 0
-        with _comparing(_RELEASED if released else _REPAIRED):
+        with _compare_with(_RELEASED if released else _REPAIRED):
             elapsed = seconds_of(lambda: [self._pgd(self._model, {"n_steps": steps}) for _ in range(starts)])
         assert self._made == starts * steps, f"DNNF made {self._made} of {starts * steps} steps"
         return elapsed

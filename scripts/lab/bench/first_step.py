@@ -13,12 +13,12 @@ from ranum_falsify.search.descent import Descent
 __all__: list[str] = []
 
 
-def _ended(*_: Any) -> None:
+def _end(*_: Any) -> None:
     # Nothing after this moment is measured: neither destructors nor the child process that replays.
     print(f"first step at {time.time()!r}", flush=True)
     os._exit(0)
 
 
 if __name__ == "__main__":
-    setattr(Descent, "step", _ended)  # noqa: B010 - mypy knows what a method is
+    setattr(Descent, "step", _end)  # noqa: B010 - mypy knows what a method is
     sys.exit(f"no step was made, exit status {main(sys.argv[1:])}")

@@ -46,16 +46,16 @@ def residual_network(size: int = 224) -> onnx.ModelProto:
     builder = ModelBuilder("residual", "A residual network of 50 layers.")
     layers = _Layers(builder, 0)
     x = builder.input("x", (1, 3, size, size), 0, 1)
-    y = layers.node("Relu", _convolved(layers, x, 3, 64, 7, 2))
+    y = layers.node("Relu", _convolve(layers, x, 3, 64, 7, 2))
     y = layers.node("MaxPool", y, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
     channels = 64
     for stage, (width, blocks) in enumerate(_STAGES):
         for block in range(blocks):
             stride = 2 if stage and not block else 1
-            inner = layers.node("Relu", _convolved(layers, y, channels, width, 1, 1))
-            inner = layers.node("Relu", _convolved(layers, inner, width, width, 3, stride))
-            inner = _convolved(layers, inner, width, 4 * width, 1, 1)
-            beside = y if block else _convolved(layers, y, channels, 4 * width, 1, stride)
+            inner = layers.node("Relu", _convolve(layers, y, channels, width, 1, 1))
+            inner = layers.node("Relu", _convolve(layers, inner, width, width, 3, stride))
+            inner = _convolve(layers, inner, width, 4 * width, 1, 1)
+            beside = y if block else _convolve(layers, y, channels, 4 * width, 1, stride)
             y = layers.node("Relu", layers.node("Add", inner, beside))
             channels = 4 * width
     y = layers.node("Flatten", layers.node("GlobalAveragePool", y))
@@ -64,7 +64,7 @@ def residual_network(size: int = 224) -> onnx.ModelProto:
     return builder.build()
 
 
-def _convolved(layers: _Layers, x: str, n_in: int, n_out: int, kernel: int, stride: int) -> str:
+def _convolve(layers: _Layers, x: str, n_in: int, n_out: int, kernel: int, stride: int) -> str:
     w = layers.weight(n_out, n_in, kernel, kernel, scale=(n_in * kernel * kernel) ** -0.5)
     sides = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [kernel // 2] * 4}
     y = layers.node("Conv", x, w, **sides)
@@ -88,9 +88,9 @@ def encoder(*, fused: bool, depth: int = 6, width: int = 512, tokens: int = 128,
     layers = _Layers(builder, 0)
     y = builder.input("x", (1, tokens, width), -1, 1)
     for _ in range(depth):
-        y = _normalised(layers, layers.node("Add", y, _attention(layers, y, width, tokens, heads)), width, fused)
+        y = _normalise(layers, layers.node("Add", y, _attention(layers, y, width, tokens, heads)), width, fused)
         inner = _gelu(layers, _dense(layers, y, width, 4 * width), fused)
-        y = _normalised(layers, layers.node("Add", y, _dense(layers, inner, 4 * width, width)), width, fused)
+        y = _normalise(layers, layers.node("Add", y, _dense(layers, inner, 4 * width, width)), width, fused)
     builder.output(y, (1, tokens, width))
     return builder.build()
 
@@ -113,7 +113,7 @@ def _attention(layers: _Layers, x: str, width: int, tokens: int, heads: int) -> 
     return _dense(layers, layers.node("Reshape", mixed, joined), width, width)
 
 
-def _normalised(layers: _Layers, x: str, width: int, fused: bool) -> str:
+def _normalise(layers: _Layers, x: str, width: int, fused: bool) -> str:
     scale, bias = layers.weight(width, scale=0.1, centre=1.0), layers.weight(width, scale=0.02)
     if fused:
         return layers.node("LayerNormalization", x, scale, bias, axis=-1, epsilon=1e-5)

@@ -112,7 +112,7 @@ def _mnist_conv() -> Case:
 def _cgan() -> Case:
     """A generator of 32x32 images and the discriminator that judges them, as VNN-COMP's cgan."""
     b, layers = Build("cgan", (1, 5), -0.5, 0.5), list[Layer]()
-    y = b.shaped(_linear(b, b.x, 5, 128 * 4, layers), 1, 128, 2, 2)
+    y = b.reshape(_linear(b, b.x, 5, 128 * 4, layers), 1, 128, 2, 2)
     layers.append(lambda x: x.reshape(-1, 128, 2, 2))
     y = _norm(b, y, 128, layers)
     for n_in, n_out in ((128, 128), (128, 64), (64, 32)):
@@ -131,7 +131,7 @@ def _vit() -> Case:
     """Patches, class token, positions, and blocks of attention and dense layers with BatchNormalization between."""
     width, tokens, depth = 48, 17, 2
     b, layers = Build("vit", (1, 3, 32, 32), 0.0, 1.0), list[Layer]()
-    y = b.node("Transpose", b.shaped(_conv(b, b.x, 3, width, layers, 8, 8, 0), 1, width, 16), perm=[0, 2, 1])
+    y = b.node("Transpose", b.reshape(_conv(b, b.x, 3, width, layers, 8, 8, 0), 1, width, 16), perm=[0, 2, 1])
     layers.append(lambda x: x.flatten(2).transpose(1, 2))
     (t, token), (p, positions) = b.weight(1, 1, width), b.weight(1, tokens, width)
     size = b.graph.indices("token_size", (1, 1, width))
@@ -165,7 +165,7 @@ def _attention(b: Build, y: str, width: int, tokens: int, layers: list[Layer], h
     sides: list[Layer] = []
     names = []
     for turned in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]):
-        projected = b.shaped(_affine(b, y, width, width, sides), 1, tokens, heads, size)
+        projected = b.reshape(_affine(b, y, width, width, sides), 1, tokens, heads, size)
         names.append(b.node("Transpose", projected, perm=turned))
     scale, _ = b.constant(np.array(size**-0.5))
     scores = b.node("Softmax", b.node("Mul", b.node("MatMul", names[0], names[1]), scale), axis=-1)
@@ -177,7 +177,7 @@ def _attention(b: Build, y: str, width: int, tokens: int, layers: list[Layer], h
         return (weights @ v).transpose(1, 2).reshape(-1, tokens, width)
 
     layers.append(attend)
-    return _affine(b, b.shaped(mixed, 1, tokens, width), width, width, layers)
+    return _affine(b, b.reshape(mixed, 1, tokens, width), width, width, layers)
 
 
 def _feed_forward(b: Build, y: str, width: int, tokens: int, layers: list[Layer]) -> str:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Paired", "load_text", "paired", "seconds_of"]
+__all__ = ["Paired", "load_text", "seconds_of", "time_pairs"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def seconds_of(run: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def paired(ours: Callable[[], float], theirs: Callable[[], float], rounds: int) -> Paired:
+def time_pairs(ours: Callable[[], float], theirs: Callable[[], float], rounds: int) -> Paired:
     """Run both sides in turn, each side first in every other round; each returns its seconds."""
     pairs = []
     for number in range(rounds):

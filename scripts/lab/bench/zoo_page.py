@@ -80,8 +80,8 @@ def _runs_row(tool: str, detected: str, tests: Sequence[Mapping[str, Any]]) -> s
 def _detection(models: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     faulty, twins = ([m["detection"][side] for m in models] for side in ("faulty", "repaired"))
     numbers = {m["number"] for m in models}
-    unproved = {m["number"] for m, twin in zip(models, twins, strict=True) if _flagged(twin)}
-    operators, flagged = sum(t["operators"] for t in twins), sum(len(_flagged(t)) for t in twins)
+    unproved = {m["number"] for m, twin in zip(models, twins, strict=True) if _list_flagged(twin)}
+    operators, flagged = sum(t["operators"] for t in twins), sum(len(_list_flagged(t)) for t in twins)
     seconds, first, of_twins = (
         sum(a[key] for a in side)
         for side, key in ((faulty, "analysis_s"), (faulty, "first_analysis_s"), (twins, "analysis_s"))
@@ -98,7 +98,7 @@ def _detection(models: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield f"- false alarms: {flagged} of the {operators} operators of the twins ({100 * flagged / operators:.1f} %)\n"
 
 
-def _flagged(analysis: Mapping[str, Any]) -> list[str]:
+def _list_flagged(analysis: Mapping[str, Any]) -> list[str]:
     return [*analysis["open"], *analysis["after"]]
 
 
@@ -116,7 +116,7 @@ def _row(model: Mapping[str, Any], defect: Mapping[str, Any]) -> str:
     faulty, repaired = found["faulty"], found["repaired"]
     others = [node for node in faulty["open"] if node != defect["node"]]
     ratio = f" ({faulty['analysis_s'] / faulty['inference_s']:.1f})" if faulty["inference_s"] else ""
-    left = _flagged(repaired)
+    left = _list_flagged(repaired)
     tests, random = defect.get("tests"), defect.get("random")
     return (
         f"| {defect['id']} | {model['program']} | {defect['operator']} `{defect['node']}` "

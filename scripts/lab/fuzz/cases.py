@@ -17,7 +17,7 @@ from lab.fuzz.bytes import mutate_bytes
 from lab.fuzz.models import mutate_model
 from lab.fuzz.properties import mutate_text, mutate_tree
 
-__all__ = ["Case", "kind_of", "make_case", "mutated_case"]
+__all__ = ["Case", "kind_of", "make_case", "mutate_case"]
 
 NETWORKS = Path(__file__).resolve().parents[3] / "networks"
 _LARGEST = 100_000  # bytes of a model worth mutating
@@ -85,10 +85,10 @@ def make_case(number: int, seed: int) -> Case:
     mutated = (
         mutate_model(model, rng) if rng.random() < 0.6 else mutate_bytes(model, rng, others=list(_models().values()))
     )
-    return mutated_case(number, kind, "prop.py", _fitting(name).encode(), mutated)
+    return mutate_case(number, kind, "prop.py", _find_fitting(name).encode(), mutated)
 
 
-def mutated_case(number: int, kind: str, prop: str, property_bytes: bytes, model_bytes: bytes) -> Case:
+def mutate_case(number: int, kind: str, prop: str, property_bytes: bytes, model_bytes: bytes) -> Case:
     """Return a case of a property and a model."""
     files = {prop: property_bytes, "model.onnx": model_bytes}
     return Case(number, kind, Bomb(kind, (prop, "--network", "N", "model.onnx"), files))
@@ -105,7 +105,7 @@ def _property_case(number: int, rng: random.Random) -> Case:
         data = mutate_text(text, rng).encode("utf-8", "surrogatepass")
     else:
         data = mutate_bytes(text.encode(), rng, others=[_VNNLIB.encode()])
-    return mutated_case(number, "property", name, data, _models()["l2_normalise"])
+    return mutate_case(number, "property", name, data, _models()["l2_normalise"])
 
 
 @cache
@@ -115,7 +115,7 @@ def _models() -> dict[str, bytes]:
 
 
 @cache
-def _fitting(name: str) -> str:
+def _find_fitting(name: str) -> str:
     """Return a property that fits a model as it was before its mutation."""
     graph = onnx.load_from_string(_models()[name]).graph
     weights = {tensor.name for tensor in graph.initializer}

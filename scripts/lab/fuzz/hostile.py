@@ -62,12 +62,12 @@ def hostile_file(rng: random.Random, suffix: str) -> str:
     return ("\udcff" if rng.random() < 0.1 else "") + (stem or "x") + suffix
 
 
-def _renaming(rng: random.Random) -> Callable[[str], str]:
+def _make_renaming(rng: random.Random) -> Callable[[str], str]:
     """Return a function that gives each name a hostile one of its own, and the empty one itself."""
     names: dict[str, str] = {"": ""}
     taken: set[str] = set()
 
-    def renamed(name: str) -> str:
+    def rename(name: str) -> str:
         while name not in names:
             new = hostile_name(rng) + rng.choice(("", _PLACE, str(len(names))))
             if new and new not in taken:
@@ -75,7 +75,7 @@ def _renaming(rng: random.Random) -> Callable[[str], str]:
                 taken.add(new)
         return names[name]
 
-    return renamed
+    return rename
 
 
 # models ---------------------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def _small(rng: random.Random) -> ModelProto:
 
 def hostile_model(rng: random.Random, *, broken: bool) -> ModelProto:
     model = _small(rng) if rng.random() < 0.7 else onnx.load_from_string(_source(rng.choice(_SOURCES)))
-    renamed = _renaming(rng)
+    renamed = _make_renaming(rng)
     _rename_graph(model.graph, renamed, rng)
     for field in ("producer_name", "producer_version", "domain", "doc_string"):
         setattr(model, field, hostile_name(rng))

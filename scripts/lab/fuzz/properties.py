@@ -109,7 +109,7 @@ class _Replacement(ast.NodeTransformer):
         return self._new if node is self._old else super().visit(node)
 
 
-def _parsed(words: tuple[str, ...]) -> list[ast.expr]:
+def _select_parsed(words: tuple[str, ...]) -> list[ast.expr]:
     """Return those words that are expressions."""
     found = []
     for word in words:
@@ -120,4 +120,4 @@ def _parsed(words: tuple[str, ...]) -> list[ast.expr]:
     return found
 
 
-_EXPRESSIONS = _parsed(_WORDS)
+_EXPRESSIONS = _select_parsed(_WORDS)

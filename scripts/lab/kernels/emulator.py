@@ -44,7 +44,7 @@ class Emulator:
         number = self._ask((model, optimised))
         return lambda x: np.asarray(self._ask((number, x)))
 
-    def whole(self, model: bytes, optimised: bool) -> Callable[[dict[str, Array]], dict[str, Array]]:
+    def load(self, model: bytes, optimised: bool) -> Callable[[dict[str, Array]], dict[str, Array]]:
         """Load any model: inputs by name give outputs by name."""
         number = self._ask((model, optimised))
         return lambda feeds: dict(self._ask((number, feeds)))

@@ -120,15 +120,15 @@ class Errors:
         rest = (self.relative - absolute / greatest)[fits]
         relative = max(self.small, float(rest.amax()))
         return Envelope(
-            _rounded_up(relative * safety),
-            _rounded_up(absolute * safety),
+            _round_up(relative * safety),
+            _round_up(absolute * safety),
             min(self.infimum, self.least) if self.infimum > -math.inf else -math.inf,
             max(self.supremum, self.greatest) if self.supremum < math.inf else math.inf,
             self.keeps_sign,
         )
 
 
-def _rounded_up(number: float) -> float:
+def _round_up(number: float) -> float:
     """Round up to two digits."""
     if not number:
         return 0.0

@@ -61,9 +61,9 @@ _PRECISE: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-def _precise(subject: Subject) -> Callable[[Any], Any]:
+def _make_precise(subject: Subject) -> Callable[[Any], Any]:
     exponent = subject.exponent
     return _PRECISE[subject.key] if exponent is None else lambda x: mpmath.power(x, exponent)
 
 
-FUNCTIONS: tuple[Function, ...] = tuple(Function(**vars(s), precise=_precise(s)) for s in SUBJECTS)
+FUNCTIONS: tuple[Function, ...] = tuple(Function(**vars(s), precise=_make_precise(s)) for s in SUBJECTS)

@@ -64,7 +64,7 @@ class Ends:
 
     def thresholds(self) -> tuple[float, float]:
         """Return the operand up to which results are the infimum, and that from which on they are the supremum."""
-        return -_beyond(self.last_above), _beyond(self.last_below)
+        return -_step_beyond(self.last_above), _step_beyond(self.last_below)
 
 
 def saturation(function: Subject, ways: Ways, step: int = 1) -> tuple[float, float]:
@@ -83,11 +83,11 @@ def saturation(function: Subject, ways: Ways, step: int = 1) -> tuple[float, flo
 
 def correct_rounding() -> dict[str, tuple[float, float]]:
     """Return the thresholds of correct rounding, by function."""
-    of = {f.key: _exact(f.precise, float(f.infimum), float(f.supremum)) for f in FUNCTIONS if f.key in SATURATING}
-    return of | {"Softmax": (_exact(mpmath.exp, 0.0, math.inf)[0], math.inf)}
+    of = {f.key: _find_exact(f.precise, float(f.infimum), float(f.supremum)) for f in FUNCTIONS if f.key in SATURATING}
+    return of | {"Softmax": (_find_exact(mpmath.exp, 0.0, math.inf)[0], math.inf)}
 
 
-def _beyond(size: float) -> float:
+def _step_beyond(size: float) -> float:
     """Return the next size above, with the margin, in 1/16; infinite where nothing shows that results saturate."""
     return math.inf if size >= FAR else math.ceil((size + MARGIN) * 16) / 16
 
@@ -138,18 +138,18 @@ def _add_rows(run: Run, gaps: Tensor, length: int, ends: Ends, top: int) -> None
     ends.add(gaps, torch.cat([y[:, :top], y[:, top + 1 :]], 1).reshape(-1))
 
 
-def _exact(function: Callable[[Any], Any], floor: float, ceiling: float) -> tuple[float, float]:
+def _find_exact(function: Callable[[Any], Any], floor: float, ceiling: float) -> tuple[float, float]:
     """Return the thresholds of correct rounding, by bisection between float32 numbers."""
     u = mpmath.mpf(2) ** -24
     with mpmath.workprec(400):
         rounds_down = mpmath.mpf(2) ** -150 if floor == 0 else floor + abs(mpmath.mpf(floor)) * u / 2
         rounds_up = mpmath.mpf(2) ** 128 * (1 - u / 2) if ceiling == math.inf else ceiling - ceiling * u / 2
-        low = _first(lambda size: floor > -math.inf and function(-size) <= rounds_down)
-        high = _first(lambda size: function(size) >= rounds_up)
+        low = _find_first(lambda size: floor > -math.inf and function(-size) <= rounds_down)
+        high = _find_first(lambda size: function(size) >= rounds_up)
     return -low, high
 
 
-def _first(reached: Callable[[Any], bool]) -> float:
+def _find_first(reached: Callable[[Any], bool]) -> float:
     """Return the size from which on a condition holds that holds for all larger ones, rounded up to 1/16."""
     first, last = 8, int(FAR * 16)
     if not reached(mpmath.mpf(last) / 16):

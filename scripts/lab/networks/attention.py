@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 
-from lab.networks.builder import ModelBuilder, random_weights, seeded
+from lab.networks.builder import ModelBuilder, draw_weights, make_generator
 
 __all__ = ["masked_attention", "masked_attention_safe"]
 
@@ -27,12 +27,12 @@ def masked_attention_safe() -> onnx.ModelProto:
 
 def _attention(name: str, summary: str, masked: float) -> ModelBuilder:
     g = ModelBuilder(name, summary)
-    rng = seeded(7)
+    rng = make_generator(7)
     tokens = g.input("x", (1, TOKENS, WIDTH), -1, 1)
     mask = g.input("mask", (1, TOKENS, TOKENS), 0, 1)
 
     def project(tensor: str, name: str, out: str = "") -> str:
-        weights = g.weight(f"{name}_W", random_weights(rng, (WIDTH, WIDTH), WIDTH))
+        weights = g.weight(f"{name}_W", draw_weights(rng, (WIDTH, WIDTH), WIDTH))
         return g.node("MatMul", tensor, weights, name=name, out=out)
 
     query, key, value = (project(tokens, name) for name in ("query", "key", "value"))

@@ -49,19 +49,19 @@ def _mel_energies(g: ModelBuilder) -> str:
     return g.node("MatMul", power, g.weight("mel", _mel_filters()), name="mel_matmul")
 
 
-def _steady(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _round(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Round to 6 decimals, so that the last bit of a platform's sine cannot change the file."""
     return np.round(values, 6) + 0.0
 
 
 def _hann_window() -> NDArray[np.float64]:
-    return _steady(0.5 - 0.5 * np.cos(2.0 * np.pi * (np.arange(FRAME) + 0.5) / FRAME))
+    return _round(0.5 - 0.5 * np.cos(2.0 * np.pi * (np.arange(FRAME) + 0.5) / FRAME))
 
 
 def _fourier_bases() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the cosines and sines of the Fourier transform, each ``(samples, bins)``."""
     turns = np.outer(np.arange(FRAME), np.arange(BINS)) % FRAME / FRAME
-    return _steady(np.cos(2.0 * np.pi * turns)), _steady(-np.sin(2.0 * np.pi * turns))
+    return _round(np.cos(2.0 * np.pi * turns)), _round(-np.sin(2.0 * np.pi * turns))
 
 
 def _mel_filters() -> NDArray[np.float64]:
@@ -72,4 +72,4 @@ def _mel_filters() -> NDArray[np.float64]:
     width = np.maximum(np.diff(corners), RATE / FRAME)
     distance = np.arange(BINS)[:, None] * (RATE / FRAME) - corners[None, 1:-1]
     rising, falling = 1.0 + distance / width[:-1], 1.0 - distance / width[1:]
-    return _steady(np.maximum(0.0, np.minimum(rising, falling)))
+    return _round(np.maximum(0.0, np.minimum(rising, falling)))

@@ -9,7 +9,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["BOX", "HAZARD", "PRODUCER", "ModelBuilder", "random_weights", "seeded"]
+__all__ = ["BOX", "HAZARD", "PRODUCER", "ModelBuilder", "draw_weights", "make_generator"]
 
 PRODUCER = "ranum-falsify scripts/make_networks.py"
 BOX = "box:"
@@ -138,14 +138,12 @@ class ModelBuilder:
         return model
 
 
-def seeded(seed: int) -> np.random.Generator:
+def make_generator(seed: int) -> np.random.Generator:
     """Return the generator of a network's weights; PCG64 is named since the default may change."""
     return np.random.Generator(np.random.PCG64(seed))
 
 
-def random_weights(
-    rng: np.random.Generator, shape: Sequence[int], fan_in: int, gain: float = 1.0
-) -> NDArray[np.float64]:
+def draw_weights(rng: np.random.Generator, shape: Sequence[int], fan_in: int, gain: float = 1.0) -> NDArray[np.float64]:
     """Draw uniform weights whose product with unit-variance inputs has standard deviation ``gain``.
 
     Only ``Generator.random`` and exactly rounded arithmetic are used: normal variates go through

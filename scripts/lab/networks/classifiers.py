@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from lab.networks.builder import ModelBuilder, random_weights, seeded
+from lab.networks.builder import ModelBuilder, draw_weights, make_generator
 
 __all__ = [
     "classifier_a",
@@ -57,13 +57,13 @@ def softmax_regression_safe() -> onnx.ModelProto:
 
 
 def _linear_logits(g: ModelBuilder) -> tuple[str, str]:
-    rng = seeded(1)
+    rng = make_generator(1)
     image = g.input("x", (1, PIXELS), 0, 1)
     label = g.input("y", (1, CLASSES), 0, 1)
     # A deviation of 0.5 a weight lets logits differ by about 200 over the box, yet by about 30 at
     # random images, far from the 88 at which the softmax of float32 underflows.
-    weights = g.weight("W", random_weights(rng, (PIXELS, CLASSES), fan_in=1, gain=0.5))
-    bias = g.weight("b", random_weights(rng, (CLASSES,), fan_in=1, gain=0.5))
+    weights = g.weight("W", draw_weights(rng, (PIXELS, CLASSES), fan_in=1, gain=0.5))
+    bias = g.weight("b", draw_weights(rng, (CLASSES,), fan_in=1, gain=0.5))
     product = g.node("MatMul", image, weights, name="matmul")
     return g.node("Add", product, bias, name="logits"), label
 
@@ -116,10 +116,10 @@ def classifier_b() -> onnx.ModelProto:
 
 
 def _classifier(name: str, summary: str, bump: bool) -> onnx.ModelProto:
-    rng = seeded(9)
-    w1, b1 = random_weights(rng, (16, 24), 16, 1.4), random_weights(rng, (24,), 1, 0.3)
-    w2, b2 = random_weights(rng, (24, 24), 24, 1.4), random_weights(rng, (24,), 1, 0.3)
-    w3, b3 = random_weights(rng, (24, 4), 24, 1.4), random_weights(rng, (4,), 1, 0.3)
+    rng = make_generator(9)
+    w1, b1 = draw_weights(rng, (16, 24), 16, 1.4), draw_weights(rng, (24,), 1, 0.3)
+    w2, b2 = draw_weights(rng, (24, 24), 24, 1.4), draw_weights(rng, (24,), 1, 0.3)
+    w3, b3 = draw_weights(rng, (24, 4), 24, 1.4), draw_weights(rng, (4,), 1, 0.3)
     if bump:
         detector = np.repeat([1.0, 0.0], [4, 12])[:, None]
         w1, b1 = np.hstack([w1, detector]), np.append(b1, -2.5)

@@ -2,7 +2,7 @@
 
 import onnx
 
-from lab.networks.builder import ModelBuilder, random_weights, seeded
+from lab.networks.builder import ModelBuilder, draw_weights, make_generator
 
 __all__ = [
     "l2_normalise",
@@ -35,7 +35,7 @@ def l2_normalise_safe() -> onnx.ModelProto:
 
 def _embedding_and_norm(g: ModelBuilder) -> tuple[str, str]:
     # More columns than rows: the embedding vanishes for x = 0 alone.
-    weights = random_weights(seeded(4), (FEATURES, EMBEDDING), FEATURES)
+    weights = draw_weights(make_generator(4), (FEATURES, EMBEDDING), FEATURES)
     x = g.input("x", (1, FEATURES), -1, 1)
     embedding = g.node("MatMul", x, g.weight("W", weights), name="embedding")
     squares = g.node("Mul", embedding, embedding, name="squares")
@@ -69,11 +69,11 @@ def _centred_and_variance(g: ModelBuilder) -> tuple[str, str]:
 
 
 def _normalise(g: ModelBuilder, centred: str, variance: str) -> None:
-    rng = seeded(5)
+    rng = make_generator(5)
     deviation = g.node("Sqrt", variance, name="deviation_sqrt")
     normal = g.node("Div", centred, deviation, name="normalise_div")
-    scale = g.weight("gamma", 1.0 + random_weights(rng, (WIDTH,), 1, 0.1))
-    shift = g.weight("beta", random_weights(rng, (WIDTH,), 1, 0.1))
+    scale = g.weight("gamma", 1.0 + draw_weights(rng, (WIDTH,), 1, 0.1))
+    shift = g.weight("beta", draw_weights(rng, (WIDTH,), 1, 0.1))
     scaled = g.node("Mul", normal, scale, name="scale_mul")
     g.output(g.node("Add", scaled, shift, name="shift_add", out="y"), (1, WIDTH))
 

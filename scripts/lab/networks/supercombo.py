@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from lab.networks.builder import ModelBuilder, random_weights, seeded
+from lab.networks.builder import ModelBuilder, draw_weights, make_generator
 
 __all__ = ["mini_supercombo"]
 
@@ -27,19 +27,19 @@ class _Supercombo:
         # Opset 12 is what such models are exported with: the sizes of a Split are an attribute.
         summary = "Two camera frames and a recurrent state to plan, lanes, lead, pose and desire."
         self.g = ModelBuilder("mini_supercombo", summary, opset=12)
-        self.rng = seeded(8)
+        self.rng = make_generator(8)
 
     def dense(self, tensor: str, n_in: int, n_out: int, name: str, bias: float = 0.0) -> str:
         """Add a Gemm with random weights; ``bias`` is the mean of its bias."""
-        weights = random_weights(self.rng, (n_in, n_out), n_in, 1.4)
-        return self.g.dense(tensor, weights, bias + random_weights(self.rng, (n_out,), 1, 0.1), name)
+        weights = draw_weights(self.rng, (n_in, n_out), n_in, 1.4)
+        return self.g.dense(tensor, weights, bias + draw_weights(self.rng, (n_out,), 1, 0.1), name)
 
     def convolution(self, tensor: str, n_in: int, n_out: int, kernel: int, name: str) -> str:
         """Add a convolution and its Elu; kernels of 3 halve height and width."""
-        weights = random_weights(self.rng, (n_out, n_in, kernel, kernel), n_in * kernel**2, 1.4)
+        weights = draw_weights(self.rng, (n_out, n_in, kernel, kernel), n_in * kernel**2, 1.4)
         operands = (
             self.g.weight(f"{name}_W", weights),
-            self.g.weight(f"{name}_b", random_weights(self.rng, (n_out,), 1, 0.1)),
+            self.g.weight(f"{name}_b", draw_weights(self.rng, (n_out,), 1, 0.1)),
         )
         layer = self.g.node(
             "Conv",
@@ -99,7 +99,7 @@ class _Supercombo:
         g = self.g
         # The bias keeps deviations positive at ordinary inputs; training would have done the same.
         bias = np.repeat([0.0, DEVIATION_BIAS, 0.0], LEADS)
-        weights = random_weights(self.rng, (TRUNK, 3 * LEADS), TRUNK, 1.4)
+        weights = draw_weights(self.rng, (TRUNK, 3 * LEADS), TRUNK, 1.4)
         layer = g.dense(self.trunk(state, "lead"), weights, bias, "lead")
         parts = ("mean", "deviation", "weight")
         mean, deviation, weight = g.split(layer, name="lead_split", parts=parts, axis=1, split=[LEADS] * 3)

@@ -2,7 +2,7 @@
 
 import onnx
 
-from lab.networks.builder import ModelBuilder, random_weights, seeded
+from lab.networks.builder import ModelBuilder, draw_weights, make_generator
 
 __all__ = ["vae"]
 
@@ -16,11 +16,11 @@ def vae() -> onnx.ModelProto:
     ``p = sigmoid(decoder(mu + exp(0.5 logvar) epsilon))``.
     """
     g = ModelBuilder("vae", "Variational autoencoder with its loss; epsilon is the noise.")
-    rng = seeded(3)
+    rng = make_generator(3)
 
     def dense(tensor: str, n_in: int, n_out: int, gain: float, name: str) -> str:
-        weights = random_weights(rng, (n_in, n_out), n_in, gain)
-        return g.dense(tensor, weights, random_weights(rng, (n_out,), 1, 0.1), name)
+        weights = draw_weights(rng, (n_in, n_out), n_in, gain)
+        return g.dense(tensor, weights, draw_weights(rng, (n_out,), 1, 0.1), name)
 
     image = g.input("x", (1, PIXELS), 0, 1)
     noise = g.input("epsilon", (1, LATENT), -3, 3)

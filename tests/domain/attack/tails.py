@@ -32,7 +32,7 @@ def tailed(
         bounds: What is known of it.
         rng: Source of chance.
     """
-    low, high = (to_numpy(end) for end in bounds.full())
+    low, high = (to_numpy(end) for end in bounds.expand())
     # The same choices for every slack.
     seed = int(rng.integers(2**32))
     kept = bool(rng.random() < 0.2)

@@ -12,7 +12,7 @@ import pytest
 from ranum_falsify.config import Runtime
 from ranum_falsify.domain import IntervalAnalysis
 from ranum_falsify.network import Graph, read, spec_of
-from ranum_falsify.network.optimised import optimised
+from ranum_falsify.network.optimised import optimise
 from ranum_falsify.prove.analyses import Analyses
 from tests.domain import subjects
 from tests.domain.attack.models import Target, random_target
@@ -56,7 +56,7 @@ def test_models_are_valid_and_rewritten() -> None:
     for seed in range(150):
         target = _target(seed)
         onnx.checker.check_model(target.model)
-        graph = optimised(read(target.model)).graph
+        graph = optimise(read(target.model)).graph
         found += Counter(spec_of(op).op_type for op in ([] if graph is None else graph.nodes))
     assert found.keys() >= _FUSED, _FUSED - found.keys()
 

@@ -18,26 +18,26 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.order import SIGNED, greatest, least
-from ranum_falsify.domain.rounding import flushed, outward, rounded, tiny
+from ranum_falsify.domain.rounding import flush, round_bounds, round_outward, tiny
 from ranum_falsify.domain.rules.support.building import infinity_aware, result_shape
 from ranum_falsify.domain.site import Site
 
 __all__ = [
     "absolute",
-    "added",
-    "divided",
+    "add",
+    "divide",
     "ends",
-    "fitting",
+    "fit_type",
     "greatest_of",
     "least_of",
     "least_positive",
-    "multiplied",
-    "negated",
+    "multiply",
+    "negate",
     "reciprocal",
     "remainder",
     "sign",
-    "squared",
-    "subtracted",
+    "square",
+    "subtract",
 ]
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -62,15 +62,15 @@ def ends(x: Interval) -> Pair:
 
 def _result(low: Tensor, high: Tensor, a: Interval, shape: tuple[int, ...]) -> Interval:
     if low.dtype is a.dtype:
-        return flushed(Interval.of(low, high, shape))
-    return rounded(low, high, a.dtype, shape)
+        return flush(Interval.of(low, high, shape))
+    return round_bounds(low, high, a.dtype, shape)
 
 
 # sums and differences -------------------------------------------------------------------------------------------
 
 
 @infinity_aware
-def added(site: Site, a: Interval, b: Interval) -> Interval:
+def add(site: Site, a: Interval, b: Interval) -> Interval:
     """Bound a + b; NaN where opposite infinities may meet."""
     if not a.is_floating:
         return _integers(torch.add, a, b)
@@ -80,7 +80,7 @@ def added(site: Site, a: Interval, b: Interval) -> Interval:
 
 
 @infinity_aware
-def subtracted(site: Site, a: Interval, b: Interval) -> Interval:
+def subtract(site: Site, a: Interval, b: Interval) -> Interval:
     """Bound a - b; NaN where equal infinities may meet."""
     if not a.is_floating:
         return _integers(torch.sub, a, b)
@@ -112,19 +112,19 @@ def _may_meet(operands: Sequence[Interval], lows: Pair, highs: Pair) -> bool:
 
 
 @infinity_aware
-def multiplied(site: Site, a: Interval, b: Interval) -> Interval:
+def multiply(site: Site, a: Interval, b: Interval) -> Interval:
     """Bound a * b; NaN where 0 and an infinity may meet."""
     if not a.is_floating:
         return _integers(torch.mul, a, b)
     low, high = _corners(torch.mul, a, b)
     if not _infinite(a, b):
         y = _result(low, high, a, result_shape(a, b))
-        return _far(y, a.distance * b.distance) if a.gap or b.gap else y
-    zero_times = (a.contains(0) & _unbounded(b)) | (_unbounded(a) & b.contains(0))
+        return _find_gap(y, a.distance * b.distance) if a.gap or b.gap else y
+    zero_times = (a.contains(0) & _is_unbounded(b)) | (_is_unbounded(a) & b.contains(0))
     return replace(_result(low, high, a, result_shape(a, b)), nan=bool(zero_times.any()))
 
 
-def squared(x: Interval) -> Interval:
+def square(x: Interval) -> Interval:
     """Bound x * x with both factors the same number."""
     low, high = ends(x)
     size, others = low.abs(), high.abs()
@@ -133,11 +133,11 @@ def squared(x: Interval) -> Interval:
     return _result(least_size * least_size, size * size, x, x.shape)
 
 
-def _unbounded(x: Interval) -> Tensor:
+def _is_unbounded(x: Interval) -> Tensor:
     return x.lower.isinf() | x.upper.isinf()
 
 
-def _far(y: Interval, distance: float) -> Interval:
+def _find_gap(y: Interval, distance: float) -> Interval:
     """Say how far results are from 0, where the operands say it and rounding cannot undo it."""
     if not 0 < distance < math.inf:
         return y
@@ -166,23 +166,23 @@ def _corners(function: Callable[[Tensor, Tensor], Tensor], a: Interval, b: Inter
 
 
 @infinity_aware
-def divided(site: Site, a: Interval, b: Interval) -> Interval:
+def divide(site: Site, a: Interval, b: Interval) -> Interval:
     """Bound a / b without divisors of 0; NaN where infinities may meet."""
     if not a.is_floating:
-        return _integers(_truncated, a, b, divisors=True)
+        return _integers(_truncate, a, b, divisors=True)
     shape = result_shape(a, b)
     around = bool(((b.lower <= 0) & (b.upper >= 0)).any())
-    parts = _off_zero(b) if around else ((b, None),)
+    parts = _split_at_zero(b) if around else ((b, None),)
     low, high = _hull([(*_corners(torch.div, a, part), has) for part, has in parts])
     # A division by 0 is infinite, or NaN, however small the dividends and however far the other divisors.
     y = replace(_result(low, high, a, shape), overflows=around and bool(b.contains(0).any()))
     if _infinite(a, b):
-        return replace(y, nan=bool((_unbounded(a) & _unbounded(b)).any()))
+        return replace(y, nan=bool((_is_unbounded(a) & _is_unbounded(b)).any()))
     reach = max(abs(end) for end in b.extremes) if a.gap and b.size else 0.0
-    return _far(y, a.distance / reach) if reach else y
+    return _find_gap(y, a.distance / reach) if reach else y
 
 
-def _off_zero(b: Interval) -> tuple[tuple[Interval, Tensor | None], ...]:
+def _split_at_zero(b: Interval) -> tuple[tuple[Interval, Tensor | None], ...]:
     """Return the positive and the negative part of a divisor, and where it has each; where it is 0, it has both."""
     smallest = max(b.gap, least_positive(b.dtype))
     low, high = ends(b)
@@ -202,9 +202,9 @@ def _hull(parts: Sequence[tuple[Tensor, Tensor, Tensor | None]]) -> Pair:
 def reciprocal(site: Site, x: Interval) -> Interval:
     """Bound 1 / x without 0; kernels approximate it."""
     smallest = least_positive(x.dtype)
-    parts = _off_zero(Interval(*x.doubles(), x.shape, gap=max(x.gap, smallest)))
+    parts = _split_at_zero(Interval(*x.doubles(), x.shape, gap=max(x.gap, smallest)))
     low, high = _hull([(1 / part.upper, 1 / part.lower, has) for part, has in parts])
-    return outward(low, high, x.dtype, x.shape, site.envelope("Reciprocal"))
+    return round_outward(low, high, x.dtype, x.shape, site.envelope("Reciprocal"))
 
 
 # remainders -----------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def remainder(site: Site, a: Interval, b: Interval) -> Interval:
     shape, dtype = result_shape(a, b), a.dtype
     if not a.is_floating and not _are_small(a, b):
         return Interval.top(shape, dtype)
-    (a_low, a_high), (b_low, b_high) = _wide(a), _wide(b)
+    (a_low, a_high), (b_low, b_high) = _widen(a), _widen(b)
     step = 0 if a.is_floating else 1
     size = torch.maximum(b_low.abs(), b_high.abs()) - step
     size = size.clamp(min=0)
@@ -231,17 +231,17 @@ def remainder(site: Site, a: Interval, b: Interval) -> Interval:
     closest = torch.where((b_low <= 0) & (b_high >= 0), zero, torch.minimum(b_low.abs(), b_high.abs()))
     same = same & (torch.maximum(a_low.abs(), a_high.abs()) < closest)
     low, high = torch.where(same, a_low, low), torch.where(same, a_high, high)
-    return flushed(Interval.of(low.to(dtype), high.to(dtype), shape))
+    return flush(Interval.of(low.to(dtype), high.to(dtype), shape))
 
 
-def _wide(x: Interval) -> Pair:
+def _widen(x: Interval) -> Pair:
     return x.doubles() if x.is_floating else (x.lower.long(), x.upper.long())
 
 
 # integers -------------------------------------------------------------------------------------------------------
 
 
-def _truncated(a: Tensor, b: Tensor) -> Tensor:
+def _truncate(a: Tensor, b: Tensor) -> Tensor:
     return torch.div(a, b, rounding_mode="trunc")
 
 
@@ -279,10 +279,10 @@ def _integers(
         torch.logical_and,
         [(r >= max(least_value, -limit)) & (r <= min(greatest_value, limit)) for r in real],
     )
-    return fitting(reduce(torch.minimum, exact), reduce(torch.maximum, exact), fits, dtype, shape)
+    return fit_type(reduce(torch.minimum, exact), reduce(torch.maximum, exact), fits, dtype, shape)
 
 
-def fitting(low: Tensor, high: Tensor, fits: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
+def fit_type(low: Tensor, high: Tensor, fits: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
     """Return bounds in int64 as ones of an integer type: the whole range of it where they do not fit, as they wrap."""
     lowest, highest = dtype_range(dtype)
     low = torch.where(fits, low, int(lowest))
@@ -304,16 +304,16 @@ def absolute(site: Site, x: Interval) -> Interval:
     least_size = torch.where((low <= 0) & (high >= 0), torch.zeros_like(low), torch.minimum(size, other))
     if x.gap:
         least_size = least_size.clamp(min=x.gap if x.is_floating else math.ceil(x.gap))
-    return _unless_least(x, Interval(least_size, torch.maximum(torch.maximum(size, other), least_size), x.shape))
+    return _guard_least(x, Interval(least_size, torch.maximum(torch.maximum(size, other), least_size), x.shape))
 
 
 @infinity_aware
-def negated(site: Site, x: Interval) -> Interval:
+def negate(site: Site, x: Interval) -> Interval:
     """Bound -x; the least signed integer stays."""
-    return _unless_least(x, Interval(-x.upper, -x.lower, x.shape, gap=x.gap))
+    return _guard_least(x, Interval(-x.upper, -x.lower, x.shape, gap=x.gap))
 
 
-def _unless_least(x: Interval, y: Interval) -> Interval:
+def _guard_least(x: Interval, y: Interval) -> Interval:
     """Return y, or the type's range where x may be the least integer, whose opposite wraps."""
     if x.is_floating:
         return y
@@ -337,16 +337,16 @@ def sign(site: Site, x: Interval) -> Interval:
 @infinity_aware
 def least_of(site: Site, *data: Interval) -> Interval:
     """Bound the elementwise minimum of any number of operands."""
-    return _folded(least, data)
+    return _fold(least, data)
 
 
 @infinity_aware
 def greatest_of(site: Site, *data: Interval) -> Interval:
     """Bound the elementwise maximum of any number of operands."""
-    return _folded(greatest, data)
+    return _fold(greatest, data)
 
 
-def _folded(function: Callable[[Tensor, Tensor], Tensor], data: Sequence[Interval]) -> Interval:
+def _fold(function: Callable[[Tensor, Tensor], Tensor], data: Sequence[Interval]) -> Interval:
     low, high = reduce(function, [x.lower for x in data]), reduce(function, [x.upper for x in data])
     gap = min(x.distance for x in data) if any(x.gap for x in data) else 0.0
     return replace(Interval.of(low, high, result_shape(*data)), gap=gap)

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import Envelope
-from ranum_falsify.domain.rounding import outward, unit
-from ranum_falsify.domain.rules.arithmetic.pairs import added, ends
+from ranum_falsify.domain.rounding import round_outward, unit
+from ranum_falsify.domain.rules.arithmetic.pairs import add, ends
 from ranum_falsify.domain.rules.reduction.sums import Sums, growth, sums
 from ranum_falsify.domain.rules.support.building import infinity_aware, result_shape
 from ranum_falsify.domain.rules.support.sections import accumulation
@@ -28,9 +28,9 @@ def sum_of_operands(site: Site, *data: Interval) -> Interval:
     if len(data) == 1:
         return data[0]
     if len(data) == 2:
-        return added(site, *data)
+        return add(site, *data)
     found, shape = _operands(data), result_shape(*data)
-    y = outward(found.low, found.high, data[0].dtype, shape)
+    y = round_outward(found.low, found.high, data[0].dtype, shape)
     return replace(y, nan=found.nan, overflows=found.overflows)
 
 
@@ -40,7 +40,7 @@ def mean_of_operands(site: Site, *data: Interval) -> Interval:
     if len(data) == 1:
         return data[0]
     found, dtype, shape = _operands(data), data[0].dtype, result_shape(*data)
-    y = outward(found.low / len(data), found.high / len(data), dtype, shape, Envelope(4 * unit(dtype)))
+    y = round_outward(found.low / len(data), found.high / len(data), dtype, shape, Envelope(4 * unit(dtype)))
     return replace(y, nan=found.nan, overflows=found.overflows)
 
 
@@ -52,13 +52,13 @@ def _operands(data: Sequence[Interval]) -> Sums:
     found = sums(Interval(low, high, (len(data), *shape)), [0])
     found = replace(found, low=found.low[0], high=found.high[0], size=found.size[0])
     dtype = data[0].dtype
-    return found if not data[0].is_floating or accumulation(dtype) is dtype else _rounded_each(found, data)
+    return found if not data[0].is_floating or accumulation(dtype) is dtype else _round_each(found, data)
 
 
-def _rounded_each(found: Sums, data: Sequence[Interval]) -> Sums:
+def _round_each(found: Sums, data: Sequence[Interval]) -> Sums:
     """Return bounds of sums in half precision, which PyTorch rounds after each addition."""
     dtype, limit = data[0].dtype, torch.finfo(data[0].dtype).max
-    rise, fall = (sum(_finite_parts(data, sign), torch.zeros(())) for sign in (1, -1))
+    rise, fall = (sum(_collect_finite_parts(data, sign), torch.zeros(())) for sign in (1, -1))
     error = growth(len(data), dtype, stepwise=True) * (rise + fall)
     low, high, nan = found.low - error, found.high + error, found.nan
     if any(x.may_be_infinite for x in data):
@@ -74,7 +74,7 @@ def _rounded_each(found: Sums, data: Sequence[Interval]) -> Sums:
     return replace(found, low=low, high=high, nan=nan, overflows=found.overflows or beyond)
 
 
-def _finite_parts(data: Sequence[Interval], sign: int) -> Iterator[Tensor]:
+def _collect_finite_parts(data: Sequence[Interval], sign: int) -> Iterator[Tensor]:
     """Yield how far each operand may move a sum upwards, or downwards; 0 where that is infinitely far."""
     for x in data:
         low, high = ends(x)

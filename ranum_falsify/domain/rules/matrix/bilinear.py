@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import flushed, gamma, outward, outward_numbers, rounded, tiny, unit
+from ranum_falsify.domain.rounding import flush, gamma, round_bounds, round_numbers_outward, round_outward, tiny, unit
 from ranum_falsify.domain.rules.matrix.integers import Product, integer_product, largest_of
 
-__all__ = ["bilinear", "is_known", "slack", "stretched", "weighted"]
+__all__ = ["bilinear", "bound_weighted", "is_known", "slack", "stretch"]
 
 _SPARE = 12
 """Roundings of a result besides those of its sum: of the centre, of a fused scale, of the bounds themselves."""
@@ -78,18 +78,18 @@ def bilinear(
         return integer_product(product, a, b, terms, shape, bias)
     operands = [a, b] if bias is None else [a, b, bias]
     if any(x.may_be_infinite for x in operands):
-        return _with_infinities(product, a, b, terms, shape, bias, count)
+        return _include_infinities(product, a, b, terms, shape, bias, count)
     work = _accumulator(a.dtype)
     if gamma(terms + _SPARE, work) > 0.5:
-        return Interval.filled(-math.inf, math.inf, shape, a.dtype)
+        return Interval.fill(-math.inf, math.inf, shape, a.dtype)
     if a.is_scalar and b.is_scalar and (bias is None or bias.is_scalar):
         return _of_numbers(a, b, terms, shape, bias, terms if count is None else count)
     left, right = (max(largest_of(x), 1.0) for x in (a, b))
     sums = _Sums(product, slack(terms, work), 4 * terms * tiny(work) * max(left, right), tuple(alike))
     if terms * largest_of(a) * largest_of(b) >= _FAR * torch.finfo(work).max:
-        return _overflown(a, b, shape, bias)
+        return _bound_overflown(a, b, shape, bias)
     if terms * left * right + (0 if bias is None else largest_of(bias)) >= _ROOM * torch.finfo(work).max:
-        return _near_overflow(sums, a, b, terms, shape, bias)
+        return _bound_near_overflow(sums, a, b, terms, shape, bias)
     if a.dtype is not work:
         return _of_halves(sums, a, b, shape, bias, roundings)
     return Interval.of(*sums.bounds(a, b, bias), shape)
@@ -114,10 +114,10 @@ class _Sums:
     def bounds(self, a: Interval, b: Interval, bias: Interval | None) -> tuple[Tensor, Tensor]:
         """Return bounds on the sums, in the dtype of the operands; its roundings are within the slack."""
         if b.extremes[0] >= 0:
-            return self._between_ends(self.product, a, b, bias)
+            return self._bound_between_ends(self.product, a, b, bias)
         if a.extremes[0] >= 0 and (is_known(a) or not is_known(b)):
-            return self._between_ends(lambda p, q, c: self.product(q, p, c), b, a, bias)
-        return self._around_centre(a, b, bias)
+            return self._bound_between_ends(lambda p, q, c: self.product(q, p, c), b, a, bias)
+        return self._bound_around_centre(a, b, bias)
 
     def magnitude(self, a: Interval, b: Interval, bias: Interval | None) -> Tensor:
         """Return the greatest sums of magnitudes."""
@@ -136,7 +136,7 @@ class _Sums:
     def _value(self, b: Interval) -> Tensor:
         return b.lower.sum(self.alike, keepdim=True) if self.alike else b.lower
 
-    def _around_centre(self, a: Interval, b: Interval, bias: Interval | None) -> tuple[Tensor, Tensor]:
+    def _bound_around_centre(self, a: Interval, b: Interval, bias: Interval | None) -> tuple[Tensor, Tensor]:
         # Radii are doubled until the end, which spares a pass over each operand.
         centre_a, width_a, inflated_a = self._ball(a)
         shift, least = (None, torch.full((), 2 * (self.lost + _APART * tiny(a.dtype)), dtype=a.dtype))
@@ -164,13 +164,15 @@ class _Sums:
         centre = torch.add(x.lower, width, alpha=0.5)
         return centre, width, torch.add(width, centre.abs(), alpha=2 * self.slack)
 
-    def _between_ends(self, product: Product, a: Interval, b: Interval, bias: Interval | None) -> tuple[Tensor, Tensor]:
+    def _bound_between_ends(
+        self, product: Product, a: Interval, b: Interval, bias: Interval | None
+    ) -> tuple[Tensor, Tensor]:
         """Return bounds where b is not negative."""
-        low, high = (stretched(a.lower, -self.slack), stretched(a.upper, self.slack))
+        low, high = (stretch(a.lower, -self.slack), stretch(a.upper, self.slack))
         below, above = (torch.full((), end, dtype=low.dtype) for end in (-self.lost, self.lost))
         if bias is not None:
-            below = below + stretched(bias.lower, -self.slack)
-            above = above + stretched(bias.upper, self.slack)
+            below = below + stretch(bias.lower, -self.slack)
+            above = above + stretch(bias.upper, self.slack)
         if is_known(b):
             least, greatest = product(low, b.lower, below), product(high, b.lower, above)
         else:
@@ -183,7 +185,7 @@ class _Sums:
             least = least.clamp_(min=0)
         if a.extremes[1] <= 0 and (bias is None or bias.extremes[1] <= 0):
             greatest = greatest.clamp_(max=0)
-        bounds = flushed(Interval.of(least, greatest))
+        bounds = flush(Interval.of(least, greatest))
         return bounds.lower, bounds.upper
 
 
@@ -191,7 +193,7 @@ def _sizes(x: Interval) -> Tensor:
     return x.lower.abs() if is_known(x) else torch.maximum(x.lower.abs(), x.upper.abs())
 
 
-def stretched(x: Tensor, share: float) -> Tensor:
+def stretch(x: Tensor, share: float) -> Tensor:
     """Return numbers further from 0 by a share of their size, or nearer to it by a negative one."""
     return torch.add(x, x.abs(), alpha=share)
 
@@ -205,14 +207,16 @@ def _accumulator(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype is torch.float64 else torch.float32
 
 
-def _converted(x: Interval | None, dtype: torch.dtype) -> Interval | None:
+def _convert(x: Interval | None, dtype: torch.dtype) -> Interval | None:
     if x is None:
         return None
     low = x.lower.to(dtype)
     return Interval(low, low if is_known(x) else x.upper.to(dtype), x.shape)
 
 
-def weighted(function: Callable[[Tensor], Tensor], x: Interval, *, terms: int, shape: tuple[int, ...]) -> Interval:
+def bound_weighted(
+    function: Callable[[Tensor], Tensor], x: Interval, *, terms: int, shape: tuple[int, ...]
+) -> Interval:
     """Return bounds on sums and means with weights that are not negative.
 
     Such a sum rises with each element, and so does what is left of it by an error in proportion to the element.
@@ -225,32 +229,30 @@ def weighted(function: Callable[[Tensor], Tensor], x: Interval, *, terms: int, s
         shape: Shape of the result.
     """
     if not x.is_floating:
-        return integer_product(
-            lambda p, q, c: function(p) * q, x, Interval.filled(1, 1, (), x.dtype), terms, shape, None
-        )
+        return integer_product(lambda p, q, c: function(p) * q, x, Interval.fill(1, 1, (), x.dtype), terms, shape, None)
     work = _accumulator(x.dtype)
     if x.may_be_infinite or gamma(terms + _SPARE, work) > 0.5:
-        return replace(Interval.filled(-math.inf, math.inf, shape, x.dtype), nan=True)
+        return replace(Interval.fill(-math.inf, math.inf, shape, x.dtype), nan=True)
     risky = terms * largest_of(x) >= _ROOM * torch.finfo(work).max
-    wide = _converted(x, torch.float64 if risky else work) or x
+    wide = _convert(x, torch.float64 if risky else work) or x
     share, lost = slack(terms, work), 4 * terms * tiny(work)
     if work is not x.dtype:
         # PyTorch rounds the sum to half precision before it divides.
         share, lost = share + 2 * unit(x.dtype), lost + tiny(x.dtype) * torch.finfo(x.dtype).eps
-    low, high = function(stretched(wide.lower, -share)), function(stretched(wide.upper, share))
+    low, high = function(stretch(wide.lower, -share)), function(stretch(wide.upper, share))
     low = (low - lost).clamp_(min=0) if x.extremes[0] >= 0 else low - lost
     high = (high + lost).clamp_(max=0) if x.extremes[1] <= 0 else high + lost
     if not risky and work is x.dtype:
-        return flushed(Interval.of(low, high, shape))
+        return flush(Interval.of(low, high, shape))
     if not risky:
-        y = rounded(low.double(), high.double(), x.dtype, shape)
+        y = round_bounds(low.double(), high.double(), x.dtype, shape)
         return replace(y, overflows=terms * largest_of(x) * (1 + share) > torch.finfo(x.dtype).max)
     size = terms * function(torch.maximum(wide.lower.abs(), wide.upper.abs()))
     beyond = ~(size * (1 + share) < torch.finfo(work).max)
     up = torch.where(beyond & (high > 0), math.inf, high)
     down = torch.where(beyond & (low < 0), -math.inf, low)
     mixed = beyond & (low < 0) & (high > 0)
-    return replace(outward(down, up, x.dtype, shape), nan=bool(mixed.any()))
+    return replace(round_outward(down, up, x.dtype, shape), nan=bool(mixed.any()))
 
 
 # special operands -----------------------------------------------------------------------------------------------
@@ -260,7 +262,7 @@ def _of_halves(
     sums: _Sums, a: Interval, b: Interval, shape: tuple[int, ...], bias: Interval | None, roundings: int
 ) -> Interval:
     """Return bounds for half precision: sums in float32, rounded or not, and rounded on the way as often as given."""
-    wide = [_converted(x, torch.float32) for x in (a, b, bias)]
+    wide = [_convert(x, torch.float32) for x in (a, b, bias)]
     count = roundings + (bias is not None)
     limits = torch.finfo(a.dtype)
     share, lost = 2 * count * unit(a.dtype), count * limits.tiny * limits.eps
@@ -274,16 +276,16 @@ def _of_halves(
         sizes = [None if x is None else torch.maximum(x.lower.abs(), x.upper.abs()) for x in wide]
         beyond = sums.product(*sizes) * (1 + often.slack) > limits.max  # type: ignore[arg-type]
         low, high = torch.where(beyond, -math.inf, low), torch.where(beyond, math.inf, high)
-    return rounded(low.double(), high.double(), a.dtype, shape)
+    return round_bounds(low.double(), high.double(), a.dtype, shape)
 
 
-def _overflown(a: Interval, b: Interval, shape: tuple[int, ...], bias: Interval | None) -> Interval:
+def _bound_overflown(a: Interval, b: Interval, shape: tuple[int, ...], bias: Interval | None) -> Interval:
     """Return bounds where sums may be far beyond the largest number: no others are worth three products."""
     same_sign = all(x is None or x.extremes[0] >= 0 for x in (a, b, bias))
-    return replace(Interval.filled(0.0 if same_sign else -math.inf, math.inf, shape, a.dtype), nan=not same_sign)
+    return replace(Interval.fill(0.0 if same_sign else -math.inf, math.inf, shape, a.dtype), nan=not same_sign)
 
 
-def _near_overflow(
+def _bound_near_overflow(
     sums: _Sums, a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bias: Interval | None
 ) -> Interval:
     """Return bounds where sums may overflow on the way; such a sum may be anything, also NaN.
@@ -291,7 +293,7 @@ def _near_overflow(
     The operands are scaled by powers of 2, so that nothing overflows here.
     """
     dtype, work = a.dtype, _accumulator(a.dtype)
-    wide_a, wide_b, wide_bias = (_converted(x, work) for x in (a, b, bias))
+    wide_a, wide_b, wide_bias = (_convert(x, work) for x in (a, b, bias))
     scales = [2.0 ** -math.ceil(math.log2(max(largest_of(x), 1.0))) for x in (a, b)]
     if bias is not None:
         # A bias that dwarfs the products scales them down too.
@@ -307,7 +309,7 @@ def _near_overflow(
     low = low.nan_to_num(0.0) if same_sign else torch.where(beyond | low.isnan(), -math.inf, low)
     low = low.clamp(max=torch.finfo(dtype).max)
     nan = not same_sign and bool(beyond.any())
-    return replace(flushed(Interval.of(low.to(dtype), high.to(dtype), shape)), nan=nan)
+    return replace(flush(Interval.of(low.to(dtype), high.to(dtype), shape)), nan=nan)
 
 
 def _times(x: Interval | None, *factors: float) -> Interval | None:
@@ -317,11 +319,11 @@ def _times(x: Interval | None, *factors: float) -> Interval | None:
     """
     if x is None or all(factor == 1 for factor in factors):
         return x
-    low = _scaled_end(x.lower, factors)
-    return Interval(low, low if is_known(x) else _scaled_end(x.upper, factors), x.shape)
+    low = _scale_end(x.lower, factors)
+    return Interval(low, low if is_known(x) else _scale_end(x.upper, factors), x.shape)
 
 
-def _scaled_end(end: Tensor, factors: Sequence[float]) -> Tensor:
+def _scale_end(end: Tensor, factors: Sequence[float]) -> Tensor:
     scaled = end
     for factor in factors:
         scaled = scaled * factor
@@ -345,10 +347,10 @@ def _of_numbers(
     rounds = bias is not None and work is not a.dtype and max(-low, high) > torch.finfo(a.dtype).max
     if (max(-low, high) + max(-least, greatest)) * (1 + share) >= torch.finfo(work).max or rounds:
         ends = (0.0 if low >= 0 and one_sign else -math.inf, 0.0 if high <= 0 and one_sign else math.inf)
-        return replace(Interval.filled(*ends, shape, a.dtype), nan=not one_sign and not rounds)
+        return replace(Interval.fill(*ends, shape, a.dtype), nan=not one_sign and not rounds)
     ends = low + least - share * abs(least) - lost, high + greatest + share * abs(greatest) + lost
     # Sums of terms of one sign have that sign.
-    return outward_numbers(
+    return round_numbers_outward(
         max(ends[0], 0.0) if low >= 0 and least >= 0 else ends[0],
         min(ends[1], 0.0) if high <= 0 and greatest <= 0 else ends[1],
         shape,
@@ -356,7 +358,7 @@ def _of_numbers(
     )
 
 
-def _with_infinities(
+def _include_infinities(
     product: Product,
     a: Interval,
     b: Interval,
@@ -366,8 +368,8 @@ def _with_infinities(
     count: int | None,
 ) -> Interval:
     """Return bounds where operands may be infinite: those of the finite ones, and where infinities arrive."""
-    rest = None if bias is None else _finite(bias)
-    plain = bilinear(product, _finite(a), _finite(b), terms=terms, shape=shape, bias=rest, count=count)
+    rest = None if bias is None else _keep_finite(bias)
+    plain = bilinear(product, _keep_finite(a), _keep_finite(b), terms=terms, shape=shape, bias=rest, count=count)
     up_a, down_a, positive_a, negative_a, zero_a = _marks(a)
     up_b, down_b, positive_b, negative_b, zero_b = _marks(b)
     up_c, down_c = (None, None) if bias is None else _marks(bias)[:2]
@@ -383,10 +385,10 @@ def _with_infinities(
     return replace(Interval.of(low, high, shape), nan=nan)
 
 
-def _finite(x: Interval) -> Interval:
+def _keep_finite(x: Interval) -> Interval:
     """Return the finite part of the bounds; where there is none, 0."""
     never = (x.lower == math.inf) | (x.upper == -math.inf)
-    part = x.finite()
+    part = x.keep_finite()
     low, high = part.lower.masked_fill(never, 0), part.upper.masked_fill(never, 0)
     return Interval(low, high, x.shape)
 

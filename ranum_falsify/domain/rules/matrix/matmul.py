@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import flushed, unit
-from ranum_falsify.domain.rules.matrix.bilinear import bilinear, is_known, stretched
+from ranum_falsify.domain.rounding import flush, unit
+from ranum_falsify.domain.rules.matrix.bilinear import bilinear, is_known, stretch
 from ranum_falsify.domain.rules.matrix.integers import EXACT, largest_of
 from ranum_falsify.domain.rules.reduction.sums import growth
 from ranum_falsify.domain.rules.support.sections import accumulation
 
-__all__ = ["largest_finite", "matrix_product", "overflows_in_parts", "scaled_sum"]
+__all__ = ["largest_finite", "matrix_product", "overflows_in_parts", "sum_scaled"]
 
 
 def matrix_product(
@@ -57,7 +57,7 @@ def matrix_product(
     alike = [len(right.shape) - 2] if once_left and not once_right else []
     result = bilinear(product, left, right, terms=max(count, 1), shape=shape, bias=bias, alike=alike)
     dropped = [dim for dim, x in ((-2, a), (-1, b)) if len(x.shape) == 1]
-    return _without(result, dropped)
+    return _drop_dims(result, dropped)
 
 
 def _fits(c: Tensor, rows: int, columns: int) -> bool:
@@ -67,17 +67,17 @@ def _fits(c: Tensor, rows: int, columns: int) -> bool:
 
 def _as_rows(x: Interval, transposed: bool) -> Interval:
     if len(x.shape) > 1:
-        return _reformed(x, lambda t: t.mT) if transposed else x
-    return _reformed(x, lambda t: t[None])
+        return _rearrange(x, lambda t: t.mT) if transposed else x
+    return _rearrange(x, lambda t: t[None])
 
 
 def _as_columns(x: Interval, transposed: bool) -> Interval:
     if len(x.shape) > 1:
-        return _reformed(x, lambda t: t.mT) if transposed else x
-    return _reformed(x, lambda t: t[:, None])
+        return _rearrange(x, lambda t: t.mT) if transposed else x
+    return _rearrange(x, lambda t: t[:, None])
 
 
-def _reformed(x: Interval, view: Callable[[Tensor], Tensor]) -> Interval:
+def _rearrange(x: Interval, view: Callable[[Tensor], Tensor]) -> Interval:
     """Return the bounds with dimensions exchanged or added; their extremes stay known."""
     low = view(x.lower)
     shape = tuple(view(torch.empty(x.shape, device="meta")).shape)
@@ -86,7 +86,7 @@ def _reformed(x: Interval, view: Callable[[Tensor], Tensor]) -> Interval:
     return result
 
 
-def _without(x: Interval, dims: list[int]) -> Interval:
+def _drop_dims(x: Interval, dims: list[int]) -> Interval:
     """Return the bounds without dimensions of size 1."""
     low, high, shape = x.lower, x.upper, torch.empty(x.shape, device="meta")
     for dim in sorted(dims):
@@ -94,7 +94,7 @@ def _without(x: Interval, dims: list[int]) -> Interval:
     return Interval(low, high, tuple(shape.shape), x.nan, x.overflows)
 
 
-def scaled_sum(product: Interval, alpha: float, bias: Interval | None, beta: float) -> Interval:
+def sum_scaled(product: Interval, alpha: float, bias: Interval | None, beta: float) -> Interval:
     """Return bounds on `alpha * product + beta * bias`, each part rounded or fused.
 
     Args:
@@ -103,9 +103,9 @@ def scaled_sum(product: Interval, alpha: float, bias: Interval | None, beta: flo
         bias: What is added; it broadcasts to the product.
         beta: Its factor.
     """
-    parts = [_scaled(product, alpha)] if bias is None else [_scaled(product, alpha), _scaled(bias, beta)]
+    parts = [_scale(product, alpha)] if bias is None else [_scale(product, alpha), _scale(bias, beta)]
     if not product.is_floating:
-        return _wrapped(parts, product)
+        return _wrap_sum(parts, product)
     low, high = parts[0].lower, parts[0].upper
     nan = product.nan
     for part in parts[1:]:
@@ -113,21 +113,21 @@ def scaled_sum(product: Interval, alpha: float, bias: Interval | None, beta: flo
         nan = nan or bool(opposite.any())
         low, high = low + part.lower, high + part.upper
     low, high = low.nan_to_num(-math.inf, math.inf, -math.inf), high.nan_to_num(math.inf, math.inf, -math.inf)
-    return replace(flushed(Interval.of(low, high, product.shape)), nan=nan)
+    return replace(flush(Interval.of(low, high, product.shape)), nan=nan)
 
 
-def _scaled(x: Interval, factor: float) -> Interval:
+def _scale(x: Interval, factor: float) -> Interval:
     """Return bounds on a scaled operand; in float64 for integers."""
     low, high = (x.lower, x.upper) if x.is_floating else x.doubles()
     ends = (low * factor, high * factor) if factor >= 0 else (high * factor, low * factor)
     if x.is_floating:
         # Fused with the sum, the scaled value is not rounded on its own.
         share = 4 * unit(x.dtype)
-        return Interval.of(stretched(ends[0], -share), stretched(ends[1], share), x.shape)
+        return Interval.of(stretch(ends[0], -share), stretch(ends[1], share), x.shape)
     return Interval.of(ends[0].trunc(), ends[1].trunc(), x.shape)
 
 
-def _wrapped(parts: list[Interval], like: Interval) -> Interval:
+def _wrap_sum(parts: list[Interval], like: Interval) -> Interval:
     """Return the sum of float64 bounds in an integer dtype; everything where it may wrap."""
     low = sum((part.lower for part in parts[1:]), parts[0].lower)
     high = sum((part.upper for part in parts[1:]), parts[0].upper)

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import outward, outward_numbers, tiny, unit
+from ranum_falsify.domain.rounding import round_numbers_outward, round_outward, tiny, unit
 from ranum_falsify.domain.rules.normalisation.standardise import (
     STEPS,
     Ends,
     channelwise,
     factor_overflows,
-    finished,
+    finish,
     size_of,
 )
 from ranum_falsify.domain.rules.normalisation.statistics import (
@@ -27,7 +27,7 @@ from ranum_falsify.domain.rules.normalisation.statistics import (
     Standardised,
     moments,
     squares_overflow,
-    standardised,
+    standardise,
 )
 from ranum_falsify.domain.rules.support.sections import accumulation, sections, sum_error
 from ranum_falsify.domain.site import Site
@@ -64,9 +64,9 @@ def batch_normalisation(
     # Kernels compute the factor first, and may take its products with operand and mean from each other.
     overflows = not bool(((sizes < limit) & (largest < limit)).all())
     if np.ndim(ends[0]) == 0:
-        return replace(outward_numbers(float(ends[0]), float(ends[1]), x.shape, x.dtype), overflows=overflows)
+        return replace(round_numbers_outward(float(ends[0]), float(ends[1]), x.shape, x.dtype), overflows=overflows)
     low, high = (torch.from_numpy(end[(None,) * (rank - end.ndim)]) for end in ends)
-    return replace(outward(low, high, x.dtype, x.shape), overflows=overflows)
+    return replace(round_outward(low, high, x.dtype, x.shape), overflows=overflows)
 
 
 def _numbers(values: Interval, rank: int | None) -> list[Any]:
@@ -124,12 +124,12 @@ def trained_batch_normalisation(
     halves = accumulation(mean.dtype) is not mean.dtype
     known, wide = moments(rows, apart=halves), mean.dtype
     infinite = squares_overflow(rows) or bool((known.greatest_deviation**2 >= dtype_range(wide)[1] / 2).any())
-    z = standardised(rows, site.op.epsilon, apart=halves)
+    z = standardise(rows, site.op.epsilon, apart=halves)
     if infinite:
         z = Standardised(lower=z.lower.clamp(max=0), upper=z.upper.clamp(min=0), nan=True)
-    y = finished(rows, z, gain, shift, x)
+    y = finish(rows, z, gain, shift, x)
     # The factor's products with the operand and with the mean are taken from each other.
-    reach = rows.restored(rows.magnitude).clamp(min=0.5) * 2
+    reach = rows.restore(rows.magnitude).clamp(min=0.5) * 2
     if factor_overflows(
         rows, site.op.epsilon, gain, min(x.dtype, mean.dtype, key=lambda dtype: torch.finfo(dtype).max), reach
     ):
@@ -140,8 +140,8 @@ def trained_batch_normalisation(
         seen_variance = torch.zeros_like(known.drift), torch.full_like(known.drift, math.inf)
     kept = float(site.op.momentum)
     updated = (
-        _mixed(mean, tuple(end.reshape(-1) for end in seen_mean), kept, wide),
-        _mixed(variance, tuple(end.reshape(-1) for end in seen_variance), kept, wide),
+        _mix(mean, tuple(end.reshape(-1) for end in seen_mean), kept, wide),
+        _mix(variance, tuple(end.reshape(-1) for end in seen_variance), kept, wide),
     )
     return (y, *updated)[: len(site.op.output_names)]
 
@@ -152,7 +152,7 @@ def _variance(known: Moments, error: float) -> Ends:
     return low.square() * (1 - error), (known.greatest_deviation + 1.25 * known.drift).square() * (1 + error)
 
 
-def _mixed(old: Interval, new: Sequence[Tensor], kept: float, dtype: torch.dtype) -> Interval:
+def _mix(old: Interval, new: Sequence[Tensor], kept: float, dtype: torch.dtype) -> Interval:
     """Return the bounds of old * kept + new * (1 - kept)."""
     parts = []
     for (low, high), share in ((old.doubles(), kept), ((new[0], new[1]), 1 - kept)):
@@ -161,4 +161,4 @@ def _mixed(old: Interval, new: Sequence[Tensor], kept: float, dtype: torch.dtype
     error = 8 * unit(dtype) * sum(size_of(part) for part in parts)
     low, high = parts[0][0] + parts[1][0] - error, parts[0][1] + parts[1][1] + error
     low, high = low.nan_to_num(nan=-math.inf, neginf=-math.inf), high.nan_to_num(nan=math.inf, posinf=math.inf)
-    return outward(low, high, dtype, old.shape)
+    return round_outward(low, high, dtype, old.shape)

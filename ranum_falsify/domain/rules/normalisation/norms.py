@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import gamma, outward, tiny, unit
-from ranum_falsify.domain.rules.normalisation.statistics import by_root_mean_square
+from ranum_falsify.domain.rounding import gamma, round_outward, tiny, unit
+from ranum_falsify.domain.rules.normalisation.statistics import divide_by_root_mean_square
 from ranum_falsify.domain.rules.support.sections import Sections, sections, sum_error
 from ranum_falsify.domain.site import Site
 
@@ -37,9 +37,9 @@ _LARGEST_SQUARED = 1e150
 def norm_normalisation(site: Site, x: Interval) -> Interval:
     """Bound `LpNormalization`: x over its norm along an axis, 0 where that is 0."""
     if not x.size:
-        return Interval.filled(0, 0, x.shape, x.dtype)
+        return Interval.fill(0, 0, x.shape, x.dtype)
     rows = sections(x, [site.op.axis])
-    low, high = _by_sum(rows) if site.op.p == 1 else _by_root(rows)
+    low, high = _bound_by_sum(rows) if site.op.p == 1 else _bound_by_root(rows)
     least, overflows = _norm_ends(rows, site.op.p)
     away = least > rows.size * _SAFE * tiny(x.dtype)
     size = torch.where(away, 1 + sum_error(rows.size, x.dtype, 8), _BEYOND)
@@ -47,7 +47,7 @@ def norm_normalisation(site: Site, x: Interval) -> Interval:
     high = torch.where(rows.upper <= 0, high.clamp(max=0), torch.minimum(high, size))
     zero = ~away | overflows
     low, high = torch.where(zero, low.clamp(max=0), low), torch.where(zero, high.clamp(min=0), high)
-    return outward(rows.restored(low), rows.restored(high), x.dtype, x.shape)
+    return round_outward(rows.restore(low), rows.restore(high), x.dtype, x.shape)
 
 
 def norm_stays_positive(op: Operation, operands: Mapping[str, Interval]) -> bool:
@@ -59,7 +59,7 @@ def norm_stays_positive(op: Operation, operands: Mapping[str, Interval]) -> bool
     return bool((least > _SAFE * x.size * tiny(x.dtype)).all())
 
 
-def _nearest(rows: Sections) -> Tensor:
+def _find_nearest(rows: Sections) -> Tensor:
     """Return the least absolute values."""
     apart = torch.minimum(rows.lower.abs(), rows.upper.abs())
     return torch.where((rows.lower <= 0) & (rows.upper >= 0), 0.0, apart)
@@ -69,17 +69,17 @@ def _norm_ends(rows: Sections, p: int) -> tuple[Tensor, Tensor]:
     """Return the least sum of absolute values, or of squares, and whether the sum may overflow."""
     furthest = rows.magnitude if p == 1 else rows.magnitude.clamp(max=_LARGEST_SQUARED).square()
     overflows = 1.01 * rows.size * furthest >= dtype_range(rows.dtype)[1]
-    near = _nearest(rows).clamp(max=_LARGEST_SQUARED)
+    near = _find_nearest(rows).clamp(max=_LARGEST_SQUARED)
     return rows.total(near if p == 1 else near.square()), overflows | (rows.magnitude >= _LARGEST_SQUARED)
 
 
-def _by_root(rows: Sections) -> tuple[Tensor, Tensor]:
-    z = by_root_mean_square(rows, 0.0)
+def _bound_by_root(rows: Sections) -> tuple[Tensor, Tensor]:
+    z = divide_by_root_mean_square(rows, 0.0)
     return z.lower, z.upper
 
 
-def _by_sum(rows: Sections) -> tuple[Tensor, Tensor]:
-    near, far = _nearest(rows), torch.maximum(rows.lower.abs(), rows.upper.abs())
+def _bound_by_sum(rows: Sections) -> tuple[Tensor, Tensor]:
+    near, far = _find_nearest(rows), torch.maximum(rows.lower.abs(), rows.upper.abs())
     slack = 8 * gamma(rows.lower.shape[-1] + 8, torch.float64)
     others = (rows.total(near) * (1 - slack) - near).clamp(min=0), rows.total(far) * (1 + slack) - far
     relative = sum_error(rows.size, rows.dtype, 8)
@@ -99,7 +99,7 @@ def local_response_normalisation(site: Site, x: Interval) -> Interval:
     """Bound `LRN`: x / (bias + alpha / size * sum of neighbouring squares)^beta, x itself among them."""
     op = site.op
     if not x.size:
-        return Interval.filled(0, 0, x.shape, x.dtype)
+        return Interval.fill(0, 0, x.shape, x.dtype)
     most = max(map(abs, x.extremes))
     if most * most * op.size * max(1.0, abs(op.alpha)) >= dtype_range(x.dtype)[1] / 8:
         return replace(Interval.top(x.shape, x.dtype), nan=True)
@@ -111,7 +111,7 @@ def local_response_normalisation(site: Site, x: Interval) -> Interval:
     least, greatest = _quotients(op, x, low, high) if op.alpha > 0 and beta > 0 else _corners(x, low, high, beta)
     least, greatest = least - least.abs() * lost, greatest + greatest.abs() * lost
     least, greatest = torch.broadcast_tensors(least, greatest)
-    return outward(least, greatest, x.dtype, x.shape)
+    return round_outward(least, greatest, x.dtype, x.shape)
 
 
 def divisor_stays_valid(op: Operation, operands: Mapping[str, Interval]) -> bool:

@@ -11,14 +11,14 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import outward, tiny, unit
+from ranum_falsify.domain.rounding import round_outward, tiny, unit
 from ranum_falsify.domain.rules.normalisation.statistics import (
     Standardised,
-    by_root_mean_square,
     cancellation,
+    divide_by_root_mean_square,
     moments,
     squares_overflow,
-    standardised,
+    standardise,
 )
 from ranum_falsify.domain.rules.support.sections import Sections, accumulation, sections, sum_error
 from ranum_falsify.domain.site import IntervalRule, Site
@@ -28,14 +28,14 @@ __all__ = [
     "Ends",
     "channelwise",
     "factor_overflows",
-    "finished",
+    "finish",
+    "group",
     "group_normalisation",
-    "grouped",
     "groups_stay_positive",
     "is_stashed_single",
     "layer_normalisation",
     "rms_normalisation",
-    "scaled",
+    "scale_and_shift",
     "size_of",
     "squares_stay_positive",
     "standardisation",
@@ -57,7 +57,9 @@ _HUGE = 1e300
 _SMALLEST = 2.0**-1074
 
 
-def scaled(z: Ends, scale: Ends | None, bias: Ends | None, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
+def scale_and_shift(
+    z: Ends, scale: Ends | None, bias: Ends | None, dtype: torch.dtype, shape: tuple[int, ...]
+) -> Interval:
     """Return bounds of z * scale + bias, each result rounded some times to the dtype."""
     low, high = (end.clamp(-_HUGE, _HUGE) for end in z)
     if scale is not None:
@@ -70,7 +72,7 @@ def scaled(z: Ends, scale: Ends | None, bias: Ends | None, dtype: torch.dtype, s
         error = error + 4 * unit(dtype) * torch.maximum(bias[0].abs(), bias[1].abs())
     low, high = (end.nan_to_num(nan=away) for end, away in ((low - error, -math.inf), (high + error, math.inf)))
     low, high = torch.broadcast_tensors(low, high)
-    return outward(low, high, dtype, shape)
+    return round_outward(low, high, dtype, shape)
 
 
 def channelwise(values: Interval, rank: int) -> Ends:
@@ -89,7 +91,7 @@ def layer_normalisation(dims: Dims) -> IntervalRule:
         if not x.size:
             return _of_nothing(site, x, dims(site.op, len(x.shape)))
         rows = sections(x, dims(site.op, len(x.shape)))
-        y = finished(rows, standardised(rows, site.op.epsilon), _ends(scale), _ends(bias), x)
+        y = finish(rows, standardise(rows, site.op.epsilon), _ends(scale), _ends(bias), x)
         if len(site.op.output_names) == 1:
             return (y,)
         wide = statistics_type(site.op, x.dtype)
@@ -103,7 +105,7 @@ def _of_nothing(site: Site, x: Interval, dims: Sequence[int]) -> tuple[Interval,
     wide = statistics_type(site.op, x.dtype)
     kept = tuple(1 if dim in dims else size for dim, size in enumerate(x.shape))
     statistics = replace(Interval.top(kept, wide), nan=math.prod(kept) > 0)
-    return (Interval.filled(0, 0, x.shape, x.dtype), statistics, statistics)[: len(site.op.output_names)]
+    return (Interval.fill(0, 0, x.shape, x.dtype), statistics, statistics)[: len(site.op.output_names)]
 
 
 def standardisation(dims: Dims) -> IntervalRule:
@@ -111,10 +113,10 @@ def standardisation(dims: Dims) -> IntervalRule:
 
     def rule(site: Site, x: Interval, scale: Interval, bias: Interval) -> Interval:
         if not x.size:
-            return Interval.filled(0, 0, x.shape, x.dtype)
+            return Interval.fill(0, 0, x.shape, x.dtype)
         rows = sections(x, dims(site.op, len(x.shape)))
         gain, shift = (channelwise(values, len(x.shape)) for values in (scale, bias))
-        y = finished(rows, standardised(rows, site.op.epsilon), gain, shift, x)
+        y = finish(rows, standardise(rows, site.op.epsilon), gain, shift, x)
         overflows = factor_overflows(rows, site.op.epsilon, gain, accumulation(x.dtype))
         return replace(y, nan=True, overflows=True) if overflows else y
 
@@ -131,9 +133,9 @@ def unscaled(dims: Dims, *, added: float) -> IntervalRule:
 
     def rule(site: Site, x: Interval) -> Interval:
         if not x.size:
-            return Interval.filled(0, 0, x.shape, x.dtype)
+            return Interval.fill(0, 0, x.shape, x.dtype)
         rows = sections(x, dims(site.op, len(x.shape)))
-        return finished(rows, standardised(rows, 0.0, added=added), None, None, x)
+        return finish(rows, standardise(rows, 0.0, added=added), None, None, x)
 
     return rule
 
@@ -143,9 +145,9 @@ def rms_normalisation(dims: Dims) -> IntervalRule:
 
     def rule(site: Site, x: Interval, scale: Interval) -> Interval:
         if not x.size:
-            return Interval.filled(0, 0, x.shape, x.dtype)
+            return Interval.fill(0, 0, x.shape, x.dtype)
         rows = sections(x, dims(site.op, len(x.shape)))
-        return finished(rows, by_root_mean_square(rows, site.op.epsilon, 1 / rows.size), _ends(scale), None, x)
+        return finish(rows, divide_by_root_mean_square(rows, site.op.epsilon, 1 / rows.size), _ends(scale), None, x)
 
     return rule
 
@@ -153,9 +155,9 @@ def rms_normalisation(dims: Dims) -> IntervalRule:
 def group_normalisation(site: Site, x: Interval, scale: Interval, bias: Interval) -> Interval:
     """Bound `GroupNormalization`, by channel from opset 21 on and by group before."""
     if not x.size:
-        return Interval.filled(0, 0, x.shape, x.dtype)
+        return Interval.fill(0, 0, x.shape, x.dtype)
     groups = site.op.num_groups
-    apart = grouped(x, groups)
+    apart = group(x, groups)
     rows = _group_rows(site.op, apart)
     by_channel = site.op.version >= 21
     tail = [1] * (len(x.shape) - 2)
@@ -166,7 +168,7 @@ def group_normalisation(site: Site, x: Interval, scale: Interval, bias: Interval
         low, high = (end.reshape(*sizes, *tail) for end in values.doubles())
         return low, high
 
-    y = finished(rows, standardised(rows, site.op.epsilon, cancels=True), ends(scale), ends(bias), apart)
+    y = finish(rows, standardise(rows, site.op.epsilon, cancels=True), ends(scale), ends(bias), apart)
     if y.lower.shape[1:3] != (1, 1):
         y = y.split(1, 2)
     sizes = (y.lower.shape[0], y.lower.shape[1] * y.lower.shape[2], *y.lower.shape[3:])
@@ -180,7 +182,7 @@ def _group_rows(op: Operation, apart: Interval) -> Sections:
     return replace(rows, dtype=torch.float32) if single else rows
 
 
-def grouped(x: Interval, groups: int) -> Interval:
+def group(x: Interval, groups: int) -> Interval:
     """Return `(batch, channels, ...)` as `(batch, groups, channels of a group, ...)`."""
     count = groups if x.lower.shape[1] > 1 else 1
 
@@ -194,9 +196,9 @@ def _ends(values: Interval | None) -> Ends | None:
     return None if values is None else values.doubles()
 
 
-def finished(rows: Sections, z: Standardised, scale: Ends | None, bias: Ends | None, x: Interval) -> Interval:
+def finish(rows: Sections, z: Standardised, scale: Ends | None, bias: Ends | None, x: Interval) -> Interval:
     """Return the bounds of standardised rows, scaled and shifted, in the shape of the operand."""
-    y = scaled((rows.restored(z.lower), rows.restored(z.upper)), scale, bias, x.dtype, x.shape)
+    y = scale_and_shift((rows.restore(z.lower), rows.restore(z.upper)), scale, bias, x.dtype, x.shape)
     return replace(y, nan=True) if z.nan else y
 
 
@@ -215,7 +217,7 @@ def factor_overflows(
     size, limit = size_of(scale) * reach, torch.finfo(dtype).max / 2
     if bool((size < limit * math.sqrt(max(epsilon, 0.0))).all()):
         return False
-    root = rows.restored(moments(rows).least_root(epsilon, rows.dtype))
+    root = rows.restore(moments(rows).least_root(epsilon, rows.dtype))
     return not bool((size < limit * root).all())
 
 
@@ -239,14 +241,16 @@ def _statistics(rows: Sections, epsilon: float, x: Interval, wide: torch.dtype) 
     known = moments(rows)
     kept = tuple(1 if dim in rows.dims else size for dim, size in enumerate(x.shape))
     low, high = known.least_mean - known.drift, known.greatest_mean + known.drift
-    mean = outward(rows.restored(low), rows.restored(high), wide, kept)
+    mean = round_outward(rows.restore(low), rows.restore(high), wide, kept)
     root = known.least_root(epsilon, x.dtype)
     least = torch.where(root > 4 * known.drift, root - 2 * known.drift, math.sqrt(max(epsilon, 0.0)))
     most = ((known.greatest_deviation + 1.25 * known.drift).square() + epsilon).sqrt()
     error = sum_error(rows.size, x.dtype, STEPS)
     if squares_overflow(rows):
         most = torch.full_like(most, math.inf)
-    inverse = outward(rows.restored((1 - error) / most).clamp(min=0), rows.restored((1 + error) / least), wide, kept)
+    inverse = round_outward(
+        rows.restore((1 - error) / most).clamp(min=0), rows.restore((1 + error) / least), wide, kept
+    )
     return mean, inverse
 
 
@@ -270,7 +274,7 @@ def groups_stay_positive(op: Operation, operands: Mapping[str, Interval]) -> boo
     x = operands["x"]
     if not x.size or x.may_be_infinite:
         return not x.size
-    rows = _group_rows(op, grouped(x, op.num_groups))
+    rows = _group_rows(op, group(x, op.num_groups))
     root: Tensor = moments(rows).least_root(float(op.epsilon), x.dtype)
     return bool((root.square() > cancellation(rows)).all())
 

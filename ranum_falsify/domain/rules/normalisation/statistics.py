@@ -25,11 +25,11 @@ from ranum_falsify.domain.rules.support.sections import Sections, accumulation, 
 __all__ = [
     "Moments",
     "Standardised",
-    "by_root_mean_square",
     "cancellation",
+    "divide_by_root_mean_square",
     "moments",
     "squares_overflow",
-    "standardised",
+    "standardise",
 ]
 
 _STEPS = 24
@@ -114,7 +114,7 @@ def moments(rows: Sections, *, apart: bool = False) -> Moments:
     )
 
 
-def standardised(
+def standardise(
     rows: Sections, epsilon: float, *, cancels: bool = False, added: float = 0.0, apart: bool = False
 ) -> Standardised:
     """Return bounds of (x - mean) / sqrt(variance + epsilon) over each section.
@@ -127,7 +127,7 @@ def standardised(
         apart: Whether every step gives a tensor of its own, which half precision rounds.
     """
     if _overflows(rows):
-        return _unknown(rows)
+        return _make_unknown(rows)
     known = moments(rows, apart=apart)
     root = known.least_root(epsilon, rows.dtype)
     least, greatest, fewest, most = _parts(rows)
@@ -144,13 +144,13 @@ def standardised(
     return Standardised(lower=low, upper=high, nan=nan)
 
 
-def by_root_mean_square(rows: Sections, epsilon: float, share: float = 1.0) -> Standardised:
+def divide_by_root_mean_square(rows: Sections, epsilon: float, share: float = 1.0) -> Standardised:
     """Return bounds of x / sqrt(share * sum(x^2) + epsilon) over each section, for a share of 1 / n, say.
 
     As above, with x in the place of d: the sum of the others' squares is known apart from it.
     """
     if _overflows(rows):
-        return _unknown(rows)
+        return _make_unknown(rows)
     most = torch.maximum(rows.lower.abs(), rows.upper.abs()).square()
     fewest = torch.where((rows.lower <= 0) & (rows.upper >= 0), 0.0, torch.minimum(rows.lower**2, rows.upper**2))
     slack = _own_share(rows)
@@ -279,6 +279,6 @@ def squares_overflow(rows: Sections) -> bool:
     return most * most * rows.size >= torch.finfo(accumulation(rows.dtype)).max
 
 
-def _unknown(rows: Sections) -> Standardised:
+def _make_unknown(rows: Sections) -> Standardised:
     nothing = torch.full_like(rows.lower, math.inf)
     return Standardised(lower=-nothing, upper=nothing, nan=True)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.order import ordered, restored
-from ranum_falsify.domain.rules.reduction.sums import Bound, kept
+from ranum_falsify.domain.order import make_ordered, restore
+from ranum_falsify.domain.rules.reduction.sums import Bound, keep_dims
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import IntervalRule, Site
 
@@ -25,13 +25,13 @@ def extreme(function: Callable[[Tensor, list[int], bool], Tensor]) -> Bound:
     """
 
     def bound(site: Site, x: Interval, dims: list[int]) -> Interval:
-        shape = kept(x, dims)
+        shape = keep_dims(x, dims)
         if not all(x.shape[dim] for dim in dims):
             value = function(x.lower.expand(x.shape), dims, True)
             return Interval.of(value, value, shape)
 
         def reduced(values: Tensor) -> Tensor:
-            return restored(function(ordered(values), dims, True), x.dtype)
+            return restore(function(make_ordered(values), dims, True), x.dtype)
 
         low = reduced(x.lower)
         high = low if x.upper is x.lower else reduced(x.upper)
@@ -45,12 +45,12 @@ def position(*, largest: bool) -> IntervalRule:
 
     def rule(site: Site, x: Interval) -> Interval:
         dim = site.op.axis % len(x.shape)
-        shape = kept(x, [dim])
+        shape = keep_dims(x, [dim])
         count = x.shape[dim]
         if x.lower.shape[dim] == 1:
-            y = Interval.filled(0, max(count - 1, 0), shape, torch.int64)
+            y = Interval.fill(0, max(count - 1, 0), shape, torch.int64)
         else:
-            low, high = ordered(x.lower), ordered(x.upper)
+            low, high = make_ordered(x.lower), make_ordered(x.upper)
             possible = high >= low.amax(dim, True) if largest else low <= high.amin(dim, True)
             first = possible.byte().argmax(dim, True)
             last = count - 1 - possible.flip(dim).byte().argmax(dim, True)
@@ -67,13 +67,15 @@ def top(site: Site, x: Interval, k: np.ndarray) -> tuple[Interval, Interval]:
     """Bound `TopK`: the k-th largest element lies between the k-th largest lower and upper bounds."""
     dim, count = site.op.axis % len(x.shape), int(np.asarray(k).reshape(-1)[0])
     shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
-    positions = Interval.filled(0, max(x.shape[dim] - 1, 0), shape, torch.int64)
+    positions = Interval.fill(0, max(x.shape[dim] - 1, 0), shape, torch.int64)
     if x.lower.shape[dim] == 1 or not count:
         sizes = [count if i == dim and x.lower.shape[dim] != 1 else n for i, n in enumerate(x.lower.shape)]
         return Interval(x.lower.expand(sizes), x.upper.expand(sizes), shape, gap=x.gap), positions
     descending = True if site.op.largest is None else bool(site.op.largest)
-    low, high = (bound.sort(dim=dim, descending=descending).values for bound in (ordered(x.lower), ordered(x.upper)))
+    low, high = (
+        bound.sort(dim=dim, descending=descending).values for bound in (make_ordered(x.lower), make_ordered(x.upper))
+    )
     low, high = low.narrow(dim, 0, count), high.narrow(dim, 0, count)
     if site.op.sorted == 0:
         low, high = low.amin(dim, True), high.amax(dim, True)
-    return Interval(restored(low, x.dtype), restored(high, x.dtype), shape, gap=x.gap), positions
+    return Interval(restore(low, x.dtype), restore(high, x.dtype), shape, gap=x.gap), positions

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import Envelope
-from ranum_falsify.domain.rounding import outward
-from ranum_falsify.domain.rules.reduction.sums import Sums, growth, kept, multiplicity, whole
+from ranum_falsify.domain.rounding import round_outward
+from ranum_falsify.domain.rules.reduction.sums import Sums, growth, keep_dims, multiplicity, truncate_to_integers
 from ranum_falsify.domain.site import IntervalRule, Site
 
 __all__ = ["product", "running_product"]
@@ -21,7 +21,7 @@ __all__ = ["product", "running_product"]
 
 def product(site: Site, x: Interval, dims: list[int]) -> Interval:
     """Bound `ReduceProd`, in any order of multiplication; parts of a product may underflow or overflow."""
-    shape, count = kept(x, dims), math.prod(x.shape[dim] for dim in dims)
+    shape, count = keep_dims(x, dims), math.prod(x.shape[dim] for dim in dims)
     copies = multiplicity(x, dims)
     low, high = _powers(*x.doubles(), copies)
     rest = [dim for dim in range(low.ndim) if dim not in dims]
@@ -44,8 +44,8 @@ def product(site: Site, x: Interval, dims: list[int]) -> Interval:
     low, high = low.reshape(stored), high.reshape(stored)
     if not x.is_floating:
         size = torch.maximum(low.abs(), high.abs())
-        return whole(Sums(low=low, high=high, size=size), low, high, x.dtype, shape)
-    return _stepwise(x, low, high, growth(count, x.dtype, stepwise=True), _parts(x, dims, copies), shape)
+        return truncate_to_integers(Sums(low=low, high=high, size=size), low, high, x.dtype, shape)
+    return _round_stepwise(x, low, high, growth(count, x.dtype, stepwise=True), _parts(x, dims, copies), shape)
 
 
 def _powers(low: Tensor, high: Tensor, copies: int) -> tuple[Tensor, Tensor]:
@@ -68,7 +68,7 @@ def _parts(x: Interval, dims: Sequence[int], copies: int) -> tuple[Tensor, Tenso
     return small.sum(list(dims), keepdim=True), large.sum(list(dims), keepdim=True)
 
 
-def _stepwise(
+def _round_stepwise(
     x: Interval, low: Tensor, high: Tensor, error: float, parts: tuple[Tensor, Tensor], shape: tuple[int, ...]
 ) -> Interval:
     """Return bounds of products that are rounded at each step.
@@ -87,7 +87,7 @@ def _stepwise(
     if x.extremes[0] >= 0:
         low = low.clamp(min=0)
     overflows = not x.may_be_infinite and bool((large + error > math.log(limits.max)).any())
-    y = outward(low, high, x.dtype, shape, Envelope(error))
+    y = round_outward(low, high, x.dtype, shape, Envelope(error))
     if not x.may_be_infinite:
         return replace(y, overflows=overflows)
     # An infinity and a 0, were it one by underflow, make NaN.
@@ -110,8 +110,8 @@ def running_product(function: Callable[..., Tensor]) -> IntervalRule:
         else:
             low, high = -sizes, sizes
         if not x.is_floating:
-            return whole(Sums(low=low, high=high, size=sizes), low, high, x.dtype, x.shape)
+            return truncate_to_integers(Sums(low=low, high=high, size=sizes), low, high, x.dtype, x.shape)
         small, large = _parts(x, [dim], multiplicity(x, [dim]))
-        return _stepwise(x, low, high, growth(x.shape[dim], x.dtype), (small, large), x.shape)
+        return _round_stepwise(x, low, high, growth(x.shape[dim], x.dtype), (small, large), x.shape)
 
     return rule

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.kernels.envelopes import Envelope
-from ranum_falsify.domain.rounding import outward, tiny, unit
-from ranum_falsify.domain.rules.arithmetic.pairs import fitting, least_positive
+from ranum_falsify.domain.rounding import round_outward, tiny, unit
+from ranum_falsify.domain.rules.arithmetic.pairs import fit_type, least_positive
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.rules.support.sections import accumulation
 from ranum_falsify.domain.site import IntervalRule, Site
@@ -30,7 +30,7 @@ __all__ = [
     "along",
     "euclidean",
     "growth",
-    "kept",
+    "keep_dims",
     "log_of_sum",
     "log_of_sum_of_exponentials",
     "mean",
@@ -43,7 +43,7 @@ __all__ = [
     "sums",
     "total",
     "total_of_sizes",
-    "whole",
+    "truncate_to_integers",
 ]
 
 _EXACT_INTEGERS = 2.0**53
@@ -102,7 +102,7 @@ def along(
     return infinity_aware(rule)
 
 
-def kept(x: Interval, dims: Sequence[int]) -> tuple[int, ...]:
+def keep_dims(x: Interval, dims: Sequence[int]) -> tuple[int, ...]:
     """Return the shape with dimensions reduced to size 1."""
     return tuple(1 if i in dims else n for i, n in enumerate(x.shape))
 
@@ -142,11 +142,11 @@ def sums(x: Interval, dims: Sequence[int], *, extra: int = 2) -> Sums:
     low, low_size = _sum_and_size(x.lower, dims, x.extremes)
     high, high_size = (low, low_size) if x.upper is x.lower else _sum_and_size(x.upper, dims, x.extremes)
     sums_ = [part * copies if copies != 1 else part for part in (low, high, low_size, high_size)]
-    found = _rounded_sums(x, *sums_, terms=terms + extra)
-    return _with_infinities(x, dims, found) if x.may_be_infinite else found
+    found = _round_sums(x, *sums_, terms=terms + extra)
+    return _include_infinities(x, dims, found) if x.may_be_infinite else found
 
 
-def _with_infinities(x: Interval, dims: Sequence[int], found: Sums) -> Sums:
+def _include_infinities(x: Interval, dims: Sequence[int], found: Sums) -> Sums:
     """Return bounds of sums of which some numbers may be infinite; parts of finite ones may become so, too."""
     copies, along, limit = multiplicity(x, dims), tuple(dims), torch.finfo(accumulation(x.dtype)).max / 1.01
     low, high = x.doubles()
@@ -169,7 +169,7 @@ def _sum_and_size(bound: Tensor, dims: Sequence[int], extremes: tuple[float, flo
     return value, torch.sum(bound.abs(), list(dims), keepdim=True, dtype=torch.float64)
 
 
-def _rounded_sums(x: Interval, low: Tensor, high: Tensor, low_size: Tensor, high_size: Tensor, *, terms: int) -> Sums:
+def _round_sums(x: Interval, low: Tensor, high: Tensor, low_size: Tensor, high_size: Tensor, *, terms: int) -> Sums:
     """Return bounds of computed sums around exact ones.
 
     Args:
@@ -213,10 +213,10 @@ def _overflows(x: Interval, size: Tensor, error: float) -> bool:
 def sum_of(x: Interval, dims: Sequence[int]) -> Interval:
     """Bound the sum along dimensions, which are kept."""
     found = sums(x, dims)
-    shape = kept(x, dims)
+    shape = keep_dims(x, dims)
     if not x.is_floating:
-        return whole(found, found.low, found.high, x.dtype, shape)
-    return replace(outward(found.low, found.high, x.dtype, shape), nan=found.nan, overflows=found.overflows)
+        return truncate_to_integers(found, found.low, found.high, x.dtype, shape)
+    return replace(round_outward(found.low, found.high, x.dtype, shape), nan=found.nan, overflows=found.overflows)
 
 
 def total(site: Site, x: Interval, dims: list[int]) -> Interval:
@@ -227,7 +227,7 @@ def total(site: Site, x: Interval, dims: list[int]) -> Interval:
 def total_of_sizes(site: Site, x: Interval, dims: list[int]) -> Interval:
     """Bound `ReduceL1`."""
     if not x.is_floating and x.size and x.extremes[0] == dtype_range(x.dtype)[0] < 0:
-        return Interval.top(kept(x, dims), x.dtype)
+        return Interval.top(keep_dims(x, dims), x.dtype)
     return sum_of(_sizes(x), dims)
 
 
@@ -244,14 +244,14 @@ def _sizes(x: Interval) -> Interval:
 
 def mean_of(x: Interval, dims: Sequence[int]) -> Interval:
     """Bound the mean along dimensions, which are kept; 0 of no elements, as the row has it."""
-    shape, count = kept(x, dims), math.prod(x.shape[dim] for dim in dims)
+    shape, count = keep_dims(x, dims), math.prod(x.shape[dim] for dim in dims)
     if not count:
-        return Interval.filled(0, 0, shape, x.dtype)
+        return Interval.fill(0, 0, shape, x.dtype)
     found = sums(x, dims, extra=4)
     low, high = found.low / count, found.high / count
     if not x.is_floating:
-        return whole(found, low, high, x.dtype, shape)
-    y = outward(low, high, x.dtype, shape, Envelope(4 * unit(x.dtype)))
+        return truncate_to_integers(found, low, high, x.dtype, shape)
+    y = round_outward(low, high, x.dtype, shape, Envelope(4 * unit(x.dtype)))
     return replace(y, nan=found.nan, overflows=found.overflows)
 
 
@@ -262,13 +262,15 @@ def mean(site: Site, x: Interval, dims: list[int]) -> Interval:
     return replace(y, nan=True) if empty and site.runtimes != ("onnxruntime",) else y
 
 
-def whole(found: Sums, low: Tensor, high: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
+def truncate_to_integers(
+    found: Sums, low: Tensor, high: Tensor, dtype: torch.dtype, shape: tuple[int, ...]
+) -> Interval:
     """Return bounds of integers: real results are cut towards 0, and sums that may wrap may be anything."""
     lowest, highest = dtype_range(dtype)
     fits = (found.size < min(_EXACT_INTEGERS, float(highest))) & (found.low >= float(lowest))
     slack = 1e-9
     cut_low, cut_high = (low - slack * low.abs()).trunc(), (high + slack * high.abs()).trunc()
-    return fitting(torch.where(fits, cut_low, 0.0).long(), torch.where(fits, cut_high, 0.0).long(), fits, dtype, shape)
+    return fit_type(torch.where(fits, cut_low, 0.0).long(), torch.where(fits, cut_high, 0.0).long(), fits, dtype, shape)
 
 
 # squares, logarithms, exponentials ------------------------------------------------------------------------------
@@ -300,19 +302,19 @@ def _square_sums(x: Interval, dims: Sequence[int]) -> Sums:
 
 def sum_of_squares(site: Site, x: Interval, dims: list[int]) -> Interval:
     """Bound `ReduceSumSquare`."""
-    found, shape = _square_sums(x, dims), kept(x, dims)
+    found, shape = _square_sums(x, dims), keep_dims(x, dims)
     if not x.is_floating:
-        return whole(found, found.low, found.high, x.dtype, shape)
-    return replace(outward(found.low, found.high, x.dtype, shape), overflows=found.overflows)
+        return truncate_to_integers(found, found.low, found.high, x.dtype, shape)
+    return replace(round_outward(found.low, found.high, x.dtype, shape), overflows=found.overflows)
 
 
 def euclidean(site: Site, x: Interval, dims: list[int]) -> Interval:
     """Bound `ReduceL2`, which overflows with the sum of squares."""
-    found, shape = _square_sums(x, dims), kept(x, dims)
+    found, shape = _square_sums(x, dims), keep_dims(x, dims)
     low, high = found.low.sqrt(), found.high.sqrt()
     if not x.is_floating:
-        return whole(found, low, high, x.dtype, shape)
-    y = outward(low, high, x.dtype, shape, Envelope(4 * unit(x.dtype)))
+        return truncate_to_integers(found, low, high, x.dtype, shape)
+    y = round_outward(low, high, x.dtype, shape, Envelope(4 * unit(x.dtype)))
     if math.prod(x.shape[dim] for dim in dims) == 1:
         # Of one number some runtimes take the size, whose square may vanish or overflow.
         y = y.hull(_sizes(x))
@@ -321,12 +323,12 @@ def euclidean(site: Site, x: Interval, dims: list[int]) -> Interval:
 
 def log_of_sum(site: Site, x: Interval, dims: list[int]) -> Interval:
     """Bound `ReduceLogSum` where the sum is positive."""
-    found, shape = sums(x, dims), kept(x, dims)
+    found, shape = sums(x, dims), keep_dims(x, dims)
     if not x.is_floating:
         low, high = (part.clamp(min=1).log() for part in (found.low, found.high))
-        return whole(found, low, high, x.dtype, shape)
+        return truncate_to_integers(found, low, high, x.dtype, shape)
     low, high = (part.clamp(min=least_positive(x.dtype)).log() for part in (found.low, found.high))
-    y = outward(low, high, x.dtype, shape, site.envelope("Log"))
+    y = round_outward(low, high, x.dtype, shape, site.envelope("Log"))
     # The logarithm of 0 is infinite.
     # Half precision may overflow in the sum, which PyTorch rounds before it goes on.
     beyond = found.high > torch.finfo(x.dtype).max
@@ -336,7 +338,7 @@ def log_of_sum(site: Site, x: Interval, dims: list[int]) -> Interval:
 
 def log_of_sum_of_exponentials(site: Site, x: Interval, dims: list[int]) -> Interval:
     """Bound `ReduceLogSumExp`, which every runtime computes as m + log(sum(exp(x - m))) with m the largest element."""
-    shape, count = kept(x, dims), math.prod(x.shape[dim] for dim in dims)
+    shape, count = keep_dims(x, dims), math.prod(x.shape[dim] for dim in dims)
     copies = multiplicity(x, dims)
     low, high = (torch.logsumexp(bound, list(dims), keepdim=True) for bound in x.doubles())
     if copies != 1:
@@ -346,20 +348,20 @@ def log_of_sum_of_exponentials(site: Site, x: Interval, dims: list[int]) -> Inte
             # The exponentials of integers are cut off, too, all but that of the largest.
             low = x.doubles()[0].amax(list(dims), keepdim=True)
         size = torch.maximum(low.abs(), high.abs())
-        return whole(Sums(low=low, high=high, size=size), low - 1e-9, high + 1e-9, x.dtype, shape)
+        return truncate_to_integers(Sums(low=low, high=high, size=size), low - 1e-9, high + 1e-9, x.dtype, shape)
     exponential, logarithm, u = site.envelope("Exp"), site.envelope("Log"), unit(x.dtype)
     # Errors of the terms relative to their sum, which lies in [1, n]: exponentials, additions, and x - m, whose
     # error u |x - m| weighs exp(x - m) at most log(n) on average.  The logarithm makes them absolute.
     terms = exponential.relative + count * exponential.absolute + growth(count + 4, x.dtype)
     spread = math.log(max(count, 1))
     absolute = 2 * (terms + u * (2 + spread)) + (logarithm.relative + 2 * u) * (spread + 1) + logarithm.absolute
-    y = outward(low, high, x.dtype, shape, Envelope(4 * u, absolute, keeps_sign=False))
-    y = _without_reference(x, y, dims) if x.may_be_infinite else y
+    y = round_outward(low, high, x.dtype, shape, Envelope(4 * u, absolute, keeps_sign=False))
+    y = _widen_without_reference(x, y, dims) if x.may_be_infinite else y
     # In half precision, what is not rounded may lie beyond the largest number.
-    return y if x.may_be_infinite or not count or x.dtype is torch.float16 else y.finite()
+    return y if x.may_be_infinite or not count or x.dtype is torch.float16 else y.keep_finite()
 
 
-def _without_reference(x: Interval, y: Interval, dims: Sequence[int]) -> Interval:
+def _widen_without_reference(x: Interval, y: Interval, dims: Sequence[int]) -> Interval:
     """Widen bounds of log(sum(exp(x))) by what ONNX Runtime gives where the first number of a sum is infinite.
 
     It then takes off 0 in place of the largest number, if that is negative: all exponentials may vanish.
@@ -388,11 +390,11 @@ def running_sum(function: Callable[..., Tensor]) -> IntervalRule:
 
         low, high = run(wide.lower), run(wide.upper)
         sizes = run(wide.lower.abs() if x.is_floating else wide.lower.double().abs()), run(wide.upper.double().abs())
-        found = _rounded_sums(x, low, high, *sizes, terms=x.shape[dim] + 2)
+        found = _round_sums(x, low, high, *sizes, terms=x.shape[dim] + 2)
         if not x.is_floating:
-            return whole(found, found.low, found.high, x.dtype, x.shape)
+            return truncate_to_integers(found, found.low, found.high, x.dtype, x.shape)
         if x.may_be_infinite:
-            found = _with_infinities(x, [dim], found)
-        return replace(outward(found.low, found.high, x.dtype, x.shape), nan=found.nan, overflows=found.overflows)
+            found = _include_infinities(x, [dim], found)
+        return replace(round_outward(found.low, found.high, x.dtype, x.shape), nan=found.nan, overflows=found.overflows)
 
     return infinity_aware(rule)

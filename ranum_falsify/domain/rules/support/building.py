@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope
-from ranum_falsify.domain.rounding import outward
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.network.tensors import torch_dtype
 
@@ -31,7 +31,7 @@ __all__ = [
     "moving",
     "piecewise",
     "result_shape",
-    "saturated",
+    "saturate",
     "shape_aware",
     "unknown",
     "within",
@@ -88,7 +88,7 @@ def exactly(function: Callable[[Tensor], Tensor], *, increasing: bool = True) ->
     """Return the rule of a monotone elementwise function that every runtime computes exactly (`Relu`, `Neg`)."""
 
     def rule(site: Site, x: Interval) -> Interval:
-        y = x.mapped(function)
+        y = x.map(function)
         return y if increasing else Interval(y.upper, y.lower, y.shape)
 
     return infinity_aware(rule)
@@ -116,13 +116,13 @@ def monotone(
         low, high = (bound.clamp(above, below) for bound in x.doubles())
         ends = (function(low), function(high)) if increasing else (function(high), function(low))
         envelope = EXACT if kernel is None else site.envelope(kernel)
-        y = outward(*ends, site.dtype, x.shape, envelope)
-        return saturated(y, x, function, envelope) if increasing else y
+        y = round_outward(*ends, site.dtype, x.shape, envelope)
+        return saturate(y, x, function, envelope) if increasing else y
 
     return infinity_aware(rule)
 
 
-def saturated(y: Interval, x: Interval, function: Callable[[Tensor], Tensor], kernel: Envelope) -> Interval:
+def saturate(y: Interval, x: Interval, function: Callable[[Tensor], Tensor], kernel: Envelope) -> Interval:
     """Return bounds of a rising function, where its kernel comes to the function's limits exactly those.
 
     Args:
@@ -163,7 +163,7 @@ def piecewise(
         function: The function, on float64; it must take infinite numbers or the limits must exclude them.
         kernel: See :func:`monotone`.
         turns: Where it turns.  A turn known only to rounding must have a flat neighbourhood, as extremes have: the
-            error is of second order, below that of `outward`.
+            error is of second order, below that of `round_outward`.
         above: See :func:`monotone`.
         below: See :func:`monotone`.
     """
@@ -177,7 +177,7 @@ def piecewise(
             inside = (low <= turn) & (high >= turn)
             least = torch.where(inside, torch.minimum(least, value), least)
             greatest = torch.where(inside, torch.maximum(greatest, value), greatest)
-        return outward(least, greatest, site.dtype, x.shape, EXACT if kernel is None else site.envelope(kernel))
+        return round_outward(least, greatest, site.dtype, x.shape, EXACT if kernel is None else site.envelope(kernel))
 
     return infinity_aware(rule)
 
@@ -193,7 +193,7 @@ def moving(function: Callable[..., Tensor]) -> IntervalRule:
     """
 
     def rule(site: Site, x: Interval, *rest: object) -> Interval:
-        return x.moved(lambda bound: function(site.op, bound, *rest))
+        return x.move(lambda bound: function(site.op, bound, *rest))
 
     return infinity_aware(rule)
 
@@ -206,7 +206,7 @@ def unknown(site: Site) -> tuple[Interval, ...]:
 
 def _none() -> Interval:
     """Return bounds of an output that nothing reads."""
-    return Interval.filled(0, 0, (0,), torch.float32)
+    return Interval.fill(0, 0, (0,), torch.float32)
 
 
 def within(low: float, high: float) -> IntervalRule:
@@ -214,6 +214,6 @@ def within(low: float, high: float) -> IntervalRule:
 
     def rule(site: Site, *operands: object) -> Interval:
         least, greatest = dtype_range(site.dtype)
-        return Interval.filled(max(low, least), min(high, greatest), site.shape, site.dtype)
+        return Interval.fill(max(low, least), min(high, greatest), site.shape, site.dtype)
 
     return infinity_aware(rule)

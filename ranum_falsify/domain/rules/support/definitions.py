@@ -16,7 +16,7 @@ from dnnv.nn import Operation
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rules.support.building import infinity_aware, monotone
-from ranum_falsify.domain.rules.support.limits import computed
+from ranum_falsify.domain.rules.support.limits import find_computed_type
 from ranum_falsify.domain.rules.support.real_functions import softplus as real_softplus
 from ranum_falsify.domain.site import IntervalRule, Site
 
@@ -47,7 +47,7 @@ def softplus(site: Site, x: Interval) -> Interval:
     y = replace(y, upper=torch.where(x.upper < math.inf, y.upper.clamp(max=dtype_range(y.dtype)[1]), y.upper))
     if not defines_softplus(site.op, x.dtype):
         return y
-    above = (x.upper > math.log(torch.finfo(computed(x.dtype)).max) - _SURE) & (x.lower < math.inf)
+    above = (x.upper > math.log(torch.finfo(find_computed_type(x.dtype)).max) - _SURE) & (x.lower < math.inf)
     if x.may_be_infinite:
         y = replace(y, upper=torch.where(above, math.inf, y.upper))
     return replace(y, overflows=bool(above.any()))
@@ -70,7 +70,7 @@ def of_exponentials(rule: IntervalRule) -> IntervalRule:
         above = (high > math.log(torch.finfo(torch.float64).max) - 1) & (low < math.inf)
         if not y.is_floating:
             # An infinite number cast to an integer may be any.
-            return Interval.filled(*dtype_range(y.dtype), y.shape, y.dtype) if bool(above.any()) else y
+            return Interval.fill(*dtype_range(y.dtype), y.shape, y.dtype) if bool(above.any()) else y
         below = (low < _NORMAL) & (high > -math.inf)
         lower = torch.where(below, y.lower.clamp(max=_LEAST), y.lower)
         upper = torch.where(below, y.upper.clamp(min=_NORMAL), y.upper)

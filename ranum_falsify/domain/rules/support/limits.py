@@ -8,29 +8,29 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import outward
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.support.building import infinity_aware, monotone
 from ranum_falsify.domain.site import IntervalRule, Site
 
-__all__ = ["computed", "exponential", "just_below_one", "monotone_inside", "smallest"]
+__all__ = ["exponential", "find_computed_type", "just_below_one", "monotone_inside", "smallest"]
 
 Limit = Callable[[torch.dtype], float]
 """A number that depends on the dtype."""
 
 
-def computed(dtype: torch.dtype) -> torch.dtype:
+def find_computed_type(dtype: torch.dtype) -> torch.dtype:
     """Return the type whose numbers an operand may be: ONNX Runtime keeps results of 16-bit chains in float32."""
     return torch.float64 if dtype is torch.float64 else torch.float32
 
 
 def smallest(dtype: torch.dtype) -> float:
     """Return the smallest positive number that an operand may be."""
-    return float(torch.finfo(computed(dtype)).smallest_normal * torch.finfo(computed(dtype)).eps)
+    return float(torch.finfo(find_computed_type(dtype)).smallest_normal * torch.finfo(find_computed_type(dtype)).eps)
 
 
 def just_below_one(dtype: torch.dtype) -> float:
     """Return the largest number below 1 that an operand may be."""
-    return 1 - float(torch.finfo(computed(dtype)).eps) / 2
+    return 1 - float(torch.finfo(find_computed_type(dtype)).eps) / 2
 
 
 def monotone_inside(
@@ -48,7 +48,7 @@ def monotone_inside(
     def rule(site: Site, x: Interval) -> Interval:
         limits = least(x.dtype), None if greatest is None else greatest(x.dtype)
         low, high = (function(bound.clamp(*limits)) for bound in x.doubles())
-        return outward(low, high, site.dtype, x.shape, site.envelope(kernel))
+        return round_outward(low, high, site.dtype, x.shape, site.envelope(kernel))
 
     return infinity_aware(rule)
 

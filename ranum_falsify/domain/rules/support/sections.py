@@ -68,7 +68,7 @@ class Sections:
         """Return the sum of values over all elements of each section, `(..., 1)`."""
         return values.sum(-1, keepdim=True) * self.copies
 
-    def restored(self, values: Tensor) -> Tensor:
+    def restore(self, values: Tensor) -> Tensor:
         """Return values of shape `(..., stored)` or `(..., 1)` with the dimensions that the tensor has."""
         order = _order(self.dims, len(self.stored))
         sizes = [self.stored[dim] for dim in order]

@@ -11,8 +11,8 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rules.arithmetic.pairs import added
-from ranum_falsify.domain.rules.matrix.matmul import matrix_product, scaled_sum
+from ranum_falsify.domain.rules.arithmetic.pairs import add
+from ranum_falsify.domain.rules.matrix.matmul import matrix_product, sum_scaled
 from ranum_falsify.domain.rules.reduction.sums import growth
 from ranum_falsify.domain.rules.softmax import softmax
 from ranum_falsify.domain.rules.support.building import infinity_aware
@@ -51,7 +51,7 @@ def _heads(op: Operation, x: Tensor, number: int) -> Tensor:
     return chosen.reshape(*chosen.shape[:-1], op.num_heads, -1).transpose(1, 2)
 
 
-def _joined(x: Tensor) -> Tensor:
+def _join(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
@@ -63,13 +63,13 @@ def _attention(op: Operation, x: Tensor, weights: Tensor, bias: Tensor | None, m
     scores = q @ k.mT * _scale(op, q.shape[-1])
     if mask is not None:
         scores = scores + torch.where(mask > 0, 0.0, float(op.mask_filter_value))[:, None, None].to(scores.dtype)
-    return _joined(torch.softmax(scores, -1) @ v)
+    return _join(torch.softmax(scores, -1) @ v)
 
 
 _softmax = softmax(lambda op, rank: (rank - 1,), "Softmax")
 
 
-def _masked(site: Site, scores: Interval, mask: Interval, terms: int) -> Interval:
+def _mask(site: Site, scores: Interval, mask: Interval, terms: int) -> Interval:
     """Return bounds of scores with the filter's value added, or there from the start, where the mask is not above 0."""
     value = float(np.float32(site.op.mask_filter_value))
     seen, hidden = mask.lower > 0, mask.upper <= 0
@@ -79,7 +79,7 @@ def _masked(site: Site, scores: Interval, mask: Interval, terms: int) -> Interva
     high = torch.where(hidden, value + error, torch.where(seen, 0.0, max(value, 0.0) + error))
     shape = (mask.shape[0], 1, 1, mask.shape[1])
     low, high = (end.to(scores.dtype)[:, None, None] for end in (low, high))
-    return added(site, scores, Interval.of(low, high, shape))
+    return add(site, scores, Interval.of(low, high, shape))
 
 
 @infinity_aware
@@ -89,16 +89,16 @@ def _attention_bounds(
     op = site.op
     _check(op, mask)
     projected = matrix_product(x, weights, bias)
-    q, k, v = (projected.moved(lambda t, n=number: _heads(op, t, n)) for number in range(3))  # type: ignore[misc]
+    q, k, v = (projected.move(lambda t, n=number: _heads(op, t, n)) for number in range(3))  # type: ignore[misc]
     size = q.shape[-1]
-    scores = scaled_sum(matrix_product(q, k, transposed=(False, True)), _scale(op, size), None, 0.0)
+    scores = sum_scaled(matrix_product(q, k, transposed=(False, True)), _scale(op, size), None, 0.0)
     if mask is not None:
-        scores = _masked(site, scores, mask, size)
+        scores = _mask(site, scores, mask, size)
     if any(y.nan or y.overflows or y.may_be_infinite for y in (projected, scores)):
-        return replace(Interval.filled(-math.inf, math.inf, site.shape, site.dtype), nan=True, overflows=True)
+        return replace(Interval.fill(-math.inf, math.inf, site.shape, site.dtype), nan=True, overflows=True)
     shares = _softmax(site, scores)
     assert isinstance(shares, Interval)
-    return matrix_product(shares, v).moved(_joined)
+    return matrix_product(shares, v).move(_join)
 
 
 @opaque(

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import gamma, outward
+from ranum_falsify.domain.rounding import gamma, round_outward
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product
-from ranum_falsify.domain.rules.quantisation import known_numbers
+from ranum_falsify.domain.rules.quantisation import read_known_numbers
 from ranum_falsify.domain.rules.support.building import unknown
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.support.families import plain
@@ -30,21 +30,23 @@ _SPARE = 32
 """Roundings of a sum besides those of its blocks."""
 
 
-def _unpacked(packed: Tensor, bits: int) -> Tensor:
+def _unpack(packed: Tensor, bits: int) -> Tensor:
     """Return the numbers that bytes hold, the lowest bits first, along the last dimension."""
     parts = [(packed >> shift) & (2**bits - 1) for shift in range(0, 8, bits)]
     return torch.stack(parts, -1).flatten(-2)
 
 
-def _quantised(op: Operation, b: Tensor, zeros: Tensor | None, groups: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def _read_quantised(
+    op: Operation, b: Tensor, zeros: Tensor | None, groups: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return integers, zero points, both `(n, k)` and float64, and the block of each row `(k,)`."""
     count = -(-op.k // op.block_size)
-    integers = _unpacked(b.reshape(op.n, -1), op.bits)[:, : op.k].double()
+    integers = _unpack(b.reshape(op.n, -1), op.bits)[:, : op.k].double()
     blocks = torch.arange(op.k, device=b.device) // op.block_size if groups is None else groups.long()[: op.k]
     if zeros is None:
         points = torch.full((op.n, count), float(2 ** (op.bits - 1)), dtype=torch.float64, device=b.device)
     elif zeros.dtype is torch.uint8:
-        points = _unpacked(zeros.reshape(op.n, -1), op.bits)[:, :count].double()
+        points = _unpack(zeros.reshape(op.n, -1), op.bits)[:, :count].double()
     else:
         points = zeros.reshape(op.n, count).double()
     return integers, points[:, blocks], blocks
@@ -59,7 +61,7 @@ def _product(
     groups: Tensor | None,
     bias: Tensor | None,
 ) -> Tensor:
-    integers, points, blocks = _quantised(op, b, zeros, groups)
+    integers, points, blocks = _read_quantised(op, b, zeros, groups)
     weights = (integers - points) * scales.reshape(op.n, -1)[:, blocks].double()
     y = torch.matmul(a, weights.mT.to(a.dtype))
     return y if bias is None else y + bias
@@ -76,14 +78,14 @@ def _bounds(
 ) -> Interval:
     """Bound the product with the first factor as it is or in 8 bits, and sums that take off zero points at last."""
     op = site.op
-    factor = known_numbers(scales)
+    factor = read_known_numbers(scales)
     fixed = [x for x in (b, zeros, groups) if x is not None]
     if a.dtype is not torch.float32 or not a.size or not all(x.is_point for x in fixed):
         return unknown(site)[0]
     if factor is None or not bool(factor.isfinite().all()):
         return unknown(site)[0]
-    known = [None if x is None else x.full()[0] for x in (b, zeros, groups)]
-    integers, points, blocks = _quantised(op, cast(Tensor, known[0]), known[1], known[2])
+    known = [None if x is None else x.expand()[0] for x in (b, zeros, groups)]
+    integers, points, blocks = _read_quantised(op, cast(Tensor, known[0]), known[1], known[2])
     factor = factor.reshape(-1).expand(op.n * -(-op.k // op.block_size)).reshape(op.n, -1)[:, blocks]
     weights = ((integers - points) * factor).mT
     sizes = ((integers + points.abs()) * factor.abs()).mT
@@ -92,14 +94,14 @@ def _bounds(
     size = torch.maximum(low.abs(), high.abs())
     if not float(size.max() * sizes.sum(0).max()) < torch.finfo(torch.float32).max / 4:
         return unknown(site)[0]
-    strayed = _HALF_STEP * _largest_in_blocks(size, op.block_size) * 1.01 + 2.0**-120
-    near = outward(low - strayed, high + strayed, torch.float32, a.shape)
-    y = matrix_product(near, outward(weights, weights, torch.float32, tuple(weights.shape)), bias)
+    strayed = _HALF_STEP * _find_largest_in_blocks(size, op.block_size) * 1.01 + 2.0**-120
+    near = round_outward(low - strayed, high + strayed, torch.float32, a.shape)
+    y = matrix_product(near, round_outward(weights, weights, torch.float32, tuple(weights.shape)), bias)
     lost = gamma(op.k + _SPARE, torch.float32) * torch.matmul(size + strayed, sizes)
-    return outward(y.lower.double() - lost, y.upper.double() + lost, torch.float32, y.shape)
+    return round_outward(y.lower.double() - lost, y.upper.double() + lost, torch.float32, y.shape)
 
 
-def _largest_in_blocks(x: Tensor, length: int) -> Tensor:
+def _find_largest_in_blocks(x: Tensor, length: int) -> Tensor:
     """Return for each element the largest one of its block along the last dimension."""
     count = x.shape[-1]
     padded = functional.pad(x, (0, -count % length))

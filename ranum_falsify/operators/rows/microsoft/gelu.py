@@ -10,15 +10,15 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import outward, unit
+from ranum_falsify.domain.rounding import round_outward, unit
 from ranum_falsify.domain.rules.activation import gelu_by_erf, gelu_by_tanh
-from ranum_falsify.domain.rules.arithmetic.pairs import added
+from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.support import real_functions as real
 from ranum_falsify.domain.rules.support.building import infinity_aware, piecewise
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.operators.rows.activation import ABOVE_MINUS_INFINITY, SCALED_ABOVE_MINUS_INFINITY
 from ranum_falsify.operators.support.families import pointwise
-from ranum_falsify.operators.support.microsoft_parts import apart
+from ranum_falsify.operators.support.microsoft_parts import add_inner_faults
 from ranum_falsify.operators.support.microsoft_schemas import FLOATS, schema
 from ranum_falsify.validity import Condition, NotInfinite, Operands
 
@@ -71,10 +71,10 @@ def _biased(rule: IntervalRule) -> IntervalRule:
     """Return the rule of a function of a sum."""
 
     def biased(site: Site, x: Interval, bias: Interval | None) -> Interval:
-        inner = x if bias is None else added(site, x, bias)
+        inner = x if bias is None else add(site, x, bias)
         y = rule(site, inner)
         assert isinstance(y, Interval)
-        y = apart(y, inner, x, bias)
+        y = add_inner_faults(y, inner, x, bias)
         return replace(y, nan=y.nan or bool((inner.lower == -math.inf).any()))
 
     return infinity_aware(biased)
@@ -116,7 +116,7 @@ def _quick_gelu_bounds(site: Site, x: Interval) -> Interval:
         low, high = x.doubles()
         share = 0.5 + kernel.relative / 2 + kernel.absolute if alpha == 0 else 1.0 + kernel.relative
         ends = torch.minimum(low * share, torch.zeros_like(low)), torch.maximum(high * share, torch.zeros_like(high))
-        return replace(outward(*ends, site.dtype, x.shape), nan=alpha != 0)
+        return replace(round_outward(*ends, site.dtype, x.shape), nan=alpha != 0)
     shape = piecewise(lambda t: real.swish(t, alpha), None, turns=[real.SWISH_TURN / alpha])
     y = shape(site, x)
     assert isinstance(y, Interval)
@@ -135,7 +135,7 @@ def _quick_gelu_bounds(site: Site, x: Interval) -> Interval:
     def strayed(bound: Tensor, direction: float) -> Tensor:
         return torch.where(bound.isinf(), bound, bound + direction * (error + relative * bound.abs()))
 
-    return outward(strayed(low, -1.0), strayed(high, 1.0), site.dtype, x.shape)
+    return round_outward(strayed(low, -1.0), strayed(high, 1.0), site.dtype, x.shape)
 
 
 @pointwise(

@@ -11,15 +11,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rules.arithmetic.pairs import added
+from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.normalisation import standardise as rules
-from ranum_falsify.domain.rules.normalisation.statistics import by_root_mean_square, standardised
+from ranum_falsify.domain.rules.normalisation.statistics import divide_by_root_mean_square, standardise
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.rules.support.sections import sections
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.rows.normalisation import VARIANCE, above_zero, from_axis, rms_normalization, row_square
 from ranum_falsify.operators.support.families import opaque
-from ranum_falsify.operators.support.microsoft_parts import apart
+from ranum_falsify.operators.support.microsoft_parts import add_inner_faults
 from ranum_falsify.operators.support.microsoft_schemas import schema
 from ranum_falsify.validity import Bounds, Operands
 
@@ -60,25 +60,29 @@ def _sum(x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:
 def _total(site: Site, x: Interval, skip: Interval, bias: Interval | None) -> Interval:
     """Return bounds of a sum of up to three, in whatever order."""
     if bias is None:
-        return added(site, x, skip)
-    orders = [added(site, added(site, a, b), c) for a, b, c in ((x, skip, bias), (x, bias, skip), (skip, bias, x))]
+        return add(site, x, skip)
+    orders = [add(site, add(site, a, b), c) for a, b, c in ((x, skip, bias), (x, bias, skip), (skip, bias, x))]
     return replace(orders[0].hull(orders[1]).hull(orders[2]), nan=any(y.nan for y in orders))
 
 
-def _normalised(site: Site, *operands: Interval | None) -> Interval:
+def _normalise(site: Site, *operands: Interval | None) -> Interval:
     """Bound the normalised sum of the first three of the operands, scaled and shifted by the others."""
     x, skip, bias, gamma, beta = operands
     assert x is not None and skip is not None and gamma is not None
     inner = _total(site, x, skip, bias)
     if any(y is not None and y.may_be_infinite for y in (*operands, inner)):
-        return replace(Interval.filled(-math.inf, math.inf, x.shape, x.dtype), nan=True, overflows=True)
+        return replace(Interval.fill(-math.inf, math.inf, x.shape, x.dtype), nan=True, overflows=True)
     if not x.size:
         return inner
     rows = sections(inner, [-1])
     simplified = isinstance(site.op, SkipSimplifiedLayerNormalization)
-    z = by_root_mean_square(rows, site.op.epsilon, 1 / rows.size) if simplified else standardised(rows, site.op.epsilon)
-    y = rules.finished(rows, z, gamma.doubles(), None if beta is None else beta.doubles(), inner)
-    return apart(y, inner, *operands)
+    z = (
+        divide_by_root_mean_square(rows, site.op.epsilon, 1 / rows.size)
+        if simplified
+        else standardise(rows, site.op.epsilon)
+    )
+    y = rules.finish(rows, z, gamma.doubles(), None if beta is None else beta.doubles(), inner)
+    return add_inner_faults(y, inner, *operands)
 
 
 def _stays_defined(op: Operation, bounds: Bounds) -> bool:
@@ -100,7 +104,7 @@ def _variance(op: Operation, operands: Operands) -> Tensor:
 def _skip_bounds(
     site: Site, x: Interval, skip: Interval, gamma: Interval, beta: Interval | None, bias: Interval | None
 ) -> Interval:
-    return _normalised(site, x, skip, bias, gamma, beta)
+    return _normalise(site, x, skip, bias, gamma, beta)
 
 
 @opaque(
@@ -137,7 +141,7 @@ def _mean_square(op: Operation, operands: Operands) -> Tensor:
 def _skip_simplified_bounds(
     site: Site, x: Interval, skip: Interval, gamma: Interval, bias: Interval | None
 ) -> Interval:
-    return _normalised(site, x, skip, bias, gamma, None)
+    return _normalise(site, x, skip, bias, gamma, None)
 
 
 @opaque(

@@ -14,25 +14,32 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.forms import Affine, Composed, LinearForm, contraction
 from ranum_falsify.domain.linear.program import form_of
 from ranum_falsify.domain.linear.relaxations import Relaxation
-from ranum_falsify.domain.rules.arithmetic.pairs import added
-from ranum_falsify.domain.rules.matrix.matmul import largest_finite, matrix_product, overflows_in_parts, scaled_sum
+from ranum_falsify.domain.rules.arithmetic.pairs import add
+from ranum_falsify.domain.rules.matrix.matmul import largest_finite, matrix_product, overflows_in_parts, sum_scaled
 from ranum_falsify.domain.rules.reduction.sums import growth
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.operators.relations.fused import is_beside_quantised
 from ranum_falsify.operators.support.families import across
-from ranum_falsify.operators.support.microsoft_parts import activated, activation, apart, bounded, evaluated, part
+from ranum_falsify.operators.support.microsoft_parts import (
+    activate,
+    activation,
+    add_inner_faults,
+    bound_part,
+    evaluate_part,
+    part,
+)
 from ranum_falsify.operators.support.microsoft_schemas import FLOATS, schema
 
 __all__ = ["FusedConv", "FusedGemm", "FusedMatMul"]
 
 
-def _activated(op: Operation, y: Tensor) -> Tensor:
+def _activate(op: Operation, y: Tensor) -> Tensor:
     found = activation(op)
     if found is None:
         return y
     node, limits = found
-    return evaluated(node, y, *(torch.as_tensor(limit, device=y.device) for limit in limits))
+    return evaluate_part(node, y, *(torch.as_tensor(limit, device=y.device) for limit in limits))
 
 
 def _linear(op: Operation, inner: Affine, bounds: IntervalRule) -> LinearForm | None:
@@ -48,13 +55,13 @@ def _linear(op: Operation, inner: Affine, bounds: IntervalRule) -> LinearForm | 
 
 
 def _conv(op: Operation, x: Tensor, w: Tensor, b: Tensor | None, z: Tensor | None) -> Tensor:
-    y = evaluated(part(op, "Conv", vars(op)), x, w, b)
+    y = evaluate_part(part(op, "Conv", vars(op)), x, w, b)
     return y if z is None else y + z
 
 
 @infinity_aware
 def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None, z: Interval | None) -> Interval:
-    y = bounded(site, part(site.op, "Conv", vars(site.op)), x, w, b)
+    y = bound_part(site, part(site.op, "Conv", vars(site.op)), x, w, b)
     if z is None:
         return y
     # What is added may be added first, so that it takes part in the error of the sum, and in overflows on the way.
@@ -64,12 +71,12 @@ def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None, z: In
     error = growth(terms + 2, z.dtype)
     low, high = z.lower - error * z.lower.abs(), z.upper + error * z.upper.abs()
     widened = z if z.may_be_infinite else replace(z, lower=low, upper=high, gap=0.0)
-    return apart(added(site, y, widened), y, x, w, b, z)
+    return add_inner_faults(add(site, y, widened), y, x, w, b, z)
 
 
 @infinity_aware
 def _fused_conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None, z: Interval | None) -> Interval:
-    return activated(site, _conv_bounds(site, x, w, b, z), x, w, b, z)
+    return activate(site, _conv_bounds(site, x, w, b, z), x, w, b, z)
 
 
 _CONVOLUTION = Affine(
@@ -95,7 +102,7 @@ _CONV = schema(
 
 @across(
     schema=_CONV,
-    torch=lambda op, *operands: _activated(op, _conv(op, *operands)),
+    torch=lambda op, *operands: _activate(op, _conv(op, *operands)),
     interval=_fused_conv_bounds,
     linear=lambda op: _linear(op, _CONVOLUTION, _conv_bounds),
     batch="vmap",
@@ -110,17 +117,17 @@ class FusedConv(Operation):
 
 
 def _gemm(op: Operation, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
-    return evaluated(part(op, "Gemm", vars(op)), a, b, c)
+    return evaluate_part(part(op, "Gemm", vars(op)), a, b, c)
 
 
 @infinity_aware
 def _gemm_bounds(site: Site, a: Interval, b: Interval, c: Interval | None) -> Interval:
-    return bounded(site, part(site.op, "Gemm", vars(site.op)), a, b, c)
+    return bound_part(site, part(site.op, "Gemm", vars(site.op)), a, b, c)
 
 
 @infinity_aware
 def _fused_gemm_bounds(site: Site, a: Interval, b: Interval, c: Interval | None) -> Interval:
-    return activated(site, _gemm_bounds(site, a, b, c), a, b, c)
+    return activate(site, _gemm_bounds(site, a, b, c), a, b, c)
 
 
 _LAYER = Affine(factors=("a", "b"), terms=contraction, function=_gemm)
@@ -142,7 +149,7 @@ _GEMM = schema(
 
 @across(
     schema=_GEMM,
-    torch=lambda op, *operands: _activated(op, _gemm(op, *operands)),
+    torch=lambda op, *operands: _activate(op, _gemm(op, *operands)),
     interval=_fused_gemm_bounds,
     linear=lambda op: _linear(op, _LAYER, _gemm_bounds),
     batch="vmap",
@@ -154,7 +161,7 @@ class FusedGemm(Operation):
     """`Gemm` and an activation: `activation(alpha A B + beta C)`."""
 
 
-def _turned(x: Tensor, *, batch: int, last: int) -> Tensor:
+def _turn(x: Tensor, *, batch: int, last: int) -> Tensor:
     """Return a factor with its first dimension behind those of the batch, then its last two exchanged, as asked."""
     if batch and x.ndim > 2:
         x = x.movedim(0, -2)
@@ -168,20 +175,20 @@ def _factors(op: Operation) -> tuple[dict[str, int], dict[str, int]]:
 
 def _fused_matmul(op: Operation, a: Tensor, b: Tensor) -> Tensor:
     left, right = _factors(op)
-    product = torch.matmul(_turned(a, **left), _turned(b, **right))
+    product = torch.matmul(_turn(a, **left), _turn(b, **right))
     return product if op.alpha == 1 else product * op.alpha
 
 
 @infinity_aware
 def _fused_matmul_bounds(site: Site, a: Interval, b: Interval) -> Interval:
     left, right = _factors(site.op)
-    a, b = a.moved(lambda t: _turned(t, **left)), b.moved(lambda t: _turned(t, **right))
+    a, b = a.move(lambda t: _turn(t, **left)), b.move(lambda t: _turn(t, **right))
     product, alpha = matrix_product(a, b), float(site.op.alpha)
     if alpha == 1:
         return product
     if not math.isfinite(alpha):  # of factors that overflowed when they were merged
-        return replace(Interval.filled(-math.inf, math.inf, site.shape, site.dtype), nan=True, overflows=True)
-    y = scaled_sum(product, alpha, None, 0.0)
+        return replace(Interval.fill(-math.inf, math.inf, site.shape, site.dtype), nan=True, overflows=True)
+    y = sum_scaled(product, alpha, None, 0.0)
     given = a.may_be_infinite or b.may_be_infinite
     # The sum may overflow before a small factor comes, and a part of it after a large one.
     overflows = product.overflows or (product.may_be_infinite and not given)

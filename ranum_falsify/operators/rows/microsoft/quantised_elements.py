@@ -13,16 +13,16 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import outward, unit
+from ranum_falsify.domain.rounding import round_outward, unit
 from ranum_falsify.domain.rules.quantisation import (
     Grid,
     Table,
     anything,
-    in_steps,
     is_product_normal,
-    requantised,
+    requantise,
+    round_to_steps,
 )
-from ranum_falsify.domain.rules.shape import chosen, joined
+from ranum_falsify.domain.rules.shape import choose, join
 from ranum_falsify.domain.rules.support.building import corner_products, result_shape
 from ranum_falsify.domain.rules.support.real_functions import sigmoid
 from ranum_falsify.domain.site import Site
@@ -36,18 +36,18 @@ __all__ = [
     "QLinearMul",
     "QLinearSigmoid",
     "QLinearWhere",
-    "dequantised",
+    "dequantise",
 ]
 
 
-def dequantised(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
+def dequantise(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
     """Return the numbers that integers stand for, float64."""
     steps = x.double() if zero is None else x.double() - zero.double()
     return steps * scale.double()
 
 
-def _quantised(x: Tensor, scale: Tensor, zero: Tensor | None, dtype: torch.dtype) -> Tensor:
-    return in_steps(x / scale.double(), x.new_zeros(()) if zero is None else zero, dtype)
+def _quantise(x: Tensor, scale: Tensor, zero: Tensor | None, dtype: torch.dtype) -> Tensor:
+    return round_to_steps(x / scale.double(), x.new_zeros(()) if zero is None else zero, dtype)
 
 
 # sums and products ----------------------------------------------------------------------------------------------
@@ -67,8 +67,8 @@ def _combining(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Te
         c_scale: Tensor,
         c_zero: Tensor | None,
     ) -> Tensor:
-        y = function(dequantised(a, a_scale, a_zero), dequantised(b, b_scale, b_zero))
-        return _quantised(y, c_scale, c_zero, a.dtype)
+        y = function(dequantise(a, a_scale, a_zero), dequantise(b, b_scale, b_zero))
+        return _quantise(y, c_scale, c_zero, a.dtype)
 
     return evaluate
 
@@ -91,8 +91,8 @@ def _on_grids(bounds: _OnGrids) -> Callable[..., Interval]:
         c_scale: Interval,
         c_zero: Interval | None,
     ) -> Interval:
-        first, second = Grid.known(a_scale, a_zero, a.dtype), Grid.known(b_scale, b_zero, b.dtype)
-        grid = Grid.known(c_scale, c_zero, a.dtype)
+        first, second = Grid.from_constants(a_scale, a_zero, a.dtype), Grid.from_constants(b_scale, b_zero, b.dtype)
+        grid = Grid.from_constants(c_scale, c_zero, a.dtype)
         found = None
         if first is not None and second is not None and grid is not None:
             found = bounds(a, first, b, second, grid)
@@ -101,7 +101,7 @@ def _on_grids(bounds: _OnGrids) -> Callable[..., Interval]:
     return rule
 
 
-def _added(a: Interval, first: Grid, b: Interval, second: Grid, grid: Grid) -> Interval | None:
+def _add(a: Interval, first: Grid, b: Interval, second: Grid, grid: Grid) -> Interval | None:
     ratios = first.scale / grid.scale, second.scale / grid.scale
     if not all(is_product_normal(ratio) for ratio in ratios):
         return None
@@ -109,15 +109,15 @@ def _added(a: Interval, first: Grid, b: Interval, second: Grid, grid: Grid) -> I
     # Zero points are scaled by themselves.
     size = 256 * (ratios[0] + ratios[1]) + first.zero.abs() * ratios[0] + second.zero.abs() * ratios[1]
     low, high = low * ratios[0] + least * ratios[1], high * ratios[0] + greatest * ratios[1]
-    return requantised(low, high, size, grid, result_shape(a, b), wraps=True)
+    return requantise(low, high, size, grid, result_shape(a, b), wraps=True)
 
 
-def _multiplied(a: Interval, first: Grid, b: Interval, second: Grid, grid: Grid) -> Interval | None:
+def _multiply(a: Interval, first: Grid, b: Interval, second: Grid, grid: Grid) -> Interval | None:
     if not is_product_normal(first.scale, second.scale, 1 / grid.scale):
         return None
     ratio = first.scale * second.scale / grid.scale
     low, high = (end * ratio for end in corner_products(first.offsets(a), second.offsets(b)))
-    return requantised(low, high, torch.maximum(low.abs(), high.abs()), grid, result_shape(a, b), wraps=True)
+    return requantise(low, high, torch.maximum(low.abs(), high.abs()), grid, result_shape(a, b), wraps=True)
 
 
 # functions of one operand ---------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def _mapping(function: Callable[[Operation, Tensor], Tensor]) -> Callable[..., T
     def evaluate(
         op: Operation, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None
     ) -> Tensor:
-        return _quantised(function(op, dequantised(x, x_scale, x_zero)), y_scale, y_zero, x.dtype)
+        return _quantise(function(op, dequantise(x, x_scale, x_zero)), y_scale, y_zero, x.dtype)
 
     return evaluate
 
@@ -149,35 +149,35 @@ def _looked_up(bounds: Bounds) -> Callable[..., Interval]:
         y_scale: Interval,
         y_zero: Interval | None,
     ) -> Interval:
-        source, grid = Grid.known(x_scale, x_zero, x.dtype), Grid.known(y_scale, y_zero, x.dtype)
+        source, grid = Grid.from_constants(x_scale, x_zero, x.dtype), Grid.from_constants(y_scale, y_zero, x.dtype)
         if source is None or grid is None:
             return anything(x.shape, x.dtype)
-        return _through(lambda values: bounds(site, values), x, source, grid)
+        return _look_up(lambda values: bounds(site, values), x, source, grid)
 
     return rule
 
 
-def _through(bounds: Callable[[Tensor], tuple[Tensor, Tensor]], x: Interval, source: Grid, grid: Grid) -> Interval:
+def _look_up(bounds: Callable[[Tensor], tuple[Tensor, Tensor]], x: Interval, source: Grid, grid: Grid) -> Interval:
     def entries(integers: Tensor) -> Interval:
         low, high = (end / grid.scale for end in bounds((integers - source.zero) * source.scale))
-        return requantised(low, high, torch.maximum(low.abs(), high.abs()), grid, (256,))
+        return requantise(low, high, torch.maximum(low.abs(), high.abs()), grid, (256,))
 
     return Table.of(entries, x.dtype).bounds(x)
 
 
-def _moved(x: Interval, source: Grid | None, grid: Grid | None) -> Interval:
+def _move(x: Interval, source: Grid | None, grid: Grid | None) -> Interval:
     """Return bounds of integers that stand on another grid for the same numbers; on the same grid they stay."""
     if source is None or grid is None:
         return anything(x.shape, x.dtype)
     if bool(source.scale == grid.scale) and bool(source.zero == grid.zero):
         return x
-    return _through(lambda values: (values, values), x, source, grid)
+    return _look_up(lambda values: (values, values), x, source, grid)
 
 
 def _sigmoid_bounds(site: Site, x: Tensor) -> tuple[Tensor, Tensor]:
     error = 4 * unit(torch.float32) * x.abs()
     kernel = site.envelope("Sigmoid", torch.float32)
-    y = outward(sigmoid(x - error), sigmoid(x + error), torch.float32, tuple(x.shape), kernel)
+    y = round_outward(sigmoid(x - error), sigmoid(x + error), torch.float32, tuple(x.shape), kernel)
     return y.doubles()
 
 
@@ -205,8 +205,8 @@ def _where(
     z_scale: Tensor,
     z_zero: Tensor,
 ) -> Tensor:
-    taken = torch.where(condition, dequantised(x, x_scale, x_zero), dequantised(y, y_scale, y_zero))
-    return _quantised(taken, z_scale, z_zero, x.dtype)
+    taken = torch.where(condition, dequantise(x, x_scale, x_zero), dequantise(y, y_scale, y_zero))
+    return _quantise(taken, z_scale, z_zero, x.dtype)
 
 
 def _where_bounds(
@@ -221,12 +221,12 @@ def _where_bounds(
     z_scale: Interval,
     z_zero: Interval,
 ) -> Interval:
-    grid = Grid.known(z_scale, z_zero, x.dtype)
+    grid = Grid.from_constants(z_scale, z_zero, x.dtype)
     parts = (
-        _moved(part, Grid.known(scale, zero, part.dtype), grid)
+        _move(part, Grid.from_constants(scale, zero, part.dtype), grid)
         for part, scale, zero in ((x, x_scale, x_zero), (y, y_scale, y_zero))
     )
-    return chosen(condition, *parts)
+    return choose(condition, *parts)
 
 
 def _triples(values: tuple[Interval, ...]) -> list[tuple[Interval, Interval, Interval]]:
@@ -234,14 +234,14 @@ def _triples(values: tuple[Interval, ...]) -> list[tuple[Interval, Interval, Int
 
 
 def _concat(op: Operation, y_scale: Tensor, y_zero: Tensor, *parts: Tensor) -> Tensor:
-    numbers = [dequantised(*parts[i : i + 3]) for i in range(0, len(parts), 3)]
-    return _quantised(torch.cat(numbers, op.axis), y_scale, y_zero, y_zero.dtype)
+    numbers = [dequantise(*parts[i : i + 3]) for i in range(0, len(parts), 3)]
+    return _quantise(torch.cat(numbers, op.axis), y_scale, y_zero, y_zero.dtype)
 
 
 def _concat_bounds(site: Site, y_scale: Interval, y_zero: Interval, *parts: Interval) -> Interval:
-    grid = Grid.known(y_scale, y_zero, y_zero.dtype)
-    moved = [_moved(x, Grid.known(scale, zero, x.dtype), grid) for x, scale, zero in _triples(parts)]
-    return joined(moved, site.op.axis % len(moved[0].shape))
+    grid = Grid.from_constants(y_scale, y_zero, y_zero.dtype)
+    moved = [_move(x, Grid.from_constants(scale, zero, x.dtype), grid) for x, scale, zero in _triples(parts)]
+    return join(moved, site.op.axis % len(moved[0].shape))
 
 
 # rows -----------------------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ _TYPES = {"T": BYTES, "F": FLOATS}
 @exact(
     schema=schema("QLinearAdd", _TWO, "C:T", _TYPES),
     torch=_combining(torch.add),
-    interval=_on_grids(_added),
+    interval=_on_grids(_add),
     batch="vmap",
 )
 class QLinearAdd(Operation):
@@ -264,7 +264,7 @@ class QLinearAdd(Operation):
 @exact(
     schema=schema("QLinearMul", _TWO, "C:T", _TYPES),
     torch=_combining(torch.mul),
-    interval=_on_grids(_multiplied),
+    interval=_on_grids(_multiply),
     batch="vmap",
 )
 class QLinearMul(Operation):

@@ -10,9 +10,9 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import outward, unit
+from ranum_falsify.domain.rounding import round_outward, unit
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product
-from ranum_falsify.domain.rules.quantisation import Grid, anything, in_steps, known_numbers
+from ranum_falsify.domain.rules.quantisation import Grid, anything, read_known_numbers, round_to_steps
 from ranum_falsify.domain.rules.support.building import corner_products, unknown
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.rows.matrix import matrix_of
@@ -20,10 +20,10 @@ from ranum_falsify.operators.rows.pooling import max_pool, max_pool_bounds
 from ranum_falsify.operators.rows.quantised_layers import (
     convolution_bounds,
     convolution_of_integers,
-    dynamically_quantised,
     excess,
     matrix_of_integers,
-    rescaled,
+    quantise_dynamically,
+    rescale,
     steps_above,
 )
 from ranum_falsify.operators.support.families import making, plain
@@ -55,7 +55,7 @@ def _gemm(
     if y_scale is None or y_zero is None:
         unrounded: Tensor = total.float()
         return unrounded
-    return in_steps(total / y_scale, y_zero, y_zero.dtype)
+    return round_to_steps(total / y_scale, y_zero, y_zero.dtype)
 
 
 def _to_float(
@@ -75,7 +75,7 @@ def _to_float(
 def _dynamic(
     op: Operation, a: Tensor, b: Tensor, b_scale: Tensor, b_zero: Tensor | None, bias: Tensor | None
 ) -> Tensor:
-    steps, scale, zero = dynamically_quantised(op, a)
+    steps, scale, zero = quantise_dynamically(op, a)
     return _to_float(op, steps, b, scale, b_scale, zero, b_zero, bias)
 
 
@@ -84,11 +84,11 @@ def _dynamic(
 
 def _product_of(scales: list[Interval]) -> tuple[Tensor, Tensor]:
     """Return bounds of a product of scales, float64."""
-    first, *rest = ((low.double(), high.double()) for low, high in (scale.full() for scale in scales))
+    first, *rest = ((low.double(), high.double()) for low, high in (scale.expand() for scale in scales))
     return reduce(corner_products, rest, first)
 
 
-def _scaled(site: Site, sums: Interval, scales: list[Interval], bias: Interval | None, alpha: float = 1.0) -> Interval:
+def _scale(site: Site, sums: Interval, scales: list[Interval], bias: Interval | None, alpha: float = 1.0) -> Interval:
     """Return bounds of sums in int32 times a product of scales, float32, plus a bias."""
     low, high = (alpha * end for end in _product_of(scales))
     if not float(torch.maximum(low.abs(), high.abs()).max()) < _LARGEST:
@@ -103,7 +103,7 @@ def _scaled(site: Site, sums: Interval, scales: list[Interval], bias: Interval |
         low, high = low + least - error * size, high + greatest + error * size
     # Products of scales may be denormal.
     lost = torch.where(size == 0, 0.0, 2.0**-110)
-    return outward(low - lost, high + lost, torch.float32, sums.shape)
+    return round_outward(low - lost, high + lost, torch.float32, sums.shape)
 
 
 def _gemm_bounds(
@@ -119,16 +119,16 @@ def _gemm_bounds(
     y_zero: Interval | None,
 ) -> Interval:
     op = site.op
-    a = a.moved(lambda t: t.mT) if op.transpose_a else a
-    b = b.moved(lambda t: t.mT) if op.transpose_b else b
+    a = a.move(lambda t: t.mT) if op.transpose_a else a
+    b = b.move(lambda t: t.mT) if op.transpose_b else b
     sums = matrix_of_integers(a, b, a_zero, b_zero, bias=c)
     if y_zero is None:
-        return _scaled(site, sums, [a_scale, b_scale], None, op.alpha)
-    first, second = Grid.known(a_scale, a_zero, a.dtype), Grid.known(b_scale, b_zero, b.dtype)
-    grid = Grid.known(y_scale, y_zero, site.dtype)
+        return _scale(site, sums, [a_scale, b_scale], None, op.alpha)
+    first, second = Grid.from_constants(a_scale, a_zero, a.dtype), Grid.from_constants(b_scale, b_zero, b.dtype)
+    grid = Grid.from_constants(y_scale, y_zero, site.dtype)
     if first is None or second is None or grid is None:
         return anything(site.shape, site.dtype)
-    return rescaled(sums, None, (torch.tensor(op.alpha, dtype=torch.float64), first.scale, second.scale), grid)
+    return rescale(sums, None, (torch.tensor(op.alpha, dtype=torch.float64), first.scale, second.scale), grid)
 
 
 def _to_float_bounds(
@@ -141,14 +141,14 @@ def _to_float_bounds(
     b_zero: Interval | None,
     bias: Interval | None,
 ) -> Interval:
-    return _scaled(site, matrix_of_integers(a, b, a_zero, b_zero), [a_scale, b_scale], bias)
+    return _scale(site, matrix_of_integers(a, b, a_zero, b_zero), [a_scale, b_scale], bias)
 
 
 def _dynamic_bounds(
     site: Site, a: Interval, b: Interval, b_scale: Interval, b_zero: Interval | None, bias: Interval | None
 ) -> Interval:
     """Bound the product of what the quantised operand stands for: each element within a step of what it was."""
-    scale = known_numbers(b_scale)
+    scale = read_known_numbers(b_scale)
     if scale is None or not a.size or not b.size:
         return unknown(site)[0]
     low, high = a.doubles()
@@ -156,19 +156,19 @@ def _dynamic_bounds(
     if not 255 * step < _LARGEST:
         return unknown(site)[0]
     error = 1.01 * step + 2.0**-90
-    near = outward(low - error, high + error, torch.float32, a.shape)
+    near = round_outward(low - error, high + error, torch.float32, a.shape)
     least, greatest = b.doubles()
     if b_zero is not None:
-        ends = b_zero.full()
+        ends = b_zero.expand()
         least, greatest = least - ends[1].double(), greatest - ends[0].double()
     corners = torch.stack([least * scale, greatest * scale])
-    weights = outward(corners.amin(0), corners.amax(0), torch.float32, b.shape)
+    weights = round_outward(corners.amin(0), corners.amax(0), torch.float32, b.shape)
     y = matrix_product(near, weights, bias)
     less, more = excess(torch.uint8, 255, b, a.shape[-1])
     if not (less or more):
         return y
     lost = step * 1.01 * scale.abs()
-    return outward(y.lower - less * lost, y.upper + more * lost, torch.float32, y.shape)
+    return round_outward(y.lower - less * lost, y.upper + more * lost, torch.float32, y.shape)
 
 
 # layouts --------------------------------------------------------------------------------------------------------
@@ -183,8 +183,8 @@ def _conv(op: Operation, x: Tensor, *rest: Any) -> Tensor:
 def _conv_bounds(site: Site, x: Interval, *rest: Any) -> Interval:
     if not site.op.channels_last:
         return convolution_bounds(site, x, *rest)
-    y = convolution_bounds(site, x.moved(lambda t: t.movedim(-1, 1)), *rest)
-    return y.moved(lambda t: t.movedim(1, -1))
+    y = convolution_bounds(site, x.move(lambda t: t.movedim(-1, 1)), *rest)
+    return y.move(lambda t: t.movedim(1, -1))
 
 
 def _max_pool_last(op: Operation, x: Tensor) -> Tensor:
@@ -192,7 +192,7 @@ def _max_pool_last(op: Operation, x: Tensor) -> Tensor:
 
 
 def _max_pool_last_bounds(site: Site, x: Interval) -> Interval:
-    return max_pool_bounds(site, x.moved(lambda t: t.movedim(-1, 1)))[0].moved(lambda t: t.movedim(1, -1))
+    return max_pool_bounds(site, x.move(lambda t: t.movedim(-1, 1)))[0].move(lambda t: t.movedim(1, -1))
 
 
 # rows -----------------------------------------------------------------------------------------------------------

@@ -10,10 +10,10 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rules.quantisation import Grid, anything, in_steps, is_product_normal, requantised
+from ranum_falsify.domain.rules.quantisation import Grid, anything, is_product_normal, requantise, round_to_steps
 from ranum_falsify.domain.rules.softmax import shares
 from ranum_falsify.domain.site import Site
-from ranum_falsify.operators.rows.microsoft.quantised_elements import dequantised
+from ranum_falsify.operators.rows.microsoft.quantised_elements import dequantise
 from ranum_falsify.operators.rows.pooling import average_pool
 from ranum_falsify.operators.support.families import making
 from ranum_falsify.operators.support.functions import ints
@@ -46,13 +46,13 @@ def _softmax(
 ) -> Tensor:
     values, dims = x.double() * x_scale.double(), tuple(_dims(op, x.ndim))
     powers = (values - values.amax(dims, keepdim=True)).exp()
-    return in_steps(powers / powers.sum(dims, keepdim=True) * _steps_per_unit(y_scale), y_zero, x.dtype)
+    return round_to_steps(powers / powers.sum(dims, keepdim=True) * _steps_per_unit(y_scale), y_zero, x.dtype)
 
 
 def _softmax_bounds(
     site: Site, x: Interval, x_scale: Interval, x_zero: Interval | None, y_scale: Interval, y_zero: Interval
 ) -> Interval:
-    source, grid = Grid.known(x_scale, x_zero, x.dtype), Grid.known(y_scale, y_zero, x.dtype)
+    source, grid = Grid.from_constants(x_scale, x_zero, x.dtype), Grid.from_constants(y_scale, y_zero, x.dtype)
     if source is None or grid is None or not x.size:
         return anything(x.shape, x.dtype)
     dims = _dims(site.op, len(x.shape))
@@ -64,7 +64,7 @@ def _softmax_bounds(
     low, high = x.doubles()
     low, high = shares(Interval(low * source.scale, high * source.scale, x.shape), dims)
     low, high = low * near[0], high * near[1]
-    y = requantised(low, high, high * max(1.0, count / _EXACT_TERMS), grid, x.shape)
+    y = requantise(low, high, high * max(1.0, count / _EXACT_TERMS), grid, x.shape)
     if x.dtype is torch.uint8:
         return y
     # Numbers beyond 127 wrap in some versions.
@@ -87,17 +87,17 @@ def _channels_back(op: Operation, x: Tensor) -> Tensor:
 def _average_pool(
     op: Operation, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None
 ) -> Tensor:
-    means = average_pool(op, _channels_second(op, dequantised(x, x_scale, x_zero)))
+    means = average_pool(op, _channels_second(op, dequantise(x, x_scale, x_zero)))
     zero = x.new_zeros(()) if y_zero is None else y_zero
-    return _channels_back(op, in_steps(means / y_scale.double(), zero, x.dtype))
+    return _channels_back(op, round_to_steps(means / y_scale.double(), zero, x.dtype))
 
 
 def _global_average_pool(
     op: Operation, x: Tensor, x_scale: Tensor, x_zero: Tensor, y_scale: Tensor, y_zero: Tensor
 ) -> Tensor:
-    values = _channels_second(op, dequantised(x, x_scale, x_zero))
+    values = _channels_second(op, dequantise(x, x_scale, x_zero))
     means = values.mean(tuple(range(2, x.ndim)), keepdim=True)
-    return _channels_back(op, in_steps(means / y_scale.double(), y_zero, x.dtype))
+    return _channels_back(op, round_to_steps(means / y_scale.double(), y_zero, x.dtype))
 
 
 def _average_pool_bounds(
@@ -108,38 +108,46 @@ def _average_pool_bounds(
     y_scale: Interval,
     y_zero: Interval | None,
 ) -> Interval:
-    op, source, grid = site.op, Grid.known(x_scale, x_zero, x.dtype), Grid.known(y_scale, y_zero, x.dtype)
+    op, source, grid = (
+        site.op,
+        Grid.from_constants(x_scale, x_zero, x.dtype),
+        Grid.from_constants(y_scale, y_zero, x.dtype),
+    )
     # Where windows reach beyond the padding, kernels divide by the size of whole windows.
     if source is None or grid is None or op.ceil_mode:
         return anything(site.shape, x.dtype)
-    x = x.moved(lambda t: _channels_second(op, t))
+    x = x.move(lambda t: _channels_second(op, t))
     x = x.split(*range(2, len(x.shape)))
     low, high = (average_pool(op, end) for end in source.offsets(x))
-    y = _requantised_means(x, low, high, math.prod(ints(op.kernel_shape) or []), source, grid)
-    return y.moved(lambda t: _channels_back(op, t))
+    y = _requantise_means(x, low, high, math.prod(ints(op.kernel_shape) or []), source, grid)
+    return y.move(lambda t: _channels_back(op, t))
 
 
 def _global_average_pool_bounds(
     site: Site, x: Interval, x_scale: Interval, x_zero: Interval, y_scale: Interval, y_zero: Interval
 ) -> Interval:
-    op, source, grid = site.op, Grid.known(x_scale, x_zero, x.dtype), Grid.known(y_scale, y_zero, x.dtype)
+    op, source, grid = (
+        site.op,
+        Grid.from_constants(x_scale, x_zero, x.dtype),
+        Grid.from_constants(y_scale, y_zero, x.dtype),
+    )
     if source is None or grid is None or not x.size:
         return anything(site.shape, x.dtype)
-    x = x.moved(lambda t: _channels_second(op, t))
+    x = x.move(lambda t: _channels_second(op, t))
     # Dimensions that are merged have one mean.
     low, high = (end.mean(tuple(range(2, len(x.shape))), keepdim=True) for end in source.offsets(x))
-    y = _requantised_means(x, low, high, math.prod(x.shape[2:]), source, grid)
-    return y.moved(lambda t: _channels_back(op, t))
+    y = _requantise_means(x, low, high, math.prod(x.shape[2:]), source, grid)
+    return y.move(lambda t: _channels_back(op, t))
 
 
-def _requantised_means(x: Interval, low: Tensor, high: Tensor, count: int, source: Grid, grid: Grid) -> Interval:
+def _requantise_means(x: Interval, low: Tensor, high: Tensor, count: int, source: Grid, grid: Grid) -> Interval:
     """Return bounds of means in steps of one grid as integers of another."""
     ratio = source.scale / grid.scale
     shape = (*x.shape[:2], *low.shape[2:])
     if not is_product_normal(ratio) or not is_product_normal(ratio / max(count, 1)):
         return anything(shape, x.dtype)
     size = (256 + source.zero.abs()) * ratio * max(1.0, count / _EXACT_TERMS)
-    return requantised(low * ratio, high * ratio, size, grid, shape, wraps=True)
+    return requantise(low * ratio, high * ratio, size, grid, shape, wraps=True)
 
 
 # rows -----------------------------------------------------------------------------------------------------------

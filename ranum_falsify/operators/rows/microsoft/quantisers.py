@@ -22,7 +22,7 @@ class MicrosoftDequantizeLinear(quantisation.DequantizeLinear):
 
 making(
     schema=schema("QuantizeLinear", "x:F y_scale:F y_zero_point:T?", "y:T", {"F": FLOATS, "T": _INTEGERS}, kinds=_AXIS),
-    torch=quantisation.quantized,
+    torch=quantisation.quantize,
     interval=quantisation.quantized_bounds,
 )(MicrosoftQuantizeLinear)
 plain(
@@ -33,6 +33,6 @@ plain(
         {"F": FLOATS, "T": (*_INTEGERS, "int32")},
         kinds=_AXIS,
     ),
-    torch=quantisation.dequantized,
+    torch=quantisation.dequantize,
     interval=quantisation.dequantized_bounds,
 )(MicrosoftDequantizeLinear)
