@@ -14,37 +14,37 @@ __all__ = ["build_network"]
 _LONGEST, _SHOWN = 1000, 100
 
 
-def build_network(text: str, names: Collection[str], whole: Callable[[str], Graph]) -> Graph:
+def build_network(text: str, names: Collection[str], load: Callable[[str], Graph]) -> Graph:
     """Return the network that a text means.
 
     Args:
         text: A name, `NETWORK[2:-3, 1]`, `free(NETWORK, 'W')` or `NETWORK.compose(NETWORK)`.
         names: Names of networks.
-        whole: Returns the network of a name.
+        load: Returns the network of a name.
 
     Raises:
         UsageError: The text means no network, or one of another name.
         ModelError: A model cannot be read, or has no such part.
     """
 
-    def made(node: ast.expr) -> Graph:
+    def build(node: ast.expr) -> Graph:
         match node:
             case ast.Name(id=name) if name in names:
-                return whole(name)
+                return load(name)
             case ast.Subscript(value=inner, slice=index):
-                return made(inner)[_index(index)]
+                return build(inner)[_index(index)]
             case ast.Call(func=ast.Name(id="free"), args=[inner, *freed], keywords=[]):
-                return made(inner).free([str(ast.literal_eval(name)) for name in freed])
+                return build(inner).free([str(ast.literal_eval(name)) for name in freed])
             case ast.Call(func=ast.Attribute(value=outer, attr="compose"), args=[inner], keywords=[]):
-                return made(outer).compose(made(inner))
+                return build(outer).compose(build(inner))
         raise ValueError(ast.dump(node))
 
     try:
         if text in names:
-            return whole(text)
+            return load(text)
         if len(text) > _LONGEST:
             raise ValueError(text)
-        return made(ast.parse(text, mode="eval").body)
+        return build(ast.parse(text, mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         known = ", ".join(sorted(names))
         raise UsageError(f"network {text[:_SHOWN]!r}: is not part of {known}; search again") from error

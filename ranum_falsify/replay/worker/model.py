@@ -131,13 +131,13 @@ class InspectedModel:
             {k: reaches[k] for k in found},
             {name for name, status in known.items() if any(status)},
             {name: status for name, status in ends.items() if any(status)} | ({STOP: (True, False)} if stops else {}),
-            any(k in self._trapping(feeds) for k in stops),
+            any(k in self._find_trapping(feeds) for k in stops),
         )
 
     def _run(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Value], dict[str, np.ndarray], list[int]]:
         """All values, the graph outputs among them, and the divisions at which the run stops."""
-        if self._trapping(feeds):
-            values, stops = self._impossible_divisions(feeds)
+        if self._find_trapping(feeds):
+            values, stops = self._find_impossible_divisions(feeds)
             if stops:
                 return values, {}, stops
         try:
@@ -145,14 +145,14 @@ class InspectedModel:
             return values, self._graph_outputs(values), []
         except Exception as error:
             try:
-                values, stops = self._impossible_divisions(feeds)
+                values, stops = self._find_impossible_divisions(feeds)
             except Exception:
                 raise error from None  # what went wrong first says more
             if not stops:
                 raise
             return values, {}, stops
 
-    def _trapping(self, feeds: Mapping[str, np.ndarray]) -> list[int]:
+    def _find_trapping(self, feeds: Mapping[str, np.ndarray]) -> list[int]:
         """Divisions that may end the process, by what is known before anything is run."""
         operands = {k: [self._value(name, feeds, {}) for name in self._nodes[k].input] for k in self._divisions}
         types = self._exposed.types
@@ -163,7 +163,7 @@ class InspectedModel:
             if types.get(self._nodes[k].output[0]) in integers and may_trap(self._nodes[k], *values)
         ]
 
-    def _impossible_divisions(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Value], list[int]]:
+    def _find_impossible_divisions(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Value], list[int]]:
         """Integer divisions that have no result, and all values computed without them.
 
         ONNX Runtime ends the run there with an error that need not identify the node, or the process ends. So the
@@ -229,7 +229,7 @@ class InspectedModel:
         suspects |= self._hiding | set(stops)
         if not suspects:
             return {}
-        varying = self._varying(feeds)
+        varying = self._find_varying(feeds)
         found: dict[int, dict[str, Any]] = {}
         for k in (k for k in self.order if k in suspects):
             node, operands = self._nodes[k], [known.get(name, GOOD) for name in self._reads[k]]
@@ -248,14 +248,14 @@ class InspectedModel:
                     found[k] = self.finding(k, name, test, values[name], "onnxruntime")
                     break
             else:
-                hidden = self._hidden(k, feeds, values)
+                hidden = self._find_hidden(k, feeds, values)
                 if hidden is not None:
                     found[k] = self.finding(k, hidden[0], np.isnan, hidden[1], "reference")
         for k, finding in found.items():
             finding["operands"], finding["values"] = self._operands(k, finding["index"], feeds, values)
         return found
 
-    def _varying(self, feeds: Mapping[str, np.ndarray]) -> set[int]:
+    def _find_varying(self, feeds: Mapping[str, np.ndarray]) -> set[int]:
         """Nodes whose value depends on the value, not only the shape, of an input or is random."""
         names, nodes = set(feeds), set()
         for k in self.order:
@@ -332,9 +332,9 @@ class InspectedModel:
 
     def varies(self, name: str, feeds: Mapping[str, np.ndarray]) -> bool:
         """Whether the value of a tensor depends on that of an input, or is random."""
-        return self.producers.get(name, -1) in self._varying(feeds)
+        return self.producers.get(name, -1) in self._find_varying(feeds)
 
-    def known_name(self, name: str, known: Container[str]) -> str | None:
+    def find_known_name(self, name: str, known: Container[str]) -> str | None:
         """The first name among ``known`` that a tensor has, or one that is computed from it."""
         waiting = deque([name])
         seen = {name}
@@ -348,7 +348,7 @@ class InspectedModel:
             waiting += sorted(fresh)
         return None
 
-    def _hidden(
+    def _find_hidden(
         self, k: int, feeds: Mapping[str, np.ndarray], values: Mapping[str, Value]
     ) -> tuple[str, np.ndarray] | None:
         if k not in self._hiding:
