@@ -84,6 +84,12 @@ class TestMetadata:
         assert found, "the walk sees imports"
         assert {name for name, offered_by in found.items() if known.isdisjoint(offered_by)} == set()
 
+    def test_all_files_of_the_package_are_installed(self, metadata: configparser.ConfigParser) -> None:
+        patterns = metadata["options.package_data"]
+        told = {p for name in patterns for p in (ROOT / name.replace(".", "/")).glob(patterns[name].strip())}
+        files = {path for path in (ROOT / "ranum_falsify").rglob("*") if path.is_file()}
+        assert {path for path in files if path.suffix not in (".py", ".pyc")} == told
+
     def test_imports_behind_shared_code_count(self, tmp_path: Path) -> None:
         script = tmp_path / "script.py"
         script.write_text("import json, numpy.linalg\n\ndef f():\n    from tests.models.test_models import FIXED\n")
