@@ -89,7 +89,7 @@ def test_what_only_the_optimiser_refuses_may_run() -> None:
     held = Path(f"/proc/{child.pid}/status").read_text().partition("VmData:")[2].split()[0]
     # Enough for the constant, and too little for its copy in the optimised graph.
     resource.prlimit(child.pid, resource.RLIMIT_DATA, (1024 * int(held) + 95 * 2**20, resource.RLIM_INFINITY))
-    found = optimised(graph)
+    found = optimise(graph)
     module._forget()
     assert found.graph is None and "its optimiser fails" in found.fault and not found.refusal
 
