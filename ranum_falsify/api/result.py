@@ -12,6 +12,7 @@ import numpy as np
 
 from ranum_falsify.api.loading import Loaded
 from ranum_falsify.api.sources import Source
+from ranum_falsify.api.statement import Statement
 from ranum_falsify.config import Optimisations, ProveConfig, Reach, Runtime, SearchConfig
 from ranum_falsify.escaping import escape
 from ranum_falsify.prove.assumptions import Assumptions
@@ -89,7 +90,7 @@ class Result:
         config: How it was answered.
         kept: What must stay in float32, where networks were converted to half precision.
         sources: Where the nodes of an exported module come from, by name.
-        property_text: The DNNP property that `check` stands for; None where a property was given.
+        statement: What `check` asked; None where a property was given.
     """
 
     answer: Answer
@@ -97,7 +98,7 @@ class Result:
     config: SearchConfig
     kept: KeepList | None = None
     sources: Mapping[str, Source] = field(default_factory=dict)
-    property_text: str | None = None
+    statement: Statement | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -119,6 +120,15 @@ class Result:
         """What the verdict rests on: box, files, sizes, element types, kernels."""
         assert self.answer.assumptions is not None
         return self.answer.assumptions
+
+    @property
+    def property_text(self) -> str | None:
+        """The DNNP property that `check` stands for; None where a property was given.
+
+        Raises:
+            UsageError: It holds arrays that are too large to write down.
+        """
+        return None if self.statement is None else self.statement.text()
 
     @property
     def counterexample(self) -> Mapping[str, np.ndarray] | None:
