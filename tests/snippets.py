@@ -32,9 +32,11 @@ _BLOCK = re.compile(
     r"(?:\n\n```text\n(?P<output>.*?)^```$)?",
     re.MULTILINE | re.DOTALL,
 )
+_PROGRESS = re.compile(r"^\w+(: .*)? \(\d+%\)\n", re.MULTILINE)
 _CHANGES = (
     (r"^time: .*\n", ""),
     (r"^(kernels|versions|processor): .*$", r"\1: #"),
+    (r"^( *(operands.*?|at the first offending element)): .*$", r"\1: #"),
     (r"sha256 [0-9a-f]+", "sha256 #"),
     (r"\d+\.\d+ (s|ms)\b", r"# \1"),
     (r"-?\d+(\.\d+)?e[+-]?\d+|-?\d+\.\d{3,}|-?\d{5,}", "#"),
@@ -170,14 +172,14 @@ class Session:
         return printed.getvalue()
 
     def command(self, line: str) -> str:
-        """Run a command and return what it printed, on standard error too."""
+        """Run a command and return what it printed, on standard error too, but not how far it had got meanwhile."""
         program, *arguments = shlex.split(line)
         if program != "ranum-falsify" or self._processes:
-            return self._process(line)
+            return _PROGRESS.sub("", self._process(line))
         printed = io.StringIO()
         with chdir(self.folder), redirect_stdout(printed), redirect_stderr(printed):
             main(arguments)
-        return printed.getvalue()
+        return _PROGRESS.sub("", printed.getvalue())
 
     def _process(self, line: str) -> str:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}

@@ -72,7 +72,7 @@ class TestMetadata:
 
     @pytest.mark.parametrize(
         ("folder", "extras"),
-        [("ranum_falsify", ()), ("properties", ()), ("tests", ("test",)), ("scripts", ("bench",))],
+        [("ranum_falsify", ()), ("properties", ()), ("tests", ("test",)), ("scripts", ("bench", "test"))],
         ids=["package", "properties", "tests", "scripts"],
     )
     def test_what_is_imported_is_declared(
