@@ -184,7 +184,9 @@ class Session:
     def _process(self, line: str) -> str:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = kept | {"PATH": path, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+        # Whether or not this package was installed since it has a plugin.
+        installed = {"PYTHONPATH": str(ROOT), "PYTEST_PLUGINS": "ranum_falsify.testing"}
+        environment = kept | installed | {"PATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
         run = subprocess.run(
             line,
             shell=True,

@@ -10,6 +10,8 @@ import pytest
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
+import ranum_falsify
+from ranum_falsify import errors
 from tests.snippets import ROOT, RUN, Session, blocks, matches, rerun
 
 PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -39,6 +41,14 @@ def test_every_block_is_one_that_the_test_above_understands(page: Path) -> None:
 
 def test_the_readme_is_one_page() -> None:
     assert len(PAGES[0].read_text(encoding="utf-8").splitlines()) <= 130
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    named = {entry.rpartition(".")[2] for entry in re.findall(r"^::: (\S+)$", page, re.MULTILINE)}
+    assert "errors" in named, "which has all of them"
+    public = {name for name in ranum_falsify.__all__ if not name.startswith("__") and name not in errors.__all__}
+    assert public <= named
 
 
 class TestSnippets:
