@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ranum_falsify.escaping import escape
+
 if TYPE_CHECKING:
     from ranum_falsify.api.result import OperatorReport, Result
 
@@ -29,7 +31,6 @@ __all__ = [
 ]
 
 _MARKER = "ranum_falsify"
-_ARGUMENTS = frozenset({"holds"})
 _TEST: ContextVar[pytest.Item | None] = ContextVar("the running test", default=None)
 _FACTORY = pytest.StashKey[pytest.TempPathFactory]()
 _SAVED = pytest.StashKey[int]()
@@ -73,7 +74,8 @@ def assert_no_invalid_input(
     example = () if args is None else (args,)
     result = ranum_falsify.check(model, *example, box=box, **options)
     if result.verdict == "violated":
-        place = _make_folder(test) if folder is None else Path(folder)
+        place = _choose_folder(test) if folder is None else Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
         raise AssertionError("\n".join(_describe_violation(result, place)))
     if result.verdict == "unknown":
         if _wants_proof(test) if holds is None else holds:
@@ -88,14 +90,14 @@ def assert_no_invalid_input(
 
 def _describe_violation(result: Result, folder: Path) -> Iterator[str]:
     violated = [op for op in result.operators if op.verdict == "violated"]
-    yield f"invalid input can reach {', '.join(map(_place, violated))}"
+    yield escape(f"invalid input can reach {', '.join(map(_locate, violated))}")
     saved = result.save(folder / "cex")
     yield from result.report(verbosity=-1, saved=saved).splitlines()
     networks = [word for name, path in saved.models.items() for word in ("--network", name, str(path.resolve()))]
     yield f"replay: {shlex.join(['ranum-falsify', 'replay', str(saved.description), *networks])}"
 
 
-def _place(operator: OperatorReport) -> str:
+def _locate(operator: OperatorReport) -> str:
     source = operator.source
     return f"{operator.node} ({operator.op_type})" + (f" at {source.file}:{source.line}" if source else "")
 
@@ -107,7 +109,7 @@ def _describe_missing_proof(result: Result) -> Iterator[str]:
 
 def _name_open(result: Result) -> list[str]:
     """Name the operators that are open by themselves."""
-    return [f"{op.node} ({op.op_type})" for op in result.operators if op.verdict == "open" and not op.after]
+    return [escape(f"{op.node} ({op.op_type})") for op in result.operators if op.verdict == "open" and not op.after]
 
 
 # ------------------------------------------------------------------ what the test says
@@ -115,10 +117,10 @@ def _name_open(result: Result) -> list[str]:
 
 def _wants_proof(test: pytest.Item | None) -> bool:
     marker = None if test is None else test.get_closest_marker(_MARKER)
-    return marker is not None and bool(marker.kwargs.get("holds", False))
+    return marker is not None and marker.kwargs["holds"]
 
 
-def _make_folder(test: pytest.Item | None) -> Path:
+def _choose_folder(test: pytest.Item | None) -> Path:
     """Return a folder for the counterexamples of one check, which is empty or was an earlier run's."""
     if test is None:
         return Path(tempfile.mkdtemp(prefix="ranum-falsify-"))
@@ -130,9 +132,7 @@ def _make_folder(test: pytest.Item | None) -> Path:
         folder = requested
     else:
         folder = test.config.stash[_FACTORY].mktemp(_make_name(test.name)[:30])
-    folder = folder if count == 1 else folder / str(count)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    return folder if count == 1 else folder / str(count)
 
 
 def _read_folder(config: pytest.Config) -> Path | None:
@@ -173,11 +173,11 @@ def _ranum_falsify_session(request: pytest.FixtureRequest, tmp_path_factory: pyt
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Refuse markers that say nothing known."""
+    """Refuse markers that say something else."""
     for marker in item.iter_markers(_MARKER):
-        unknown = [*map(repr, marker.args), *sorted(marker.kwargs.keys() - _ARGUMENTS)]
-        if unknown:
-            what = f"the marker {_MARKER} takes holds=True or holds=False, not {', '.join(unknown)}"
+        if marker.args or marker.kwargs.keys() != {"holds"} or not isinstance(marker.kwargs["holds"], bool):
+            given = [*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items())]
+            what = f"the marker {_MARKER} takes holds=True or holds=False, not ({', '.join(given)})"
             pytest.fail(f"{item.nodeid}: {what}", pytrace=False)
 
 

@@ -114,8 +114,13 @@ class TestHolds:
     def test_nearer(self):
         assert_no_invalid_input(SUM, **QUICK)
 
-@pytest.mark.ranum_falsify(hold=True)
-def test_unknown_argument():
+@pytest.mark.parametrize("_", [
+    pytest.param(0, marks=pytest.mark.ranum_falsify(hold=True)),
+    pytest.param(0, marks=pytest.mark.ranum_falsify(True)),
+    pytest.param(0, marks=pytest.mark.ranum_falsify(holds="no")),
+    pytest.param(0, marks=pytest.mark.ranum_falsify()),
+])
+def test_wrong_marker(_):
     pass
 
 @pytest.mark.parametrize("name", ["a b", "a/b"])
@@ -126,8 +131,9 @@ def test_twice(name):
 """
         )
         run = run_pytest(tmp_path, "--strict-markers", "--ranum-falsify-dir", "kept", "-n", "1")
-        assert "1 failed, 5 passed, 1 error" in run.stdout, run.stdout + run.stderr
-        assert "takes holds=True or holds=False, not hold\n" in run.stdout
+        assert "1 failed, 5 passed, 4 errors" in run.stdout, run.stdout + run.stderr
+        for given in ("hold=True", "True", "holds='no'", ""):
+            assert f"the marker ranum_falsify takes holds=True or holds=False, not ({given})\n" in run.stdout
         assert "TestHolds::test_open - AssertionError: not proved" in run.stdout
         summary = run.stdout.partition("neither violated nor proved")[2]
         assert "test_it.py::test_open: open: total (Add)" in summary
