@@ -29,7 +29,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"confirm"}),
     frozenset({"zoo"}),
     frozenset({"report"}),
-    frozenset({"api"}),
+    frozenset({"api", "testing"}),
     frozenset({"cli"}),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
