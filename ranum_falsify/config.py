@@ -76,8 +76,7 @@ class ProveConfig:
     Attributes:
         timeout: Seconds for proofs beyond one interval analysis, with linear bounds and by splitting the inputs' box,
             after a first round of the search; 0 for none.
-        runtimes: Runtimes that proofs must cover, of onnxruntime, torch, exact; repeat, or separate by commas; by
-            default all.
+        runtimes: Runtimes that proofs must cover, of onnxruntime, torch, exact; repeat, or separate by commas.
     """
 
     timeout: Annotated[float, Option("--prove-timeout", metavar="SECONDS", parse=parse_duration)] = 10.0
@@ -97,7 +96,7 @@ class SearchConfig:
         timeout: Seconds after which reading, proof and search end with the best answer so far; inf, in Python None, for
             no limit.
         device: Torch device, such as cuda:1.
-        backend: Attack back ends, tried in order: pgd (the default), dnnf.pgd, foolbox.NAME, cleverhans.NAME.
+        backend: Attack back ends, tried in order: pgd, dnnf.pgd, foolbox.NAME, cleverhans.NAME.
         parameters: Parameter of a back end, such as pgd n_steps 200; may be repeated.
         reach: Count only violations that turn an output non-finite, or only those that a later operator swallows.
         processors: Threads of torch and ONNX Runtime, by default all cores.

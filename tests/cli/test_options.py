@@ -7,7 +7,7 @@ from typing import Annotated
 import pytest
 
 from ranum_falsify.cli.options import FalsifyOptions, parse
-from ranum_falsify.cli.options.fields import add_fields, build, option_fields, read
+from ranum_falsify.cli.options.fields import add_fields, build, list_options, read
 from ranum_falsify.cli.usage import Parser
 from ranum_falsify.config import ConfirmConfig, SearchConfig
 from ranum_falsify.errors import UsageError
@@ -112,7 +112,7 @@ def test_every_option_is_explained(workshop: Workshop, command: str) -> None:
 
 @pytest.mark.parametrize("settings", [SearchConfig, ConfirmConfig, FalsifyOptions])
 def test_every_field_of_the_settings_is_an_option(settings: type) -> None:
-    given = {option.path.split(".")[0] for option in option_fields(settings)}
+    given = {option.path.split(".")[0] for option in list_options(settings)}
     assert given == set(settings.__dataclass_fields__)  # type: ignore[attr-defined]
 
 

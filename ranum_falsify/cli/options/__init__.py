@@ -121,11 +121,11 @@ def parse(arguments: Sequence[str]) -> Command:
         parser.add_argument("-V", "--version", action="version", version=f"{PROGRAM} {__version__}")
     given = read(parser, form.options, arguments[words:])
     require(form.options, given)
-    values = form.finish(overlay(_filed(name, parser, given), given), given)
+    values = form.finish(overlay(_read_file(name, parser, given), given), given)
     return Command(name.split(" ")[0] or "falsify", build(form.options, values))
 
 
-def _filed(name: str, parser: Parser, typed: Values) -> Values:
+def _read_file(name: str, parser: Parser, typed: Values) -> Values:
     """Return what a file gives a command.
 
     Raises:

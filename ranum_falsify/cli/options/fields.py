@@ -6,7 +6,7 @@ import argparse
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ from ranum_falsify.cli.usage import Parser
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option import Argument, Group, Option, Switch, parse_whole
 
-__all__ = ["OptionField", "Values", "add_fields", "build", "option_fields", "overlay", "read", "require"]
+__all__ = ["OptionField", "Values", "add_fields", "build", "list_options", "overlay", "read", "require"]
 
 Values = dict[str, Any]
 """What is given, by the path of the field: `config.seed`."""
@@ -68,49 +68,69 @@ class OptionField:
         text = (isinstance(self.mark, Switch) and self.mark.help) or self.text
         first = text.split(" ")[0]
         text = text if first[1:] != first[1:].lower() else text[:1].lower() + text[1:]
-        default = self.default if isinstance(self.mark, Option) and isinstance(self.default, int | float | str) else ""
-        shown = f"{default:g}" if isinstance(default, float) else str(default)
+        shown = _describe_default(self.default) if isinstance(self.mark, Option) else ""
         return f"{text.removesuffix('.')}{f' (default: {shown})' if shown else ''}".replace("%", "%%")
 
 
-def option_fields(settings: type, prefix: str = "", group: str = "") -> Iterator[OptionField]:
-    """Yield the options of the fields of a settings class, and those of the settings in it."""
-    hints, texts = get_type_hints(settings, include_extras=True), _attribute_texts(settings)
+def list_options(settings: type, prefix: str = "", group: str = "", base: Any = None) -> Iterator[OptionField]:
+    """Yield the options of the fields of a settings class, and those of the settings in it.
+
+    Args:
+        settings: The class.
+        prefix: Fields that hold the settings, each with a dot.
+        group: The heading of options that have no other.
+        base: Settings with the defaults, where they are not those of the class.
+    """
+    hints, texts = get_type_hints(settings, include_extras=True), _read_attributes(settings)
     for each in fields(settings):
         hint, *marks = get_args(hints[each.name]) if get_origin(hints[each.name]) is Annotated else [hints[each.name]]
         title = next((mark.title for mark in marks if isinstance(mark, Group)), group)
         options = [mark for mark in marks if isinstance(mark, Option | Switch | Argument)]
         exclusive = len(options) > 1 and all(isinstance(mark, Switch) for mark in options)
-        path = f"{prefix}{each.name}"
+        path, default = f"{prefix}{each.name}", _find_default(each, base)
         for mark in options:
-            yield OptionField(path, _kinds(hint), each.default, texts.get(each.name, ""), mark, title, exclusive)
+            yield OptionField(path, _split_union(hint), default, texts.get(each.name, ""), mark, title, exclusive)
         if (nested := _find_nested(hint)) is not None:
-            yield from option_fields(nested, f"{path}.", title)
+            yield from list_options(nested, f"{path}.", title, None if default is MISSING else default)
 
 
-def build(settings: type, values: Mapping[str, Any], prefix: str = "") -> Any:
-    """Return the settings with the values given, and defaults for the others."""
+def _find_default(each: Field[Any], base: Any) -> Any:
+    """Return the default of a field, MISSING where it has none."""
+    if base is not None:
+        return getattr(base, each.name)
+    return each.default if each.default_factory is MISSING else each.default_factory()
+
+
+def build(settings: type, values: Mapping[str, Any], prefix: str = "", base: Any = None) -> Any:
+    """Return the settings with the values given, and defaults for the others; see `list_options`."""
     hints, given = get_type_hints(settings), {}
     for each in fields(settings):
         path, nested = f"{prefix}{each.name}", _find_nested(hints[each.name])
         if path in values:
             given[each.name] = values[path]
         elif nested is not None and any(name.startswith(f"{path}.") for name in values):
-            given[each.name] = build(nested, values, f"{path}.")
-    return settings(**given)
+            given[each.name] = build(nested, values, f"{path}.", _find_default(each, base))
+    return settings(**given) if base is None else replace(base, **given)
 
 
-def _kinds(hint: Any) -> tuple[Any, ...]:
+def _describe_default(default: Any) -> str:
+    """Return a default as the help shows it, empty where it says nothing."""
+    if isinstance(default, tuple):
+        return ", ".join(default)
+    return f"{default:g}" if isinstance(default, float) else str(default) if isinstance(default, int | str) else ""
+
+
+def _split_union(hint: Any) -> tuple[Any, ...]:
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     return tuple(part for part in parts if part is not NoneType)
 
 
 def _find_nested(hint: Any) -> type | None:
     """Return the settings class that a type is, or may be."""
-    return next((kind for kind in _kinds(hint) if isinstance(kind, type) and is_dataclass(kind)), None)
+    return next((kind for kind in _split_union(hint) if isinstance(kind, type) and is_dataclass(kind)), None)
 
 
-def _attribute_texts(settings: type) -> dict[str, str]:
+def _read_attributes(settings: type) -> dict[str, str]:
     """Return the lines about the attributes in the docstrings of a class and its bases."""
     texts = {}
     for base in reversed(settings.__mro__):
@@ -126,26 +146,26 @@ def _attribute_texts(settings: type) -> dict[str, str]:
 def add_fields(parser: Parser, settings: type) -> None:
     """Add the options of a settings class; what is not given is left out of the namespace."""
     groups: dict[str, argparse._ActionsContainer] = {"": parser}
-    for option in option_fields(settings):
+    for option in list_options(settings):
         if option.group not in groups:
             groups[option.group] = parser.add_argument_group(option.group)
         if option.exclusive and option.path not in groups:
             groups[option.path] = groups[option.group].add_mutually_exclusive_group()
         target = groups[option.path if option.exclusive else option.group]
-        target.add_argument(*option.names, help=option.help, **_action(option))
+        target.add_argument(*option.names, help=option.help, **_describe_action(option))
 
 
-def _action(option: OptionField) -> dict[str, Any]:
+def _describe_action(option: OptionField) -> dict[str, Any]:
     """Return what argparse is told about the words that an option takes."""
     mark = option.mark
     if isinstance(mark, Argument):  # argparse would convert the text that stands for no default
-        return {"metavar": mark.metavar, "nargs": "*" if mark.many else "?", "type": _converter(option)}
+        return {"metavar": mark.metavar, "nargs": "*" if mark.many else "?", "type": _make_converter(option)}
     omitted: dict[str, Any] = {"dest": option.name, "default": argparse.SUPPRESS}
     if isinstance(mark, Switch):
         return {**omitted, "action": "store_const", "const": mark.value}
     if option.keyed:
         return {**omitted, "metavar": mark.metavar, "type": partial(_refuse_unnamed, option.name)}
-    action = {**omitted, "type": _converter(option), "action": "append" if mark.gather else "store"}
+    action = {**omitted, "type": _make_converter(option), "action": "append" if mark.gather else "store"}
     if choices := [choice for kind in option.kinds if get_origin(kind) is Literal for choice in get_args(kind)]:
         return action | {"choices": choices}
     if mark.many or isinstance(mark.metavar, tuple):
@@ -154,7 +174,7 @@ def _action(option: OptionField) -> dict[str, Any]:
     return action | {"metavar": mark.metavar or short}
 
 
-def _converter(option: OptionField) -> Callable[[str], Any]:
+def _make_converter(option: OptionField) -> Callable[[str], Any]:
     """Return from a word to a value, with errors that argparse shows."""
     mark = option.mark if isinstance(option.mark, Option) else Option()
     by_type = partial(parse_whole, least=mark.least) if int in option.kinds else Path if Path in option.kinds else str
@@ -183,7 +203,7 @@ def read(parser: Parser, settings: type, arguments: Sequence[str]) -> Values:
     Raises:
         UsageError: They contradict each other, or do not exist.
     """
-    options = list(option_fields(settings))
+    options = list(list_options(settings))
     rest, found = _take_early(parser, options, arguments)
     found |= parser.read(rest)
     values: Values = {}
@@ -206,7 +226,7 @@ def require(settings: type, values: Values) -> None:
     Raises:
         UsageError: One is not.
     """
-    for option in option_fields(settings):
+    for option in list_options(settings):
         if isinstance(option.mark, Argument) and option.mark.missing and option.path not in values:
             raise UsageError(option.mark.missing)
 

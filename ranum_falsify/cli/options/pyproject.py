@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.cli.options.fields import OptionField, Values, option_fields, overlay, read
-from ranum_falsify.cli.options.toml_words import MismatchError, kind_of, to_words
+from ranum_falsify.cli.options.fields import OptionField, Values, list_options, overlay, read
+from ranum_falsify.cli.options.toml_words import MismatchError, describe_kind, to_words
 from ranum_falsify.cli.usage import PROGRAM, Parser, find_near
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.option import Argument
@@ -42,12 +42,12 @@ def find_settings(start: Path) -> SettingsFile | None:
         except OSError as error:
             raise UsageError(f"{path}: cannot be read ({reason_of(error)}); {_IGNORE}") from error
         # Parsing takes longer than all else that comes before a usage error.
-        if PROGRAM.encode() in content and (table := _table_in(path, content)) is not None:
+        if PROGRAM.encode() in content and (table := _read_table(path, content)) is not None:
             return SettingsFile(path, table)
     return None
 
 
-def _table_in(path: Path, content: bytes) -> dict[str, Any] | None:
+def _read_table(path: Path, content: bytes) -> dict[str, Any] | None:
     import tomllib
 
     try:
@@ -56,7 +56,7 @@ def _table_in(path: Path, content: bytes) -> dict[str, Any] | None:
         raise UsageError(f"{path}: is not TOML ({error}); {_IGNORE}") from error
     table = tool.get(PROGRAM) if isinstance(tool, dict) else None
     if not isinstance(table, dict | None):
-        raise UsageError(f"{path}: tool.{PROGRAM} is {kind_of(table)} where a table is needed; {_IGNORE}")
+        raise UsageError(f"{path}: tool.{PROGRAM} is {describe_kind(table)} where a table is needed; {_IGNORE}")
     return table
 
 
@@ -85,27 +85,27 @@ class SettingsFile:
         """
         known: dict[str, set[str]] = {}
         for command, settings in classes.items():
-            known.setdefault(_table_name(command), set()).update(_options_by_key(settings))
+            known.setdefault(_name_table(command), set()).update(_map_options(settings))
         everywhere = {key: value for key, value in self.table.items() if key not in known}
         self._check_keys("", everywhere, {*known, *(key for keys in known.values() for key in keys)})
         for command, keys in known.items():
             self._check_keys(command, self.table.get(command, {}), keys)
-        own = _table_name(name)
+        own = _name_table(name)
         tables = {"": everywhere, own: self.table.get(own, {})}
-        shared, special = (self._values(title, table, parser, classes[name]) for title, table in tables.items())
+        shared, special = (self._read_values(title, table, parser, classes[name]) for title, table in tables.items())
         return overlay(shared, special)
 
     def _check_keys(self, title: str, table: Any, known: Collection[str]) -> None:
         if not isinstance(table, dict):
-            raise UsageError(f"{self._place(title)}: is {kind_of(table)} where a table is needed")
+            raise UsageError(f"{self._name_place(title)}: is {describe_kind(table)} where a table is needed")
         for key in table:
             if _spell(key) not in known:
                 near = find_near(_spell(key), known)
-                raise UsageError(f"{self._place(title)} {key}: there is no such option{near}")
+                raise UsageError(f"{self._name_place(title)} {key}: there is no such option{near}")
 
-    def _values(self, title: str, table: Mapping[str, Any], parser: Parser, settings: type) -> Values:
+    def _read_values(self, title: str, table: Mapping[str, Any], parser: Parser, settings: type) -> Values:
         """Return the values of a table as far as they are options of a command."""
-        options = _options_by_key(settings)
+        options = _map_options(settings)
         words: list[str] = []
         for key, value in table.items():
             if (option := options.get(_spell(key))) is None:
@@ -115,24 +115,24 @@ class SettingsFile:
                 read(parser, settings, given)
             except (MismatchError, UsageError) as error:
                 detail = str(error).removeprefix(f"argument {'/'.join(option.names)}: ").partition(f"; {PROGRAM}")[0]
-                raise UsageError(f"{self._place(title)} {key}: {detail}") from error
+                raise UsageError(f"{self._name_place(title)} {key}: {detail}") from error
             words += given
         try:
             return read(parser, settings, words)
         except UsageError as error:
-            raise UsageError(f"{self._place(title)}: {str(error).partition(f'; {PROGRAM}')[0]}") from error
+            raise UsageError(f"{self._name_place(title)}: {str(error).partition(f'; {PROGRAM}')[0]}") from error
 
-    def _place(self, title: str) -> str:
+    def _name_place(self, title: str) -> str:
         return f"{self.path}: [{'.'.join(filter(None, ['tool', PROGRAM, title]))}]"
 
 
-def _table_name(command: str) -> str:
+def _name_table(command: str) -> str:
     return command.split(" ")[0] or _MAIN
 
 
-def _options_by_key(settings: type) -> dict[str, OptionField]:
+def _map_options(settings: type) -> dict[str, OptionField]:
     """Return the options that may stand in a file, by all their names without dashes in front."""
-    options = (o for o in option_fields(settings) if not isinstance(o.mark, Argument) and o.mark.in_files)
+    options = (o for o in list_options(settings) if not isinstance(o.mark, Argument) and o.mark.in_files)
     return {
         _spell(name.removeprefix("--").removesuffix(".NAME")): option
         for option in options

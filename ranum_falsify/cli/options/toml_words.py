@@ -9,7 +9,7 @@ from typing import Any
 from ranum_falsify.cli.options.fields import OptionField
 from ranum_falsify.option import Option, Switch
 
-__all__ = ["MismatchError", "kind_of", "to_words"]
+__all__ = ["MismatchError", "describe_kind", "to_words"]
 
 _KINDS = {bool: "a boolean", int: "an integer", float: "a number", str: "a string", list: "an array", dict: "a table"}
 _PATHS = ("PATH", "FILE", "DIR")
@@ -22,7 +22,7 @@ class MismatchError(ValueError):
     """A value of a type that the option does not take."""
 
 
-def kind_of(value: object) -> str:
+def describe_kind(value: object) -> str:
     """Return what a value is, in words."""
     return _KINDS.get(type(value), "a date or time")
 
@@ -41,67 +41,67 @@ def to_words(option: OptionField, value: Any, folder: Path) -> Iterator[str]:
     mark, name = option.mark, option.name
     if isinstance(mark, Switch):
         if not isinstance(value, bool):
-            raise MismatchError(f"is {kind_of(value)} where true or false is needed")
+            raise MismatchError(f"is {describe_kind(value)} where true or false is needed")
         yield from [name] if value else []
         return
     assert isinstance(mark, Option)
     if option.keyed:
-        yield from (f"{option.keyed}{key}={_scalar(each)}" for key, each in _table(value).items())
+        yield from (f"{option.keyed}{key}={_read_scalar(each)}" for key, each in _read_mapping(value).items())
     elif isinstance(mark.metavar, tuple):
-        for keys, each in _leaves(value, len(mark.metavar) - 1):
-            yield from (name, *keys, _place(option, _scalar(each), folder))
+        for keys, each in _walk_leaves(value, len(mark.metavar) - 1):
+            yield from (name, *keys, _find_place(option, _read_scalar(each), folder))
     elif mark.count is not None:
         for key, each in value.items() if isinstance(value, dict) else [("", value)]:
-            numbers = ",".join(map(_scalar, _array(each)))
+            numbers = ",".join(map(_read_scalar, _read_array(each)))
             yield f"{name}={key}={numbers}" if key else f"{name}={numbers}"
     elif "=" in mark.metavar:
-        for key, each in _table(value).items():
-            yield f"{name}={key}={_place(option, _scalar(each), folder)}"
+        for key, each in _read_mapping(value).items():
+            yield f"{name}={key}={_find_place(option, _read_scalar(each), folder)}"
     elif mark.many:
-        yield from (name, *map(_text, _array(value)))
+        yield from (name, *map(_read_text, _read_array(value)))
     elif mark.gather is not None:
-        yield from (f"{name}={_text(each)}" for each in _array(value))
+        yield from (f"{name}={_read_text(each)}" for each in _read_array(value))
     elif {int, float} & {*option.kinds}:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise MismatchError(f"is {kind_of(value)} where a number is needed")
+            raise MismatchError(f"is {describe_kind(value)} where a number is needed")
         yield f"{name}={value}"
     else:
-        yield f"{name}={_place(option, _text(value), folder)}"
+        yield f"{name}={_find_place(option, _read_text(value), folder)}"
 
 
-def _scalar(value: object) -> str:
+def _read_scalar(value: object) -> str:
     if not isinstance(value, str | int | float):
-        raise MismatchError(f"is {kind_of(value)} where a string or a number is needed")
+        raise MismatchError(f"is {describe_kind(value)} where a string or a number is needed")
     return str(value)
 
 
-def _text(value: object) -> str:
+def _read_text(value: object) -> str:
     if not isinstance(value, str):
-        raise MismatchError(f"is {kind_of(value)} where a string is needed")
+        raise MismatchError(f"is {describe_kind(value)} where a string is needed")
     return value
 
 
-def _array(value: Any) -> list[Any]:
+def _read_array(value: Any) -> list[Any]:
     """Return the elements of an array; anything else stands for an array of one."""
     return value if isinstance(value, list) else [value]
 
 
-def _table(value: Any) -> Mapping[str, Any]:
+def _read_mapping(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise MismatchError(f"is {kind_of(value)} where a table is needed")
+        raise MismatchError(f"is {describe_kind(value)} where a table is needed")
     return value
 
 
-def _leaves(value: Any, depth: int) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _walk_leaves(value: Any, depth: int) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield the values of nested tables, each with its keys."""
     if not depth:
         yield (), value
         return
-    for key, each in _table(value).items():
-        yield from (((key, *keys), leaf) for keys, leaf in _leaves(each, depth - 1))
+    for key, each in _read_mapping(value).items():
+        yield from (((key, *keys), leaf) for keys, leaf in _walk_leaves(each, depth - 1))
 
 
-def _place(option: OptionField, text: str, folder: Path) -> str:
+def _find_place(option: OptionField, text: str, folder: Path) -> str:
     """Return a path seen from the working folder, and what is no path as it is."""
     metavar = option.mark.metavar if isinstance(option.mark, Option) else ""
     if text == "-" or not (metavar if isinstance(metavar, str) else metavar[-1]).endswith(_PATHS):
