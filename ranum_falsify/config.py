@@ -15,6 +15,7 @@ from ranum_falsify.option import (
     parse_duration,
     parse_limit,
     parse_seconds,
+    to_names,
     to_settings,
 )
 
@@ -63,10 +64,6 @@ def _parse_backend(text: str) -> str:
     if text == "pgd" or text.startswith(_FOREIGN_BACKENDS):
         return text
     raise ValueError(f"{text!r} is unknown; pgd, dnnf.pgd, foolbox.NAME and cleverhans.NAME exist")
-
-
-def _unite_names(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +139,7 @@ class ConfirmConfig:
     runs: Annotated[int, Option(least=1)] = 10
     seed: Seed = 0
     timeout: Annotated[float, Option(metavar="SECONDS", parse=parse_seconds)] = 10.0
-    nodes: Annotated[tuple[str, ...] | None, Option("--node", metavar="NAME", gather=_unite_names)] = None
+    nodes: Annotated[tuple[str, ...] | None, Option("--node", metavar="NAME", gather=to_names)] = None
     descend: Annotated[bool, Switch("--random", value=False, help="only sample points at random, for comparison")] = (
         True
     )

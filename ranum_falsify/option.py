@@ -27,6 +27,7 @@ __all__ = [
     "parse_size",
     "parse_whole",
     "to_mapping",
+    "to_names",
     "to_paths",
     "to_settings",
 ]
@@ -43,6 +44,7 @@ class Option:
         parse: From a word to its value; raises ValueError with a message that says what is wrong.  By the field's type
             where None.
         least: The smallest whole number.
+        bare: Its value where no word follows.
         many: Whether it takes any number of words.
         count: Of a value that may begin with a minus sign: how many words it takes, given the first; they are joined by
             commas.
@@ -56,6 +58,7 @@ class Option:
     metavar: str | tuple[str, ...] = ""
     parse: Callable[[str], Any] | None = None
     least: int = 0
+    bare: str = ""
     many: bool = False
     count: Callable[[str], int] | None = None
     in_files: bool = True
@@ -86,6 +89,7 @@ class Argument:
 
     Attributes:
         metavar: What stands for it in the help.
+        bare: Its value where no word follows.
         many: Whether any number may follow.
         missing: The message where it is required and not given.
     """
@@ -167,14 +171,19 @@ def parse_size(text: str) -> tuple[str, int]:
 # from the values of several options to one ----------------------------------------------------------------------------
 
 
-def to_mapping(pairs: Iterable[Iterable[Any]]) -> dict[str, Any]:
+def to_mapping(pairs: Iterable[Iterable[Any]]) -> dict[Any, Any]:
     """Return pairs as a mapping; ValueError where a name is given twice."""
-    values: dict[str, Any] = {}
+    values: dict[Any, Any] = {}
     for name, value in pairs:
         if name in values:
             raise ValueError(f"{name} is given twice; give each name once")
         values[name] = value
     return values
+
+
+def to_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names, each once."""
+    return tuple(dict.fromkeys(names))
 
 
 def to_paths(pairs: Iterable[Iterable[str]]) -> dict[str, Path]:

@@ -41,7 +41,7 @@ class Parser(argparse.ArgumentParser):
 
     def complete(self, word: str) -> str:
         """Return the option that a word abbreviates, the word itself where that is none or not clear."""
-        found = self._get_option_tuples(word) if word.startswith("--") else []
+        found = self._get_option_tuples(word) if word.startswith("--") and "=" not in word else []
         return found[0][1] if len(found) == 1 else word
 
     def read(self, arguments: Sequence[str]) -> dict[str, Any]:

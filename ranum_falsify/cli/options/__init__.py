@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ranum_falsify import __version__
+from ranum_falsify.cli.options.check import CHECK_EPILOG, CheckOptions
 from ranum_falsify.cli.options.confirm import CONFIRM_EPILOG, ConfirmOptions
 from ranum_falsify.cli.options.doctor import DoctorOptions
 from ranum_falsify.cli.options.falsify import FALSIFY_EPILOG, FalsifyOptions, finish_search
@@ -20,7 +21,7 @@ from ranum_falsify.cli.options.fields import Values, add_fields, build, overlay,
 from ranum_falsify.cli.options.operators import OperatorsOptions
 from ranum_falsify.cli.options.pyproject import find_settings
 from ranum_falsify.cli.options.replay import REPLAY_EPILOG, ReplayOptions
-from ranum_falsify.cli.options.shared import CommonOptions
+from ranum_falsify.cli.options.shared import CommonOptions, SearchOptions
 from ranum_falsify.cli.options.zoo import (
     DETECT_EPILOG,
     ZOO_EPILOG,
@@ -37,12 +38,14 @@ from ranum_falsify.errors import UsageError
 
 __all__ = [
     "PROGRAM",
+    "CheckOptions",
     "Command",
     "ConfirmOptions",
     "DoctorOptions",
     "FalsifyOptions",
     "OperatorsOptions",
     "ReplayOptions",
+    "SearchOptions",
     "ZooBuild",
     "ZooDetect",
     "ZooList",
@@ -82,6 +85,12 @@ _FORMS: Mapping[str, _Form] = {
         FalsifyOptions,
         "Find inputs on which an operator of an ONNX network produces NaN or infinity, or prove that there are none.",
         FALSIFY_EPILOG,
+        finish_search,
+    ),
+    "check": _Form(
+        CheckOptions,
+        "Find inputs of a model on which one of its operators produces NaN or infinity, or prove that there are none.",
+        CHECK_EPILOG,
         finish_search,
     ),
     "confirm": _Form(ConfirmOptions, "Make unit tests for the operators of a network that can fail.", CONFIRM_EPILOG),

@@ -166,8 +166,10 @@ def _describe_action(option: OptionField) -> dict[str, Any]:
     if option.keyed:
         return {**omitted, "metavar": mark.metavar, "type": partial(_refuse_unnamed, option.name)}
     action = {**omitted, "type": _make_converter(option), "action": "append" if mark.gather else "store"}
-    if choices := [choice for kind in option.kinds if get_origin(kind) is Literal for choice in get_args(kind)]:
-        return action | {"choices": choices}
+    if all(get_origin(kind) is Literal for kind in option.kinds):
+        return action | {"choices": [choice for kind in option.kinds for choice in get_args(kind)]}
+    if mark.bare:
+        action |= {"nargs": "?", "const": mark.bare}
     if mark.many or isinstance(mark.metavar, tuple):
         action["nargs"] = "+" if mark.many else len(mark.metavar)
     short = "N" if int in option.kinds else option.path.rpartition(".")[2].upper()
