@@ -5,7 +5,9 @@ Such a file may be a stranger's: it starts no program, and writes only below its
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import os
+from collections import ChainMap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +45,7 @@ def find_settings(start: Path) -> SettingsFile | None:
             raise UsageError(f"{path}: cannot be read ({reason_of(error)}); {_IGNORE}") from error
         # Parsing takes longer than all else that comes before a usage error.
         if PROGRAM.encode() in content and (table := _read_table(path, content)) is not None:
-            return SettingsFile(path, table)
+            return SettingsFile(Path(os.path.relpath(path, start)), table)
     return None
 
 
@@ -65,7 +67,7 @@ class SettingsFile:
     """What a `pyproject.toml` says.
 
     Attributes:
-        path: The file.
+        path: The file, seen from the working folder.
         table: Its table `tool.ranum-falsify`.
     """
 
@@ -83,11 +85,11 @@ class SettingsFile:
         Raises:
             UsageError: It has an unknown key, or a value of the wrong type.
         """
-        known: dict[str, set[str]] = {}
+        known: dict[str, dict[str, OptionField | None]] = {}
         for command, settings in classes.items():
-            known.setdefault(_name_table(command), set()).update(_map_options(settings))
+            known.setdefault(_name_table(command), {}).update(_map_options(settings))
         everywhere = {key: value for key, value in self.table.items() if key not in known}
-        self._check_keys("", everywhere, {*known, *(key for keys in known.values() for key in keys)})
+        self._check_keys("", everywhere, ChainMap(*known.values(), dict.fromkeys(known)))
         for command, keys in known.items():
             self._check_keys(command, self.table.get(command, {}), keys)
         own = _name_table(name)
@@ -95,12 +97,12 @@ class SettingsFile:
         shared, special = (self._read_values(title, table, parser, classes[name]) for title, table in tables.items())
         return overlay(shared, special)
 
-    def _check_keys(self, title: str, table: Any, known: Collection[str]) -> None:
+    def _check_keys(self, title: str, table: Any, known: Mapping[str, OptionField | None]) -> None:
         if not isinstance(table, dict):
             raise UsageError(f"{self._name_place(title)}: is {describe_kind(table)} where a table is needed")
         for key in table:
             if _spell(key) not in known:
-                near = find_near(_spell(key), known)
+                near = find_near(key, (other if o is None else _name_key(o.name) for other, o in known.items()))
                 raise UsageError(f"{self._name_place(title)} {key}: there is no such option{near}")
 
     def _read_values(self, title: str, table: Mapping[str, Any], parser: Parser, settings: type) -> Values:
@@ -133,12 +135,12 @@ def _name_table(command: str) -> str:
 def _map_options(settings: type) -> dict[str, OptionField]:
     """Return the options that may stand in a file, by all their names without dashes in front."""
     options = (o for o in list_options(settings) if not isinstance(o.mark, Argument) and o.mark.in_files)
-    return {
-        _spell(name.removeprefix("--").removesuffix(".NAME")): option
-        for option in options
-        for name in option.names
-        if name.startswith("--")
-    }
+    return {_spell(_name_key(name)): option for option in options for name in option.names if name.startswith("--")}
+
+
+def _name_key(option: str) -> str:
+    """Return the key of an option."""
+    return option.removeprefix("--").removesuffix(".NAME")
 
 
 def _spell(key: str) -> str:
