@@ -23,7 +23,7 @@ __all__ = ["SettingsFile", "find_settings"]
 _NAME = "pyproject.toml"
 _MAIN = "falsify"
 """The table of the main command, which has no name."""
-_LARGEST = 16 * 2**20  # bytes
+_LARGEST = 2**20  # bytes
 _IGNORE = "correct it, or ignore it with --isolated"
 
 
