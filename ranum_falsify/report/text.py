@@ -18,6 +18,8 @@ _ORACLES = {
     "onnxruntime": "ONNX Runtime",
     "reference": "the ONNX reference evaluator",
     "autograd": "autograd, at the operands that ONNX Runtime computes",
+    "torch": "PyTorch",
+    "autograd-torch": "autograd, at the operands that PyTorch computes",
     "autograd-flushed": "autograd, at the operands that ONNX Runtime computes with denormal numbers flushed to 0",
 }
 _KINDS = {"nan": "NaN", "inf": "infinity", "gradient": "a derivative that is not finite"}
@@ -48,7 +50,8 @@ def report(result: Answer, saved: Saved, *, verbosity: int = 0, network_count: i
         yield from _write_open(result, "proved", verbosity, network_count)
         yield from _write_open(result, "open", verbosity, network_count)
         if result.unconfirmed:
-            yield f"unconfirmed (seen by torch, not by ONNX Runtime): {len(result.unconfirmed)}"
+            seen = "in a batch, not alone" if result.runtimes == ("torch",) else "by torch, not by ONNX Runtime"
+            yield f"unconfirmed (seen {seen}): {len(result.unconfirmed)}"
             yield from (f"  {line}" for line in result.unconfirmed)
     yield from _grounds(result, verbosity)
     if verbosity >= 0:
@@ -96,8 +99,15 @@ def finding_lines(
     if optimisations in _OPTIMISATIONS:
         yield f"    {_OPTIMISATIONS[optimisations]}" + (f" ({fused})" if fused else "")
     if oracle:
-        beside = "" if not runtimes else ", and by PyTorch" if "torch" in runtimes else " only, not by PyTorch"
-        yield f"    confirmed by {_ORACLES[oracle]}{beside}"
+        yield f"    confirmed by {_ORACLES[oracle]}{_beside(oracle, runtimes)}"
+
+
+def _beside(oracle: str, runtimes: Sequence[str]) -> str:
+    """Return what the other runtime shows, as the end of a phrase; nothing where they were not compared."""
+    if not runtimes:
+        return ""
+    other, name = ("onnxruntime", "ONNX Runtime") if oracle == "torch" else ("torch", "PyTorch")
+    return f", and by {name}" if other in runtimes else f" only, not by {name}"
 
 
 def ranges(operands: Mapping[str, tuple[float, float]]) -> str:

@@ -49,8 +49,9 @@ class OperatorResult:
         fused: Of what shows at the default level alone, the operator that the optimiser put in its place, if it did;
             `operands` are then those of that operator.
         runtimes: Runtimes whose kernels break the condition at the counterexample; none where they were not compared.
-        oracle: Who confirmed it; `autograd` differentiates at the operands that ONNX Runtime computes, and
-            `autograd-flushed` at those that it computes with denormal numbers flushed to 0, as many devices do.
+        oracle: Who confirmed it, PyTorch only where the answer is about nothing else; `autograd` differentiates at the
+            operands that ONNX Runtime computes, `autograd-flushed` at those that it computes with denormal numbers
+            flushed to 0, as many devices do, and `autograd-torch` at those that PyTorch computes.
         operands: Least and greatest value of each operand at the counterexample.
         counterexample: The confirmed inputs.
         after: Of an open operator whose own conditions are proved: the first open operators before it, which alone
@@ -70,7 +71,7 @@ class OperatorResult:
     optimisations: Optimisations | None = None
     fused: str = ""
     runtimes: tuple[Runtime, ...] = ()
-    oracle: Literal["onnxruntime", "reference", "autograd", "autograd-flushed"] | None = None
+    oracle: Literal["onnxruntime", "reference", "torch", "autograd", "autograd-flushed", "autograd-torch"] | None = None
     operands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     counterexample: Counterexample | None = None
     after: tuple[str, ...] = ()
@@ -82,10 +83,11 @@ class Answer:
     """The answer to one property.
 
     Attributes:
-        verdict: `violated` only with a counterexample that replays on ONNX Runtime, `holds` only with a proof.
+        verdict: `violated` only with a counterexample that replays on ONNX Runtime, or on PyTorch where the answer is
+            about that alone; `holds` only with a proof.
         operators: Every operator in question, in topological order; empty for a classic property.
         counterexample: The first one found.
-        unconfirmed: What torch saw and ONNX Runtime did not confirm, one line each.
+        unconfirmed: What the search saw and the replay did not confirm, one line each.
         notices: What a user should know of the networks: defaulted dimensions, random operators.
         seconds: Time by stage: read, reduce, prove, search, replay.
         seed: Seed of the search.
