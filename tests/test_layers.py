@@ -3,6 +3,7 @@
 import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -28,7 +29,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"confirm"}),
     frozenset({"zoo"}),
     frozenset({"report"}),
-    frozenset({"api"}),
+    frozenset({"api", "testing"}),
     frozenset({"cli"}),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
@@ -71,6 +72,7 @@ def package_files() -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.py"))
 
 
+@cache
 def read(relative: str) -> ast.Module:
     return ast.parse((ROOT / PACKAGE / relative).read_text(encoding="utf-8"))
 

@@ -38,6 +38,12 @@ class Model:
     path: Path | None = None
     seconds: float = 0.0
 
+    def data(self) -> bytes:
+        """Return the model as a file holds it."""
+        assert self.graph.source is not None, "a whole model is read from one"
+        data: bytes = self.graph.source.SerializeToString(deterministic=True)
+        return data
+
     def __repr__(self) -> str:
         inputs = ", ".join(
             f"{name}: {details.dtype} {list(details.shape)}"

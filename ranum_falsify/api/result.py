@@ -181,23 +181,29 @@ class Result:
     def save(self, path: str | Path) -> Saved:
         """Write the counterexamples: `<path>.npy`, or one file per input, and `<path>.json`, which replay.
 
+        A model that is in no file goes beside them, as `<path>.onnx`.
+
         Returns:
             The files; none where there is no counterexample.
 
         Raises:
             SaveError: They cannot be written.
         """
-        return save(self.answer, self.loaded.origin, base_of(Path(path)))
+        in_memory = {name: model.data() for name, model in self.loaded.models.items() if model.path is None}
+        return save(self.answer, self.loaded.origin, base_of(Path(path)), in_memory)
 
-    def report(self, *, verbosity: int = 0) -> str:
+    def report(self, *, verbosity: int = 0, saved: Saved | None = None) -> str:
         """Return the report as the command shows it.
 
         Args:
             verbosity: -1 the verdict, what violates and what all of it rests on; 1 every operator.
+            saved: What `save` returned, so that the report names the files.
         """
         count = len({call.network for call in self.loaded.problem.calls})
         kept = () if self.kept is None else precision.as_text(self.kept)
-        return _join_lines((*text.report(self.answer, Saved(), verbosity=verbosity, network_count=count), *kept))
+        return _join_lines(
+            (*text.report(self.answer, saved or Saved(), verbosity=verbosity, network_count=count), *kept)
+        )
 
     def __str__(self) -> str:
         return self.report()
