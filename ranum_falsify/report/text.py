@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ranum_falsify.config import RUNTIMES
+from ranum_falsify.network.source import Source
 from ranum_falsify.report.assumptions import as_text, scope, steep_notice
 from ranum_falsify.report.counterexample import Saved
 from ranum_falsify.report.json_report import STAGES
@@ -19,6 +20,7 @@ _ORACLES = {
     "reference": "the ONNX reference evaluator",
     "autograd": "autograd, at the operands that ONNX Runtime computes",
     "torch": "PyTorch",
+    "module": "PyTorch, which ran the module itself",
     "autograd-torch": "autograd, at the operands that PyTorch computes",
     "autograd-flushed": "autograd, at the operands that ONNX Runtime computes with denormal numbers flushed to 0",
 }
@@ -72,6 +74,8 @@ def finding_lines(
     optimisations: str | None = None,
     fused: str = "",
     runtimes: Sequence[str] = (),
+    source: Source | None = None,
+    gradients: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yield what one failing operator shows; absent facts are left out.
 
@@ -86,8 +90,12 @@ def finding_lines(
         optimisations: Which graph optimisations of ONNX Runtime it shows with.
         fused: The operator that they put in its place.
         runtimes: Runtimes that it fails on, if they were compared.
+        source: The line of Python that it comes from.
+        gradients: Parameters and inputs whose gradients are not finite there.
     """
     yield f"  {title}" + (f" gives {_KINDS[kind]}" if kind else "")
+    if source is not None:
+        yield f"    {source}"
     if condition:
         yield f"    valid where {condition}"
     if operands:
@@ -98,6 +106,8 @@ def finding_lines(
         yield f"    reach: {reach} ({_REACHES[reach] if optimisations != 'off' else _NOWHERE})"
     if optimisations in _OPTIMISATIONS:
         yield f"    {_OPTIMISATIONS[optimisations]}" + (f" ({fused})" if fused else "")
+    if gradients:
+        yield f"    gradients that are not finite: {_names(gradients)}"
     if oracle:
         yield f"    confirmed by {_ORACLES[oracle]}{_beside(oracle, runtimes)}"
 
@@ -106,7 +116,7 @@ def _beside(oracle: str, runtimes: Sequence[str]) -> str:
     """Return what the other runtime shows, as the end of a phrase; nothing where they were not compared."""
     if not runtimes:
         return ""
-    other, name = ("onnxruntime", "ONNX Runtime") if oracle == "torch" else ("torch", "PyTorch")
+    other, name = ("onnxruntime", "ONNX Runtime") if oracle in ("torch", "module") else ("torch", "PyTorch")
     return f", and by {name}" if other in runtimes else f" only, not by {name}"
 
 
@@ -181,6 +191,8 @@ def _write_violated(result: Answer, saved: Saved, network_count: int) -> Iterato
             optimisations=operator.optimisations,
             fused=operator.fused,
             runtimes=operator.runtimes,
+            source=operator.source,
+            gradients=operator.gradients,
         )
         yield from _files(saved.of(operator.counterexample), "    ")
 
