@@ -120,6 +120,11 @@ class SearchConfig:
         """Starts of one round: all of them, or a fixed number where there are as many rounds as time allows."""
         return self.n_starts if self.n_starts >= 0 else _ENDLESS_BATCH
 
+    @property
+    def judge(self) -> Runtime:
+        """The runtime that must show a violation: PyTorch where proofs are about it alone, else ONNX Runtime."""
+        return "torch" if self.prove is not None and self.prove.runtimes == ("torch",) else "onnxruntime"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmConfig:

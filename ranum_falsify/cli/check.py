@@ -38,12 +38,11 @@ def run(options: CheckOptions, *, owns_process: bool = False) -> int:
 
 
 def _state(options: CheckOptions) -> tuple[Model, Statement]:
-    from ranum_falsify.api.checking import make_statement  # imports torch
-    from ranum_falsify.api.models import load_model
+    from ranum_falsify.api.models import load_model  # imports torch
+    from ranum_falsify.api.question import ValidityQuestion
 
     model = load_model(options.model, dims=options.dims)
-    statement = make_statement(
-        model,
+    question = ValidityQuestion(
         box=options.box,
         only=options.only,
         nodes=options.nodes,
@@ -51,11 +50,11 @@ def _state(options: CheckOptions) -> tuple[Model, Statement]:
         free=options.free,
         weights=options.weights,
     )
-    return model, statement
+    return model, question.make_statement(model)
 
 
 def _load(options: CheckOptions) -> Loaded:
-    from ranum_falsify.api.checking import load_statement  # imports torch
+    from ranum_falsify.api.question import load_statement  # imports torch
     from ranum_falsify.network.guards import memory_limit
 
     with memory_limit(options.memory):

@@ -14,16 +14,16 @@ from torch import Tensor
 from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.problem.targets import Target
-from ranum_falsify.replay.confirmer import feeds_of, is_in_question, meets_conditions
-from ranum_falsify.replay.gradients import DENORMAL, operand_ranges, steep_point
-from ranum_falsify.replay.replayer import Finding
+from ranum_falsify.replay.confirmer import feeds_of, meets_conditions
+from ranum_falsify.replay.gradients import DENORMAL
 from ranum_falsify.search.beside import compare
 from ranum_falsify.search.bisection import bisect
 from ranum_falsify.search.memory import chunks
 from ranum_falsify.search.objective import Objective
 from ranum_falsify.search.result import Counterexample, OperatorResult
 from ranum_falsify.search.search import Progress, Region, SearchContext, descend, find_worst_vertices
-from ranum_falsify.search.standing import describe_shown, describe_standing
+from ranum_falsify.search.standing import describe_standing
+from ranum_falsify.search.witness import Witness
 
 __all__ = ["OperatorSearch"]
 
@@ -93,6 +93,7 @@ class OperatorSearch:
         self._failures: dict[str, None] = {}
         self._unwanted: set[tuple[int, str]] = set()
         self._violated: Target | None = None
+        self._witness = Witness(context, self.targets)
 
     # passes -----------------------------------------------------------------------------------------------------
 
@@ -292,7 +293,7 @@ class OperatorSearch:
         return True
 
     def _replay(self, target: Target | None, env: dict[str, np.ndarray]) -> None:
-        """Add what ONNX Runtime shows on concrete inputs.
+        """Add what concrete inputs show.
 
         Raises:
             ReplayError: ONNX Runtime refuses, crashes or takes too long.
@@ -300,48 +301,24 @@ class OperatorSearch:
         for number, goal in enumerate(self.goals):
             feeds = feeds_of(self.context.problem, goal.call, env, self.context.confirmer)
             example = Counterexample(inputs=env, network=goal.call.network, feeds=feeds)
-            for finding in self.context.confirmer.findings(goal.call, feeds):
-                self._add(number, finding, example)
-            self.found |= compare(self.found, self.context.model_of(goal.call).graph, example)
+            for shown in self._witness.list_shown(number, example, self._violated):
+                self._add(number, shown)
+            if not self._witness.is_torch:
+                self.found |= compare(self.found, self.context.model_of(goal.call).graph, example)
             if target is not None and target.goal == number and target.is_gradient and not self._is_found(target):
-                self._add_gradient(target, example)
+                steep = self._witness.differentiate(target, example)
+                if steep is not None:
+                    self.found[number, steep.node] = steep
 
-    def _add(self, number: int, finding: Finding, counterexample: Counterexample) -> None:
-        goal = self.goals[number]
-        if not is_in_question(goal, finding, self.context.confirmer):
+    def _add(self, number: int, shown: OperatorResult) -> None:
+        """Add an operator that is invalid, unless more is known of it."""
+        if self.context.config.reach not in (None, shown.reach):
+            self._unwanted.add((number, shown.node))
             return
-        op = self.context.confirmer.operation(goal.call.graph, finding.output)
-        name = finding.node or finding.output if op is None else op.name
-        if self.context.config.reach not in (None, finding.reach):
-            self._unwanted.add((number, name))
-            return
-        known = self.found.get((number, name))
-        if known is not None and _weight(known) >= _weight(finding):
-            return
-        targets = [t for t in self.targets if t.goal == number and t.op.name == name]
-        targets.sort(key=lambda target: (target.is_remote, target is not self._violated))
-        constraint = targets[0].constraint if targets else None
-        self.found[number, name] = describe_shown(finding, name, constraint, counterexample)
-        self._report(f"{finding.op_type} {name} violated", 0.5)
-
-    def _add_gradient(self, target: Target, counterexample: Counterexample) -> None:
-        """Add an operator whose derivative is not finite at the operands that ONNX Runtime computes."""
-        graph = self.context.model_of(self.goals[target.goal].call).graph
-        found = steep_point(self.context.confirmer, graph, target.op, counterexample.feeds)
-        if found is None:
-            return
-        self.found[target.goal, target.op.name] = OperatorResult(
-            network=counterexample.network,
-            node=target.op.name,
-            op_type=target.spec.op_type,
-            verdict="violated",
-            constraint=target.constraint.describe(),
-            reason=target.constraint.reason,
-            kind="gradient",
-            oracle=found.oracle,
-            operands=operand_ranges(target.op, found.operands),
-            counterexample=counterexample,
-        )
+        known = self.found.get((number, shown.node))
+        if known is None or _weight(known) < _weight(shown):
+            self.found[number, shown.node] = shown
+            self._report(f"{shown.op_type} {shown.node} violated", 0.5)
 
     # report -----------------------------------------------------------------------------------------------------
 
@@ -355,26 +332,28 @@ class OperatorSearch:
         return (*listed.values(), *(result for key, result in self.found.items() if key not in listed))
 
     def list_unconfirmed(self) -> tuple[str, ...]:
-        """Return what torch saw and ONNX Runtime did not confirm, one line per operator."""
+        """Return what the search saw and the replay did not confirm, one line per operator."""
         seen = self.found.keys() | self._unwanted
+        judge = "PyTorch alone" if self._witness.is_torch else "ONNX Runtime"
         refused = (
             f"{s.target.spec.op_type} {s.target.op.name}: {s.target.constraint.describe()} fails in torch, "
-            "which ONNX Runtime does not confirm"
+            f"which {judge} does not confirm"
             for s in self.states
             if s.refused and (s.target.goal, s.target.op.name) not in seen
         )
         return (*refused, *self._failures)
 
     def notices(self) -> tuple[str, ...]:
-        """Return what `--reach` hides, one line."""
+        """Return what `--reach` hides, one line, and what only a runtime shows that the answer is not about."""
         hidden = sorted(name for _, name in self._unwanted - self.found.keys())
-        return (f"violated with another reach, left out: {', '.join(hidden)}",) if hidden else ()
+        left_out = (f"violated with another reach, left out: {', '.join(hidden)}",) if hidden else ()
+        return (*left_out, *self._witness.notices(self.found.keys()))
 
     def _report(self, text: str, done: float) -> None:
         self.context.report(Progress(stage="search", done=done, text=f"{text} ({len(self.found)} found)"))
 
 
-def _weight(seen: OperatorResult | Finding) -> tuple[bool, bool]:
+def _weight(seen: OperatorResult) -> tuple[bool, bool]:
     """Return what makes one violation of an operator matter more than another: whether users see it."""
     return seen.reach == "output", seen.optimisations != "off"
 

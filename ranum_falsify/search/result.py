@@ -9,10 +9,12 @@ from typing import Literal
 import numpy as np
 
 from ranum_falsify.config import Optimisations, Reach, Runtime
+from ranum_falsify.network.source import Source
 from ranum_falsify.prove.assumptions import Assumptions
 
 __all__ = ["Answer", "Counterexample", "OperatorResult", "Verdict"]
 
+Oracle = Literal["onnxruntime", "reference", "torch", "module", "autograd", "autograd-flushed", "autograd-torch"]
 Verdict = Literal["holds", "violated", "unknown"]
 
 
@@ -49,14 +51,19 @@ class OperatorResult:
         fused: Of what shows at the default level alone, the operator that the optimiser put in its place, if it did;
             `operands` are then those of that operator.
         runtimes: Runtimes whose kernels break the condition at the counterexample; none where they were not compared.
-        oracle: Who confirmed it; `autograd` differentiates at the operands that ONNX Runtime computes, and
-            `autograd-flushed` at those that it computes with denormal numbers flushed to 0, as many devices do.
+        oracle: Who confirmed it, PyTorch only where the answer is about nothing else; `autograd` differentiates at the
+            operands that ONNX Runtime computes, `autograd-flushed` at those that it computes with denormal numbers
+            flushed to 0, as many devices do, and `autograd-torch` at those that PyTorch computes; `module` is PyTorch
+            too, which ran an exported module itself.
         operands: Least and greatest value of each operand at the counterexample.
         counterexample: The confirmed inputs.
         after: Of an open operator whose own conditions are proved: the first open operators before it, which alone
             may break it.
         rewritten: Whether an open operator is proved as written, and open only because ONNX Runtime's graph
             optimisations may make an invalid one of it.
+        source: The line of Python that it comes from, in an exported module.
+        gradients: Of an exported module that was run on the counterexample: parameters and inputs whose gradients were
+            not finite.
     """
 
     network: str
@@ -70,11 +77,13 @@ class OperatorResult:
     optimisations: Optimisations | None = None
     fused: str = ""
     runtimes: tuple[Runtime, ...] = ()
-    oracle: Literal["onnxruntime", "reference", "autograd", "autograd-flushed"] | None = None
+    oracle: Oracle | None = None
     operands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     counterexample: Counterexample | None = None
     after: tuple[str, ...] = ()
     rewritten: bool = False
+    source: Source | None = None
+    gradients: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +91,11 @@ class Answer:
     """The answer to one property.
 
     Attributes:
-        verdict: `violated` only with a counterexample that replays on ONNX Runtime, `holds` only with a proof.
+        verdict: `violated` only with a counterexample that replays on ONNX Runtime, or on PyTorch where the answer is
+            about that alone; `holds` only with a proof.
         operators: Every operator in question, in topological order; empty for a classic property.
         counterexample: The first one found.
-        unconfirmed: What torch saw and ONNX Runtime did not confirm, one line each.
+        unconfirmed: What the search saw and the replay did not confirm, one line each.
         notices: What a user should know of the networks: defaulted dimensions, random operators.
         seconds: Time by stage: read, reduce, prove, search, replay.
         seed: Seed of the search.
