@@ -167,9 +167,14 @@ class Session:
         printed = io.StringIO()
         try:
             with chdir(self.folder), redirect_stdout(printed), redirect_stderr(printed):
+                sys.path.insert(0, str(self.folder))  # as for a script that lies there
                 exec(code, vars(self._module))
         finally:
+            sys.path.remove(str(self.folder))
             del sys.modules["example"]
+            for name, module in list(sys.modules.items()):
+                if (getattr(module, "__file__", None) or "").startswith(str(self.folder)):
+                    del sys.modules[name]
         return self._clean(printed.getvalue())
 
     def command(self, line: str) -> str:
