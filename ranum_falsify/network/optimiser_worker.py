@@ -18,23 +18,23 @@ _LAYOUTS = ("NchwcTransformer", "NhwcTransformer")
 
 
 def _optimise(source: str, target: str, memory: int) -> str:
-    """Write the model that ONNX Runtime makes of another; return why it cannot, of a model that it does load.
+    """Write the model that ONNX Runtime makes of another; return why it cannot, if it can load that other model.
 
-    At the highest level, which is the default: after the conversions that it inserts around half precision, it alone
-    goes on to drop others and to fuse what is between them.
+    It runs at the highest level, the default: only that level, having inserted conversions around half precision, goes
+    on to drop some of them and to fuse what is between them.
     """
     _limit_memory(memory)
     try:
         _load(source, target)
     except Exception as error:
-        # A full disk, or a result beyond what a file may hold, keeps no user from running the model.
+        # A full disk, or a result beyond what a file may hold, does not keep users from running the model.
         _load(source, "")
         return " ".join(str(error).split()) or type(error).__name__
     return ""
 
 
 def _limit_memory(memory: int) -> None:
-    """Let constants that are folded not take any amount of memory, where the system can hold a process to that."""
+    """Limit the memory that constants may take when they are folded, where the system can enforce that."""
     try:
         import resource
     except ImportError:  # Windows
@@ -54,6 +54,6 @@ def _load(source: str, target: str) -> None:
 
 
 def service() -> Callable[[str, Any], Any]:
-    """Return what answers a command."""
+    """Return the function that answers a command."""
     ort.set_default_logger_severity(4)
     return lambda command, argument: _optimise(**argument)
