@@ -1,4 +1,4 @@
-"""The pytest file of unit tests, which needs NumPy and ONNX Runtime only."""
+"""The pytest file of unit tests, which needs only NumPy and ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["Case", "CheckedOperator", "pytest_file"]
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedOperator:
-    """An operator as the file describes it.
+    """The description of an operator in the file.
 
     Attributes:
         label: A name without spaces, unique in the file.
         model: Name of the model's file.
         valid_where: The conditions on its operands.
-        watched: What its tests look at.
+        watched: The tensors that its tests look at.
     """
 
     label: str
@@ -31,7 +31,7 @@ class CheckedOperator:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One unit test as the file lists it.
+    """The entry of one unit test in the file.
 
     Attributes:
         file: Name of the .npz file.
@@ -40,7 +40,7 @@ class Case:
         tensor: The tensor in question.
         index: Position of the offending element in it.
         flushed: Whether denormal numbers are to be replaced by 0.
-        hidden: Whether ONNX Runtime hides it, so that the test is skipped.
+        hidden: Whether ONNX Runtime hides the NaN, so that the test is skipped.
         has_span: Whether a span was proved.
     """
 
@@ -58,7 +58,7 @@ def pytest_file(property_name: str, operators: Sequence[CheckedOperator], cases:
     """Return the source text of a pytest file.
 
     Args:
-        property_name: What the tests are about.
+        property_name: Name of the property that the tests are about.
         operators: The operators, each once.
         cases: The tests.
     """
@@ -98,10 +98,10 @@ _TEMPLATE = '''\
 
 Written by ranum-falsify.  Each .npz file holds inputs and weights (`input:<name>`) on which one operator of the model
 receives good operands and produces NaN or infinity, or has no finite derivative; and a span around them, in every
-point of which it does, too: between `lower:<name>` and `upper:<name>` and, where `reach:<name>` is given, only so far
-from the input.  What the span says nothing of keeps its value.
+point of which it does so too: between `lower:<name>` and `upper:<name>` and, if `reach:<name>` is given, only so far
+from the input.  Inputs that the span does not mention keep their values.
 
-    python -m pytest FOLDER              needs NumPy and ONNX Runtime
+    python -m pytest FOLDER              needs only NumPy and ONNX Runtime
 """
 
 import functools
@@ -121,7 +121,7 @@ import onnxruntime  # noqa: E402
 
 FOLDER = Path(__file__).resolve().parent
 POINTS = 10  # of each span
-OVERFLOWS = (-signal.SIGFPE, 0xC0000095)  # how a process ends that divides the least integer by -1
+OVERFLOWS = (-signal.SIGFPE, 0xC0000095)  # exit status of a process that divides the least integer by -1
 
 
 class Operator(NamedTuple):
@@ -138,7 +138,7 @@ class Operator(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A test: kind "nan", "inf" or "gradient", and the element at which it shows."""
+    """A test: kind "nan", "inf" or "gradient", and the offending element."""
 
     file: str
     operator: str
@@ -146,7 +146,7 @@ class Case(NamedTuple):
     tensor: str
     index: tuple
     has_span: bool = False
-    flushed: bool = False  # where denormal numbers are replaced by 0, as many devices do
+    flushed: bool = False  # shows only where denormal numbers are replaced by 0, as many devices do
     hidden: bool = False  # ONNX Runtime hides NaN in this operator, the ONNX reference evaluator does not
 
     def __repr__(self):
@@ -187,7 +187,7 @@ def check_recorded_point(case):
     if tensors and case.kind != "gradient":
         bad = np.isnan if case.kind == "nan" else np.isinf
         if not bad(tensors[case.tensor])[case.index]:
-            pytest.fail(f"another element than the recorded one shows it at {{case.operator}}")
+            pytest.fail(f"{{case.operator}} fails at another element than the recorded one")
 
 
 def check_points_of_the_span(case, count):
@@ -197,7 +197,7 @@ def check_points_of_the_span(case, count):
 
 
 def check(case, inputs):
-    """Assert that inputs make the operator invalid; return what it reads and writes, nothing where the run ends."""
+    """Assert that inputs make the operator invalid; return what it reads and writes, nothing if the run stops."""
     __tracebackhide__ = True  # pytest would show the names of the inputs, which may be anything
     operator = OPERATORS[case.operator]
     if case.hidden:
@@ -208,12 +208,12 @@ def check(case, inputs):
         return {{}}
     tensors = run(case, inputs)
     if not is_triggered(case, tensors):
-        pytest.fail(f"nothing happens at {{case.operator}}")
+        pytest.fail(f"{{case.operator}} does not fail")
     return tensors
 
 
 def is_triggered(case, tensors):
-    """Tell whether the operator reads good operands, and its output, or its derivative, is not finite."""
+    """Tell whether the operator reads good operands, and its output or its derivative is not finite."""
     operator = OPERATORS[case.operator]
     reads = [tensors[name] for name in operator.reads]
     writes = [tensors[name] for name in operator.writes]
@@ -249,7 +249,7 @@ def points(arrays, count):
 
 
 def span(name, arrays):
-    """Return least and greatest value of an input in the span; the same array twice where it does not move."""
+    """Return the least and the greatest value of an input in the span; the same array twice if it does not move."""
     value = arrays["input:" + name]
     if "lower:" + name not in arrays:
         return value, value
@@ -293,7 +293,7 @@ def session(model, flushed):
 
 
 def check_in_process_of_its_own(case, points):
-    """Only the first session of a process decides on denormal numbers, and some divisions end the process."""
+    """Run a check in a process of its own: only its first session decides on denormal numbers, and it may end."""
     command = [sys.executable, __file__, str(CASES.index(case)), str(points)]
     child = subprocess.run(command, capture_output=True, text=True)
     if OPERATORS[case.operator].is_integer and child.returncode in OVERFLOWS:
