@@ -28,8 +28,8 @@ class BoxedVariable:
         name: Name of the ONNX input or initializer.
         shape: Shape.
         dtype: NumPy's name of the element type.
-        low: Least value of each element.
-        high: Greatest value of each element.
+        low: Smallest value of each element.
+        high: Largest value of each element.
     """
 
     name: str
@@ -97,13 +97,13 @@ class ModelBuilder:
     """Collects the nodes of one model.
 
     `g.Relu(x)`, `g.Conv(x, w, pads=[1, 1, 1, 1], name="first")` and so on add nodes.  A node has the name that it is
-    given, or that of its operator with a number, as in TensorFlow: `Log`, `Log_1`, ...; its output is called the same.
+    given, or that of its operator with a number, as in TensorFlow: `Log`, `Log_1`, ...; its output has the same name.
 
     Args:
         name: Name of the graph.
         summary: One sentence, the model's `doc_string`.
-        batch: Samples of a batch, for architectures that leave it open.
-        seed: Of the initial weights.
+        batch: Batch size, for architectures that leave it open.
+        seed: Seed of the initial weights.
     """
 
     def __init__(self, name: str, summary: str = "", *, batch: int = 1, seed: int = 0) -> None:
@@ -135,7 +135,7 @@ class ModelBuilder:
         return self._make(name)
 
     def constant(self, value: float | np.ndarray | np.generic | Sequence[int], name: str | None = None) -> Tensor:
-        """Return a constant, one tensor for all equal ones that have no name of their own."""
+        """Return a constant; equal constants without a name of their own are one tensor."""
         array = np.asarray(value)
         if not isinstance(value, np.ndarray | np.generic):
             array = array.astype(np.int64 if array.dtype.kind in "iu" and array.ndim else np.float32)

@@ -1,7 +1,7 @@
 """The architectures, one module per family.
 
-A function adds one architecture to a :class:`~ranum_falsify.zoo.builder.ModelBuilder`: the network with its loss, as
-the program has it, or `safe` with a repair that leaves no operator able to fail.  Nodes that the catalogue names have
+A function adds one architecture to a :class:`~ranum_falsify.zoo.builder.ModelBuilder`: the network with its loss, as in
+the program, or, if `safe`, with a repair after which no operator can fail.  Nodes that the catalogue names have
 the same names in both.
 """
 

@@ -20,9 +20,9 @@ _Layers = list[tuple[Tensor, Tensor]]
 
 
 def generative_adversarial(g: ModelBuilder, *, safe: bool) -> None:
-    """Losses of discriminator and generator; `log_real` reads what the discriminator says of real images.
+    """Losses of discriminator and generator; `log_real` reads the discriminator's output for real images.
 
-    `log_not_fake` has an epsilon, but one smaller than what a kernel's sigmoid may exceed 1 by.
+    `log_not_fake` has an epsilon, but one smaller than the amount by which a kernel's sigmoid may exceed 1.
     """
     x = g.input("x", (g.batch, _DISCRIMINATOR[0]), -1.0, 1.0)
     z = g.input("z", (g.batch, _GENERATOR[0]), -4.0, 4.0)
@@ -48,7 +48,7 @@ def _layers(g: ModelBuilder, prefix: str, sizes: Sequence[int]) -> _Layers:
 
 
 def _generate(g: ModelBuilder, z: Tensor, layers: _Layers) -> Tensor:
-    """Return images in [-1, 1] made of noise."""
+    """Return images in [-1, 1], generated from noise."""
     *hidden, (weight, bias) = layers
     for w, b in hidden:
         z = g.Relu(z @ w + b)
