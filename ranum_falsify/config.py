@@ -19,7 +19,7 @@ __all__ = [
 
 Runtime = str
 RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torch", "exact")
-"""ONNX Runtime on the CPU, PyTorch on the CPU, and a correctly rounded evaluation."""
+"""ONNX Runtime on the CPU, PyTorch on the CPU, and an evaluation that rounds correctly."""
 
 Reach = Literal["output", "masked"]
 """Whether a violation shows at an output of the network, or a later operator swallows it."""
@@ -38,7 +38,7 @@ class ProveConfig:
     """How to prove.
 
     Attributes:
-        timeout: Seconds for what goes beyond one interval analysis: linear bounds and splitting of the inputs' box.
+        timeout: Seconds for everything beyond one interval analysis: linear bounds and splitting of the inputs' box.
             They come after a first round of the search, and end with the whole run's timeout.
         runtimes: Runtimes that a proof must cover.
     """
@@ -55,14 +55,14 @@ class SearchConfig:
         n_starts: Starting points per target, run as one batch; negative for as many as time allows.
         n_steps: Descent steps from each start.
         seed: Seed of every random choice; the same seed on the same device gives the same answer.
-        timeout: Seconds for proof and search, None for no limit.  Where it cuts them off, the answer depends on the
+        timeout: Seconds for proof and search, None for no limit.  If it cuts them off, the answer depends on the
             machine's speed.
         device: torch device, such as `cpu` or `cuda`.
         backend: Attack back ends, tried in order: `pgd` (ours), `dnnf.pgd`, `foolbox.X`, `cleverhans.X`.
         parameters: Settings of back ends, by back end and name.
         reach: Report only violations of this reach, None for all.
         processors: Threads for torch and ONNX Runtime, None for all cores.
-        prove: How to prove what needs no search, None for a search alone.
+        prove: How to prove, before searching; None for a search alone.
     """
 
     n_starts: int = 100
@@ -78,7 +78,7 @@ class SearchConfig:
 
     @property
     def batch(self) -> int:
-        """Starts of one round: all of them, or a fixed number where there are as many rounds as time allows."""
+        """Starts of one round: all of them, or a fixed number if there are as many rounds as time allows."""
         return self.n_starts if self.n_starts >= 0 else _ENDLESS_BATCH
 
 
@@ -89,9 +89,9 @@ class ConfirmConfig:
     Attributes:
         runs: Tests per operator, each from a seed of its own.
         seed: Seed of the first run; the others count up.
-        timeout: Seconds for the search of one run, and as many for its span.
-        nodes: Operators to make tests for, by name; all that are not proved where None.
-        descend: Whether gradients lead the search; else it only draws points at random, for comparison.
+        timeout: Seconds for the search of one run, and the same again for its span.
+        nodes: Operators to make tests for, by name; None for all that are not proved.
+        descend: Whether gradients guide the search; else it only draws points at random, for comparison.
         span: Whether a span around each test is proved.
         device: torch device.
         processors: Threads for torch and ONNX Runtime, None for all cores.
