@@ -28,7 +28,7 @@ import onnx
 from lab.bench import CASES, load_text
 from lab.bench.models import deep
 from lab.bench.timing import seconds_of
-from lab.networks.builder import ModelBuilder, draw_weights, make_generator
+from lab.networks.builder import NetworkBuilder, draw_weights, make_generator
 from ranum_falsify.network import read
 from ranum_falsify.properties.language.parse import parse_dnnp
 from ranum_falsify.properties.problem.reduce import reduce
@@ -97,7 +97,7 @@ def _make_converter(path: Path) -> Callable[[], object]:
 
 def reduction(folder: Path, rounds: int, size: int = 224) -> float:
     """Return the median seconds of parsing and reducing a robustness property of a picture."""
-    g = ModelBuilder("picture", "Mean colour of a picture to three scores.", 13)
+    g = NetworkBuilder("picture", "Mean colour of a picture to three scores.", 13)
     pooled = g.node("GlobalAveragePool", g.input("x", (1, 3, size, size), 0, 1), name="pool")
     flat = g.node("Flatten", pooled, name="flatten")
     g.output(g.dense(flat, draw_weights(make_generator(0), (3, 3), 3), np.zeros(3), "scores"), (1, 3))

@@ -10,82 +10,22 @@ about three seconds, comes on top once per process.  Every counterexample has be
 from __future__ import annotations
 
 import argparse
-import csv
-import gzip
 import statistics
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from lab.bench.vnncomp import Instance, choose_instances
 from ranum_falsify.config import ProveConfig, SearchConfig
 from ranum_falsify.decide import falsify
-from ranum_falsify.network import read
-from ranum_falsify.properties.language.parse import parse
-from ranum_falsify.properties.problem.reduce import reduce
-
-
-@dataclass(frozen=True)
-class Instance:
-    """One network, one property, and what is known of them."""
-
-    family: str
-    onnx: Path
-    vnnlib: Path
-    expected: str
-
-
-def instances(folder: Path, families: Sequence[str] | None) -> Iterator[Instance]:
-    """Yield the instances of the chosen families, all by default."""
-    for table in sorted(folder.glob("*/expected.csv")):
-        if families and table.parent.name not in families:
-            continue
-        with table.open(newline="") as file:
-            for row in csv.DictReader(file):
-                root = table.parent
-                yield Instance(
-                    root.name, _find_present(root / row["onnx"]), _find_present(root / row["vnnlib"]), row["expected"]
-                )
-
-
-def choose_instances(folder: Path, families: Sequence[str] | None, expected: str) -> list[Instance]:
-    """Return the instances that are asked for.
-
-    Raises:
-        LookupError: There is none, or none of a family, or a file of one is missing.
-    """
-    there = sorted(table.parent.name for table in folder.glob("*/expected.csv"))
-    if not there:
-        raise LookupError(f"{folder}: no folder in it has an expected.csv; give a folder of VNN-COMP families")
-    for family in families or ():
-        if family not in there:
-            raise LookupError(f"--family {family}: {folder} has no such family; it has {', '.join(there)}")
-    found = [i for i in instances(folder, families) if expected in ("all", i.expected)]
-    if not found:
-        raise LookupError(f"{folder}: no instance there is expected to be {expected}; leave --expected out")
-    for path in (path for instance in found for path in (instance.onnx, instance.vnnlib)):
-        if not path.is_file():
-            raise LookupError(f"{path}: no such file; the benchmark's expected.csv names it")
-    return found
-
-
-def _find_present(path: Path) -> Path:
-    return path if path.exists() else path.with_name(path.name + ".gz")
 
 
 def run(instance: Instance, config: SearchConfig) -> tuple[str, float]:
     """Return verdict and seconds of one instance."""
     began = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        model = instance.onnx
-        if model.suffix == ".gz":
-            model = Path(folder) / instance.onnx.stem
-            model.write_bytes(gzip.decompress(instance.onnx.read_bytes()))
-        problem = reduce(parse(instance.vnnlib), {"N": read(model)})
-        verdict = falsify(problem, config).verdict
+    verdict = falsify(instance.problem(), config).verdict
     return verdict, time.perf_counter() - began
 
 
@@ -116,8 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = SearchConfig(n_starts=given.n_starts, seed=given.seed, timeout=given.timeout, prove=prove)
         verdict, seconds = run(instance, config)
         rows.setdefault((instance.family, instance.expected), []).append((verdict, seconds))
-        names = f"{instance.onnx.name.split('.onnx')[0]} {instance.vnnlib.name.split('.vnnlib')[0]}"
-        print(f"{instance.family} {names}: {verdict} ({instance.expected}) {seconds:.2f} s", flush=True)
+        print(f"{instance.family} {instance.name}: {verdict} ({instance.expected}) {seconds:.2f} s", flush=True)
     wrong = sum(_is_wrong(expected, v) for (_, expected), results in rows.items() for v, _ in results)
     print("\n" + "\n".join(_table(rows)) + f"\n\nwrong: {wrong} of {sum(map(len, rows.values()))}")
     return 1 if wrong else 0

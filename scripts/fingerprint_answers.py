@@ -6,10 +6,12 @@
     scripts/fingerprint_answers.py > after.txt && diff before.txt after.txt
 
 The subjects are our networks in the boxes that they name, the models of the zoo and their repaired twins over their
-own ranges, the fetched models, and the case tables of the operators.  A line says of one subject, for one runtime:
+own ranges, the fetched models, the case tables of the operators, and the instances of a folder of VNN-COMP benchmarks,
+where `--instances` names one.  A line says of one subject, for one runtime:
 which operators are not proved, and a hash of all bounds, bit by bit, plain and linear; or, for the search: which way
 samples are batched, the verdict of each operator, and a hash of the counterexamples of a short search with a fixed
-seed.  Nothing depends on the time that it takes.
+seed.  One more line of an instance says whether an interval analysis proves it.  Nothing depends on the time that it
+takes.
 
 A subject that cannot be read or analysed has the error for its line.  `--seconds` adds the processor time of each line,
 best of three, and the total; diff then compares nothing.
@@ -22,7 +24,7 @@ import hashlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -32,7 +34,8 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from ranum_falsify.config import RUNTIMES, Runtime, SearchConfig  # noqa: E402
+from lab.bench.vnncomp import Instance, choose_instances, spread_over_families  # noqa: E402
+from ranum_falsify.config import RUNTIMES, ProveConfig, Runtime, SearchConfig  # noqa: E402
 from ranum_falsify.decide import falsify  # noqa: E402
 from ranum_falsify.domain import Interval, IntervalAnalysis  # noqa: E402
 from ranum_falsify.domain.linear.bounds import LinearAnalysis  # noqa: E402
@@ -40,9 +43,10 @@ from ranum_falsify.network import Graph, read  # noqa: E402
 from ranum_falsify.properties.problem.problem import Problem  # noqa: E402
 from ranum_falsify.prove.applications import box_of  # noqa: E402
 from ranum_falsify.prove.checked import check  # noqa: E402
+from ranum_falsify.prove.prover import Prover  # noqa: E402
 from ranum_falsify.search.batching import BatchedModel  # noqa: E402
 from ranum_falsify.search.converter import convert  # noqa: E402
-from ranum_falsify.search.result import OperatorResult  # noqa: E402
+from ranum_falsify.search.result import Counterexample, OperatorResult  # noqa: E402
 from ranum_falsify.zoo.catalogue import MODELS as ZOO  # noqa: E402
 from ranum_falsify.zoo.detect import problem_of  # noqa: E402
 from ranum_falsify.zoo.model import ZooModel  # noqa: E402
@@ -54,6 +58,7 @@ from tests.search.search_kit import natural, valid_in_box  # noqa: E402
 __all__ = ["main"]
 
 _SEARCH = SearchConfig(n_starts=8, n_steps=4, seed=0, timeout=None, processors=1, prove=None)
+_LONGER_SEARCH = replace(_SEARCH, n_starts=40, n_steps=40)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +69,13 @@ class Subject:
         name: What its lines begin with.
         problem: Makes the problem, which also says the box.
         linear: Whether linear bounds are hashed too.
-        search: Whether it is searched for a counterexample.
+        search: How it is searched for a counterexample, if at all.
     """
 
     name: str
     problem: Callable[[], Problem]
     linear: bool = True
-    search: bool = True
+    search: SearchConfig | None = _SEARCH
 
 
 def networks() -> Iterator[Subject]:
@@ -95,7 +100,7 @@ def models() -> Iterator[Subject]:
     """Yield the fetched models: signals in [-1, 1], bytes, and rates and bands that make sense."""
     for key in MODELS:
         if _path(key).is_file():
-            yield Subject(name=f"models/{'/'.join(key)}", problem=partial(_of_model, key), linear=False, search=False)
+            yield Subject(name=f"models/{'/'.join(key)}", problem=partial(_of_model, key), linear=False, search=None)
 
 
 def _path(key: tuple[str, str]) -> Path:
@@ -126,6 +131,13 @@ def _of_case(case: OperatorCase) -> Problem:
     return valid_in_box(graph, bounds)
 
 
+def instances(found: Sequence[Instance]) -> Iterator[Subject]:
+    """Yield instances of VNN-COMP."""
+    for instance in found:
+        name = f"instances/{instance.family}/{instance.name}"
+        yield Subject(name=name, problem=instance.problem, search=_LONGER_SEARCH)
+
+
 GROUPS = {"networks": networks, "zoo": zoo, "models": models, "cases": cases}
 
 
@@ -140,8 +152,10 @@ def lines(subject: Subject) -> Iterator[tuple[str, Callable[[], str]]]:
     box = [boxes[v] for v in call.variables if v is not None]
     for runtime in RUNTIMES:
         yield f"{subject.name} {runtime}", partial(_bounds, call.graph, box, runtime, subject.linear)
-    if subject.search:
-        yield f"{subject.name} search", partial(_describe_search, problem)
+    if not problem.is_pure_validity:
+        yield f"{subject.name} proof", partial(_describe_proof, problem)
+    if subject.search is not None:
+        yield f"{subject.name} search", partial(_describe_search, problem, subject.search)
 
 
 def _bounds(graph: Graph, box: Sequence[Interval], runtime: Runtime, linear: bool) -> str:
@@ -172,12 +186,18 @@ def _hash_of_bounds(analysis: IntervalAnalysis) -> str:
     return digest.hexdigest()[:16]
 
 
-def _describe_search(problem: Problem) -> str:
+def _describe_proof(problem: Problem) -> str:
+    return f"holds={Prover(problem, ProveConfig(timeout=0.0)).analyse().holds}"
+
+
+def _describe_search(problem: Problem, config: SearchConfig) -> str:
     mode = BatchedModel(convert(problem.calls[0].graph)).mode
-    result = falsify(problem, _SEARCH)
+    result = falsify(problem, config)
     digest = hashlib.sha256()
     for operator in result.operators:
         _add(digest, operator)
+    if not result.operators:
+        _add_inputs(digest, result.counterexample)
     verdicts = [f"{o.node}:{o.verdict}:{o.reach}:{o.kind}" for o in result.operators if o.verdict != "open"]
     return (
         f"mode={mode} {result.verdict} {verdicts} steps={result.steps} unconfirmed={len(result.unconfirmed)} "
@@ -188,8 +208,12 @@ def _describe_search(problem: Problem) -> str:
 def _add(digest: hashlib._Hash, operator: OperatorResult) -> None:
     said = (operator.node, operator.verdict, operator.kind, operator.reach, operator.optimisations, operator.fused)
     digest.update(repr((*said, operator.oracle, sorted(operator.operands.items()))).encode())
-    if operator.counterexample is not None:
-        for name, array in sorted(operator.counterexample.inputs.items()):
+    _add_inputs(digest, operator.counterexample)
+
+
+def _add_inputs(digest: hashlib._Hash, counterexample: Counterexample | None) -> None:
+    if counterexample is not None:
+        for name, array in sorted(counterexample.inputs.items()):
             digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
 
 
@@ -211,30 +235,49 @@ def _list_lines(subject: Subject) -> Iterator[tuple[str, Callable[[], str]]]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print all lines."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=sorted(GROUPS), default=list(GROUPS), help="groups of subjects")
+    parser.add_argument("--only", nargs="*", choices=sorted(GROUPS), default=list(GROUPS), help="groups of subjects")
+    parser.add_argument("--instances", type=Path, metavar="FOLDER", help="and instances of VNN-COMP")
+    parser.add_argument("--count", type=int, default=60, help="how many of them (default: %(default)s)")
     parser.add_argument("--match", default="", help="only subjects whose name contains this")
     parser.add_argument("--no-search", action="store_true", help="bounds only")
     parser.add_argument("--seconds", action="store_true", help="add processor times")
     options = parser.parse_args(argv)
+    groups = [GROUPS[name] for name in options.only]
+    if options.instances is not None:
+        try:
+            found = choose_instances(options.instances, None, "all")
+        except LookupError as error:
+            print(error, file=sys.stderr)
+            return 2
+        groups.append(partial(instances, spread_over_families(found, options.count)))
     torch.set_num_threads(1)
-    total = 0.0
-    for group in options.only:
-        for subject in GROUPS[group]():
-            if options.match not in subject.name:
-                continue
-            for start, make in _list_lines(subject):
-                if options.no_search and start.endswith(" search"):
-                    continue
-                text, times = _line(start, make), []
-                for _ in range(3 if options.seconds else 0):
-                    began = time.process_time()
-                    _line(start, make)
-                    times.append(time.process_time() - began)
-                total += min(times, default=0.0)
-                print(text + (f" {min(times):.4f} s" if times else ""), flush=True)
+    seconds = sum(
+        _print_line(start, make, options) for group in groups for start, make in _choose_lines(group, options)
+    )
     if options.seconds:
-        print(f"total {total:.2f} s")
+        print(f"total {seconds:.2f} s")
     return 0
+
+
+def _choose_lines(
+    group: Callable[[], Iterator[Subject]], options: argparse.Namespace
+) -> Iterator[tuple[str, Callable[[], str]]]:
+    for subject in group():
+        if options.match in subject.name:
+            for start, make in _list_lines(subject):
+                if not (options.no_search and start.endswith(" search")):
+                    yield start, make
+
+
+def _print_line(start: str, make: Callable[[], str], options: argparse.Namespace) -> float:
+    """Print one line; return the least of three processor times, if they are asked for."""
+    text, times = _line(start, make), []
+    for _ in range(3 if options.seconds else 0):
+        began = time.process_time()
+        _line(start, make)
+        times.append(time.process_time() - began)
+    print(text + (f" {min(times):.4f} s" if times else ""), flush=True)
+    return min(times, default=0.0)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ Exits 1 when a case fails.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import sys
 import tempfile
@@ -102,20 +101,19 @@ def _run_once(case: Case, arguments: list[str], folder: Path) -> Outcome:
 # ------------------------------------------------------------------ workers
 
 
-@contextlib.contextmanager
-def _prepare(seed: int, search_every: int) -> Iterator[Callable[[int], Outcome]]:
+def _prepare(seed: int, search_every: int) -> Callable[[int], Outcome]:
     import_all()
-    with tempfile.TemporaryDirectory() as folder:
 
-        def run(number: int) -> Outcome:
-            every = _BOMBS_SEARCHED if kind_of(number) == "bomb" else search_every
+    def run(number: int) -> Outcome:
+        every = _BOMBS_SEARCHED if kind_of(number) == "bomb" else search_every
+        with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
             return run_case(make_case(number, seed), Path(folder), search=number // 10 % every == 0)
 
-        yield run
+    return run
 
 
 def run_cases(numbers: range, *, seed: int, workers: int, search_every: int) -> Iterator[Outcome]:
-    """Run cases in worker processes; yield their outcomes as they come.
+    """Run cases in worker processes; yield their outcomes in their order.
 
     Args:
         numbers: Which cases.
@@ -123,11 +121,11 @@ def run_cases(numbers: range, *, seed: int, workers: int, search_every: int) -> 
         workers: Number of processes.
         search_every: Search every so many cases, if they survive the reading.
     """
-    crew, limit = min(workers, len(numbers)), 4.0 * _HANG
-    for outcome in run_jobs(numbers, _prepare, seed, search_every, workers=crew, limit=limit):
+    count, limit = min(workers, len(numbers)), 4.0 * _HANG
+    for outcome in run_jobs(numbers, _prepare, seed, search_every, workers=count, limit=limit):
         if isinstance(outcome, Failure):
             number = outcome.job
-            outcome = Outcome(number, kind_of(number), outcome.kind, outcome.detail, outcome.seconds, 0)
+            outcome = Outcome(number, kind_of(number), outcome.kind, outcome.detail, 0.0, 0)
         yield outcome
 
 

@@ -204,8 +204,7 @@ def _run_tests(folder: Path, outcome: Outcome) -> None:
 # ------------------------------------------------------------------ workers and the script
 
 
-@contextlib.contextmanager
-def _prepare(seed: int) -> Iterator[Callable[[int], Outcome]]:
+def _prepare(seed: int) -> Callable[[int], Outcome]:
     import torch
 
     torch.set_num_threads(1)
@@ -214,7 +213,7 @@ def _prepare(seed: int) -> Iterator[Callable[[int], Outcome]]:
         with tempfile.TemporaryDirectory(prefix="fuzz-names-") as folder:
             return run_case(make_named_case(number, seed), Path(folder))
 
-    yield run
+    return run
 
 
 def _show_case(number: int, seed: int) -> int:

@@ -28,7 +28,6 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -118,11 +117,10 @@ def _choose_emulated(processor: str) -> dict[str, Any]:
 # a runtime may crash or hang on odd operands -----------------------------------------------------------------------
 
 
-@contextmanager
-def _prepare(match: str, processor: str) -> Iterator[Callable[[Job], Outcome]]:
+def _prepare(match: str, processor: str) -> Callable[[Job], Outcome]:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    yield partial(run_job, rows=_find_matching(match), processor=processor)
+    return partial(run_job, rows=_find_matching(match), processor=processor)
 
 
 class Sweep:
@@ -164,7 +162,7 @@ class Sweep:
         return made
 
     def run(self) -> Iterator[Outcome]:
-        """Run all jobs; yield their outcomes as they come."""
+        """Run all jobs; yield their outcomes in their order."""
         given = self._given
         limit = _EMULATED_SECONDS if given.emulate else _JOB_SECONDS
         for outcome in run_jobs(self._jobs(), _prepare, given.match, given.emulate, workers=given.jobs, limit=limit):

@@ -1,13 +1,30 @@
 """Fixtures that every test may use."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+# Processes that share the cores between them take one each; torch counts them when it is loaded.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["OMP_NUM_THREADS"] = "1"
+
 import ranum_falsify  # noqa: F401 - DNNV is importable from here on, whichever test file runs alone
 
 ROOT = Path(__file__).resolve().parent.parent
+
+collect_ignore = ["example_project"]  # whose tests are to fail
+
+_MOST_WORKERS = 8
+"""More would hold more memory, a gigabyte each, than they save time."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto` starts a process for each core that this one may use, and none for the only one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, _MOST_WORKERS) if cores > 1 else 0
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -28,7 +28,8 @@ def third_party(paths: Iterable[Path]) -> set[str]:
         seen.add(path)
         for _, name in imported(ast.parse(path.read_text(encoding="utf-8"))):
             parts = name.split(".")
-            found.add(parts[0])
+            if not (path.parent / f"{parts[0]}.py").is_file():  # a module beside it
+                found.add(parts[0])
             if parts[0] == "tests":
                 # The last part may be a module or what a module offers.
                 waiting += [ROOT.joinpath(*parts[:-1]).with_suffix(".py"), ROOT.joinpath(*parts).with_suffix(".py")]

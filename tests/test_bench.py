@@ -70,13 +70,13 @@ def test_steps_that_were_not_made_are_no_measurement() -> None:
 
 def test_reading_and_reduction(tmp_path: Path) -> None:
     startup = script("bench_startup")
-    assert all(seconds > 0 for seconds in startup.reading(tmp_path, 1, nodes=12))
+    assert all(seconds > 0 for seconds in startup.measure_reading(tmp_path, 1, nodes=12))
     assert startup.reduction(tmp_path, 1, size=8) > 0
 
 
 def test_the_search_that_is_timed_takes_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--n_starts", "5", "--n_steps", "2", "--prove-timeout", "0", "--no-self-check"]
-    assert main([*script("bench_startup").attacked(tmp_path), *options]) == 3
+    assert main([*script("bench_startup").prepare_attack(tmp_path), *options]) == 3
     assert "; 5 starts, 2 steps" in capsys.readouterr().out
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.snippets import blocks
 from tests.test_layers import LAYERS, PACKAGE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -17,7 +18,7 @@ PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 OPERATOR = "Col2Im"
 ROW, CASES = f"{PACKAGE}/operators/rows/convolution.py", "tests/operators/cases/nn_windows.py"
 
-BLOCKS: list[tuple[str, str]] = re.findall(r"^`([^`\n]+)`\n\n```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+BLOCKS = [(block.title, block.text) for block, _ in blocks(PAGE) if block.title is not None]
 """Each block of the example, with the file that it goes into."""
 
 

@@ -21,6 +21,7 @@ from tests.imports import third_party
 
 ROOT = Path(__file__).resolve().parent.parent
 UPSTREAM = {"dnnv", "dnnf"}  # installed without what they require, so not declared
+PLUGIN = ROOT / "ranum_falsify" / "testing.py"  # loaded by pytest, which is there then, so not declared
 
 
 def text(name: str) -> str:
@@ -72,7 +73,7 @@ class TestMetadata:
 
     @pytest.mark.parametrize(
         ("folder", "extras"),
-        [("ranum_falsify", ()), ("properties", ()), ("tests", ("test",)), ("scripts", ("bench",))],
+        [("ranum_falsify", ()), ("properties", ()), ("tests", ("test",)), ("scripts", ("bench", "test"))],
         ids=["package", "properties", "tests", "scripts"],
     )
     def test_what_is_imported_is_declared(
@@ -80,9 +81,19 @@ class TestMetadata:
     ) -> None:
         packages = importlib.metadata.packages_distributions()
         known = declared(metadata, *extras) | UPSTREAM
-        found = {name: packages.get(name, [name]) for name in third_party(sorted((ROOT / folder).rglob("*.py")))}
+        files = [path for path in sorted((ROOT / folder).rglob("*.py")) if path != PLUGIN]
+        found = {name: packages.get(name, [name]) for name in third_party(files)}
         assert found, "the walk sees imports"
         assert {name for name, offered_by in found.items() if known.isdisjoint(offered_by)} == set()
+
+    def test_all_files_of_the_package_are_installed(self, metadata: configparser.ConfigParser) -> None:
+        patterns = metadata["options.package_data"]
+        told = {p for name in patterns for p in (ROOT / name.replace(".", "/")).glob(patterns[name].strip())}
+        files = {path for path in (ROOT / "ranum_falsify").rglob("*") if path.is_file()}
+        assert {path for path in files if path.suffix not in (".py", ".pyc")} == told
+
+    def test_the_plugin_of_pytest_needs_pytest_alone(self) -> None:
+        assert third_party([PLUGIN]) == {"pytest"}
 
     def test_imports_behind_shared_code_count(self, tmp_path: Path) -> None:
         script = tmp_path / "script.py"

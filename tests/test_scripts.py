@@ -89,3 +89,29 @@ def test_cases_of_the_sweep(capsys: pytest.CaptureFixture[str]) -> None:
 def test_functions_of_the_kernels(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "--only nothing: unknown" in refusal(capsys, "measure_kernels", "--only", "nothing", "--into", tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+class TestFingerprint:
+    def test_instances_of_vnncomp(self, capsys: pytest.CaptureFixture[str], benchmark: Path) -> None:
+        assert importlib.import_module("fingerprint_answers").main(["--only", "--instances", str(benchmark)]) == 0
+        *bounds, proof, search = capsys.readouterr().out.splitlines()
+        assert len(bounds) == 3 and all("instances/family/m p" in line and "bounds=" in line for line in bounds)
+        assert proof.endswith("proof holds=False") and "violated" in search
+
+    def test_a_folder_without_instances(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        assert "no folder in it" in refusal(capsys, "fingerprint_answers", "--only", "--instances", tmp_path)
+
+    def test_instances_are_spread_over_families(self) -> None:
+        vnncomp = importlib.import_module("lab.bench.vnncomp")
+        sizes = {"large": 100, "small": 2, "other": 10}
+        found = [
+            vnncomp.Instance(family, Path(f"{number}.onnx"), Path("p.vnnlib"), "sat")
+            for family, size in sizes.items()
+            for number in range(size)
+        ]
+        chosen = [(i.family, int(i.onnx.stem)) for i in vnncomp.spread_over_families(found, 12)]
+        assert chosen == [
+            *(("small", number) for number in (0, 1)),
+            *(("other", number) for number in (0, 2, 4, 6, 8)),
+            *(("large", number) for number in (0, 20, 40, 60, 80)),
+        ]

@@ -14,7 +14,7 @@ from ranum_falsify.api.running import answer, keep_list, kernel_notices
 from ranum_falsify.api.settings import Options, Settings, settings_of
 from ranum_falsify.errors import UsageError
 
-__all__ = ["answered", "falsify", "prove"]
+__all__ = ["answer_loaded", "falsify", "prove"]
 
 
 def falsify(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, **options: Unpack[Options]) -> Result:
@@ -32,7 +32,7 @@ def falsify(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, 
     """
     settings = settings_of(options)
     prop = property_of(property)
-    return answered(load(prop, _models(model, prop, settings), dtype=settings.dtype), settings)
+    return answer_loaded(load(prop, _models(model, prop, settings), dtype=settings.dtype), settings)
 
 
 def prove(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, **options: Unpack[Options]) -> Result:
@@ -45,10 +45,10 @@ def prove(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, **
         raise UsageError("prove=False: nothing would be done; call falsify for a search alone")
     settings = replace(settings, config=replace(settings.config, n_starts=0))
     prop = property_of(property)
-    return answered(load(prop, _models(model, prop, settings), dtype=settings.dtype), settings)
+    return answer_loaded(load(prop, _models(model, prop, settings), dtype=settings.dtype), settings)
 
 
-def answered(loaded: Loaded, settings: Settings) -> Result:
+def answer_loaded(loaded: Loaded, settings: Settings) -> Result:
     """Return the answer to what was loaded."""
     found = answer(
         loaded,

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from dnnv.nn.utils import TensorDetails
 
+from ranum_falsify.api.defaults import default_range
 from ranum_falsify.api.statement import InputRange
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
 
-__all__ = ["Bound", "BoxLike", "Range", "ranges_of"]
+__all__ = ["Bound", "BoxLike", "Range", "make_range", "ranges_of"]
 
 Bound = float | np.ndarray | Any
 """A number for all elements, or an array that broadcasts to the input's shape."""
@@ -22,24 +23,37 @@ Range = tuple[Bound, Bound] | Bound
 """Lower and upper bound, or a value that does not vary."""
 
 BoxLike = Range | Mapping[str | EllipsisType, Range]
-"""One range for all inputs, or ranges by name, `...` standing for all other inputs."""
+"""One range for all inputs, or ranges by name, `...` standing for all other inputs; what is left out has a default."""
 
 
-def ranges_of(graph: Graph, box: BoxLike) -> tuple[InputRange, ...]:
+def ranges_of(graph: Graph, box: BoxLike | None) -> tuple[InputRange, ...]:
     """Return the range of each input of a graph.
 
+    Args:
+        graph: The graph.
+        box: What the user says; inputs that it leaves out range over what `default_range` says.
+
     Raises:
-        UsageError: The box does not fit the inputs.
+        UsageError: The box does not fit the inputs, or leaves out one that has no default.
     """
     inputs = dict(zip(graph.input_names, graph.input_details, strict=True))
-    given = dict(_map_by_name(box, inputs))
-    missing = [name for name in inputs if name not in given]
-    if missing:
+    given = {} if box is None else dict(_map_by_name(box, inputs))
+    ranges = [
+        make_range(name, given[name], details) if name in given else _default(graph, position)
+        for position, (name, details) in enumerate(inputs.items())
+    ]
+    return tuple(ranges)
+
+
+def _default(graph: Graph, position: int) -> InputRange:
+    name = graph.input_names[position]
+    found = default_range(graph, position)
+    if found is None:
         raise UsageError(
-            f"box: no range for input {missing[0]!r}; the inputs are {_describe_inputs(inputs)}; "
-            f"add {missing[0]!r}: (lower, upper), or ...: (lower, upper) for all others"
+            f"box: nothing says what input {_describe(name, graph.input_details[position])} ranges over; "
+            f"add {name!r}: (lower, upper)"
         )
-    return tuple(_range(name, given[name], details) for name, details in inputs.items())
+    return InputRange(name=name, lower=found.lower, upper=found.upper, default=found.reason)
 
 
 def _map_by_name(box: BoxLike, inputs: Mapping[str, TensorDetails]) -> Iterator[tuple[str, Range]]:
@@ -57,39 +71,55 @@ def _map_by_name(box: BoxLike, inputs: Mapping[str, TensorDetails]) -> Iterator[
 
 
 def _describe_inputs(inputs: Mapping[str, TensorDetails]) -> str:
-    return ", ".join(f"{name} ({details.dtype} {list(details.shape)})" for name, details in inputs.items())
+    return ", ".join(_describe(name, details) for name, details in inputs.items())
 
 
-def _range(name: str, given: Range, details: TensorDetails) -> InputRange:
+def _describe(name: str, details: TensorDetails) -> str:
+    return f"{name} ({details.dtype} {list(details.shape)})"
+
+
+def make_range(name: str, given: Range, details: TensorDetails, *, what: str = "box: input") -> InputRange:
+    """Return a range for a tensor.
+
+    Args:
+        name: The tensor.
+        given: What the user says.
+        details: Its shape and dtype.
+        what: What errors call it.
+
+    Raises:
+        UsageError: The range does not fit.
+    """
+    subject = f"{what} {name!r}"
     if isinstance(given, tuple | list):
         if len(given) != 2:
-            raise UsageError(f"box: input {name!r}: give (lower, upper), got {len(given)} values")
-        lower, upper = (_bound(name, bound, details) for bound in given)
+            raise UsageError(f"{subject}: give (lower, upper), got {len(given)} values")
+        lower, upper = (_bound(subject, bound, details) for bound in given)
     else:
-        lower = upper = _bound(name, given, details)
+        lower = upper = _bound(subject, given, details)
     above = np.asarray(lower) > np.asarray(upper)
     if above.any():
         at = tuple(int(i) for i in np.argwhere(above)[0])
         low, high = (np.broadcast_to(bound, above.shape)[at].item() for bound in (lower, upper))
         place = f" at {list(at)}" if at else ""
-        raise UsageError(f"box: input {name!r}: lower bound {low:.9g} is above upper bound {high:.9g}{place}")
+        raise UsageError(f"{subject}: lower bound {low:.9g} is above upper bound {high:.9g}{place}")
     return InputRange(name=name, lower=lower, upper=upper)
 
 
-def _bound(name: str, given: Bound, details: TensorDetails) -> float | np.ndarray:
+def _bound(subject: str, given: Bound, details: TensorDetails) -> float | np.ndarray:
     """Return a bound as a Python number, or as an array of the input's shape."""
     if hasattr(given, "detach"):
         given = given.detach().cpu()
     try:
         array = np.asarray(given)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise UsageError(f"box: input {name!r}: {type(given).__name__} is no number and no array") from error
+        raise UsageError(f"{subject}: {type(given).__name__} is no number and no array") from error
     if array.dtype.kind not in "iufb" and array.dtype.name != "bfloat16":
-        raise UsageError(f"box: input {name!r}: {given!r:.60} is no number and no array of numbers")
+        raise UsageError(f"{subject}: {given!r:.60} is no number and no array of numbers")
     numbers = array.astype(np.float64) if array.dtype.kind not in "iub" else array
     if not np.isfinite(numbers).all():
         what = "NaN" if np.isnan(numbers).any() else "an infinity"
-        raise UsageError(f"box: input {name!r}: {what} is no bound; give finite numbers")
+        raise UsageError(f"{subject}: {what} is no bound; give finite numbers")
     if array.ndim == 0:
         number: float = numbers.item()
         return number
@@ -98,5 +128,5 @@ def _bound(name: str, given: Bound, details: TensorDetails) -> float | np.ndarra
         return np.broadcast_to(numbers, shape).copy()
     except ValueError as error:
         raise UsageError(
-            f"box: input {name!r} is {details.dtype} {list(shape)}, the bound has shape {list(array.shape)}"
+            f"{subject} is {details.dtype} {list(shape)}, the bound has shape {list(array.shape)}"
         ) from error

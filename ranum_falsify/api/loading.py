@@ -35,6 +35,7 @@ class Loaded:
         sources: The files that all of this was read from.
         origin: The same as descriptions of counterexamples keep it.
         notices: What a user should know about the networks.
+        default_inputs: Names of the inputs whose range users did not give.
         seconds: Time to `read` the networks and to `reduce` the property.
     """
 
@@ -44,6 +45,7 @@ class Loaded:
     sources: Sources
     origin: Origin
     notices: tuple[str, ...] = ()
+    default_inputs: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property

@@ -38,6 +38,12 @@ class Model:
     path: Path | None = None
     seconds: float = 0.0
 
+    def data(self) -> bytes:
+        """Return the model as a file holds it."""
+        assert self.graph.source is not None, "a whole model is read from one"
+        data: bytes = self.graph.source.SerializeToString(deterministic=True)
+        return data
+
     def __repr__(self) -> str:
         inputs = ", ".join(
             f"{name}: {details.dtype} {list(details.shape)}"
@@ -65,7 +71,7 @@ def load_model(source: str | Path | onnx.ModelProto | bytes, *, dims: Mapping[st
         path = Path(source)
         graph = read(path, dims=dims)
         return Model(graph=graph, source=fingerprint(path), path=path, seconds=time.monotonic() - began)
-    proto = _copied(source)
+    proto = _copy(source)
     data = source if isinstance(source, bytes) else proto.SerializeToString(deterministic=True)
     graph = read(proto, dims=dims)
     origin = Fingerprint(path=_IN_MEMORY, sha256=hashlib.sha256(data).hexdigest())
@@ -86,7 +92,7 @@ def model_of(model: ModelLike, dims: Mapping[str, int] | None) -> Model:
     return model
 
 
-def _copied(source: onnx.ModelProto | bytes) -> onnx.ModelProto:
+def _copy(source: onnx.ModelProto | bytes) -> onnx.ModelProto:
     proto = onnx.ModelProto()
     if isinstance(source, onnx.ModelProto):
         proto.CopyFrom(source)

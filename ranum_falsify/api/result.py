@@ -12,6 +12,7 @@ import numpy as np
 
 from ranum_falsify.api.loading import Loaded
 from ranum_falsify.api.sources import Source
+from ranum_falsify.api.statement import Statement
 from ranum_falsify.config import Optimisations, ProveConfig, Reach, Runtime, SearchConfig
 from ranum_falsify.escaping import escape
 from ranum_falsify.prove.assumptions import Assumptions
@@ -89,7 +90,7 @@ class Result:
         config: How it was answered.
         kept: What must stay in float32, where networks were converted to half precision.
         sources: Where the nodes of an exported module come from, by name.
-        property_text: The DNNP property that `check` stands for; None where a property was given.
+        statement: What `check` asked; None where a property was given.
     """
 
     answer: Answer
@@ -97,7 +98,7 @@ class Result:
     config: SearchConfig
     kept: KeepList | None = None
     sources: Mapping[str, Source] = field(default_factory=dict)
-    property_text: str | None = None
+    statement: Statement | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -119,6 +120,15 @@ class Result:
         """What the verdict rests on: box, files, sizes, element types, kernels."""
         assert self.answer.assumptions is not None
         return self.answer.assumptions
+
+    @property
+    def property_text(self) -> str | None:
+        """The DNNP property that `check` stands for; None where a property was given.
+
+        Raises:
+            UsageError: It holds arrays that are too large to write down.
+        """
+        return None if self.statement is None else self.statement.text()
 
     @property
     def counterexample(self) -> Mapping[str, np.ndarray] | None:
@@ -171,23 +181,29 @@ class Result:
     def save(self, path: str | Path) -> Saved:
         """Write the counterexamples: `<path>.npy`, or one file per input, and `<path>.json`, which replay.
 
+        A model that is in no file goes beside them, as `<path>.onnx`.
+
         Returns:
             The files; none where there is no counterexample.
 
         Raises:
             SaveError: They cannot be written.
         """
-        return save(self.answer, self.loaded.origin, base_of(Path(path)))
+        in_memory = {name: model.data() for name, model in self.loaded.models.items() if model.path is None}
+        return save(self.answer, self.loaded.origin, base_of(Path(path)), in_memory)
 
-    def report(self, *, verbosity: int = 0) -> str:
+    def report(self, *, verbosity: int = 0, saved: Saved | None = None) -> str:
         """Return the report as the command shows it.
 
         Args:
             verbosity: -1 the verdict, what violates and what all of it rests on; 1 every operator.
+            saved: What `save` returned, so that the report names the files.
         """
         count = len({call.network for call in self.loaded.problem.calls})
         kept = () if self.kept is None else precision.as_text(self.kept)
-        return _join_lines((*text.report(self.answer, Saved(), verbosity=verbosity, network_count=count), *kept))
+        return _join_lines(
+            (*text.report(self.answer, saved or Saved(), verbosity=verbosity, network_count=count), *kept)
+        )
 
     def __str__(self) -> str:
         return self.report()

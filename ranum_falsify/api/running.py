@@ -42,7 +42,7 @@ def answer(
     assert result.assumptions is not None
     return replace(
         result,
-        assumptions=replace(result.assumptions, sources=loaded.sources),
+        assumptions=replace(result.assumptions, sources=loaded.sources, default_inputs=loaded.default_inputs),
         seconds={**loaded.seconds, **result.seconds},
         notices=tuple(dict.fromkeys((*notices, *loaded.notices, *result.notices))),
     )
@@ -59,11 +59,11 @@ def keep_list(loaded: Loaded, config: SearchConfig) -> KeepList | None:
     if prove is None or loaded.sources.dtype is None:
         return None
     return float32_nodes(
-        loaded.graphs, lambda keep: _open_nodes(loaded, prove, keep), deadline=time.monotonic() + prove.timeout
+        loaded.graphs, lambda keep: _list_open(loaded, prove, keep), deadline=time.monotonic() + prove.timeout
     )
 
 
-def _open_nodes(loaded: Loaded, config: ProveConfig, keep: Collection[Node]) -> frozenset[Node]:
+def _list_open(loaded: Loaded, config: ProveConfig, keep: Collection[Node]) -> frozenset[Node]:
     by_network = {name: {node for network, node in keep if network == name} for name in loaded.graphs}
     proof = Prover(loaded.reduced(by_network), config).analyse()
     return frozenset((operator.network, operator.node) for operator in proof.operators.values() if operator.open)

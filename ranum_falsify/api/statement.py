@@ -15,12 +15,16 @@ import numpy as np
 from dnnv.properties import Expression, expressions
 from dnnv.properties.expressions import And, Call, Constant, Context, Forall, Implies, LessThanOrEqual, Network, Symbol
 
+from ranum_falsify.errors import UsageError
 from ranum_falsify.properties.language import vocabulary
 
 __all__ = ["NETWORK", "InputRange", "Statement"]
 
 NETWORK = "N"
 """Name of the network in the property."""
+
+_MOST_ELEMENTS = 100
+"""Elements of a bound that a property's text holds."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -31,11 +35,13 @@ class InputRange:
         name: Its ONNX name.
         lower: Lower bound: a number for all elements, or an array of its shape.
         upper: Upper bound, likewise.
+        default: What it is taken for, where users did not say what it ranges over.
     """
 
     name: str
     lower: float | np.ndarray
     upper: float | np.ndarray
+    default: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,16 +49,25 @@ class Statement:
     """That no operator of a network receives invalid input while its inputs stay in a box.
 
     Attributes:
-        ranges: What the network's inputs range over, in their order.
+        ranges: What the network's inputs range over, in their order, and after them what freed initializers do.
         only: ONNX operator types to look at, all if None.
         nodes: ONNX node names to look at, all if None.
         gradient: Whether derivatives must be finite too.
+        free: Names of the initializers that range too.
+        notices: What users should know of it.
     """
 
     ranges: Sequence[InputRange]
     only: tuple[str, ...] | None = None
     nodes: tuple[str, ...] | None = None
     gradient: bool = False
+    free: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+
+    @property
+    def defaults(self) -> tuple[str, ...]:
+        """Names of the inputs whose ranges users did not give."""
+        return tuple(given.name for given in self.ranges if given.default)
 
     @property
     def _options(self) -> dict[str, Any]:
@@ -70,22 +85,31 @@ class Statement:
                 variable = symbol[Constant(position)] if several else symbol
                 parts += [LessThanOrEqual(Constant(given.lower), variable)]
                 parts += [LessThanOrEqual(variable, Constant(given.upper))]
-            applied = Call(Network(NETWORK), (symbol,), {})
+            network: Expression = Network(NETWORK)
+            if self.free:
+                network = Call(Constant(vocabulary.free), (network, *map(Constant, self.free)), {})
+            applied = Call(network, (symbol,), {})
             options = {name: Constant(value) for name, value in self._options.items()}
             goal = Call(Constant(vocabulary.no_invalid_input), (applied,), options)
             return Forall(symbol, Implies(And(*parts), goal))
 
     def text(self) -> str:
-        """Return the property as the text of a DNNP file; arrays stand in it in full."""
+        """Return the property as the text of a DNNP file; small arrays stand in it in full.
+
+        Raises:
+            UsageError: There are larger ones.
+        """
         several = len(self.ranges) > 1
         name = "x" if several or not _is_free(self.ranges[0].name) else self.ranges[0].name
         variables = [f"{name}[{position}]" for position in range(len(self.ranges))] if several else [name]
         bounds = [
-            f"{_number(given.lower)} <= {variable} <= {_number(given.upper)}"
+            f"{_number(given.name, given.lower)} <= {variable} <= {_number(given.name, given.upper)}"
             for variable, given in zip(variables, self.ranges, strict=True)
         ]
         options = "".join(f", {option}={value!r}" for option, value in self._options.items())
         box = bounds[0] if len(bounds) == 1 else f"And({', '.join(bounds)})"
+        freed = "".join(f", {initializer!r}" for initializer in self.free)
+        network = f"free({NETWORK}{freed})" if freed else NETWORK
         return "\n".join(
             [
                 *self._imports(),
@@ -95,7 +119,7 @@ class Statement:
                 f'{NETWORK} = Network("{NETWORK}")',
                 "",
                 *self._comment(variables),
-                f"Forall({name}, Implies({box}, no_invalid_input({NETWORK}({name}){options})))",
+                f"Forall({name}, Implies({box}, no_invalid_input({network}({name}){options})))",
                 "",
             ]
         )
@@ -107,11 +131,16 @@ class Statement:
     def _comment(self, variables: Sequence[str]) -> Iterator[str]:
         for variable, given in zip(variables, self.ranges, strict=True):
             if variable != given.name:
-                yield f"# {variable} is the input {given.name!r}."
+                kind = "initializer" if given.name in self.free else "input"
+                yield f"# {variable} is the {kind} {given.name!r}."
 
 
-def _number(bound: float | np.ndarray) -> str:
+def _number(name: str, bound: float | np.ndarray) -> str:
     if isinstance(bound, np.ndarray):
+        if bound.size > _MOST_ELEMENTS:
+            raise UsageError(
+                f"property: {bound.size} numbers bound {name!r}, too many to write down; give one for all elements"
+            )
         return f"np.array({bound.tolist()!r})"
     return repr(bound)
 

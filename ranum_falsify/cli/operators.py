@@ -54,7 +54,7 @@ def rows() -> tuple[OperatorRow, ...]:
 
 
 def markdown_table() -> str:
-    """Return the table in Markdown, as README.md holds it."""
+    """Return the table in Markdown, as docs/operators.md holds it."""
     lines = ["| operator | opsets | valid where |", "|---|---|---|"]
     for row in rows():
         cells = [_title(row), _span(row.opsets), "<br>".join(_escape(text) for text in _conditions(row))]

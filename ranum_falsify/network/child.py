@@ -8,14 +8,19 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 __all__ = ["Child", "ChildDeathError"]
 
 _SERVER = Path(__file__).with_name("child_server.py")
+_GLANCE = 0.005
+"""Seconds between two looks at a child's memory; a process fills some ten megabytes in that time."""
 
 
 class ChildDeathError(Exception):
@@ -24,12 +29,14 @@ class ChildDeathError(Exception):
     Attributes:
         status: Its exit status.
         late: Whether it was ended because it ran out of time.
+        full: Whether it was ended because it took too much memory.
     """
 
-    def __init__(self, status: int, *, late: bool) -> None:
+    def __init__(self, status: int, *, late: bool = False, full: bool = False) -> None:
         super().__init__(f"exit status {status}")
         self.status = status
         self.late = late
+        self.full = full
 
 
 class Child:
@@ -87,9 +94,20 @@ class Child:
         with self._limit(timeout):
             return self._answer()
 
-    def ask(self, command: str, argument: Any, *, timeout: float) -> tuple[str, Any]:
-        """Send a request and wait for its answer, as `receive` does."""
-        with self._limit(timeout):
+    def ask(self, command: str, argument: Any, *, timeout: float, memory: int | None = None) -> tuple[str, Any]:
+        """Send a request and wait for its answer, as `receive` does.
+
+        Args:
+            command: What to do.
+            argument: With what.
+            timeout: Seconds after which the child is ended.
+            memory: Bytes of resident memory beyond which it is ended. It gets what it asks for until then: a library
+                that is refused memory may leave work undone without a word, or put the blame on what it works on.
+
+        Raises:
+            ChildDeathError: The child died, or was ended.
+        """
+        with self._limit(timeout, memory):
             self.send(command, argument)
             return self._answer()
 
@@ -106,27 +124,41 @@ class Child:
         self._folder.cleanup()
 
     @contextmanager
-    def _limit(self, timeout: float) -> Iterator[None]:
-        late = threading.Event()
+    def _limit(self, timeout: float, memory: int | None = None) -> Iterator[None]:
+        done, late, full = threading.Event(), threading.Event(), threading.Event()
 
-        def stop() -> None:
-            late.set()
-            self._process.kill()
+        def watch() -> None:
+            end = time.monotonic() + timeout
+            while not done.wait(max(0.0, end - time.monotonic()) if memory is None else _GLANCE):
+                if time.monotonic() >= end:
+                    late.set()
+                elif memory is not None and self._resident() > memory:
+                    full.set()
+                else:
+                    continue
+                self._process.kill()
+                return
 
-        timer = threading.Timer(timeout, stop)
-        timer.daemon = True
-        timer.start()
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
         try:
             yield
         except (EOFError, OSError) as error:
             status = self._process.wait()
             self.close()
-            raise ChildDeathError(status, late=late.is_set()) from error
+            raise ChildDeathError(status, late=late.is_set(), full=full.is_set()) from error
         except BaseException:
             self.close()
             raise
         finally:
-            timer.cancel()
+            done.set()
+
+    def _resident(self) -> int:
+        """Return how many bytes of memory the child holds."""
+        try:
+            return int(psutil.Process(self._process.pid).memory_info().rss)
+        except psutil.Error:  # it is dead, as whoever waits for the answer will find
+            return 0
 
     def _answer(self) -> tuple[str, Any]:
         size: int = struct.unpack(">Q", self._read(8))[0]

@@ -32,7 +32,10 @@ _WORKER = Path(__file__).with_name("optimiser_worker.py")
 _SECONDS = 120.0
 """How long ONNX Runtime may take; large models take a few."""
 _MEMORY, _FACTOR = 2**30, 16
-"""Bytes of memory that it may take for a small model, and for a large one as a multiple of its size."""
+"""Bytes of memory that it may take for a small model, and for a large one as a multiple of its size.
+
+Folded constants can take any amount.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,21 +77,27 @@ def _optimise(graph: Graph) -> Optimised:
         found = read(rewritten, dims=graph.options.dims, fixed=graph.options.fixed)
         left = sum(array.nbytes for _, arrays in found.folded for array in arrays)
         if left + rewritten.ByteSize() > memory / 2:
-            # With more memory it might fold these constants, and then fuse what reads them.
+            # On a machine with more memory it might fold these constants, and then fuse what reads them.
             return Optimised(fault="its constants take more memory than the optimiser is given")
         return Optimised(graph=found, opaque=opaque)
     except _Refused as error:
         return Optimised(refusal=str(error))
     except ChildDeathError as error:
         _forget()
-        return Optimised(fault="its optimiser takes too long" if error.late else "its optimiser crashes on the model")
+        return Optimised(fault=_death(error))
     except (ModelError, EncodeError, ValueError, OSError) as error:
         # Models beyond what protobuf can hold are among these.
         return Optimised(fault=str(error).removeprefix("model: "))
 
 
+def _death(error: ChildDeathError) -> str:
+    if error.full:
+        return "its optimiser needs too much memory"
+    return "its optimiser takes too long" if error.late else "its optimiser crashes on the model"
+
+
 class _Refused(Exception):
-    """ONNX Runtime does not load the model."""
+    """ONNX Runtime does not load the model, optimised or not."""
 
 
 def _rewrite(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
@@ -98,14 +107,15 @@ def _rewrite(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
     try:
         source.write_bytes(model.SerializeToString())
         memory = max(_MEMORY, _FACTOR * source.stat().st_size)
-        request = {"source": str(source), "target": str(target), "memory": memory}
-        kind, answer = child.ask("optimise", request, timeout=_SECONDS)
-        if kind != "ok" and is_out_of_memory(RuntimeError(answer)):
-            raise OSError("its optimiser needs too much memory")
-        if kind != "ok":
-            raise _Refused(" ".join(str(answer).split()))
-        if answer:
-            raise OSError(f"it cannot be written ({answer})")
+        request = {"source": str(source), "target": str(target)}
+        kind, answer = child.ask("optimise", request, timeout=_SECONDS, memory=memory)
+        outcome, reason = answer if kind == "ok" else ("unoptimised", answer)
+        if outcome == "refused" and not is_out_of_memory(RuntimeError(reason)):
+            raise _Refused(reason)
+        if outcome in ("refused", "unoptimised"):
+            raise OSError(f"its optimiser fails ({reason})")
+        if outcome == "unwritten":
+            raise OSError(f"it cannot be written ({reason})")
         return load_model(target), memory
     finally:
         for path in (source, target):

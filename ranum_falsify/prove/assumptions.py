@@ -67,6 +67,7 @@ class Assumptions:
         element_types: Floating element types that the networks compute in.
         libraries: What runs the networks.
         sources: The files, None where the problem comes from none.
+        default_inputs: The inputs whose range users did not give.
     """
 
     inputs: tuple[InputVariable, ...]
@@ -77,6 +78,7 @@ class Assumptions:
     element_types: tuple[str, ...] = ()
     libraries: tuple[Library, ...] = ()
     sources: Sources | None = None
+    default_inputs: tuple[str, ...] = ()
 
 
 def assumptions_of(problem: Problem, runtimes: Iterable[Runtime]) -> Assumptions:

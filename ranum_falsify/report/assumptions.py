@@ -36,7 +36,7 @@ def scope(runtimes: Sequence[Runtime], *, forward: bool, assumptions: Assumption
     Args:
         runtimes: Runtimes that it names.
         forward: Whether it leaves out that derivatives may be infinite.
-        assumptions: What it rests on; sizes and element types that users did not ask for are named.
+        assumptions: What it rests on; ranges, sizes and element types that users did not ask for are named.
     """
     named = f" for {', '.join(runtimes)}" if runtimes else ""
     return f"{named}{', on the forward pass' if forward else ''}{_conditions(assumptions)}"
@@ -47,11 +47,15 @@ def _conditions(assumptions: Assumptions | None) -> str:
         return ""
     dtype = assumptions.sources.dtype if assumptions.sources is not None else None
     converted = f", converted to {dtype}" if dtype else ""
-    unset = assumptions.unset_dims
-    if not unset:
-        return converted
-    named = _join_names(unset) if len(unset) <= _MOST_DIMS else f"{len(unset)} symbolic dimensions"
-    return f"{converted}, with {named} taken as 1"
+    defaults = _list_few(assumptions.default_inputs, "inputs")
+    box = f", with the default box of {defaults}" if defaults else ""
+    unset = _list_few(assumptions.unset_dims, "symbolic dimensions")
+    return f"{converted}{box}{f', with {unset} taken as 1' if unset else ''}"
+
+
+def _list_few(names: Sequence[str], kind: str) -> str:
+    """Return names, or how many they are; "" for none."""
+    return "" if not names else _join_names(names) if len(names) <= _MOST_DIMS else f"{len(names)} {kind}"
 
 
 def as_text(assumptions: Assumptions, *, verbose: bool = False) -> Iterator[str]:
@@ -177,6 +181,7 @@ def as_json(assumptions: Assumptions | None) -> dict[str, Any] | None:
     several = len(assumptions.regions) > 1
     return {
         **_sources(assumptions.sources),
+        "default_inputs": list(assumptions.default_inputs),
         "inputs": [_input(variable) for variable in assumptions.inputs],
         "regions": [[_input(variable) for variable in region] for region in assumptions.regions] if several else [],
         "side_conditions": list(assumptions.side_conditions),

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -68,6 +68,10 @@ class Base:
         """Return the file of a further array."""
         return self.folder / f"{self.stem}.{name}.npy"
 
+    def model(self, name: str | None = None) -> Path:
+        """Return the file of a model from memory: of the only network, or of one that is named."""
+        return self.folder / (f"{self.stem}.onnx" if name is None else f"{self.stem}.{name}.onnx")
+
 
 @dataclass(frozen=True)
 class Saved:
@@ -77,11 +81,13 @@ class Saved:
         files: The files of each counterexample by input; empty if there is none.
         description: The file that says what they violate, None if there is none.
         older: Files of an earlier run, which were not written again.
+        models: The model file of each network, by name.
     """
 
     files: Mapping[int, Mapping[str, Path]] = field(default_factory=dict)
     description: Path | None = None
     older: Sequence[Path] = ()
+    models: Mapping[str, Path] = field(default_factory=dict)
 
     def of(self, counterexample: Counterexample | None) -> Mapping[str, Path] | None:
         """Return the files of a counterexample by input, None where it was not written."""
@@ -168,13 +174,14 @@ def file_hash(path: Path) -> str:
 # ------------------------------------------------------------------ writing
 
 
-def save(result: Answer, origin: Origin, base: Base) -> Saved:
+def save(result: Answer, origin: Origin, base: Base, models: Mapping[str, bytes] | None = None) -> Saved:
     """Write the counterexamples of a result, each distinct one once, and their description.
 
     Args:
         result: What was found.
         origin: What it is of.
         base: Where they go.
+        models: The models that are in no file, by network: they are written beside the counterexamples.
 
     Raises:
         SaveError: A file cannot be written; then none is.
@@ -183,7 +190,7 @@ def save(result: Answer, origin: Origin, base: Base) -> Saved:
     groups = _groups(result)
     if not groups:
         return Saved(older=older)
-    contents: dict[Path, Content] = {}
+    origin, contents = _with_models(origin, base, models or {})
     files: dict[int, Mapping[str, Path]] = {}
     entries = []
     taken: set[str] = set()
@@ -196,7 +203,17 @@ def save(result: Answer, origin: Origin, base: Base) -> Saved:
     text = json_text(_description_object(result, origin, entries))
     contents[base.description] = text.encode()
     save_together(contents)
-    return Saved(files, base.description, [path for path in older if path not in contents])
+    written = {name: path for name, (path, _) in origin.networks.items()}
+    return Saved(files, base.description, [path for path in older if path not in contents], written)
+
+
+def _with_models(origin: Origin, base: Base, models: Mapping[str, bytes]) -> tuple[Origin, dict[Path, Content]]:
+    """Return an origin whose networks are all in files, and what goes into those that are not there yet."""
+    paths = {name: base.model(name if len(origin.networks) > 1 else None) for name in models}
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in models.items()}
+    written = {name: (path, hashes[name]) for name, path in paths.items()}
+    contents: dict[Path, Content] = {path: models[name] for name, path in paths.items()}
+    return replace(origin, networks={**origin.networks, **written}), contents
 
 
 def _find_earlier_files(base: Base) -> list[Path]:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ranum_falsify.zoo.builder import ModelBuilder, Tensor
+from ranum_falsify.network.builder import Tensor
+from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import Initial
 
 __all__ = [
@@ -44,7 +45,9 @@ SOFTPLUS_LOSS = "the cross entropy is computed from the logits, with Softplus"
 """The repair of a sigmoid's cross entropy."""
 
 
-def dense(g: ModelBuilder, x: Tensor, weight: str, bias: str, sizes: tuple[int, int], *initial: Initial) -> Tensor:
+def dense(
+    g: ArchitectureBuilder, x: Tensor, weight: str, bias: str, sizes: tuple[int, int], *initial: Initial
+) -> Tensor:
     """Return `x @ weight + bias`.
 
     Args:
@@ -59,7 +62,7 @@ def dense(g: ModelBuilder, x: Tensor, weight: str, bias: str, sizes: tuple[int, 
     return x @ g.weight(weight, sizes, of_weight) + g.weight(bias, sizes[1:], of_bias)
 
 
-def tf_dropout(g: ModelBuilder, h: Tensor, keep_prob: Tensor) -> Tensor:
+def tf_dropout(g: ArchitectureBuilder, h: Tensor, keep_prob: Tensor) -> Tensor:
     """Return TensorFlow 1's dropout, whose keep probability is an input: kept elements are divided by it."""
     rate = 1.0 - keep_prob
     draws = g.RandomUniformLike(h, seed=1.0)
@@ -68,27 +71,27 @@ def tf_dropout(g: ModelBuilder, h: Tensor, keep_prob: Tensor) -> Tensor:
     return h * scale * mask
 
 
-def max_pool(g: ModelBuilder, x: Tensor) -> Tensor:
+def max_pool(g: ArchitectureBuilder, x: Tensor) -> Tensor:
     """Return the maxima of 2x2 windows, stride 2."""
     return g.MaxPool(x, kernel_shape=[2, 2], strides=[2, 2])
 
 
-def total(g: ModelBuilder, x: Tensor, axes: Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
+def total(g: ArchitectureBuilder, x: Tensor, axes: Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
     """Return the sum over axes; without axes, over all elements, as a scalar."""
     return g.ReduceSum(x, axes, keepdims=int(keepdims))
 
 
-def mean(g: ModelBuilder, x: Tensor) -> Tensor:
+def mean(g: ArchitectureBuilder, x: Tensor) -> Tensor:
     """Return the mean of all elements, a scalar."""
     return g.ReduceMean(x, keepdims=0)
 
 
-def safe_log(g: ModelBuilder, p: Tensor, *, safe: bool, name: str) -> Tensor:
+def safe_log(g: ArchitectureBuilder, p: Tensor, *, safe: bool, name: str) -> Tensor:
     """Return the logarithm of probabilities, which a repaired model clips to :data:`LEAST_PROBABILITY` first."""
     return g.Log(g.Clip(p, LEAST_PROBABILITY, 1.0) if safe else p, name=name)
 
 
-def log_sigmoid_pair(g: ModelBuilder, logits: Tensor, *, safe: bool) -> tuple[Tensor, Tensor]:
+def log_sigmoid_pair(g: ArchitectureBuilder, logits: Tensor, *, safe: bool) -> tuple[Tensor, Tensor]:
     """Return the logarithms of a sigmoid and of its complement, called `log_p` and `log_not_p`.
 
     Written out; or, in a repaired model, with Softplus nodes of these names.
@@ -99,20 +102,20 @@ def log_sigmoid_pair(g: ModelBuilder, logits: Tensor, *, safe: bool) -> tuple[Te
     return g.Log(p, name="log_p"), g.Log(1.0 - p, name="log_not_p")
 
 
-def one_hot(g: ModelBuilder, labels: Tensor, shape: tuple[int, int]) -> Tensor:
+def one_hot(g: ArchitectureBuilder, labels: Tensor, shape: tuple[int, int]) -> Tensor:
     """Return int64 labels `(batch,)` as rows of zeros with a one, as `zeros(shape).scatter_(1, labels, 1)` does."""
     zeros, ones = np.zeros(shape, np.float32), np.ones((shape[0], 1), np.float32)
     return g.ScatterElements(zeros, g.Unsqueeze(labels, [1]), ones, axis=1)
 
 
-def log_softmax(g: ModelBuilder, logits: Tensor, *, safe: bool, axis: int = -1) -> Tensor:
+def log_softmax(g: ArchitectureBuilder, logits: Tensor, *, safe: bool, axis: int = -1) -> Tensor:
     """Return the logarithm of a softmax, called `log`: written out, or, in a repaired model, as one operator."""
     if safe:
         return g.LogSoftmax(logits, axis=axis, name="log")
     return g.Log(g.Softmax(logits, axis=axis), name="log")
 
 
-def cross_entropy(g: ModelBuilder, labels: Tensor, log_p: Tensor, *, loss: str = "sum") -> Tensor:
+def cross_entropy(g: ArchitectureBuilder, labels: Tensor, log_p: Tensor, *, loss: str = "sum") -> Tensor:
     """Return the cross entropy of labels and logarithms of probabilities, both `(batch, classes)`, a scalar.
 
     Args:
@@ -128,7 +131,7 @@ def cross_entropy(g: ModelBuilder, labels: Tensor, log_p: Tensor, *, loss: str =
 
 
 def softmax_cross_entropy(
-    g: ModelBuilder, labels: Tensor, logits: Tensor, *, safe: bool, loss: str = "sum", axis: int = -1
+    g: ArchitectureBuilder, labels: Tensor, logits: Tensor, *, safe: bool, loss: str = "sum", axis: int = -1
 ) -> Tensor:
     """Return the cross entropy with the logarithm of a softmax written out; the logarithm is called `log`.
 

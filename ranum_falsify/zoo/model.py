@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from ranum_falsify.zoo.builder import Architecture, ModelBuilder
+from ranum_falsify.zoo.builder import Architecture, ArchitectureBuilder
 from ranum_falsify.zoo.property_file import property_text
 
 __all__ = ["Build", "Defect", "ZooModel"]
@@ -15,7 +15,7 @@ __all__ = ["Build", "Defect", "ZooModel"]
 class Build(Protocol):
     """Adds an architecture to a model; `safe` is the repaired one."""
 
-    def __call__(self, g: ModelBuilder, *, safe: bool) -> None:
+    def __call__(self, g: ArchitectureBuilder, *, safe: bool) -> None:
         """See the modules of :mod:`ranum_falsify.zoo.architectures`."""
 
 
@@ -72,9 +72,9 @@ class ZooModel:
         """Build the model, or its safe twin."""
         ids = ", ".join(defect.id for defect in self.defects)
         summary = f"{self.program}, repaired: {self.repair}" if safe else f"{self.program}, with defect {ids}"
-        builder = ModelBuilder(self.file_name(safe=safe), summary, batch=batch, seed=self.number)
+        builder = ArchitectureBuilder(self.file_name(safe=safe), summary, batch=batch, seed=self.number)
         self.build(builder, safe=safe)
-        return builder.build()
+        return builder.architecture()
 
     def file_name(self, *, safe: bool = False) -> str:
         """Return the name of its files, without suffix."""

@@ -1,6 +1,7 @@
 """`check`: models without a property file."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -33,7 +34,6 @@ def test_a_safe_box_holds_for_onnx_runtime() -> None:
     ("box", "said"),
     [
         ({"z": (0, 1)}, "no input 'z'; it has x (float32 [3]), y (float32 [3])"),
-        ({"x": (0, 1)}, "no range for input 'y'"),
         ((1, 0), "input 'x': lower bound 1 is above upper bound 0"),
         ((0, np.array([1.0, -1.0, 1.0])), "above upper bound -1 at [1]"),
         ((0, float("nan")), "NaN is no bound"),
@@ -54,12 +54,99 @@ def test_an_unknown_option_names_the_nearest() -> None:
         rf.check(LOGARITHM, box=(0, 1), nstarts=3)  # type: ignore[call-arg]
 
 
+DEFAULTS = onnx.parser.parse_model(
+    '<ir_version: 10, opset_import: ["": 20]> '
+    "f (float[2] x, float[1,3,16,16] a, float[4] pixel_values, int64[2] ids, int32[3] token_mask, bool[1] flag, "
+    "uint8[2] bytes) => (float[2,3] y, float[1,3,16,16] b, float[4] c, int32[3] d, bool[1] e, uint8[2] g, float[2] z) "
+    "<float[7,3] table = {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20}> {"
+    " wide = Cast <to = 6> (ids) rows = Unsqueeze (wide, axis) axis = Constant <value_ints = [0]> ()"
+    " found = Gather (table, rows) y = Squeeze (found, axis)"
+    " b = Neg(a) c = Neg(pixel_values) d = Neg(token_mask) e = Not(flag) g = Identity(bytes) z = Log(x) }"
+)
+
+
+def test_inputs_that_the_box_leaves_out_have_defaults() -> None:
+    result = rf.check(DEFAULTS, box={"x": (1, 2)})
+    box = {
+        variable.name: (variable.lower.min().item(), variable.upper.max().item())
+        for variable in result.loaded.problem.inputs
+    }
+    assert box == {
+        "x": (1, 2),
+        "a": (0, 1),
+        "pixel_values": (0, 1),
+        "ids": (0, 6),
+        "token_mask": (0, 1),
+        "flag": (0, 1),
+        "bytes": (0, 255),
+    }
+    assert result.verdict == "holds"
+    assert result.assumptions.default_inputs == tuple(box)[1:]
+    assert "holds for onnxruntime, with the default box of 6 inputs" in str(result)
+    assert any("ids in [0, 6] (indices of a table)" in notice for notice in result.notices)
+    assert result.to_json()["assumptions"]["default_inputs"] == [*box][1:]
+
+
+def test_integers_that_nothing_tells_of_need_a_range() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 20]> f (int64[2] n) => (int64[2] m) { m = Neg(n) }'
+    )
+    with pytest.raises(rf.UsageError, match=r"nothing says what input n \(int64 \[2\]\) ranges over; add 'n': \(lower"):
+        rf.check(model)
+
+
+WEIGHTS = onnx.parser.parse_model(
+    '<ir_version: 10, opset_import: ["": 20]> f (float[2] x) => (float[2] z) '
+    "<float[2] w = {4, 0}, float[2] b = {0, 0}, float e = {1}> { p = Mul(x, w) s = Add(p, b) t = Add(s, e) z = Log(t) }"
+)
+
+
+def test_weights_range_over_a_share_of_their_values() -> None:
+    result = rf.check(WEIGHTS, box=(0, 0), free="all", weights=0.25)
+    bounds = {v.name: (v.lower.tolist(), v.upper.tolist()) for v in result.loaded.problem.inputs[1:]}
+    assert bounds == {"w": ([3, -1], [5, 1]), "b": ([-0.25, -0.25], [0.25, 0.25])}
+    assert result.verdict == "holds"
+    assert "2 initializers range over their values +- 0.25 of each" in result.notices
+
+
+def test_weights_range_over_a_range() -> None:
+    result = rf.check(WEIGHTS, box=(0, 0), free=["b"], weights=(-2, 2))
+    assert result.verdict == "violated"
+    assert result.counterexample is not None and (result.counterexample["b"] <= -1).any()
+    assert result.property_text is not None and "free(N, 'b')" in result.property_text
+
+
+@pytest.mark.parametrize(
+    ("free", "weights", "said"),
+    [
+        ("w", 0.1, 'is neither "all" nor a list'),
+        (["v"], 0.1, "no initializer is named 'v'; there are b, e, w"),
+        ("all", -1, "weights=-1: is no share"),
+        ("all", (1, 0), "weights: 'w': lower bound 1 is above upper bound 0"),
+    ],
+)
+def test_weights_that_cannot_range_are_said_in_one_line(free: Any, weights: Any, said: str) -> None:
+    with pytest.raises(rf.UsageError) as caught:
+        rf.check(WEIGHTS, free=free, weights=weights)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_property_with_large_arrays_is_not_written_down() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 20]> f (float[200] x) => (float[200] y) { y = Neg(x) }'
+    )
+    result = rf.check(model, box=(np.zeros(200), np.arange(200)))
+    with pytest.raises(rf.UsageError, match="200 numbers bound 'x', too many to write down"):
+        _ = result.property_text
+
+
 @pytest.mark.parametrize("file", ["softmax_regression.onnx", "vae.onnx"])
 def test_the_text_of_the_property_means_the_same(file: str) -> None:
-    result = rf.check(NETWORKS / file, box=(0, 1), only=["Log"], gradient=True)
+    free = ["logvar_b"] if file == "vae.onnx" else None
+    result = rf.check(NETWORKS / file, box=(0, 1), only=["Log"], gradient=True, free=free, n_starts=10)
     assert result.property_text is not None
     model = rf.load_model(NETWORKS / file)
-    again = rf.falsify(model, rf.load_property(result.property_text), runtime="onnxruntime")
+    again = rf.falsify(model, rf.load_property(result.property_text), runtime="onnxruntime", n_starts=10)
     one, other = result.loaded.problem, again.loaded.problem
     assert [v.name for v in one.inputs] == [v.name for v in other.inputs]
     for mine, theirs in zip(one.inputs, other.inputs, strict=True):

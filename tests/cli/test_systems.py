@@ -30,16 +30,6 @@ def test_a_system_without_them_gives_the_same_verdicts(workshop: Workshop, model
     assert (done.returncode, done.stderr) == (status, "")
 
 
-def test_the_optimiser_s_worker_needs_no_limit(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ranum_falsify.network import optimiser_worker
-
-    monkeypatch.setitem(sys.modules, "resource", None)
-    target = workshop.folder / "out.onnx"
-    argument = {"source": str(workshop.model(SAFE)), "target": str(target), "memory": 1}
-    assert optimiser_worker.service()("optimise", argument) == ""
-    assert target.is_file()
-
-
 @pytest.mark.parametrize("seconds", ["1e300", "1e10", "inf"])
 def test_a_timeout_may_be_of_any_length(workshop: Workshop, seconds: str) -> None:
     run = workshop.falsify("--timeout", seconds, model=SAFE)

@@ -30,6 +30,8 @@ def service():
             os._exit(argument)
         if command == "sleep":
             time.sleep(argument)
+        if command == "fill":
+            return len(b"x" * argument)
         if command == "modules":
             return sorted({name.partition(".")[0] for name in sys.modules})
         print("noise")
@@ -60,6 +62,13 @@ def test_requests_are_answered_in_order(child: Child) -> None:
 def test_an_exception_is_an_answer(child: Child) -> None:
     assert child.ask("nothing", 0, timeout=60) == ("error", "'nothing'")
     assert child.ask("keep", 1, timeout=60) == ("ok", [0, 1])
+
+
+def test_too_much_memory_is_death_not_an_answer(child: Child) -> None:
+    assert child.ask("fill", 2**20, timeout=60, memory=2**27) == ("ok", 2**20)
+    with pytest.raises(ChildDeathError) as died:
+        child.ask("fill", 2**30, timeout=60, memory=2**27)
+    assert died.value.full and not died.value.late
 
 
 def test_it_imports_nothing_of_the_package(child: Child) -> None:

@@ -2,8 +2,11 @@
 
 import os
 import signal
+import sys
+from pathlib import Path
 
 import onnx
+import pytest
 
 from ranum_falsify.network import optimised as module
 from ranum_falsify.network import read
@@ -71,6 +74,24 @@ def test_a_broken_model_runs_nowhere() -> None:
     graph = read(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }"))
     graph.source = unchecked("g (float[2] x) => (float[2] y) { y = Exp(missing) }")
     assert optimise(graph).graph is None and optimise(graph).refusal
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux holds another process to a limit of memory")
+def test_what_only_the_optimiser_refuses_may_run() -> None:
+    import resource
+
+    text = (
+        "g (float[1] x) => (float[N] y) <float[1] k = {1}, int64[1] s = {16000000}> { c = Expand(k, s) y = Mul(x, c) }"
+    )
+    graph = read(parse(text))
+    child = module._child()
+    assert child.ask("nothing", {}, timeout=60)[0] == "error"
+    held = Path(f"/proc/{child.pid}/status").read_text().partition("VmData:")[2].split()[0]
+    # Enough for the constant, and too little for its copy in the optimised graph.
+    resource.prlimit(child.pid, resource.RLIMIT_DATA, (1024 * int(held) + 95 * 2**20, resource.RLIM_INFINITY))
+    found = optimise(graph)
+    module._forget()
+    assert found.graph is None and "its optimiser fails" in found.fault and not found.refusal
 
 
 def test_a_model_that_cannot_be_written_may_run() -> None:

@@ -232,6 +232,21 @@ def test_a_model_that_onnx_runtime_refuses_is_proved_as_written_and_that_is_said
     assert not Prover(valid_in_box(graph, [(0.0, 1.0)]), ProveConfig(runtimes=("torch",))).analyse().notices
 
 
+def test_a_constant_whose_folding_takes_much_memory_is_not_taken_for_one_that_stays() -> None:
+    text = (
+        "g (float[1,1,1,1] x) => (float[1,1,1,1] y) <int64[4] s = {1,1,180,180}, int64[4] t = {1,1,100,100},"
+        " float[1,1,1,1] w = {1e30}, float[1,1,1] e = {1e26}>"
+        "{ a = ConstantOfShape<value = float[1] {1}>(s) b = ConstantOfShape<value = float[1] {1}>(t)"
+        " c = ConvTranspose(a, b) r = ReduceMax<keepdims = 0>(c) k = Mul(r, e) d = Conv(x, w) y = Mul(d, k) }"
+    )
+    model = parse(text)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (y,) = session.run(None, {"x": np.zeros((1, 1, 1, 1), np.float32)})
+    assert np.isnan(y).all()  # w times k is infinite
+    proof = Prover(valid_in_box(read(model), [(0.0, 1e-30)]), ProveConfig(runtimes=("onnxruntime",))).analyse()
+    assert not proof.holds and any("needs too much memory" in notice for notice in proof.notices)
+
+
 def test_what_is_not_known_of_a_model_that_may_run_is_not_proved_and_that_is_said() -> None:
     graph = read(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }"))
     optimise(read(parse("g (float[2] x) => (float[2] y) { y = Neg(x) }")))

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from ranum_falsify.zoo.builder import Architecture, BoxedVariable
+from ranum_falsify.network.builder import BoxedVariable
+from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.catalogue import model_of
 from ranum_falsify.zoo.detect import Analysis, Detection, Flag, Seconds, analyse, detect, totals
 from ranum_falsify.zoo.inference import draw_plausible_inputs, inference_seconds

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 from itertools import pairwise
 
+from ranum_falsify.network.builder import Tensor
 from ranum_falsify.zoo.blocks import dense, mean, total
-from ranum_falsify.zoo.builder import ModelBuilder, Tensor
+from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import xavier, zeros
 from ranum_falsify.zoo.model import Defect, ZooModel
 
@@ -23,7 +24,7 @@ _EPSILON = 1e-10
 
 
 def variational_autoencoder(
-    g: ModelBuilder, *, safe: bool, clipped: bool, latent: int = 2, conditional: bool = False
+    g: ArchitectureBuilder, *, safe: bool, clipped: bool, latent: int = 2, conditional: bool = False
 ) -> None:
     """The negative evidence lower bound of an autoencoder with two hidden layers on either side.
 
@@ -57,27 +58,27 @@ def variational_autoencoder(
     g.output(mean(g, reconstruction + divergence))
 
 
-def _clipped_logs(g: ModelBuilder, r: Tensor) -> tuple[Tensor, Tensor]:
+def _clipped_logs(g: ArchitectureBuilder, r: Tensor) -> tuple[Tensor, Tensor]:
     """Return the logarithms of r and 1 - r, both clipped."""
     log_r = g.Log(g.Clip(r, _LEAST_PROBABILITY, 1.0), name="log_r")
     return log_r, g.Log(g.Clip(1.0 - r, _LEAST_PROBABILITY, 1.0), name="log_not_r")
 
 
-def _shifted_logs(g: ModelBuilder, r: Tensor, *, safe: bool) -> tuple[Tensor, Tensor]:
+def _shifted_logs(g: ArchitectureBuilder, r: Tensor, *, safe: bool) -> tuple[Tensor, Tensor]:
     """Return the logarithms of r and 1 - r, shifted by a number too small to change 1 in float32."""
     epsilon = g.constant(_EPSILON)
     not_r = g.Clip(1.0 - r, _LEAST_PROBABILITY, 1.0) if safe else epsilon + 1.0 - r
     return g.Log(r + epsilon, name="log_r"), g.Log(not_r, name="log_not_r")
 
 
-def _hidden(g: ModelBuilder, x: Tensor, prefix: str, inputs: int) -> Tensor:
+def _hidden(g: ArchitectureBuilder, x: Tensor, prefix: str, inputs: int) -> Tensor:
     """Apply two layers to x; `prefix` is `R` for the recognition network, `G` for the generator."""
     for layer, sizes in enumerate(pairwise((inputs, _WIDTH, _WIDTH)), start=1):
         x = g.Softplus(_dense(g, x, f"{prefix}_h{layer}", f"{prefix}_b{layer}", *sizes))
     return x
 
 
-def _dense(g: ModelBuilder, x: Tensor, weight: str, bias: str, inputs: int, outputs: int) -> Tensor:
+def _dense(g: ArchitectureBuilder, x: Tensor, weight: str, bias: str, inputs: int, outputs: int) -> Tensor:
     return dense(g, x, weight, bias, (inputs, outputs), xavier(inputs, outputs), zeros())
 
 

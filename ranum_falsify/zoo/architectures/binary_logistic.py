@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ranum_falsify.zoo.blocks import SOFTPLUS_LOSS, log_sigmoid_pair, mean
-from ranum_falsify.zoo.builder import ModelBuilder
+from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import torch_linear, zeros
 from ranum_falsify.zoo.model import Build, Defect, ZooModel
 
@@ -15,7 +15,7 @@ _UNBOUNDED = -50.0, 50.0
 """Range of inputs that the program does not bound; those of its samples cannot saturate the sigmoid."""
 
 
-def logistic_regression(g: ModelBuilder, *, safe: bool) -> None:
+def logistic_regression(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log_p` is the logarithm of the sigmoid of `x @ W + b`, for six samples of two features."""
     x = g.input("x", (6, 2), 1.0, 6.0)
     y = g.input("y", (6, 1), 0.0, 1.0)
@@ -24,7 +24,7 @@ def logistic_regression(g: ModelBuilder, *, safe: bool) -> None:
     g.output(-mean(g, y * log_p + (1.0 - y) * log_not_p))
 
 
-def linear_unit(g: ModelBuilder, *, safe: bool, samples: int, features: tuple[float, float]) -> None:
+def linear_unit(g: ArchitectureBuilder, *, safe: bool, samples: int, features: tuple[float, float]) -> None:
     """`log_p` is the logarithm of the sigmoid of a `torch.nn.Linear` with two inputs and one output."""
     x = g.input("x", (samples, 2), *features)
     y = g.input("y", (samples, 1), 0.0, 1.0)
@@ -34,7 +34,7 @@ def linear_unit(g: ModelBuilder, *, safe: bool, samples: int, features: tuple[fl
     g.output(-mean(g, y * log_p + (1.0 - y) * log_not_p))
 
 
-def one_feature(g: ModelBuilder, *, safe: bool) -> None:
+def one_feature(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log_p` is the logarithm of the sigmoid of `x @ W + b`, for twelve samples of one feature."""
     x = g.input("x", (12, 1), 0.0, 5.0)
     y = g.input("y", (12, 1), 0.0, 1.0)

@@ -6,8 +6,9 @@ from functools import partial
 
 from onnx import TensorProto
 
+from ranum_falsify.network.builder import Tensor
 from ranum_falsify.zoo.blocks import mean, total
-from ranum_falsify.zoo.builder import ModelBuilder, Tensor
+from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import normal, zeros
 from ranum_falsify.zoo.model import Defect, ZooModel
 
@@ -19,7 +20,7 @@ _GREATEST = 80.0
 """Upper limit of the exponential's argument in repaired models; the exponential overflows at 88.7."""
 
 
-def boltzmann_machine(g: ModelBuilder, *, safe: bool, binary: bool = False) -> None:
+def boltzmann_machine(g: ArchitectureBuilder, *, safe: bool, binary: bool = False) -> None:
     """Free energy of images minus that of their reconstructions after one step of Gibbs sampling.
 
     `exp` and `exp_reconstruction` belong to a softplus that is written out.
@@ -48,7 +49,7 @@ def boltzmann_machine(g: ModelBuilder, *, safe: bool, binary: bool = False) -> N
     g.output(free_energy(v, "exp") - free_energy(reconstruction, "exp_reconstruction"))
 
 
-def _sample(g: ModelBuilder, p: Tensor) -> Tensor:
+def _sample(g: ArchitectureBuilder, p: Tensor) -> Tensor:
     """Return 1 with probability p, else 0."""
     return g.Relu(g.Sign(p - g.RandomUniformLike(p, seed=1.0)))
 

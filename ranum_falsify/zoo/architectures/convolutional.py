@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from ranum_falsify.network.builder import Tensor
 from ranum_falsify.zoo.blocks import (
     CLIPPED_SOFTMAX,
     FUSED_LOG_SOFTMAX,
@@ -15,7 +16,7 @@ from ranum_falsify.zoo.blocks import (
     softmax_cross_entropy,
     tf_dropout,
 )
-from ranum_falsify.zoo.builder import ModelBuilder, Tensor
+from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import constant, truncated_normal, zeros
 from ranum_falsify.zoo.model import Build, Defect, ZooModel
 
@@ -23,7 +24,7 @@ __all__ = ["MODELS", "lenet", "one_convolution", "two_convolutions"]
 
 
 def two_convolutions(
-    g: ModelBuilder, *, safe: bool, loss: str = "sum", dropout: bool = True, flattened: bool = True
+    g: ArchitectureBuilder, *, safe: bool, loss: str = "sum", dropout: bool = True, flattened: bool = True
 ) -> None:
     """The network of TensorFlow's tutorial; `log` is the logarithm of its softmax."""
     x = g.input("x", (g.batch, 784) if flattened else (g.batch, 28, 28, 1), 0.0, 1.0)
@@ -37,7 +38,7 @@ def two_convolutions(
     g.output(softmax_cross_entropy(g, y, _full(g, h, "fc2", (1024, 10)), safe=safe, loss=loss))
 
 
-def one_convolution(g: ModelBuilder, *, safe: bool) -> None:
+def one_convolution(g: ArchitectureBuilder, *, safe: bool) -> None:
     """One convolution and two full layers; `log` is the logarithm of the softmax."""
     x = g.input("x", (g.batch, 28, 28, 1), 0.0, 1.0)
     y = g.input("y_", (g.batch, 10), 0.0, 1.0)
@@ -48,7 +49,7 @@ def one_convolution(g: ModelBuilder, *, safe: bool) -> None:
     g.output(softmax_cross_entropy(g, y, logits, safe=safe))
 
 
-def lenet(g: ModelBuilder, *, safe: bool) -> None:
+def lenet(g: ArchitectureBuilder, *, safe: bool) -> None:
     """LeNet-5, whose third convolution leaves one position; `log` is the logarithm of its softmax."""
     x = g.input("x", (g.batch, 32, 32, 1), 0.0, 1.0)
     label = g.input("label", (g.batch, 10), 0.0, 1.0)
@@ -66,23 +67,23 @@ def lenet(g: ModelBuilder, *, safe: bool) -> None:
     g.output(cross_entropy(g, label, log_softmax(g, logits, safe=safe)))
 
 
-def _channels_first(g: ModelBuilder, image: Tensor) -> Tensor:
+def _channels_first(g: ArchitectureBuilder, image: Tensor) -> Tensor:
     return g.Transpose(image, perm=[0, 3, 1, 2])
 
 
-def _channels_last(g: ModelBuilder, h: Tensor, size: int) -> Tensor:
+def _channels_last(g: ArchitectureBuilder, h: Tensor, size: int) -> Tensor:
     """Return `(batch, size)` in the order height, width, channels."""
     return g.Reshape(g.Transpose(h, perm=[0, 2, 3, 1]), [-1, size])
 
 
-def _convolution(g: ModelBuilder, h: Tensor, name: str, channels: tuple[int, int]) -> Tensor:
+def _convolution(g: ArchitectureBuilder, h: Tensor, name: str, channels: tuple[int, int]) -> Tensor:
     """Apply a 5x5 convolution that keeps the size, and a rectifier, to `(batch, channels[0], H, W)`."""
     weight = g.weight(f"W_{name}", (channels[1], channels[0], 5, 5), truncated_normal(0.1))
     bias = g.weight(f"b_{name}", channels[1:], constant(0.1))
     return g.Relu(g.Conv(h, weight, bias, pads=[2, 2, 2, 2]))
 
 
-def _full(g: ModelBuilder, h: Tensor, name: str, sizes: tuple[int, int]) -> Tensor:
+def _full(g: ArchitectureBuilder, h: Tensor, name: str, sizes: tuple[int, int]) -> Tensor:
     return dense(g, h, f"W_{name}", f"b_{name}", sizes, truncated_normal(0.1), constant(0.1))
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ranum_falsify.zoo.blocks import FUSED_LOG_SOFTMAX, SOFTMAX_UNDERFLOW, log_softmax, mean, one_hot, total
-from ranum_falsify.zoo.builder import ModelBuilder
+from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.model import Defect, ZooModel
 
 __all__ = ["MODELS", "free_logits"]
 
 
-def free_logits(g: ModelBuilder, *, safe: bool) -> None:
+def free_logits(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log` is the logarithm of the softmax of the input.
 
     Nothing bounds the logits in the programs, which draw them from [0, 1).  Here they range over [-60, 60]: two of them

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from ranum_falsify.network.builder import Tensor
 from ranum_falsify.zoo.blocks import mean, tf_dropout
-from ranum_falsify.zoo.builder import ModelBuilder, Tensor
+from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import truncated_normal, zeros
 from ranum_falsify.zoo.model import Defect, ZooModel
 
@@ -19,7 +20,7 @@ _EPSILON = 1e-8
 _Layers = list[tuple[Tensor, Tensor]]
 
 
-def generative_adversarial(g: ModelBuilder, *, safe: bool) -> None:
+def generative_adversarial(g: ArchitectureBuilder, *, safe: bool) -> None:
     """Losses of discriminator and generator; `log_real` reads the discriminator's output for real images.
 
     `log_not_fake` has an epsilon, but one smaller than the amount by which a kernel's sigmoid may exceed 1.
@@ -39,7 +40,7 @@ def generative_adversarial(g: ModelBuilder, *, safe: bool) -> None:
     g.output(-mean(g, g.Log(fake + _EPSILON, name="log_fake")))
 
 
-def _layers(g: ModelBuilder, prefix: str, sizes: Sequence[int]) -> _Layers:
+def _layers(g: ArchitectureBuilder, prefix: str, sizes: Sequence[int]) -> _Layers:
     """Return the weights and biases of a stack of dense layers."""
     return [
         (g.weight(f"{prefix}_w{i}", shape, truncated_normal(0.02)), g.weight(f"{prefix}_b{i}", shape[1:], zeros()))
@@ -47,7 +48,7 @@ def _layers(g: ModelBuilder, prefix: str, sizes: Sequence[int]) -> _Layers:
     ]
 
 
-def _generate(g: ModelBuilder, z: Tensor, layers: _Layers) -> Tensor:
+def _generate(g: ArchitectureBuilder, z: Tensor, layers: _Layers) -> Tensor:
     """Return images in [-1, 1], generated from noise."""
     *hidden, (weight, bias) = layers
     for w, b in hidden:
@@ -55,7 +56,7 @@ def _generate(g: ModelBuilder, z: Tensor, layers: _Layers) -> Tensor:
     return g.Tanh(z @ weight + bias)
 
 
-def _discriminate(g: ModelBuilder, image: Tensor, layers: _Layers, keep_prob: Tensor) -> Tensor:
+def _discriminate(g: ArchitectureBuilder, image: Tensor, layers: _Layers, keep_prob: Tensor) -> Tensor:
     """Return the probability that images are real."""
     *hidden, (weight, bias) = layers
     for w, b in hidden:

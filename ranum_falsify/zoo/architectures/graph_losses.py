@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ranum_falsify.network.builder import Tensor
 from ranum_falsify.zoo.blocks import mean, total
-from ranum_falsify.zoo.builder import ModelBuilder, Tensor
+from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.model import Defect, ZooModel
 
 __all__ = ["MODELS", "rank_loss", "scatter_normalisation", "variational_graph_loss"]
@@ -17,7 +18,7 @@ _EPSILON = 1e-16
 """The number that PyTorch Geometric adds to its softmax's denominator; in float32 it matters where the sum is 0."""
 
 
-def variational_graph_loss(g: ModelBuilder, *, safe: bool) -> None:
+def variational_graph_loss(g: ArchitectureBuilder, *, safe: bool) -> None:
     """The divergence of a Gaussian from the standard one; `log` reads the encoder's output, which may be negative."""
     x = g.input("x", (3, 2), -1.0, 2.0)
     mu = logvar = x
@@ -26,7 +27,7 @@ def variational_graph_loss(g: ModelBuilder, *, safe: bool) -> None:
     g.output(-0.5 * mean(g, total(g, inner, [1])))
 
 
-def rank_loss(g: ModelBuilder, *, safe: bool) -> None:
+def rank_loss(g: ArchitectureBuilder, *, safe: bool) -> None:
     """A ranking loss in which `sqrt` reads the softmax over one relevant document and two others per query."""
     scores = _lists(g, g.input("y_pred", (6, 1), -50.0, 50.0))
     labels = _lists(g, g.input("y_true", (6, 1), 0.0, 1.0))
@@ -35,14 +36,14 @@ def rank_loss(g: ModelBuilder, *, safe: bool) -> None:
     g.output(-mean(g, total(g, labels * root, [-1])))
 
 
-def _lists(g: ModelBuilder, column: Tensor, documents: int = 3) -> Tensor:
+def _lists(g: ArchitectureBuilder, column: Tensor, documents: int = 3) -> Tensor:
     """Return the rows `[queries, documents]` of a column that lists the documents of one query after the other."""
     starts = range(documents)
     parts = [g.Slice(column, [k], [np.iinfo(np.int64).max], [0], [documents]) for k in starts]
     return g.Concat(*parts, axis=-1)
 
 
-def scatter_normalisation(g: ModelBuilder, *, safe: bool) -> None:
+def scatter_normalisation(g: ArchitectureBuilder, *, safe: bool) -> None:
     """Logarithms of edge attributes divided by their sum at each node of the graph; `log` reads the raw attributes."""
     attributes = g.input("edge_attr", (6,), 0.0, 2.0)
     index = g.input("index", (6,), 0, 1, dtype="int64")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ranum_falsify.network.builder import Tensor
 from ranum_falsify.zoo.blocks import dense, mean, total
-from ranum_falsify.zoo.builder import ModelBuilder, Tensor
+from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import uniform, zeros
 from ranum_falsify.zoo.model import Build, Defect, ZooModel
 
@@ -20,21 +21,21 @@ __all__ = [
 _GREATEST_EXPONENT = 87.0
 
 
-def clipped_numerator_then_epsilon(g: ModelBuilder, *, safe: bool) -> None:
+def clipped_numerator_then_epsilon(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`div` divides by the sum of `exp_denominator`, which is not clipped."""
     y, logits = _classifier(g)
     p = _softmax(g, logits, "exp_denominator") if safe else _clipped_numerator(g, logits)
     _output(g, y, p + 1e-7)
 
 
-def clipped_numerator_then_clip(g: ModelBuilder, *, safe: bool) -> None:
+def clipped_numerator_then_clip(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`exp_denominator` is the exponential of logits that are not clipped."""
     y, logits = _classifier(g)
     p = _softmax(g, logits, "exp_denominator") if safe else _clipped_numerator(g, logits)
     _output(g, y, g.Clip(p, 1e-6, 1.0))
 
 
-def unclipped(g: ModelBuilder, *, safe: bool) -> None:
+def unclipped(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log` is the logarithm of a quotient that neither clip nor epsilon keeps from 0."""
     y, logits = _classifier(g)
     if safe:
@@ -44,28 +45,28 @@ def unclipped(g: ModelBuilder, *, safe: bool) -> None:
     _output(g, y, _quotient(g, exponentials, exponentials))
 
 
-def clipped_numerator_then_absolute(g: ModelBuilder, *, safe: bool) -> None:
+def clipped_numerator_then_absolute(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`exp_denominator` is the exponential of logits that are not clipped; the quotient's magnitude is."""
     y, logits = _classifier(g)
     p = _softmax(g, logits, "exp_denominator") if safe else _clipped_numerator(g, logits)
     _output(g, y, g.Clip(g.Abs(p), 1e-6, 1.0))
 
 
-def clip_above_then_absolute(g: ModelBuilder, *, safe: bool) -> None:
+def clip_above_then_absolute(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log` is the logarithm of the magnitude of a softmax of logits that are clipped above only."""
     y, logits = _classifier(g)
     p = g.Abs(_softmax(g, logits) if safe else _clipped_above(g, logits))
     _output(g, y, g.Clip(p, 1e-6, 1.0) if safe else p)
 
 
-def clip_above_then_epsilon(g: ModelBuilder, *, safe: bool) -> None:
+def clip_above_then_epsilon(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`div` divides by the sum of exponentials of logits that are clipped above only."""
     y, logits = _classifier(g)
     p = _softmax(g, logits) if safe else _clipped_above(g, logits)
     _output(g, y, g.Abs(p) + 1e-6)
 
 
-def _classifier(g: ModelBuilder) -> tuple[Tensor, Tensor]:
+def _classifier(g: ArchitectureBuilder) -> tuple[Tensor, Tensor]:
     """Return labels and logits, both `(batch, 10)`."""
     x = g.input("x", (g.batch, 28, 28, 1), -1.0, 1.0)
     y = g.input("y", (g.batch, 10), 0.0, 1.0)
@@ -75,27 +76,27 @@ def _classifier(g: ModelBuilder) -> tuple[Tensor, Tensor]:
     return y, dense(g, hidden, "W3", "b3", (100, 10), initial, zeros())
 
 
-def _clipped_numerator(g: ModelBuilder, logits: Tensor) -> Tensor:
+def _clipped_numerator(g: ArchitectureBuilder, logits: Tensor) -> Tensor:
     numerator = g.Exp(g.Clip(logits, -_GREATEST_EXPONENT, _GREATEST_EXPONENT), name="exp_numerator")
     return _quotient(g, numerator, g.Exp(logits, name="exp_denominator"))
 
 
-def _clipped_above(g: ModelBuilder, logits: Tensor) -> Tensor:
+def _clipped_above(g: ArchitectureBuilder, logits: Tensor) -> Tensor:
     least = g.ReduceMin(logits, keepdims=0)
     exponentials = g.Exp(g.Max(g.Min(logits, _GREATEST_EXPONENT), least), name="exp")
     return _quotient(g, exponentials, exponentials)
 
 
-def _softmax(g: ModelBuilder, logits: Tensor, name: str = "exp") -> Tensor:
+def _softmax(g: ArchitectureBuilder, logits: Tensor, name: str = "exp") -> Tensor:
     exponentials = g.Exp(logits - g.ReduceMax(logits, axes=[1], keepdims=1), name=name)
     return _quotient(g, exponentials, exponentials)
 
 
-def _quotient(g: ModelBuilder, numerator: Tensor, exponentials: Tensor) -> Tensor:
+def _quotient(g: ArchitectureBuilder, numerator: Tensor, exponentials: Tensor) -> Tensor:
     return g.Div(numerator, total(g, exponentials, [1], keepdims=True), name="div")
 
 
-def _output(g: ModelBuilder, y: Tensor, p: Tensor) -> None:
+def _output(g: ArchitectureBuilder, y: Tensor, p: Tensor) -> None:
     g.output(mean(g, -total(g, y * g.Log(p, name="log"), [1])))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ranum_falsify.network.builder import Tensor
 from ranum_falsify.zoo.blocks import (
     CLIPPED_SOFTMAX,
     SOFTMAX_UNDERFLOW,
@@ -15,7 +16,7 @@ from ranum_falsify.zoo.blocks import (
     tf_dropout,
     total,
 )
-from ranum_falsify.zoo.builder import ModelBuilder, Tensor
+from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import torch_linear, truncated_normal, zeros
 from ranum_falsify.zoo.model import Defect, ZooModel
 
@@ -32,7 +33,7 @@ _CLIP = 1e-7
 """Distance that keeps probabilities from 0 and 1, as in Keras."""
 
 
-def softmax_of_each_class(g: ModelBuilder, *, safe: bool) -> None:
+def softmax_of_each_class(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log_p` and `log_not_p` are the logarithms of the softmax and of its complement, class by class."""
     x = g.input("x", (g.batch, 784), 0.0, 1.0)
     y = g.input("y", (g.batch, 10), 0.0, 1.0)
@@ -44,7 +45,7 @@ def softmax_of_each_class(g: ModelBuilder, *, safe: bool) -> None:
     g.output(-mean(g, of_ones + of_zeros))
 
 
-def saturated_sigmoids(g: ModelBuilder, *, safe: bool) -> None:
+def saturated_sigmoids(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log_p` and `log_not_p` are the logarithms of a sigmoid and of its complement, of a net without biases."""
     x = g.input("x", (g.batch, 784), 0.0, 1.0)
     y = g.input("y", (g.batch, 10), 0.0, 1.0)
@@ -54,7 +55,7 @@ def saturated_sigmoids(g: ModelBuilder, *, safe: bool) -> None:
     g.output(mean(g, total(g, -y * log_p - (1.0 - y) * log_not_p, [1])))
 
 
-def torch_hidden_layer(g: ModelBuilder, *, safe: bool) -> None:
+def torch_hidden_layer(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log` is the logarithm that the training loop takes of the probabilities that the network returns."""
     x = g.input("x", (g.batch, 784), 0.0, 1.0)
     y = g.input("y", (g.batch,), 0, 9, "int64")
@@ -69,7 +70,7 @@ def torch_hidden_layer(g: ModelBuilder, *, safe: bool) -> None:
     g.output(g.NegativeLogLikelihoodLoss(log_softmax(g, logits, safe=safe), y, reduction="mean"))
 
 
-def noisy_hidden_layer(g: ModelBuilder, *, safe: bool) -> None:
+def noisy_hidden_layer(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log` is the logarithm of the softmax of one hidden layer on images with Gaussian noise added."""
     x = g.input("x", (g.batch, 784), 0.0, 1.0)
     y = g.input("y", (g.batch, 10), 0.0, 1.0)
@@ -79,7 +80,7 @@ def noisy_hidden_layer(g: ModelBuilder, *, safe: bool) -> None:
     g.output(cross_entropy(g, y, safe_log(g, p, safe=safe, name="log"), loss="mean"))
 
 
-def hidden_layer_with_dropout(g: ModelBuilder, *, safe: bool) -> None:
+def hidden_layer_with_dropout(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log` is the logarithm of the softmax of one hidden layer, whose dropout keeps all."""
     x = g.input("x", (g.batch, 784), 0.0, 1.0)
     y = g.input("y", (g.batch, 10), 0.0, 1.0)
@@ -88,7 +89,7 @@ def hidden_layer_with_dropout(g: ModelBuilder, *, safe: bool) -> None:
     g.output(cross_entropy(g, y, safe_log(g, p, safe=safe, name="log")))
 
 
-def _hidden_layer(g: ModelBuilder, x: Tensor, keep_prob: Tensor) -> Tensor:
+def _hidden_layer(g: ArchitectureBuilder, x: Tensor, keep_prob: Tensor) -> Tensor:
     hidden = g.Relu(dense(g, x, "W1", "b1", (784, 300), truncated_normal(0.1), zeros()))
     hidden = tf_dropout(g, hidden, keep_prob)
     return g.Softmax(dense(g, hidden, "W2", "b2", (300, 10), zeros(), zeros()), axis=-1)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from ranum_falsify.network.builder import Tensor
 from ranum_falsify.zoo.blocks import FUSED_LOG_SOFTMAX, SOFTMAX_UNDERFLOW, log_softmax, mean, one_hot, total
-from ranum_falsify.zoo.builder import ModelBuilder, Tensor
+from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import zeros
 from ranum_falsify.zoo.model import Build, Defect, ZooModel
 
 __all__ = ["MODELS", "class_index_regression", "mean_regression", "negative_mean_regression", "sum_regression"]
 
 
-def sum_regression(g: ModelBuilder, *, safe: bool) -> None:
+def sum_regression(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log` is the logarithm of the softmax; one bias for all classes, the loss summed over all samples."""
     x = _samples(g)
     oh = g.input("oh", (8, 3), 0.0, 1.0)
     g.output(total(g, oh * -_log_p(g, x, (1,), safe=safe)))
 
 
-def class_index_regression(g: ModelBuilder, *, safe: bool) -> None:
+def class_index_regression(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log` is the logarithm of the softmax; one bias for all classes, labels made one-hot in the model."""
     x = _samples(g)
     y = g.input("y", (8,), 0, 2, "int64")
@@ -25,25 +26,25 @@ def class_index_regression(g: ModelBuilder, *, safe: bool) -> None:
     g.output(mean(g, total(g, oh * -_log_p(g, x, (1,), safe=safe), [1])))
 
 
-def mean_regression(g: ModelBuilder, *, safe: bool) -> None:
+def mean_regression(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log` is the logarithm of the softmax; the mean of negated terms."""
     x = _samples(g)
     oh = g.input("oh", (8, 3), 0.0, 1.0)
     g.output(mean(g, total(g, oh * -_log_p(g, x, (3,), safe=safe), [1])))
 
 
-def negative_mean_regression(g: ModelBuilder, *, safe: bool) -> None:
+def negative_mean_regression(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log` is the logarithm of the softmax; the negated mean."""
     x = _samples(g)
     oh = g.input("oh", (8, 3), 0.0, 1.0)
     g.output(-mean(g, total(g, oh * _log_p(g, x, (1, 3), safe=safe), [1])))
 
 
-def _samples(g: ModelBuilder) -> Tensor:
+def _samples(g: ArchitectureBuilder) -> Tensor:
     return g.input("x", (8, 4), 1.0, 7.0)
 
 
-def _log_p(g: ModelBuilder, x: Tensor, bias: tuple[int, ...], *, safe: bool) -> Tensor:
+def _log_p(g: ArchitectureBuilder, x: Tensor, bias: tuple[int, ...], *, safe: bool) -> Tensor:
     logits = x @ g.weight("W", (4, 3), zeros()) + g.weight("b", bias, zeros())
     return log_softmax(g, logits, safe=safe, axis=1)
 

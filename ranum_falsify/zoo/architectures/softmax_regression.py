@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from ranum_falsify.network.builder import Tensor
 from ranum_falsify.zoo.blocks import (
     CLIPPED_SOFTMAX,
     SOFTMAX_UNDERFLOW,
@@ -13,7 +14,7 @@ from ranum_falsify.zoo.blocks import (
     safe_log,
     softmax_cross_entropy,
 )
-from ranum_falsify.zoo.builder import ModelBuilder, Tensor
+from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import Initial, constant, truncated_normal, uniform, zeros
 from ranum_falsify.zoo.model import Build, Defect, ZooModel
 
@@ -21,7 +22,7 @@ __all__ = ["MODELS", "body_mass_regression", "mean_of_sum", "rectified_softmax_r
 
 
 def softmax_regression(
-    g: ModelBuilder,
+    g: ArchitectureBuilder,
     *,
     safe: bool,
     loss: str = "sum",
@@ -33,20 +34,20 @@ def softmax_regression(
     g.output(softmax_cross_entropy(g, y, logits, safe=safe, loss=loss))
 
 
-def mean_of_sum(g: ModelBuilder, *, safe: bool) -> None:
+def mean_of_sum(g: ArchitectureBuilder, *, safe: bool) -> None:
     """:func:`softmax_regression` with a mean of the loss, which is a scalar already."""
     y, logits = _labels_and_logits(g)
     g.output(mean(g, softmax_cross_entropy(g, y, logits, safe=safe)))
 
 
-def rectified_softmax_regression(g: ModelBuilder, *, safe: bool) -> None:
+def rectified_softmax_regression(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log` is the logarithm of a softmax that passes a rectifier too: a layer's helper applies one by default."""
     y, logits = _labels_and_logits(g)
     p = g.Relu(g.Softmax(logits, axis=-1))
     g.output(cross_entropy(g, y, safe_log(g, p, safe=safe, name="log"), loss="mean"))
 
 
-def body_mass_regression(g: ModelBuilder, *, safe: bool) -> None:
+def body_mass_regression(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log` is the logarithm of the softmax over thin, normal and fat, of weight and height.
 
     The data lie in [0.35, 1], where weights within their range cannot spread the logits by more than 60; so the input
@@ -59,7 +60,7 @@ def body_mass_regression(g: ModelBuilder, *, safe: bool) -> None:
 
 
 def _labels_and_logits(
-    g: ModelBuilder, weight: Initial | None = None, bias: Initial | None = None
+    g: ArchitectureBuilder, weight: Initial | None = None, bias: Initial | None = None
 ) -> tuple[Tensor, Tensor]:
     x = g.input("x", (g.batch, 784), 0.0, 1.0)
     y = g.input("y", (g.batch, 10), 0.0, 1.0)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
+from ranum_falsify.network.builder import Tensor
 from ranum_falsify.zoo.blocks import CLIPPED_SOFTMAX, SOFTMAX_UNDERFLOW, dense, softmax_cross_entropy, tf_dropout
-from ranum_falsify.zoo.builder import ModelBuilder, Tensor
+from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import normal, values, zeros
 from ranum_falsify.zoo.model import Defect, ZooModel
 
@@ -18,7 +19,7 @@ _FEATURES, _WIDTH, _CLASSES = 16, 1024, 10
 _IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 
 
-def spatial_transformer(g: ModelBuilder, *, safe: bool) -> None:
+def spatial_transformer(g: ArchitectureBuilder, *, safe: bool) -> None:
     """A convolutional network on an image resampled by a learned affine map; `log` is that of its softmax."""
     x = g.input("x", (g.batch, _PIXELS), 0.0, 1.0)
     y = g.input("y", (g.batch, _CLASSES), 0.0, 1.0)
@@ -38,14 +39,14 @@ def spatial_transformer(g: ModelBuilder, *, safe: bool) -> None:
     g.output(softmax_cross_entropy(g, y, logits, safe=safe))
 
 
-def _convolution(g: ModelBuilder, x: Tensor, weight: str, bias: str, channels: int) -> Tensor:
+def _convolution(g: ArchitectureBuilder, x: Tensor, weight: str, bias: str, channels: int) -> Tensor:
     """Return a 3x3 convolution of stride 2 with TensorFlow's padding, half as high and wide as x."""
     kernel = g.weight(weight, (_FEATURES, channels, 3, 3), zeros())
     offset = g.Unsqueeze(g.weight(bias, (_FEATURES,), normal(0.01)), [1, 2])
     return g.Relu(g.Conv(x, kernel, strides=[2, 2], pads=[0, 0, 1, 1]) + offset)
 
 
-def _coordinates(g: ModelBuilder, image: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
+def _coordinates(g: ArchitectureBuilder, image: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
     """Return where in the image each pixel of the result lies, columns and rows, `(batch * pixels,)` each.
 
     Args:
@@ -67,7 +68,7 @@ def _coordinates(g: ModelBuilder, image: Tensor, theta: Tensor) -> tuple[Tensor,
     return pixels(0, axis=2), pixels(1, axis=1)
 
 
-def _resample(g: ModelBuilder, image: Tensor, xs: Tensor, ys: Tensor) -> Tensor:
+def _resample(g: ArchitectureBuilder, image: Tensor, xs: Tensor, ys: Tensor) -> Tensor:
     """Return the image's bilinear interpolation at fractional positions, as large as the image."""
     x0, x1 = _neighbours(g, xs)
     y0, y1 = _neighbours(g, ys)
@@ -87,14 +88,14 @@ def _resample(g: ModelBuilder, image: Tensor, xs: Tensor, ys: Tensor) -> Tensor:
     return g.Reshape(g.Sum(*parts), g.Shape(image))
 
 
-def _neighbours(g: ModelBuilder, positions: Tensor) -> tuple[Tensor, Tensor]:
+def _neighbours(g: ArchitectureBuilder, positions: Tensor) -> tuple[Tensor, Tensor]:
     """Return the pixels before and after fractional positions, int32, both within the image."""
     before = g.Cast(g.Floor(positions), to=TensorProto.INT32)
     first, last = np.int32(0), np.int32(_SIDE - 1)
     return g.Clip(before, first, last), g.Clip(before + np.int32(1), first, last)
 
 
-def _first_pixels(g: ModelBuilder, image: Tensor) -> Tensor:
+def _first_pixels(g: ArchitectureBuilder, image: Tensor) -> Tensor:
     """Return, for every pixel of a batch, where its image begins among all pixels, `(batch * pixels,)`, int32."""
     batch = g.Cast(g.Gather(g.Shape(image), np.int64(0)), to=TensorProto.INT32)
     offsets = g.Range(np.int32(0), batch, np.int32(1)) * np.int32(_PIXELS)

@@ -13,8 +13,9 @@ from typing import Literal
 
 import numpy as np
 
+from ranum_falsify.network.builder import Tensor
 from ranum_falsify.zoo.blocks import cross_entropy, total
-from ranum_falsify.zoo.builder import ModelBuilder, Tensor
+from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import Initial, normal, uniform, zeros
 from ranum_falsify.zoo.model import Defect, ZooModel
 
@@ -43,7 +44,7 @@ class _Layer:
 
 
 def stochastic_computing(
-    g: ModelBuilder,
+    g: ArchitectureBuilder,
     *,
     safe: bool,
     first: Initial | None = None,
@@ -88,7 +89,7 @@ def stochastic_computing(
 
 
 def _multiply(
-    g: ModelBuilder, x: Tensor, scale: Tensor, layer: _Layer, epsilon: float, *, safe: bool
+    g: ArchitectureBuilder, x: Tensor, scale: Tensor, layer: _Layer, epsilon: float, *, safe: bool
 ) -> tuple[Tensor, Tensor]:
     """Return `x @ weight` of values `(batch, inputs)` and scales `(1, inputs)`: its values and their scales."""
 
@@ -104,26 +105,26 @@ def _multiply(
     return g.Clip(z * gain, -1.0, 1.0), g.Slice(scales, [0], [1], [0])
 
 
-def _add(g: ModelBuilder, x: Tensor, scale: Tensor, layer: _Layer) -> tuple[Tensor, Tensor]:
+def _add(g: ArchitectureBuilder, x: Tensor, scale: Tensor, layer: _Layer) -> tuple[Tensor, Tensor]:
     """Return the sum with the bias, of values `(batch, outputs)` with scales `(1, outputs)`, and its scales."""
     y = (x + g.Div(layer.bias, scale, name=f"div_bias{layer.suffix}")) / 2.0
     return g.Clip(y * 2.0, -1.0, 1.0), (scale * 2.0) / 2.0
 
 
-def _per_sample(g: ModelBuilder, row: Tensor, like: Tensor) -> Tensor:
+def _per_sample(g: ArchitectureBuilder, row: Tensor, like: Tensor) -> Tensor:
     """Return a row repeated for each sample of another tensor, `(batch, outputs)`."""
     batch = g.Shape(like, start=0, end=1)
     flat = g.Tile(g.Reshape(row, [-1]), batch)
     return g.Reshape(flat, g.Concat(batch, [-1], axis=0))
 
 
-def _penalty(g: ModelBuilder, weight: Tensor) -> Tensor:
+def _penalty(g: ArchitectureBuilder, weight: Tensor) -> Tensor:
     """Return the penalty on magnitudes above 1."""
     magnitude = g.Abs(weight)
     return _PENALTY * total(g, 2.0 * (magnitude - g.Clip(magnitude, -1.0, 1.0)))
 
 
-def _decay(g: ModelBuilder, weight: Tensor) -> Tensor:
+def _decay(g: ArchitectureBuilder, weight: Tensor) -> Tensor:
     """Return half the sum of squares, like TensorFlow's `l2_loss`, scaled."""
     return _DECAY * (total(g, weight * weight) / 2.0)
 

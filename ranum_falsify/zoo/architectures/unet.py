@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from ranum_falsify.network.builder import Tensor
 from ranum_falsify.zoo.blocks import max_pool, tf_dropout, total
-from ranum_falsify.zoo.builder import ModelBuilder, Tensor
+from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import Initial, constant, truncated_normal
 from ranum_falsify.zoo.model import Defect, ZooModel
 
@@ -17,7 +18,7 @@ _GREATEST = 50.0
 """Upper limit of the map in the repaired model: its exponentials leave room for sums over all pixels."""
 
 
-def u_net(g: ModelBuilder, *, safe: bool) -> None:
+def u_net(g: ArchitectureBuilder, *, safe: bool) -> None:
     """The dice loss of a segmentation; `exp` is the numerator of a softmax that is written out.
 
     Each level has two convolutions without padding.  On the way up, the result of the way down at the same level is
@@ -50,7 +51,7 @@ def _width(level: int) -> int:
     return _ROOT << level
 
 
-def _double(g: ModelBuilder, x: Tensor, name: str, channels: tuple[int, int], keep_prob: Tensor) -> Tensor:
+def _double(g: ArchitectureBuilder, x: Tensor, name: str, channels: tuple[int, int], keep_prob: Tensor) -> Tensor:
     """Return two 3x3 convolutions of x; `channels` are those of x and those of the result."""
     inputs, outputs = channels
     for i, read in enumerate((inputs, outputs), start=1):
@@ -60,7 +61,7 @@ def _double(g: ModelBuilder, x: Tensor, name: str, channels: tuple[int, int], ke
 
 
 def _convolution(
-    g: ModelBuilder, x: Tensor, names: tuple[str, str], shape: tuple[int, ...], features: int, keep_prob: Tensor
+    g: ArchitectureBuilder, x: Tensor, names: tuple[str, str], shape: tuple[int, ...], features: int, keep_prob: Tensor
 ) -> Tensor:
     """Return a convolution without padding, with dropout between it and its bias.
 
@@ -76,7 +77,7 @@ def _convolution(
     return g.Relu(tf_dropout(g, g.Conv(x, weight), keep_prob) + _bias(g, names[1], shape[0]))
 
 
-def _up(g: ModelBuilder, x: Tensor, name: str, level: int) -> Tensor:
+def _up(g: ArchitectureBuilder, x: Tensor, name: str, level: int) -> Tensor:
     """Return x, of the level below, at twice its height and width and with half its channels."""
     features = _width(level + 1)
     weight = g.weight(f"{name}_wd", (features, _width(level), 2, 2), _initial(features))
@@ -88,19 +89,19 @@ def _initial(features: int) -> Initial:
     return truncated_normal(math.sqrt(2 / (9 * features)))
 
 
-def _bias(g: ModelBuilder, name: str, channels: int) -> Tensor:
+def _bias(g: ArchitectureBuilder, name: str, channels: int) -> Tensor:
     """Return a bias `(channels, 1, 1)`."""
     return g.Unsqueeze(g.weight(name, (channels,), constant(0.1)), [1, 2])
 
 
-def _cropped(g: ModelBuilder, x: Tensor, like: Tensor) -> Tensor:
+def _cropped(g: ArchitectureBuilder, x: Tensor, like: Tensor) -> Tensor:
     """Return the centre of x, as high and wide as another tensor."""
     size = g.Shape(like, start=2, end=4)
     starts = g.Div(g.Shape(x, start=2, end=4) - size, [2])
     return g.Slice(x, starts, starts + size, [2, 3])
 
 
-def _pixel_softmax(g: ModelBuilder, m: Tensor, *, safe: bool) -> Tensor:
+def _pixel_softmax(g: ArchitectureBuilder, m: Tensor, *, safe: bool) -> Tensor:
     """Return the softmax over the channels of `(batch, height, width, channels)`, written out."""
     e = g.Exp(g.Clip(m, None, _GREATEST) if safe else m, name="exp")
     repeats = g.Concat([1, 1, 1], g.Shape(m, start=3, end=4), axis=0)

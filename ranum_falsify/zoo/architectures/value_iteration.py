@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
+from ranum_falsify.network.builder import Tensor
 from ranum_falsify.zoo.blocks import CLIPPED_SOFTMAX, SOFTMAX_UNDERFLOW, mean, safe_log
-from ranum_falsify.zoo.builder import ModelBuilder, Tensor
+from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import normal
 from ranum_falsify.zoo.model import Defect, ZooModel
 
@@ -21,7 +22,7 @@ _ITERATIONS = 10
 _INITIAL = normal(0.01)
 
 
-def value_iteration(g: ModelBuilder, *, safe: bool) -> None:
+def value_iteration(g: ArchitectureBuilder, *, safe: bool) -> None:
     """The loss of the actions chosen after ten iterations; `log` is that of the softmax over actions."""
     image = g.input("X", (g.batch, _SIDE, _SIDE, 2), 0.0, 10.0)
     rows = g.input("S1", (g.batch, _STATES), 1, 6, dtype="int32")
@@ -35,7 +36,7 @@ def value_iteration(g: ModelBuilder, *, safe: bool) -> None:
     g.output(-mean(g, g.GatherND(log_p, _pairs(g, labels))))
 
 
-def _action_values(g: ModelBuilder, image: Tensor) -> Tensor:
+def _action_values(g: ArchitectureBuilder, image: Tensor) -> Tensor:
     """Return the value of each action in each cell, `(batch, channels, height, width)`."""
     features = _same(g, image, g.weight("w0", (_FEATURES, 2, 3, 3), _INITIAL))
     bias = g.weight("bias", (1, 1, 1, _FEATURES), _INITIAL)
@@ -51,18 +52,18 @@ def _action_values(g: ModelBuilder, image: Tensor) -> Tensor:
     return q
 
 
-def _same(g: ModelBuilder, x: Tensor, kernel: Tensor) -> Tensor:
+def _same(g: ArchitectureBuilder, x: Tensor, kernel: Tensor) -> Tensor:
     """Return a convolution with the reversed kernel, 3x3, as high and wide as x."""
     return g.Conv(x, _flipped(g, kernel), pads=[1, 1, 1, 1])
 
 
-def _flipped(g: ModelBuilder, kernel: Tensor) -> Tensor:
+def _flipped(g: ArchitectureBuilder, kernel: Tensor) -> Tensor:
     """Return a kernel reversed along height and width."""
     before_first = np.iinfo(np.int64).min
     return g.Slice(kernel, [-1, -1], [before_first, before_first], [2, 3], [-1, -1])
 
 
-def _positions(g: ModelBuilder, rows: Tensor, columns: Tensor, q: Tensor) -> Tensor:
+def _positions(g: ArchitectureBuilder, rows: Tensor, columns: Tensor, q: Tensor) -> Tensor:
     """Return row, column and sample of every state, `(batch * states, 3)`, int64."""
     samples = g.Range(np.int64(0), g.Squeeze(g.Shape(q, start=0, end=1), [0]), np.int64(1))
     repeated = g.Tile(g.Unsqueeze(samples, [1]), [1, _STATES])
@@ -70,7 +71,7 @@ def _positions(g: ModelBuilder, rows: Tensor, columns: Tensor, q: Tensor) -> Ten
     return g.Transpose(g.Concat(*flat, axis=0), perm=[1, 0])
 
 
-def _pairs(g: ModelBuilder, labels: Tensor) -> Tensor:
+def _pairs(g: ArchitectureBuilder, labels: Tensor) -> Tensor:
     """Return the number of every state with its label, `(batch * states, 2)`, int64."""
     states = g.Range(np.int64(0), g.Squeeze(g.Shape(labels), [0]), np.int64(1))
     return g.Concat(g.Unsqueeze(states, [1]), g.Unsqueeze(g.Cast(labels, to=TensorProto.INT64), [1]), axis=1)

@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from lab.networks.builder import ModelBuilder, draw_weights, make_generator
+from lab.networks.builder import NetworkBuilder, draw_weights, make_generator
+from ranum_falsify.network.builder import Tensor
 
 __all__ = ["Build", "Case"]
 
@@ -42,7 +42,7 @@ class Case:
 
     name: str
     model: onnx.ModelProto
-    bare: Callable[[Tensor], Tensor]
+    bare: Callable[[torch.Tensor], torch.Tensor]
     shape: tuple[int, ...]
     low: float
     high: float
@@ -74,7 +74,7 @@ class Case:
             f"Forall(x, Implies({self.low} <= x <= {self.high}, {holds}))\n"
         )
 
-    def inputs(self, count: int) -> Tensor:
+    def inputs(self, count: int) -> torch.Tensor:
         """Return a batch `(count, *shape[1:])` of the box for the bare loop."""
         generator = torch.Generator().manual_seed(0)
         return torch.rand((count, *self.shape[1:]), generator=generator) * (self.high - self.low) + self.low
@@ -92,40 +92,40 @@ class Build:
     """
 
     def __init__(self, name: str, shape: tuple[int, ...], low: float, high: float, opset: int = 13) -> None:
-        self.graph = ModelBuilder(name, f"Benchmark model {name}.", opset)
+        self.graph = NetworkBuilder(name, f"Benchmark model {name}.", opset)
         self.name, self.shape, self.low, self.high = name, shape, low, high
         self.x = self.graph.input("x", shape, low, high)
         self._rng = make_generator(0)
         self._count = 0
 
-    def weight(self, *shape: int, fan_in: int = 1, gain: float = 1.4) -> tuple[str, Tensor]:
-        """Return a random weight as the name of an initializer and as a tensor."""
+    def weight(self, *shape: int, fan_in: int = 1, gain: float = 1.4) -> tuple[Tensor, torch.Tensor]:
+        """Return a random weight as an initializer and as PyTorch's tensor."""
         return self.constant(draw_weights(self._rng, shape, fan_in, gain))
 
-    def bias(self, n_out: int, n_in: int, last: bool) -> tuple[str, Tensor]:
+    def bias(self, n_out: int, n_in: int, last: bool) -> tuple[Tensor, torch.Tensor]:
         """Return a random bias; that of the last layer keeps the first score below the others."""
         values = draw_weights(self._rng, (n_out,), n_in)
         if last:
             values[0] -= _FAR
         return self.constant(values)
 
-    def constant(self, values: NDArray[np.float64]) -> tuple[str, Tensor]:
-        """Return a constant as the name of an initializer and as a tensor."""
+    def constant(self, values: NDArray[np.float64]) -> tuple[Tensor, torch.Tensor]:
+        """Return a constant as an initializer and as PyTorch's tensor."""
         self._count += 1
         name = self.graph.weight(f"w{self._count}", values)
         return name, torch.from_numpy(values.astype(np.float32))
 
-    def node(self, op: str, *operands: str, **attributes: Any) -> str:
+    def node(self, op: str, *operands: Tensor, **attributes: Any) -> Tensor:
         """Add a node; return its output."""
         self._count += 1
         return self.graph.node(op, *operands, name=f"{op}_{self._count}", **attributes)
 
-    def reshape(self, operand: str, *shape: int) -> str:
+    def reshape(self, operand: Tensor, *shape: int) -> Tensor:
         """Add a Reshape."""
         name = self.graph.indices("shape_" + "_".join(map(str, shape)).replace("-", "m"), shape)
         return self.node("Reshape", operand, name)
 
-    def case(self, output: str, scores: int, bare: Callable[[Tensor], Tensor], title: str) -> Case:
+    def case(self, output: Tensor, scores: int, bare: Callable[[torch.Tensor], torch.Tensor], title: str) -> Case:
         """Finish: the output is `(1, scores)`."""
         self.graph.output(output, (1, scores))
         return Case(title, self.graph.build(), bare, self.shape, self.low, self.high, scores)

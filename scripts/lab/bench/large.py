@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from lab.networks.builder import ModelBuilder
+from lab.networks.builder import NetworkBuilder
+from ranum_falsify.network.builder import Tensor
 
 __all__ = ["encoder", "residual_network"]
 
@@ -18,21 +19,21 @@ _STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
 class _Layers:
     """Names nodes and draws weights one after another."""
 
-    def __init__(self, builder: ModelBuilder, seed: int) -> None:
+    def __init__(self, builder: NetworkBuilder, seed: int) -> None:
         self.builder = builder
         self._rng = np.random.default_rng(seed)
         self._count = 0
 
-    def weight(self, *shape: int, scale: float = 1.0, centre: float = 0.0) -> str:
+    def weight(self, *shape: int, scale: float = 1.0, centre: float = 0.0) -> Tensor:
         self._count += 1
         values = self._rng.standard_normal(shape, dtype=np.float32) * np.float32(scale) + np.float32(centre)
         return self.builder.weight(f"w{self._count}", values.astype(np.float64))
 
-    def constant(self, value: float) -> str:
+    def constant(self, value: float) -> Tensor:
         self._count += 1
         return self.builder.weight(f"c{self._count}", value)
 
-    def node(self, op: str, *inputs: str, **attributes: Any) -> str:
+    def node(self, op: str, *inputs: Tensor, **attributes: Any) -> Tensor:
         self._count += 1
         return self.builder.node(op, *inputs, name=f"{op}_{self._count}", **attributes)
 
@@ -43,7 +44,7 @@ def residual_network(size: int = 224) -> onnx.ModelProto:
     Args:
         size: Width and height of the input, `(1, 3, size, size)`.
     """
-    builder = ModelBuilder("residual", "A residual network of 50 layers.")
+    builder = NetworkBuilder("residual", "A residual network of 50 layers.")
     layers = _Layers(builder, 0)
     x = builder.input("x", (1, 3, size, size), 0, 1)
     y = layers.node("Relu", _convolve(layers, x, 3, 64, 7, 2))
@@ -64,7 +65,7 @@ def residual_network(size: int = 224) -> onnx.ModelProto:
     return builder.build()
 
 
-def _convolve(layers: _Layers, x: str, n_in: int, n_out: int, kernel: int, stride: int) -> str:
+def _convolve(layers: _Layers, x: Tensor, n_in: int, n_out: int, kernel: int, stride: int) -> Tensor:
     w = layers.weight(n_out, n_in, kernel, kernel, scale=(n_in * kernel * kernel) ** -0.5)
     sides = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [kernel // 2] * 4}
     y = layers.node("Conv", x, w, **sides)
@@ -84,7 +85,7 @@ def encoder(*, fused: bool, depth: int = 6, width: int = 512, tokens: int = 128,
         tokens: Number of tokens of the input, `(1, tokens, width)`.
         heads: Number of attention heads.
     """
-    builder = ModelBuilder("encoder", "A transformer encoder.", opset=20)
+    builder = NetworkBuilder("encoder", "A transformer encoder.", opset=20)
     layers = _Layers(builder, 0)
     y = builder.input("x", (1, tokens, width), -1, 1)
     for _ in range(depth):
@@ -95,12 +96,12 @@ def encoder(*, fused: bool, depth: int = 6, width: int = 512, tokens: int = 128,
     return builder.build()
 
 
-def _dense(layers: _Layers, x: str, n_in: int, n_out: int) -> str:
+def _dense(layers: _Layers, x: Tensor, n_in: int, n_out: int) -> Tensor:
     product = layers.node("MatMul", x, layers.weight(n_in, n_out, scale=n_in**-0.5))
     return layers.node("Add", product, layers.weight(n_out, scale=0.02))
 
 
-def _attention(layers: _Layers, x: str, width: int, tokens: int, heads: int) -> str:
+def _attention(layers: _Layers, x: Tensor, width: int, tokens: int, heads: int) -> Tensor:
     split = layers.builder.indices("heads", (1, tokens, heads, width // heads))
     joined = layers.builder.indices("joined", (1, tokens, width))
     sides = []
@@ -113,7 +114,7 @@ def _attention(layers: _Layers, x: str, width: int, tokens: int, heads: int) -> 
     return _dense(layers, layers.node("Reshape", mixed, joined), width, width)
 
 
-def _normalise(layers: _Layers, x: str, width: int, fused: bool) -> str:
+def _normalise(layers: _Layers, x: Tensor, width: int, fused: bool) -> Tensor:
     scale, bias = layers.weight(width, scale=0.1, centre=1.0), layers.weight(width, scale=0.02)
     if fused:
         return layers.node("LayerNormalization", x, scale, bias, axis=-1, epsilon=1e-5)
@@ -124,7 +125,7 @@ def _normalise(layers: _Layers, x: str, width: int, fused: bool) -> str:
     return layers.node("Add", layers.node("Mul", layers.node("Div", centred, deviation), scale), bias)
 
 
-def _gelu(layers: _Layers, x: str, fused: bool) -> str:
+def _gelu(layers: _Layers, x: Tensor, fused: bool) -> Tensor:
     if fused:
         return layers.node("Gelu", x)
     erf = layers.node("Erf", layers.node("Div", x, layers.constant(2.0**0.5)))

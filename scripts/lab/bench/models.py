@@ -8,19 +8,19 @@ from functools import partial
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from lab.bench.case import Build, Case
+from ranum_falsify.network.builder import Tensor
 
 __all__ = ["CASES", "deep"]
 
-Layer = Callable[[Tensor], Tensor]
+Layer = Callable[[torch.Tensor], torch.Tensor]
 
 
 def _chain(layers: list[Layer]) -> Layer:
     """Return the layers one after another."""
 
-    def run(x: Tensor) -> Tensor:
+    def run(x: torch.Tensor) -> torch.Tensor:
         for layer in layers:
             x = layer(x)
         return x
@@ -31,40 +31,40 @@ def _chain(layers: list[Layer]) -> Layer:
 # ------------------------------------------------------------------------------------------------ layers on both sides
 
 
-def _linear(b: Build, y: str, n_in: int, n_out: int, layers: list[Layer], *, last: bool = False) -> str:
+def _linear(b: Build, y: Tensor, n_in: int, n_out: int, layers: list[Layer], *, last: bool = False) -> Tensor:
     (w, weight), (c, bias) = b.weight(n_out, n_in, fan_in=n_in), b.bias(n_out, n_in, last)
     layers.append(partial(F.linear, weight=weight, bias=bias))
     return b.node("Gemm", y, w, c, transB=1)
 
 
-def _affine(b: Build, y: str, n_in: int, n_out: int, layers: list[Layer], *, last: bool = False) -> str:
+def _affine(b: Build, y: Tensor, n_in: int, n_out: int, layers: list[Layer], *, last: bool = False) -> Tensor:
     """MatMul and Add, as ACAS Xu and transformers spell a dense layer."""
     (w, weight), (c, bias) = b.weight(n_in, n_out, fan_in=n_in), b.bias(n_out, n_in, last)
     layers.append(partial(F.linear, weight=weight.T.contiguous(), bias=bias))
     return b.node("Add", b.node("MatMul", y, w), c)
 
 
-def _relu(b: Build, y: str, layers: list[Layer]) -> str:
+def _relu(b: Build, y: Tensor, layers: list[Layer]) -> Tensor:
     layers.append(F.relu)
     return b.node("Relu", y)
 
 
 def _conv(
-    b: Build, y: str, n_in: int, n_out: int, layers: list[Layer], kernel: int = 3, stride: int = 1, padding: int = 1
-) -> str:
+    b: Build, y: Tensor, n_in: int, n_out: int, layers: list[Layer], kernel: int = 3, stride: int = 1, padding: int = 1
+) -> Tensor:
     fan_in = n_in * kernel * kernel
     (w, weight), (c, bias) = b.weight(n_out, n_in, kernel, kernel, fan_in=fan_in), b.weight(n_out, fan_in=fan_in)
     layers.append(lambda x: F.conv2d(x, weight, bias, stride, padding))
     return b.node("Conv", y, w, c, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[padding] * 4)
 
 
-def _upconv(b: Build, y: str, n_in: int, n_out: int, layers: list[Layer]) -> str:
+def _upconv(b: Build, y: Tensor, n_in: int, n_out: int, layers: list[Layer]) -> Tensor:
     (w, weight), (c, bias) = b.weight(n_in, n_out, 4, 4, fan_in=n_in * 4), b.weight(n_out, fan_in=n_in * 4)
     layers.append(lambda x: F.conv_transpose2d(x, weight, bias, 2, 1))
     return b.node("ConvTranspose", y, w, c, kernel_shape=[4, 4], strides=[2, 2], pads=[1] * 4)
 
 
-def _norm(b: Build, y: str, channels: int, layers: list[Layer]) -> str:
+def _norm(b: Build, y: Tensor, channels: int, layers: list[Layer]) -> Tensor:
     values = [b.weight(channels) for _ in range(3)]
     (s, scale), (c, bias), (m, mean) = values
     v, variance = b.constant(np.linspace(0.5, 1.5, channels))
@@ -72,7 +72,7 @@ def _norm(b: Build, y: str, channels: int, layers: list[Layer]) -> str:
     return b.node("BatchNormalization", y, s, c, m, v)
 
 
-def _flat(b: Build, y: str, layers: list[Layer]) -> str:
+def _flat(b: Build, y: Tensor, layers: list[Layer]) -> Tensor:
     layers.append(lambda x: x.flatten(1))
     return b.node("Flatten", y)
 
@@ -153,14 +153,14 @@ def _residual(inside: Layer) -> Layer:
     return lambda x: inside(x) + x
 
 
-def _norm_tokens(b: Build, y: str, width: int, layers: list[Layer]) -> str:
+def _norm_tokens(b: Build, y: Tensor, width: int, layers: list[Layer]) -> Tensor:
     layers.append(lambda x: x.transpose(1, 2))
     y = b.node("Transpose", _norm(b, b.node("Transpose", y, perm=[0, 2, 1]), width, layers), perm=[0, 2, 1])
     layers.append(lambda x: x.transpose(1, 2))
     return y
 
 
-def _attention(b: Build, y: str, width: int, tokens: int, layers: list[Layer], heads: int = 3) -> str:
+def _attention(b: Build, y: Tensor, width: int, tokens: int, layers: list[Layer], heads: int = 3) -> Tensor:
     size = width // heads
     sides: list[Layer] = []
     names = []
@@ -171,7 +171,7 @@ def _attention(b: Build, y: str, width: int, tokens: int, layers: list[Layer], h
     scores = b.node("Softmax", b.node("Mul", b.node("MatMul", names[0], names[1]), scale), axis=-1)
     mixed = b.node("Transpose", b.node("MatMul", scores, names[2]), perm=[0, 2, 1, 3])
 
-    def attend(x: Tensor) -> Tensor:
+    def attend(x: torch.Tensor) -> torch.Tensor:
         q, k, v = (side(x).reshape(-1, tokens, heads, size).transpose(1, 2) for side in sides)
         weights = torch.softmax(q @ k.transpose(2, 3) * size**-0.5, -1)
         return (weights @ v).transpose(1, 2).reshape(-1, tokens, width)
@@ -180,7 +180,7 @@ def _attention(b: Build, y: str, width: int, tokens: int, layers: list[Layer], h
     return _affine(b, b.reshape(mixed, 1, tokens, width), width, width, layers)
 
 
-def _feed_forward(b: Build, y: str, width: int, tokens: int, layers: list[Layer]) -> str:
+def _feed_forward(b: Build, y: Tensor, width: int, tokens: int, layers: list[Layer]) -> Tensor:
     return _affine(b, _relu(b, _affine(b, y, width, 2 * width, layers), layers), 2 * width, width, layers)
 
 
@@ -199,7 +199,7 @@ def _residual_cnn() -> Case:
     return b.case(_linear(b, y, n_in, 10, layers, last=True), 10, _chain(layers), "residual CNN, 5 MB, 3x64x64")
 
 
-def _block(b: Build, y: str, channels: int, layers: list[Layer]) -> str:
+def _block(b: Build, y: Tensor, channels: int, layers: list[Layer]) -> Tensor:
     inside: list[Layer] = []
     inner = _relu(b, _norm(b, _conv(b, y, channels, channels, inside), channels, inside), inside)
     inner = _norm(b, _conv(b, inner, channels, channels, inside), channels, inside)

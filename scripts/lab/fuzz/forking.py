@@ -115,6 +115,8 @@ def _run(arguments: list[str], folder: Path, errors: int) -> None:
     status = 70
     try:
         atexit._clear()  # what the parent wants done at its own end
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setpgid(0, 0)
         os.chdir(folder)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

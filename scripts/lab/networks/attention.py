@@ -3,7 +3,8 @@
 import numpy as np
 import onnx
 
-from lab.networks.builder import ModelBuilder, draw_weights, make_generator
+from lab.networks.builder import NetworkBuilder, draw_weights, make_generator
+from ranum_falsify.network.builder import Tensor
 
 __all__ = ["masked_attention", "masked_attention_safe"]
 
@@ -25,13 +26,13 @@ def masked_attention_safe() -> onnx.ModelProto:
     return _attention("masked_attention_safe", "Attention over 12 tokens, masked scores are -10000.", -1e4).build()
 
 
-def _attention(name: str, summary: str, masked: float) -> ModelBuilder:
-    g = ModelBuilder(name, summary)
+def _attention(name: str, summary: str, masked: float) -> NetworkBuilder:
+    g = NetworkBuilder(name, summary)
     rng = make_generator(7)
     tokens = g.input("x", (1, TOKENS, WIDTH), -1, 1)
     mask = g.input("mask", (1, TOKENS, TOKENS), 0, 1)
 
-    def project(tensor: str, name: str, out: str = "") -> str:
+    def project(tensor: Tensor, name: str, out: str | None = None) -> Tensor:
         weights = g.weight(f"{name}_W", draw_weights(rng, (WIDTH, WIDTH), WIDTH))
         return g.node("MatMul", tensor, weights, name=name, out=out)
 

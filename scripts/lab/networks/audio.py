@@ -4,7 +4,8 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from lab.networks.builder import ModelBuilder
+from lab.networks.builder import NetworkBuilder
+from ranum_falsify.network.builder import Tensor
 
 __all__ = ["log_mel", "log_mel_safe"]
 
@@ -15,7 +16,7 @@ BINS = FRAME // 2 + 1
 
 def log_mel() -> onnx.ModelProto:
     """Logarithm of the mel spectrum of 32 ms of sound at 16 kHz, -Inf on silence."""
-    g = ModelBuilder("log_mel", "Log-mel spectrum of 512 samples at 16 kHz: 7 frames, 16 bands.")
+    g = NetworkBuilder("log_mel", "Log-mel spectrum of 512 samples at 16 kHz: 7 frames, 16 bands.")
     g.output(g.node("Log", _mel_energies(g), name="log", out="features"), (1, FRAMES, MELS))
     g.hazard("log", "128 silent samples in one frame: energy 0 in every band")
     return g.build()
@@ -23,13 +24,13 @@ def log_mel() -> onnx.ModelProto:
 
 def log_mel_safe() -> onnx.ModelProto:
     """``log_mel`` with energies kept above 1e-10."""
-    g = ModelBuilder("log_mel_safe", "log_mel with energies kept above 1e-10.")
+    g = NetworkBuilder("log_mel_safe", "log_mel with energies kept above 1e-10.")
     floored = g.node("Max", _mel_energies(g), g.weight("floor", 1e-10), name="energy_floor")
     g.output(g.node("Log", floored, name="log", out="features"), (1, FRAMES, MELS))
     return g.build()
 
 
-def _mel_energies(g: ModelBuilder) -> str:
+def _mel_energies(g: NetworkBuilder) -> Tensor:
     audio = g.input("audio", (1, SAMPLES), -1, 1)
     axis = g.indices("time_axis", [1])
     middle = g.indices("frame_axis", [1])

@@ -1,23 +1,23 @@
-"""A thin layer over ``onnx.helper`` in which a network reads like its equations."""
+"""Networks that describe themselves: the natural boxes of their inputs and their hazards stand in the file."""
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from numpy.typing import ArrayLike, NDArray
+from onnx import helper
 
-__all__ = ["BOX", "HAZARD", "PRODUCER", "ModelBuilder", "draw_weights", "make_generator"]
+from ranum_falsify.network.builder import ModelBuilder, Tensor
+
+__all__ = ["BOX", "HAZARD", "PRODUCER", "NetworkBuilder", "draw_weights", "make_generator"]
 
 PRODUCER = "ranum-falsify scripts/make_networks.py"
 BOX = "box:"
 HAZARD = "hazard:"
-IR_VERSION = 8
 
 
-class ModelBuilder:
+class NetworkBuilder(ModelBuilder):
     """Collects the nodes of one network and serialises them in the order in which they were added.
 
     The natural box of every input and the operators that can fail are kept in the model's metadata
@@ -30,48 +30,24 @@ class ModelBuilder:
         opset: version of the default ONNX operator set.
     """
 
+    suffix = "_out"
+
     def __init__(self, name: str, summary: str, opset: int = 17) -> None:
-        self.name = name
-        self.summary = summary
-        self.opset = opset
-        self._inputs: list[onnx.ValueInfoProto] = []
-        self._outputs: list[onnx.ValueInfoProto] = []
-        self._initializers: dict[str, onnx.TensorProto] = {}
-        self._nodes: dict[str, onnx.NodeProto] = {}
-        self._metadata: dict[str, str] = {}
+        super().__init__(name, summary, opset=opset, producer=PRODUCER)
+        self._hazards: dict[str, str] = {}
 
-    def input(self, name: str, shape: Sequence[int], low: float, high: float) -> str:
-        """Declare a float32 input of the given shape whose elements naturally lie in [low, high]."""
-        self._inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
-        self._metadata[BOX + name] = f"{low:g} {high:g}"
-        return name
-
-    def output(self, tensor: str, shape: Sequence[int]) -> None:
-        """Declare a float32 tensor of the given shape as an output of the network."""
-        self._outputs.append(helper.make_tensor_value_info(tensor, TensorProto.FLOAT, shape))
-
-    def weight(self, name: str, values: NDArray[np.float64] | Sequence[float] | float) -> str:
+    def weight(self, name: str, values: ArrayLike) -> Tensor:
         """Add a float32 initializer; its name is what ``free(N, name)`` refers to."""
-        return self._initializer(name, np.asarray(values, dtype=np.float32))
+        return self.constant(np.asarray(values, dtype=np.float32), name)
 
-    def indices(self, name: str, values: Sequence[int]) -> str:
-        """Add an int64 initializer, such as axes, shapes and split sizes; equal ones are shared."""
-        return self._initializer(name, np.asarray(values, dtype=np.int64))
+    def indices(self, name: str, values: Sequence[int]) -> Tensor:
+        """Add an int64 initializer, such as axes, shapes and split sizes."""
+        return self.constant(np.asarray(values, dtype=np.int64), name)
 
-    def _initializer(self, name: str, array: NDArray[Any]) -> str:
-        tensor = numpy_helper.from_array(array, name)
-        if self._initializers.setdefault(name, tensor) != tensor:
-            raise ValueError(f"{self.name}: initializer {name!r} is defined twice with other values")
-        return name
-
-    def node(self, op: str, *inputs: str, name: str, out: str = "", **attributes: Any) -> str:
-        """Add a node with one output and return the output's name (``<name>_out`` by default)."""
-        out = out or f"{name}_out"
-        self._add(helper.make_node(op, inputs, [out], name=name, **attributes))
-        return out
-
-    def split(self, tensor: str, *sizes: str, name: str, parts: Sequence[str], **attributes: Any) -> list[str]:
-        """Add a ``Split`` whose outputs are called ``<name>_<part>``, and return these names.
+    def split(
+        self, tensor: Tensor, *sizes: Tensor, name: str, parts: Sequence[str], **attributes: object
+    ) -> tuple[Tensor, ...]:
+        """Add a ``Split`` whose outputs are called ``<name>_<part>``, and return them.
 
         Args:
             tensor: the tensor to split.
@@ -81,15 +57,9 @@ class ModelBuilder:
             **attributes: ``axis``, and ``split`` or ``num_outputs`` where the opset has them.
         """
         outputs = [f"{name}_{part}" for part in parts]
-        self._add(helper.make_node("Split", [tensor, *sizes], outputs, name=name, **attributes))
-        return outputs
+        return self.add_node("Split", tensor, *sizes, name=name, outputs=outputs, **attributes)
 
-    def _add(self, node: onnx.NodeProto) -> None:
-        if node.name in self._nodes:
-            raise ValueError(f"{self.name}: two nodes are called {node.name!r}")
-        self._nodes[node.name] = node
-
-    def dense(self, tensor: str, weights: NDArray[np.float64], bias: NDArray[np.float64], name: str) -> str:
+    def dense(self, tensor: Tensor, weights: NDArray[np.float64], bias: NDArray[np.float64], name: str) -> Tensor:
         """Add ``tensor @ weights + bias`` as a ``Gemm``, with initializers ``<name>_W``, ``<name>_b``.
 
         Args:
@@ -101,7 +71,7 @@ class ModelBuilder:
         operands = self.weight(f"{name}_W", weights), self.weight(f"{name}_b", bias)
         return self.node("Gemm", tensor, *operands, name=name)
 
-    def reduce_sum(self, tensor: str, axis: int, name: str, out: str = "", keepdims: int = 0) -> str:
+    def reduce_sum(self, tensor: Tensor, axis: int, name: str, out: str | None = None, keepdims: int = 0) -> Tensor:
         """Add a sum over one axis, whose number ``ReduceSum`` takes as an input since opset 13."""
         axes = self.indices(f"axis_{axis}".replace("-", "minus_"), [axis])
         return self.node("ReduceSum", tensor, axes, name=name, out=out, keepdims=keepdims)
@@ -110,7 +80,7 @@ class ModelBuilder:
         """Record that ``node`` can receive an invalid input, and which input of the network does it."""
         if node not in self._nodes:
             raise ValueError(f"{self.name}: hazard at unknown node {node!r}")
-        self._metadata[HAZARD + node] = trigger
+        self._hazards[HAZARD + node] = trigger
 
     def build(self) -> onnx.ModelProto:
         """Return the checked model, equal in every byte however often and wherever it is built.
@@ -119,21 +89,9 @@ class ModelBuilder:
             onnx.checker.ValidationError: the model is not valid ONNX.
             onnx.shape_inference.InferenceError: shapes or types do not fit.
         """
-        graph = helper.make_graph(
-            list(self._nodes.values()),
-            self.name,
-            self._inputs,
-            self._outputs,
-            initializer=list(self._initializers.values()),
-        )
-        model = helper.make_model(
-            graph,
-            opset_imports=[helper.make_opsetid("", self.opset)],
-            ir_version=IR_VERSION,
-            producer_name=PRODUCER,
-            doc_string=self.summary,
-        )
-        helper.set_model_props(model, self._metadata)
+        model = super().build()
+        boxes = {BOX + v.name: f"{v.low:g} {v.high:g}" for v in self.inputs}
+        helper.set_model_props(model, {**boxes, **self._hazards})
         onnx.checker.check_model(model, full_check=True)
         return model
 

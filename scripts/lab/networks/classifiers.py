@@ -4,7 +4,8 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from lab.networks.builder import ModelBuilder, draw_weights, make_generator
+from lab.networks.builder import NetworkBuilder, draw_weights, make_generator
+from ranum_falsify.network.builder import Tensor
 
 __all__ = [
     "classifier_a",
@@ -38,7 +39,7 @@ def softmax_regression() -> onnx.ModelProto:
     The example of RANUM (Li et al., ICSE 2023, figure 1): a probability that underflows to 0 has
     the logarithm -Inf, which becomes NaN where the label is 0 and Inf where it is not.
     """
-    g = ModelBuilder("softmax_regression", "Softmax regression with cross entropy by Log.")
+    g = NetworkBuilder("softmax_regression", "Softmax regression with cross entropy by Log.")
     logits, label = _linear_logits(g)
     probabilities = g.node("Softmax", logits, name="softmax", axis=1)
     log_probabilities = g.node("Log", probabilities, name="log")
@@ -49,14 +50,14 @@ def softmax_regression() -> onnx.ModelProto:
 
 def softmax_regression_safe() -> onnx.ModelProto:
     """The same regression as ``softmax_regression``, with LogSoftmax, which cannot underflow."""
-    g = ModelBuilder("softmax_regression_safe", "Softmax regression, cross entropy by LogSoftmax.")
+    g = NetworkBuilder("softmax_regression_safe", "Softmax regression, cross entropy by LogSoftmax.")
     logits, label = _linear_logits(g)
     log_probabilities = g.node("LogSoftmax", logits, name="log_softmax", axis=1)
     _cross_entropy(g, log_probabilities, label)
     return g.build()
 
 
-def _linear_logits(g: ModelBuilder) -> tuple[str, str]:
+def _linear_logits(g: NetworkBuilder) -> tuple[Tensor, Tensor]:
     rng = make_generator(1)
     image = g.input("x", (1, PIXELS), 0, 1)
     label = g.input("y", (1, CLASSES), 0, 1)
@@ -68,7 +69,7 @@ def _linear_logits(g: ModelBuilder) -> tuple[str, str]:
     return g.node("Add", product, bias, name="logits"), label
 
 
-def _cross_entropy(g: ModelBuilder, log_probabilities: str, label: str) -> None:
+def _cross_entropy(g: NetworkBuilder, log_probabilities: Tensor, label: Tensor) -> None:
     negative_label = g.node("Neg", label, name="negative_label")
     terms = g.node("Mul", negative_label, log_probabilities, name="terms")
     g.output(g.reduce_sum(terms, 1, "loss", out="cross_entropy"), (1,))
@@ -88,7 +89,7 @@ def mlp_classifier() -> onnx.ModelProto:
     A picture scores 1 minus its mean distance to a template; ReLU pairs of opposite sign keep both
     sides of the score, and the second layer lets each class inhibit the others.
     """
-    g = ModelBuilder("mlp_classifier", "Digits of 8 x 8 pixels by templates: Gemm, Relu, Gemm.")
+    g = NetworkBuilder("mlp_classifier", "Digits of 8 x 8 pixels by templates: Gemm, Relu, Gemm.")
     templates = np.concatenate([digit(label) for label in range(10)]).astype(np.float64)
     score = (2.0 * templates.T - 1.0) / 16.0
     offset = -templates.sum(axis=1) / 16.0
@@ -126,7 +127,7 @@ def _classifier(name: str, summary: str, bump: bool) -> onnx.ModelProto:
         w2, b2 = np.pad(w2, ((0, 1), (0, 1))), np.append(b2, 0.0)
         w2[24, 24] = 1.0
         w3 = np.vstack([w3, [1.0, -1.0, 0.0, 0.0]])
-    g = ModelBuilder(name, summary)
+    g = NetworkBuilder(name, summary)
     x = g.input("x", (1, 16), -1, 1)
     hidden1 = g.node("Relu", g.dense(x, w1, b1, "hidden1"), name="hidden1_relu")
     hidden2 = g.node("Relu", g.dense(hidden1, w2, b2, "hidden2"), name="hidden2_relu")

@@ -2,7 +2,8 @@
 
 import onnx
 
-from lab.networks.builder import ModelBuilder, draw_weights, make_generator
+from lab.networks.builder import NetworkBuilder, draw_weights, make_generator
+from ranum_falsify.network.builder import Tensor
 
 __all__ = [
     "l2_normalise",
@@ -17,7 +18,7 @@ FEATURES, EMBEDDING, WIDTH = 8, 16, 16
 
 def l2_normalise() -> onnx.ModelProto:
     """An embedding divided by its Euclidean norm, 0/0 at the zero embedding only."""
-    g = ModelBuilder("l2_normalise", "A linear embedding divided by its Euclidean norm.")
+    g = NetworkBuilder("l2_normalise", "A linear embedding divided by its Euclidean norm.")
     embedding, norm = _embedding_and_norm(g)
     g.output(g.node("Div", embedding, norm, name="normalise_div", out="y"), (1, EMBEDDING))
     g.hazard("normalise_div", "x = 0, or so small (about 1e-23) that every square underflows")
@@ -26,14 +27,14 @@ def l2_normalise() -> onnx.ModelProto:
 
 def l2_normalise_safe() -> onnx.ModelProto:
     """``l2_normalise`` with the norm kept above 1e-6."""
-    g = ModelBuilder("l2_normalise_safe", "l2_normalise with the norm kept above 1e-6.")
+    g = NetworkBuilder("l2_normalise_safe", "l2_normalise with the norm kept above 1e-6.")
     embedding, norm = _embedding_and_norm(g)
     floored = g.node("Max", norm, g.weight("floor", 1e-6), name="norm_floor")
     g.output(g.node("Div", embedding, floored, name="normalise_div", out="y"), (1, EMBEDDING))
     return g.build()
 
 
-def _embedding_and_norm(g: ModelBuilder) -> tuple[str, str]:
+def _embedding_and_norm(g: NetworkBuilder) -> tuple[Tensor, Tensor]:
     # More columns than rows: the embedding vanishes for x = 0 alone.
     weights = draw_weights(make_generator(4), (FEATURES, EMBEDDING), FEATURES)
     x = g.input("x", (1, FEATURES), -1, 1)
@@ -45,7 +46,7 @@ def _embedding_and_norm(g: ModelBuilder) -> tuple[str, str]:
 
 def layer_norm_no_epsilon() -> onnx.ModelProto:
     """A hand-written layer norm without epsilon, 0/0 for constant inputs."""
-    g = ModelBuilder("layer_norm_no_epsilon", "Layer norm written by hand, without epsilon.")
+    g = NetworkBuilder("layer_norm_no_epsilon", "Layer norm written by hand, without epsilon.")
     centred, variance = _centred_and_variance(g)
     _normalise(g, centred, variance)
     g.hazard("normalise_div", "a constant input whose mean is computed exactly, such as 1.5: variance 0")
@@ -54,13 +55,13 @@ def layer_norm_no_epsilon() -> onnx.ModelProto:
 
 def layer_norm_safe() -> onnx.ModelProto:
     """``layer_norm_no_epsilon`` with the usual epsilon of 1e-5 added to the variance."""
-    g = ModelBuilder("layer_norm_safe", "Layer norm written by hand, with epsilon 1e-5.")
+    g = NetworkBuilder("layer_norm_safe", "Layer norm written by hand, with epsilon 1e-5.")
     centred, variance = _centred_and_variance(g)
     _normalise(g, centred, g.node("Add", variance, g.weight("epsilon", 1e-5), name="variance_add"))
     return g.build()
 
 
-def _centred_and_variance(g: ModelBuilder) -> tuple[str, str]:
+def _centred_and_variance(g: NetworkBuilder) -> tuple[Tensor, Tensor]:
     x = g.input("x", (1, WIDTH), -5, 5)
     mean = g.node("ReduceMean", x, name="mean", axes=[-1], keepdims=1)
     centred = g.node("Sub", x, mean, name="centred")
@@ -68,7 +69,7 @@ def _centred_and_variance(g: ModelBuilder) -> tuple[str, str]:
     return centred, g.node("ReduceMean", squares, name="variance", axes=[-1], keepdims=1)
 
 
-def _normalise(g: ModelBuilder, centred: str, variance: str) -> None:
+def _normalise(g: NetworkBuilder, centred: Tensor, variance: Tensor) -> None:
     rng = make_generator(5)
     deviation = g.node("Sqrt", variance, name="deviation_sqrt")
     normal = g.node("Div", centred, deviation, name="normalise_div")
@@ -83,7 +84,7 @@ def split_forms() -> onnx.ModelProto:
 
     Sizes as an input; ``num_outputs`` that does not divide the axis (7 = 3 + 3 + 1); one part only.
     """
-    g = ModelBuilder("split_forms", "Split with sizes, with num_outputs, with one part.", opset=18)
+    g = NetworkBuilder("split_forms", "Split with sizes, with num_outputs, with one part.", opset=18)
     x = g.input("x", (1, 7), -1, 1)
     sizes = g.indices("sizes", [2, 1, 4])
     head, middle, tail = g.split(x, sizes, name="split_sizes", parts=["head", "middle", "tail"], axis=1)

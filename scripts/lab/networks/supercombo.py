@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from lab.networks.builder import ModelBuilder, draw_weights, make_generator
+from lab.networks.builder import NetworkBuilder, draw_weights, make_generator
+from ranum_falsify.network.builder import Tensor
 
 __all__ = ["mini_supercombo"]
 
@@ -26,15 +27,15 @@ class _Supercombo:
     def __init__(self) -> None:
         # Opset 12 is what such models are exported with: the sizes of a Split are an attribute.
         summary = "Two camera frames and a recurrent state to plan, lanes, lead, pose and desire."
-        self.g = ModelBuilder("mini_supercombo", summary, opset=12)
+        self.g = NetworkBuilder("mini_supercombo", summary, opset=12)
         self.rng = make_generator(8)
 
-    def dense(self, tensor: str, n_in: int, n_out: int, name: str, bias: float = 0.0) -> str:
+    def dense(self, tensor: Tensor, n_in: int, n_out: int, name: str, bias: float = 0.0) -> Tensor:
         """Add a Gemm with random weights; ``bias`` is the mean of its bias."""
         weights = draw_weights(self.rng, (n_in, n_out), n_in, 1.4)
         return self.g.dense(tensor, weights, bias + draw_weights(self.rng, (n_out,), 1, 0.1), name)
 
-    def convolution(self, tensor: str, n_in: int, n_out: int, kernel: int, name: str) -> str:
+    def convolution(self, tensor: Tensor, n_in: int, n_out: int, kernel: int, name: str) -> Tensor:
         """Add a convolution and its Elu; kernels of 3 halve height and width."""
         weights = draw_weights(self.rng, (n_out, n_in, kernel, kernel), n_in * kernel**2, 1.4)
         operands = (
@@ -52,7 +53,7 @@ class _Supercombo:
         )
         return self.g.node("Elu", layer, name=f"{name}_elu")
 
-    def backbone(self, images: str) -> str:
+    def backbone(self, images: Tensor) -> Tensor:
         """Reduce the images, ``(1, 12, 32, 64)``, to ``(1, FEATURES)``."""
         # Centred pixels: else the mean brightness would outweigh what the picture shows.
         g = self.g
@@ -64,7 +65,7 @@ class _Supercombo:
         flat = g.node("Flatten", tensor, name="flatten", axis=1)
         return g.node("Elu", self.dense(flat, 8 * 4 * 8, FEATURES, "features"), name="features_elu")
 
-    def gru(self, tensor: str, width: int, state: str) -> str:
+    def gru(self, tensor: Tensor, width: int, state: Tensor) -> Tensor:
         """Add a gated recurrent unit (Cho et al. 2014) spelled out; returns the new state."""
         g, gates = self.g, ("reset", "update", "new")
         given = self.dense(tensor, width, 3 * STATE, "gru_input")
@@ -79,22 +80,22 @@ class _Supercombo:
         change = g.node("Sub", state, n, name="gru_change")
         return g.node("Add", n, g.node("Mul", z, change, name="gru_keep"), name="gru_next_state")
 
-    def trunk(self, state: str, name: str) -> str:
+    def trunk(self, state: Tensor, name: str) -> Tensor:
         """Add the hidden layer of a head."""
         layer = self.dense(state, STATE, TRUNK, f"{name}_hidden")
         return self.g.node("Elu", layer, name=f"{name}_elu")
 
-    def regression_head(self, state: str, size: int, name: str) -> str:
+    def regression_head(self, state: Tensor, size: int, name: str) -> Tensor:
         """Add a head of means and log-deviations, ``(1, 2 * size)``; no input makes it fail."""
         return self.dense(self.trunk(state, name), TRUNK, 2 * size, name)
 
-    def class_head(self, state: str, size: int, name: str, activation: str) -> str:
+    def class_head(self, state: Tensor, size: int, name: str, activation: str) -> Tensor:
         """Add a head of ``size`` probabilities by Softmax or Sigmoid."""
         attributes: dict[str, Any] = {"axis": 1} if activation == "Softmax" else {}
         logits = self.dense(self.trunk(state, name), TRUNK, size, name)
         return self.g.node(activation, logits, name=f"{name}_{activation.lower()}", **attributes)
 
-    def lead_head(self, state: str) -> str:
+    def lead_head(self, state: Tensor) -> Tensor:
         """Add the head with the defect: only the deviations are rectified and then logged."""
         g = self.g
         # The bias keeps deviations positive at ordinary inputs; training would have done the same.

@@ -2,7 +2,8 @@
 
 import onnx
 
-from lab.networks.builder import ModelBuilder, draw_weights, make_generator
+from lab.networks.builder import NetworkBuilder, draw_weights, make_generator
+from ranum_falsify.network.builder import Tensor
 
 __all__ = ["vae"]
 
@@ -15,10 +16,10 @@ def vae() -> onnx.ModelProto:
     ``loss = -sum(x log p + (1 - x) log(1 - p)) - 0.5 sum(1 + logvar - mu^2 - exp(logvar))`` with
     ``p = sigmoid(decoder(mu + exp(0.5 logvar) epsilon))``.
     """
-    g = ModelBuilder("vae", "Variational autoencoder with its loss; epsilon is the noise.")
+    g = NetworkBuilder("vae", "Variational autoencoder with its loss; epsilon is the noise.")
     rng = make_generator(3)
 
-    def dense(tensor: str, n_in: int, n_out: int, gain: float, name: str) -> str:
+    def dense(tensor: Tensor, n_in: int, n_out: int, gain: float, name: str) -> Tensor:
         weights = draw_weights(rng, (n_in, n_out), n_in, gain)
         return g.dense(tensor, weights, draw_weights(rng, (n_out,), 1, 0.1), name)
 
@@ -45,7 +46,7 @@ def vae() -> onnx.ModelProto:
     return g.build()
 
 
-def _cross_entropy(g: ModelBuilder, image: str, p: str, one: str) -> str:
+def _cross_entropy(g: NetworkBuilder, image: Tensor, p: Tensor, one: Tensor) -> Tensor:
     log_p = g.node("Log", p, name="log_p")
     log_not_p = g.node("Log", g.node("Sub", one, p, name="not_p"), name="log_not_p")
     lit = g.node("Mul", image, log_p, name="lit_terms")
@@ -54,7 +55,7 @@ def _cross_entropy(g: ModelBuilder, image: str, p: str, one: str) -> str:
     return g.node("Neg", total, name="reconstruction_loss")
 
 
-def _divergence(g: ModelBuilder, mu: str, logvar: str, one: str) -> str:
+def _divergence(g: NetworkBuilder, mu: Tensor, logvar: Tensor, one: Tensor) -> Tensor:
     variance = g.node("Exp", logvar, name="variance_exp")
     mu_squared = g.node("Mul", mu, mu, name="mu_squared")
     gain = g.node("Add", one, logvar, name="one_plus_logvar")

@@ -69,6 +69,7 @@ CASES = [
     one("Unsqueeze", Spread((2, 3)), axes=[0, 3], opset=11, name="attribute"),
     one("Transpose", X),
     one("Transpose", X, perm=[1, 0, 2], name="perm"),
+    one("Transpose", X, perm=[0, 2, 1], name="behind"),
     one("Transpose", X, perm=[2, 0, 1], opset=7, name="old"),
     one("Transpose", Spread((2, 3), np.uint8, low=0), name="uint8"),
     one("Expand", Spread((3, 1)), [2, 3, 4]),

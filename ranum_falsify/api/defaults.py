@@ -1,0 +1,95 @@
+"""What inputs range over where users do not say: by element type, by what reads them, by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from dnnv.nn import Operation
+from dnnv.nn.operations import Gather
+
+from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network.order import operands_in
+from ranum_falsify.operators.rows.indexing import GatherElements, OneHot
+
+__all__ = ["DefaultRange", "default_range"]
+
+_IMAGES = frozenset("image images img imgs pixel pixels photo photos picture pictures frame frames rgb bgr".split())
+_MASKS = frozenset("mask masks masked".split())
+_COLOURS = (1, 3, 4)
+_LEAST_SIDE = 16  # pixels
+_MOVING = frozenset("Cast Expand Flatten Identity Reshape Slice Squeeze Transpose Unsqueeze".split())
+"""What passes positions on unchanged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DefaultRange:
+    """What an input ranges over by default.
+
+    Attributes:
+        lower: Least value.
+        upper: Greatest value.
+        reason: What it is taken for.
+    """
+
+    lower: float
+    upper: float
+    reason: str
+
+
+def default_range(graph: Graph, position: int) -> DefaultRange | None:
+    """Return what an input ranges over unless users say otherwise; None where nothing tells.
+
+    Floating numbers range over [-1, 1], images over [0, 1]: what has such a name, or the shape of one with 1, 3 or 4
+    colours.  Booleans are both; integers that choose from a table are its indices, masks are 0 and 1, and integers of 8
+    bits all there are.
+
+    Args:
+        graph: The network.
+        position: That of the input.
+    """
+    source, details = graph.inputs[position], graph.input_details[position]
+    dtype: np.dtype[Any] = np.dtype(details.dtype)
+    words = set(re.findall("[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", source.name).lower()))
+    if dtype.kind == "b":
+        return DefaultRange(lower=0, upper=1, reason="booleans")
+    if dtype.kind not in "iu":
+        if words & _IMAGES or _is_image(tuple(int(size) for size in details.shape)):
+            return DefaultRange(lower=0, upper=1, reason="an image")
+        return DefaultRange(lower=-1, upper=1, reason="floating numbers")
+    if sizes := list(_table_sizes(graph, source)):
+        return DefaultRange(lower=0, upper=min(sizes) - 1, reason="indices of a table")
+    if words & _MASKS:
+        return DefaultRange(lower=0, upper=1, reason="a mask")
+    if dtype.itemsize == 1:
+        ends = np.iinfo(dtype)
+        return DefaultRange(lower=int(ends.min), upper=int(ends.max), reason=f"all of {dtype}")
+    return None
+
+
+def _is_image(shape: tuple[int, ...]) -> bool:
+    """Tell whether this is the shape of a batch of images, the colours first or last."""
+    if len(shape) != 4:
+        return False
+    sides = ((shape[1], shape[2:]), (shape[3], shape[1:3]))
+    return any(colours in _COLOURS and min(rest) >= _LEAST_SIDE for colours, rest in sides)
+
+
+def _table_sizes(graph: Graph, source: Operation) -> Iterator[int]:
+    """Yield the sizes of the tables that an input chooses from."""
+    carriers = {id(source)}
+    for op in graph.order:
+        read = {id(operand) for operand in operands_in(op)} & carriers
+        if not read:
+            continue
+        if type(op).__name__ in _MOVING and id(spec_of(op).operands_of(op)[0]) in read:
+            carriers.add(id(op))
+        elif isinstance(op, OneHot) and id(op.indices) in read:
+            yield int(np.asarray(op.depth).reshape(-1)[0])
+        elif isinstance(op, (Gather, GatherElements)) and id(op.indices) in read:
+            table, _ = spec_of(op).operands_of(op)
+            shape = table.shape if isinstance(table, np.ndarray) else graph.details_of(table).shape
+            yield int(shape[op.axis])

@@ -1,0 +1,120 @@
+"""The documentation is true: its examples print what it shows, and no link of its site leads nowhere."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+
+import ranum_falsify
+from ranum_falsify import errors
+from tests.snippets import ROOT, RUN, Session, blocks, matches, rerun
+
+PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md")), *sorted((ROOT / "docs").glob("*.md"))]
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+
+
+@every_page
+def test_the_examples_print_what_is_shown(page: Path, tmp_path: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    # The first page is what users try first, so its commands are processes, as theirs are.
+    session = Session(tmp_path, processes=page.name == "README.md")
+    assert rerun(text, session) == text, "run scripts/refresh_docs.py, and read what it changed"
+
+
+@every_page
+def test_every_block_is_one_that_the_test_above_understands(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    found = [block for block, _ in blocks(text)]
+    fences = re.findall(r"^[ \t]*(?:```|~~~)", text, re.MULTILINE)
+    assert len(fences) == sum(2 if block.output is None else 4 for block in found)
+    unused = [block.line for block in found if block.reason and (block.language not in RUN or block.title)]
+    assert unused == [], "only blocks that would be run need a reason not to be"
+    hidden = [block.line for block in found if block.language not in RUN and block.text.startswith("$ ")]
+    assert hidden == [], "commands stand in console blocks"
+
+
+def test_the_readme_is_one_page() -> None:
+    assert len(PAGES[0].read_text(encoding="utf-8").splitlines()) <= 130
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    named = {entry.rpartition(".")[2] for entry in re.findall(r"^::: (\S+)$", page, re.MULTILINE)}
+    assert "errors" in named, "which has all of them"
+    public = {name for name in ranum_falsify.__all__ if not name.startswith("__") and name not in errors.__all__}
+    assert public <= named
+
+
+class TestSnippets:
+    @pytest.mark.parametrize(
+        ("shown", "found", "same"),
+        [
+            ("holds\n", "holds\n", True),
+            ("holds\n", "unknown\n", False),
+            ("kernels: onnxruntime 1.31.1 (avx)\n", "kernels: onnxruntime 1.31.1 (avx512)\n", True),
+            ("of: N = m.onnx (sha256 0123)\n", "of: N = m.onnx (sha256 abcd)\n", True),
+            ("of: N = m.onnx (sha256 0123)\n", "of: N = other.onnx (sha256 0123)\n", False),
+            ("holds\n", "holds\ntime: read 0.00 s\n", True),
+            ("a\n...\n", "a\nb\nc\n", True),
+            ("a\n...\nd\n", "a\nb\nc\n", False),
+            ("proved: 3 operators\n", "proved: 4 operators\n", False),
+        ],
+    )
+    def test_outputs_are_compared_but_for_what_changes(self, shown: str, found: str, same: bool) -> None:
+        assert matches(shown, found) is same
+
+    def test_outputs_are_replaced_where_they_differ(self, tmp_path: Path) -> None:
+        page = "```python\nprint(6 * 7)\n```\n\n```text\n{}\n```\n\n```console\n$ echo a\n{}\n$ echo b\nb\n```\n"
+        assert rerun(page.format(41, "c"), Session(tmp_path)) == page.format(42, "a")
+
+    def test_blocks_of_a_page_share_names_and_files(self, tmp_path: Path) -> None:
+        page = (
+            '```python title="mine.py"\nvalue = 7\n```\n```python\nfrom pathlib import Path\nn = 6\n```\n'
+            '```python\nassert n == 6 and "7" in Path("mine.py").read_text()\n```\n'
+        )
+        assert rerun(page, Session(tmp_path)) == page
+
+    def test_a_block_that_fails_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(AssertionError, match="block at line 3"):
+            rerun("Text.\n\n```python\n1 / 0\n```\n", Session(tmp_path))
+
+    def test_a_block_with_a_reason_is_not_run(self, tmp_path: Path) -> None:
+        page = "<!-- not run: {} -->\n```python\n1 / 0\n```\n"
+        session = Session(tmp_path)
+        assert rerun(page.format("it fails"), session) == page.format("it fails")
+        with pytest.raises(AssertionError):
+            rerun(page.format(""), session)
+
+    def test_the_script_writes_the_outputs_anew(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+        page = tmp_path / "page.md"
+        page.write_text("```console\n$ ranum-falsify --version\nnone\n```\n")
+        assert importlib.import_module("refresh_docs").main([str(page)]) == 0
+        assert page.read_text().startswith("```console\n$ ranum-falsify --version\nranum-falsify ")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as `mkdocs build --strict` does, which takes a warning for an error."""
+    folder = tmp_path_factory.mktemp("site")
+    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), strict=True))
+    return folder
+
+
+class TestSite:
+    def test_it_has_every_page(self, site: Path) -> None:
+        assert {page.with_suffix(".html").name for page in PAGES} - {"README.html"} <= {p.name for p in site.iterdir()}
+        assert "Can an operator" in (site / "index.html").read_text(encoding="utf-8")
+
+    def test_it_fetches_nothing(self, site: Path) -> None:
+        for page in site.glob("*.html"):
+            fetched = re.findall(
+                r"<(?:script|link|img|iframe)\b[^>]*?(?:src|href)=\"?(//|\w+://[^\"]*)", page.read_text()
+            )
+            assert fetched == [], page.name
