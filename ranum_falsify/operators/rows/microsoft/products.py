@@ -1,4 +1,4 @@
-"""Products that ONNX Runtime fuses with what stands around them: transposes, factors, activations."""
+"""Products that ONNX Runtime fuses with the operators around them: transposes, factors, activations."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None, z: In
     y = bound_part(site, part(site.op, "Conv", vars(site.op)), x, w, b)
     if z is None:
         return y
-    # What is added may be added first, so that it takes part in the error of the sum, and in overflows on the way.
+    # The summand may be added first: then it takes part in the error of the sum, and in overflows on the way.
     terms = math.prod(w.shape[1:])
     beside = largest_finite(z) + (0.0 if b is None else largest_finite(b))
     y = replace(y, overflows=y.overflows or overflows_in_parts(x, w, terms, beside=beside))
@@ -162,7 +162,7 @@ class FusedGemm(Operation):
 
 
 def _turn(x: Tensor, *, batch: int, last: int) -> Tensor:
-    """Return a factor with its first dimension behind those of the batch, then its last two exchanged, as asked."""
+    """Return a factor with its first dimension moved behind those of the batch, and its last two swapped, as asked."""
     if batch and x.ndim > 2:
         x = x.movedim(0, -2)
     return x.mT if last and x.ndim > 1 else x
@@ -190,7 +190,7 @@ def _fused_matmul_bounds(site: Site, a: Interval, b: Interval) -> Interval:
         return replace(Interval.fill(-math.inf, math.inf, site.shape, site.dtype), nan=True, overflows=True)
     y = sum_scaled(product, alpha, None, 0.0)
     given = a.may_be_infinite or b.may_be_infinite
-    # The sum may overflow before a small factor comes, and a part of it after a large one.
+    # The sum may overflow before a small factor is applied, and a part of it after a large one.
     overflows = product.overflows or (product.may_be_infinite and not given)
     overflows = overflows or overflows_in_parts(a, b, a.shape[-1], factor=alpha)
     return replace(y, nan=y.nan or product.nan or (alpha == 0 and product.may_be_infinite), overflows=overflows)

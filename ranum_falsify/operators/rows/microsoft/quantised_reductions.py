@@ -22,7 +22,7 @@ from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, sch
 __all__ = ["QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearSoftmax"]
 
 _EXACT_TERMS = 16
-"""Sums of so many numbers err no more than what bounds allow for anyway."""
+"""Sums of up to this many numbers err no more than bounds allow for anyway."""
 
 # softmax --------------------------------------------------------------------------------------------------------
 
@@ -37,7 +37,7 @@ def _dims(op: Operation, rank: int) -> Sequence[int]:
 
 
 def _steps_per_unit(scale: Tensor) -> Tensor:
-    """Return how many whole steps are in 1, which kernels take for the reciprocal of the scale."""
+    """Return how many whole steps are in 1, which kernels use as the reciprocal of the scale."""
     return (1 / scale.float()).floor().double()
 
 
