@@ -39,7 +39,7 @@ class ModuleError(ModelError):
 
 
 class UnsupportedOperatorError(ModelError):
-    """Operators without a row, all of the model's listed at once."""
+    """Operators without a row; all of a model's are listed at once."""
 
 
 class UnsupportedAttributeError(ModelError):
@@ -59,7 +59,7 @@ class UpstreamMissingError(RanumFalsifyError, ImportError):
 
 
 class ReplayError(RanumFalsifyError):
-    """ONNX Runtime does not load a model, or does not run it on the inputs given."""
+    """ONNX Runtime does not load a model, or does not run it on the given inputs."""
 
 
 class ReplayCrashError(ReplayError):
@@ -91,12 +91,12 @@ class ZooError(RanumFalsifyError):
 
 
 def reason_of(error: OSError) -> str:
-    """Return why something went wrong with a file, in a few words."""
+    """Return why a file could not be used, in a few words."""
     return (error.strerror or type(error).__name__).lower()
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error, of whatever library, says that there is not enough memory."""
+    """Tell whether an error, raised by any library, says that there is not enough memory."""
     # torch.OutOfMemoryError by name, because torch may not have been imported.
     return (
         isinstance(error, MemoryError)

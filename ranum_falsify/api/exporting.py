@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 from ranum_falsify.api.arguments import Arguments, name_arguments
 from ranum_falsify.api.exporter import no_collection, run_exporter, silence
 from ranum_falsify.api.naming import hold_inputs, rename_tensors
-from ranum_falsify.api.sources import find_sources
+from ranum_falsify.api.sources import Frame, find_innermost, find_sources
 from ranum_falsify.api.tracing import FlatCall, TrainingStep, trace_training
 from ranum_falsify.errors import ModuleError
 from ranum_falsify.network.source import Source
@@ -68,8 +68,10 @@ def export(
     Raises:
         ModuleError: onnxscript is missing, the arguments do not fit, or PyTorch cannot export the module.
     """
-    if importlib.util.find_spec("onnxscript") is None:
-        raise ModuleError('exporting a module needs onnxscript; pip install "ranum-falsify[torch]"')
+    try:
+        import onnxscript  # noqa: F401 - torch.onnx needs it
+    except ImportError as error:
+        raise ModuleError('exporting a module needs onnxscript; pip install "ranum-falsify[torch]"') from error
     arguments = name_arguments(module, args, kwargs)
     if not arguments.tensors:
         raise ModuleError(f"{type(module).__name__}: the arguments hold no tensor; give those of an example call")
@@ -114,8 +116,11 @@ def _input_names(model: onnx.ModelProto, arguments: Arguments) -> dict[str, str]
 
 
 def _reason(error: BaseException) -> str:
-    """Return the first line of what started a chain of errors."""
+    """Return the first line of what started a chain of errors, and the line of the user's code where it did."""
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+    text = f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+    stack = traceback.extract_tb(error.__traceback__)
+    frame = find_innermost(Frame(entry.filename, entry.lineno or 0, entry.line or "") for entry in stack)
+    return text if frame is None else f"{text}, at {frame.file}:{frame.line}: {frame.code}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from ranum_falsify.api.models import load_model
 from ranum_falsify.api.question import ValidityQuestion
 from ranum_falsify.api.result import Result
 from ranum_falsify.api.settings import Settings
+from ranum_falsify.api.tracing import TrainingStep
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
 from ranum_falsify.search.result import Answer, Counterexample, OperatorResult
@@ -77,7 +78,7 @@ class _Blame:
 
     def put_on(self, answer: Answer) -> Answer:
         """Return the answer with sources; what PyTorch is asked about and does not show is open."""
-        notices: list[str] = list(answer.notices)
+        notices: list[str] = [*self._scope(), *answer.notices]
         operators = []
         for operator in answer.operators:
             operator = replace(operator, source=self.exported.sources.get(operator.node))
@@ -94,6 +95,15 @@ class _Blame:
             notices=tuple(notices),
             steep=() if self.exported.gradient else answer.steep,
         )
+
+    def _scope(self) -> Iterator[str]:
+        """Yield what a backward pass is, one sentence."""
+        if self.exported.gradient:
+            step = TrainingStep(self.exported.module, self.exported.arguments)
+            inputs = [name for name in self.exported.inputs if name in step.leaves]
+            parameters = ["the parameters"] if self.exported.parameters else []
+            leaves = ", ".join([*inputs, *parameters])
+            yield f"the backward pass goes from the sum of the floating outputs to {leaves}"
 
     def _show(self, operator: OperatorResult, counterexample: Counterexample, notices: list[str]) -> OperatorResult:
         run = run_module(self.exported, counterexample.feeds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 __all__ = ["BACKWARD", "Source"]
@@ -29,8 +30,9 @@ class Source:
     backward: bool = False
 
     def __str__(self) -> str:
-        """Return `file:line (submodule): code`, as far as they are known."""
-        place = f"{self.file}:{self.line}" if self.file else ""
+        """Return `file:line (submodule): code`, as far as they are known; the file from the working directory on."""
+        here = f"{os.getcwd()}{os.sep}"
+        place = f"{self.file.removeprefix(here)}:{self.line}" if self.file else ""
         path = self.module_path
         shown = f"{place} ({path})" if place and path else place or path
         return (BACKWARD if self.backward and shown else "") + shown + (f": {self.code}" if self.code else "")

@@ -1,6 +1,7 @@
 """`check` of PyTorch modules, as practitioners write them."""
 
 import inspect
+import os
 from pathlib import Path
 from typing import Any
 
@@ -102,10 +103,11 @@ def test_report_and_json_name_the_line() -> None:
     (line,) = [
         n for n in lines_ending_in("# here") if "union" in Path(practitioners.__file__).read_text().splitlines()[n - 1]
     ]
-    assert f"{practitioners.__file__}:{line}: return (1 - 2 * overlap / union).mean()" in str(result)
+    shown = os.path.relpath(practitioners.__file__)
+    assert f"{shown}:{line}: return (1 - 2 * overlap / union).mean()" in str(result)
     assert "confirmed by PyTorch, which ran the module itself, and by ONNX Runtime" in str(result)
-    (shown,) = [op for op in result.to_json()["operators"] if op["verdict"] == "violated"]
-    assert (shown["source"]["line"], shown["runtimes"]) == (line, ["torch", "onnxruntime"])
+    (found,) = [op for op in result.to_json()["operators"] if op["verdict"] == "violated"]
+    assert (found["source"]["line"], found["runtimes"]) == (line, ["torch", "onnxruntime"])
 
 
 class Saturated(nn.Module):
@@ -151,8 +153,17 @@ def test_an_unknown_weight_is_said_in_one_line() -> None:
         rf.check(Scaled(), box=(-1, 1))
 
 
-def test_targets_stay_as_in_the_example_unless_named() -> None:
-    case = PRACTITIONERS["focal"]
-    result = rf.check(case.repaired(), case.args, box=(-100, 100), **QUICK)
+class Counted(nn.Module):
+    """A mean over as many as there are, and a choice from a table."""
+
+    def forward(self, x: Tensor, count: Tensor, chosen: Tensor) -> Tensor:
+        return x[chosen] / count
+
+
+def test_integers_stay_as_in_the_example_unless_something_says_what_they_range_over() -> None:
+    args = (torch.ones(3), torch.tensor(2), torch.tensor([1]))
+    result = rf.check(Counted(), args, box=(-1, 1), **QUICK)
     ranges = {x.name: (x.lower.tolist(), x.upper.tolist()) for x in result.loaded.problem.inputs}
-    assert result.verdict == "holds" and ranges["target"] == ([0, 3], [0, 3])
+    assert result.verdict == "holds"
+    assert ranges == {"x": ([-1] * 3, [1] * 3), "count": (2, 2), "chosen": ([0], [2])}
+    assert rf.check(Counted(), args, box={"x": (-1, 1), "count": (0, 2)}, **QUICK).verdict == "violated"

@@ -95,7 +95,7 @@ def _negative_base(op: Operation, operands: Operands) -> Tensor:
 
 def _exponent(operands: Operands) -> Tensor:
     y = operands["y"]
-    # torch compares unsigned integers of 8 bits alone.
+    # Of the unsigned integers torch compares only those of 8 bits.
     return y if y.is_floating_point() else y.double()
 
 

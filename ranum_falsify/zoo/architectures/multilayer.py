@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 _CLIP = 1e-7
-"""What keeps probabilities from 0 and 1, as in Keras."""
+"""Distance that keeps probabilities from 0 and 1, as in Keras."""
 
 
 def softmax_of_each_class(g: ArchitectureBuilder, *, safe: bool) -> None:

@@ -15,7 +15,7 @@ __all__ = ["MODELS", "value_iteration"]
 
 _SIDE = 8
 _STATES = 10
-"""States of one map whose actions are asked for."""
+"""States of one map for which actions are chosen."""
 
 _FEATURES, _CHANNELS, _ACTIONS = 150, 10, 8
 _ITERATIONS = 10

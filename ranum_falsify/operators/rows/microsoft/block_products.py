@@ -1,4 +1,4 @@
-"""Products with matrices whose elements are quantised in blocks of a column to few bits."""
+"""Products with matrices whose elements are quantised to a few bits, in blocks of a column."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from ranum_falsify.operators.support.microsoft_schemas import FLOATS, schema
 __all__ = ["MatMulNBits"]
 
 _HALF_STEP = 0.505 / 127
-"""Half of the distance of the integers of 8 bits that kernels may turn a block of the first factor into.
+"""Half a step of the 8-bit integers to which kernels may round a block of the first factor.
 
-Relative to its largest element; `accuracy_level` 4 allows for it where a processor has such a kernel.
+Relative to the block's largest element; `accuracy_level` 4 allows it where a processor has such a kernel.
 """
 
 _SPARE = 32
@@ -76,7 +76,7 @@ def _bounds(
     groups: Interval | None,
     bias: Interval | None,
 ) -> Interval:
-    """Bound the product with the first factor as it is or in 8 bits, and sums that take off zero points at last."""
+    """Bound the product for a first factor as it is or in 8 bits, and for sums that subtract zero points last."""
     op = site.op
     factor = read_known_numbers(scales)
     fixed = [x for x in (b, zeros, groups) if x is not None]

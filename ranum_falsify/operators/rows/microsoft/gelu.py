@@ -26,7 +26,7 @@ __all__ = ["BiasGelu", "FastGelu", "GeluByErf", "QuickGelu"]
 
 
 def _by_erf(x: Tensor) -> Tensor:
-    # PyTorch's own doubles x before it halves it, which overflows.
+    # PyTorch's own function doubles x before halving it, which overflows.
     y: Tensor = x * torch.special.ndtr(x)
     return y
 
@@ -122,7 +122,7 @@ def _quick_gelu_bounds(site: Site, x: Interval) -> Interval:
     assert isinstance(y, Interval)
     low, high = y.doubles()
     size = torch.maximum(*(bound.abs() for bound in x.doubles()))
-    # From where the sigmoid saturates on, the product errs by what is left of it, x exp(-|alpha x|) at most.
+    # Where the sigmoid saturates, the product errs by what is left of it, x exp(-|alpha x|) at most.
     until = max(-kernel.floor_until, kernel.ceiling_from)
     error = kernel.absolute * size.clamp(max=until / abs(alpha))
     if until < math.inf:

@@ -147,7 +147,7 @@ def _to_float_bounds(
 def _dynamic_bounds(
     site: Site, a: Interval, b: Interval, b_scale: Interval, b_zero: Interval | None, bias: Interval | None
 ) -> Interval:
-    """Bound the product of what the quantised operand stands for: each element within a step of what it was."""
+    """Bound the product of the numbers that the quantised operand represents, each within a step of the original."""
     scale = read_known_numbers(b_scale)
     if scale is None or not a.size or not b.size:
         return unknown(site)[0]
@@ -227,7 +227,7 @@ class QGemm(Operation):
     interval=_to_float_bounds,
 )
 class MatMulIntegerToFloat(Operation):
-    """Numbers that a product of quantised matrices stands for."""
+    """Product of quantised matrices, as the numbers that it represents."""
 
 
 @plain(
