@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from ranum_falsify.api.models import Model, load_model
     from ranum_falsify.api.properties import Property, load_property
     from ranum_falsify.api.result import OperatorReport, Result
-    from ranum_falsify.api.sources import Source
     from ranum_falsify.errors import (
         BackendError,
         DeviceError,
         ModelError,
+        ModuleError,
         PropertyError,
         RanumFalsifyError,
         ReplayError,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         UpstreamMissingError,
         UsageError,
     )
+    from ranum_falsify.network.source import Source
 
 __version__ = "0.1.0"
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "DeviceError",
     "Model",
     "ModelError",
+    "ModuleError",
     "OperatorReport",
     "Property",
     "PropertyError",
@@ -67,7 +69,7 @@ _HOMES = {
     "ranum_falsify.api.models": ("Model", "load_model"),
     "ranum_falsify.api.properties": ("Property", "load_property"),
     "ranum_falsify.api.result": ("OperatorReport", "Result"),
-    "ranum_falsify.api.sources": ("Source",),
+    "ranum_falsify.network.source": ("Source",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -6,6 +6,7 @@ __all__ = [
     "BackendError",
     "DeviceError",
     "ModelError",
+    "ModuleError",
     "PropertyError",
     "RanumFalsifyError",
     "ReplayCrashError",
@@ -31,6 +32,10 @@ class RanumFalsifyError(Exception):
 
 class ModelError(RanumFalsifyError):
     """A model file that cannot be read: missing, not ONNX, truncated, with a cycle or a dangling name."""
+
+
+class ModuleError(ModelError):
+    """A PyTorch module that cannot be exported, or arguments that do not fit it."""
 
 
 class UnsupportedOperatorError(ModelError):

@@ -2,10 +2,12 @@
 
 import ast
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = "ranum_falsify"
 
 
 def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -34,3 +36,40 @@ def third_party(paths: Iterable[Path]) -> set[str]:
                 # The last part may be a module or a name in a module.
                 waiting += [ROOT.joinpath(*parts[:-1]).with_suffix(".py"), ROOT.joinpath(*parts).with_suffix(".py")]
     return found - own - sys.stdlib_module_names
+
+
+def walk_run_time(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every node but those under `if TYPE_CHECKING`."""
+    if isinstance(tree, ast.If) and "TYPE_CHECKING" in ast.unparse(tree.test):
+        return
+    yield tree
+    for child in ast.iter_child_nodes(tree):
+        yield from walk_run_time(child)
+
+
+def module_of(relative: str) -> str:
+    """Dotted name of a file."""
+    return f"{PACKAGE}/{relative}".removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def import_cycle(sources: Mapping[str, ast.AST]) -> list[str]:
+    """Modules each of which imports the next, in functions too, and the last the first; none if there are none."""
+    modules = {module_of(relative): relative for relative in sources}
+    graph: dict[str, set[str]] = {}
+    for module, relative in modules.items():
+        package = module if relative.endswith("__init__.py") else module.rpartition(".")[0]
+        named: set[str] = set()
+        for node in walk_run_time(sources[relative]):
+            if isinstance(node, ast.Import):
+                named |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                above = package.rsplit(".", node.level - 1)[0] if node.level else ""
+                source = ".".join(filter(None, (above, node.module)))
+                found = {f"{source}.{alias.name}" for alias in node.names}
+                named |= {name if name in modules else source for name in found}
+        graph[module] = named & modules.keys() - {module}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(reversed(error.args[1]))
+    return []

@@ -4,19 +4,17 @@ import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-from tests.imports import imported
+from tests.imports import PACKAGE, import_cycle, imported, walk_run_time
 
-PACKAGE = "ranum_falsify"
 ROOT = Path(__file__).resolve().parent.parent
 
 # Each layer imports only itself and what stands above it here.
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"upstream", "errors", "escaping", "config", "saving"}),
+    frozenset({"upstream", "errors", "escaping", "option", "config", "saving"}),
     frozenset({"network"}),
     frozenset({"domain"}),
     frozenset({"validity"}),
@@ -113,43 +111,6 @@ def room_faults(relative: str, tree: ast.AST) -> list[str]:
     return faults
 
 
-def run_time(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every node but those under `if TYPE_CHECKING`."""
-    if isinstance(tree, ast.If) and "TYPE_CHECKING" in ast.unparse(tree.test):
-        return
-    yield tree
-    for child in ast.iter_child_nodes(tree):
-        yield from run_time(child)
-
-
-def module_of(relative: str) -> str:
-    """Dotted name of a file."""
-    return f"{PACKAGE}/{relative}".removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
-def import_cycle(sources: Mapping[str, ast.AST]) -> list[str]:
-    """Modules each of which imports the next, in functions too, and the last the first; none if there are none."""
-    modules = {module_of(relative): relative for relative in sources}
-    graph: dict[str, set[str]] = {}
-    for module, relative in modules.items():
-        package = module if relative.endswith("__init__.py") else module.rpartition(".")[0]
-        named: set[str] = set()
-        for node in run_time(sources[relative]):
-            if isinstance(node, ast.Import):
-                named |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                above = package.rsplit(".", node.level - 1)[0] if node.level else ""
-                source = ".".join(filter(None, (above, node.module)))
-                found = {f"{source}.{alias.name}" for alias in node.names}
-                named |= {name if name in modules else source for name in found}
-        graph[module] = named & modules.keys() - {module}
-    try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        return list(reversed(error.args[1]))
-    return []
-
-
 def import_style_faults(tree: ast.AST) -> list[str]:
     """Relative and star imports."""
     faults = []
@@ -241,7 +202,7 @@ def imports_upstream(tree: ast.AST) -> bool:
 
 @pytest.mark.parametrize("relative", [f for f in FILES if unit(f) != "upstream" and f not in STAND_ALONE])
 def test_dnnv_is_made_to_work_before_it_is_imported(relative: str) -> None:
-    at_run_time = ast.Module([node for node in run_time(read(relative)) if isinstance(node, ast.stmt)], [])
+    at_run_time = ast.Module([node for node in walk_run_time(read(relative)) if isinstance(node, ast.stmt)], [])
     if {"dnnv", "dnnf"} & {name.split(".")[0] for _, name in imported(at_run_time)}:
         assert "/" in relative, "give it a folder, whose `__init__` can import it"
         assert imports_upstream(read(f"{unit(relative)}/__init__.py"))

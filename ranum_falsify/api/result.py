@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ranum_falsify.api.loading import Loaded
-from ranum_falsify.api.sources import Source
 from ranum_falsify.api.statement import Statement
 from ranum_falsify.config import Optimisations, ProveConfig, Reach, Runtime, SearchConfig
 from ranum_falsify.escaping import escape
+from ranum_falsify.network.source import Source
 from ranum_falsify.prove.assumptions import Assumptions
 from ranum_falsify.prove.explaining import histories
 from ranum_falsify.prove.operand_bounds import OperandBounds, operand_bounds
@@ -50,6 +50,7 @@ class OperatorReport:
         operands: Least and greatest value of each operand at the counterexample.
         after: Of an open operator whose own conditions are proved: the open operators before it that may break it.
         source: Where an exported module's Python code makes it, if that is known.
+        gradients: Parameters and inputs whose gradients the exported module itself made non-finite there.
     """
 
     network: str
@@ -67,6 +68,7 @@ class OperatorReport:
     operands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     after: tuple[str, ...] = ()
     source: Source | None = None
+    gradients: tuple[str, ...] = ()
     _bounds: Callable[[], OperandBounds] = field(default=dict, repr=False, compare=False)
 
     @property
@@ -89,7 +91,6 @@ class Result:
         loaded: What was asked.
         config: How it was answered.
         kept: What must stay in float32, where networks were converted to half precision.
-        sources: Where the nodes of an exported module come from, by name.
         statement: What `check` asked; None where a property was given.
     """
 
@@ -97,7 +98,6 @@ class Result:
     loaded: Loaded
     config: SearchConfig
     kept: KeepList | None = None
-    sources: Mapping[str, Source] = field(default_factory=dict)
     statement: Statement | None = None
 
     @property
@@ -156,7 +156,8 @@ class Result:
             counterexample=_arrays(found.counterexample),
             operands=found.operands,
             after=found.after,
-            source=self.sources.get(found.node),
+            source=found.source,
+            gradients=found.gradients,
             _bounds=lambda: self._operand_bounds,
         )
 

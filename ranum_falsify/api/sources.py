@@ -1,26 +1,132 @@
-"""Lines of the user's Python code."""
+"""Lines of the user's Python code, found in what PyTorch's tracers note down about operators."""
 
 from __future__ import annotations
 
+import ast
+import os
+import re
+import sysconfig
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
-__all__ = ["Source"]
+import onnx
+
+from ranum_falsify.network.source import BACKWARD, Source
+
+__all__ = ["Frame", "find_innermost", "find_sources", "is_machinery", "own_folder", "parse_frames"]
+
+_FRAME = re.compile(
+    r'^.*?File "(?P<file>.*)", line (?P<line>\d+), in .*$(?:\n(?!.*File ")\s+(?P<code>.*))?', re.MULTILINE
+)
+_GENERATED = ("<frozen", "<string>", "<eval_with_key>")
+_STACK = "pkg.torch.onnx.stack_trace"
+_SCOPES = "pkg.torch.onnx.name_scopes"
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where an operator of an exported module comes from.
+class Frame:
+    """A frame of a formatted traceback."""
 
-    Attributes:
-        file: The file of the innermost line that is not a library's; "" where a library's module was called directly.
-        line: Its number, from 1; 0 without a file.
-        code: Its text.
-        module_path: The submodule that was running, as in `named_modules()`; "" for the module itself.
-        backward: Whether the operator belongs to the backward pass of this line.
+    file: str
+    line: int
+    code: str
+
+
+def own_folder() -> str:
+    """Return the folder of this package."""
+    return str(Path(__file__).resolve().parent.parent) + os.sep
+
+
+@cache
+def _library_folders() -> tuple[str, ...]:
+    """Return the folders of torch, of installed packages, of Python, and of this package."""
+    import torch
+
+    installed = {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")}
+    return (
+        str(Path(torch.__file__).parent) + os.sep,
+        own_folder(),
+        *(f"{folder}{os.sep}" for folder in sorted(installed)),
+    )
+
+
+@cache
+def _is_foreign(file: str) -> bool:
+    """Tell whether a file is not the user's own: PyTorch's, another installed package's, or this package's."""
+    return file.startswith(_library_folders()) or file.startswith(_GENERATED)
+
+
+@cache
+def is_machinery(file: str) -> bool:
+    """Tell whether a file can never be where a module is written: PyTorch's or this package's."""
+    return file.startswith(_library_folders()[:2]) or file.startswith(_GENERATED)
+
+
+def find_innermost(frames: Iterable[Frame]) -> Frame | None:
+    """Return the innermost frame of the user's own code, else that of an installed package other than PyTorch."""
+    known = list(frames)[::-1]
+    own = (frame for frame in known if not _is_foreign(frame.file))
+    return next(own, next((frame for frame in known if not is_machinery(frame.file)), None))
+
+
+def parse_frames(stack_trace: str) -> list[Frame]:
+    """Return the frames of a formatted traceback, the outermost first."""
+    return [
+        Frame(match["file"], int(match["line"]), (match["code"] or "").strip())
+        for match in _FRAME.finditer(stack_trace)
+    ]
+
+
+def _module_path(names: Iterable[str]) -> str:
+    """Return the path of the innermost of nested modules, without the wrapper that they are exported in."""
+    last = ([name for name in names if name] or [""])[-1]
+    return last.removeprefix("module").removeprefix(".")
+
+
+def find_sources(model: onnx.ModelProto) -> dict[str, Source]:
+    """Return where the nodes of an exported model come from, by node name.
+
+    A node that the exporter made without a note comes from where the nearest node comes from that reads its output,
+    else from where the nearest comes from that writes its input.
+
+    Args:
+        model: The model, as torch.onnx exports it.
     """
+    noted = {node.name: _read_note(node) for node in model.graph.node}
+    return {name: source for name, source in _fill(model.graph, noted).items() if source is not None}
 
-    file: str = ""
-    line: int = 0
-    code: str = ""
-    module_path: str = ""
-    backward: bool = False
+
+def _read_note(node: onnx.NodeProto) -> Source | None:
+    """Return what a node's own metadata says."""
+    notes = {entry.key: entry.value for entry in node.metadata_props}
+    trace = notes.get(_STACK, "")
+    path = _module_path(_parse_names(notes.get(_SCOPES, "[]"))[:-1])
+    frame = find_innermost(parse_frames(trace))
+    if frame is None:
+        return Source(module_path=path) if path else None
+    return Source(frame.file, frame.line, frame.code, path, trace.startswith(BACKWARD))
+
+
+def _parse_names(text: str) -> list[str]:
+    try:
+        return [str(name) for name in ast.literal_eval(text)]
+    except (SyntaxError, ValueError):
+        return []
+
+
+def _fill(graph: onnx.GraphProto, noted: Mapping[str, Source | None]) -> dict[str, Source | None]:
+    """Give nodes without a source that of a neighbour: a reader's, else a writer's."""
+    filled = dict(noted)
+    by_output: dict[str, Source] = {}
+    by_input: dict[str, Source] = {}
+    for node in reversed(graph.node):
+        found = filled[node.name] or next((by_input[name] for name in node.output if name in by_input), None)
+        filled[node.name] = found
+        by_input |= {name: found for name in node.input if found is not None}
+    for node in graph.node:
+        found = filled[node.name] or next((by_output[name] for name in node.input if name in by_output), None)
+        filled[node.name] = found
+        by_output |= {name: found for name in node.output if found is not None}
+    return filled

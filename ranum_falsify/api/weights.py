@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import onnx
 from dnnv.nn.utils import TensorDetails
 
-from ranum_falsify.api.boxes import make_range
+from ranum_falsify.api.boxes import Range, make_range
 from ranum_falsify.api.statement import InputRange
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
@@ -28,18 +28,18 @@ DEFAULT_WEIGHTS = 0.1
 
 
 def weight_ranges(
-    graph: Graph, free: FreeLike, weights: WeightsLike, *, parameters: Sequence[str] | None = None
+    graph: Graph, free: FreeLike, weights: WeightsLike, box: Mapping[Any, Range]
 ) -> tuple[InputRange, ...]:
     """Return what initializers of a network range over.
 
     Args:
         graph: The network.
-        free: Which of its initializers. "all" are `parameters` where these are known; else the tensors of finite
-            floating numbers with at least one dimension, for a scalar is rather a constant.
+        free: Which of its initializers; "all" are the tensors of finite floating numbers with at least one dimension,
+            for a scalar is rather a constant.
         weights: A share `s`: each value `v` ranges over `v - s * abs(v)` to `v + s * abs(v)`; a value of 0 over `s`
             times the largest magnitude of its tensor, and over `s` where all of the tensor is 0.  A pair: all range
             over that.
-        parameters: The initializers that are weights.
+        box: What some of them range over instead, by name.
 
     Raises:
         UsageError: There is no such initializer, or it cannot range over that.
@@ -48,7 +48,7 @@ def weight_ranges(
     if isinstance(free, str):
         if free != "all":
             raise UsageError(f'free={free!r}: is neither "all" nor a list; give ["{free}"] for an initializer')
-        names = [name for name in tensors if name in parameters] if parameters is not None else list(_find(tensors))
+        names = list(_find(tensors))
         if not names:
             raise UsageError('free="all": the model has no initializer that is a weight; give names')
     else:
@@ -57,15 +57,17 @@ def weight_ranges(
         if name not in tensors:
             near = difflib.get_close_matches(name, tensors) or sorted(tensors)[:8]
             raise UsageError(f"free: no initializer is named {name!r}; there are {', '.join(near) or 'none'}")
-    return tuple(_range(tensors[name], weights) for name in names)
+    return tuple(_range(tensors[name], weights, box.get(name)) for name in names)
 
 
-def describe_weights(ranges: Sequence[InputRange], weights: WeightsLike) -> str:
+def describe_weights(ranges: Sequence[InputRange], weights: WeightsLike, box: Mapping[Any, Range]) -> str:
     """Return what users should know of initializers that range too, one sentence."""
+    own = sum(one.name in box for one in ranges)
     count = f"{len(ranges)} initializer{'s' * (len(ranges) != 1)}"
+    aside = f", but for {own} that the box names" if own else ""
     if isinstance(weights, tuple | list):
-        return f"{count} range over [{weights[0]:.9g}, {weights[1]:.9g}]"
-    return f"{count} range over their values +- {weights:.9g} of each"
+        return f"{count} range over [{weights[0]:.9g}, {weights[1]:.9g}]{aside}"
+    return f"{count} range over their values +- {weights:.9g} of each{aside}"
 
 
 def _find(tensors: dict[str, onnx.TensorProto]) -> Iterator[str]:
@@ -83,12 +85,14 @@ def _read(tensor: onnx.TensorProto) -> np.ndarray:
     return onnx.numpy_helper.to_array(tensor).astype(np.float64)
 
 
-def _range(tensor: onnx.TensorProto, weights: WeightsLike) -> InputRange:
+def _range(tensor: onnx.TensorProto, weights: WeightsLike, own: Range | None) -> InputRange:
     name, dtype = tensor.name, onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     if _is_integer(dtype):
         raise UsageError(f"free: initializer {name!r} holds {dtype}; only floating numbers range")
-    if isinstance(weights, tuple | list):
-        return make_range(name, tuple(weights), TensorDetails(tuple(tensor.dims), dtype), what="weights:")
+    if own is not None or isinstance(weights, tuple | list):
+        given = weights if own is None else own
+        what = "weights:" if own is None else "box: initializer"
+        return make_range(name, given, TensorDetails(tuple(tensor.dims), dtype), what=what)
     if isinstance(weights, bool) or not isinstance(weights, int | float) or not 0 <= weights < math.inf:
         raise UsageError(f"weights={weights!r}: is no share; give a number from 0, or (lower, upper)")
     values = _read(tensor)

@@ -74,6 +74,10 @@ def _command(arguments: list[str], *, owns_process: bool) -> Callable[[], int]:
     command = parse(arguments)
     import ranum_falsify.upstream  # noqa: F401 - raises where DNNV or DNNF is missing
 
+    if command.name == "check":
+        from ranum_falsify.cli.check import run as run_check
+
+        return lambda: run_check(command.options, owns_process=owns_process)
     if command.name == "confirm":
         from ranum_falsify.cli.confirm import run as run_confirm
 

@@ -13,8 +13,7 @@ from typing import Any
 from ranum_falsify.api.kernels import check_kernels
 from ranum_falsify.api.loading import Loaded
 from ranum_falsify.cli.files import check_writable, is_stream, output_folder, write_json
-from ranum_falsify.cli.options import PROGRAM
-from ranum_falsify.cli.options.confirm import ConfirmOptions
+from ranum_falsify.cli.options import PROGRAM, ConfirmOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.reading import check_files, load_files

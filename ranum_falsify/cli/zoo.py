@@ -11,8 +11,7 @@ import numpy as np
 from onnx import numpy_helper
 
 from ranum_falsify.api.cache import cache_folder
-from ranum_falsify.cli.options import ZooBuild, ZooDetect, ZooList, ZooShow
-from ranum_falsify.cli.options.zoo import ZooOptions
+from ranum_falsify.cli.options import ZooBuild, ZooDetect, ZooList, ZooOptions, ZooShow
 from ranum_falsify.cli.output import say, say_json
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.network.builder import BoxedVariable

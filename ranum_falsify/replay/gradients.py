@@ -12,10 +12,10 @@ from dnnv.nn import Operation
 
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.evaluate import Value, apply
-from ranum_falsify.network.tensors import to_torch
+from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.replay.confirmer import Confirmer
 
-__all__ = ["DENORMAL", "SteepPoint", "has_finite_derivative", "operand_ranges", "steep_point"]
+__all__ = ["DENORMAL", "SteepPoint", "has_finite_derivative", "operand_ranges", "steep_in_torch", "steep_point"]
 
 DENORMAL = float(torch.finfo(torch.float32).tiny)
 """Margins below this are 0 for kernels and devices that flush denormal numbers."""
@@ -53,6 +53,25 @@ def steep_point(
         return SteepPoint(operands, "autograd")
     operands = confirmer.flushing.operands(graph, op, feeds)
     return None if has_finite_derivative(op, operands) else SteepPoint(operands, "autograd-flushed")
+
+
+def steep_in_torch(graph: Graph, op: Operation, feeds: Mapping[str, np.ndarray]) -> Sequence[np.ndarray | None] | None:
+    """Return an operator's operands on PyTorch if its derivative is not finite at them.
+
+    Args:
+        graph: The network.
+        op: One of its operators.
+        feeds: One array per input.
+    """
+    read: list[np.ndarray | None] = []
+
+    def watch(node: Operation, operands: Sequence[Value], results: tuple[torch.Tensor, ...]) -> None:
+        if node is op:
+            read.extend(to_numpy(x) if isinstance(x, torch.Tensor) else x for x in operands)
+
+    with torch.no_grad():
+        graph.evaluate([to_torch(feeds[name]) for name in graph.input_names], watch)
+    return None if has_finite_derivative(op, read) else read
 
 
 def has_finite_derivative(op: Operation, operands: Sequence[np.ndarray | None]) -> bool:

@@ -71,11 +71,17 @@ def as_text(assumptions: Assumptions, *, verbose: bool = False) -> Iterator[str]
     yield f"kernels: {', '.join(map(_library, assumptions.libraries))}"
 
 
-def steep_notice(steep: Sequence[str]) -> str:
-    """Return what users should know where operators in question may have infinite derivatives."""
+def steep_notice(steep: Sequence[str], *, from_file: bool = True) -> str:
+    """Return what users should know where operators in question may have infinite derivatives.
+
+    Args:
+        steep: These operators.
+        from_file: Whether a property file was given, which can ask for derivatives; else options do.
+    """
+    how = "no_invalid_input(..., gradient=True) in the property" if from_file else "gradient=True, or --gradient,"
     more = f" and {len(steep) - _MOST_NAMES} more" if len(steep) > _MOST_NAMES else ""
     named = f"{', '.join(steep[:_MOST_NAMES])}{more}"
-    return f"derivatives may be infinite at {named}; no_invalid_input(..., gradient=True) in the property asks for them"
+    return f"derivatives may be infinite at {named}; {how} asks for them"
 
 
 def describe_replay(networks: Mapping[str, Path]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ __all__ = ["FORMAT", "STAGES", "report"]
 FORMAT = 1
 """Number of the form of JSON reports, which grows when a key changes its meaning or goes; see docs/json.md."""
 
+_NAMES = {"module": "torch"}
+
 STAGES = ("read", "reduce", "prove", "search", "replay")
 
 
@@ -29,7 +32,7 @@ def report(result: Answer, saved: Saved, folder: Path) -> dict[str, Any]:
         folder: Where the report will lie; file names are relative to it.
     """
     several = len({operator.network for operator in result.operators}) > 1
-    oracles = {operator.oracle for operator in result.operators if operator.oracle}
+    oracles = {_NAMES.get(operator.oracle, operator.oracle) for operator in result.operators if operator.oracle}
     if result.verdict == "violated":
         oracles = oracles or {"onnxruntime"}
     return {
@@ -66,6 +69,8 @@ def _operator(operator: OperatorResult, result: Answer, saved: Saved, folder: Pa
         "reach": operator.reach,
         "optimisations": operator.optimisations,
         "fused": operator.fused,
+        "source": None if operator.source is None else asdict(operator.source),
+        "gradients": list(operator.gradients),
         "counterexample": _make_relative(saved.of(operator.counterexample), folder),
     }
 

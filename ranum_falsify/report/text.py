@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ranum_falsify.config import RUNTIMES
+from ranum_falsify.network.source import Source
 from ranum_falsify.report.assumptions import as_text, scope, steep_notice
 from ranum_falsify.report.counterexample import Saved
 from ranum_falsify.report.json_report import STAGES
@@ -18,6 +19,9 @@ _ORACLES = {
     "onnxruntime": "ONNX Runtime",
     "reference": "the ONNX reference evaluator",
     "autograd": "autograd, at the operands that ONNX Runtime computes",
+    "torch": "PyTorch",
+    "module": "PyTorch, which ran the module itself",
+    "autograd-torch": "autograd, at the operands that PyTorch computes",
     "autograd-flushed": "autograd, at the operands that ONNX Runtime computes with denormal numbers flushed to 0",
 }
 _KINDS = {"nan": "NaN", "inf": "infinity", "gradient": "a derivative that is not finite"}
@@ -48,7 +52,8 @@ def report(result: Answer, saved: Saved, *, verbosity: int = 0, network_count: i
         yield from _write_open(result, "proved", verbosity, network_count)
         yield from _write_open(result, "open", verbosity, network_count)
         if result.unconfirmed:
-            yield f"unconfirmed (seen by torch, not by ONNX Runtime): {len(result.unconfirmed)}"
+            seen = "in a batch, not alone" if result.runtimes == ("torch",) else "by torch, not by ONNX Runtime"
+            yield f"unconfirmed (seen {seen}): {len(result.unconfirmed)}"
             yield from (f"  {line}" for line in result.unconfirmed)
     yield from _grounds(result, verbosity)
     if verbosity >= 0:
@@ -69,6 +74,8 @@ def finding_lines(
     optimisations: str | None = None,
     fused: str = "",
     runtimes: Sequence[str] = (),
+    source: Source | None = None,
+    gradients: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yield what one failing operator shows; absent facts are left out.
 
@@ -83,8 +90,12 @@ def finding_lines(
         optimisations: Which graph optimisations of ONNX Runtime it shows with.
         fused: The operator that they put in its place.
         runtimes: Runtimes that it fails on, if they were compared.
+        source: The line of Python that it comes from.
+        gradients: Parameters and inputs whose gradients are not finite there.
     """
     yield f"  {title}" + (f" gives {_KINDS[kind]}" if kind else "")
+    if source is not None:
+        yield f"    {source}"
     if condition:
         yield f"    valid where {condition}"
     if operands:
@@ -95,9 +106,18 @@ def finding_lines(
         yield f"    reach: {reach} ({_REACHES[reach] if optimisations != 'off' else _NOWHERE})"
     if optimisations in _OPTIMISATIONS:
         yield f"    {_OPTIMISATIONS[optimisations]}" + (f" ({fused})" if fused else "")
+    if gradients:
+        yield f"    gradients that are not finite: {_names(gradients)}"
     if oracle:
-        beside = "" if not runtimes else ", and by PyTorch" if "torch" in runtimes else " only, not by PyTorch"
-        yield f"    confirmed by {_ORACLES[oracle]}{beside}"
+        yield f"    confirmed by {_ORACLES[oracle]}{_beside(oracle, runtimes)}"
+
+
+def _beside(oracle: str, runtimes: Sequence[str]) -> str:
+    """Return what the other runtime shows, as the end of a phrase; nothing where they were not compared."""
+    if not runtimes:
+        return ""
+    other, name = ("onnxruntime", "ONNX Runtime") if oracle in ("torch", "module") else ("torch", "PyTorch")
+    return f", and by {name}" if other in runtimes else f" only, not by {name}"
 
 
 def ranges(operands: Mapping[str, tuple[float, float]]) -> str:
@@ -138,7 +158,8 @@ def _grounds(result: Answer, verbosity: int) -> Iterator[str]:
     if result.assumptions is not None:
         yield from as_text(result.assumptions, verbose=verbosity > 0)
     if _is_forward(result):
-        yield f"notice: {steep_notice(result.steep)}"
+        sources = None if result.assumptions is None else result.assumptions.sources
+        yield f"notice: {steep_notice(result.steep, from_file=sources is None or sources.property is not None)}"
     yield from (f"notice: {notice}" for notice in result.notices)
 
 
@@ -171,6 +192,8 @@ def _write_violated(result: Answer, saved: Saved, network_count: int) -> Iterato
             optimisations=operator.optimisations,
             fused=operator.fused,
             runtimes=operator.runtimes,
+            source=operator.source,
+            gradients=operator.gradients,
         )
         yield from _files(saved.of(operator.counterexample), "    ")
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
 from dnnv.nn import Operation
+from dnnv.nn.operations import OutputSelect
 from torch import Tensor
 
+from ranum_falsify.config import Reach
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.evaluate import Value
-from ranum_falsify.network.tensors import to_torch
+from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.operators.support.conditions import list_stated_conditions
+from ranum_falsify.replay.gradients import operand_ranges
 from ranum_falsify.search.probes import least_margins
 from ranum_falsify.search.result import Counterexample, OperatorResult
 
-__all__ = ["add_runtimes", "compare", "find_failing_in_torch"]
+__all__ = ["TorchFailure", "add_runtimes", "compare", "find_failing_in_torch"]
 
 Key = tuple[int, str]
 
@@ -30,7 +34,22 @@ def compare(found: Mapping[Key, OperatorResult], graph: Graph, example: Countere
     return {key: add_runtimes(result, failing) for key, result in fresh.items()}
 
 
-def find_failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> frozenset[str] | None:
+@dataclass(frozen=True, kw_only=True)
+class TorchFailure:
+    """An operator whose operands are good on PyTorch, and whose output is not.
+
+    Attributes:
+        kind: What came out.
+        reach: `output` where non-finite tensors lead from it to an output.
+        operands: Least and greatest element of each floating operand.
+    """
+
+    kind: Literal["nan", "inf"]
+    reach: Reach
+    operands: Mapping[str, tuple[float, float]]
+
+
+def find_failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapping[str, TorchFailure] | None:
     """Return the operators whose operands are good and whose output is not, by the rules of replay, on the CPU.
 
     Operators that write no floating numbers fail where the conditions of their rows do.
@@ -40,19 +59,43 @@ def find_failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> froz
         feeds: One array per input.
 
     Returns:
-        Names of operators; None where the network draws random numbers, which differ from those of the replay.
+        By the name of the operator; None where the network draws random numbers, which differ from those of the replay.
     """
     if any(spec_of(op).is_random(op) for op in graph.nodes):
         return None
-    failing: set[str] = set()
+    failing: dict[str, tuple[Operation, Literal["nan", "inf"], Mapping[str, tuple[float, float]]]] = {}
+    bad: set[int] = set()
 
     def watch(op: Operation, operands: Sequence[Value], results: tuple[Tensor, ...]) -> None:
+        written = [_status(value) for value in results]
+        if any(nan or inf for nan, inf in written):
+            bad.add(id(op))
         if _fails(op, operands, results):
-            failing.add(op.name)
+            kind: Literal["nan", "inf"] = (
+                "inf" if any(inf for _, inf in written) and not any(nan for nan, _ in written) else "nan"
+            )
+            failing[op.name] = op, kind, operand_ranges(op, [_to_array(value) for value in operands])
 
     with torch.no_grad():
         graph.evaluate([to_torch(feeds[name]) for name in graph.input_names], watch)
-    return frozenset(failing)
+    reaching = _reach_outputs(graph, bad) if failing else frozenset()
+    return {
+        name: TorchFailure(kind=kind, reach="output" if id(op) in reaching else "masked", operands=operands)
+        for name, (op, kind, operands) in failing.items()
+    }
+
+
+def _reach_outputs(graph: Graph, bad: Collection[int]) -> frozenset[int]:
+    """Return the operators, by `id`, from which operators with non-finite results lead to an output."""
+    reaching = {id(op) for op in graph.output_operations}
+    for op in reversed(graph.order):
+        if id(op) in reaching and (id(op) in bad or isinstance(op, OutputSelect)):
+            reaching.update(graph.reads[id(op)])
+    return frozenset(reaching & set(bad))
+
+
+def _to_array(value: Value) -> np.ndarray | None:
+    return to_numpy(value) if isinstance(value, Tensor) else value
 
 
 def _fails(op: Operation, operands: Sequence[Value], results: tuple[Tensor, ...]) -> bool:

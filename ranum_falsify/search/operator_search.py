@@ -14,16 +14,16 @@ from torch import Tensor
 from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.problem.targets import Target
-from ranum_falsify.replay.confirmer import feeds_of, is_in_question, meets_conditions
-from ranum_falsify.replay.gradients import DENORMAL, operand_ranges, steep_point
-from ranum_falsify.replay.replayer import Finding
+from ranum_falsify.replay.confirmer import feeds_of, meets_conditions
+from ranum_falsify.replay.gradients import DENORMAL
 from ranum_falsify.search.beside import compare
 from ranum_falsify.search.bisection import bisect
 from ranum_falsify.search.memory import chunks
 from ranum_falsify.search.objective import Objective
 from ranum_falsify.search.result import Counterexample, OperatorResult
 from ranum_falsify.search.search import Progress, Region, SearchContext, descend, find_worst_vertices
-from ranum_falsify.search.standing import describe_shown, describe_standing
+from ranum_falsify.search.standing import describe_standing
+from ranum_falsify.search.witness import Witness
 
 __all__ = ["OperatorSearch"]
 
@@ -31,7 +31,7 @@ _WIDE = 10
 """Starts per target in the first pass, where many targets share a batch."""
 
 _OVERFLOW_ROOM = 60.0
-"""Descent on an overflow starts only if the output is within this many nats of the largest float."""
+"""Overflow is descended on only where the output is within this many nats of the largest float."""
 
 _OVERFLOW_TARGETS = 16
 """Overflow targets that share the round."""
@@ -40,7 +40,7 @@ _PATIENCE = 30
 """Steps without progress on any of a round's targets after which the round ends."""
 
 _PROGRESS = 0.01
-"""A gain counts as progress from this share of the best margin on."""
+"""What counts as progress: this share of the best margin."""
 
 _PARENTS = 4
 """Counterexamples that are mixed with fresh points."""
@@ -54,7 +54,7 @@ _REFUSALS = 16
 
 @dataclass
 class _State:
-    """What the search knows about one target."""
+    """What the search knows of one target."""
 
     target: Target
     best: float = float("inf")
@@ -64,7 +64,7 @@ class _State:
 
     @property
     def limit(self) -> float:
-        """A margin below this is worth a replay."""
+        """Margins below it are worth a replay."""
         return DENORMAL if self.target.is_gradient else 0.0
 
     def note(self, margins: Tensor, inputs: Sequence[Tensor]) -> None:
@@ -78,8 +78,8 @@ class OperatorSearch:
     """Finds, for each operator in question, a confirmed input on which it is invalid.
 
     Passes: the portfolio of starts on all targets; a wide descent in which targets share batches; a deep one for each
-    target that moved; bisection towards exact zeros; replay of near misses; descent on overflows that are within reach;
-    replay of a few starts at which torch sees nothing.
+    target that moved; bisection towards exact zeros; replay of near misses; descent on overflow where it is in sight;
+    replay of a few starts at which nothing is in sight.
     """
 
     def __init__(self, context: SearchContext) -> None:
@@ -93,6 +93,7 @@ class OperatorSearch:
         self._failures: dict[str, None] = {}
         self._unwanted: set[tuple[int, str]] = set()
         self._violated: Target | None = None
+        self._witness = Witness(context, self.targets)
 
     # passes -----------------------------------------------------------------------------------------------------
 
@@ -120,7 +121,7 @@ class OperatorSearch:
                 return
 
     def objectives(self) -> Iterator[tuple[Objective, Callable[[Sequence[Tensor]], bool]]]:
-        """Yield the objectives for other back ends, each with a function that replays a batch of one candidate."""
+        """Yield what other back ends attack, each with a function that replays a batch of one candidate."""
         for state in self._list_open():
             if self._is_open(state):
                 yield self.context.objective([state.target]), partial(self._replays, state)
@@ -130,7 +131,7 @@ class OperatorSearch:
         return not self._is_open(state)
 
     def _list_open(self, *, remote: bool = False) -> list[_State]:
-        """Return the states of targets whose operator is not found yet."""
+        """States of targets whose operator is not found yet."""
         return [state for state in self.states if state.target.is_remote == remote and self._is_open(state)]
 
     def _portfolio(self, region: Region, first: bool) -> None:
@@ -179,7 +180,7 @@ class OperatorSearch:
                 self._confirm(state, state.points, 0)
 
     def _overflow(self, region: Region, first: bool) -> None:
-        """Descend on targets that need an overflow, where one is within reach."""
+        """Descend on what needs an overflow where one is in sight."""
         near = sorted(self._list_open(remote=True), key=lambda s: s.best)[:_OVERFLOW_TARGETS]
         near = [state for state in near if state.best < _OVERFLOW_ROOM]
         self._report("overflow", 0.9)
@@ -200,7 +201,7 @@ class OperatorSearch:
             self._visit(states, objective.evaluate(mixed).margins, mixed)
 
     def _replay_unseen(self, region: Region, first: bool) -> None:
-        """Replay starts at which torch sees nothing: merged operators may fail where those of the network do not."""
+        """Replay starts at which torch sees nothing: what the optimiser merges may fail where the network does not."""
         if not first or self.is_done:
             return
         self._report("replay of starts", 0.98)
@@ -253,7 +254,7 @@ class OperatorSearch:
         return not any(self._is_open(state) for state in states) or self.context.budget.expired
 
     def _confirm_violated(self, state: _State, margins: Tensor, inputs: Sequence[Tensor]) -> None:
-        """Replay the violated samples of a batch, the worst first, until one is confirmed or the target is given up.
+        """Replay the violated samples of a batch, the worst first, until one counts or the target is given up.
 
         Kernels that differ in the last bit disagree on most exact zeros, not on all.
         """
@@ -266,13 +267,13 @@ class OperatorSearch:
         state.best = 0.0
 
     def _confirm(self, state: _State, inputs: Sequence[Tensor], position: int) -> None:
-        """Replay one sample, and count a refusal if ONNX Runtime does not show what torch does."""
+        """Replay one sample, and count it where ONNX Runtime does not show what torch does."""
         replayed = self._attempt(state.target, inputs, position)
         if replayed and self._is_open(state) and state.best < state.limit:
             state.refused += 1
 
     def _attempt(self, target: Target | None, inputs: Sequence[Tensor], position: int) -> bool:
-        """Replay one sample, unless that was done; every operator that it shows to be invalid counts as found."""
+        """Replay one sample, unless it was; every operator that it shows invalid is found, not only the target's."""
         env = self.context.arrays(inputs, position)
         # One replay shows all that is invalid, but differentiates the target's operator only.
         differentiated = id(target) if target is not None and target.is_gradient else None
@@ -292,7 +293,7 @@ class OperatorSearch:
         return True
 
     def _replay(self, target: Target | None, env: dict[str, np.ndarray]) -> None:
-        """Add what ONNX Runtime shows on concrete inputs.
+        """Add what concrete inputs show.
 
         Raises:
             ReplayError: ONNX Runtime refuses, crashes or takes too long.
@@ -300,53 +301,29 @@ class OperatorSearch:
         for number, goal in enumerate(self.goals):
             feeds = feeds_of(self.context.problem, goal.call, env, self.context.confirmer)
             example = Counterexample(inputs=env, network=goal.call.network, feeds=feeds)
-            for finding in self.context.confirmer.findings(goal.call, feeds):
-                self._add(number, finding, example)
-            self.found |= compare(self.found, self.context.model_of(goal.call).graph, example)
+            for shown in self._witness.list_shown(number, example, self._violated):
+                self._add(number, shown)
+            if not self._witness.is_torch:
+                self.found |= compare(self.found, self.context.model_of(goal.call).graph, example)
             if target is not None and target.goal == number and target.is_gradient and not self._is_found(target):
-                self._add_gradient(target, example)
+                steep = self._witness.differentiate(target, example)
+                if steep is not None:
+                    self.found[number, steep.node] = steep
 
-    def _add(self, number: int, finding: Finding, counterexample: Counterexample) -> None:
-        goal = self.goals[number]
-        if not is_in_question(goal, finding, self.context.confirmer):
+    def _add(self, number: int, shown: OperatorResult) -> None:
+        """Add an operator that is invalid, unless more is known of it."""
+        if self.context.config.reach not in (None, shown.reach):
+            self._unwanted.add((number, shown.node))
             return
-        op = self.context.confirmer.operation(goal.call.graph, finding.output)
-        name = finding.node or finding.output if op is None else op.name
-        if self.context.config.reach not in (None, finding.reach):
-            self._unwanted.add((number, name))
-            return
-        known = self.found.get((number, name))
-        if known is not None and _weight(known) >= _weight(finding):
-            return
-        targets = [t for t in self.targets if t.goal == number and t.op.name == name]
-        targets.sort(key=lambda target: (target.is_remote, target is not self._violated))
-        constraint = targets[0].constraint if targets else None
-        self.found[number, name] = describe_shown(finding, name, constraint, counterexample)
-        self._report(f"{finding.op_type} {name} violated", 0.5)
-
-    def _add_gradient(self, target: Target, counterexample: Counterexample) -> None:
-        """Add an operator whose derivative is not finite at the operands that ONNX Runtime computes."""
-        graph = self.context.model_of(self.goals[target.goal].call).graph
-        found = steep_point(self.context.confirmer, graph, target.op, counterexample.feeds)
-        if found is None:
-            return
-        self.found[target.goal, target.op.name] = OperatorResult(
-            network=counterexample.network,
-            node=target.op.name,
-            op_type=target.spec.op_type,
-            verdict="violated",
-            constraint=target.constraint.describe(),
-            reason=target.constraint.reason,
-            kind="gradient",
-            oracle=found.oracle,
-            operands=operand_ranges(target.op, found.operands),
-            counterexample=counterexample,
-        )
+        known = self.found.get((number, shown.node))
+        if known is None or _weight(known) < _weight(shown):
+            self.found[number, shown.node] = shown
+            self._report(f"{shown.op_type} {shown.node} violated", 0.5)
 
     # report -----------------------------------------------------------------------------------------------------
 
     def results(self) -> tuple[OperatorResult, ...]:
-        """Return every operator in question in topological order, and those found besides."""
+        """Return every operator in question in topological order, and what was found besides."""
         listed: dict[tuple[int, str], OperatorResult] = {}
         for target in self.targets:
             key = (target.goal, target.op.name)
@@ -355,32 +332,34 @@ class OperatorSearch:
         return (*listed.values(), *(result for key, result in self.found.items() if key not in listed))
 
     def list_unconfirmed(self) -> tuple[str, ...]:
-        """Return what torch saw and ONNX Runtime did not confirm, one line per operator."""
+        """Return what the search saw and the replay did not confirm, one line per operator."""
         seen = self.found.keys() | self._unwanted
+        judge = "PyTorch alone" if self._witness.is_torch else "ONNX Runtime"
         refused = (
             f"{s.target.spec.op_type} {s.target.op.name}: {s.target.constraint.describe()} fails in torch, "
-            "which ONNX Runtime does not confirm"
+            f"which {judge} does not confirm"
             for s in self.states
             if s.refused and (s.target.goal, s.target.op.name) not in seen
         )
         return (*refused, *self._failures)
 
     def notices(self) -> tuple[str, ...]:
-        """Return what `--reach` hides, on one line."""
+        """Return what `--reach` hides, one line, and what only a runtime shows that the answer is not about."""
         hidden = sorted(name for _, name in self._unwanted - self.found.keys())
-        return (f"violated with another reach, left out: {', '.join(hidden)}",) if hidden else ()
+        left_out = (f"violated with another reach, left out: {', '.join(hidden)}",) if hidden else ()
+        return (*left_out, *self._witness.notices(self.found.keys()))
 
     def _report(self, text: str, done: float) -> None:
         self.context.report(Progress(stage="search", done=done, text=f"{text} ({len(self.found)} found)"))
 
 
-def _weight(seen: OperatorResult | Finding) -> tuple[bool, bool]:
-    """Return what makes one violation of an operator more important than another: whether users see it."""
+def _weight(seen: OperatorResult) -> tuple[bool, bool]:
+    """Return what makes one violation of an operator matter more than another: whether users see it."""
     return seen.reach == "output", seen.optimisations != "off"
 
 
 def _mix(x: Tensor, parent: Tensor, generator: torch.Generator) -> Tensor:
-    """Replace half of the samples, chosen at random, by a known one."""
+    """Replace half of the samples, at random, by a known one."""
     keep = torch.rand(len(x), generator=generator).to(x.device) < 0.5
     return torch.where(keep.reshape(-1, *([1] * (x.dim() - 1))), x, parent)
 

@@ -9,10 +9,12 @@ from typing import Literal
 import numpy as np
 
 from ranum_falsify.config import Optimisations, Reach, Runtime
+from ranum_falsify.network.source import Source
 from ranum_falsify.prove.assumptions import Assumptions
 
 __all__ = ["Answer", "Counterexample", "OperatorResult", "Verdict"]
 
+Oracle = Literal["onnxruntime", "reference", "torch", "module", "autograd", "autograd-flushed", "autograd-torch"]
 Verdict = Literal["holds", "violated", "unknown"]
 
 
@@ -33,7 +35,7 @@ class Counterexample:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorResult:
-    """What is known about one operator.
+    """What is known of one operator.
 
     Attributes:
         network: Name of its network.
@@ -46,17 +48,22 @@ class OperatorResult:
         kind: What came out on violation; `gradient` is a derivative that is not finite.
         reach: Whether the violation shows at an output, at ONNX Runtime's default level of graph optimisations.
         optimisations: Which of them it shows with; None where that is unknown.
-        fused: If the violation shows at the default level alone: the operator that the optimiser put in place of this
-            one, if any; `operands` are then those of that operator.
+        fused: Of what shows at the default level alone, the operator that the optimiser put in its place, if it did;
+            `operands` are then those of that operator.
         runtimes: Runtimes whose kernels break the condition at the counterexample; none where they were not compared.
-        oracle: Who confirmed it; `autograd` differentiates at the operands that ONNX Runtime computes, and
-            `autograd-flushed` at those that it computes with denormal numbers flushed to 0, as many devices do.
+        oracle: Who confirmed it, PyTorch only where the answer is about nothing else; `autograd` differentiates at the
+            operands that ONNX Runtime computes, `autograd-flushed` at those that it computes with denormal numbers
+            flushed to 0, as many devices do, and `autograd-torch` at those that PyTorch computes; `module` is PyTorch
+            too, which ran an exported module itself.
         operands: Least and greatest value of each operand at the counterexample.
         counterexample: The confirmed inputs.
-        after: If the operator is open but its own conditions are proved: the first open operators before it, which
-            alone may break it.
+        after: Of an open operator whose own conditions are proved: the first open operators before it, which alone
+            may break it.
         rewritten: Whether an open operator is proved as written, and open only because ONNX Runtime's graph
             optimisations may make an invalid one of it.
+        source: The line of Python that it comes from, in an exported module.
+        gradients: Of an exported module that was run on the counterexample: parameters and inputs whose gradients were
+            not finite.
     """
 
     network: str
@@ -70,11 +77,13 @@ class OperatorResult:
     optimisations: Optimisations | None = None
     fused: str = ""
     runtimes: tuple[Runtime, ...] = ()
-    oracle: Literal["onnxruntime", "reference", "autograd", "autograd-flushed"] | None = None
+    oracle: Oracle | None = None
     operands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     counterexample: Counterexample | None = None
     after: tuple[str, ...] = ()
     rewritten: bool = False
+    source: Source | None = None
+    gradients: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +91,11 @@ class Answer:
     """The answer to one property.
 
     Attributes:
-        verdict: `violated` only with a counterexample that replays on ONNX Runtime, `holds` only with a proof.
+        verdict: `violated` only with a counterexample that replays on ONNX Runtime, or on PyTorch where the answer is
+            about that alone; `holds` only with a proof.
         operators: Every operator in question, in topological order; empty for a classic property.
         counterexample: The first one found.
-        unconfirmed: What torch saw and ONNX Runtime did not confirm, one line each.
+        unconfirmed: What the search saw and the replay did not confirm, one line each.
         notices: What a user should know about the networks: defaulted dimensions, random operators.
         seconds: Time by stage: read, reduce, prove, search, replay.
         seed: Seed of the search.
@@ -93,8 +103,8 @@ class Answer:
         steps: Descent steps done, over all rounds.
         interrupted: Why proof or search ended early: `timeout`, `Ctrl-C`, or "".
         runtimes: Runtimes that proofs cover; none where no proof was tried.
-        steep: If the property holds and does not ask for derivatives: the operators in question whose derivatives are
-            not shown to be finite; the property then holds on the forward pass only.
+        steep: Where the property holds without asking for derivatives: the operators in question whose derivatives
+            are not shown to be finite, so that it holds on the forward pass only.
         assumptions: What the verdict rests on.
     """
 

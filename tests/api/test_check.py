@@ -114,6 +114,7 @@ def test_weights_range_over_a_range() -> None:
     assert result.verdict == "violated"
     assert result.counterexample is not None and (result.counterexample["b"] <= -1).any()
     assert result.property_text is not None and "free(N, 'b')" in result.property_text
+    assert rf.check(WEIGHTS, box={"x": 0, "b": (0, [1, 2])}, free=["b"], weights=(-2, 2)).verdict == "holds"
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.domain.kernels import Envelope, find_envelope
 from ranum_falsify.domain.rounding import tiny
 from ranum_falsify.network import Graph, read
+from ranum_falsify.network.builder import ModelBuilder
 from ranum_falsify.selfcheck.subjects import SUBJECTS
 from tests.network.building import Array, session
 
@@ -39,14 +40,12 @@ REFERENCES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], tuple[float,
 def model(*op_types: str | int) -> onnx.ModelProto:
     """Return a model of a chain of operators; the last arguments are the element type and the size."""
     *names, dtype, count = op_types
-    tensors = ["x", *(f"t{i}" for i in range(len(names) - 1)), "y"]
-    nodes = [
-        helper.make_node(str(name), [a], [b], f"n_{name}")
-        for name, a, b in zip(names, tensors, tensors[1:], strict=False)
-    ]
-    ends = [helper.make_tensor_value_info(end, ELEMENTS[str(dtype)], [count]) for end in ("x", "y")]
-    graph = helper.make_graph(nodes, "kernel", ends[:1], ends[1:])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    g = ModelBuilder("kernel", opset=22, ir_version=10)
+    y = g.input("x", [int(count)], dtype=str(dtype))
+    for name in names:
+        y = g.node(str(name), y)
+    g.output(y, [int(count)], str(dtype))
+    return g.build()
 
 
 def run_onnxruntime(of: onnx.ModelProto, x: Array) -> list[Array]:

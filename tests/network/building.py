@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.network import Graph, read
+from ranum_falsify.network.builder import ModelBuilder
 from ranum_falsify.network.optimised import optimise
 
 __all__ = [
@@ -34,14 +35,12 @@ def parse(text: str, opset: int = 17) -> onnx.ModelProto:
 
 def chain(op_types: Sequence[str], opset: int = 17) -> onnx.ModelProto:
     """Return a model that applies unary operators to `x` of shape (2, 3), one after another."""
-    names = ["x", *(f"t{i}" for i in range(1, len(op_types))), "y"]
-    nodes = [
-        onnx.helper.make_node(op_type, [names[i]], [names[i + 1]], name=f"n{i + 1}")
-        for i, op_type in enumerate(op_types)
-    ]
-    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (2, 3)) for name in ("x", "y")]
-    graph = onnx.helper.make_graph(nodes, "chain", ends[:1], ends[1:])
-    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=8)
+    g = ModelBuilder("chain", opset=opset)
+    y = g.input("x", (2, 3))
+    for i, op_type in enumerate(op_types, start=1):
+        y = g.node(op_type, y, name=f"n{i}", out=f"t{i}" if i < len(op_types) else "y")
+    g.output(y, (2, 3))
+    return g.build()
 
 
 def floats(values: Sequence[float]) -> Array:

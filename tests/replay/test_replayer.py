@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper, parser
+from onnx import helper, numpy_helper, parser
 
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayTimeoutError
+from ranum_falsify.network.builder import ModelBuilder
 from ranum_falsify.network.child import _SERVER, Child
 from ranum_falsify.replay import replayer as replay
 from ranum_falsify.replay.replayer import Replayer
@@ -26,12 +27,12 @@ ZERO = {"x": np.zeros(2, np.float32)}
 
 
 def chain(length: int, size: int) -> onnx.ModelProto:
-    nodes = [helper.make_node("Add", [f"t{k}", "c"], [f"t{k + 1}"]) for k in range(length)]
-    value = helper.make_tensor_value_info("t0", TensorProto.FLOAT, [size])
-    constant = numpy_helper.from_array(np.ones(size, np.float32), "c")
-    outputs = [onnx.ValueInfoProto(name=f"t{length}")]
-    graph = helper.make_graph(nodes, "chain", [value], outputs, [constant])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    g = ModelBuilder("chain")
+    y, one = g.input("t0", [size]), g.constant(np.ones(size, np.float32), "c")
+    for k in range(length):
+        y = g.Add(y, one, out=f"t{k + 1}")
+    g.output(y)
+    return g.build()
 
 
 def one_line(error: pytest.ExceptionInfo[ReplayError]) -> str:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnxruntime as ort
 import pytest
+import torch
 from onnx import parser
 
+from ranum_falsify.config import ProveConfig, SearchConfig
+from ranum_falsify.decide import falsify
 from ranum_falsify.network import Graph, read
 from ranum_falsify.search.beside import add_runtimes, find_failing_in_torch
 from ranum_falsify.search.result import OperatorResult
-from tests.search.search_kit import found, search, valid_in_box
+from tests.search.search_kit import found, in_box, problem, search, valid_in_box
 
 
 def graph(body: str, inputs: str = "float[2] x") -> Graph:
@@ -41,7 +46,7 @@ def test_an_operator_fails_by_the_rules_of_replay(values: tuple[float, float], f
 
 def test_an_integer_division_by_zero_fails() -> None:
     made = graph("a = Add(x, x) b = Div(a, x) y = Add(b, b)", "int64[2] x")
-    assert find_failing_in_torch(made, {"x": np.array([1, 2])}) == frozenset()
+    assert find_failing_in_torch(made, {"x": np.array([1, 2])}) == {}
     seen = find_failing_in_torch(made, {"x": np.array([1, 0])})
     assert seen is not None and [type(op).__name__ for op in made.nodes if op.name in seen] == ["Div"]
 
@@ -92,3 +97,63 @@ def test_a_saturated_sigmoid_fails_on_onnx_runtime_alone() -> None:
         pytest.skip("this processor's kernel does not saturate there")
     (log,) = found(search(valid_in_box(made, [(-20.0, -19.0)]))).values()
     assert (log.op_type, log.runtimes) == ("Log", ("onnxruntime",))
+
+
+TORCH = SearchConfig(n_starts=20, n_steps=20, processors=1, prove=ProveConfig(runtimes=("torch",)))
+
+
+def test_an_answer_about_torch_leaves_out_what_onnx_runtime_alone_shows() -> None:
+    # The factors merge into 1e50, which is infinite, on ONNX Runtime.
+    made = read(
+        parser.parse_model(
+            """<ir_version: 8, opset_import: ["" : 17]>
+            g (float[1, 2] x, float[1] v) => (float[1, 1] y, float[1] z) <float[2, 1] w = {0, 1}, float c = {1e25}> {
+                l = Mul(x, c) p = MatMul(l, w) [scaled] y = Mul(p, c) [log] z = Log(v)
+            }"""
+        )
+    )
+    result = falsify(valid_in_box(made, [(0.0, 1e-20), (-1.0, 1.0)]), TORCH)
+    verdicts = {operator.node: operator.verdict for operator in result.operators}
+    assert (verdicts["scaled"], verdicts["log"]) == ("proved", "violated")
+    assert any(
+        notice.startswith("scaled (Mul) gives NaN on ONNX Runtime, where PyTorch does not") for notice in result.notices
+    )
+    (log,) = found(result).values()
+    assert (log.oracle, log.runtimes, log.kind, log.reach) == ("torch", ("onnxruntime", "torch"), "nan", "output")
+
+
+def test_an_answer_about_torch_counts_what_torch_alone_shows() -> None:
+    made = graph("s = Sigmoid(x) one = Constant <value_float = 1.0> () d = Sub(one, s) [log] l = Log(d) y = Neg(l)")
+    session = ort.InferenceSession(made.model.SerializeToString(), providers=["CPUExecutionProvider"])
+    points = np.linspace(16, 18, 1001, dtype=np.float32)
+    pairs = [x for x in np.stack([points, points], 1) if np.isfinite(session.run(None, {"x": x})[0]).all()]
+    apart = [x for x in pairs if bool((torch.sigmoid(torch.from_numpy(x)) == 1).all())]
+    if not apart:
+        pytest.skip("this processor's kernels agree there")
+    reduced = valid_in_box(made, [(float(apart[0][0]), float(apart[0][0]))])
+    (log,) = found(falsify(reduced, TORCH)).values()
+    assert (log.node, log.oracle, log.runtimes, log.kind, log.reach) == ("log", "torch", ("torch",), "inf", "output")
+    assert log.counterexample is not None
+    failing = find_failing_in_torch(made, log.counterexample.feeds)
+    assert failing is not None and failing.keys() == {"log"}
+
+
+def test_a_derivative_is_taken_where_torch_computes_its_operands() -> None:
+    reduced = valid_in_box(graph("a = Abs(x) [root] y = Sqrt(a)"), [(-1.0, 1.0)], options="gradient=True")
+    (root,) = found(falsify(reduced, TORCH)).values()
+    assert (root.node, root.kind, root.oracle) == ("root", "gradient", "autograd-torch")
+
+
+def test_a_property_over_outputs_is_false_where_both_runtimes_say_so() -> None:
+    # Merged, the factors are infinite on ONNX Runtime, and the output is not below 1.
+    made = read(
+        parser.parse_model(
+            """<ir_version: 8, opset_import: ["" : 17]>
+            g (float[1, 2] x) => (float[1, 1] y) <float[2, 1] w = {0, 1}, float c = {1e25}> {
+                l = Mul(x, c) p = MatMul(l, w) y = Mul(p, c)
+            }"""
+        )
+    )
+    reduced = problem(in_box([(1e-30, 1e-20)], "N(v0) <= 1e36"), networks={"N": made})
+    assert falsify(reduced, replace(TORCH, prove=ProveConfig())).verdict == "violated"
+    assert falsify(reduced, TORCH).verdict == "holds"

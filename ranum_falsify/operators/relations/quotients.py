@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import torch
+
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward, tiny, unit
 from ranum_falsify.domain.rules.arithmetic.pairs import divide, multiply
@@ -16,6 +18,7 @@ from ranum_falsify.domain.rules.support.sections import Sections, sections, sum_
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.relations.matching import (
     Field,
+    Reduced,
     constant,
     fields_of,
     find_reduction,
@@ -125,6 +128,10 @@ def over_norm(site: Site, a: Interval, b: Interval) -> Interval | None:
     if not _is_floating(a) or a.may_be_infinite:
         return None
     least, field = _find_lower_limit(site.op.b)
+    unless_zero = _unless_zero(field)
+    norm = None if unless_zero is None else find_reduction(site, unless_zero, "ReduceL2")
+    if norm is not None and _holds_elements(norm, site.op.a, a):
+        return _over_own_norm(a, norm.count)
     norm = find_reduction(site, field, "ReduceL2")
     if norm is None:
         root = _root_of(field)
@@ -149,6 +156,38 @@ def over_norm(site: Site, a: Interval, b: Interval) -> Interval | None:
         return None
     limit = 1 + sum_error(norm.count, a.dtype, _STEPS)
     return Interval.fill(-limit, limit, a.shape, a.dtype)
+
+
+def _unless_zero(field: Field) -> Field:
+    """Return x where a field is 1 where x = 0 and else x."""
+    choice = is_a(field, "Where")
+    if choice is None:
+        return None
+    condition, one, x = fields_of(choice)
+    test = is_a(condition, "Equal")
+    if test is None or constant(one) != 1:
+        return None
+    return source(x) if any(is_same(a, x) and constant(b) == 0 for a, b in pairs(test)) else None
+
+
+def _holds_elements(norm: Reduced, field: Field, x: Interval) -> bool:
+    """Tell whether each element of a tensor is among those that the norm for its place is of."""
+    if is_same(norm.operand, field):
+        return True
+    flat = is_a(norm.operand, "Reshape", "Flatten")
+    return flat is not None and is_same(fields_of(flat)[0], field) and norm.count == x.size
+
+
+def _over_own_norm(x: Interval, count: int) -> Interval | None:
+    """Bound x / norm(x) where the norm, as it was computed, is not 0, and x where it is.
+
+    The norm is not 0, so a square was not lost: none that was lost is larger than it, but for the rounding of denormal
+    numbers, which makes 1.5 times the smallest number the smallest one.
+    """
+    if x.dtype not in (torch.float32, torch.float64):
+        return None
+    limit = math.sqrt(1.5) * (1 + sum_error(count, x.dtype, _STEPS))
+    return Interval.fill(-limit, limit, x.shape, x.dtype)
 
 
 def _find_lower_limit(field: Field) -> tuple[float, Field]:

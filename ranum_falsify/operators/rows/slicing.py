@@ -241,9 +241,10 @@ def _reverse_sequence(op: Operation, x: Tensor, sequence_lens: Tensor) -> Tensor
 def _reverse_sequence_bounds(site: Site, x: Interval, sequence_lens: Interval) -> Interval:
     if x.lower.shape[site.op.time_axis] == 1:
         return x
-    if not sequence_lens.is_point:
+    lengths, most = sequence_lens.expand()[0], x.shape[site.op.time_axis]
+    # Runtimes refuse lengths beyond the axis; bounds must only be there.
+    if not sequence_lens.is_point or not bool(((lengths >= 0) & (lengths <= most)).all()):
         return collapse(x, site.op.time_axis)
-    lengths = sequence_lens.expand()[0]
     return rearrange(x.split(0, 1), lambda bound: _reverse_sequence(site.op, bound, lengths), x.shape)
 
 

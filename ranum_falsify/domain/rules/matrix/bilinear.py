@@ -31,6 +31,8 @@ _SPARE = 12
 _ROOM = 0.125
 """Share of the largest number below which nothing overflows on the way."""
 
+_LARGEST = torch.finfo(torch.float64).max
+
 _FAR = 64.0
 """From this many times the largest number on, bounds are not worth their time."""
 
@@ -340,7 +342,8 @@ def _of_numbers(
     if bias is not None and work is not a.dtype:
         share += 2 * unit(a.dtype)
     corners = [p * q for p in a.extremes for q in b.extremes]
-    low, high = min(corners), max(corners)
+    # Products beyond float64 would be infinite here, and an infinity less its share is NaN.
+    low, high = (min(max(corner, -_LARGEST), _LARGEST) for corner in (min(corners), max(corners)))
     low, high = count * (low - share * abs(low)), count * (high + share * abs(high))
     least, greatest = (0.0, 0.0) if bias is None else bias.extremes
     one_sign = (low >= 0 and least >= 0) or (high <= 0 and greatest <= 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -42,6 +42,16 @@ def _activate(op: Operation, y: Tensor) -> Tensor:
     return evaluate_part(node, y, *(torch.as_tensor(limit, device=y.device) for limit in limits))
 
 
+def _activate_bounds(bounds: Callable[..., Interval]) -> IntervalRule:
+    """Return the rule of a product and an activation, from that of the product."""
+
+    @infinity_aware
+    def rule(site: Site, *operands: Interval | None) -> Interval:
+        return activate(site, bounds(site, *operands), *operands)
+
+    return rule
+
+
 def _linear(op: Operation, inner: Affine, bounds: IntervalRule) -> LinearForm | None:
     """Return how a node depends on its operands: along the curve of its activation, if that has one."""
     found = activation(op)
@@ -74,11 +84,6 @@ def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None, z: In
     return add_inner_faults(add(site, y, widened), y, x, w, b, z)
 
 
-@infinity_aware
-def _fused_conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None, z: Interval | None) -> Interval:
-    return activate(site, _conv_bounds(site, x, w, b, z), x, w, b, z)
-
-
 _CONVOLUTION = Affine(
     factors=("x", "w"), terms=lambda op, shapes, output: contraction(op, shapes, output) + 2, function=_conv
 )
@@ -103,7 +108,7 @@ _CONV = schema(
 @across(
     schema=_CONV,
     torch=lambda op, *operands: _activate(op, _conv(op, *operands)),
-    interval=_fused_conv_bounds,
+    interval=_activate_bounds(_conv_bounds),
     linear=lambda op: _linear(op, _CONVOLUTION, _conv_bounds),
     batch="vmap",
     kernel=None,
@@ -123,11 +128,6 @@ def _gemm(op: Operation, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
 @infinity_aware
 def _gemm_bounds(site: Site, a: Interval, b: Interval, c: Interval | None) -> Interval:
     return bound_part(site, part(site.op, "Gemm", vars(site.op)), a, b, c)
-
-
-@infinity_aware
-def _fused_gemm_bounds(site: Site, a: Interval, b: Interval, c: Interval | None) -> Interval:
-    return activate(site, _gemm_bounds(site, a, b, c), a, b, c)
 
 
 _LAYER = Affine(factors=("a", "b"), terms=contraction, function=_gemm)
@@ -150,7 +150,7 @@ _GEMM = schema(
 @across(
     schema=_GEMM,
     torch=lambda op, *operands: _activate(op, _gemm(op, *operands)),
-    interval=_fused_gemm_bounds,
+    interval=_activate_bounds(_gemm_bounds),
     linear=lambda op: _linear(op, _LAYER, _gemm_bounds),
     batch="vmap",
     kernel=None,

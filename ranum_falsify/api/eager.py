@@ -1,0 +1,151 @@
+"""What PyTorch itself makes of inputs: the user's own module runs on them, and every operator is watched."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ranum_falsify.api.exporting import Exported
+from ranum_falsify.api.sources import Frame, find_innermost, own_folder
+from ranum_falsify.api.tracing import TrainingStep
+from ranum_falsify.network.source import Source
+from ranum_falsify.network.tensors import to_torch
+
+__all__ = ["Fault", "ModuleRun", "run_module"]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An operator of PyTorch that got invalid input.
+
+    Attributes:
+        operator: Its name, such as `log`.
+        kind: What came out.
+        source: The line that called it; in the backward pass, nothing but that.
+    """
+
+    operator: str
+    kind: Literal["nan", "inf"]
+    source: Source
+
+
+@dataclass(frozen=True)
+class ModuleRun:
+    """What a module did on inputs.
+
+    Attributes:
+        faults: The operators that got invalid input, in the order in which they ran.
+        outputs: Whether all outputs are finite.
+        gradients: Names of the parameters and inputs whose gradients are not finite.
+    """
+
+    faults: tuple[Fault, ...]
+    outputs: bool
+    gradients: tuple[str, ...] = ()
+
+    def shows(self, source: Source | None) -> bool:
+        """Tell whether a violation at a line shows here.
+
+        Args:
+            source: The line; where it is not known, any violation will do.
+        """
+        if source is not None and source.backward:
+            return bool(self.gradients)
+        faults = [fault.source for fault in self.faults if not fault.source.backward]
+        if source is None or not source.file:
+            return bool(faults)
+        return any((fault.file, fault.line) == (source.file, source.line) for fault in faults)
+
+
+def run_module(exported: Exported, values: Mapping[str, np.ndarray]) -> ModuleRun:
+    """Run the module that was exported, on other inputs.
+
+    Args:
+        exported: The module, as it was exported; it is not changed, and the backward pass runs if that was exported.
+        values: Arrays by the name of an input or of a parameter that was freed; others are as they were.
+    """
+    step = TrainingStep(exported.module, exported.arguments)
+    given = {name: to_torch(array) for name, array in values.items()}
+    state = {name: given.get(name, x.detach()).clone() for name, x in step.state.items()}
+    tensors = [given.get(name, x.detach()).clone() for name, x in exported.arguments.tensors.items()]
+    watch = _Watch()
+    with torch.random.fork_rng(devices=[]), watch:
+        if exported.gradient:
+            outputs, gradients = step(state, tensors, before_backward=lambda loss: watch.turn())
+        else:
+            outputs, gradients = step.forward(state, tensors), {}
+    return ModuleRun(
+        faults=tuple(watch.faults),
+        outputs=all(bool(y.isfinite().all()) for y in outputs),
+        gradients=tuple(name for name, x in gradients.items() if not bool(x.isfinite().all())),
+    )
+
+
+class _Watch(TorchDispatchMode):
+    """Watches the operators that run, backward passes included."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.faults: list[Fault] = []
+        self._backward = False
+
+    def turn(self) -> None:
+        """Take what follows as the backward pass."""
+        self._backward = True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run an operator, and note whether it makes what its operands do not explain."""
+        before = _worst(args, kwargs or {})
+        outputs = func(*args, **(kwargs or {}))
+        # What is not initialised holds anything; what reads no number is a constant, infinite by intent.
+        name = func.overloadpacket.__name__
+        if before is not None and not name.startswith(("empty", "new_empty")):
+            after = _worst((outputs,), {})
+            if after == "nan" != before or (after == "inf" and before == "finite"):
+                self.faults.append(Fault(name, after, self._source()))
+        return outputs
+
+    def _source(self) -> Source:
+        if self._backward:
+            return Source(backward=True)
+        frame = find_innermost(reversed(list(_frames(sys._getframe(1)))))
+        return Source() if frame is None else Source(frame.file, frame.line, frame.code)
+
+
+def _worst(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Literal["finite", "inf", "nan"] | None:
+    """Return the worst number among operands, None where there is none."""
+    found: Literal["finite", "inf", "nan"] | None = None
+    for leaf in pytree.tree_leaves((args, kwargs)):
+        if isinstance(leaf, float):
+            leaf = torch.tensor(leaf)
+        elif not isinstance(leaf, Tensor) or not leaf.is_floating_point() or not leaf.numel():
+            continue
+        else:
+            found = found or "finite"
+        if bool(leaf.isnan().any()):
+            return "nan"
+        if bool(leaf.isinf().any()):
+            found = "inf"
+    return found
+
+
+def _frames(frame: FrameType | None) -> Iterator[Frame]:
+    """Yield the frames of a call, the innermost first, up to where this package made it."""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(own_folder()) and frame.f_code.co_name != "_source" and file != __file__:
+            return
+        yield Frame(file, frame.f_lineno, linecache.getline(file, frame.f_lineno).strip())
+        frame = frame.f_back

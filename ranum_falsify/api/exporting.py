@@ -1,0 +1,126 @@
+"""PyTorch modules as ONNX models whose nodes know their lines of Python."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+
+from ranum_falsify.api.arguments import Arguments, name_arguments
+from ranum_falsify.api.exporter import no_collection, run_exporter, silence
+from ranum_falsify.api.naming import hold_inputs, rename_tensors
+from ranum_falsify.api.sources import Frame, find_innermost, find_sources
+from ranum_falsify.api.tracing import FlatCall, TrainingStep, trace_training
+from ranum_falsify.errors import ModuleError
+from ranum_falsify.network.source import Source
+
+__all__ = ["Exported", "export"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """A PyTorch module as an ONNX model.
+
+    Attributes:
+        module: The module.
+        arguments: The arguments that it was exported with.
+        gradient: Whether the model holds the backward pass too.
+        model: The model. Its inputs are the tensors among the arguments, by the names of `forward`'s parameters; its
+            initializers include the module's parameters and buffers under their own names.
+        sources: Where its nodes come from, by node name; nodes of which that is not known are missing.
+        parameters: Names of the module's parameters among the initializers.
+    """
+
+    module: torch.nn.Module
+    arguments: Arguments
+    gradient: bool
+    model: onnx.ModelProto
+    sources: Mapping[str, Source]
+    parameters: tuple[str, ...]
+
+    @property
+    def inputs(self) -> dict[str, np.ndarray]:
+        """The inputs' values among the arguments, by name."""
+        return {name: x.detach().cpu().numpy() for name, x in self.arguments.tensors.items()}
+
+
+def export(
+    module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any] | None = None, *, gradient: bool = False
+) -> Exported:
+    """Export a module with `torch.onnx.export`, in memory.
+
+    The module is exported as it is: in training mode unless `eval()` was called, with the values of its parameters and
+    buffers, for the shapes of the arguments.  It is not changed.
+
+    Args:
+        module: The module.
+        args: Positional arguments of an example call: a tuple, or a single tensor.
+        kwargs: Keyword arguments of it.
+        gradient: Whether to export the backward pass too, as the operators that autograd runs: from the sum of all
+            floating outputs to the parameters, and to the inputs that require gradients or, where none does, to all
+            floating inputs.
+
+    Raises:
+        ModuleError: onnxscript is missing, the arguments do not fit, or PyTorch cannot export the module.
+    """
+    try:
+        import onnxscript  # noqa: F401 - torch.onnx needs it
+    except ImportError as error:
+        raise ModuleError('exporting a module needs onnxscript; pip install "ranum-falsify[torch]"') from error
+    arguments = name_arguments(module, args, kwargs)
+    if not arguments.tensors:
+        raise ModuleError(f"{type(module).__name__}: the arguments hold no tensor; give those of an example call")
+    try:
+        with silence(), no_collection():
+            model = _training(module, arguments) if gradient else _forward(module, arguments)
+    except Exception as error:
+        raise ModuleError(f"{type(module).__name__}: cannot be exported ({_reason(error)}); {_ADVICE}") from error
+    names = dict(module.named_parameters())
+    return Exported(
+        module=module,
+        arguments=arguments,
+        gradient=gradient,
+        model=model,
+        sources=find_sources(model),
+        parameters=tuple(initializer.name for initializer in model.graph.initializer if initializer.name in names),
+    )
+
+
+_ADVICE = "torch.onnx.export(module, args, dynamo=True) tells more"
+
+
+def _forward(module: torch.nn.Module, arguments: Arguments) -> onnx.ModelProto:
+    call = FlatCall(module, arguments)
+    model = run_exporter(call, list(arguments.tensors.values()))
+    own = {f"module.{name}": name for name in (*dict(module.named_parameters()), *dict(module.named_buffers()))}
+    return rename_tensors(model, own | _input_names(model, arguments))
+
+
+def _training(module: torch.nn.Module, arguments: Arguments) -> onnx.ModelProto:
+    step = TrainingStep(module, arguments)
+    graph, values = trace_training(step)
+    model = run_exporter(graph, values)
+    state = step.state
+    held = [info.name for info in model.graph.input][: len(state)]
+    model = hold_inputs(model, {name: x.detach().cpu().numpy() for name, x in zip(held, values, strict=False)})
+    return rename_tensors(model, dict(zip(held, state, strict=True)) | _input_names(model, arguments))
+
+
+def _input_names(model: onnx.ModelProto, arguments: Arguments) -> dict[str, str]:
+    return dict(zip((info.name for info in model.graph.input), arguments.tensors, strict=True))
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first line of what started a chain of errors, and the line of the user's code where it did."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+    stack = traceback.extract_tb(error.__traceback__)
+    frame = find_innermost(Frame(entry.filename, entry.lineno or 0, entry.line or "") for entry in stack)
+    return text if frame is None else f"{text}, at {frame.file}:{frame.line}: {frame.code}"

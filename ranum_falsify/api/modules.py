@@ -1,0 +1,134 @@
+"""`check` of a PyTorch module: exported, asked about, and what is found shown on the module itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ranum_falsify.api.boxes import BoxLike
+from ranum_falsify.api.defaults import default_range
+from ranum_falsify.api.eager import ModuleRun, run_module
+from ranum_falsify.api.exporting import Exported, export
+from ranum_falsify.api.models import load_model
+from ranum_falsify.api.question import ValidityQuestion
+from ranum_falsify.api.result import Result
+from ranum_falsify.api.settings import Settings
+from ranum_falsify.api.tracing import TrainingStep
+from ranum_falsify.errors import UsageError
+from ranum_falsify.network import Graph
+from ranum_falsify.search.result import Answer, Counterexample, OperatorResult
+
+__all__ = ["check_module"]
+
+_GIVES = {"nan": "NaN", "inf": "infinity", "gradient": "a derivative that is not finite", None: "an invalid number"}
+
+
+def check_module(
+    module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any] | None, question: ValidityQuestion, settings: Settings
+) -> Result:
+    """Ask a question about a module; see `check`.
+
+    Raises:
+        ModuleError: The module cannot be exported.
+        RanumFalsifyError: The question does not fit it.
+    """
+    if args is None and not kwargs:
+        raise UsageError(f"{type(module).__name__}: give the arguments of an example call, as in check(module, (x,))")
+    exported = export(module, () if args is None else args, kwargs, gradient=question.gradient)
+    model = load_model(exported.model)
+    model = replace(model, source=replace(model.source, path=type(module).__name__))
+    asked = replace(
+        question,
+        box=_box_of(exported, model.graph, question.box),
+        free=exported.parameters if question.free == "all" else question.free,
+        # The backward pass is part of the model.
+        gradient=False,
+    )
+    result = asked.ask(model, settings)
+    return replace(result, answer=_Blame(exported, settings).put_on(result.answer))
+
+
+def _box_of(exported: Exported, graph: Graph, box: BoxLike | None) -> BoxLike:
+    """Return ranges by name: one range is about floating numbers, integers without a default stay as in the example."""
+    others = {name: x for name, x in exported.inputs.items() if x.dtype.kind in "iub"}
+    named = dict(box) if isinstance(box, Mapping) else {}
+    if box is not None and not isinstance(box, Mapping):
+        named = {name: box for name in exported.inputs if name not in others}
+    rest = named.pop(..., None)
+    if rest is not None:
+        named |= {name: rest for name in exported.inputs if name not in named and name not in others}
+    held = (name for name in others if name not in named)
+    return named | {name: others[name] for name in held if default_range(graph, graph.input_names.index(name)) is None}
+
+
+@dataclass(frozen=True)
+class _Blame:
+    """Puts lines of Python on what was found, and shows it on the module.
+
+    Attributes:
+        exported: The module.
+        settings: What the answer is about.
+    """
+
+    exported: Exported
+    settings: Settings
+
+    def put_on(self, answer: Answer) -> Answer:
+        """Return the answer with sources; what PyTorch is asked about and does not show is open."""
+        notices: list[str] = [*self._scope(), *answer.notices]
+        operators = []
+        for operator in answer.operators:
+            operator = replace(operator, source=self.exported.sources.get(operator.node))
+            if operator.counterexample is not None and self.settings.dtype is None:
+                operator = self._show(operator, operator.counterexample, notices)
+            operators.append(operator)
+        found = next((o.counterexample for o in operators if o.counterexample is not None), None)
+        lost = answer.verdict == "violated" and found is None
+        return replace(
+            answer,
+            verdict="unknown" if lost else answer.verdict,
+            operators=tuple(operators),
+            counterexample=found,
+            notices=tuple(notices),
+            steep=() if self.exported.gradient else answer.steep,
+        )
+
+    def _scope(self) -> Iterator[str]:
+        """Yield what a backward pass is, one sentence."""
+        if self.exported.gradient:
+            step = TrainingStep(self.exported.module, self.exported.arguments)
+            inputs = [name for name in self.exported.inputs if name in step.leaves]
+            parameters = ["the parameters"] if self.exported.parameters else []
+            leaves = ", ".join([*inputs, *parameters])
+            yield f"the backward pass goes from the sum of the floating outputs to {leaves}"
+
+    def _show(self, operator: OperatorResult, counterexample: Counterexample, notices: list[str]) -> OperatorResult:
+        run = run_module(self.exported, counterexample.feeds)
+        if run.shows(operator.source):
+            others = tuple(runtime for runtime in operator.runtimes if runtime != "torch")
+            gradients = run.gradients if operator.source is not None and operator.source.backward else ()
+            return replace(operator, oracle="module", runtimes=("torch", *others), gradients=gradients)
+        place = "" if operator.source is None else f" at {operator.source}"
+        notices.append(
+            f"{operator.node} ({operator.op_type}){place}: ONNX Runtime gives {_GIVES[operator.kind]}, "
+            f"the module itself {_describe(run)}"
+        )
+        config = self.settings.config.prove
+        if config is not None and "onnxruntime" in config.runtimes:
+            return replace(operator, runtimes=tuple(runtime for runtime in operator.runtimes if runtime != "torch"))
+        return OperatorResult(
+            network=operator.network,
+            node=operator.node,
+            op_type=operator.op_type,
+            verdict="open",
+            constraint=operator.constraint,
+            source=operator.source,
+        )
+
+
+def _describe(run: ModuleRun) -> str:
+    outputs = "its outputs are finite" if run.outputs else "outputs that are not finite, for another reason"
+    return f"does not; {outputs}"

@@ -1,0 +1,99 @@
+"""What `check` asks about a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ranum_falsify.api.asking import answer_loaded
+from ranum_falsify.api.boxes import BoxLike, ranges_of
+from ranum_falsify.api.loading import Loaded, load
+from ranum_falsify.api.models import Model
+from ranum_falsify.api.properties import Property
+from ranum_falsify.api.result import Result
+from ranum_falsify.api.settings import Settings
+from ranum_falsify.api.statement import NETWORK, InputRange, Statement
+from ranum_falsify.api.weights import DEFAULT_WEIGHTS, FreeLike, WeightsLike, describe_weights, weight_ranges
+from ranum_falsify.config import HalfPrecision
+
+__all__ = ["ValidityQuestion", "load_statement"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidityQuestion:
+    """Whether an operator can receive invalid input.
+
+    Attributes:
+        box: What the inputs range over, and by name what freed initializers do; inputs that it leaves out have a
+            default.
+        only: ONNX operator types to look at; all if None.
+        nodes: ONNX node names to look at; all if None.
+        gradient: Whether the derivative of every operator must be finite too.
+        free: Initializers that range too; "all" for those that are weights, none if None.
+        weights: What they range over, those in `box` aside.
+    """
+
+    box: BoxLike | None = None
+    only: Sequence[str] | None = None
+    nodes: Sequence[str] | None = None
+    gradient: bool = False
+    free: FreeLike | None = None
+    weights: WeightsLike = DEFAULT_WEIGHTS
+
+    def ask(self, model: Model, settings: Settings) -> Result:
+        """Answer the question about a model.
+
+        Raises:
+            RanumFalsifyError: The question does not fit the model.
+        """
+        statement = self.make_statement(model)
+        result = answer_loaded(load_statement(statement, model, dtype=settings.dtype), settings)
+        return replace(result, statement=statement)
+
+    def make_statement(self, model: Model) -> Statement:
+        """Return the question as a property of a model.
+
+        Raises:
+            UsageError: The box does not fit the inputs, or an initializer cannot range.
+        """
+        given = self.box if isinstance(self.box, Mapping) else {}
+        freed = weight_ranges(model.graph, self.free or (), self.weights, given)
+        names = {one.name for one in freed}
+        box = {name: one for name, one in given.items() if name not in names} if given else self.box
+        ranges = ranges_of(model.graph, box)
+        described = [describe_weights(freed, self.weights, given)] if freed else []
+        return Statement(
+            ranges=(*ranges, *freed),
+            only=None if self.only is None else tuple(self.only),
+            nodes=None if self.nodes is None else tuple(self.nodes),
+            gradient=self.gradient,
+            free=tuple(one.name for one in freed),
+            notices=(*_describe_defaults(ranges), *described),
+        )
+
+
+def load_statement(statement: Statement, model: Model, *, dtype: HalfPrecision | None = None) -> Loaded:
+    """Reduce what is asked of a model.
+
+    Args:
+        statement: The question.
+        model: The model.
+        dtype: Half precision that it is converted to.
+
+    Raises:
+        PropertyError: The question does not fit the model.
+        ModelError: The model cannot be converted.
+    """
+    loaded = load(Property(phi=statement.expression(), name="check"), {NETWORK: model}, dtype=dtype)
+    return replace(loaded, notices=(*statement.notices, *loaded.notices), default_inputs=statement.defaults)
+
+
+def _describe_defaults(ranges: Sequence[InputRange]) -> Iterator[str]:
+    """Yield what users should know of ranges that they did not give, one sentence if there are any."""
+    groups: dict[str, list[str]] = {}
+    for one in ranges:
+        if one.default:
+            groups.setdefault(f"[{one.lower:.9g}, {one.upper:.9g}] ({one.default})", []).append(one.name)
+    if groups:
+        parts = ", ".join(f"{', '.join(names)} in {text}" for text, names in groups.items())
+        yield f"no box was given for {parts}; box={{name: (lower, upper)}} gives one"

@@ -1,0 +1,236 @@
+"""What torch.onnx is given to export: a module's call on plain tensors, with its backward pass where asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import core_aten_decompositions
+from torch.fx import traceback as fx_traceback
+from torch.fx.experimental.proxy_tensor import PythonKeyTracer, make_fx
+from torch.fx.proxy import TracerBase
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from ranum_falsify.api.arguments import Arguments, find_tensors
+from ranum_falsify.api.sources import is_machinery, own_folder
+from ranum_falsify.network.source import BACKWARD
+
+__all__ = ["FlatCall", "TrainingStep", "keep_stacks", "trace_training"]
+
+
+class FlatCall(torch.nn.Module):
+    """A module called on the tensors among its arguments; returns those in its outputs.
+
+    Args:
+        module: The module.
+        arguments: Its arguments; what is no tensor stays as it is there.
+    """
+
+    def __init__(self, module: torch.nn.Module, arguments: Arguments) -> None:
+        super().__init__()
+        self.module = module
+        self.training = module.training
+        self._arguments = arguments
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Call the module."""
+        args, kwargs = self._arguments.rebuild(tensors)
+        return tuple(find_tensors(self.module(*args, **kwargs)))
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """A module's forward and backward pass, as functions of its parameters, buffers and inputs.
+
+    The backward pass starts from the sum of all floating outputs, which is the loss where that is the output.
+
+    Attributes:
+        module: The module.
+        arguments: Its arguments.
+    """
+
+    module: torch.nn.Module
+    arguments: Arguments
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """The parameters and buffers of the module, as they are."""
+        return {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+
+    @property
+    def leaves(self) -> set[str]:
+        """The inputs that derivatives are taken in: those that require them, else all that hold floats."""
+        floating = {name: x for name, x in self.arguments.tensors.items() if x.is_floating_point()}
+        return {name for name, x in floating.items() if x.requires_grad} or set(floating)
+
+    def forward(self, state: Mapping[str, Tensor], tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return the outputs."""
+        args, kwargs = self.arguments.rebuild(tensors)
+        return find_tensors(torch.func.functional_call(self.module, dict(state), args, kwargs))
+
+    def __call__(
+        self, state: Mapping[str, Tensor], tensors: Sequence[Tensor], before_backward: Callable[[Tensor], None]
+    ) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """Return the outputs, and the gradients by the name of the parameter or input.
+
+        Args:
+            state: Parameters and buffers.
+            tensors: Inputs.
+            before_backward: Called with the loss.
+
+        Raises:
+            ValueError: Nothing that the module returns has a gradient.
+        """
+        trained = {name for name, parameter in self.module.named_parameters() if parameter.requires_grad}
+        held = {name: x.detach().requires_grad_(name in trained) for name, x in state.items()}
+        named, leaves = zip(self.arguments.tensors, tensors, strict=True), self.leaves
+        inputs = {name: x.detach().requires_grad_(name in leaves) for name, x in named}
+        outputs = self.forward(held, list(inputs.values()))
+        parts = [y.sum() if y.dim() else y for y in outputs if y.is_floating_point() and y.requires_grad]
+        if not parts:
+            raise ValueError("no output has a gradient")
+        loss = sum(parts[1:], parts[0])
+        before_backward(loss)
+        wanted = {name: x for name, x in (*held.items(), *inputs.items()) if x.requires_grad}
+        found = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
+        gradients = {name: x for name, x in zip(wanted, found, strict=True) if x is not None}
+        return [y.detach() for y in outputs], gradients
+
+
+def trace_training(step: TrainingStep) -> tuple[torch.fx.GraphModule, list[Tensor]]:
+    """Trace a training step to the operators that autograd runs.
+
+    Returns:
+        The graph, whose nodes know their sources, and its inputs: the state of the step and the tensors.
+    """
+    state, tensors = step.state, list(step.arguments.tensors.values())
+
+    def run(*values: Tensor) -> list[Tensor]:
+        outputs, gradients = step(dict(zip(state, values, strict=False)), values[len(state) :], _note_origins)
+        return [*outputs, *gradients.values()]
+
+    given = [x.detach().clone() for x in (*state.values(), *tensors)]
+    # The other kernels of attention have no derivatives in terms of operators.
+    attention = sdpa_kernel(SDPBackend.MATH)
+    with fx_traceback.preserve_node_meta(), keep_stacks(), _module_paths(), attention:
+        trace = make_fx(
+            run,
+            dict(core_aten_decompositions()),
+            tracing_mode="fake",
+            _allow_non_fake_inputs=True,
+            record_stack_traces=True,
+        )
+        graph = trace(*given)
+    _blame(graph)
+    _guard_divisions(graph)
+    return graph, given
+
+
+def _note_origins(loss: Tensor) -> None:
+    """Make each operator of the backward pass note which one of the forward pass it belongs to."""
+    waiting, seen = [loss.grad_fn], {loss.grad_fn}
+    for node in waiting:
+        if node is not None:
+            origin = [f"{BACKWARD}{node._sequence_nr()}"]
+            node.register_prehook(lambda _, origin=origin: fx_traceback.set_stack_trace(origin))
+            following = {previous for previous, _ in node.next_functions} - seen
+            seen |= following
+            waiting += following
+
+
+def _blame(graph: torch.fx.GraphModule) -> None:
+    """Give the operators of the backward pass the stack and the submodule of those that they belong to."""
+    forward: dict[int, torch.fx.Node] = {}
+    for node in graph.graph.nodes:
+        trace = node.stack_trace or ""
+        if trace.startswith(BACKWARD):
+            origin = forward.get(int(trace.removeprefix(BACKWARD)))
+            node.stack_trace = BACKWARD + ("" if origin is None else origin.stack_trace or "")
+            node.meta["nn_module_stack"] = {} if origin is None else origin.meta.get("nn_module_stack", {})
+        elif node.op == "call_function":
+            forward.setdefault(node.meta.get("seq_nr", -1), node)
+
+
+def _guard_divisions(graph: torch.fx.GraphModule) -> None:
+    """Divide by 1 where autograd's own formulas divide by 0 and throw the quotient away.
+
+    Before: `where(n == 0, 0, a / n)`, as in the derivatives of norms and deviations.  After: `where(n == 0, 0, a /
+    where(n == 0, 1, n))`.  The values are the same; but no operator gives a NaN that is not the user's.
+    """
+    aten = torch.ops.aten
+    for node in graph.graph.find_nodes(op="call_function", target=aten.copy_.default):
+        # `masked_fill_` is `where`, copied to where the quotient was.
+        kept, filled = node.args
+        if set(kept.users) == {node, filled}:
+            node.replace_all_uses_with(filled)
+            graph.graph.erase_node(node)
+    for node in list(graph.graph.nodes):
+        if node.target is not aten.where.self or not (node.stack_trace or "").startswith(BACKWARD):
+            continue
+        condition, _, quotient = node.args
+        if quotient.target is not aten.div.Tensor or len(quotient.users) > 1 or not _is_zero_test(condition):
+            continue
+        divisor = quotient.args[1]
+        with graph.graph.inserting_before(node):
+            dtype = {"dtype": divisor.meta["val"].dtype}
+            one = graph.graph.call_function(aten.scalar_tensor.default, (1.0,), dtype)
+            guarded = graph.graph.call_function(aten.where.self, (condition, one, divisor))
+        for new in (one, guarded):
+            new.meta |= {key: quotient.meta[key] for key in ("stack_trace", "nn_module_stack") if key in quotient.meta}
+        quotient.args = (quotient.args[0], guarded)
+        node.prepend(quotient)
+    graph.recompile()
+
+
+def _is_zero_test(node: torch.fx.Node) -> bool:
+    return node.target is torch.ops.aten.eq.Scalar and bool(node.args[1] == 0)
+
+
+@contextlib.contextmanager
+def _module_paths() -> Iterator[None]:
+    """Make traced operators note the path of the submodule that runs."""
+    running: list[str] = []
+    names: dict[torch.nn.Module, str] = {}
+
+    def enter(module: torch.nn.Module, inputs: Any) -> None:
+        if not running:
+            names.update({child: name for name, child in module.named_modules()})
+        running.append(names.get(module, running[-1] if running else ""))
+        note()
+
+    def leave(module: torch.nn.Module, inputs: Any, outputs: Any) -> None:
+        running.pop()
+        note()
+
+    def note() -> None:
+        fx_traceback.get_current_meta()["nn_module_stack"] = {path: (f"module.{path}", "") for path in running}
+
+    hooks = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextlib.contextmanager
+def keep_stacks() -> Iterator[None]:
+    """Make PyTorch's tracers keep the frames of functions that `forward` calls, which they leave out."""
+
+    def kept(tracer: TracerBase, stack: traceback.StackSummary) -> traceback.StackSummary:
+        # What lies above the call of the module is not part of it.
+        call = max((i for i, frame in enumerate(stack) if frame.filename.startswith(own_folder())), default=-1)
+        return traceback.StackSummary.from_list([f for f in stack[call + 1 :] if not is_machinery(f.filename)])
+
+    usual = PythonKeyTracer._filter_traceback_frames
+    PythonKeyTracer._filter_traceback_frames = kept  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        PythonKeyTracer._filter_traceback_frames = usual  # type: ignore[method-assign]

@@ -1,0 +1,158 @@
+"""Who says what concrete inputs show: ONNX Runtime, or PyTorch where the answer is about it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from ranum_falsify.config import Runtime
+from ranum_falsify.network import Graph
+from ranum_falsify.properties.problem.targets import Target
+from ranum_falsify.replay.confirmer import is_in_question
+from ranum_falsify.replay.gradients import operand_ranges, steep_in_torch, steep_point
+from ranum_falsify.replay.replayer import Finding
+from ranum_falsify.search.beside import TorchFailure, find_failing_in_torch
+from ranum_falsify.search.result import Counterexample, OperatorResult
+from ranum_falsify.search.search import SearchContext
+from ranum_falsify.search.standing import describe_shown
+from ranum_falsify.validity import Constraint
+
+__all__ = ["Witness"]
+
+_GIVES = {"nan": "NaN", "inf": "infinity"}
+
+
+class Witness:
+    """Says what concrete inputs show.
+
+    Args:
+        context: The search.
+        targets: What is searched for.
+    """
+
+    def __init__(self, context: SearchContext, targets: Sequence[Target]) -> None:
+        self._context = context
+        self._targets = targets
+        self._elsewhere: dict[tuple[int, str], str] = {}
+
+    @property
+    def is_torch(self) -> bool:
+        """Whether PyTorch decides."""
+        return self._context.config.judge == "torch"
+
+    def list_shown(self, number: int, example: Counterexample, violated: Target | None) -> list[OperatorResult]:
+        """Return the operators in question that are invalid.
+
+        Args:
+            number: Position of the goal.
+            example: The inputs.
+            violated: What the search found there.
+
+        Raises:
+            ReplayError: ONNX Runtime refuses, crashes or takes too long.
+        """
+        pairs = list(self._find(number, example))
+        failing = find_failing_in_torch(self._graph(number), example.feeds) if self.is_torch else None
+        if failing is None:
+            return [
+                describe_shown(finding, name, self._constraint(number, name, violated), example)
+                for name, finding in pairs
+            ]
+        findings = dict(pairs)
+        for name in findings.keys() - failing.keys():
+            self._note_elsewhere(number, name, findings[name])
+        return [
+            self._describe_failing(number, target, failing[target.op.name], findings, example, violated)
+            for target in self._list_targets(number, failing)
+        ]
+
+    def _find(self, number: int, example: Counterexample) -> Iterator[tuple[str, Finding]]:
+        """Yield what ONNX Runtime shows, by the name of the operator."""
+        goal, confirmer = self._context.problem.goals[number], self._context.confirmer
+        for finding in confirmer.findings(goal.call, example.feeds):
+            if is_in_question(goal, finding, confirmer):
+                op = confirmer.operation(goal.call.graph, finding.output)
+                yield finding.node or finding.output if op is None else op.name, finding
+
+    def _list_targets(self, number: int, names: Collection[str]) -> list[Target]:
+        """Return a target for each of these operators."""
+        return list({t.op.name: t for t in self._targets if t.goal == number and t.op.name in names}.values())
+
+    def _constraint(self, number: int, name: str, violated: Target | None) -> Constraint | None:
+        targets = [t for t in self._targets if t.goal == number and t.op.name == name]
+        targets.sort(key=lambda target: (target.is_remote, target is not violated))
+        return targets[0].constraint if targets else None
+
+    def _describe_failing(
+        self,
+        number: int,
+        target: Target,
+        failure: TorchFailure,
+        findings: Mapping[str, Finding],
+        example: Counterexample,
+        violated: Target | None,
+    ) -> OperatorResult:
+        name = target.op.name
+        constraint = self._constraint(number, name, violated) or target.constraint
+        beside = findings.get(name)
+        runtimes: tuple[Runtime, ...] = ("torch",)
+        if beside is not None and beside.oracle == "onnxruntime":
+            runtimes = ("onnxruntime", "torch")
+        return OperatorResult(
+            network=example.network,
+            node=name,
+            op_type=target.spec.op_type,
+            verdict="violated",
+            constraint=constraint.describe(),
+            reason=constraint.reason,
+            kind=failure.kind,
+            reach=failure.reach,
+            runtimes=runtimes,
+            oracle="torch",
+            operands=failure.operands,
+            counterexample=example,
+        )
+
+    def differentiate(self, target: Target, example: Counterexample) -> OperatorResult | None:
+        """Return the operator of a target if its derivative is not finite on inputs."""
+        graph, op = self._graph(target.goal), target.op
+        if self.is_torch:
+            operands = steep_in_torch(graph, op, example.feeds)
+            return None if operands is None else _describe_steep(target, operands, "autograd-torch", example)
+        found = steep_point(self._context.confirmer, graph, op, example.feeds)
+        return None if found is None else _describe_steep(target, found.operands, found.oracle, example)
+
+    def _graph(self, number: int) -> Graph:
+        return self._context.model_of(self._context.problem.goals[number].call).graph
+
+    def _note_elsewhere(self, number: int, name: str, finding: Finding) -> None:
+        self._elsewhere[number, name] = (
+            f"{name} ({finding.op_type}) gives {_GIVES[finding.kind]} on ONNX Runtime, where PyTorch does not: "
+            "not counted, because the answer is about torch"
+        )
+
+    def notices(self, found: Collection[tuple[int, str]]) -> tuple[str, ...]:
+        """Return what users should know of operators that only ONNX Runtime shows, those found aside."""
+        return tuple(text for key, text in self._elsewhere.items() if key not in found)
+
+
+def _describe_steep(
+    target: Target,
+    operands: Sequence[np.ndarray | None],
+    oracle: Literal["autograd", "autograd-flushed", "autograd-torch"],
+    example: Counterexample,
+) -> OperatorResult:
+    return OperatorResult(
+        network=example.network,
+        node=target.op.name,
+        op_type=target.spec.op_type,
+        verdict="violated",
+        constraint=target.constraint.describe(),
+        reason=target.constraint.reason,
+        kind="gradient",
+        oracle=oracle,
+        operands=operand_ranges(target.op, operands),
+        counterexample=example,
+    )

@@ -1,0 +1,188 @@
+"""Modules as ONNX models: names, sources, and values as PyTorch computes them."""
+
+import gc
+import logging
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import ranum_falsify as rf
+from ranum_falsify.api.exporting import Exported, export
+from ranum_falsify.api.tracing import TrainingStep
+from tests.api.practitioners import PRACTITIONERS
+
+HERE = __file__
+
+
+def run(exported: Exported, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(exported.model.SerializeToString(), options)
+    outputs: list[np.ndarray] = session.run(None, feeds)
+    return outputs
+
+
+def line_of(text: str) -> int:
+    lines = Path(HERE).read_text(encoding="utf-8").splitlines()
+    return next(number for number, line in enumerate(lines, start=1) if text in line and "line_of" not in line)
+
+
+def draw(exported: Exported) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {
+        name: rng.uniform(0.1, 1, x.shape).astype(x.dtype) if x.dtype.kind == "f" else x
+        for name, x in exported.inputs.items()
+    }
+
+
+@pytest.mark.parametrize("name", PRACTITIONERS)
+def test_forward_and_backward_are_those_of_the_module(name: str) -> None:
+    case = PRACTITIONERS[name]
+    module = case.broken()
+    exported = export(module, case.args, gradient=True)
+    feeds = draw(exported)
+    step = TrainingStep(module, exported.arguments)
+    outputs, gradients = step(step.state, [torch.from_numpy(x) for x in feeds.values()], lambda loss: None)
+    for found, expected in zip(run(exported, feeds), [*outputs, *gradients.values()], strict=True):
+        np.testing.assert_allclose(found, expected.detach().numpy(), rtol=1e-3, atol=1e-5)
+
+
+class Careful(nn.Module):
+    """Functions that PyTorch computes with care."""
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        loss = F.binary_cross_entropy_with_logits(x, torch.sigmoid(y))
+        return F.logsigmoid(x), torch.logaddexp(x, y), loss, F.softplus(x), torch.logsumexp(x, -1)
+
+
+def test_what_pytorch_computes_with_care_stays_finite() -> None:
+    x, y = torch.tensor([[-200.0, 200.0, 0.0]]), torch.tensor([[-300.0, 150.0, 1.0]])
+    found = run(export(Careful(), (x, y)), {"x": x.numpy(), "y": y.numpy()})
+    for one, other in zip(found, Careful()(x, y), strict=True):
+        np.testing.assert_allclose(one, other.numpy(), rtol=1e-5)
+
+
+def halve(x: Tensor) -> Tensor:
+    return torch.log(x) / 2  # in a function
+
+
+class Block(nn.Module):
+    """A submodule that calls a function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(3)
+        self.register_buffer("exp", torch.full((3,), 2.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return halve(self.norm(x).exp() * self.exp)  # in a submodule
+
+
+class Outer(nn.Module):
+    """Arguments of all kinds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(Block(), Block())
+
+    def forward(self, x: Tensor, *rest: Tensor, scale: float, batch: dict[str, Any]) -> dict[str, Any]:
+        y = self.blocks(x) * scale
+        y = y + rest[0] * batch["mask"]
+        return {"y": y, "others": [y.std(-1), None, "text"]}
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_names_and_sources(gradient: bool) -> None:
+    example = torch.ones(2, 3)
+    kwargs = {"scale": 2.0, "batch": {"mask": torch.tensor([True, False, True]), "name": "a"}}
+    module = Outer().eval()
+    module.blocks[0].train()
+    exported = export(module, (example, example), kwargs, gradient=gradient)
+    assert [info.name for info in exported.model.graph.input] == ["x", "rest_0", "batch_mask"]
+    assert set(exported.parameters) == dict(module.named_parameters()).keys()
+    assert "blocks.1.exp" in {tensor.name for tensor in exported.model.graph.initializer}
+    assert (module.training, module.blocks[0].training, module.blocks[1].training) == (False, True, False)
+    sources = [(node.op_type, exported.sources[node.name]) for node in exported.model.graph.node]
+    assert {source.file for _, source in sources} == {HERE}
+    assert [(s.line, s.module_path) for op, s in sources if op == "Log"] == [
+        (line_of("# in a function"), "blocks.0"),
+        (line_of("# in a function"), "blocks.1"),
+    ]
+    norms = [(s.line, s.module_path) for op, s in sources if op == "LayerNormalization"]
+    assert norms == [(line_of("# in a submodule"), f"blocks.{i}.norm") for i in (0, 1)]
+    assert any(source.backward for _, source in sources) == gradient
+    found = run(exported, draw(exported))
+    assert len(found) == 2 + gradient * (2 + len(exported.parameters)) and all(np.isfinite(y).all() for y in found)
+
+
+class Mean(nn.Module):
+    """Takes an argument that is called as an operator's result."""
+
+    def forward(self, add: Tensor, mul: Tensor) -> Tensor:
+        return (add + mul) * mul
+
+
+def test_names_of_arguments_win_over_those_of_results() -> None:
+    exported = export(Mean(), (torch.ones(2), torch.ones(2)))
+    feeds = {"add": np.array([1, 2], np.float32), "mul": np.array([3, 4], np.float32)}
+    assert run(exported, feeds)[0].tolist() == [12, 24]
+
+
+class Branching(nn.Module):
+    """Branches on a value, which cannot be exported."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.sum() > 0:  # branch
+            return x
+        return -x
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_what_cannot_be_exported_is_said_in_one_line(gradient: bool, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(rf.ModuleError) as caught:
+        export(Branching(), (torch.ones(2),), gradient=gradient)
+    said = str(caught.value)
+    assert said.startswith("Branching: cannot be exported (") and "\n" not in said
+    assert f"{HERE}:{line_of('# branch')}" in said
+    with pytest.raises(rf.ModuleError, match=r"do not fit forward\(x: .*missing a required argument: 'x'"):
+        export(Branching(), ())
+    with pytest.raises(rf.ModuleError, match="the arguments hold no tensor"):
+        export(Branching(), (1.0,))
+    assert capfd.readouterr() == ("", "")
+    assert gc.isenabled() and logging.root.manager.disable == 0
+
+
+class Constant(nn.Module):
+    """Has no gradient."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.detach() + 1
+
+
+def test_a_module_without_a_gradient_says_so() -> None:
+    with pytest.raises(rf.ModuleError, match="no output has a gradient"):
+        export(Constant(), torch.ones(2), gradient=True)
+
+
+def test_without_onnxscript_one_line_says_what_to_install(tmp_path: Path) -> None:
+    program = """
+        import sys, torch, ranum_falsify as rf
+        sys.modules["onnxscript"] = None
+        try:
+            rf.check(torch.nn.ReLU(), torch.ones(2), box=(0, 1))
+        except rf.ModuleError as error:
+            print(error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert done.stdout == 'exporting a module needs onnxscript; pip install "ranum-falsify[torch]"\n'
