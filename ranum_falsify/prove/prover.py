@@ -223,7 +223,7 @@ class _Region:
         return cut(self._box, lambda box: self._holds_on(self._applications(box)), deadline=deadline)
 
     def _margin_proofs(self, analyses: Analyses) -> list[MarginProof]:
-        """Return a proof for the network as written and one for what runs in its place; none if the form does not fit."""
+        """Return a proof for the network as written and one for what runs instead; none if the form does not fit."""
         if analyses.execution is not None and analyses.executed is None:
             return []
         valid = {id(goal): self._known.is_valid(goal) for goal in self._problem.goals}
