@@ -1,4 +1,4 @@
-"""What source files import."""
+"""The imports of source files."""
 
 import ast
 import sys
@@ -11,7 +11,7 @@ PACKAGE = "ranum_falsify"
 
 
 def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Line and dotted name of everything imported anywhere, `from a import b` as `a.b`."""
+    """Yield line and dotted name of everything that is imported anywhere, `from a import b` as `a.b`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -20,7 +20,7 @@ def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def third_party(paths: Iterable[Path]) -> set[str]:
-    """The packages from elsewhere that files import, at their top or later, and the modules of tests behind them."""
+    """Return the packages from elsewhere that files, and the test modules that they use, import anywhere."""
     own = {"ranum_falsify", "tests", "lab", *(path.stem for path in (ROOT / "scripts").glob("*.py"))}
     waiting, seen, found = list(paths), set[Path](), set[str]()
     while waiting:
@@ -33,7 +33,7 @@ def third_party(paths: Iterable[Path]) -> set[str]:
             if not (path.parent / f"{parts[0]}.py").is_file():  # a module beside it
                 found.add(parts[0])
             if parts[0] == "tests":
-                # The last part may be a module or what a module offers.
+                # The last part may be a module or a name in a module.
                 waiting += [ROOT.joinpath(*parts[:-1]).with_suffix(".py"), ROOT.joinpath(*parts).with_suffix(".py")]
     return found - own - sys.stdlib_module_names
 

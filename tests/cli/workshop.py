@@ -1,4 +1,4 @@
-"""What the tests of the command line share: models from text, property files, runs in this process."""
+"""Common parts of the command line's tests: models from text, property files, runs in this process."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +34,7 @@ ub = Parameter("ub", float, default=1.0)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run of the command left."""
+    """The outcome of a run of the command."""
 
     status: int
     out: str
@@ -42,7 +42,7 @@ class Outcome:
 
     @property
     def error(self) -> str:
-        """The one line on standard error of a refused command."""
+        """The one line that a refused command writes to standard error."""
         assert self.status == 2, self
         assert self.out == "", self.out
         assert self.err.count("\n") == 1 and self.err.endswith("\n"), self.err

@@ -1,4 +1,4 @@
-"""What random models are made of: operators and shapes of several operators, each a function that adds it."""
+"""The parts of random models: operators and patterns of several operators, each added by a function."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["FRAGMENTS", "WEIGHTS"]
 
 FRAGMENTS: list[Callable[[Maker], None]] = []
 WEIGHTS = {"smooth": 5.0, "hazard": 2.0, "guarded": 4.0, "binary": 6.0, "reduction": 3.0, "matrix": 3.0, "moved": 4.0}
-"""How much likelier than others a fragment is."""
+"""How much more likely a fragment is than others."""
 
 _SMOOTH = (
     *("Relu", "Sigmoid", "Tanh", "Abs", "Neg", "Softplus", "Erf", "Softsign", "Elu", "LeakyRelu", "Selu", "Mish"),
@@ -148,7 +148,7 @@ def spelled_normalisation(m: Maker) -> None:
     x = m.pick(2, 3, 4)
     axes, n = m.ints(-1), m.shape(x)[-1]
     epsilon = m.constant(m.one_of(1e-5, 1e-12, 0.0))
-    kind = int(m.rng.integers(3))
+    kind = int(m.rng.integers(4))
     if kind == 0:
         centred = m.op("Sub", x, m.op("ReduceMean", x, axes, keepdims=1))
         square = m.op("Pow", centred, m.constant(2.0)) if m.rng.random() < 0.7 else m.op("Mul", centred, centred)
@@ -159,8 +159,11 @@ def spelled_normalisation(m: Maker) -> None:
         square = m.op("Pow", x, m.constant(2.0))
         mean = m.op("Add", m.op("ReduceMean", square, axes, keepdims=1), epsilon)
         m.keep(m.op("Mul", m.op("Mul", x, m.op("Reciprocal", m.op("Sqrt", mean))), m.weight(n)))
-    else:
+    elif kind == 2:
         m.keep(m.op("Div", x, m.op("Add", m.op("ReduceL2", x, axes, keepdims=1), epsilon)))
+    else:
+        norm = m.op("ReduceL2", x, axes, keepdims=1)
+        m.keep(m.op("Div", x, m.op("Where", m.op("Equal", norm, m.constant(0.0)), m.constant(1.0), norm)))
 
 
 @fragment

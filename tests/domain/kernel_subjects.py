@@ -1,4 +1,4 @@
-"""Kernels against their records: what to run, in which runtime, and what to ask of the results."""
+"""Kernels against their records: what to run, in which runtime, and what to demand of the results."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run_onnxruntime(of: onnx.ModelProto, x: Array) -> list[Array]:
 
 
 def run_torch(of: onnx.ModelProto, x: Array) -> list[Array]:
-    """Run a model in PyTorch, on operands that lie side by side in memory, and on those that do not."""
+    """Run a model in PyTorch, on operands that are contiguous in memory, and on operands that are not."""
     graph = read(of)
     assert isinstance(graph, Graph)
     apart = np.stack([x, x], -1)[..., 0]
@@ -81,7 +81,7 @@ def operands(dtype: str, low: float, high: float) -> Array:
 
 
 def assert_within(kind: Envelope, result: Array, x: Array, value: Array, what: str) -> None:
-    """Assert that results lie around the values as an envelope says."""
+    """Assert that results lie around the values as closely as an envelope says."""
     dtype = torch.from_numpy(result).dtype
     result64, room = result.astype(np.float64), kind.relative * np.abs(value) + kind.absolute + 1e-300
     small = (np.abs(value) < tiny(dtype)) & (np.abs(result64) < tiny(dtype))
@@ -94,7 +94,7 @@ def assert_within(kind: Envelope, result: Array, x: Array, value: Array, what: s
 
 
 def check_errors(function: str, dtype: str, runtime: str, run: Callable[[onnx.ModelProto, Array], list[Array]]) -> bool:
-    """Hold samples of one function against what was measured; return whether it was measured."""
+    """Compare samples of one function with its record; return whether it has one."""
     reference, (low, high) = REFERENCES[function]
     if dtype == "float16":
         low, high = max(low, -9.0) if high == 88.0 else low, min(high, 9.0) if high == 88.0 else high
@@ -104,6 +104,6 @@ def check_errors(function: str, dtype: str, runtime: str, run: Callable[[onnx.Mo
         return False
     value = reference(torch.from_numpy(x).double()).numpy()
     for result in run(model(function, dtype, SAMPLES), x):
-        # The records' margin for float64 covers the error of the reference itself, as it does in rules.
+        # The records' margin for float64 covers the error of the reference itself, as in rules.
         assert_within(kernel, result, x, value, f"{function}, {dtype}, {runtime}")
     return True

@@ -1,4 +1,4 @@
-"""What the tests of graphs share: models from text, runs on ONNX Runtime, comparison of structures."""
+"""Common parts of the graph tests: models from text, runs on ONNX Runtime, comparison of structures."""
 
 from collections.abc import Sequence
 from typing import Any

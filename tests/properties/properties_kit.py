@@ -1,4 +1,4 @@
-"""What the tests of properties share: small networks of two inputs and two outputs, and a runner on them."""
+"""Common parts of the property tests: small networks of two inputs and two outputs, and a runner for them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run(call: NetworkCall, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """Count the calls of functions in a piece of work: what it costs, whatever the machine does besides."""
+    """Count the function calls in a piece of work: its cost, whatever else the machine does."""
     count = 0
 
     def see(frame: object, event: str, argument: object) -> None:

@@ -55,7 +55,7 @@ class _Supercombo:
 
     def backbone(self, images: Tensor) -> Tensor:
         """Reduce the images, ``(1, 12, 32, 64)``, to ``(1, FEATURES)``."""
-        # Centred pixels: else the mean brightness would outweigh what the picture shows.
+        # Centred pixels: otherwise the mean brightness would outweigh what the picture shows.
         g = self.g
         tensor = g.node("Sub", images, g.weight("pixel_mean", 0.5), name="centre")
         tensor = g.node("Mul", tensor, g.weight("pixel_scale", 2.0), name="rescale")
