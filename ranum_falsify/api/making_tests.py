@@ -16,8 +16,7 @@ from ranum_falsify.config import ConfirmConfig
 from ranum_falsify.confirm.arrays import Box, arrays_of
 from ranum_falsify.confirm.exposed import Watched, expose_operators, watch_operator
 from ranum_falsify.confirm.maker import Attempt, Question, TestMaker
-from ranum_falsify.confirm.pytest_file import Case as GeneratedCase
-from ranum_falsify.confirm.pytest_file import CheckedOperator, pytest_file
+from ranum_falsify.confirm.pytest_file import Case, CheckedOperator, pytest_file
 from ranum_falsify.confirm.unit_test import UnitTest
 from ranum_falsify.prove.assumptions import assumptions_of
 from ranum_falsify.report.confirm_report import Standing, TestedOperator, TestedRun, as_json
@@ -200,8 +199,8 @@ def _drop_arrays(test: UnitTest) -> UnitTest:
     return replace(test, feeds={}, span=span)
 
 
-def _make_case(file: str, label: str, test: UnitTest) -> GeneratedCase:
-    return GeneratedCase(
+def _make_case(file: str, label: str, test: UnitTest) -> Case:
+    return Case(
         file=file,
         operator=label,
         kind=test.kind,
