@@ -16,7 +16,7 @@ from ranum_falsify.cli.options.check import Bounds
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.errors import UsageError, reason_of
-from ranum_falsify.network.guards import limit_memory
+from ranum_falsify.network.guards import memory_limit
 from ranum_falsify.report.arrays import load_array
 from ranum_falsify.report.names import make_safe_name, unique_names
 from ranum_falsify.report.text import plural
@@ -55,7 +55,7 @@ def run(options: TransformOptions | SimplifyOptions) -> int:
     assert options.output is not None
     check_writable("--output", options.output)
     passes = _passes(options, file)
-    with limit_memory(options.memory):
+    with memory_limit(options.memory):
         model = read_model(options.model)
     config = _config(options, file, model)
     from ranum_falsify.transform.runner import transform  # imports torch
@@ -77,7 +77,7 @@ def run(options: TransformOptions | SimplifyOptions) -> int:
     counts = count_operators(done.model)
     with verdict_stands():
         say(_summary(options.output, counts, done.notices) if options.verbosity >= 0 else ())
-        left = _left(done.model, options.only)
+        left = _list_left(done.model, options.only)
         say(left)
     return _LEFT if left else 0
 
@@ -215,7 +215,7 @@ def _summary(output: Path, counts: Mapping[str, int], notices: Iterable[str]) ->
     yield from (f"notice: {notice}" for notice in notices)
 
 
-def _left(model: ir.Model, only: tuple[str, ...] | None) -> list[str]:
+def _list_left(model: ir.Model, only: tuple[str, ...] | None) -> list[str]:
     """Return the operators outside the wanted ones, each with some of its nodes."""
     if only is None:
         return []

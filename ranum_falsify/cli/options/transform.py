@@ -11,8 +11,18 @@ from ranum_falsify.cli.options.check import Box
 from ranum_falsify.cli.options.shared import CommonOptions, Memory, Verbosity
 from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.errors import UsageError
-from ranum_falsify.option import Argument, Group, Option, Seed, Switch, parse_pair, parse_size, to_mapping, to_names
-from ranum_falsify.option import to_paths
+from ranum_falsify.option import (
+    Argument,
+    Group,
+    Option,
+    Seed,
+    Switch,
+    parse_pair,
+    parse_size,
+    to_mapping,
+    to_names,
+    to_paths,
+)
 
 __all__ = ["TRANSFORM_EPILOG", "PassOptions", "SimplifyOptions", "TransformOptions"]
 

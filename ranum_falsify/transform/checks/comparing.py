@@ -31,7 +31,7 @@ class Tolerance:
     def allowed(self, expected: np.ndarray) -> np.ndarray:
         """Return how far each element may be away; in float64."""
         rtol = self.relative(expected.dtype)
-        magnitude = np.abs(_wide(expected))
+        magnitude = np.abs(_widen(expected))
         return self.atol + np.where(np.isfinite(magnitude), rtol * magnitude, 0.0)
 
     def relative(self, dtype: np.dtype) -> float:
@@ -99,7 +99,7 @@ def compare(
         if (old.shape, old.dtype) != (new.shape, new.dtype):
             old_kind, new_kind = (f"{array.dtype}{list(array.shape)}" for array in (old, new))
             return Difference(output=name, why=f"it was {old_kind}, and is {new_kind}")
-        wrong = ~_equal(old, new, signed_zero=guarantee.signed_zero)
+        wrong = ~_is_equal(old, new, signed_zero=guarantee.signed_zero)
         if guarantee.kind == "tolerance":
             wrong = _apart(old, new, wrong, tolerance, (extra or {}).get(name))
         if wrong.any():
@@ -107,11 +107,11 @@ def compare(
     return max(differences, key=lambda difference: difference.size, default=None)
 
 
-def _equal(old: np.ndarray, new: np.ndarray, *, signed_zero: bool) -> np.ndarray:
+def _is_equal(old: np.ndarray, new: np.ndarray, *, signed_zero: bool) -> np.ndarray:
     same: np.ndarray = old == new
     if old.dtype.kind not in "fV" and not _is_brain(old):
         return same
-    wide, other = _wide(old), _wide(new)
+    wide, other = _widen(old), _widen(new)
     if signed_zero:
         same = same & (np.signbit(wide) == np.signbit(other))
     same |= np.isnan(wide) & np.isnan(other)
@@ -122,7 +122,7 @@ def _apart(
     old: np.ndarray, new: np.ndarray, unequal: np.ndarray, tolerance: Tolerance, extra: np.ndarray | None
 ) -> np.ndarray:
     """Return which elements are further apart than they may be; integers must be equal but for what `extra` allows."""
-    wide, other = _wide(old), _wide(new)
+    wide, other = _widen(old), _widen(new)
     is_float = old.dtype.kind == "f" or _is_brain(old)
     allowed = tolerance.allowed(old) if is_float else np.zeros(old.shape)
     if extra is not None:
@@ -138,7 +138,7 @@ def _apart(
 
 def _largest(name: str, old: np.ndarray, new: np.ndarray, wrong: np.ndarray) -> Difference:
     with np.errstate(invalid="ignore", over="ignore"):
-        sizes = np.abs(_wide(old) - _wide(new))
+        sizes = np.abs(_widen(old) - _widen(new))
     sizes = np.where(wrong, np.where(np.isnan(sizes), np.inf, sizes), -1.0)
     index = np.unravel_index(int(np.argmax(sizes)), sizes.shape)
     return Difference(
@@ -150,7 +150,7 @@ def _largest(name: str, old: np.ndarray, new: np.ndarray, wrong: np.ndarray) -> 
     )
 
 
-def _wide(array: np.ndarray) -> np.ndarray:
+def _widen(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float64)
 
 

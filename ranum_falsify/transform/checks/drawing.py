@@ -100,13 +100,13 @@ def _sample(key: int, reference: Reference, model: ir.Model) -> Sample:
     inputs = [value for value in model.graph.inputs if not value.is_initializer()]
     return Sample(
         key,
-        _named("input", reference.inputs, inputs),
-        _named("output", reference.outputs, list(model.graph.outputs)),
+        _name_arrays("input", reference.inputs, inputs),
+        _name_arrays("output", reference.outputs, list(model.graph.outputs)),
         is_given=True,
     )
 
 
-def _named(
+def _name_arrays(
     kind: str, arrays: Sequence[np.ndarray] | Mapping[str, np.ndarray], values: Sequence[ir.Value]
 ) -> dict[str, np.ndarray]:
     """Return reference arrays by name, after checking that they fit."""

@@ -186,12 +186,12 @@ def _neighbours(inputs: Mapping[str, np.ndarray], tolerance: Tolerance) -> Itera
     for number in range(_PERTURBED if floats else 0):
         rng = np.random.default_rng(number)
         yield {
-            name: _moved(array, tolerance.relative(array.dtype), rng) if name in floats else array
+            name: _move(array, tolerance.relative(array.dtype), rng) if name in floats else array
             for name, array in inputs.items()
         }
 
 
-def _moved(array: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
+def _move(array: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
     with np.errstate(over="ignore"):
         moved = (array * (1 + share * rng.choice((-1.0, 1.0), array.shape))).astype(array.dtype)
     return np.where(np.isfinite(moved), moved, array)

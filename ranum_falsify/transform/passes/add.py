@@ -28,17 +28,17 @@ class TransformAdd(Rewrite):
 
     def check(self, context: Any, x: ir.Value, y: ir.Value) -> bool:
         """Check that the zero can be given its type."""
-        dtype = dtype_of(_typed(x, y), (*FLOATS, *_INTEGERS))
+        dtype = dtype_of(_pick_typed(x, y), (*FLOATS, *_INTEGERS))
         if dtype in _INTEGERS and opset_at(context) < _INTEGER_CONSTANTS:
             self.refuse(f"a constant of {dtype.name.lower()} needs opset {_INTEGER_CONSTANTS}; convert the model")
         return True
 
     def rewrite(self, op: Any, x: ir.Value, y: ir.Value) -> Any:
         """Subtract the opposite: -0 - y has the sign opposite to y even where y is zero, 0 - y has not."""
-        dtype = _typed(x, y).dtype
+        dtype = _pick_typed(x, y).dtype
         assert dtype is not None
         return op.Sub(x, op.Sub(constant(op, -0.0 if dtype in FLOATS else 0, dtype), y))
 
 
-def _typed(x: ir.Value, y: ir.Value) -> ir.Value:
+def _pick_typed(x: ir.Value, y: ir.Value) -> ir.Value:
     return y if x.dtype is None else x
