@@ -24,6 +24,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"prove", "replay"}),
     frozenset({"search"}),
     frozenset({"decide"}),
+    frozenset({"transform"}),
     frozenset({"confirm"}),
     frozenset({"zoo"}),
     frozenset({"report"}),
