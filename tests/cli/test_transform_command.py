@@ -30,7 +30,7 @@ def no_pass_stays(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 def block(language: str, holds: str) -> str:
     """The first block of the documentation that holds a text."""
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```", DOCS, re.DOTALL | re.MULTILINE)
+    blocks: list[tuple[str, str]] = re.findall(r"^```(\w*)\n(.*?)^```", DOCS, re.DOTALL | re.MULTILINE)
     return next(text for kind, text in blocks if kind == language and holds in text)
 
 

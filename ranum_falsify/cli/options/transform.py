@@ -60,7 +60,9 @@ class PassOptions(CommonOptions):
     """
 
     output: Annotated[Path | None, Option("-o --output", metavar="PATH", in_files=False), Group("output")] = None
-    imports: Annotated[tuple[Path, ...], Option("--import", metavar="FILE", in_files=False, parse=Path, gather=tuple)] = ()
+    imports: Annotated[
+        tuple[Path, ...], Option("--import", metavar="FILE", in_files=False, parse=Path, gather=tuple)
+    ] = ()
     only: Annotated[tuple[str, ...] | None, Option(metavar="OP,OP,...", gather=_unite_operators)] = None
     references: Annotated[
         Mapping[str, Path],

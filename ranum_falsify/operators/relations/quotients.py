@@ -184,7 +184,7 @@ def _over_own_norm(x: Interval, count: int) -> Interval | None:
     """
     if x.dtype not in (torch.float32, torch.float64):
         return None
-    limit = math.sqrt(1.5) * (1 + sum_error(count, x.dtype, _STEPS))
+    limit = math.sqrt(1.5) * (1 + sum_error(count, x.dtype, ELEMENTWISE_ROUNDINGS))
     return Interval.fill(-limit, limit, x.shape, x.dtype)
 
 
