@@ -39,8 +39,11 @@ def test_every_block_is_one_that_the_test_above_understands(page: Path) -> None:
     assert hidden == [], "commands stand in console blocks"
 
 
-def test_the_readme_is_one_page() -> None:
-    assert len(PAGES[0].read_text(encoding="utf-8").splitlines()) <= 130
+def test_the_readme_is_one_page_and_its_first_example_short() -> None:
+    page = PAGES[0].read_text(encoding="utf-8")
+    assert len(page.splitlines()) <= 130
+    example = next(block for block, _ in blocks(page) if block.language == "python")
+    assert len([line for line in example.text.splitlines() if line]) <= 12
 
 
 def test_the_api_page_has_every_public_name() -> None:
