@@ -10,7 +10,7 @@ import torch
 
 from ranum_falsify.api.boxes import BoxLike
 from ranum_falsify.api.defaults import default_range
-from ranum_falsify.api.eager import ModuleRun, run_module
+from ranum_falsify.api.eager import ModuleRun, compare_export, run_module
 from ranum_falsify.api.exporting import Exported, export
 from ranum_falsify.api.models import load_model
 from ranum_falsify.api.question import ValidityQuestion
@@ -40,6 +40,7 @@ def check_module(
     exported = export(module, () if args is None else args, kwargs, gradient=question.gradient)
     model = load_model(exported.model)
     model = replace(model, source=replace(model.source, path=type(module).__name__))
+    compare_export(exported, model.graph)
     asked = replace(
         question,
         box=_box_of(exported, model.graph, question.box),
@@ -102,7 +103,8 @@ class _Blame:
             step = TrainingStep(self.exported.module, self.exported.arguments)
             inputs = [name for name in self.exported.inputs if name in step.leaves]
             parameters = ["the parameters"] if self.exported.parameters else []
-            leaves = ", ".join([*inputs, *parameters])
+            *most, last = [*inputs, *parameters]
+            leaves = f"{', '.join(most)} and {last}" if most else last
             yield f"the backward pass goes from the sum of the floating outputs to {leaves}"
 
     def _show(self, operator: OperatorResult, counterexample: Counterexample, notices: list[str]) -> OperatorResult:

@@ -157,7 +157,7 @@ class Counted(nn.Module):
     """A mean over as many as there are, and a choice from a table."""
 
     def forward(self, x: Tensor, count: Tensor, chosen: Tensor) -> Tensor:
-        return x[chosen] / count
+        return x.gather(0, chosen) / count
 
 
 def test_integers_stay_as_in_the_example_unless_something_says_what_they_range_over() -> None:
