@@ -1,10 +1,23 @@
-"""Settings of a run, as frozen values that are passed as arguments."""
+"""Settings of a run, as frozen values that are passed as arguments; fields with a mark are options, too."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from ranum_falsify.option import (
+    Group,
+    Option,
+    Seed,
+    Switch,
+    Threads,
+    parse_duration,
+    parse_limit,
+    parse_seconds,
+    to_names,
+    to_settings,
+)
 
 __all__ = [
     "RUNTIMES",
@@ -31,6 +44,26 @@ HalfPrecision = Literal["float16", "bfloat16"]
 """Element types that a network may be converted to."""
 
 _ENDLESS_BATCH = 256
+_FOREIGN_BACKENDS = ("dnnf.", "foolbox.", "cleverhans.")
+
+
+def _parse_runtimes(text: str) -> list[Runtime]:
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in RUNTIMES:
+            raise ValueError(f"{name!r} is unknown; {', '.join(RUNTIMES)} exist")
+    return names
+
+
+def _unite_runtimes(parts: Iterable[Iterable[Runtime]]) -> tuple[Runtime, ...]:
+    chosen = {runtime for part in parts for runtime in part}
+    return tuple(runtime for runtime in RUNTIMES if runtime in chosen)
+
+
+def _parse_backend(text: str) -> str:
+    if text == "pgd" or text.startswith(_FOREIGN_BACKENDS):
+        return text
+    raise ValueError(f"{text!r} is unknown; pgd, dnnf.pgd, foolbox.NAME and cleverhans.NAME exist")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +71,15 @@ class ProveConfig:
     """How to prove.
 
     Attributes:
-        timeout: Seconds for what goes beyond one interval analysis: linear bounds and splitting of the inputs' box.
-            They come after a first round of the search, and end with the whole run's timeout.
-        runtimes: Runtimes that a proof must cover.
+        timeout: Seconds for proofs beyond one interval analysis, with linear bounds and by splitting the inputs' box,
+            after a first round of the search; 0 for none.
+        runtimes: Runtimes that proofs must cover, of onnxruntime, torch, exact; repeat, or separate by commas.
     """
 
-    timeout: float = 10.0
-    runtimes: tuple[Runtime, ...] = RUNTIMES
+    timeout: Annotated[float, Option("--prove-timeout", metavar="SECONDS", parse=parse_duration)] = 10.0
+    runtimes: Annotated[
+        tuple[Runtime, ...], Option("--runtime", metavar="NAME", parse=_parse_runtimes, gather=_unite_runtimes)
+    ] = RUNTIMES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,29 +87,33 @@ class SearchConfig:
     """How to look for a counterexample, or for a proof that there is none.
 
     Attributes:
-        n_starts: Starting points per target, run as one batch; negative for as many as time allows.
+        n_starts: Starting points per target, searched as one batch; -1 for as many as time allows.
         n_steps: Descent steps from each start.
         seed: Seed of every random choice; the same seed on the same device gives the same answer.
-        timeout: Seconds for proof and search, None for no limit.  Where it cuts them off, the answer depends on the
-            machine's speed.
-        device: torch device, such as `cpu` or `cuda`.
-        backend: Attack back ends, tried in order: `pgd` (ours), `dnnf.pgd`, `foolbox.X`, `cleverhans.X`.
-        parameters: Settings of back ends, by back end and name.
-        reach: Report only violations of this reach, None for all.
-        processors: Threads for torch and ONNX Runtime, None for all cores.
+        timeout: Seconds after which reading, proof and search end with the best answer so far; inf, in Python None, for
+            no limit.
+        device: Torch device, such as cuda:1.
+        backend: Attack back ends, tried in order: pgd, dnnf.pgd, foolbox.NAME, cleverhans.NAME.
+        parameters: Parameter of a back end, such as pgd n_steps 200; may be repeated.
+        reach: Count only violations that turn an output non-finite, or only those that a later operator swallows.
+        processors: Threads of torch and ONNX Runtime, by default all cores.
         prove: How to prove what needs no search, None for a search alone.
     """
 
-    n_starts: int = 100
-    n_steps: int = 100
-    seed: int = 0
-    timeout: float | None = 45.0
-    device: str = "cpu"
-    backend: tuple[str, ...] = ("pgd",)
-    parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    reach: Reach | None = None
-    processors: int | None = None
-    prove: ProveConfig | None = field(default_factory=ProveConfig)
+    n_starts: Annotated[int, Option("--n_starts", least=-1)] = 100
+    n_steps: Annotated[int, Option("--n_steps")] = 100
+    seed: Seed = 0
+    timeout: Annotated[float | None, Option(metavar="SECONDS", parse=parse_limit)] = 45.0
+    device: Annotated[str, Option(), Switch("--cuda", value="cuda", help="the same as --device cuda")] = "cpu"
+    backend: Annotated[tuple[str, ...], Option(parse=_parse_backend, many=True)] = ("pgd",)
+    parameters: Annotated[
+        Mapping[str, Mapping[str, Any]], Option("--set", metavar=("BACKEND", "PARAM", "VALUE"), gather=to_settings)
+    ] = field(default_factory=dict)
+    reach: Annotated[Reach | None, Option()] = None
+    processors: Threads = None
+    prove: Annotated[ProveConfig | None, Group("proof"), Switch("--no-prove", value=None, help="search only")] = field(
+        default_factory=ProveConfig
+    )
 
     @property
     def batch(self) -> int:
@@ -93,20 +132,22 @@ class ConfirmConfig:
 
     Attributes:
         runs: Tests per operator, each from a seed of its own.
-        seed: Seed of the first run; the others count up.
+        seed: Seed of the first run; the others count up from it.
         timeout: Seconds for the search of one run, and as many for its span.
-        nodes: Operators to make tests for, by name; all that are not proved where None.
-        descend: Whether gradients lead the search; else it only draws points at random, for comparison.
+        nodes: Test only this operator, proved or not; may be repeated.  Without it, all that are not proved.
+        descend: Whether gradients lead the search.
         span: Whether a span around each test is proved.
-        device: torch device.
-        processors: Threads for torch and ONNX Runtime, None for all cores.
+        device: Torch device, such as cuda:1.
+        processors: Threads of torch and ONNX Runtime, by default all cores.
     """
 
-    runs: int = 10
-    seed: int = 0
-    timeout: float = 10.0
-    nodes: tuple[str, ...] | None = None
-    descend: bool = True
-    span: bool = True
-    device: str = "cpu"
-    processors: int | None = None
+    runs: Annotated[int, Option(least=1)] = 10
+    seed: Seed = 0
+    timeout: Annotated[float, Option(metavar="SECONDS", parse=parse_seconds)] = 10.0
+    nodes: Annotated[tuple[str, ...] | None, Option("--node", metavar="NAME", gather=to_names)] = None
+    descend: Annotated[bool, Switch("--random", value=False, help="only sample points at random, for comparison")] = (
+        True
+    )
+    span: Annotated[bool, Switch("--no-span", value=False, help="do not compute spans around the tests")] = True
+    device: Annotated[str, Option()] = "cpu"
+    processors: Threads = None

@@ -1,4 +1,4 @@
-"""The main job: from a problem to a result."""
+"""The main task: from a problem to an answer."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _REPLAY_THREADS = 1
 def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progress], None] | None = None) -> Answer:
     """Prove a reduced property, or search for a counterexample.
 
-    First comes one interval analysis; what it proves is not searched.  Then a round of the search, then finer proofs of
-    what is still open, then further rounds where there are as many as time allows.  The verdict is `violated` only with
-    inputs that ONNX Runtime has confirmed on the original models, `holds` only with a proof, else `unknown`.  A timeout
-    or Ctrl-C ends the run early with the best answer so far.
+    First comes one interval analysis; operators that it proves are not searched.  Then a round of the search, then
+    finer proofs of those that are still open, then further rounds if there are to be as many as time allows.  The
+    verdict is `violated` only with inputs that ONNX Runtime has confirmed on the original models, `holds` only with a
+    proof, else `unknown`.  A timeout or Ctrl-C ends the run early with the best answer so far.
 
     Args:
-        problem: What must hold.
-        config: How to look.
-        progress: Called now and then with how far the run has got.
+        problem: The reduced property.
+        config: Settings of proof and search.
+        progress: Called now and then with the run's progress.
 
     Raises:
         BackendError: A back end is missing, or its settings do not fit.
@@ -105,9 +105,9 @@ def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch) -> No
 
 
 def _refine(context: SearchContext, search: OperatorSearch | ClauseSearch, prover: Prover) -> None:
-    """Prove more of what the first round of the search did not find.
+    """Prove more of those operators for which the first round of the search found nothing.
 
-    Where the property is violated already, that takes no longer than the run took so far.
+    If the property is violated already, this takes no longer than the run has taken so far.
     """
     assert context.config.prove is not None
     now, violated = time.monotonic(), search.found.keys() if isinstance(search, OperatorSearch) else ()
@@ -130,16 +130,16 @@ def _refine(context: SearchContext, search: OperatorSearch | ClauseSearch, prove
 
 
 def _is_worthwhile(proof: Proof, violated: Collection[tuple[int, str]]) -> bool:
-    """Tell whether an operator is open that neither fails itself nor stands after one that does."""
+    """Tell whether an operator is open that neither fails itself nor comes after one that does."""
     failing = {node for _, node in violated}
     left = (o for key, o in proof.operators.items() if not o.proved and key not in violated)
     return any(failing.isdisjoint(o.after) for o in left)
 
 
 def _resolve_branches(problem: Problem, call: NetworkCall, model: TorchModel) -> TorchModel:
-    """Treat inputs with a single value as constants where tensors steer shapes or branches.
+    """Treat inputs with a single value as constants if tensors decide shapes or branches.
 
-    Then the branches that they choose are searched too, and all samples at once.
+    Then the branches that they choose are searched too, and all samples run at once.
     """
     variables = {v.name: v for v in problem.inputs if np.array_equal(v.lower, v.upper)}
     fixed = {

@@ -13,6 +13,7 @@ __all__ = [
     "ReplayError",
     "ReplayTimeoutError",
     "SaveError",
+    "TransformError",
     "UnsupportedAttributeError",
     "UnsupportedOperatorError",
     "UnsupportedTypeError",
@@ -39,7 +40,7 @@ class ModuleError(ModelError):
 
 
 class UnsupportedOperatorError(ModelError):
-    """Operators without a row, all of the model's listed at once."""
+    """Operators without a row; all of a model's are listed at once."""
 
 
 class UnsupportedAttributeError(ModelError):
@@ -59,7 +60,7 @@ class UpstreamMissingError(RanumFalsifyError, ImportError):
 
 
 class ReplayError(RanumFalsifyError):
-    """ONNX Runtime does not load a model, or does not run it on the inputs given."""
+    """ONNX Runtime does not load a model, or does not run it on the given inputs."""
 
 
 class ReplayCrashError(ReplayError):
@@ -68,6 +69,10 @@ class ReplayCrashError(ReplayError):
 
 class ReplayTimeoutError(ReplayError):
     """ONNX Runtime did not answer in time."""
+
+
+class TransformError(RanumFalsifyError):
+    """A pass that does not exist, or a model, a configuration or references that it cannot be verified with."""
 
 
 class SaveError(RanumFalsifyError):
@@ -91,12 +96,12 @@ class ZooError(RanumFalsifyError):
 
 
 def reason_of(error: OSError) -> str:
-    """Return why something went wrong with a file, in a few words."""
+    """Return why a file could not be used, in a few words."""
     return (error.strerror or type(error).__name__).lower()
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error, of whatever library, says that there is not enough memory."""
+    """Tell whether an error, raised by any library, says that there is not enough memory."""
     # torch.OutOfMemoryError by name, because torch may not have been imported.
     return (
         isinstance(error, MemoryError)

@@ -1,7 +1,7 @@
 """Text from files, made safe to show: names in a model are chosen by whoever wrote it.
 
-A name may hold what moves a terminal's cursor, reverses the direction of reading, begins another line, or reads as an
-order to the CI system that keeps the log.
+A name may hold characters that move a terminal's cursor, reverse the direction of reading or begin another line, or
+text that the CI system that keeps the log reads as an order.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ _ORDER = re.compile(
 
 
 def escape(line: str) -> str:
-    r"""Return a line such that it is one line, of printable characters, and no order to a CI system.
+    r"""Return text as one line of printable characters that gives no order to a CI system.
 
-    Other characters, and the first of what would be an order, are written as in Python: `\n`, `\x1b`, `\u202e`.
-    What is printable stays as it is, backslashes among it.
+    Other characters, and the first character of what would be an order, are written as in Python: `\n`, `\x1b`,
+    `\u202e`.
+    Printable characters stay as they are, backslashes included.
     """
     if not line.isprintable():
         line = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in line)
@@ -37,7 +38,7 @@ def json_text(value: Any) -> str:
         ValueError: It holds a number that is not finite.
     """
     text = json.dumps(value, indent=2, allow_nan=False) + "\n"
-    # The standard library leaves this control character; and strings alone hold number signs.
+    # The standard library leaves this control character as it is; and number signs occur in strings alone.
     return re.sub(_HASHES, r"\\u0023#", text.replace("\x7f", r"\u007f"))
 
 

@@ -14,18 +14,18 @@ from ranum_falsify.errors import SaveError, reason_of
 __all__ = ["Content", "check_place", "save_together"]
 
 Content = bytes | Callable[[BinaryIO], object]
-"""What goes into a file, or what writes it."""
+"""The content of a file, or a function that writes it."""
 
 _MOST_NAMES = 4
 
 
 def save_together(files: Mapping[Path, Content]) -> None:
-    """Write files: all under temporary names first, which are then renamed.
+    """Write files, all under temporary names first, which are then renamed.
 
-    No reader sees half of a file, and where one cannot be written, none is.
+    No reader sees half of a file; if one cannot be written, none is.
 
     Raises:
-        SaveError: One cannot be written; all are as they were.
+        SaveError: One cannot be written; all files are as they were.
     """
     temporary: dict[Path, Path] = {}
     try:
@@ -48,7 +48,7 @@ def save_together(files: Mapping[Path, Content]) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Find out whether a file can be made where another is to go.
+    """Check that a file can be created where another is to go.
 
     Raises:
         OSError: It cannot.

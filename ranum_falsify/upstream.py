@@ -1,4 +1,4 @@
-"""DNNV 0.6.0 and DNNF 0.1.7 beside current NumPy, ONNX, PyTorch and Python.
+"""DNNV 0.6.0 and DNNF 0.1.7 with current NumPy, ONNX, PyTorch and Python.
 
 Both packages were last released in August 2022.  This module is the only place that makes them
 work today; importing it imports `dnnv.nn` and `dnnv.properties`, repaired.  DNNF needs torch and is
@@ -86,7 +86,7 @@ def _is_installed(name: str) -> bool:
 
 @contextmanager
 def _temporary_modules(modules: dict[str, types.ModuleType]) -> Iterator[None]:
-    """Put `modules` in `sys.modules` where the names are free, and take them away again."""
+    """Put `modules` in `sys.modules` under names that are free, and remove them again."""
     added = {name: module for name, module in modules.items() if name not in sys.modules}
     sys.modules.update(added)
     try:
@@ -137,7 +137,7 @@ def _onnx_mapping() -> Iterator[None]:
 
 
 class _LazyImageReader(types.ModuleType):
-    """`skimage.io`, imported when something is asked of it."""
+    """`skimage.io`, imported when one of its attributes is used."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -291,7 +291,7 @@ def _repair_ast() -> None:
 def _repair_callable_names() -> None:
     """Name NumPy's functions; they are objects of a C type that DNNV does not know.
 
-    Without it, printing any property that calls `np.argmax` fails.
+    Without this, printing any property that calls `np.argmax` fails.
     """
     utils = importlib.import_module("dnnv.properties.expressions.terms.utils")
     original: Callable[[Any], str] = utils.get_callable_name
@@ -354,8 +354,8 @@ def _evaluate(graph: Any, *inputs: Any, squeeze: bool = True, **values: Any) -> 
     Args:
         graph: A DNNV `OperationGraph`.
         *inputs: One array per graph input, in order.
-        squeeze: Return the only output itself instead of a tuple of one.
-        **values: Passed on to the converted model.
+        squeeze: Whether to return a single output itself, instead of a tuple of one.
+        **values: Passed to the converted model.
 
     Returns:
         A NumPy array, or a tuple of them, as DNNV's TensorFlow evaluation returned.
@@ -371,7 +371,7 @@ def _evaluate(graph: Any, *inputs: Any, squeeze: bool = True, **values: Any) -> 
 
 
 def _repair_graph_evaluation() -> None:
-    """Shapes, concrete inference and validation all evaluate a graph; do it without TensorFlow."""
+    """Evaluate graphs without TensorFlow; shapes, concrete inference and validation all need that."""
     from dnnv.nn import OperationGraph
 
     OperationGraph.__call__ = _evaluate

@@ -1,4 +1,4 @@
-"""What makes an operand invalid, said once.
+"""What makes an operand invalid, defined once.
 
 A :class:`Constraint` is attached to an operator row.  It serves the proof (`holds`), the proof of the opposite
 (`fails`), the search (`margin`, `crossing`), the replay and generated tests (`is_violated`), fixes (`clip_bounds`) and
@@ -122,10 +122,10 @@ class Constraint(ABC):
 
         Args:
             op: See :meth:`holds`.
-            operands: See :meth:`holds`; of tensors without NaN.  Those of the outputs may be missing.
+            operands: See :meth:`holds`; for tensors without NaN.  Those of the outputs may be missing.
 
         Returns:
-            False where it cannot be told.
+            False if that cannot be told.
         """
         return False
 
@@ -151,7 +151,7 @@ class Constraint(ABC):
 class _Bounded(Constraint):
     """One operand and its bound.
 
-    `only_finite` says that an infinite operand is not a violation: it makes an infinite output, not NaN.
+    `only_finite` means that an infinite operand is no violation: it gives an infinite output, not NaN.
     """
 
     operand: str
@@ -337,14 +337,14 @@ class NotInfinite(Constraint):
 
 
 def _room(size: Tensor) -> Tensor:
-    """Return ln(largest) - ln(size), not negative for finite sizes whatever the rounding of the logarithm."""
+    """Return ln(largest) - ln(size); not negative for finite sizes, however the logarithm is rounded."""
     limits = torch.finfo(size.dtype)
     return math.log(limits.max) * (1 + 4 * limits.eps) - size.clamp(limits.tiny, limits.max).log()
 
 
 @dataclass(frozen=True)
 class Finite(Constraint):
-    """The generic condition: finite operands give a finite output, and operands without NaN one without NaN.
+    """The generic condition: finite operands give a finite output, and operands without NaN an output without NaN.
 
     The margin is the distance to overflow in natural logarithms, ln(largest) - ln|output|, so that descent has a
     usable slope far from overflow.  Infinite operands may give infinity, but not NaN (Inf - Inf, 0 * Inf).
@@ -378,7 +378,7 @@ class Finite(Constraint):
         read = [x for name, x in operands.items() if not name.startswith("output")]
         if any(x.nan or x.may_be_infinite for x in read):
             return False
-        # Bounds leave NaN out, but that is invalid as well.
+        # Bounds leave out NaN, but that is invalid as well.
         return any(x.surely_infinite for name, x in operands.items() if name.startswith("output"))
 
     def describe(self) -> str:

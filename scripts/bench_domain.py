@@ -1,13 +1,13 @@
-"""Measure the interval analysis beside one inference of ONNX Runtime on the same model, batch 1.
+"""Compare the time of the interval analysis with one inference of ONNX Runtime on the same model, batch 1.
 
     python scripts/bench_domain.py [--parts residual encoder ...] [--models FOLDER] [--rounds 7]
         [--threads 2] [--cpu] [--profile]
 
-A measurement is a whole analysis, with the proof of every condition, by new analyses over graphs that are read
-already: of the model as written and, where that differs, of what ONNX Runtime's optimiser makes of it.  Rounds
-alternate with inferences; figures are medians, ratios those of the pairs.  Memory is the most that the process grew by
-during a first analysis, and its share of the model's weights.  The next figures are what the second graph costs: the
-ratio to the analysis as written alone, and the seconds until ONNX Runtime has made it and it is read.
+A measurement is a whole analysis, with the proof of every condition, by new analyses over graphs that have been read
+before: of the model as written and, if it differs, of what ONNX Runtime's optimiser makes of it.  Rounds alternate with
+inferences; figures are medians, and ratios are medians over the pairs.  Memory is the most by which the process grew
+during a first analysis, also as a share of the model's weights.  The next figures are the cost of the second graph: the
+ratio to the analysis as written alone, and the seconds until ONNX Runtime has written it and it is read.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Part:
     """One line of the table.
 
     Attributes:
-        name: What the table calls it.
+        name: Its name in the table.
         model: The model.
         box: Bounds of the inputs of its graph.
-        most: Ratio that is aimed at.
+        most: Ratio to stay below.
         free: Whether all weights are ranges.
     """
 
@@ -79,7 +79,7 @@ def _make_box_between(low: float, high: float) -> Callable[[Graph], list[Interva
 
 
 def _make_box_around(radius: float) -> Callable[[Graph], list[Interval]]:
-    """Return a box around a random point per input, of one width."""
+    """Return boxes of one width around a random point of each input."""
 
     def box(graph: Graph) -> list[Interval]:
         rng = np.random.default_rng(0)
@@ -125,7 +125,7 @@ def measure_found(paths: Sequence[Path]) -> Iterator[Part]:
 
 
 def analyse(graph: Graph, box: Sequence[Interval]) -> tuple[int, int]:
-    """Analyse a graph; return how many nodes are proved, of how many."""
+    """Analyse a graph; return how many of its nodes are proved, and how many there are."""
     analyses = analyses_of(graph, RUNTIMES, lambda graph, runtimes: IntervalAnalysis(graph, runtimes=runtimes))
     checked = analyses.check(box)
     return len(graph.nodes) - len(checked.open), len(graph.nodes)
@@ -154,7 +154,7 @@ def inference(model: onnx.ModelProto) -> Callable[[], object]:
 
 
 def growth(run: Callable[[], object]) -> int:
-    """Return by how many bytes the process grows at most during a call."""
+    """Return the most by which the process grows during a call, in bytes."""
     process, stop, most = psutil.Process(), threading.Event(), [0]
     before = process.memory_info().rss
 
@@ -171,7 +171,7 @@ def growth(run: Callable[[], object]) -> int:
 
 
 def measure(part: Part, rounds: int, profile: bool, clock: Callable[[], float]) -> None:
-    """Print one line, and where the time goes if that is asked."""
+    """Print one line, and where the time goes if asked."""
     graph = part.graph()
     box = part.box(graph)
     began = time.perf_counter()

@@ -1,10 +1,10 @@
-"""Measure what a search costs beside the bare arithmetic, and beside DNNF.
+"""Compare the cost of a search with that of the bare arithmetic, and with DNNF.
 
     python scripts/bench_falsify.py [--case acasxu ...] [--rounds 7] [--threads 2] [--no-dnnf]
 
 (a) The search: 100 starts x 100 steps on a property that no input violates, so that every step runs; reading and
-reduction are left out, all else that a step does is in.  Divided by a bare PyTorch loop: the same model written by
-hand, 100 times a forward pass and the gradient in the input, batch 100.
+reduction are left out, everything else that a step does is included.  It is divided by a bare PyTorch loop: the same
+model written by hand, 100 times a forward pass and the gradient in the input, batch 100.
 (b) DNNF's own pgd, divided by the search, on the same property.  DNNF attacks one start at a time; few of its steps are
 measured and scaled to all starts and steps.
 
@@ -31,7 +31,7 @@ __all__ = ["main"]
 STARTS = 100
 STEPS = 100
 DNNF_CASES = {"acasxu": 500.0, "mnist-dense": 80.0, "mnist-conv": 8.0}
-"""Cases that DNNF's converter can run, and how many times faster the search is to be."""
+"""Cases that DNNF's converter can run, and how many times faster the search should be."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def compare_with_dnnf(case: Case, run: OurRun, settings: Settings, *, released: 
 
 
 def _target(bare_step: float) -> float:
-    """The aim: 1.3 from 5 ms a step on, 2 at half a millisecond."""
+    """Return the ratio to reach: 1.3 if a step takes 5 ms or more, else 2."""
     return 1.3 if bare_step >= 5e-3 else 2.0
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Say which operators of real models fail in half precision only.
+"""Show which operators of real models fail in half precision only.
 
 Runs over the models of `scripts/fetch_models`: signals and images in [-1, 1], tokens and rates as in ordinary use.
 Prints a line of a Markdown table per model: how many of its operators are proved, violated (each with an input that

@@ -1,9 +1,9 @@
-"""Measure what comes before the first attack step.
+"""Measure the time before the first attack step.
 
     python scripts/bench_startup.py [--rounds 5]
 
 1. From the start of the process to the first attack step on a model of 1 MB, with one interval analysis before it,
-   beside the import of torch alone.
+   compared with the import of torch alone.
 2. Reading and conversion of a model with 1,000 nodes and 5 MB.
 3. Reduction of a robustness property of an input with 150,528 elements (3x224x224), with the property's parsing.
 
@@ -48,7 +48,7 @@ Forall(x, Implies((image - 0.01 <= x <= image + 0.01) & (0 <= x <= 1), np.argmax
 
 
 def seconds_until(command: Sequence[str]) -> float:
-    """Return the time from just before a process starts to the moment that the last word of its output tells.
+    """Return the time from just before a process starts to the time that is the last word of its output.
 
     Raises:
         RuntimeError: The process failed.

@@ -2,9 +2,9 @@
 
     python scripts/bench_vnncomp.py FOLDER [--family acasxu ...] [--expected sat] [--timeout 60]
 
-FOLDER holds one folder per family, each with `expected.csv` (columns onnx, vnnlib, expected) and the files it names,
-gzipped or not.  Seconds count from opening the files to the confirmed counterexample or the proof; the start of Python,
-about three seconds, comes on top once per process.  Every counterexample has been replayed on ONNX Runtime.
+FOLDER holds one folder per family, each with `expected.csv` (columns onnx, vnnlib, expected) and the files that it
+names, gzipped or not.  Seconds count from opening the files to the confirmed counterexample or the proof; starting
+Python takes about three seconds more, once per process.  Every counterexample has been replayed on ONNX Runtime.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Measure what becomes of the zoo's 79 real defects: detection, repaired twins, unit tests, random sampling.
+"""Measure results on the zoo's 79 real defects: detection, repaired twins, unit tests, random sampling.
 
-Writes BENCHMARKS.json after every model, goes on where it stopped, and makes BENCHMARKS.md of it.
+Writes BENCHMARKS.json after every model, continues where it stopped, and writes BENCHMARKS.md from it.
 
     scripts/bench_zoo.py
     scripts/bench_zoo.py --only 3 --parts tests --folder /tmp
@@ -34,7 +34,7 @@ _PARTS = ("detection", "tests", "random")
 
 
 def facts(given: argparse.Namespace) -> dict[str, Any]:
-    """Return what was measured where and how."""
+    """Return where and how the measurements were made."""
     used = {name: version for name, version in versions().items() if name in ("torch", "onnxruntime", "numpy")}
     return {
         "runs": given.runs,
@@ -46,7 +46,7 @@ def facts(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def entry(model: ZooModel) -> dict[str, Any]:
-    """Return a model's record, nothing measured yet."""
+    """Return a model's record before anything is measured."""
     return {
         "id": model.id,
         "number": model.number,
@@ -56,7 +56,7 @@ def entry(model: ZooModel) -> dict[str, Any]:
 
 
 def choose_models(given: argparse.Namespace) -> tuple[ZooModel, ...]:
-    """Return the models that are to be measured.
+    """Return the models to measure.
 
     Raises:
         ZooError: There is no such model.
@@ -67,7 +67,7 @@ def choose_models(given: argparse.Namespace) -> tuple[ZooModel, ...]:
 
 
 def measure(model: ZooModel, record: dict[str, Any], given: argparse.Namespace) -> None:
-    """Measure what is wanted of a model and not known yet."""
+    """Measure those of the requested figures of a model that are not known yet."""
     if "detection" in given.parts and (given.again or "detection" not in record):
         record["detection"] = detection(model, rounds=5, threads=given.processors)
     for defect, known in zip(model.defects, record["defects"], strict=True):

@@ -1,20 +1,19 @@
 #!/usr/bin/env python3
-"""Print a line for everything that an answer rests on, to compare before and after a refactoring.
+"""Print a line for everything on which an answer rests, to compare before and after a refactoring.
 
     scripts/fingerprint_answers.py > before.txt
-    ... change what must not change any answer ...
+    ... a change that must not change any answer ...
     scripts/fingerprint_answers.py > after.txt && diff before.txt after.txt
 
-The subjects are our networks in the boxes that they name, the models of the zoo and their repaired twins over their
-own ranges, the fetched models, the case tables of the operators, and the instances of a folder of VNN-COMP benchmarks,
-where `--instances` names one.  A line says of one subject, for one runtime:
-which operators are not proved, and a hash of all bounds, bit by bit, plain and linear; or, for the search: which way
-samples are batched, the verdict of each operator, and a hash of the counterexamples of a short search with a fixed
-seed.  One more line of an instance says whether an interval analysis proves it.  Nothing depends on the time that it
-takes.
+The subjects are our networks in the boxes that they name, the models of the zoo and their repaired twins over their own
+ranges, the fetched models, the case tables of the operators, and, if `--instances` names a folder of VNN-COMP
+benchmarks, its instances.  A line describes one subject for one runtime: the operators that are not proved, and a hash
+of all bounds, bit by bit, plain and linear; or, for the search: how samples are batched, the verdict of each operator,
+and a hash of the counterexamples of a short search with a fixed seed.  Another line of an instance says whether an
+interval analysis proves it.  Nothing depends on how long it takes.
 
-A subject that cannot be read or analysed has the error for its line.  `--seconds` adds the processor time of each line,
-best of three, and the total; diff then compares nothing.
+For a subject that cannot be read or analysed, the line is the error.  `--seconds` adds the processor time of each line,
+best of three, and the total; then diff finds differences everywhere.
 """
 
 from __future__ import annotations
@@ -63,13 +62,13 @@ _LONGER_SEARCH = replace(_SEARCH, n_starts=40, n_steps=40)
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What is analysed.
+    """A subject of analysis and search.
 
     Attributes:
-        name: What its lines begin with.
-        problem: Makes the problem, which also says the box.
+        name: The start of its lines.
+        problem: Makes the problem, which includes the box.
         linear: Whether linear bounds are hashed too.
-        search: How it is searched for a counterexample, if at all.
+        search: How to search it for a counterexample; None for not at all.
     """
 
     name: str
@@ -145,7 +144,7 @@ GROUPS = {"networks": networks, "zoo": zoo, "models": models, "cases": cases}
 
 
 def lines(subject: Subject) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Yield the start of each line of a subject, and what makes the rest."""
+    """Yield the start of each line of a subject, and a function that makes the rest."""
     problem = subject.problem()
     (call,) = problem.calls
     boxes = box_of(problem.inputs)

@@ -1,4 +1,4 @@
-"""Feed the command mutated files, and small ones that ask for huge amounts: no traceback, no crash, in bounds.
+"""Feed the command mutated files, and small ones that ask for huge amounts: no traceback, no crash, within limits.
 
     python scripts/fuzz_inputs.py                 # 10,000 cases
     python scripts/fuzz_inputs.py --case 1234     # one of them again, with its files and traceback
@@ -45,10 +45,10 @@ class Outcome:
     Attributes:
         number: Number of the case.
         kind: `property`, `model` or `bomb`.
-        result: `refused`, `accepted`, `searched`; or what went wrong.
+        result: `refused`, `accepted`, `searched`; or the kind of fault.
         detail: The line on standard error, or what was wrong.
         seconds: How long it took.
-        peak: Bytes of memory that it held at most, or a child of it.
+        peak: The most memory that it held, or a child of it, in bytes.
     """
 
     number: int
@@ -60,7 +60,7 @@ class Outcome:
 
 
 def judge(status: int, errors: str) -> str | None:
-    """Return what is wrong with how the command ended, None if nothing is."""
+    """Return what is wrong with the way in which the command ended, None if nothing is."""
     if status == 2:
         if "internal error" in errors:
             return "internal error"
@@ -80,7 +80,7 @@ def run_case(case: Case, folder: Path, *, search: bool, debug: bool = False) -> 
 
 
 def _run_once(case: Case, arguments: list[str], folder: Path) -> Outcome:
-    """Run the command; where it is late, up to two times again, because other work may have delayed it."""
+    """Run the command; if it is late, up to two more times, because other work may have delayed it."""
     for _ in range(3):
         ran = run_forked(arguments, folder, limit=_HANG)
         fault = "late" if ran.seconds > _TIMEOUT + _GRACE else None
@@ -116,10 +116,10 @@ def run_cases(numbers: range, *, seed: int, workers: int, search_every: int) -> 
     """Run cases in worker processes; yield their outcomes in their order.
 
     Args:
-        numbers: Which cases.
-        seed: Of all cases.
+        numbers: Numbers of the cases.
+        seed: Seed of all cases.
         workers: Number of processes.
-        search_every: Search every so many cases, if they survive the reading.
+        search_every: Search one case in this many, if they survive the reading.
     """
     count, limit = min(workers, len(numbers)), 4.0 * _HANG
     for outcome in run_jobs(numbers, _prepare, seed, search_every, workers=count, limit=limit):

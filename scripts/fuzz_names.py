@@ -1,10 +1,11 @@
-"""Give the command models, properties and arguments with hostile names, and read all that it writes.
+"""Give the command models, properties and arguments with hostile names, and read everything that it writes.
 
     python scripts/fuzz_names.py                  # 1,000 cases
     python scripts/fuzz_names.py --case 123       # one of them again, with its files and what it writes
 
-Names hold control characters, line breaks, what reverses the direction of reading, orders to CI systems, quotes and
-bytes that are no text.  Reports are what the command writes to standard output and standard error, at the level of the
+Names hold control characters, line breaks, characters that reverse the direction of reading, orders to CI systems,
+quotes and
+bytes that are not text.  Reports are what the command writes to standard output and standard error, at the level of the
 process, JSON files, unit tests, and names of files.  Every line of them must be printable UTF-8 and no order to a CI
 system; JSON and Python must parse; the exit status must be one that the command documents.  Exits 1 when a case fails.
 """
@@ -41,7 +42,7 @@ __all__ = ["Outcome", "faults_of", "main", "run_case"]
 
 _CASE_SECONDS = 60
 _STATUSES = (0, 1, 2, 3)
-_EVERY = 10  # of so many cases, unit tests are run
+_EVERY = 10  # unit tests are run for one case in this many
 _ORDERS: dict[str, Callable[[str], bool]] = {
     "GitHub Actions": lambda line: line.lstrip().startswith("::") or "##[" in line,
     "Azure Pipelines": lambda line: re.search(r"##(vso)?\[", line, re.IGNORECASE) is not None,
@@ -50,7 +51,7 @@ _ORDERS: dict[str, Callable[[str], bool]] = {
     "Travis CI": lambda line: line.startswith("travis_"),
     "Buildkite": lambda line: re.match(r"(---|\+\+\+|~~~|\^\^\^) ", line) is not None,
 }
-"""Whether a CI system takes a line for an order, written down apart from what the package escapes."""
+"""Whether a CI system takes a line for an order, written independently of what the package escapes."""
 
 
 @dataclass
@@ -59,9 +60,9 @@ class Outcome:
 
     Attributes:
         number: Number of the case.
-        command: What kind of run it was.
+        command: The kind of run.
         reports: How many texts were read, by kind.
-        faults: What was wrong with them.
+        faults: The faults found in them.
         statuses: Exit statuses.
     """
 
@@ -144,7 +145,7 @@ def _run(arguments: list[str], outcome: Outcome) -> None:
 
 @contextlib.contextmanager
 def _capture() -> Iterator[list[bytes]]:
-    """Give what is written to the descriptors 1 and 2 meanwhile, by native code too; filled at the end."""
+    """Collect what is written to the descriptors 1 and 2 in the block, by native code too; filled at its end."""
     found: list[bytes] = []
     kept = [(os.dup(number), stream) for number, stream in ((1, sys.stdout), (2, sys.stderr))]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -166,7 +167,7 @@ def _capture() -> Iterator[list[bytes]]:
 
 
 def _read_files(folder: Path, case: NamedCase, outcome: Outcome) -> None:
-    """Read what lies in the folder besides what was given; the user chose the first part of a path, not the rest."""
+    """Read the files in the folder that were not given; the user chose the first part of a path, not the rest."""
     given = {arguments.removeprefix("./") for arguments in case.arguments} | set(case.files)
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         relative = path.relative_to(folder)
@@ -186,7 +187,7 @@ def _read_files(folder: Path, case: NamedCase, outcome: Outcome) -> None:
 
 
 def _run_tests(folder: Path, outcome: Outcome) -> None:
-    """Run the unit tests of a folder, as they are and where they fail; read what pytest says."""
+    """Run the unit tests of a folder, as they are and where they fail; read pytest's output."""
     for path in folder.rglob("test_*.py"):
         for spoil in (False, True):
             for file in path.parent.glob("*.npz") if spoil else ():

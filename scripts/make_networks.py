@@ -1,7 +1,7 @@
 """Write the small networks, the pictures and the table of ``networks/``.
 
-The same files result in every byte wherever this runs: weights come from seeded generators, models
-carry no time and no version of a library.
+The files are the same, byte for byte, wherever this runs: weights come from seeded generators, and models hold no time
+and no version of a library.
 """
 
 import argparse
@@ -15,7 +15,7 @@ __all__ = ["main", "write_networks"]
 
 
 def write_networks(folder: Path) -> None:
-    """Write every network, picture and ``README.md`` into ``folder``, which is made if missing.
+    """Write every network, picture and ``README.md`` into ``folder``, which is created if it is missing.
 
     Raises:
         OSError: the folder or a file in it cannot be written.

@@ -7,15 +7,15 @@
     scripts/measure_kernels.py --emulate avx         # ONNX Runtime on an older processor: needs qemu-x86_64
     ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 scripts/measure_kernels.py --runtimes torch
 
-float16 and bfloat16 are swept entirely, float64 is sampled and compared with mpmath.  Vector bodies, the tails that
-are left when a tensor's size is no multiple of the vector width, and operands that are not contiguous are all run.
-Operands below the smallest normal number are left out: the domain takes them for 0.  `lab.kernels.saturation` says how
-the limits are measured that kernels come to.
+float16 and bfloat16 are swept completely, float64 is sampled and compared with mpmath.  Vector bodies, the tails left
+over when a tensor's size is no multiple of the vector width, and non-contiguous operands are all run.  Operands below
+the smallest normal number are left out: the domain takes them for 0.  `lab.kernels.saturation` says how the limits that
+kernels reach are measured.
 
 PyTorch obeys the variables above; `GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX512F,-AVX2,-FMA` makes the C library do so.
-MKL, which computes some functions for PyTorch, has kernels of its own for Intel's processors.  On others it takes those
-too if a preloaded library defines `int mkl_serv_intel_cpu_true(void) { return 1; }`; `MKL_ENABLE_INSTRUCTIONS` then
-chooses among them.  `--family` and `--note` make that a record of its own.
+MKL, which computes some functions for PyTorch, has its own kernels for Intel's processors.  On others it uses those too
+if a preloaded library defines `int mkl_serv_intel_cpu_true(void) { return 1; }`; `MKL_ENABLE_INSTRUCTIONS` then chooses
+among them.  With `--family` and `--note` that becomes a record of its own.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ _ALL: tuple[Function | RowFunction, ...] = (*FUNCTIONS, *ROW_FUNCTIONS)
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What is to be measured.
+    """What to measure.
 
     Attributes:
         runtime: `onnxruntime` or `torch`.
         emulate: Family of processors to emulate, empty for none.
         inner: Run each `inner`-th float32 value of the critical range,
         every: and each `every`-th elsewhere.
-        note: What the record says besides of how it was measured.
+        note: Addition to the record's statement of how it was measured.
     """
 
     runtime: str
@@ -86,7 +86,7 @@ class Task:
 
 @dataclass
 class Found:
-    """What was measured of one function.
+    """The measurements of one function.
 
     Attributes:
         errors: Errors, by element type.
@@ -183,7 +183,7 @@ def _measure_float64(function: Function, ways: Ways, errors: Errors, rng: np.ran
 
 
 def _measure(index: int, *, task: Task) -> Found:
-    """Measure the function of an index: functions themselves cannot be sent to another process."""
+    """Measure the function at an index: functions themselves cannot be sent to another process."""
     torch.set_num_threads(1)
     start, function = time.perf_counter(), _ALL[index]
     if isinstance(function, Function):

@@ -1,4 +1,4 @@
-"""Write the outputs of the examples in the documentation anew.
+"""Refresh the outputs of the examples in the documentation.
 
 Usage: scripts/refresh_docs.py PAGE ...
 

@@ -6,7 +6,7 @@ Usage: python3 scripts/setup_venv.py [--extra NAME]
 Creates .venv beside setup.cfg and installs into it the package (editable), its
 pinned dependencies, the extra asked for, and DNNV and DNNF without theirs. A
 second call returns at once while setup.cfg, pyproject.toml, constraints.txt and
-the place of the checkout are what they were.
+the path of the checkout are unchanged.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def fingerprint(extra: str) -> str:
 
 
 def stamp(extra: str) -> Path:
-    """The file that says which installation with this extra .venv holds."""
+    """The file that records which installation with this extra .venv holds."""
     return VENV / f".installed-{extra or 'base'}"
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Look for unsound bounds and false proofs, on many boxes of all rows and in many random models.
 
-A case is an operator with its attributes, a box of its operands and a sample, run on every runtime at hand: ONNX
-Runtime with and without optimisations, PyTorch on the CPU and, if there is a GPU, on it.  The operators and
-attributes are those of the tables in `tests/operators/cases`, their operands also in other floating types.
+A case is an operator with its attributes, a box of its operands and a sample, run on every runtime available: ONNX
+Runtime with and without optimisations, PyTorch on the CPU and, if there is one, on the GPU.  The operators and
+attributes are those of the tables in `tests/operators/cases`, with operands also in other floating types.
 
 Prints each fault with the arguments that reproduce it, rows that no runtime ran, and the counts.  Exit status 1 if
 there is a fault.
@@ -51,7 +51,7 @@ from tests.operators.test_operators import CASES
 
 _JOB_SECONDS, _EMULATED_SECONDS = 120, 600
 _EMULATED = 83
-"""Of how many models one is run, where the processor is emulated: 12 of every 1,000."""
+"""One model in this many is run where the processor is emulated: 12 of every 1,000."""
 
 _BOXES, _SAMPLES, _ROUNDS = 3, 14, 3
 _TYPES = (None, None, None, np.float64, np.float16, ml_dtypes.bfloat16)
@@ -59,7 +59,7 @@ _TYPES = (None, None, None, np.float64, np.float16, ml_dtypes.bfloat16)
 _OPSETS = (None, None, None, 18)
 
 _SHARES = {"case": 1, "graph": 2, "attack": 2}
-"""How much longer than a case a job of each kind takes, about."""
+"""How many times longer than a case a job of each kind takes, approximately."""
 
 Job = tuple[str, int]
 """`case`, `graph` or `attack`, and the number of the job, which is its seed."""
@@ -67,12 +67,12 @@ Job = tuple[str, int]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a job found.
+    """The outcome of a job.
 
     Attributes:
         job: The job.
         row: Operator whose row it checked, with its domain; None for models.
-        tally: What was run.
+        tally: Numbers of what was run.
         error: What stopped it: an exception of the checker, a crash, a hang.
     """
 
@@ -83,9 +83,9 @@ class Outcome:
 
 
 def make_case(number: int, rows: list[list[OperatorCase]]) -> OperatorCase:
-    """Return the case of a job: rows in turn, of each row its cases in turn.
+    """Return the case of a job: it goes through the rows in turn, and through the cases of each row.
 
-    Some have operands of another type, some stand in a model of another opset.
+    Some have operands of another type; some are in a model of another opset.
     """
     cases = rows[number % len(rows)]
     case = cases[number // len(rows) % len(cases)]
@@ -96,7 +96,7 @@ def make_case(number: int, rows: list[list[OperatorCase]]) -> OperatorCase:
 
 
 def run_job(job: Job, rows: list[list[OperatorCase]], processor: str = "") -> Outcome:
-    """Run one job in this process; its models in ONNX Runtime on another processor, if one is given."""
+    """Run one job in this process; if a processor is given, ONNX Runtime runs its models on that one."""
     kind, number = job
     case = make_case(number, rows) if kind == "case" else None
     row = None if case is None else (case.op_type, case.domain)
@@ -124,7 +124,7 @@ def _prepare(match: str, processor: str) -> Callable[[Job], Outcome]:
 
 
 class Sweep:
-    """Hands jobs out until enough cases and models were checked.
+    """Hands out jobs until enough cases and models have been checked.
 
     Attributes:
         cases: Samples of operator cases so far.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-# Processes that share the cores between them take one each; torch counts them when it is loaded.
+# Processes that share the cores take one each; torch counts them when it is loaded.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"
 
@@ -14,22 +14,22 @@ import ranum_falsify  # noqa: F401 - DNNV is importable from here on, whichever 
 
 ROOT = Path(__file__).resolve().parent.parent
 
-collect_ignore = ["example_project"]  # whose tests are to fail
+collect_ignore = ["example_project"]  # its tests are meant to fail
 
 _MOST_WORKERS = 8
-"""More would hold more memory, a gigabyte each, than they save time."""
+"""Most processes: more would take more memory, a gigabyte each, than the time they save is worth."""
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """`-n auto` starts a process for each core that this one may use, and none for the only one."""
+    """`-n auto` starts a process for each core that this one may use; none if there is only one core."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, _MOST_WORKERS) if cores > 1 else 0
 
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Commands keep what they find about this machine in a cache that no other run sees."""
+    """Commands keep what they find out about this machine in a cache that no other run sees."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -43,9 +43,9 @@ def repository() -> Path:
 
 @pytest.fixture(scope="session")
 def fetched_model() -> Callable[[str, str], Path]:
-    """A function `(package, file)` to the path of a model that scripts/fetch_models fetched.
+    """A function from `(package, file)` to the path of a model that scripts/fetch_models fetched.
 
-    Where the cache lacks the model, calling it skips the test and says why.
+    If the cache lacks the model, calling it skips the test and says why.
     """
 
     def find(package: str, file: str) -> Path:

@@ -1,15 +1,17 @@
-"""What source files import."""
+"""The imports of source files."""
 
 import ast
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = "ranum_falsify"
 
 
 def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Line and dotted name of everything imported anywhere, `from a import b` as `a.b`."""
+    """Yield line and dotted name of everything that is imported anywhere, `from a import b` as `a.b`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -18,7 +20,7 @@ def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def third_party(paths: Iterable[Path]) -> set[str]:
-    """The packages from elsewhere that files import, at their top or later, and the modules of tests behind them."""
+    """Return the packages from elsewhere that files, and the test modules that they use, import anywhere."""
     own = {"ranum_falsify", "tests", "lab", *(path.stem for path in (ROOT / "scripts").glob("*.py"))}
     waiting, seen, found = list(paths), set[Path](), set[str]()
     while waiting:
@@ -31,6 +33,43 @@ def third_party(paths: Iterable[Path]) -> set[str]:
             if not (path.parent / f"{parts[0]}.py").is_file():  # a module beside it
                 found.add(parts[0])
             if parts[0] == "tests":
-                # The last part may be a module or what a module offers.
+                # The last part may be a module or a name in a module.
                 waiting += [ROOT.joinpath(*parts[:-1]).with_suffix(".py"), ROOT.joinpath(*parts).with_suffix(".py")]
     return found - own - sys.stdlib_module_names
+
+
+def walk_run_time(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every node but those under `if TYPE_CHECKING`."""
+    if isinstance(tree, ast.If) and "TYPE_CHECKING" in ast.unparse(tree.test):
+        return
+    yield tree
+    for child in ast.iter_child_nodes(tree):
+        yield from walk_run_time(child)
+
+
+def module_of(relative: str) -> str:
+    """Dotted name of a file."""
+    return f"{PACKAGE}/{relative}".removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def import_cycle(sources: Mapping[str, ast.AST]) -> list[str]:
+    """Modules each of which imports the next, in functions too, and the last the first; none if there are none."""
+    modules = {module_of(relative): relative for relative in sources}
+    graph: dict[str, set[str]] = {}
+    for module, relative in modules.items():
+        package = module if relative.endswith("__init__.py") else module.rpartition(".")[0]
+        named: set[str] = set()
+        for node in walk_run_time(sources[relative]):
+            if isinstance(node, ast.Import):
+                named |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                above = package.rsplit(".", node.level - 1)[0] if node.level else ""
+                source = ".".join(filter(None, (above, node.module)))
+                found = {f"{source}.{alias.name}" for alias in node.names}
+                named |= {name if name in modules else source for name in found}
+        graph[module] = named & modules.keys() - {module}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(reversed(error.args[1]))
+    return []

@@ -34,11 +34,12 @@ _BLOCK = re.compile(
 )
 _PROGRESS = re.compile(r"^\w+(: .*)? \(\d+%\)\n", re.MULTILINE)
 _CHANGES = (
+    (r"^E +", ""),  # what pytest shows of errors
     (r"^time: .*\n", ""),
     (r"^(kernels|versions|processor): .*$", r"\1: #"),
     (r"^( *(operands.*?|at the first offending element)): .*$", r"\1: #"),
     (r"sha256 [0-9a-f]+", "sha256 #"),
-    (r"\d+\.\d+ (s|ms)\b", r"# \1"),
+    (r"\d+\.\d+ ?(s|ms)\b", r"# \1"),
     (r"-?\d+(\.\d+)?e[+-]?\d+|-?\d+\.\d{3,}|-?\d{5,}", "#"),
     (r"[ \t]+", " "),
 )
@@ -142,7 +143,7 @@ class Session:
     """
 
     def __init__(self, folder: Path, *, processes: bool = False) -> None:
-        self.folder = folder
+        self.folder = folder.resolve()
         self._processes = processes
         self._module = ModuleType("example")
         self._examples = 0
@@ -174,17 +175,21 @@ class Session:
             for name, module in list(sys.modules.items()):
                 if (getattr(module, "__file__", None) or "").startswith(str(self.folder)):
                     del sys.modules[name]
-        return printed.getvalue()
+        return self._clean(printed.getvalue())
 
     def command(self, line: str) -> str:
         """Run a command and return what it printed, on standard error too, but not how far it had got meanwhile."""
         program, *arguments = shlex.split(line)
         if program != "ranum-falsify" or self._processes:
-            return _PROGRESS.sub("", self._process(line))
+            return self._clean(self._process(line))
         printed = io.StringIO()
         with chdir(self.folder), redirect_stdout(printed), redirect_stderr(printed):
             main(arguments)
-        return _PROGRESS.sub("", printed.getvalue())
+        return self._clean(printed.getvalue())
+
+    def _clean(self, output: str) -> str:
+        """Leave out where the folder is, and how far a command had got."""
+        return _PROGRESS.sub("", output.replace(f"{self.folder}{os.sep}", ""))
 
     def _process(self, line: str) -> str:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.imports import PACKAGE
 from tests.snippets import blocks
-from tests.test_layers import LAYERS, PACKAGE
+from tests.test_layers import LAYERS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

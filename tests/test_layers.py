@@ -4,19 +4,17 @@ import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-from tests.imports import imported
+from tests.imports import PACKAGE, import_cycle, imported, walk_run_time
 
-PACKAGE = "ranum_falsify"
 ROOT = Path(__file__).resolve().parent.parent
 
 # Each layer imports only itself and what stands above it here.
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"upstream", "errors", "escaping", "config", "saving"}),
+    frozenset({"building", "upstream", "errors", "escaping", "option", "config", "saving"}),
     frozenset({"network"}),
     frozenset({"domain"}),
     frozenset({"validity"}),
@@ -26,6 +24,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"prove", "replay"}),
     frozenset({"search"}),
     frozenset({"decide"}),
+    frozenset({"transform"}),
     frozenset({"confirm"}),
     frozenset({"zoo"}),
     frozenset({"report"}),
@@ -55,15 +54,6 @@ STAND_ALONE = frozenset(
         for name in "__init__ divisions graph levels model operators recurrent session".split()
     }
 )
-
-MOST_LINES = 400
-# path -> why it is longer than MOST_LINES
-LONG_FILES: dict[str, str] = {}
-MOST_FUNCTION_LINES = 40
-# path and function -> why it is longer than MOST_FUNCTION_LINES
-LONG_FUNCTIONS = {
-    "ranum_falsify/network/registry.py operator": "its arguments are all that a row may say, each named",
-}
 
 
 def package_files() -> list[str]:
@@ -120,43 +110,6 @@ def room_faults(relative: str, tree: ast.AST) -> list[str]:
             if parts[: len(start)] == start and (there := ".".join(parts[len(start) :][:1])) not in allowed:
                 faults.append(f"line {line}: {here} must not import {there or folder}")
     return faults
-
-
-def run_time(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every node but those under `if TYPE_CHECKING`."""
-    if isinstance(tree, ast.If) and "TYPE_CHECKING" in ast.unparse(tree.test):
-        return
-    yield tree
-    for child in ast.iter_child_nodes(tree):
-        yield from run_time(child)
-
-
-def module_of(relative: str) -> str:
-    """Dotted name of a file."""
-    return f"{PACKAGE}/{relative}".removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
-def import_cycle(sources: Mapping[str, ast.AST]) -> list[str]:
-    """Modules each of which imports the next, in functions too, and the last the first; none if there are none."""
-    modules = {module_of(relative): relative for relative in sources}
-    graph: dict[str, set[str]] = {}
-    for module, relative in modules.items():
-        package = module if relative.endswith("__init__.py") else module.rpartition(".")[0]
-        named: set[str] = set()
-        for node in run_time(sources[relative]):
-            if isinstance(node, ast.Import):
-                named |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                above = package.rsplit(".", node.level - 1)[0] if node.level else ""
-                source = ".".join(filter(None, (above, node.module)))
-                found = {f"{source}.{alias.name}" for alias in node.names}
-                named |= {name if name in modules else source for name in found}
-        graph[module] = named & modules.keys() - {module}
-    try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        return list(reversed(error.args[1]))
-    return []
 
 
 def import_style_faults(tree: ast.AST) -> list[str]:
@@ -250,7 +203,7 @@ def imports_upstream(tree: ast.AST) -> bool:
 
 @pytest.mark.parametrize("relative", [f for f in FILES if unit(f) != "upstream" and f not in STAND_ALONE])
 def test_dnnv_is_made_to_work_before_it_is_imported(relative: str) -> None:
-    at_run_time = ast.Module([node for node in run_time(read(relative)) if isinstance(node, ast.stmt)], [])
+    at_run_time = ast.Module([node for node in walk_run_time(read(relative)) if isinstance(node, ast.stmt)], [])
     if {"dnnv", "dnnf"} & {name.split(".")[0] for _, name in imported(at_run_time)}:
         assert "/" in relative, "give it a folder, whose `__init__` can import it"
         assert imports_upstream(read(f"{unit(relative)}/__init__.py"))
@@ -259,23 +212,6 @@ def test_dnnv_is_made_to_work_before_it_is_imported(relative: str) -> None:
 def test_every_folder_with_modules_is_a_package() -> None:
     folders = {(ROOT / PACKAGE / relative).parent for relative in FILES}
     assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").is_file()] == []
-
-
-def python_files() -> dict[str, str]:
-    """The text of every Python file, by its path."""
-    folders = (PACKAGE, "properties", "scripts", "tests")
-    paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
-    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
-
-
-def function_lines(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Name and length of every function, without decorators and its docstring."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            start, end = node.lineno, node.end_lineno
-            if ast.get_docstring(node) is not None:
-                start += (node.body[0].end_lineno or 0) - node.body[0].lineno + 1
-            yield node.name, (end or 0) - start + 1
 
 
 def classes_named_twice(sources: Mapping[str, ast.AST]) -> list[str]:
@@ -287,16 +223,6 @@ def classes_named_twice(sources: Mapping[str, ast.AST]) -> list[str]:
 
 def test_no_two_classes_have_one_name() -> None:
     assert classes_named_twice({relative: read(relative) for relative in FILES}) == []
-
-
-def test_no_file_and_no_function_is_too_long() -> None:
-    texts = python_files()
-    files = {path for path, text in texts.items() if len(text.splitlines()) > MOST_LINES}
-    assert files == set(LONG_FILES), "the list of long files names too few or too many"
-    lengths = ((path, *found) for path, text in texts.items() for found in function_lines(ast.parse(text)))
-    functions = {f"{path} {name}" for path, name, lines in lengths if lines > MOST_FUNCTION_LINES}
-    assert functions == set(LONG_FUNCTIONS), "the list of long functions names too few or too many"
-    assert all((LONG_FILES | LONG_FUNCTIONS).values()), "every long file and function needs a reason"
 
 
 @pytest.mark.parametrize(
@@ -390,11 +316,6 @@ def test_the_surroundings_check_sees_faults(source: str, faults: int) -> None:
 )
 def test_the_check_for_public_names_sees_them(source: str, public: bool) -> None:
     assert has_public_names(ast.parse(source)) is public
-
-
-def test_functions_are_measured_without_their_docstrings() -> None:
-    source = 'class A:\n    @b\n    def f(self):\n        """One.\n\n        Two.\n        """\n\n        return 1\n'
-    assert list(function_lines(ast.parse(source))) == [("f", 3)]
 
 
 def test_the_check_of_class_names_sees_what_is_named_twice() -> None:

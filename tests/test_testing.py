@@ -6,6 +6,7 @@ import configparser
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -92,6 +93,27 @@ class TestAssertion:
         assert assert_no_invalid_input(total, box=(0, 1), prove=False, n_starts=1).verdict == "unknown"
         with pytest.raises(AssertionError, match=r"(?s)^not proved.*open: 1 operator \(Add 1\)"):
             assert_no_invalid_input(total, box=(0, 1), prove=False, n_starts=1, holds=True)
+
+
+def test_a_project_is_red_and_once_repaired_green(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project = tmp_path / "project"
+    shutil.copytree(PROJECT, project)
+    red = run_pytest(project)
+    assert red.returncode == 1 and "1 failed, 1 passed" in red.stdout, red.stdout + red.stderr
+    (line,) = [n for n, code in enumerate((project / "losses.py").read_text().splitlines(), 1) if "return 1 -" in code]
+    failure = red.stdout.partition("FAILURES")[2]
+    assert re.search(rf"invalid input can reach \w+ \(Div\) at {project / 'losses.py'}:{line}\n", failure)
+    assert "return 1 - (2 * overlap + self.smooth) / (sizes + self.smooth)" in failure
+    found = project / "counterexamples" / "test_losses.py.test_the_loss_is_finite"
+    assert f"prediction = {found / 'cex.prediction.npy'}, target = {found / 'cex.target.npy'}" in failure
+    assert "Captured log" not in red.stdout
+    assert main(replay_of(failure)) == 1
+    assert "(Div) gives NaN" in capsys.readouterr().out
+
+    losses = project / "losses.py"
+    losses.write_text(losses.read_text().replace("smooth: float = 0.0", "smooth: float = 1.0"))
+    green = run_pytest(project)
+    assert green.returncode == 0 and "2 passed" in green.stdout, green.stdout + green.stderr
 
 
 class TestPlugin:

@@ -51,7 +51,7 @@ def _default(graph: Graph, position: int) -> InputRange:
     if found is None:
         raise UsageError(
             f"box: nothing says what input {_describe(name, graph.input_details[position])} ranges over; "
-            f"add {name!r}: (lower, upper)"
+            "give it a lower and an upper bound"
         )
     return InputRange(name=name, lower=found.lower, upper=found.upper, default=found.reason)
 

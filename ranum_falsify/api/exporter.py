@@ -45,8 +45,9 @@ def run_exporter(module: torch.nn.Module, tensors: Sequence[Tensor]) -> onnx.Mod
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
     """Keep what PyTorch's exporter prints, warns of and logs off the terminal."""
-    before = logging.root.manager.disable
+    before, traces = logging.root.manager.disable, logging.getLogger("torch.__trace")
     logging.disable(logging.CRITICAL)
+    traced, traces.disabled = traces.disabled, True  # it heeds no other switch
     try:
         with (
             warnings.catch_warnings(),
@@ -57,6 +58,7 @@ def silence() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
+        traces.disabled = traced
 
 
 @contextlib.contextmanager

@@ -31,8 +31,8 @@ class Options(TypedDict, total=False):
         prove: Whether to prove before searching.
         prove_timeout: Seconds for proofs beyond one interval analysis.
         runtime: The runtimes that the answer is about: `onnxruntime`, `torch`, `exact`, several of them, or None for
-            the default. Proofs cover all of them. Violations are those that ONNX Runtime shows; with `torch` alone, unless
-            `prove` is False, those that PyTorch shows, and the answer says what ONNX Runtime gives.
+            the default. Proofs cover all of them. Violations are those that ONNX Runtime shows; with `torch` alone,
+            unless `prove` is False, those that PyTorch shows, and the answer says what ONNX Runtime gives.
         dtype: `float16` or `bfloat16`: treat the networks as if converted to it.
         dims: Sizes of symbolic dimensions of models that are not loaded yet.
         self_check: Whether the installed kernels are checked before anything is proved.

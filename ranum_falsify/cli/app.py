@@ -74,6 +74,10 @@ def _command(arguments: list[str], *, owns_process: bool) -> Callable[[], int]:
     command = parse(arguments)
     import ranum_falsify.upstream  # noqa: F401 - raises where DNNV or DNNF is missing
 
+    if command.name == "check":
+        from ranum_falsify.cli.check import run as run_check
+
+        return lambda: run_check(command.options, owns_process=owns_process)
     if command.name == "confirm":
         from ranum_falsify.cli.confirm import run as run_confirm
 
@@ -90,6 +94,10 @@ def _command(arguments: list[str], *, owns_process: bool) -> Callable[[], int]:
         from ranum_falsify.cli.replay import run as run_replay
 
         return lambda: run_replay(command.options)
+    if command.name in ("simplify", "transform"):
+        from ranum_falsify.cli.transform import run as run_transform
+
+        return lambda: run_transform(command.options)
     if command.name == "zoo":
         from ranum_falsify.cli.zoo import run as run_zoo
 

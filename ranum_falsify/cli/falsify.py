@@ -1,42 +1,17 @@
-"""The main command: search for a violation of a property, and report."""
+"""The main command: whether a property of models holds."""
 
 from __future__ import annotations
 
-import dataclasses
-import os
-import sys
-import time
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ranum_falsify.cli.files import check_writable, is_stream, write_json
-from ranum_falsify.cli.options import PROGRAM, FalsifyOptions
-from ranum_falsify.cli.output import say
-from ranum_falsify.cli.progress import ProgressDisplay
+from ranum_falsify.cli.asking import ask
+from ranum_falsify.cli.options import FalsifyOptions
 from ranum_falsify.cli.reading import check_files, load_files
-from ranum_falsify.cli.streams import complain, verdict_stands
-from ranum_falsify.cli.timekeeper import TimeUp, time_limit
-from ranum_falsify.config import ProveConfig
-from ranum_falsify.errors import UsageError
-from ranum_falsify.report import json_report, text
-from ranum_falsify.report.counterexample import Base, Origin, Saved, base_of, save
-from ranum_falsify.report.explanation import explanation
-from ranum_falsify.report.listing import list_operators
-from ranum_falsify.report.precision import as_json, as_text
-from ranum_falsify.search.result import Answer
 
 if TYPE_CHECKING:
     from ranum_falsify.api.loading import Loaded
-    from ranum_falsify.prove.precision import KeepList
 
-__all__ = ["STATUS", "run"]
-
-STATUS = {"holds": 0, "violated": 1, "unknown": 3}
-"""Exit status by verdict."""
-
-_UNREAD = Answer(verdict="unknown", interrupted="timeout while reading")
-_PATIENCE = 0.5  # seconds
+__all__ = ["run"]
 
 
 def run(options: FalsifyOptions, *, owns_process: bool = False) -> int:
@@ -50,109 +25,16 @@ def run(options: FalsifyOptions, *, owns_process: bool = False) -> int:
         RanumFalsifyError: The user's input is invalid.
     """
     check_files(options.property_path, options.networks)
-    base = _check_outputs(options)
-    if options.config.backend != ("pgd",):
-        from ranum_falsify.search.attacks import check_backends  # imports torch
 
-        check_backends(options.config)
-    import ranum_falsify.operators  # noqa: F401 - imports torch, which takes longer than some timeouts
+    def load() -> Loaded:
+        return load_files(
+            options.property_path,
+            options.networks,
+            vnnlib=options.vnnlib,
+            parameters=options.parameters,
+            dims=options.dims,
+            dtype=options.dtype,
+            memory=options.memory,
+        )
 
-    began = time.monotonic()
-    try:
-        with time_limit(options.config.timeout, overdue=partial(_leave, base, options) if owns_process else None):
-            loaded = _load(options)
-    except TimeUp:
-        _report(_UNREAD, base, None, None, options)
-        return STATUS[_UNREAD.verdict]
-    options = _subtract_time(options, time.monotonic() - began)
-    if options.list_operators:
-        say(list_operators(loaded.problem))
-        return 0
-    if options.explain is not None:
-        from ranum_falsify.prove.explaining import histories  # imports torch
-
-        say(explanation(histories(loaded.problem, options.explain, options.config.prove or ProveConfig())))
-        return 0
-    from ranum_falsify.api.running import keep_list  # imports torch
-
-    result = _search(loaded, options)
-    _report(result, base, keep_list(loaded, options.config), loaded, options)
-    return STATUS[result.verdict]
-
-
-def _load(options: FalsifyOptions) -> Loaded:
-    return load_files(
-        options.property_path,
-        options.networks,
-        vnnlib=options.vnnlib,
-        parameters=options.parameters,
-        dims=options.dims,
-        dtype=options.dtype,
-        memory=options.memory,
-    )
-
-
-def _leave(base: Base | None, options: FalsifyOptions) -> None:
-    """Report and end the process while its main thread is busy; children end with their input."""
-    _report(_UNREAD, base, None, None, options)
-    sys.stdout.flush()
-    os._exit(STATUS[_UNREAD.verdict])
-
-
-def _subtract_time(options: FalsifyOptions, seconds: float) -> FalsifyOptions:
-    """Subtract the time that reading took from the timeout."""
-    if options.config.timeout is None:
-        return options
-    left = max(options.config.timeout - seconds, 0.0)
-    return dataclasses.replace(options, config=dataclasses.replace(options.config, timeout=left))
-
-
-def _check_outputs(options: FalsifyOptions) -> Base | None:
-    """Check that the outputs can be written; return where counterexamples go, None for nowhere."""
-    report = None if options.json in (None, "-") or is_stream(Path(options.json)) else Path(options.json)
-    base = None
-    if options.save_violation is not None:
-        base = base_of(options.save_violation)
-        check_writable("--save-violation", base.array)
-        check_writable("--save-violation", base.description)
-    elif report is not None:
-        # `<name>.json` is the report, so its counterexample is described in `<name>.cex.json`.
-        base = Base(report.parent, f"{report.name.removesuffix('.json')}.cex")
-    if report is not None:
-        check_writable("--json", report)
-        if base is not None and report.resolve() in (base.array.resolve(), base.description.resolve()):
-            raise UsageError(f"--json {report}: --save-violation writes this file too; choose another name")
-    return base
-
-
-def _search(loaded: Loaded, options: FalsifyOptions) -> Answer:
-    from ranum_falsify.api.running import answer, kernel_notices  # imports torch
-
-    kernels = kernel_notices(options.config, options.self_check)
-    left = options.config.timeout
-    # The search looks at the clock between its steps; the alarm is for a step that takes long.
-    with ProgressDisplay(options.verbosity) as progress, time_limit(None if left is None else left + _PATIENCE):
-        return answer(loaded, options.config, notices=kernels, progress=progress)
-
-
-def _report(
-    result: Answer, base: Base | None, kept: KeepList | None, loaded: Loaded | None, options: FalsifyOptions
-) -> None:
-    """Save and show the result; a failure is reported and does not prevent the rest."""
-    saved = Saved()
-    if base is not None:
-        with verdict_stands():
-            saved = save(result, Origin() if loaded is None else loaded.origin, base)
-    if saved.older:
-        older = ", ".join(map(str, saved.older))
-        complain([f"{PROGRAM}: {older}: left by an earlier run, not of this result; delete what you do not need"])
-    if options.json is not None:
-        folder = Path.cwd() if options.json == "-" else Path(options.json).parent
-        with verdict_stands():
-            write_json(options.json, json_report.report(result, saved, folder) | {"float32": as_json(kept)})
-    if options.json != "-":
-        count = 0 if loaded is None else len({call.network for call in loaded.problem.calls})
-        with verdict_stands():
-            say(text.report(result, saved, verbosity=options.verbosity, network_count=count))
-            if kept is not None:
-                say(as_text(kept))
+    return ask(options, load, owns_process=owns_process)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.cli.output import say_json
+from ranum_falsify.cli.output import say, say_json
 from ranum_falsify.errors import SaveError, UsageError, reason_of
 from ranum_falsify.escaping import json_text
 from ranum_falsify.saving import check_place, save_together
 
-__all__ = ["check_writable", "is_stream", "output_folder", "write_json"]
+__all__ = ["check_writable", "is_stream", "output_folder", "write_json", "write_text"]
 
 
 def check_writable(option: str, path: Path) -> None:
@@ -25,7 +25,7 @@ def check_writable(option: str, path: Path) -> None:
     """
     if path.exists() and not path.is_file():
         what = "a folder" if path.is_dir() else "no regular file"
-        raise UsageError(f"{option} {path}is {what}; give the path of a file")
+        raise UsageError(f"{option} {path}: is {what}; give the path of a file")
     if not path.parent.is_dir():
         raise UsageError(f"{option} {path}: there is no folder {str(path.parent)!r}; create it first")
     try:
@@ -66,10 +66,22 @@ def write_json(target: str, report: dict[str, Any]) -> None:
     """
     if target == "-":
         say_json(report)
+    else:
+        write_text(target, json_text(report))
+
+
+def write_text(target: str, text: str) -> None:
+    """Write a text; `-` is standard output.
+
+    Raises:
+        SaveError: The file cannot be written.
+    """
+    if target == "-":
+        say(text.splitlines())
     elif is_stream(Path(target)):
         try:
-            Path(target).write_text(json_text(report), encoding="utf-8")
+            Path(target).write_text(text, encoding="utf-8")
         except OSError as error:
             raise SaveError(f"{target}: cannot be written ({reason_of(error)}); choose another path") from error
     else:
-        save_together({Path(target): json_text(report).encode()})
+        save_together({Path(target): text.encode()})

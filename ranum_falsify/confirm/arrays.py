@@ -1,4 +1,4 @@
-"""Unit tests as arrays for an .npz file: what a test feeds, and its span in few numbers."""
+"""Unit tests as arrays for an .npz file: the inputs of a test, and its span in few numbers."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from ranum_falsify.confirm.unit_test import Span, UnitTest
 __all__ = ["Box", "arrays_of", "write_arrays"]
 
 Box = tuple[np.ndarray, np.ndarray]
-"""Least and greatest value of an input, each of its shape and dtype."""
+"""Smallest and largest value of each element of an input, each of its shape and dtype."""
 
 _SAMPLE, _WORTHWHILE = 2**16, 0.75
-"""An array is compressed if so many of its bytes shrink to this share; numbers drawn at random hardly do."""
+"""An array is compressed if this many of its bytes shrink to this share; random numbers hardly ever do."""
 
 
 def arrays_of(test: UnitTest, boxes: Mapping[str, Box]) -> dict[str, np.ndarray]:
-    """Return what a generated test needs of one unit test.
+    """Return the arrays that a generated test needs for one unit test.
 
-    `input:<name>` is what the input is fed with.  For an input that moves within the span, `lower:<name>` and
-    `upper:<name>` are the ends; where `reach:<name>` is present, only what lies within this reach of the fed value
-    belongs to the span.  All three broadcast to the input's shape.  The ends are exactly those that were proved.
+    `input:<name>` is the value of the input.  For an input that moves within the span, `lower:<name>` and
+    `upper:<name>` are the ends; if `reach:<name>` is present, only values within this distance of the input's value
+    belong to the span.  All three broadcast to the input's shape.  The ends are exactly those that were proved.
     bfloat16, which NumPy lacks, is widened to float32.
 
     Args:
         test: The unit test.
-        boxes: What the inputs range over in the property, by ONNX name; inputs may be missing.
+        boxes: The range of inputs in the property, by ONNX name; inputs may be missing.
     """
     arrays = {f"input:{name}": _make_plain(array) for name, array in test.feeds.items()}
     if test.span is not None:
@@ -61,7 +61,7 @@ def _make_plain(array: np.ndarray) -> np.ndarray:
 
 
 def _merge(array: np.ndarray) -> np.ndarray:
-    """Return an array that broadcasts to the given one, of size 1 along each axis that changes nothing."""
+    """Return an array that broadcasts to the given one, of size 1 along each axis on which nothing changes."""
     for axis in range(array.ndim):
         first = array.take([0], axis) if array.shape[axis] > 1 else array
         if first is not array and bool((array == first).all()):
@@ -70,7 +70,7 @@ def _merge(array: np.ndarray) -> np.ndarray:
 
 
 def write_arrays(stream: IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:
-    """Write an .npz file, the same in every byte for the same arrays; what does not shrink is not compressed."""
+    """Write an .npz file, byte for byte the same for equal arrays; arrays that do not shrink are not compressed."""
     with zipfile.ZipFile(stream, "w", allowZip64=True) as archive:
         for name, array in arrays.items():
             buffer = io.BytesIO()

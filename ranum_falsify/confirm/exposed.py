@@ -1,4 +1,4 @@
-"""The model of unit tests: a network with the tensors that its tests look at as further outputs."""
+"""The model of unit tests: a network with the tensors that its tests look at as additional outputs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ranum_falsify.validity import GreaterThan, LessThan
 __all__ = ["Watched", "expose_operators", "watch_operator"]
 
 Limit = tuple[str, str, float]
-"""A tensor, `at most` or `at least`, and a number beyond which a derivative is not finite."""
+"""A tensor, `at most` or `at least`, and a number from which on a derivative is not finite."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
-    """What a test of one operator looks at, by ONNX name.
+    """The tensors that a test of one operator looks at, by ONNX name.
 
     Attributes:
         node: Name of the operator.
@@ -33,7 +33,7 @@ class Watched:
         reads: Floating tensors that it reads and that inputs of the network can change.
         writes: Tensors that it writes.
         limits: Where its derivative is not finite.
-        is_integer: Whether it works on integers, so that ONNX Runtime ends at a division by zero.
+        is_integer: Whether it works on integers, so that ONNX Runtime stops at a division by zero.
     """
 
     node: str
@@ -45,7 +45,7 @@ class Watched:
 
 
 def watch_operator(graph: Graph, op: Operation, targets: Sequence[Target]) -> Watched:
-    """Return what a test of one operator looks at.
+    """Return the tensors that a test of one operator looks at.
 
     Args:
         graph: The network.
@@ -67,13 +67,13 @@ def watch_operator(graph: Graph, op: Operation, targets: Sequence[Target]) -> Wa
 
 
 def expose_operators(graph: Graph, operators: Sequence[Watched]) -> onnx.ModelProto:
-    """Return a graph's model with all that tests look at among its outputs.
+    """Return a graph's model with all tensors that tests look at among its outputs.
 
     NumPy has no bfloat16: such a tensor `x` is the output `x:float32`.
 
     Args:
         graph: The network.
-        operators: What tests look at.
+        operators: The tensors that tests of each operator look at.
     """
     model = onnx.ModelProto()
     model.CopyFrom(graph.model)
@@ -92,7 +92,7 @@ def expose_operators(graph: Graph, operators: Sequence[Watched]) -> onnx.ModelPr
 
 
 def _clear_repeated_names(graph: onnx.GraphProto) -> None:
-    """ONNX allows nodes to share a name, which has no meaning; ONNX Runtime refuses such a model."""
+    """Clear names that nodes share: ONNX allows that and gives it no meaning; ONNX Runtime refuses such a model."""
     seen: set[str] = set()
     for node in graph.node:
         if node.name in seen:

@@ -33,10 +33,10 @@ from ranum_falsify.search.search import Budget, SearchContext
 __all__ = ["Attempt", "Question", "TestMaker"]
 
 _ATTEMPTS = 4
-"""Triggers of one run that a span is looked for around."""
+"""Number of triggers of one run around which a span is looked for."""
 
 _SPAN_SHARE = 0.1
-"""Share of a run's time after which it takes no further trigger for the sake of a span."""
+"""Share of a run's time after which it looks for no other trigger for the sake of a span."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ class Attempt:
 
 
 class TestMaker:
-    """Makes unit tests; a context manager that holds the child processes which replay.
+    """Makes unit tests; a context manager that holds the child processes for replay.
 
     Attributes:
-        problem: The property, draws of random operators as inputs.
+        problem: The property, with the draws of random operators as inputs.
     """
 
     __test__ = False  # pytest takes classes of this name for its own
@@ -89,7 +89,7 @@ class TestMaker:
         """Prepare.
 
         Raises:
-            PropertyError: The property asks for something else than valid operands.
+            PropertyError: The property asks for something other than valid operands.
             DeviceError: The device does not exist.
         """
         self._asked = problem
@@ -113,7 +113,7 @@ class TestMaker:
         self._oracle.__exit__(kind, error, traceback)
 
     def questions(self) -> list[Question]:
-        """Return the operators that one interval analysis of the property as asked does not prove, topologically.
+        """Return the operators that one interval analysis of the property leaves unproved, in topological order.
 
         Raises:
             PropertyError: The configuration names a node that the networks lack.
@@ -133,19 +133,19 @@ class TestMaker:
         return found
 
     def list_untested(self, questions: Sequence[Question]) -> tuple[str, ...]:
-        """Return the titles of the operators that are not proved, and that no question is about."""
+        """Return the titles of the operators that are neither proved nor the subject of a question."""
         if self._config.nodes is not None:
             return ()
         return self._unproved.list_besides([(question.targets[0].goal, question.op) for question in questions])
 
     @property
     def proof(self) -> Proof | None:
-        """What is proved of the property as asked; None where the configuration says which operators to test."""
+        """What is proved about the property as asked; None if the configuration says which operators to test."""
         return None if self._config.nodes is not None else self._unproved.proof
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What users should know of the draws, and of the proof."""
+        """What users should know about the draws and about the proof."""
         return (*notices_of(self._asked), *(self.proof.notices if self.proof is not None else ()))
 
     @cached_property
@@ -153,13 +153,13 @@ class TestMaker:
         return Unproved(self._asked)
 
     def box(self, question: Question) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
-        """Return what the inputs of a question's network range over, by ONNX name; expressions are left out."""
+        """Return the ranges of the inputs of a question's network, by ONNX name; expressions are left out."""
         ranges = {v.name: (v.lower, v.upper) for v in self.problem.inputs}
         names = zip(question.call.graph.input_names, question.call.variables, strict=True)
         return {name: ranges[variable] for name, variable in names if variable is not None}
 
     def runs_of(self, question: Question) -> Iterator[Attempt]:
-        """Make the unit tests of one operator; yield each when it is made, so that none needs to wait in memory.
+        """Make the unit tests of one operator; yield each as soon as it is made, so that none needs to wait in memory.
 
         Args:
             question: The operator.
@@ -219,7 +219,7 @@ class TestMaker:
         )
 
     def _trigger(self, context: SearchContext, question: Question) -> tuple[Trigger | None, Span | None, float]:
-        """Return a trigger, if possible one with a span, and the seconds that went into spans."""
+        """Return a trigger, if possible one with a span, and the seconds spent on spans."""
         prover = self._spans[id(question.call)] if self._config.span else None
         first, proving, late = None, 0.0, context.budget.began + _SPAN_SHARE * self._config.timeout
         for _ in range(_ATTEMPTS):

@@ -1,4 +1,4 @@
-"""Whether concrete inputs make an operator invalid: ONNX Runtime says so, or autograd at what it computes."""
+"""Whether concrete inputs make an operator invalid, by ONNX Runtime or by autograd at ONNX Runtime's values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Oracle"]
 
 
 class Oracle:
-    """Replays candidates; a context manager that starts the child processes, and ends them."""
+    """Replays candidates; a context manager that starts and ends the child processes."""
 
     def __init__(self, problem: Problem, *, threads: int = 1) -> None:
         self._problem = problem
@@ -40,7 +40,7 @@ class Oracle:
         self.confirmer.__exit__(kind, error, traceback)
 
     def judge(self, targets: Sequence[Target], env: Mapping[str, np.ndarray]) -> Trigger | None:
-        """Return what inputs do to an operator; None where they leave it valid, or the property excludes them.
+        """Return how inputs make an operator invalid; None if they leave it valid, or if the property excludes them.
 
         Args:
             targets: The conditions of one operator.

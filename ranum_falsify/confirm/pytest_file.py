@@ -1,4 +1,4 @@
-"""The pytest file of unit tests, which needs NumPy and ONNX Runtime only."""
+"""The pytest file of unit tests, which needs only NumPy and ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _TEMPLATE = Path(__file__).with_suffix(".template")
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedOperator:
-    """An operator as the file describes it.
+    """The description of an operator in the file.
 
     Attributes:
         label: A name without spaces, unique in the file.
         model: Name of the model's file.
         valid_where: The conditions on its operands.
-        watched: What its tests look at.
+        watched: The tensors that its tests look at.
     """
 
     label: str
@@ -35,7 +35,7 @@ class CheckedOperator:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One unit test as the file lists it.
+    """The entry of one unit test in the file.
 
     Attributes:
         file: Name of the .npz file.
@@ -44,7 +44,7 @@ class Case:
         tensor: The tensor in question.
         index: Position of the offending element in it.
         flushed: Whether denormal numbers are to be replaced by 0.
-        hidden: Whether ONNX Runtime hides it, so that the test is skipped.
+        hidden: Whether ONNX Runtime hides the NaN, so that the test is skipped.
         has_span: Whether a span was proved.
     """
 
@@ -62,7 +62,7 @@ def pytest_file(property_name: str, operators: Sequence[CheckedOperator], cases:
     """Return the source text of a pytest file.
 
     Args:
-        property_name: What the tests are about.
+        property_name: Name of the property that the tests are about.
         operators: The operators, each once.
         cases: The tests.
     """

@@ -1,4 +1,4 @@
-"""From a property to one whose networks draw nothing at random: draws are further inputs of a counterexample."""
+"""From a property to one whose networks draw nothing at random: draws are additional inputs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["make_repeatable", "notices_of"]
 
 
 def make_repeatable(problem: Problem) -> Problem:
-    """Return the validity goals of a problem, with the draws of random operators as further inputs.
+    """Return the validity goals of a problem, with the draws of random operators as additional inputs.
 
     Raises:
-        PropertyError: The property asks for something else than validity.
+        PropertyError: The property asks for something other than validity.
     """
     if not problem.is_pure_validity:
         raise PropertyError(
@@ -44,7 +44,7 @@ def make_repeatable(problem: Problem) -> Problem:
         arguments = (*goal.call.arguments, *(Variable(v.name, v.shape, v.dtype) for v in new))
         calls[id(goal.call)] = replace(goal.call, graph=graph, arguments=arguments) if new else goal.call
     goals = tuple(replace(goal, call=calls[id(goal.call)]) for goal in problem.goals)
-    # Side conditions still apply the networks as they were.
+    # Side conditions still apply the original networks.
     others = problem.calls if problem.penalties else ()
     return Problem(
         inputs=(*problem.inputs, *draws),
@@ -57,7 +57,7 @@ def make_repeatable(problem: Problem) -> Problem:
 
 
 def notices_of(problem: Problem) -> Iterator[str]:
-    """Yield what users should know of what a repeatable problem leaves out."""
+    """Yield what users should know about draws that a repeatable problem leaves out."""
     for graph in {id(goal.call.graph): goal.call.graph for goal in problem.goals}.values():
         cut = [op.name for op in graph.nodes if is_cut(op)]
         if cut:

@@ -1,4 +1,4 @@
-"""Search for one trigger: few starts first, because most defects of an architecture are met at once."""
+"""Search for one trigger, with few starts at first, because most defects of an architecture are hit at once."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from ranum_falsify.search.starts import Box
 __all__ = ["TriggerSearch"]
 
 _ROUNDS = ((1, 8), (8, 30), (32, 60), (64, 100))
-"""Starts and steps of each round; the last is repeated while there is time."""
+"""Starts and steps of each round; the last round is repeated while there is time."""
 
 _SHARES = (0.05, 0.2)
-"""Where the first look at gradients is taken, as shares of the way from the box's centre to a start."""
+"""Where to take the first gradients, as shares of the way from the box's centre to a start."""
 
 _UPPER_SHARE = 0.2
 """Where to look instead in large models, as a share of the way from the box's upper bounds to a start."""
@@ -33,7 +33,7 @@ _REPLAYS = 4
 """Candidates of one batch that are replayed."""
 
 _PATIENCE = 12
-"""Replays after the first trigger behind another invalid operator, in the hope of one that stands alone."""
+"""Replays after a first trigger that fails behind another operator, in the hope of one that fails alone."""
 
 
 class TriggerSearch:
@@ -42,8 +42,8 @@ class TriggerSearch:
     Args:
         context: Seed, budget, models.
         targets: The operator's conditions.
-        oracle: Decides.
-        descend: Whether to follow gradients, or only to draw points at random.
+        oracle: Decides which candidates count.
+        descend: Whether to follow gradients, instead of only drawing points at random.
     """
 
     def __init__(self, context: SearchContext, targets: Sequence[Target], oracle: Oracle, *, descend: bool) -> None:
@@ -111,7 +111,7 @@ class TriggerSearch:
         objective = self._context.objective([target])
         margins, ends = descend(self._context, objective, region, starts, None, self._visit, steps=steps)
         if not self._is_done:
-            # A near miss may be none on ONNX Runtime, whose kernels stray from torch's.
+            # A near miss may be a hit on ONNX Runtime, whose kernels stray from torch's.
             self._replay(ends, int(margins.amin(1).argmin()))
 
     def _visit(self, margins: Tensor, inputs: Sequence[Tensor]) -> bool:
@@ -141,9 +141,9 @@ class TriggerSearch:
 def _find_downhill(objective: Objective, region: Region, starts: Sequence[Tensor]) -> list[Tensor]:
     """Return the vertices of the box that lie downhill from points between its centre and each start.
 
-    Near the centre activations are moderate, and gradients neither vanish nor saturate as they do where networks with
-    free weights compute huge numbers.  A trigger at a vertex that the gradient chose stands far from the border of
-    what triggers, so that its span is wide.
+    Near the centre activations are moderate, and gradients neither vanish nor saturate, as they do where networks with
+    free weights compute huge numbers.  A trigger at a vertex that the gradient chose lies far from the border of the
+    triggers, so that its span is wide.
     """
     points = [_place_near_centre(x, box) for x, box in zip(starts, region.device_boxes, strict=True)]
     return find_downhill_vertices(objective, region, points, None)

@@ -1,4 +1,4 @@
-"""Spans: boxes around a trigger in which the interval domain proves every point to trigger."""
+"""Spans: boxes around a trigger in which, as the interval domain proves, every point triggers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from ranum_falsify.config import RUNTIMES, Runtime
 from ranum_falsify.confirm.unit_test import Span, Trigger
 from ranum_falsify.domain import Interval, IntervalAnalysis
-from ranum_falsify.domain.rounding import tiny
+from ranum_falsify.domain.slack import tiny
 from ranum_falsify.network import Graph
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.properties.formula.applications import NetworkCall
@@ -27,10 +27,10 @@ from ranum_falsify.validity import Constraint, GreaterThan
 __all__ = ["SpanProver"]
 
 _RADII = tuple(2.0**-exponent for exponent in range(22, 0, -2))
-"""How far spans may reach to each side, as shares of the box's width; the narrowest is about one ulp of float32."""
+"""Reach of spans to each side, as shares of the box's width; the narrowest is about one ulp of float32."""
 
 _SPECIAL = 1e-6
-"""Values nearer to 0 than this share of their width were put there; they keep their place if need be."""
+"""Values nearer to 0 than this share of their width were put there on purpose; if need be, they stay."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class _Side:
     moves: Tensor
 
     def box(self, radius: float) -> Interval:
-        """Return the part of the box within a share of its width from the value."""
+        """Return the part of the box within a share of its width around the value."""
         if not radius or not bool(self.moves.any()):
             return Interval.of(self.value, self.value)
         reach = torch.where(self.moves, (self.upper - self.lower) * radius, 0.0).to(self.value.dtype)
@@ -53,7 +53,7 @@ class _Side:
 
 
 class _SpanTimeout(Exception):
-    """The time for a span is up."""
+    """There is no time left for a span."""
 
 
 def _check(deadline: float) -> None:
@@ -62,7 +62,7 @@ def _check(deadline: float) -> None:
 
 
 class SpanProver:
-    """Proves spans around triggers of one application; analyses are kept for its lifetime."""
+    """Proves spans around triggers of one application; analyses are kept as long as it lives."""
 
     def __init__(self, call: NetworkCall) -> None:
         self._call = call
@@ -71,16 +71,16 @@ class SpanProver:
     def prove(
         self, trigger: Trigger, targets: Sequence[Target], variables: Sequence[InputVariable], *, deadline: float
     ) -> Span | None:
-        """Return a span around a trigger, as wide as bisection finds it.
+        """Return a span around a trigger, as wide as bisection can show.
 
         Args:
-            trigger: What makes the operator invalid.
+            trigger: Inputs that make the operator invalid.
             targets: The operator's conditions.
             variables: The property's box.
-            deadline: When to stop, on the clock of `time.monotonic`; a span that was found by then counts.
+            deadline: When to stop, on the clock of `time.monotonic`; a span found by then counts.
 
         Returns:
-            None where none is proved: where an operator before is invalid too, or arguments are expressions.
+            None if none is proved, because an earlier operator is invalid too or arguments are expressions.
         """
         if not trigger.alone or None in self._call.variables:
             return None
@@ -135,7 +135,7 @@ Fails = Callable[[Sequence[_Side], float], bool]
 
 
 def _find_widest(sides: Sequence[_Side], fails: Fails) -> tuple[list[_Side], float] | None:
-    """Return sides and the greatest radius at which every point fails; with fewer moving elements if need be."""
+    """Return sides and the greatest radius at which every point fails; if need be, fewer elements move."""
     for moved in (list(sides), [_exclude_special(side) for side in sides]):
         radius = _radius(moved, fails)
         if radius is not None:
@@ -154,10 +154,10 @@ def _find_widest(sides: Sequence[_Side], fails: Fails) -> tuple[list[_Side], flo
 
 
 def _radius(sides: Sequence[_Side], fails: Fails) -> float | None:
-    """Return the greatest radius that fails, by bisection; None if not even the narrowest does."""
+    """Return the greatest radius that fails, found by bisection; None if not even the narrowest does."""
     if not any(bool(side.moves.any()) for side in sides):
         return None
-    # From the middle on, so that where time ends the bisection what it knows is not an extreme.
+    # Bisection starts in the middle, so that time running out does not leave an extreme.
     count = bisect_left(_RADII, True, key=lambda radius: not fails(sides, radius))
     return _RADII[count - 1] if count else None
 

@@ -20,8 +20,8 @@ class Span:
     Attributes:
         lower: Least value of each input of the network, by ONNX name.
         upper: Greatest value.
-        radius: How far it reaches on each side, as a share of the width of the property's box; what lies fixed aside.
-        fixed: Elements that keep their value, of all elements that range over something.
+        radius: Its reach on each side, as a share of the width of the property's box, fixed elements aside.
+        fixed: Share of the elements, of all that have a range, that keep their value.
         runtimes: Runtimes that the proof covers.
     """
 
@@ -39,9 +39,9 @@ class Trigger:
     Attributes:
         feeds: One array per input of the network (weights and random draws among them), by ONNX name.
         kind: What comes out; `gradient` is a derivative that is not finite.
-        tensor: The tensor in question: the operator's output, or of a derivative the operand.
+        tensor: The tensor in question: the operator's output, or, for a derivative, the operand.
         index: Position of the offending element in it.
-        alone: Whether no operator before is invalid too.
+        alone: Whether no earlier operator is invalid too.
         oracle: Who saw it; the reference evaluator where ONNX Runtime hides NaN, as in LSTM and GRU, and
             `autograd-flushed` where a derivative is not finite only with denormal numbers flushed to 0.
     """
@@ -55,13 +55,13 @@ class Trigger:
 
     @property
     def flushed(self) -> bool:
-        """Whether it shows only where denormal numbers are replaced by 0."""
+        """Whether it shows only if denormal numbers are replaced by 0."""
         return self.oracle == "autograd-flushed"
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnitTest(Trigger):
-    """A trigger with what is known around it.
+    """A trigger, and what is known about its surroundings.
 
     Attributes:
         seed: Seed of the search.

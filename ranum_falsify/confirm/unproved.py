@@ -1,4 +1,4 @@
-"""Which operators of a property are not proved: what there is to test."""
+"""The operators of a property that are not proved, for which there is something to test."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Unproved"]
 
 
 class Unproved:
-    """What one interval analysis leaves open of a property as it is asked.
+    """The operators that one interval analysis of a property, as it is asked, leaves open.
 
-    Tests are made of networks whose random operators are inputs, with what is likely to be drawn as their range.
-    Proofs are not: they cover all that may be drawn.  Operators of both have the tensors in common that they write.
+    Tests use networks whose random operators are inputs that range over likely draws.  Proofs do not: they cover all
+    possible draws.  Operators of both correspond by the tensors that they write.
 
     Attributes:
         proof: What the analysis proves.
@@ -46,7 +46,7 @@ class Unproved:
         return any((goal, name) in self._proved for name in op.output_names)
 
     def list_besides(self, tested: Collection[tuple[int, Operation]]) -> tuple[str, ...]:
-        """Return the titles of the operators that are open, and that no test is about: random ones themselves.
+        """Return the titles of the open operators that no test is about: random ones themselves.
 
         Args:
             tested: Operators that tests are about, each with the position of the validity goal.

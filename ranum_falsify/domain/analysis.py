@@ -200,12 +200,18 @@ class IntervalAnalysis(OperationVisitor):
             return tuple(_anything(y) for y in unknown(site))
         if rule is None:
             return unknown(site)
-        result = rule(site, *operands)
-        if result is None:
+        try:
+            result = rule(site, *operands)
+            outputs = result if isinstance(result, tuple) or result is None else (result,)
+            for output in outputs or ():
+                output.check()
+        except (IndexError, OverflowError, RuntimeError, ValueError):
+            # Sizes and axes that are computed may be what no runtime takes, and torch refuses them as runtimes do.
+            if not self._computes_static(operation):
+                raise
             return None
-        outputs = result if isinstance(result, tuple) else (result,)
-        for output in outputs:
-            output.check()
+        if outputs is None:
+            return None
         # What comes after an operator whose shape depends on values was read for the shapes of one example.
         expected = zip(site.details, outputs, strict=False)
         return outputs if all(d is None or tuple(d.shape) == y.shape for d, y in expected) else None
@@ -224,6 +230,10 @@ class IntervalAnalysis(OperationVisitor):
             found = [(field, name in spec.static) for field, name in zip(fields, names, strict=False)]
             self._fields[id(op)] = found
         return tuple([self._operand(field, static) for field, static in found])
+
+    def _computes_static(self, op: Operation) -> bool:
+        """Tell whether a static operand of a node is no constant."""
+        return any(static and isinstance(field, Operation) for field, static in self._fields[id(op)])
 
     def _operand(self, field: Operation | np.ndarray | None, static: bool) -> Value:
         if field is None or (static and isinstance(field, np.ndarray)):

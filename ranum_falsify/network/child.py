@@ -1,4 +1,4 @@
-"""A child process that answers requests: what may crash, or never end, runs there."""
+"""A child process that answers requests; code that may crash, or never end, runs there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GLANCE = 0.005
 
 
 class ChildDeathError(Exception):
-    """A child process that ended before it answered.
+    """A child process ended before it answered.
 
     Attributes:
         status: Its exit status.
@@ -48,7 +48,8 @@ class Child:
 
     Args:
         worker: A stand-alone script, or the folder of a stand-alone package that imports relatively; its function
-            `service` returns what answers a command and its argument. An exception there is an answer too.
+            `service` returns the function that answers a command with its argument. An exception there is an answer
+            too.
     """
 
     def __init__(self, worker: Path) -> None:
@@ -80,12 +81,12 @@ class Child:
             self._process.stdin.write(data)
             self._process.stdin.flush()
         except OSError:
-            return  # it is dead, as whoever waits for the answer will find
+            return  # it is dead; whoever waits for the answer finds out
 
     def receive(self, *, timeout: float) -> tuple[str, Any]:
-        """Wait for the next answer: `ok` and what came out, or `error` and the exception's text.
+        """Wait for the next answer: `ok` and the result, or `error` and the exception's text.
 
-        Whatever else interrupts the wait ends the child, because the answer would be taken for the next one.
+        Any other interruption of the wait ends the child; its answer would be mistaken for that to the next request.
 
         Raises:
             ChildDeathError: The child died, or did not answer within `timeout` seconds and was ended.

@@ -1,4 +1,4 @@
-"""What runs in the child process of `ranum_falsify.network.child`: a worker's answers to requests.
+"""The script that runs in the child process of `ranum_falsify.network.child`: it answers requests with a worker.
 
 Run as a script with the path of a worker and that of a temporary folder, this module serves requests until its standard
 input ends: then, even in the middle of an answer, the folder is deleted and the process ends. A message, in either
@@ -46,7 +46,7 @@ def serve(service: Service, requests: SimpleQueue[bytes], answers: BinaryIO) -> 
 
 
 def _take_in(stream: BinaryIO, requests: SimpleQueue[bytes], folder: str) -> None:
-    """Read requests until they end: with the parent, or at its request."""
+    """Read requests until the stream ends, because the parent died or closed it."""
     while len(head := stream.read(8)) == 8:
         requests.put(stream.read(struct.unpack(">Q", head)[0]))
     _end(folder)
@@ -63,19 +63,19 @@ def _end(folder: str) -> NoReturn:
 
 
 def _service(path: Path) -> Service:
-    """Import a worker by its path, and return what answers its commands."""
+    """Import a worker by its path and return the function that answers its commands."""
     file, folders = (path / "__init__.py", [str(path)]) if path.is_dir() else (path, None)
     spec = importlib.util.spec_from_file_location(path.stem, file, submodule_search_locations=folders)
     assert spec is not None and spec.loader is not None
     worker = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = worker  # where its dataclasses and its relative imports look
+    sys.modules[path.stem] = worker  # its dataclasses and relative imports look it up here
     spec.loader.exec_module(worker)
     service: Service = worker.service()
     return service
 
 
 def _main() -> None:
-    # What ends a service, or a session, may reach all its processes; the parent decides what it means.
+    # A signal that ends a service, or a session, may reach all its processes; the parent decides what it means.
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Random operators as inputs: what they draw comes from outside, so that a run repeats."""
+"""Random operators as inputs: their draws come from outside, so that a run can be repeated."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ranum_falsify.network.registry import spec_of
 __all__ = ["DEVIATIONS", "Draw", "expose_draws", "is_cut"]
 
 DEVIATIONS = 4.0
-"""How far from the mean a normal draw is taken, in standard deviations; one in 16,000 lies further out."""
+"""Bound of a normal draw, in standard deviations from the mean; one draw in 16,000 lies further out."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """What a random operator draws, as an input of the network.
+    """The draws of a random operator, as an input of the network.
 
     Attributes:
         name: Name of the input.
         node: The operator.
-        low: Least value of an element.
-        high: Greatest value.
+        low: Smallest value of an element.
+        high: Largest value.
     """
 
     name: str
@@ -36,10 +36,10 @@ class Draw:
 
 
 def expose_draws(graph: Graph) -> tuple[Graph, tuple[Draw, ...]]:
-    """Return the graph with what its random operators draw as further inputs, after the others.
+    """Return the graph with the draws of its random operators as additional inputs, after the others.
 
-    Those whose result is what they draw become inputs themselves; those that compare it with an operand compare the
-    input.  Random operators whose draws have no span stay.
+    An operator that returns its draws is replaced by the input; one that compares its draws with an operand compares
+    the input instead.  Random operators whose draws have no span stay.
     """
     random = [(op, how, how.span(op)) for op in graph.nodes if (how := spec_of(op).random) and how.span]
     if not random:
@@ -67,7 +67,7 @@ def expose_draws(graph: Graph) -> tuple[Graph, tuple[Draw, ...]]:
 
 
 def _compare(graph: onnx.GraphProto, node: onnx.NodeProto, draw: str) -> None:
-    """Put `draw < probability`, as numbers, in the place of a random operator."""
+    """Replace a random operator by `draw < probability`, as numbers."""
     smaller = f"{draw}_smaller"
     position = list(graph.node).index(node)
     less = helper.make_node("Less", [draw, node.input[0]], [smaller], name=smaller)
@@ -78,7 +78,7 @@ def _compare(graph: onnx.GraphProto, node: onnx.NodeProto, draw: str) -> None:
 
 
 def is_cut(op: Operation) -> bool:
-    """Tell whether a random operator may draw what lies outside its :class:`Draw`."""
+    """Tell whether a random operator may draw numbers outside its :class:`Draw`."""
     how = spec_of(op).random
     return how is not None and how.is_cut
 

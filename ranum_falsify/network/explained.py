@@ -1,4 +1,4 @@
-"""What goes wrong while a node runs on the example input, with a message that names the node."""
+"""Errors while a node runs on the example input, with messages that name the node."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def explain_errors(node: onnx.NodeProto, operands: Sequence[Traced | None]) -> I
     """Name the node in any error that is raised while it runs.
 
     Raises:
-        ModelError: Something failed.
+        ModelError: The node cannot run on its operands.
     """
     title = f"node {node.name or node.output[0]!r} ({node.op_type})"
     try:

@@ -38,7 +38,7 @@ def _attribute_value(attribute: onnx.AttributeProto) -> Any:
 
 
 def array_of(tensor: onnx.TensorProto | onnx.SparseTensorProto) -> np.ndarray:
-    """Return a stored tensor as an array; whatever is wrong with it makes NumPy or ONNX fail in some way."""
+    """Return a stored tensor as an array; NumPy or ONNX may raise almost any error if it is malformed."""
     if isinstance(tensor, onnx.TensorProto):
         return onnx.numpy_helper.to_array(tensor)
     values = onnx.numpy_helper.to_array(tensor.values)

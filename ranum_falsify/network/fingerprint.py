@@ -21,12 +21,12 @@ __all__ = ["Fingerprint", "fingerprint", "sha256"]
 
 @dataclass(frozen=True, kw_only=True)
 class Fingerprint:
-    """A file, and what it was when it was read.
+    """A file, and the hash of what it held when it was read.
 
     Attributes:
         path: The file, as the user named it.
         sha256: Its SHA-256 hash in hexadecimal.
-        data: The same of the files of a model's external data, by their names beside it.
+        data: SHA-256 hashes of the model's external data files, by their paths relative to the model.
     """
 
     path: str
@@ -41,7 +41,7 @@ def sha256(path: Path) -> str:
 
 
 def fingerprint(path: Path) -> Fingerprint:
-    """Return the files that make up a model, external data among them.
+    """Return the fingerprint of a model, its external data files included.
 
     Raises:
         OSError: One of them cannot be read.
@@ -66,7 +66,7 @@ def _external(path: Path) -> Iterator[str]:
 
 
 def _may_have_external_data(path: Path) -> bool:
-    """Tell whether the word is in the file by which tensors say where their data lies; others need no parsing."""
+    """Tell whether a file may refer to external data: it holds the key of such references, or is compressed."""
     if is_compressed(path):
         return True
     with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:

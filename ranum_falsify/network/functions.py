@@ -40,7 +40,7 @@ def first_line(error: Exception) -> str:
 
 
 def _check_expansion(model: onnx.ModelProto) -> None:
-    """Compute how large a model becomes before its functions are inlined.
+    """Check how large a model becomes before its functions are inlined.
 
     Raises:
         ModelError: A function calls itself, or there are too many nodes, or too many bytes.
@@ -64,7 +64,7 @@ def _check_expansion(model: onnx.ModelProto) -> None:
 
 
 def _calls(nodes: Iterable[onnx.NodeProto], bodies: Mapping[_Key, onnx.FunctionProto]) -> Iterable[_Key]:
-    """Yield the functions that nodes call, those in their subgraphs included, as often as they do."""
+    """Yield the functions that nodes and their subgraphs call, each as often as it is called."""
     for node in nodes:
         key = (node.domain, node.op_type, node.overload)
         if key in bodies:

@@ -29,7 +29,7 @@ from ranum_falsify.network.writer import to_onnx
 __all__ = ["Graph", "ReadAgain", "ReadOptions", "Watch"]
 
 Watch = Callable[[Operation, Sequence[Value], tuple[Tensor, ...]], None]
-"""What looks at each node of an evaluation."""
+"""Called with each node of an evaluation, its operands in the order of its row, and its outputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +57,11 @@ class Graph(OperationGraph):
         opset: Opset of the model.
         options: How it was read.
         notices: What a user should know: defaulted dimensions, random operators.
-        unset_dims: Symbolic dimensions that are taken as 1, since no size was given: names, or `input:axis`.
-        folded: Operations that no input reaches, with what PyTorch computes of them: the constants of the graph
-            that runtimes compute by themselves, in topological order.
-        shapes: Shape and dtype of the model's tensors that have the same for every input, by name; none for slices and
-            compositions.
+        unset_dims: Symbolic dimensions that are taken as 1 because no size was given: names, or `input:axis`.
+        folded: Operations that depend on no input, in topological order, with their values as PyTorch computes them:
+            the constants of the graph that runtimes compute by themselves.
+        shapes: Shape and dtype, by name, of the tensors of the model for which both are the same for every input; none
+            for slices and compositions.
         read_again: Reads the model of a whole network with other options; None for slices, compositions and branches.
     """
 
@@ -132,12 +132,12 @@ class Graph(OperationGraph):
 
     @cached_property
     def reads(self) -> Mapping[int, Sequence[int]]:
-        """For each operation, by `id`, the `id` of every operation that it reads, as often as it does."""
+        """For each operation, by `id`, the `id`s of the operations that it reads, one for each read."""
         return {id(op): [id(operand) for operand in operands_in(op)] for op in self.order}
 
     @cached_property
     def model(self) -> onnx.ModelProto:
-        """The ONNX model that runs this graph: what it was read from, freed initializers as inputs, fixed ones not."""
+        """The ONNX model that this graph was read from, read as its options say; else one that is written from it."""
         if self.source is None:
             return to_onnx(self)
         return fix_model(free_model(self.source, self.options.free), self.options.fixed)
@@ -145,7 +145,7 @@ class Graph(OperationGraph):
     # evaluation -------------------------------------------------------------------------------------------------
 
     def evaluate(self, inputs: Sequence[Tensor], watch: Watch | None = None) -> tuple[Tensor, ...]:
-        """Evaluate on tensors of the inputs' shapes; dead tensors are freed on the way.
+        """Evaluate on tensors of the inputs' shapes; tensors that nothing reads any more are freed on the way.
 
         Args:
             inputs: One tensor per input.
@@ -200,7 +200,7 @@ class Graph(OperationGraph):
         return outputs[0] if squeeze and len(outputs) == 1 else outputs
 
     def as_onnx(self, *, add_missing_optional_inputs: bool = False) -> onnx.ModelProto:
-        """Return the graph as an ONNX model; `export_onnx` saves it.  Optional inputs are always written in place."""
+        """Return the graph as an ONNX model; `export_onnx` saves it.  Optional inputs always keep their places."""
         return to_onnx(self)
 
     # derived graphs ---------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ class Graph(OperationGraph):
         outputs = list(self.output_operations)
         names = list(self.output_names)
         if stop is not None and stop < length:
-            # A stop of 0 is the front, though 0 is also what follows the last position from the back, -1.
+            # A stop of 0 means the front, though counted from the back 0 would be the position after the last one, -1.
             reached = [op for op in self._sources() if id(op) in front]
             outputs = [op for op in reached if stop and stop in (front[id(op)] + 1, back[id(op)] + 1)]
             names = [op.name for op in outputs]
@@ -261,7 +261,8 @@ class Graph(OperationGraph):
     def _positions(self) -> tuple[dict[int, int], dict[int, int]]:
         """Return each operation's position from the front (0, 1, ...) and from the back (-1, -2, ...).
 
-        From the front, an output selection has that of its operation; inputs that no output depends on have none.
+        From the front, an output selection has the position of its operation; inputs that no output depends on have
+        none.
         """
         longest = {id(op): 1 for op in self.output_operations}
         shortest = dict(longest)
@@ -327,7 +328,7 @@ class Graph(OperationGraph):
         return self._derive(outputs, self.output_names, **changes)
 
     def free(self, names: Sequence[str]) -> Graph:
-        """Return the graph with these initializers as further inputs, after the others."""
+        """Return the graph with these initializers as additional inputs, after the others."""
         return self._read_again(replace(self.options, free=(*self.options.free, *names)))
 
     def fix(self, values: Mapping[str, np.ndarray]) -> Graph:

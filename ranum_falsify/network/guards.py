@@ -1,4 +1,4 @@
-"""What reading a file may cost: bytes after decompression, and memory beyond what the file's size explains.
+"""Limits on reading a file: its bytes after decompression, and memory beyond what the file's size explains.
 
 A file of a few kilobytes can ask for any amount of memory: compressed zeros, constants that an operator makes from a
 shape, local functions that call each other.  So what is read is bounded before it is trusted.
@@ -20,7 +20,7 @@ __all__ = ["TOO_MUCH_MEMORY", "OversizeError", "allow_for", "content_of", "is_co
 _MEMORY = 350 * 10**6  # bytes; proofs take twice as much for constants
 
 TOO_MUCH_MEMORY = "needs more memory than reading may take; make its tensors smaller, or allow more with --memory GB"
-"""The end of the line on what does not fit."""
+"""How an error message about something that does not fit ends."""
 
 _FACTOR = 8  # copies of a model while it is read: as bytes, as messages, as arrays, folded
 _PORTION = 2**20  # bytes
@@ -30,11 +30,11 @@ _is_limited: ContextVar[bool] = ContextVar("_is_limited", default=False)
 
 
 class OversizeError(Exception):
-    """A file that holds more than may be read of it."""
+    """A file holds more than may be read."""
 
 
 def is_compressed(path: Path) -> bool:
-    """Tell whether a file is compressed by gzip, whatever its name.
+    """Tell whether a file is compressed by gzip, whatever its name is.
 
     Raises:
         OSError: It cannot be read.
@@ -44,14 +44,14 @@ def is_compressed(path: Path) -> bool:
 
 
 def content_of(path: Path, *, most: int) -> bytes:
-    """Return what a file holds, decompressed where gzip compressed it.
+    """Return what a file holds, decompressed if gzip compressed it.
 
     Args:
         path: The file.
-        most: Bytes that it may hold.
+        most: The number of bytes that it may hold.
 
     Raises:
-        OversizeError: It holds more; hardly more than that was read.
+        OversizeError: It holds more; reading stopped shortly after that number.
         OSError: It cannot be read.
         EOFError: It ends too early.
         zlib.error: It is not a gzip file after all.
@@ -71,9 +71,9 @@ def content_of(path: Path, *, most: int) -> bytes:
 
 @contextmanager
 def memory_limit(memory: int | None = None) -> Iterator[None]:
-    """Let the block take so many more bytes of memory, where the system can hold a process to that; else do nothing.
+    """Limit the additional memory that the block may take, where the system can enforce that; else do nothing.
 
-    What asks for more gets a `MemoryError`, or what a library makes of it.
+    Code that asks for more gets a `MemoryError`, or whatever error a library raises instead.
 
     Args:
         memory: Bytes beyond what the process has, and beyond what `allow_for` adds; None for 0.35 GB.
@@ -95,12 +95,12 @@ def memory_limit(memory: int | None = None) -> Iterator[None]:
 
 
 def allow_for(size: int) -> None:
-    """Raise the limit of memory by what reading `size` bytes of files needs."""
+    """Raise the limit of memory by what reading `size` bytes of files takes."""
     if _is_limited.get():
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        # The system ends a process that takes more than there is, without a word.
+        # A process that takes more than there is gets killed by the system, without a word.
         _set_limit(soft + min(_FACTOR * size, psutil.virtual_memory().available), hard)
 
 
@@ -111,7 +111,7 @@ def _set_limit(soft: int, hard: int) -> None:
 
 
 def _data_bytes() -> int | None:
-    """Return how much memory counts towards the limit, None where the system does not tell, or keeps no limit."""
+    """Return how much memory counts towards the limit; None if the system does not say or keeps no such limit."""
     if find_spec("resource") is None:
         return None
     try:

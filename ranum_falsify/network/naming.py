@@ -17,7 +17,7 @@ class UniqueNames:
         self._next: dict[str, int] = dict.fromkeys(taken, 2)
 
     def take(self, name: str) -> str:
-        """Return the name, with a number behind it if it is taken."""
+        """Return the name, with a number appended if it is taken."""
         if name not in self._next:
             self._next[name] = 2
             return name
@@ -28,7 +28,7 @@ class UniqueNames:
 
 
 def tensor_name(op: Operation) -> str:
-    """Return the ONNX name of an operation's first output, or of the output that is selected."""
+    """Return the ONNX name of an operation's first output, or of the output that an output selection selects."""
     if isinstance(op, Input):
         return str(op.name)
     names, index = (op.operation.output_names, op.index) if isinstance(op, OutputSelect) else (op.output_names, 0)

@@ -32,7 +32,7 @@ _WORKER = Path(__file__).with_name("optimiser_worker.py")
 _SECONDS = 120.0
 """How long ONNX Runtime may take; large models take a few."""
 _MEMORY, _FACTOR = 2**30, 16
-"""Bytes of memory that it may take for a small model, and how often its size for a large one.
+"""Bytes of memory that it may take for a small model, and for a large one as a multiple of its size.
 
 Folded constants can take any amount.
 """
@@ -44,9 +44,9 @@ class Optimised:
 
     Attributes:
         graph: The graph, whose inputs and outputs are named as before; None if it is not known.
-        opaque: Further inputs of it, each an output of an operator without a row, with that operator's name.
-        refusal: What ONNX Runtime says about a model that it does not run at all.
-        fault: Why the graph is not known of a model that may run, in a few words.
+        opaque: Additional inputs of that graph, each an output of an operator without a row, with that operator's name.
+        refusal: ONNX Runtime's message about a model that it does not run at all.
+        fault: Why the graph of a model that may run is not known, in a few words.
     """
 
     graph: Graph | None = None
@@ -61,7 +61,8 @@ _found: WeakKeyDictionary[Graph, Optimised] = WeakKeyDictionary()
 def optimise(graph: Graph) -> Optimised:
     """Return what ONNX Runtime runs in place of a graph at its default level; each graph is optimised once.
 
-    Fixed inputs are inputs to the optimiser, and constants only of what it makes: whoever runs the model gives them.
+    The optimiser sees fixed inputs as inputs, because whoever runs the model gives them; in its result they are
+    constants.
     """
     if graph not in _found:
         _found[graph] = _optimise(graph)
@@ -76,7 +77,7 @@ def _optimise(graph: Graph) -> Optimised:
         found = read(rewritten, dims=graph.options.dims, fixed=graph.options.fixed)
         left = sum(array.nbytes for _, arrays in found.folded for array in arrays)
         if left + rewritten.ByteSize() > memory / 2:
-            # On a machine with more memory it might fold these constants, and then fuse what they go to.
+            # On a machine with more memory it might fold these constants, and then fuse what reads them.
             return Optimised(fault="its constants take more memory than the optimiser is given")
         return Optimised(graph=found, opaque=opaque)
     except _Refused as error:
@@ -100,7 +101,7 @@ class _Refused(Exception):
 
 
 def _rewrite(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
-    """Return what the optimiser makes of a model, and the bytes of memory that it was given."""
+    """Return what the optimiser makes of a model, and the number of bytes of memory that it was given."""
     child = _child()
     source, target = child.folder / "model.onnx", child.folder / "optimised.onnx"
     try:
@@ -123,11 +124,11 @@ def _rewrite(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
 
 
 def _cut_off_unsupported(model: onnx.ModelProto, graph: Graph) -> dict[str, str]:
-    """Make inputs of what operators without a row write; return their names, with those of the operators.
+    """Turn the outputs of operators without a row into inputs; return their names, with those of the operators.
 
     Args:
-        model: The model, which is changed.
-        graph: The graph that it was made of, which knows the tensors of the same names.
+        model: The model, which is changed in place.
+        graph: The graph that it was made from, which knows the tensors of the same names.
 
     Raises:
         UnsupportedOperatorError: There is no such tensor, or its shape depends on the input.

@@ -20,13 +20,13 @@ _LAYOUTS = ("NchwcTransformer", "NhwcTransformer")
 def _optimise(source: str, target: str) -> tuple[str, str]:
     """Write the model that ONNX Runtime makes of another.
 
-    At the highest level, which is the default: after the conversions that it inserts around half precision, it alone
-    goes on to drop others and to fuse what is between them.
+    It runs at the highest level, the default: only that level, having inserted conversions around half precision, goes
+    on to drop some of them and to fuse what is between them.
 
     Returns:
-        What came of it, and why: ``written``; ``unwritten``, where a full disk, or a result beyond what a file may
-        hold, keeps no user from running the model; ``unoptimised``, where only the optimiser does not take it;
-        ``refused``, where no user can run it at any level.
+        The outcome and its reason: ``written``; ``unwritten`` if a full disk, or a result beyond what a file may hold,
+        does not keep users from running the model; ``unoptimised`` if only the optimiser does not accept it;
+        ``refused`` if no user can run it at any level.
     """
     try:
         _load(source, target)
@@ -39,7 +39,7 @@ def _optimise(source: str, target: str) -> tuple[str, str]:
     except Exception as error:
         unoptimised = _words(error)
     try:
-        # Nothing is folded, so that what this takes is in proportion to the model.
+        # Nothing is folded, so this takes memory in proportion to the model.
         _load(source, "", ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
         return "unoptimised", unoptimised
     except Exception as error:
@@ -61,6 +61,6 @@ def _load(source: str, target: str, level: Any = ort.GraphOptimizationLevel.ORT_
 
 
 def service() -> Callable[[str, Any], Any]:
-    """Return what answers a command."""
+    """Return the function that answers a command."""
     ort.set_default_logger_severity(4)
     return lambda command, argument: _optimise(**argument)

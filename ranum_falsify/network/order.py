@@ -1,12 +1,15 @@
-"""Topological order of DNNV operation graphs, without recursion and by identity of the nodes."""
+"""Topological order of nodes, without recursion and by their identity."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from dnnv.nn import Operation
 
-__all__ = ["operands_in", "topological_order"]
+__all__ = ["operands_in", "order_depth_first", "topological_order"]
+
+_T = TypeVar("_T")
 
 
 def operands_in(op: Operation) -> Iterator[Operation]:
@@ -23,28 +26,31 @@ def topological_order(
 ) -> list[Operation]:
     """Return every operation that the outputs depend on, operands before users, each once.
 
-    With `stop`, the way does not go further back than operations of which it is true.
-
-    DNNV compares nodes by value, which recurses and equates equal twins; here identity decides.
+    The search does not go beyond operations for which `stop` is true.
     """
+    return order_depth_first(outputs, lambda op: () if stop is not None and stop(op) else operands_in(op))
 
-    def operands_of(op: Operation) -> Iterator[Operation]:
-        return iter(()) if stop is not None and stop(op) else operands_in(op)
 
+def order_depth_first(last: Iterable[_T], needs: Callable[[_T], Iterable[_T]]) -> list[_T]:
+    """Return the given objects and all that they need, each once, and after what it needs if there is no cycle.
+
+    Objects that are in such an order already keep it. `graphlib` instead goes by generations, in which more tensors
+    are alive at a time, and compares nodes by value, which in DNNV recurses and equates twins; here identity decides.
+    """
     done: set[int] = set()
-    order: list[Operation] = []
-    stack: list[tuple[Operation, Iterator[Operation]]] = []
-    for output in outputs:
-        if id(output) not in done:
-            done.add(id(output))
-            stack.append((output, operands_of(output)))
+    order: list[_T] = []
+    stack: list[tuple[_T, Iterator[_T]]] = []
+    for root in last:
+        if id(root) not in done:
+            done.add(id(root))
+            stack.append((root, iter(needs(root))))
         while stack:
-            op, operands = stack[-1]
-            operand = next((o for o in operands if id(o) not in done), None)
-            if operand is None:
-                order.append(op)
+            item, needed = stack[-1]
+            new = next((other for other in needed if id(other) not in done), None)
+            if new is None:
+                order.append(item)
                 stack.pop()
             else:
-                done.add(id(operand))
-                stack.append((operand, operands_of(operand)))
+                done.add(id(new))
+                stack.append((new, iter(needs(new))))
     return order

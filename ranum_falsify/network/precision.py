@@ -29,7 +29,7 @@ from ranum_falsify.network.reader import read
 __all__ = ["convert_precision", "is_conversion", "original_node"]
 
 _SUFFIXES = ("_cast_to_fp16_node", "_cast_to_fp32_node", "_to_bfloat16", "_from_bfloat16")
-"""How the nodes end that a conversion adds behind or before a tensor."""
+"""Suffixes of the names of nodes that a conversion adds after or before a tensor."""
 
 
 def convert_precision(graph: Graph, dtype: HalfPrecision, keep: Collection[str] = ()) -> Graph:
@@ -38,8 +38,8 @@ def convert_precision(graph: Graph, dtype: HalfPrecision, keep: Collection[str] 
     Args:
         graph: The network in float32.
         dtype: Element type to convert to.
-        keep: Names of nodes that stay in float32 (`node_block_list` of the converters).  What passes between two of
-            them stays in float32 too.
+        keep: Names of nodes that stay in float32 (`node_block_list` of the converters).  Tensors between two of them
+            stay in float32 too.
 
     Raises:
         ModelError: The network cannot be converted.
@@ -63,7 +63,7 @@ def is_conversion(name: str) -> bool:
 
 
 def original_node(name: str, graph: Graph) -> str:
-    """Return the name of the node in the original network whose result a node of the converted one rounds.
+    """Return the name of the original node whose result a node of the converted network computes or rounds.
 
     Args:
         name: Name of a node of the converted network.
@@ -122,20 +122,20 @@ def _float16(model: onnx.ModelProto, keep: Collection[str]) -> onnx.ModelProto:
 
     with _silence():
         try:
-            # What is constant has no type in the graph, and a tensor without one is not converted.
+            # Constants have no type in the graph, and a tensor without a type is not converted.
             half: onnx.ModelProto = convert_float_to_float16(
                 onnx.shape_inference.infer_shapes(model), node_block_list=list(keep)
             )
         except Exception as error:
             raise ModelError(f"ONNX Runtime's converter cannot convert the network to float16: {error}") from error
-    _join_kept(half)
+    _connect_float32(half)
     return half
 
 
-def _join_kept(model: onnx.ModelProto) -> None:
+def _connect_float32(model: onnx.ModelProto) -> None:
     """Let nodes that stay in float32 read each other's results unrounded, as `onnxconverter_common` does.
 
-    The converter also casts a tensor that such a node reads twice twice, to the same name.
+    If such a node reads a tensor twice, the converter also casts the tensor twice, to the same name.
     """
     narrowing = {n.output[0]: n.input[0] for n in model.graph.node if _is_cast(n, TensorProto.FLOAT16)}
     direct = {
@@ -163,7 +163,7 @@ def _is_cast(node: onnx.NodeProto, kind: int) -> bool:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keep the converter's remarks on weights that it clamps from standard error."""
+    """Keep the converter's remarks on weights that it clamps off standard error."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -178,7 +178,7 @@ def _silence() -> Iterator[None]:
 
 
 def _round_results(model: onnx.ModelProto, tensors: Collection[str], keep: Collection[str]) -> None:
-    """Round inputs, weights and the results of all nodes but those to keep to bfloat16."""
+    """Round inputs, weights and results to bfloat16, except the results of nodes to keep."""
     nodes = list(model.graph.node)
     kept = {y for node in nodes if node.name in keep for y in node.output}
     inputs = [x for x in _float32_inputs(model) if x not in kept]

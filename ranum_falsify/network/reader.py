@@ -81,9 +81,9 @@ def _read(
     Args:
         model: The model, without functions.
         options: How to read it.
-        known: Shape and dtype of tensors of the model that have the same for every input and for all weights; what
-            writes them runs only if their values are wanted.
-        where: What errors call the model.
+        known: Shape and dtype of the tensors of the model for which both are the same for every input and all weights;
+            the nodes that write them run only if their values are needed.
+        where: The model's name in errors.
     """
     try:
         return _Reader(model, options, known).graph()
@@ -263,7 +263,7 @@ class _Reader:
         run.keep(values)
 
     def _find_known_details(self, node: onnx.NodeProto, scope: Scope) -> list[TensorDetails] | None:
-        """Return shape and dtype of each output where they are known without a run; not inside of subgraphs."""
+        """Return shape and dtype of each output where they are known without a run; never in a subgraph."""
         if scope.parent is not None or not all(name in self.known for name in node.output):
             return None
         return [self.known[name] for name in node.output]

@@ -56,7 +56,7 @@ BatchRule = Callable[..., TorchFunction | None] | Literal["vmap"]
 """`rule(op, operands, output_shape)`; `ranum_falsify.operators.support.batching`, a later layer, has the real type."""
 
 _MISSING: Any = object()
-"""What a row must say, and has not."""
+"""Stands for an argument that a row must give and did not."""
 
 _ROWS: dict[tuple[str, str], OperatorSpec] = {}
 _BY_NODE: dict[type[Operation], OperatorSpec] = {}
@@ -69,12 +69,12 @@ class Draws:
     """How an operator draws numbers at random.
 
     Attributes:
-        operand: No node draws without it, nor where it is false; None where all nodes draw.
-        where: Tells of a node with that operand whether it draws.
-        span: The least number that a node draws, and the bound above its draws; None where they are not numbers of
-            their own.
+        operand: Nodes draw only if they have this operand and it is not false; None if all nodes draw.
+        where: Tells whether a node with that operand draws.
+        span: Returns the smallest number that a node draws, and a number that its draws stay below; None where the
+            draws are not numbers of their own.
         is_cut: Whether some draws, rare ones, lie outside the span.
-        is_threshold: Whether the result tells if the draw is below the operand; else it is the draw.
+        is_threshold: Whether the result says if the draw is below the operand; otherwise the result is the draw.
     """
 
     operand: str | None = None
@@ -86,7 +86,7 @@ class Draws:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorSpec:
-    """All that is known of one operator.
+    """All that is known about one operator.
 
     Attributes:
         op_type: ONNX name.
@@ -94,25 +94,25 @@ class OperatorSpec:
         node: Class of its nodes in the graph.
         torch: Evaluates it on tensors.
         interval: Bounds it on intervals.
-        linear: How it depends on its operands linearly, a form of `ranum_falsify.domain`, a later layer, or a function
+        linear: How it depends linearly on its operands: a form of `ranum_falsify.domain`, a later layer, or a function
             of the node that returns one; None where its interval says everything.
         batch: Which function runs it on a batch along dimension 0, a rule of
             `ranum_falsify.operators.support.batching`; or `vmap` where only `torch.func.vmap` keeps samples apart.
-        elementwise: Whether an element of an output depends on no element of an operand but that at its place, as
-            broadcasting has it.
+        elementwise: Whether each element of an output depends only on the elements of the operands at the same place,
+            after broadcasting.
         operands: Field names of its inputs, in the order of the newest ONNX schema.
         variadic: Whether the last operand takes the rest of the inputs, as a tuple.
         static: Operands that the function reads as NumPy arrays: shapes, axes, counts.
         renamed: Field names of inputs and attributes that differ from the lower-cased ONNX name.
         valid: Conditions on the operands that keep the output valid.
         gradient_valid: Further conditions that keep the derivative finite.
-        kernel: Entries of the measured table (`ranum_falsify.domain.kernels`) that its bounds rest on, those of its
-            parts' rows aside.
-        random: How two runs on equal operands come to differ; None where they do not.
-        hides_nan: Whether ONNX Runtime may return numbers where the operator itself makes NaN of operands without.
+        kernel: Entries of the measured table (`ranum_falsify.domain.kernels`) that its bounds rest on, except those in
+            the rows of its parts.
+        random: How it draws random numbers, so that two runs on equal operands differ; None if it draws none.
+        hides_nan: Whether ONNX Runtime may return numbers where the operator itself returns NaN, given none.
         overflow: Whether finite operands can give an infinite output.
-        divides: Whether it divides the first operand by the second, integers too: where these have no quotient, ONNX
-            Runtime ends the run.
+        divides: Whether it divides the first operand by the second, integers included; where integers have no quotient,
+            ONNX Runtime ends the run.
         shape_only: Whether the output depends on the operands' shapes alone (`Shape`, `Size`).
         dynamic_shape: Whether the shape of the output depends on values of operands.
     """
@@ -165,7 +165,7 @@ class OperatorSpec:
         return not self.dynamic_shape and self.static.isdisjoint(computed)
 
     def name_values(self, values: Sequence[Any]) -> dict[str, Any]:
-        """Return values given in operand order by operand name (`x_0`, `x_1`, ... for a variadic one)."""
+        """Return values, given in operand order, by operand name (`x_0`, `x_1`, ... for a variadic operand)."""
         if not self.variadic:
             return dict(zip(self.operands, values, strict=False))
         fixed, rest = self.operands[:-1], self.operands[-1]
@@ -240,12 +240,12 @@ def operator(
 
     `operands` defaults to the lower-cased input names of the newest schema, or `x` for a single input.  An attribute
     of an older opset whose name is an operand fills that operand.
-    The class has the operator's ONNX name.  An operator that ONNX does not define, or not at all opsets at which
-    runtimes write it, brings its `schema`, which names it and its domain, so that its class may be called otherwise.
+    The class has the operator's ONNX name.  An operator that ONNX does not define, or not at every opset at which
+    runtimes write it, comes with its own `schema`; that names it and its domain, and the class may have another name.
 
     Raises:
         TypeError: The row is not complete.
-        ValueError: ONNX has no such operator, it has a row already, a static or constrained name is not an operand, or
+        ValueError: ONNX has no such operator, it already has a row, a static or constrained name is not an operand, or
             an operand has the name of a property of DNNV's operations, which would hide it.
     """
     required = {

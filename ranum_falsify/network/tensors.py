@@ -102,9 +102,9 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 def share(array: np.ndarray) -> np.ndarray | Tensor:
-    """Return a tensor in the memory of a read-only array, which nobody may write to; else the array.
+    """Return a tensor that shares a read-only array's memory, and must not be written to; other arrays as they are.
 
-    For weights, whose copies cost as much time and memory as some analyses of them.
+    For weights: copying them costs as much time and memory as some analyses of them.
     """
     if array.flags.writeable or not array.flags.c_contiguous or array.dtype not in (np.float32, np.float64):
         return array

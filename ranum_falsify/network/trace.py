@@ -1,4 +1,4 @@
-"""What the reader knows of each tensor while it builds a graph."""
+"""What the reader knows about each tensor while it builds a graph."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["Run", "Scope", "Traced", "UnfitBranch", "constant"]
 
 @dataclass(eq=False)
 class Run:
-    """A node on the example input; where the shapes of its outputs are known, it runs only if a value is wanted.
+    """A node's run on the example input; if the shapes of its outputs are known, it waits until a value is needed.
 
     Attributes:
-        evaluate: Returns the outputs, from operands that have their values.
+        evaluate: Returns the outputs; the operands must have their values.
         operands: What the node reads.
         outputs: What it writes, None where nothing can read it.
     """
@@ -33,13 +33,13 @@ class Run:
     outputs: list[Traced | None] = field(default_factory=list)
 
     def keep(self, values: Sequence[torch.Tensor]) -> None:
-        """Take values for those of the outputs."""
+        """Store the values of the outputs that are kept."""
         for traced, value in zip(self.outputs, values, strict=False):
             if traced is not None:
                 traced.example = value
 
     def make_examples(self) -> None:
-        """Run the node, after those before it whose values are missing."""
+        """Run the node, after those nodes before it whose values are missing."""
         waiting, done = [self], list[Run]()
         while waiting:
             missing = [t.run for t in waiting[-1].operands if t is not None and t.run is not None and not t.has_value]
@@ -63,9 +63,9 @@ class Traced:
         source: The operation that writes it, or its value if no input reaches it.
         details: Its shape, on the example input at least, and its dtype.
         fixed_shape: Whether its shape is the same for every input.
-        example: Its value on the example input, if that was wanted; dropped when nothing reads it any more.
-        run: What makes the example; None for a constant.
-        is_forgotten: Whether all that reads it was built.
+        example: Its value on the example input, if that was needed; dropped when nothing reads it any more.
+        run: The run that computes the example; None for a constant.
+        is_forgotten: Whether everything that reads it has been built.
     """
 
     source: Operation | np.ndarray
@@ -115,7 +115,7 @@ def constant(array: np.ndarray) -> Traced:
 
 @dataclass(frozen=True)
 class UnfitBranch:
-    """A branch of an `If` that cannot run at the given dimensions, as where each branch is for inputs of one length.
+    """A branch of an `If` that cannot run at the given dimensions; for example, each branch may take another length.
 
     Attributes:
         error: Why, and what to do.
@@ -124,7 +124,7 @@ class UnfitBranch:
     error: str
 
     def evaluate(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Refuse.
+        """Refuse to run.
 
         Raises:
             ModelError: Always.

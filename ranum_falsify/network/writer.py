@@ -1,7 +1,7 @@
 """Operation graph to ONNX: generic over operators, the reverse of the reader.
 
-What a node's inputs and attributes are called, and which of its fields was an attribute before it became an input,
-comes from the operator's schema at the version that the node was read with.
+The names of a node's inputs and attributes, and which of its fields used to be attributes, come from the operator's
+schema at the version that the node was read with.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _nodes_with_branches(graph: Graph) -> list[Operation]:
 
 
 def _opsets(graph: Graph) -> dict[str, int]:
-    """Return an opset per domain that gives every node's version: the graph's own, else the nearest that does."""
+    """Return an opset per domain that has every node's version: the graph's own, or else the nearest one that does."""
     users: dict[tuple[str, str, int], str] = {}
     for op in _nodes_with_branches(graph):
         spec = spec_of(op)
@@ -117,7 +117,7 @@ def _span(domain: str, op_type: str, version: int) -> tuple[int, int]:
 
 
 class _Writer:
-    """One model: names are unique over all its graphs, and initializers are kept once, in the outermost."""
+    """Writes one model: names are unique over all its graphs, and initializers are kept once, in the outermost."""
 
     def __init__(self, opsets: Mapping[str, int]) -> None:
         self.opsets = opsets
@@ -190,7 +190,7 @@ class _Writer:
     def _inputs(
         self, op: Operation, spec: OperatorSpec, schema: onnx.defs.OpSchema, names: Mapping[_Tensor, str]
     ) -> tuple[list[str], frozenset[str]]:
-        """Return the names of a node's inputs, and which of its fields they are."""
+        """Return the names of a node's inputs, and the fields that they fill."""
         fields = input_fields(spec, schema, len(schema.inputs))
         values: list[tuple[str, Any]] = []
         for field in fields:
@@ -215,7 +215,7 @@ class _Writer:
         return self.initializer_names[id(value)]
 
     def _outputs(self, op: Operation, names: dict[_Tensor, str]) -> list[str]:
-        """Name a node's outputs, those that are the graph's outputs already are; absent ones stay absent."""
+        """Name a node's outputs, except those named already as outputs of the graph; absent ones stay absent."""
         outputs = []
         for index, name in enumerate(op.output_names):
             tensor = (id(op), index)

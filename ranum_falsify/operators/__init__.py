@@ -1,4 +1,4 @@
-"""All operator knowledge: rows, what related operands say, and what both are made of.
+"""All operator knowledge: rows, relations between operands, and the building blocks of both.
 
 Importing the package fills the registry.
 """

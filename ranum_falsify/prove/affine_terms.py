@@ -12,18 +12,18 @@ from ranum_falsify.properties.formula.terms import Const, Elementwise, Gather, O
 __all__ = ["LinearForm", "linear_form"]
 
 _LARGEST = 1 << 22
-"""Coefficients of a form up to which it is made."""
+"""Number of coefficients up to which a form is made."""
 
 
 @dataclass(frozen=True, eq=False)
 class LinearForm:
-    """`sum of matrices[i] @ bases[i] + offset`, for terms flattened.
+    """`sum of matrices[i] @ bases[i] + offset`, for flattened terms.
 
     Attributes:
         bases: Outputs and variables, each once.
         matrices: `(elements, base elements)` for each.
         offset: `(elements,)`.
-        terms: How many numbers a sum has at most, so that its rounding can be bounded.
+        terms: The largest number of terms in a sum, from which its rounding error is bounded.
     """
 
     bases: tuple[Term, ...]
@@ -46,7 +46,7 @@ class LinearForm:
 
 
 def linear_form(term: Term) -> LinearForm | None:
-    """Return a term as a linear function; None where it is not one, or one that is too large."""
+    """Return a term as a linear function; None if it is not linear, or if the function would be too large."""
     if isinstance(term, Variable | Output):
         if term.size**2 > _LARGEST:
             return None

@@ -1,4 +1,4 @@
-"""The analyses of one network: as it is written, and as ONNX Runtime rewrites it before it runs it."""
+"""The analyses of one network: as it is written, and as ONNX Runtime rewrites it before running it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _executions: WeakKeyDictionary[Graph, Execution | None] = WeakKeyDictionary()
 
 
 def execution_of(graph: Graph) -> Execution | None:
-    """Return what ONNX Runtime runs in place of a graph; None if that is the same, or it runs nothing at all."""
+    """Return what ONNX Runtime runs in place of a graph; None if it runs the graph as written, or nothing at all."""
     if graph not in _executions:
         found = optimise(graph)
         same = found.graph is not None and not found.opaque and not is_rewritten(graph, found.graph)
@@ -32,12 +32,12 @@ def execution_of(graph: Graph) -> Execution | None:
 
 
 def notices_of(network: str, graph: Graph, runtimes: Sequence[Runtime]) -> Iterator[str]:
-    """Yield what users should know about what ONNX Runtime runs in place of a network.
+    """Yield what users should know about the graph that ONNX Runtime runs in place of a network.
 
     Args:
         network: The network's name.
         graph: The network as written.
-        runtimes: Runtimes that are asked for.
+        runtimes: The requested runtimes.
     """
     if _REWRITING not in runtimes:
         return
@@ -53,11 +53,11 @@ def notices_of(network: str, graph: Graph, runtimes: Sequence[Runtime]) -> Itera
 def analyses_of(
     graph: Graph, runtimes: Sequence[Runtime], make: Callable[[Graph, Sequence[Runtime]], IntervalAnalysis]
 ) -> Analyses:
-    """Return the analyses of a network that runtimes ask for.
+    """Return the analyses of a network that the requested runtimes need.
 
     Args:
         graph: The network as written.
-        runtimes: What the analyses must cover.
+        runtimes: Runtimes that the analyses must cover.
         make: Makes the analysis of a graph for some runtimes.
     """
     written = make(graph, runtimes)
@@ -72,9 +72,10 @@ class Analyses:
     """Both analyses of one network.
 
     Attributes:
-        written: Of the network as written, for all runtimes.
-        executed: Of what ONNX Runtime runs in its place; None if that is the same, not known, or not asked for.
-        execution: How the two correspond; None if what is written is run.
+        written: The analysis of the network as written, for all runtimes.
+        executed: The analysis of what ONNX Runtime runs in its place; None if that is the same, not known, or not asked
+            for.
+        execution: How the two correspond; None if the network runs as written.
     """
 
     written: IntervalAnalysis
@@ -93,7 +94,7 @@ class Analyses:
         only: Collection[int] | None = None,
         tick: Callable[[], None] = lambda: None,
     ) -> Checked:
-        """Analyse the network over a box and check every condition of its operators, those that run among them.
+        """Analyse the network over a box and check every condition of its operators, as written and as run.
 
         Args:
             inputs: The box, in the order of the written network's inputs.

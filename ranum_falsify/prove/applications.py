@@ -35,7 +35,7 @@ def box_of(variables: Sequence[InputVariable]) -> Box:
 
 
 def select_operators(goal: ValidityGoal, graph: Graph) -> list[Operation]:
-    """Return the operators that a validity goal asks about, and those that hide such in a subgraph."""
+    """Return the operators that a validity goal asks about, and those that have such operators in a subgraph."""
     wanted = {id(op) for op in operators_of(goal, graph)}
     return [op for op in graph.nodes if id(op) in wanted or _hides(op, goal)]
 
@@ -46,13 +46,13 @@ def _hides(op: Operation, goal: ValidityGoal) -> bool:
 
 
 class Applications:
-    """What is known of each application over one box; each is analysed once.
+    """What is known about each application over one box; each is analysed once.
 
     Attributes:
         problem: The problem.
-        graphs: What runs for each application, by `id` of the application: its graph, or the same with some inputs
-            as constants.
-        box: Where the inputs lie.
+        graphs: The graph that runs for each application, by `id` of the application: its own, or the same with some
+            inputs as constants.
+        box: The box of the inputs.
         closed: Operators whose conditions were proved by other means, by `id` of application and operator.
     """
 
@@ -75,7 +75,7 @@ class Applications:
 
     @cached_property
     def given(self) -> BoundsFrame:
-        """Bounds of terms, which hold as long as no operator is invalid."""
+        """Bounds of terms that hold as long as no operator is invalid."""
         return BoundsFrame(self._env(), self._outputs_given, self._nothing_is_valid)
 
     def frame_surely(self) -> BoundsFrame:
@@ -83,7 +83,7 @@ class Applications:
         return BoundsFrame(self._env(), self._outputs_surely, lambda goal: torch.tensor([self.is_valid(goal)]))
 
     def check(self, call: NetworkCall) -> Checked:
-        """Return what holds inside an application; nothing does where nothing is known of an argument."""
+        """Return what holds inside an application; nothing does if nothing is known about an argument."""
         key = id(call)
         if key not in self._checked:
             inputs = self.inputs(call)
@@ -96,7 +96,7 @@ class Applications:
         return self._checked[key]
 
     def inputs(self, call: NetworkCall) -> list[Interval] | None:
-        """Return bounds of what the application's graph reads; None where nothing is known of one."""
+        """Return bounds of the inputs of the application's graph; None if nothing is known about one of them."""
         names, found = self.graphs[id(call)].input_names, list[Interval]()
         details = call.graph.input_details
         for name, argument, detail in zip(call.graph.input_names, call.arguments, details, strict=True):
@@ -123,12 +123,12 @@ class Applications:
         return self._before[1]
 
     def find_open(self, call: NetworkCall) -> dict[int, tuple[Constraint, ...]]:
-        """Return the open conditions of an application by `id` of the operator, those of derivatives aside."""
+        """Return the open conditions of an application by `id` of the operator, except those on derivatives."""
         found = self.check(call).open
         return {key: conditions for key, conditions in found.items() if (id(call), key) not in self.closed}
 
     def find_open_conditions(self, goal: ValidityGoal, op: Operation) -> tuple[Constraint, ...]:
-        """Return the conditions of an operator that a validity goal asks for and the bounds do not show."""
+        """Return the conditions of an operator that a validity goal asks for and the bounds do not prove."""
         checked = self.check(goal.call)
         found = () if (id(goal.call), id(op)) in self.closed else checked.open.get(id(op), ())
         return (*found, *checked.open_gradient.get(id(op), ())) if goal.gradient else found
@@ -177,7 +177,7 @@ def _make_unknown(shape: Sequence[int]) -> Bounds:
 
 
 def _cast(bounds: Bounds, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval | None:
-    """Return bounds of a term as those of a network's input; None where they say nothing or leave its type."""
+    """Return bounds of a term as those of a network's input; None if they say nothing or leave the input's type."""
     low, high = (bound[0] for bound in bounds)
     if bool(low.isnan().any()):
         return None

@@ -24,10 +24,10 @@ class Sources:
     """The files that a problem comes from.
 
     Attributes:
-        property: The property file, None where the property has none.
+        property: The property file, None if the property comes from none.
         parameters: Values of its parameters, as given or by default.
-        networks: The models by the names that the property gives them.
-        dtype: Half precision that they were converted to, None where they were not.
+        networks: The models, by the networks' names in the property.
+        dtype: The half precision to which they were converted; None if they were not.
     """
 
     property: Fingerprint | None
@@ -44,7 +44,7 @@ class Library:
         runtime: Its name as a runtime.
         version: The installed version.
         family: The family of kernels that it chooses on this processor.
-        covered: Families whose kernels proofs cover, each with the version that was measured; none where no proof is
+        covered: Families whose kernels proofs cover, each with the version that was measured; none if no proof is
             about this runtime.
     """
 
@@ -60,13 +60,13 @@ class Assumptions:
 
     Attributes:
         inputs: The inputs, with the box that they range over.
-        regions: The boxes whose union that is; one where the property bounds its inputs by no disjunction.
-        side_conditions: What else inputs satisfy, one formula each.
+        regions: The boxes whose union that is; a single one unless the property bounds its inputs by a disjunction.
+        side_conditions: Other conditions on the inputs, one formula each.
         dims: Sizes of the symbolic dimensions, by network as the property writes it.
-        unset_dims: Those of them that are taken as 1, since no size was given.
+        unset_dims: Those of them that are taken as 1 because no size was given.
         element_types: Floating element types that the networks compute in.
-        libraries: What runs the networks.
-        sources: The files, None where the problem comes from none.
+        libraries: The libraries that run the networks.
+        sources: The files, None if the problem comes from none.
         default_inputs: The inputs whose range users did not give.
     """
 
@@ -82,7 +82,7 @@ class Assumptions:
 
 
 def assumptions_of(problem: Problem, runtimes: Iterable[Runtime]) -> Assumptions:
-    """Return what the answer to a problem rests on.
+    """Return the assumptions behind the answer to a problem.
 
     Args:
         problem: The problem.
@@ -103,7 +103,7 @@ def assumptions_of(problem: Problem, runtimes: Iterable[Runtime]) -> Assumptions
 
 
 def library(runtime: Runtime, *, covered: bool = False) -> Library:
-    """Return what is installed of a runtime; with what proofs cover of it where they do."""
+    """Return the installed library of a runtime, with what proofs cover of it if they do."""
     measured = [(record.family, record.version) for record in families() if record.runtime == runtime]
     return Library(
         runtime=runtime,

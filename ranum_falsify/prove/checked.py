@@ -15,13 +15,13 @@ __all__ = ["Checked", "check"]
 
 @dataclass(frozen=True)
 class Checked:
-    """Bounds of the outputs, and the conditions that bounds do not show.
+    """Bounds of the outputs, and the conditions that bounds do not prove.
 
     Attributes:
         outputs: Bounds of each output; None where the shape depends on the input.
-        open: By `id` of the operator, its conditions that may be violated if no operator before it is invalid;
-            those of a derivative aside.
-        open_gradient: The same of the conditions on derivatives, which break nothing after them.
+        open: By `id` of the operator, its conditions that may be violated if no operator before it is invalid, except
+            those on derivatives.
+        open_gradient: The same for the conditions on derivatives, which break nothing after them.
         constants: Names of the operators with open conditions that make constants of the graph.
     """
 
@@ -60,6 +60,6 @@ def check(
                 table[key] = tuple(c for c in table.get(key, ()) if not c.holds(visited.op, bounds))
 
     outputs = analysis.run(inputs, observe)
-    # What was not analysed has kept all its conditions.
+    # Operators that were not analysed have kept all their conditions.
     left, left_gradient = ({key: left for key, left in table.items() if left} for table in (found, of_gradient))
     return Checked(outputs, left, left_gradient, tuple(v.op.name for v in analysis.folded if not is_proved(v)))

@@ -1,4 +1,4 @@
-"""Cutting a box into smaller ones until each is decided: for what no functional decides at once."""
+"""Cutting a box into smaller ones until each is decided: for questions that no linear functional decides at once."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["cut", "is_narrow"]
 Box = Mapping[str, Interval]
 
 _INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
-"""Integers that torch computes with."""
+"""Integer types with which torch computes."""
 
 _MOST_ELEMENTS = 64
-"""Elements with a width, above which cutting one after the other gets nowhere."""
+"""Above this number of elements with a width, cutting one after another leads nowhere."""
 
 
 def is_narrow(box: Box) -> bool:
@@ -32,7 +32,7 @@ def cut(box: Box, decide: Callable[[Box], bool], *, deadline: float) -> bool:
     """Tell whether every part of a box is decided.
 
     Args:
-        box: What to cut.
+        box: The box to cut.
         decide: Tells whether something holds on a box.
         deadline: When to stop, on the clock of `time.monotonic`.
     """
@@ -64,7 +64,7 @@ class _Part:
 
 
 def _halves(part: Mapping[str, _Part], widths: Mapping[str, Tensor]) -> Iterator[dict[str, _Part]]:
-    """Yield both halves along the element that was cut least; none where no element can be cut."""
+    """Yield both halves along the element that has been cut least; none if no element can be cut."""
     shares = {name: (side.width / widths[name]).nan_to_num(0.0).reshape(-1) for name, side in part.items()}
     name = max(shares, key=lambda key: float(shares[key].max()) if shares[key].numel() else 0.0)
     if not shares[name].numel() or float(shares[name].max()) <= 0:

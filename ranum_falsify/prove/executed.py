@@ -1,8 +1,8 @@
-"""What ONNX Runtime runs in place of a network, held against the network as written.
+"""The graph that ONNX Runtime runs in place of a network, compared with the network as written.
 
 ONNX Runtime's optimiser folds and fuses operators, but keeps the names of the tensors that remain.  So an operator of
-the graph that it writes computes a *part* of the written one: all that lies between its output and the nearest tensors
-before that both graphs have.  Where it may fail, its part is not proved.
+the graph that it writes computes a *part* of the written one: everything that lies between its output and the nearest
+tensors before it that both graphs have.  If it may fail, its part is not proved.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ranum_falsify.validity import Bounds, Constraint, Finite
 __all__ = ["AsExecuted", "Execution"]
 
 _PLAIN_CAST = "InsertedPrecisionFreeCast_"
-"""What ONNX Runtime prepends to the name of a tensor that it holds in float32 instead of float16."""
+"""Prefix that ONNX Runtime gives the name of a tensor that it holds in float32 instead of float16."""
 
 
 @dataclass(frozen=True)
 class AsExecuted(Finite):
-    """What ONNX Runtime runs in place of an operator is valid.
+    """The operator that ONNX Runtime runs in place of another is valid.
 
     Attributes:
         rewritten: The operator that it runs, or what is known instead.
@@ -40,7 +40,7 @@ class AsExecuted(Finite):
     reason: str = "ONNX Runtime's graph optimisations may make an invalid operator of it"
 
     def holds(self, op: Operation, operands: Bounds) -> bool:
-        """See :meth:`Constraint.holds`; bounds of the operator as written tell nothing of it."""
+        """See :meth:`Constraint.holds`; bounds of the operator as written say nothing about it."""
         return False
 
     def describe(self) -> str:
@@ -68,7 +68,7 @@ class Execution:
             self._broken = frozenset(_find_made_infinite(written, self.graph, self._parts))
 
     def inputs(self, graph: Graph, written: Sequence[Interval]) -> list[Interval]:
-        """Return bounds of the inputs of the graph that runs: anything, of what operators without a rule write.
+        """Return bounds of the inputs of the graph that runs; results of operators without a rule may be anything.
 
         Args:
             graph: The graph that runs.
@@ -87,11 +87,11 @@ class Execution:
         return frozenset(key for key, part in self._parts.items() if not written.isdisjoint(part))
 
     def narrow(self, written: Checked, executed: Checked | None) -> Checked:
-        """Return what holds of the written graph if it must hold as it is run, too.
+        """Return what holds for the written graph if it must also hold as it is run.
 
         Args:
             written: What holds as written.
-            executed: What holds of the graph that runs; None if that is not known.
+            executed: What holds for the graph that runs; None if that is not known.
         """
         found = {key: list(conditions) for key, conditions in written.open.items()}
         for key, condition in self._faults(executed):
@@ -105,7 +105,7 @@ class Execution:
         )
 
     def _faults(self, executed: Checked | None) -> Iterator[tuple[int, Constraint]]:
-        """Yield each written operator, by `id`, that runs as one that may fail."""
+        """Yield each written operator, by `id`, that runs as part of an operator that may fail."""
         if self.graph is None or executed is None:
             yield from ((key, AsExecuted(rewritten=self._optimised.fault)) for key in self._nodes)
             return
@@ -139,7 +139,7 @@ class _Correspondence:
                 self._readers.setdefault(id(operand), []).append(op)
 
     def parts(self) -> Mapping[int, frozenset[int]]:
-        """Return, by `id` of each operator, the written ones that it computes; all, where that cannot be told."""
+        """Return, by `id` of each operator, the written ones that it computes; all of them if that cannot be told."""
         found: dict[int, frozenset[int]] = {}
         for op in reversed(self._graph.order):
             part = frozenset[int]()
@@ -150,15 +150,15 @@ class _Correspondence:
         return found
 
     def _is_new(self, op: Operation) -> bool:
-        """Tell whether an operation selects an output that the written graph has not."""
+        """Tell whether an operation selects an output that the written graph does not have."""
         return isinstance(op, OutputSelect) and self._name(*_names(op)) not in self._writers
 
     def _name(self, tensor: str) -> str:
-        """Return the name of a tensor as written, whatever element type it is held in."""
+        """Return the name of a tensor as written, in whatever element type it is held."""
         return tensor if tensor in self._writers else tensor.removeprefix(_PLAIN_CAST)
 
     def _find_before(self, name: str) -> frozenset[int]:
-        """Return the written operators between a tensor and the nearest ones before it that both graphs have."""
+        """Return the written operators between a tensor and the nearest tensors before it that both graphs have."""
         if name not in self._writers:
             return frozenset()
         part, waiting = set[int](), [self._writers[name]]
@@ -175,7 +175,7 @@ class _Correspondence:
 
 
 def _names(op: Operation) -> tuple[str, ...]:
-    """Return the names of the tensors that an operation, or the selection of one of its outputs, gives."""
+    """Return the names of the tensors that an operation, or the selection of one of its outputs, writes."""
     if isinstance(op, Input):
         return (op.name,)
     return (op.operation.output_names[op.index],) if isinstance(op, OutputSelect) else tuple(op.output_names)
@@ -185,12 +185,12 @@ def _names(op: Operation) -> tuple[str, ...]:
 
 
 def _find_made_infinite(written: Graph, graph: Graph, parts: Mapping[int, frozenset[int]]) -> Iterator[int]:
-    """Yield the operators of a graph, by `id`, that read a constant that is not finite and that was not written so.
+    """Yield the operators of a graph, by `id`, that read a constant that is not finite and was not written so.
 
     Args:
         written: The graph as written.
         graph: The other one.
-        parts: By `id` of each of its operators, the written ones that it computes, which alone may have such constants.
+        parts: By `id` of each of its operators, the written ones that it computes; only these may have such constants.
     """
     known = {id(op): {_pattern(x) for x in _constants(op)} for op in written.nodes}
     for op in graph.nodes:

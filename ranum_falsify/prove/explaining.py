@@ -1,4 +1,4 @@
-"""How the operands of a node of a problem came to their bounds."""
+"""How the operands of a problem's node came to their bounds."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def histories(problem: Problem, node: str, config: ProveConfig) -> Mapping[str, 
     Args:
         problem: The property.
         node: Name of the node.
-        config: Which runtimes the bounds cover.
+        config: The runtimes that the bounds cover.
 
     Returns:
         The histories by `<network>: <node> (<operator>)`, one entry for each application of a network with this node.
 
     Raises:
-        PropertyError: No network has this node, or it stands behind a tensor whose shape depends on the input.
+        PropertyError: No network has this node, or it comes after a tensor whose shape depends on the input.
     """
     analyses = {id(call): IntervalAnalysis(call.graph, runtimes=config.runtimes, keep=True) for call in problem.calls}
     graphs = {id(call): call.graph for call in problem.calls}

@@ -1,4 +1,4 @@
-"""Proofs in the other direction: boxes on every point of which an operator receives invalid input."""
+"""Proofs of the opposite: boxes at every point of which an operator receives invalid input."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ class _Early(IntervalAnalysis):
     """An analysis that shows the operands of one operation before its rule is run.
 
     Attributes:
-        look: Called with them.
+        look: Called with these operands.
     """
 
     def __init__(self, graph: Graph, op: Operation, runtimes: Sequence[Runtime]) -> None:
         # Constants are bounded at once, by `generic_visit` too.
         self.look: Callable[[tuple[Value, ...]], None] = _ignore
         self._op = op
-        # Of an operation with several outputs, the graph knows the shapes of what selects them.
+        # Of an operation with several outputs, the graph knows the shapes by their selections.
         selections = [inner for inner in graph.order if isinstance(inner, OutputSelect) and inner.operation is op]
         super().__init__(graph.cut_after(selections or [op]), runtimes=runtimes)
 
     def generic_visit(self, operation: Operation) -> tuple[Interval, ...] | None:
-        """Return what the row's rule says, unless the look at the operands ends the analysis."""
+        """Return the result of the row's rule, unless the look at the operands ends the analysis."""
         if operation is self._op:
             self.look(self.operands(operation))
         return super().generic_visit(operation)
 
 
 class _Decided(Exception):
-    """What the box does to the operator is known."""
+    """It is known what the box does to the operator."""
 
     def __init__(self, *, fails: bool) -> None:
         super().__init__()
@@ -50,14 +50,14 @@ class _Decided(Exception):
 
 
 def analysis_up_to(graph: Graph, op: Operation, *, runtimes: Sequence[Runtime] = RUNTIMES) -> IntervalAnalysis:
-    """Return an analysis of what an operation of a graph depends on, for :func:`surely_fails` on many boxes.
+    """Return an analysis of everything that an operation of a graph depends on, for :func:`surely_fails` on many boxes.
 
-    It takes all inputs of the graph, but spends no time on operations beside the way.
+    It takes all inputs of the graph, but spends no time on operations that the given one does not depend on.
 
     Args:
         graph: The graph.
         op: One of its operations.
-        runtimes: Runtimes on which the operation is to fail.
+        runtimes: Runtimes on which the operation must fail.
     """
     return _Early(graph, op, runtimes)
 
@@ -71,18 +71,18 @@ def surely_fails(
 ) -> bool:
     """Tell whether every point of a box gives an operator invalid input, and none before it.
 
-    On each runtime of the analysis, one of the conditions is violated at one element by all that the operator can
+    On each runtime of the analysis, one of the conditions is violated at one element, whatever the operator can
     receive, and every operator that it depends on is proved to be valid.
 
     Args:
-        analysis: An analysis of a graph that the operator is part of; nothing after the operator is looked at.
+        analysis: An analysis of a graph that contains the operator; nothing after the operator is looked at.
         inputs: Bounds of each input of the graph, freed weights among them.
         op: The operator.
-        conditions: Which of its conditions to look at: of its validity, or of its derivative.
+        conditions: The conditions to look at: of its validity, or of its derivative.
         tick: Called at every operator; may raise to end the analysis.
 
     Returns:
-        False where it cannot be told.
+        False if that cannot be told.
     """
     way = {id(inner) for inner in topological_order([op])} - {id(op)}
     waiting = {id(inner) for inner in analysis.graph.nodes if id(inner) in way}
@@ -120,7 +120,7 @@ def surely_fails(
 
 
 def _ignore(operands: tuple[Value, ...]) -> None:
-    """Look at nothing."""
+    """Do nothing."""
 
 
 def _is_valid(visited: Visited) -> bool:

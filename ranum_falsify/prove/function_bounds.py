@@ -7,19 +7,17 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.slack import FUNCTION_SHARE
 from ranum_falsify.properties.formula.terms import Elementwise
 
 __all__ = ["FUNCTION_BOUNDS", "Bounds", "even", "propagate_nan"]
 
 Bounds = tuple[Tensor, Tensor]
-"""Least and greatest values, float64, `(batch, *shape)`; both NaN where NaN is possible."""
-
-_ULPS = 8 * 2.0**-53
-"""Relative error that torch's float64 functions are granted; their documentation promises less."""
+"""Least and greatest values, float64, `(batch, *shape)`; both are NaN where NaN is possible."""
 
 
 def propagate_nan(low: Tensor, high: Tensor) -> Bounds:
-    """Return bounds of which both are NaN where one is."""
+    """Return bounds, with both NaN where one is."""
     nan = low.isnan() | high.isnan()
     return torch.where(nan, torch.nan, low), torch.where(nan, torch.nan, high)
 
@@ -30,17 +28,17 @@ def _rising(term: Elementwise, x: Bounds) -> Bounds:
 
 
 def _approximated(term: Elementwise, x: Bounds) -> Bounds:
-    """A non-decreasing function whose kernel errs; outside its domain it is NaN."""
+    """A non-decreasing function whose kernel has errors; outside its domain it is NaN."""
     low, high = propagate_nan(term.function(x[0]), term.function(x[1]))
     return _step_below(low), _step_above(high)
 
 
 def _step_below(x: Tensor) -> Tensor:
-    return torch.where(x.isinf(), x, x - (x.abs() * _ULPS + torch.finfo(x.dtype).tiny))
+    return torch.where(x.isinf(), x, x - (x.abs() * FUNCTION_SHARE + torch.finfo(x.dtype).tiny))
 
 
 def _step_above(x: Tensor) -> Tensor:
-    return torch.where(x.isinf(), x, x + (x.abs() * _ULPS + torch.finfo(x.dtype).tiny))
+    return torch.where(x.isinf(), x, x + (x.abs() * FUNCTION_SHARE + torch.finfo(x.dtype).tiny))
 
 
 def _corners(function: Callable[[Tensor, Tensor], Tensor], a: Bounds, b: Bounds) -> Bounds:
@@ -92,7 +90,7 @@ def _cosh(term: Elementwise, x: Bounds) -> Bounds:
 
 
 def _wave(term: Elementwise, x: Bounds) -> Bounds:
-    """Sine or cosine: of infinity it is NaN."""
+    """Sine or cosine; at infinity it is NaN."""
     finite = x[0].isfinite() & x[1].isfinite()
     one = torch.where(finite, 1.0, torch.nan).to(x[0].dtype)
     return -one, one
@@ -131,4 +129,4 @@ FUNCTION_BOUNDS: dict[str, Callable[..., Bounds]] = {
     "maximum": _extreme,
     "minimum": _extreme,
 }
-"""By the name of the term: `rule(term, *bounds of the operands, aligned)`; a function that is missing has no bounds."""
+"""By the term's name: `rule(term, *bounds of the operands, aligned)`; a function without an entry has no bounds."""

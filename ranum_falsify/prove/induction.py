@@ -1,4 +1,4 @@
-"""What depends on what: which open operators stand before an operator, over all applications of a problem."""
+"""Dependencies: which open operators come before an operator, over all applications of a problem."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ranum_falsify.properties.problem.problem import Problem
 __all__ = ["find_applications", "find_before"]
 
 _MOST = 16
-"""Names that are kept for an operator; in a network where all is open each has all others before it."""
+"""Number of names kept for an operator; in a network with everything open, each has all others before it."""
 
 
 def find_before(
@@ -25,11 +25,11 @@ def find_before(
     failed: Mapping[int, Collection[int]],
     constants: Mapping[int, Sequence[str]],
 ) -> Mapping[int, Mapping[int, tuple[str, ...]]]:
-    """Return for each operator the open ones that its operands depend on, topologically.
+    """Return, for each operator, the open ones that its operands depend on, in topological order.
 
     Args:
         problem: Its applications are walked in their order; arguments apply earlier ones.
-        graphs: What is analysed for each application, by `id` of the application.
+        graphs: The graph analysed for each application, by `id` of the application.
         failed: By `id` of the application, the operators with open conditions, by `id`.
         constants: By `id` of the application, names of operators with open conditions that make constants; all
             operators of the graph count as depending on them.
@@ -39,7 +39,7 @@ def find_before(
     """
     names: list[str] = []
     several = len({call.network for call in problem.calls}) > 1
-    # Sets of operators as bits of one number each: their unions are taken at every operator.
+    # A set of operators is the bits of one number, because unions are taken at every operator.
     outputs: dict[int, int] = {}
     found: dict[int, dict[int, int]] = {}
     for call in problem.calls:
@@ -88,7 +88,7 @@ def _arguments(call: NetworkCall, graph: Graph, outputs: Mapping[int, int]) -> d
 
 
 def find_applications(term: Term) -> Iterator[NetworkCall]:
-    """Yield the applications whose outputs a term reads, not those inside their arguments."""
+    """Yield the applications whose outputs a term reads, except those inside their arguments."""
     pending: list[Term] = [term]
     while pending:
         one = pending.pop()

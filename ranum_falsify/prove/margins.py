@@ -1,4 +1,4 @@
-"""Clauses of a property by branch and bound: their margins are bounded on ever smaller boxes of the inputs."""
+"""Clauses of a property by branch and bound: their margins are bounded on smaller and smaller boxes of the inputs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.linear.bounds import LinearAnalysis, LinearBounds
 from ranum_falsify.domain.linear.splitting import SplitResult, split_and_bound
+from ranum_falsify.domain.slack import unit
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.formula.circuit import Circuit
 from ranum_falsify.properties.formula.leaves import ComparisonLeaf
@@ -23,13 +24,11 @@ from ranum_falsify.prove.term_bounds import BoundsFrame, margin_bounds
 __all__ = ["MarginProof"]
 
 _MOST_ROWS = 4096
-"""Rows of all functionals together, above which branch and bound would not get far."""
-
-_UNIT = 2.0**-52
+"""Number of rows of all functionals together above which branch and bound would not get far."""
 
 
 class MarginProof:
-    """Decides a problem whose clauses speak of the outputs of one application to its variables.
+    """Decides a problem whose clauses are about the outputs of one application to its variables.
 
     Args:
         problem: The problem.
@@ -77,11 +76,11 @@ class MarginProof:
     # rows ---------------------------------------------------------------------------------------------------------
 
     def _stack(self, forms: Sequence[tuple[Term, Term, LinearForm]]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the functionals, elements that stand alone first and differences after, their offsets and errors."""
+        """Return the functionals (single elements first, then differences), their offsets and their errors."""
         starts = np.cumsum([0, *(base.size for base in self._bases)]).tolist()
         columns = {id(base): slice(start, start + base.size) for base, start in zip(self._bases, starts, strict=False)}
         width, count = starts[-1], sum(base.size for base in self._alone)
-        # The bases that stand alone are the first.
+        # Bases on their own come first.
         self._plain = {id(base): columns[id(base)] for base in self._alone}
         rows, offsets, errors = [np.eye(count, width)], [np.zeros(count)], [np.zeros(count)]
         size = np.concatenate([np.zeros(0), *(self._magnitude(base) for base in self._bases)])
@@ -96,7 +95,7 @@ class MarginProof:
             # The property is evaluated in float64, step by step.
             with np.errstate(invalid="ignore", over="ignore"):
                 sizes = np.abs(matrix) @ size + np.abs(form.offset)
-            errors.append((form.terms + 8) * _UNIT * sizes)
+            errors.append(2 * (form.terms + 8) * unit(torch.float64) * sizes)
         return tuple(torch.from_numpy(np.concatenate(parts)) for parts in (rows, offsets, errors))  # type: ignore[return-value]
 
     def _magnitude(self, base: Term) -> np.ndarray:
@@ -116,10 +115,10 @@ class MarginProof:
     # decisions ----------------------------------------------------------------------------------------------------
 
     def _decide(self, bounds: LinearBounds) -> Tensor:
-        """Tell of each box whether it holds no counterexample."""
+        """Tell for each box whether it holds no counterexample."""
         low = bounds.lower + self._offset - self._error
         high = bounds.upper + self._offset + self._error
-        # Functionals without a bound are NaN after the subtraction of infinities.
+        # Functionals without bounds are NaN after infinities are subtracted.
         low, high = low.nan_to_num(-torch.inf, torch.inf, -torch.inf), high.nan_to_num(torch.inf, torch.inf, -torch.inf)
         frame = _BoxFrame(self._problem, self._plain, self._known, self._valid, low, high)
         holds = (margin_bounds(self._problem.clause_circuit, frame)[0] >= 0).all(1)

@@ -22,11 +22,11 @@ OperandBounds = Mapping[tuple[str, str], Mapping[str, tuple[float, float]]]
 
 
 def operand_bounds(problem: Problem, config: ProveConfig) -> OperandBounds:
-    """Return what one interval analysis of each network as written knows of operands, over all of the box.
+    """Return the operand bounds of one interval analysis of each network as written, over the whole box.
 
     Args:
         problem: The property.
-        config: Which runtimes the bounds cover.
+        config: The runtimes that the bounds cover.
     """
     analyses = {id(call): IntervalAnalysis(call.graph, runtimes=config.runtimes) for call in problem.calls}
     graphs = {id(call): call.graph for call in problem.calls}

@@ -24,8 +24,8 @@ class KeepList:
 
     Attributes:
         nodes: The nodes, in topological order: `node_block_list` of the float16 converters.
-        minimal: Whether the analysis has shown of each that without it another operator is open.
-        left: Nodes that are open whatever stays in float32: also in float32 itself, or at a rounded output.
+        minimal: Whether the analysis has shown for each that without it another operator would be open.
+        left: Nodes that are open whatever stays in float32: they are so in float32 itself, or at a rounded output.
     """
 
     nodes: tuple[Node, ...]
@@ -36,13 +36,13 @@ class KeepList:
 def float32_nodes(
     graphs: Mapping[str, Graph], open_nodes: Callable[[frozenset[Node]], frozenset[Node]], *, deadline: float
 ) -> KeepList:
-    """Return nodes that, kept in float32, leave open only what no choice of nodes would prove.
+    """Return nodes that, kept in float32, leave open only those that no choice of nodes would prove.
 
     Args:
         graphs: The networks in float32.
-        open_nodes: Analyses the networks converted but for some nodes; returns which of their nodes are open by
-            themselves, not through others.
-        deadline: When to stop, by `time.monotonic`; what is left out then is that the list is minimal.
+        open_nodes: Analyses the networks converted except for some nodes; returns which of their nodes are open by
+            themselves, not because of others.
+        deadline: When to stop, by `time.monotonic`; the list may then not be minimal.
     """
     chooser = _Chooser(graphs)
     keep: frozenset[Node] = frozenset()
@@ -55,7 +55,7 @@ def float32_nodes(
         if not new or time.monotonic() >= deadline:
             break
         keep |= new
-    # Where time was up before nothing was open any more, more nodes may be needed.
+    # If time was up before nothing was open any more, more nodes may be needed.
     keep, minimal = (keep | new, False) if new else _reduce(keep, left, open_nodes, deadline)
     order = [(name, op.name) for name, graph in graphs.items() for op in graph.nodes]
     return KeepList(nodes=tuple(node for node in order if node in keep), minimal=minimal, left=tuple(sorted(left)))
@@ -67,14 +67,14 @@ def _reduce(
     open_nodes: Callable[[frozenset[Node]], frozenset[Node]],
     deadline: float,
 ) -> tuple[frozenset[Node], bool]:
-    """Leave out what is not needed, until each node that stays was shown to be needed beside the others."""
+    """Leave out nodes that are not needed, until each remaining one is shown to be needed beside the others."""
     needed: set[Node] = set()
     while needed < keep:
         for node in sorted(keep - needed):
             if time.monotonic() >= deadline:
                 return keep, False
             if open_nodes(keep - {node}) <= left:
-                # The others were needed beside this one; without it that must be shown again.
+                # The others were needed together with this one; without it, that must be shown again.
                 keep, needed = keep - {node}, set()
             else:
                 needed.add(node)
@@ -82,14 +82,14 @@ def _reduce(
 
 
 class _Chooser:
-    """Knows what to keep in float32 so that an open node of a converted network may be proved."""
+    """Chooses what to keep in float32 so that an open node of a converted network may be proved."""
 
     def __init__(self, graphs: Mapping[str, Graph]) -> None:
         self._graphs = graphs
         self._nodes = {(name, op.name): op for name, graph in graphs.items() for op in graph.nodes}
 
     def remedy(self, node: Node, keep: frozenset[Node]) -> frozenset[Node]:
-        """Return nodes to keep besides: the open one, or those before it, or those behind a result that overflows."""
+        """Return more nodes to keep: the open one, or those before it, or those after a result that overflows."""
         network, name = node
         origin = (network, original_node(name, self._graphs[network]))
         if origin not in self._nodes:
@@ -102,7 +102,7 @@ class _Chooser:
     def _find_around(
         self, start: Node, neighbours: Callable[[str, Operation], set[Node]], keep: frozenset[Node]
     ) -> frozenset[Node]:
-        """Return the nearest nodes in half precision that lie before or behind a node, past those in float32."""
+        """Return the nearest nodes in half precision before or after a node, past those in float32."""
         seen, waiting, found = {start}, [start], list[Node]()
         while waiting:
             node = waiting.pop()

@@ -14,13 +14,13 @@ __all__ = ["NOTHING", "OperatorProof", "Proof"]
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorProof:
-    """What is known of one operator in question.
+    """What is known about one operator in question.
 
     Attributes:
         network: Name of its network.
         node: Its name in the graph.
         op_type: ONNX operator.
-        open: Its conditions that the bounds do not show.
+        open: Its conditions that the bounds do not prove.
         after: The first operators before it with open conditions; its bounds hold only while these are valid.
     """
 
@@ -37,7 +37,7 @@ class OperatorProof:
 
     @property
     def is_open_as_executed(self) -> bool:
-        """Whether it is open only because of what ONNX Runtime's graph optimisations make of it."""
+        """Whether it is open only because of ONNX Runtime's graph optimisations."""
         return bool(self.open) and all(isinstance(condition, AsExecuted) for condition in self.open)
 
 
@@ -47,10 +47,11 @@ class Proof:
 
     Attributes:
         holds: Whether the property does.
-        operators: The operators in question, by position of the validity goal and name of the node, topologically.
+        operators: The operators in question, by position of the validity goal and name of the node, in topological
+            order.
         runtimes: Runtimes that it covers.
-        notices: What users should know of what runs.
-        steep: Where all operators in question are valid and nothing is asked of their derivatives: titles of those
+        notices: What users should know about the graphs that run.
+        steep: If all operators in question are valid and nothing is asked about their derivatives: titles of those
             whose derivatives are not shown to be finite.
     """
 
@@ -67,4 +68,4 @@ class Proof:
 
 
 NOTHING = Proof(runtimes=())
-"""The proof that was not tried."""
+"""The proof, if none was tried."""

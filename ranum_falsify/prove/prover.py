@@ -1,4 +1,4 @@
-"""From a problem to a proof: interval analysis first, linear bounds and splitting of the inputs for what stays open."""
+"""From a problem to a proof: interval analysis first, then linear bounds and splitting of the inputs' box."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ranum_falsify.prove.term_bounds import margin_bounds
 __all__ = ["Prover"]
 
 _WORK_PER_SECOND = 6e8
-"""Multiplications for linear bounds of a whole box per second that is left: about half of what one core does."""
+"""Multiplications for linear bounds of a whole box per second that is left: about half of what one core can do."""
 
 
 class _Late(Exception):
@@ -34,7 +34,7 @@ class _Late(Exception):
 
 
 class Prover:
-    """Proves what it can of one problem.
+    """Proves as much as it can of one problem.
 
     Attributes:
         proof: What is proved so far.
@@ -50,9 +50,9 @@ class Prover:
         """Prepare.
 
         Args:
-            problem: What must hold.
+            problem: The problem.
             config: How to prove.
-            graphs: What runs for each application, by `id` of the application, where that is not its own graph.
+            graphs: The graph that runs for each application, by `id` of the application, if that is not its own.
             tick: Called at every operator; may raise to end the proof.
         """
         self.problem = problem
@@ -65,7 +65,7 @@ class Prover:
         self._regions: list[_Region] = []
 
     def analyse(self) -> Proof:
-        """Prove by interval analysis alone, at about the cost of an inference."""
+        """Prove by interval analysis alone, which costs about as much as an inference."""
         with torch.no_grad():
             self._regions = [_Region(self, variables) for variables in self.problem.regions]
             return self._conclude()
@@ -91,19 +91,19 @@ class Prover:
         return self._conclude()
 
     def suspects(self) -> dict[int, Sequence[Tensor]]:
-        """Return points of the parts that no proof was found for, by position of the region.
+        """Return points of the parts for which no proof was found, by position of the region.
 
         Each is one tensor `(points, *shape)` per input variable.
         """
         return {number: region.suspects for number, region in enumerate(self._regions) if region.suspects}
 
     def analyses_of(self, call: NetworkCall, *, linear: bool = False) -> Analyses:
-        """Return the analyses of an application's graph, with backward linear bounds where they are wanted."""
+        """Return the analyses of an application's graph, with backward linear bounds if asked."""
         graph = self.graphs[id(call)]
         if id(graph) not in self._analyses:
             self._analyses[id(graph)] = analyses_of(graph, self.config.runtimes, _analyse_plainly)
         plain = self._analyses[id(graph)]
-        # Linear bounds take constants for what PyTorch computes of them.
+        # Linear bounds take for constants the values that PyTorch computes.
         if not linear or not all(analysis.is_exact for analysis in plain.all):
             return plain
         left = max(0.0, (self._deadline or 0.0) - time.monotonic()) / len(plain.all)
@@ -114,7 +114,7 @@ class Prover:
         return analyses_of(graph, self.config.runtimes, make)
 
     def tick(self) -> None:
-        """Go on while there is time.
+        """Do nothing while there is time.
 
         Raises:
             _Late: The time for proofs is up.
@@ -148,7 +148,7 @@ class Prover:
 
 
 class _Region:
-    """What is proved of one of the problem's boxes."""
+    """What is proved about one of the problem's boxes."""
 
     def __init__(self, prover: Prover, variables: tuple[InputVariable, ...]) -> None:
         self._prover = prover
@@ -158,14 +158,14 @@ class _Region:
         self.suspects: Sequence[Tensor] = ()
         self._known = self._applications(self._box)
         for call in self._problem.calls:
-            self._known.check(call)  # what is open is known before time may be up
+            self._known.check(call)  # so that open operators are known even if time runs out
 
     def holds(self) -> bool:
         """Tell whether the property holds on the box."""
         return self._all_parts_hold or self._holds_on(self._known)
 
     def operators(self) -> dict[tuple[int, str], OperatorProof]:
-        """Return what is known of every operator in question."""
+        """Return what is known about every operator in question."""
         before = self._known.before
         return {
             (number, op.name): OperatorProof(
@@ -180,7 +180,7 @@ class _Region:
         }
 
     def is_steep(self, goal: ValidityGoal, op: Operation) -> bool:
-        """Tell whether an operator may have a derivative that is not finite, which the goal does not ask about."""
+        """Tell whether an operator's derivative may not be finite although the goal does not ask about it."""
         return not goal.gradient and bool(self._known.check(goal.call).open_gradient.get(id(op)))
 
     def refine(self, deadline: float, violated: Collection[tuple[int, str]]) -> None:
@@ -223,7 +223,7 @@ class _Region:
         return cut(self._box, lambda box: self._holds_on(self._applications(box)), deadline=deadline)
 
     def _margin_proofs(self, analyses: Analyses) -> list[MarginProof]:
-        """Return a proof for the network as written and one for what runs in its place; none in the wrong form."""
+        """Return a proof for the network as written and one for what runs instead; none if the form does not fit."""
         if analyses.execution is not None and analyses.executed is None:
             return []
         valid = {id(goal): self._known.is_valid(goal) for goal in self._problem.goals}
@@ -233,7 +233,7 @@ class _Region:
         return found if len(found) == len(analyses.all) else []
 
     def _centres(self, call: NetworkCall, names: Sequence[str], result: SplitResult) -> list[Tensor]:
-        """Return the centres of the boxes of some inputs that stayed open, one tensor per input variable."""
+        """Return the centres of the boxes of some inputs that remained open, one tensor per input variable."""
         boxes = dict(zip(names, result.open_boxes, strict=True))
         count = max((len(box[0]) for box in boxes.values() if box is not None), default=0)
         found = []
@@ -246,7 +246,7 @@ class _Region:
     # operators ----------------------------------------------------------------------------------------------------
 
     def _close_operators(self, deadline: float, violated: Collection[tuple[int, str]]) -> None:
-        """Cut the box for one open operator after the other, in topological order."""
+        """Cut the box for one open operator after another, in topological order."""
         if not is_narrow(self._box):
             return
         failing = {node for _, node in violated}

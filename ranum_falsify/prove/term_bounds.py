@@ -1,9 +1,9 @@
-"""Bounds of terms and margins over boxes of inputs: everything that `Term.compute` and the circuits can give there.
+"""Bounds of terms and margins over boxes of inputs: they enclose all results of `Term.compute` and of the circuits.
 
-The one needs the other: a choice between terms rests on a margin.
+Terms and margins need each other: a choice between terms depends on a margin.
 
 A bound is a pair of float64 tensors `(batch, *shape)`, one row per box.  Where a value may be NaN both bounds are NaN,
-which torch's functions hand on by themselves; NaN bounds thus say "anything, NaN too".
+which torch's functions pass on by themselves; so NaN bounds say "anything, NaN too".
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ranum_falsify.domain.slack import unit
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.formula.circuit import Circuit
 from ranum_falsify.properties.formula.differences import flatten
@@ -42,9 +43,9 @@ class BoundsFrame:
 
     Args:
         env: Bounds of each input variable.
-        outputs: Bounds of the outputs of an application, NaN where its operators are not proved valid.
+        outputs: Bounds of the outputs of an application, NaN if its operators are not proved valid.
         valid: For each box, whether a validity goal is proved, `(batch,)`.
-        differences: Bounds of `first - second`, `(batch, elements)`, known as a whole; None where they are not.
+        differences: Bounds of `first - second`, `(batch, elements)`, if known as a whole; else None.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class BoundsFrame:
 
 @singledispatch
 def _bounds_of(term: Term, frame: BoundsFrame) -> Bounds:
-    """Return the bounds of a term; of kinds that nothing is known of, NaN."""
+    """Return the bounds of a term; NaN for kinds of terms about which nothing is known."""
     nothing = torch.full((frame.batch, *term.shape), torch.nan, dtype=torch.float64, device=frame.device)
     return nothing, nothing
 
@@ -112,8 +113,8 @@ def _reduce(term: Reduce, frame: BoundsFrame) -> Bounds:
         return extreme(low, axes, term.keepdims), extreme(high, axes, term.keepdims)
     count = math.prod(term.base.shape[axis] for axis in term.axes)
     least, greatest, size = (x.sum(axes, term.keepdims) for x in (low, high, torch.maximum(low.abs(), high.abs())))
-    # Any order of summation, and our own: gamma_n of Higham, Accuracy and Stability, section 3.1, twice.
-    error = size * (2 * (count + 2) * 2.0**-53)
+    # For any order of summation, ours too: gamma_n of Higham, Accuracy and Stability, section 3.1, twice.
+    error = size * (2 * (count + 2) * unit(torch.float64))
     if term.kind == "mean":
         least, greatest, error = least / count, greatest / count, error / count
     return least - error, greatest + error
@@ -181,7 +182,7 @@ def _is_same(a: Term, b: Term) -> bool:
 
 
 def margin_bounds(circuit: Circuit, frame: BoundsFrame) -> Bounds:
-    """Return bounds of the roots' margins (as `Circuit.margins` gives them), each `(batch, roots)`, never NaN."""
+    """Return bounds of the roots' margins (as `Circuit.margins` computes them), each `(batch, roots)`, never NaN."""
     parts = [_leaf_bounds(leaf, frame) for leaf in circuit.leaves]
     low = circuit.propagate([part[0].nan_to_num(-torch.inf, torch.inf, -torch.inf) for part in parts], frame)
     return low, circuit.propagate([part[1].nan_to_num(torch.inf, torch.inf, -torch.inf) for part in parts], frame)
@@ -201,7 +202,7 @@ def _comparison(leaf: ComparisonLeaf, frame: BoundsFrame) -> Bounds:
 
 
 def _bound_signed(leaf: ComparisonLeaf, frame: BoundsFrame) -> Bounds:
-    """Bound the margin of a comparison of numbers, but for EPS."""
+    """Bound the margin of a comparison of numbers, without regard to EPS."""
     low, high = (flatten(bound) for bound in frame.value(leaf.difference))
     if leaf.kind != "==":
         return low, high
@@ -211,7 +212,7 @@ def _bound_signed(leaf: ComparisonLeaf, frame: BoundsFrame) -> Bounds:
 
 
 def _bound_equal_index(equality: ArgEquality, frame: BoundsFrame) -> Bounds:
-    """Bound the margin of `argmax(a) == c`: 0 or more where it surely is, below 0 where it surely is not."""
+    """Bound the margin of `argmax(a) == c`: 0 or more if it surely holds, below 0 if it surely does not."""
     if equality.lead is not None:
         low, high = frame.value(equality.lead)
         ties = torch.from_numpy(np.where(equality.loses_ties, EPS, 0.0)).to(frame.device)

@@ -58,7 +58,7 @@ class Confirmer:
 
     @cached_property
     def flushing(self) -> Confirmer:
-        """The same with denormal numbers replaced by 0; its child processes start when they are needed."""
+        """A confirmer that replaces denormal numbers by 0; its child processes start when they are needed."""
         return Confirmer(self._graphs, threads=self._threads, flush=True)
 
     def run(self, graph: Graph, feeds: Mapping[str, np.ndarray]) -> Replay:
@@ -66,12 +66,12 @@ class Confirmer:
         return self._replayers[id(graph)].run(feeds)
 
     def inline(self, call: NetworkCall, graph: Graph) -> None:
-        """Record that the search runs `graph` for an application: its own, but for branches that constants choose."""
+        """Record which graph the search runs for an application: its own, or with inlined branches."""
         self._inlined[id(call)] = graph
         self._writers[id(call.graph)] = _writers(graph) | self._writers[id(call.graph)]
 
     def findings(self, call: NetworkCall, feeds: Mapping[str, np.ndarray]) -> tuple[Finding, ...]:
-        """Run an application's original model; of a branch that fails, report the operators in it that fail."""
+        """Run an application's original model; for a branch that fails, report the operators in it that fail."""
         found = self.run(call.graph, feeds).findings
         graph = self._inlined.get(id(call))
         if graph is None or all(finding.op_type != "If" for finding in found):
@@ -81,7 +81,7 @@ class Confirmer:
         outer = {op.name for op in call.graph.nodes}
         inner = {op.name: op for op in graph.nodes if op.name not in outer}
         inside = [
-            # What an output of the branch is called outside would name the If.
+            # An output is named otherwise outside the branch, where the name would lead to the If.
             replace(finding, output=next(name for name in inner[finding.node].output_names if name))
             for finding in self.run(graph, {name: feeds[name] for name in graph.input_names}).findings
             if finding.node in inner
@@ -97,7 +97,7 @@ class Confirmer:
         return self.outputs(call.graph, dict(zip(call.graph.input_names, arguments, strict=True)))
 
     def operands(self, graph: Graph, op: Operation, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray | None]:
-        """Return what an operator reads on ONNX Runtime, in the order of its row; None where absent."""
+        """Return the operands that an operator reads on ONNX Runtime, in the order of its row; None where absent."""
         values = spec_of(op).operands_of(op)
         computed = list({id(v): v for v in values if isinstance(v, Operation)}.values())
         feeds = {name: feeds[name] for name in graph.input_names}
@@ -117,7 +117,7 @@ def _writers(graph: Graph) -> dict[str, Operation]:
 
 
 def is_in_question(goal: ValidityGoal, finding: Finding, confirmer: Confirmer) -> bool:
-    """Tell whether a finding violates a validity goal, by the operators and nodes that the goal asks for."""
+    """Tell whether a finding violates a validity goal, given the operators and nodes that the goal asks about."""
     op = confirmer.operation(goal.call.graph, finding.output)
     name = finding.node if op is None else op.name
     return (goal.only is None or finding.op_type in goal.only) and (goal.nodes is None or name in goal.nodes)
@@ -127,14 +127,14 @@ def meets_conditions(problem: Problem, env: Mapping[str, np.ndarray], confirmer:
     """Tell whether concrete inputs lie in the box and, on ONNX Runtime, satisfy all side conditions."""
     if not problem.penalty_names:
         return problem.contains(env)
-    # Where no goal held, the property would be false exactly there.
+    # If no goal held, the property would be false exactly there.
     return not problem.holds(env, confirmer.apply, lambda goal, arguments: False)
 
 
 def feeds_of(
     problem: Problem, call: NetworkCall, env: Mapping[str, np.ndarray], confirmer: Confirmer
 ) -> dict[str, np.ndarray]:
-    """Return what a network call is fed with, by ONNX input name, at concrete values of the variables."""
+    """Return the feeds of a network call, by ONNX input name, at concrete values of the variables."""
     tensors = {name: to_torch(array)[None] for name, array in env.items()}
     arguments = problem.arguments(call, tensors, _OnnxEvaluator(confirmer))
     return {name: to_numpy(x[0]) for name, x in zip(call.graph.input_names, arguments, strict=True)}

@@ -18,7 +18,7 @@ from ranum_falsify.replay.confirmer import Confirmer
 __all__ = ["DENORMAL", "SteepPoint", "has_finite_derivative", "operand_ranges", "steep_in_torch", "steep_point"]
 
 DENORMAL = float(torch.finfo(torch.float32).tiny)
-"""Margins below it are 0 to kernels and devices that flush denormal numbers."""
+"""Margins below this are 0 for kernels and devices that flush denormal numbers."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class SteepPoint:
 
     Attributes:
         operands: What the operator reads, in the order of its row; None where absent.
-        oracle: `autograd-flushed` where ONNX Runtime computes these operands only with denormal numbers flushed to 0.
+        oracle: `autograd-flushed` if ONNX Runtime computes these operands only with denormal numbers flushed to 0.
     """
 
     operands: Sequence[np.ndarray | None]
@@ -40,7 +40,7 @@ def steep_point(
     """Return an operator's operands on ONNX Runtime if its derivative is not finite at them.
 
     Args:
-        confirmer: Runs the network; with denormal numbers as they are first, then with them flushed to 0.
+        confirmer: Runs the network, first with denormal numbers as they are, then with them flushed to 0.
         graph: The network.
         op: One of its operators.
         feeds: One array per input.
@@ -79,7 +79,7 @@ def has_finite_derivative(op: Operation, operands: Sequence[np.ndarray | None]) 
 
     Args:
         op: The operator.
-        operands: What it reads, in the order of its row. Where it holds NaN the operator before is to blame: true.
+        operands: What it reads, in the order of its row. If that holds NaN, an earlier operator is to blame: true.
     """
     spec = spec_of(op)
     names = (*spec.operands, *([""] * len(operands)))

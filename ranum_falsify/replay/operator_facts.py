@@ -1,4 +1,4 @@
-"""What rows say about operators, as plain data for a process that imports nothing of this package."""
+"""What rows say about operators, as plain data for a process that does not import this package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["operator_facts"]
 
 @cache
 def operator_facts() -> dict[str, Any]:
-    """Return what `replay_worker.Operators` holds."""
+    """Return the fields of the worker's `Operators`."""
 
     def collect(fact: Callable[[OperatorSpec], bool]) -> frozenset[tuple[str, str]]:
         return frozenset((spec.domain, spec.op_type) for spec in list_supported() if fact(spec))

@@ -11,14 +11,14 @@ but the outputs, as users run it. The first run names nodes; a node is a `Findin
 Operands are what the node reads: inputs, tensors captured by its subgraphs, and constants in
 its attributes. A subgraph (If, Loop, Scan) counts as one node. In (b) an infinity is a
 constant when no input's value can change it, such as an attention mask computed from weights.
-An integer division by zero, at which ONNX Runtime refuses to go on, is (a), and so is one of
-the least integer of 32 or 64 bits by -1, at which processors may end the process: where the
-operands of a division allow it, the graph runs up to it first, and no further.
+An integer division by zero, at which ONNX Runtime refuses to go on, is (a), and so is a division
+of the least integer of 32 or 64 bits by -1, at which processors may end the process: if the
+operands of a division allow it, the graph first runs up to there, and no further.
 
-The second run says what users see. Where the two differ, the graph that ONNX Runtime's optimiser
+The second run shows what users see. Where the two differ, the graph that ONNX Runtime's optimiser
 writes runs too, every tensor exposed: a finding whose tensors are finite there shows only with
-optimisations off, and what is found there alone shows only at the default level, as when
-constants are merged into one that overflows.
+optimisations off, and one that is found there alone shows only at the default level, for example
+because constants are merged into one that overflows.
 
 LSTM and GRU with a bias clip NaN to the finite range on ONNX Runtime; `onnx.reference`
 decides there. MaxPool, GlobalMaxPool, ReduceMax, ReduceMin, ArgMax, ArgMin, QuantizeLinear
@@ -49,8 +49,8 @@ __all__ = ["Finding", "Replay", "Replayer"]
 
 _WORKER = Path(__file__).with_name("worker")
 _LARGEST = 2**31 - 1  # bytes that protobuf can hold in one message
-_LONGEST = 400  # characters of ONNX Runtime's message that are passed on
-_VERB = {"load": "load", "run": "run", "outputs": "run", "plain": "run"}
+_LONGEST = 400  # most characters of ONNX Runtime's message to pass on
+_VERB = {"load": "load", "run": "run", "outputs": "run", "plain": "run", "look": "run"}
 _ADVICE = {
     "load": "repair the model, or convert it to operators and an opset that ONNX Runtime supports",
     "run": "give each input the name, type and shape that the model declares",
@@ -69,14 +69,14 @@ class Finding:
         kind: ``nan`` (rule (a) of this module) or ``inf`` (rule (b)).
         index: position of the first offending element in ``output``.
         operands: least and greatest element of each numeric operand, by tensor name.
-        values: of an elementwise operator, the operands' elements behind the offending one.
+        values: if the operator is elementwise, the elements of its operands that give the offending one.
         oracle: who saw it.
         reach: ``output`` when a path of non-finite tensors leads to a graph output that is not
             finite at the default level either, or when ONNX Runtime stops at the node; else ``masked``.
         optimisations: with which graph optimisations of ONNX Runtime it shows; None where they
             cannot be compared, as in a model that draws random numbers or would end the process.
-        fused: of what shows at the default level alone, the operator that the optimiser put in the
-            place of the node and of others before it, if it did; ``operands`` are then its own.
+        fused: if it shows at the default level alone: the operator that the optimiser put in the
+            place of the node and of others before it, if any; ``operands`` are then its own.
     """
 
     node_index: int
@@ -100,7 +100,7 @@ class Replay:
     Attributes:
         outputs: the graph outputs that are numeric tensors, in the model's order (bfloat16 as
             float32), at the default level; empty when ONNX Runtime stopped at an integer division.
-        findings: in topological order, so that the first is the first to go wrong.
+        findings: in topological order, so that the first one is the first node to go wrong.
     """
 
     outputs: Mapping[str, np.ndarray]
@@ -111,7 +111,7 @@ class Replayer:
     """Runs one model on ONNX Runtime in a child process, which serves any number of requests.
 
     A context manager that starts the child on entry, so that it loads the model while the
-    caller goes on. A child that crashed or ran out of time is replaced at the next request.
+    caller continues. A child that crashed or ran out of time is replaced at the next request.
     Not for use from several threads at once.
 
     Args:
@@ -120,12 +120,20 @@ class Replayer:
         timeout: seconds that loading, and each request, may take.
         threads: ONNX Runtime's intra-operator threads.
         flush: whether it replaces denormal numbers by 0, as many devices do.
+        folder: where the external data of a model in memory lies, if it is not loaded.
     """
 
     def __init__(
-        self, model: onnx.ModelProto | Path, *, timeout: float = 60.0, threads: int = 1, flush: bool = False
+        self,
+        model: onnx.ModelProto | Path,
+        *,
+        timeout: float = 60.0,
+        threads: int = 1,
+        flush: bool = False,
+        folder: Path | None = None,
     ) -> None:
         self._model = model
+        self._folder = model.resolve().parent if isinstance(model, Path) else folder
         self._timeout = timeout
         self._threads = threads
         self._flush = flush
@@ -143,7 +151,7 @@ class Replayer:
         self.close()
 
     def start(self) -> None:
-        """Start the child, unless it runs, and have it load the model; does not wait.
+        """Start the child unless it is running, and have it load the model; does not wait.
 
         Raises:
             ReplayError: the file is missing, or the model is too large or lacks its external data.
@@ -160,14 +168,14 @@ class Replayer:
             self.close()
             raise
         self._loading = True
-        # The rows take their time to import, as the child does: at once.
+        # Importing the rows takes as long as the child takes to start, so both happen at once.
         from ranum_falsify.replay.operator_facts import operator_facts
 
         child.send(
             "load",
             {
                 "path": str(path),
-                "folder": str(self._model.resolve().parent if isinstance(self._model, Path) else path.parent),
+                "folder": str(self._folder or path.parent),
                 "operators": operator_facts(),
                 "threads": self._threads,
                 "flush": self._flush,
@@ -187,7 +195,14 @@ class Replayer:
             ReplayCrashError: the child died.
             ReplayTimeoutError: the child did not answer in time.
         """
-        result = self._request("run", inputs)
+        return self._replay("run", inputs)
+
+    def look(self, inputs: Mapping[str, np.ndarray]) -> Replay:
+        """Run the model without optimisations, every intermediate exposed; arguments and errors as for `run`."""
+        return self._replay("look", inputs)
+
+    def _replay(self, command: str, inputs: Mapping[str, np.ndarray]) -> Replay:
+        result = self._request(command, inputs)
         findings = tuple(Finding(**finding) for finding in result["findings"])
         return Replay(outputs=result["outputs"], findings=findings)
 
@@ -202,13 +217,13 @@ class Replayer:
         return outputs
 
     def close(self) -> None:
-        """End the child and delete temporary files; a later request starts anew."""
+        """End the child and delete temporary files; a later request starts a new one."""
         child, self._child, self._loading = self._child, None, False
         if child is not None:
             child.close()
 
     def _data(self) -> bytes | None:
-        """What a model's file holds that is in memory or compressed; None where ONNX Runtime reads the file."""
+        """Return the bytes of a model that is in memory or compressed; None if ONNX Runtime reads the file itself."""
         if not isinstance(self._model, Path):
             return self._serialize(self._model)
         if not self._model.is_file():
@@ -216,7 +231,8 @@ class Replayer:
         return model_bytes(self._model) if is_compressed(self._model) else None
 
     def _serialize(self, model: onnx.ModelProto) -> bytes:
-        if any(onnx.external_data_helper.uses_external_data(t) for t in model.graph.initializer):
+        is_external = onnx.external_data_helper.uses_external_data
+        if self._folder is None and any(is_external(tensor) for tensor in model.graph.initializer):
             raise ReplayError(f"{self._label}: its external data is not loaded; pass the path of its file")
         if sum(len(tensor.raw_data) for tensor in model.graph.initializer) <= _LARGEST:
             data: bytes = model.SerializeToString()
@@ -237,7 +253,7 @@ class Replayer:
         return self._exchange(command, feeds)
 
     def _exchange(self, command: str, argument: Any) -> Any:
-        """Send a request (``load`` was sent at the start) and wait for the answer."""
+        """Send a request (``load`` has been sent at the start) and wait for the answer."""
         assert self._child is not None
         try:
             if command == "load":
@@ -270,7 +286,7 @@ class Replayer:
 
 
 def _one_line(message: str) -> str:
-    """ONNX Runtime's message without its error codes, source positions and line breaks."""
+    """Return ONNX Runtime's message without its error codes, source positions and line breaks."""
     text = re.sub(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", "", " ".join(message.split()))
     text = re.sub(r"/onnxruntime_src/\S+ ", "", text).strip().rstrip(".;")
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -158,7 +158,8 @@ def _grounds(result: Answer, verbosity: int) -> Iterator[str]:
     if result.assumptions is not None:
         yield from as_text(result.assumptions, verbose=verbosity > 0)
     if _is_forward(result):
-        yield f"notice: {steep_notice(result.steep)}"
+        sources = None if result.assumptions is None else result.assumptions.sources
+        yield f"notice: {steep_notice(result.steep, from_file=sources is None or sources.property is not None)}"
     yield from (f"notice: {notice}" for notice in result.notices)
 
 

@@ -1,4 +1,4 @@
-"""DNNF's attacks by name: checks before a run which of them are available and whether its settings fit."""
+"""DNNF's attacks by name: checks, before a run, that they are available and that their settings fit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CLEVERHANS = (
     "spsa",
 )
 _IMPORTED = {"foolbox": ("foolbox",), "cleverhans": tuple(f"cleverhans.torch.attacks.{name}" for name in _CLEVERHANS)}
-"""What DNNF imports of each package; where one import fails, it goes without the package and does not say why."""
+"""What DNNF imports from each package; if one import fails, it goes without the package and does not say why."""
 
 _LEAST = {"n_starts": -1, "n_steps": 0}
 """Settings that are DNNF's own, all whole numbers, with the least value of each."""
@@ -36,7 +36,7 @@ class Attack:
     """One of DNNF's back ends, ready to run.
 
     Attributes:
-        name: As `--backend` names it.
+        name: The name that `--backend` takes.
         method: Function of DNNF that attacks a model once.
         variant: Attack of the package, None for an attack of DNNF itself.
         settings: Parameters that it takes, and whether each must be given.
@@ -104,7 +104,7 @@ def attack_of(name: str) -> Attack:
 
 
 def available() -> Iterator[str]:
-    """Yield a line for each attack that can be used here, with its other names, and for each missing package."""
+    """Yield a line for each attack that is available here, with its other names, and for each missing package."""
     yield from ("pgd", "dnnf.pgd", "dnnf.newton")
     for package in _IMPORTED:
         try:
@@ -148,7 +148,7 @@ def _names(package: str) -> list[str]:
 
 
 def _settings(package: str, function: Callable[..., Any]) -> dict[str, bool]:
-    """Return the parameters of an attack; the model and the first point, which CleverHans takes too, are DNNF's."""
+    """Return the parameters of an attack, without the model and the first point (CleverHans), which DNNF gives."""
     parameters = list(inspect.signature(function).parameters.values())[2 if package == "cleverhans" else 0 :]
     named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     return {"n_starts": False, **{p.name: p.default is p.empty for p in named}}

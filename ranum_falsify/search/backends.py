@@ -21,7 +21,7 @@ from ranum_falsify.search.starts import Box
 __all__ = ["BackendSearch"]
 
 _ENDLESS_ROUND = 10
-"""Starts on each objective before the next one's turn, where the user asks for as many as time allows."""
+"""Starts on each objective before it is the next one's turn, if the user asks for as many as time allows."""
 
 Confirm = Callable[[Sequence[Tensor]], bool]
 """Replays a batch of one candidate."""
@@ -49,7 +49,7 @@ class BackendSearch:
             pass
 
     def _round(self, count: int) -> bool:
-        """Attack what is not found yet, each with a number of starts; return whether to go on."""
+        """Attack everything not found yet, each with a number of starts; return whether to go on."""
         left = False
         for objective, confirm in self.search.objectives():
             found = any(self._falsifies(objective, region, confirm, count) for region in self.context.regions())
@@ -80,7 +80,7 @@ class _Margins(torch.nn.Module):
     """The margin and 0, from one vector of all floating inputs.
 
     Attributes:
-        device: Where the vector lives: the CPU whatever the search runs on, because DNNF makes arrays of it as it is.
+        device: Where the vector lives: always the CPU, because DNNF turns it into arrays without moving it.
     """
 
     device = torch.device("cpu")
@@ -117,7 +117,7 @@ def _join(boxes: Sequence[Box], bound: str) -> Tensor:
 
 
 def _adapter(module: _Margins, region: Region, confirm: Confirm) -> Any:
-    """Return DNNF's falsification model with our module inside and our replay as its validation."""
+    """Return DNNF's falsification model, with our module inside and with our replay to validate."""
     base = upstream.load("dnnf.model").FalsificationModel
 
     class Adapter(base):  # type: ignore[misc, valid-type]

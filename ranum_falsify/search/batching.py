@@ -21,7 +21,7 @@ __all__ = ["BatchedModel"]
 class BatchedModel:
     """Runs a module that takes one sample on a batch.
 
-    Along dimension 0 where every operator keeps samples apart there, else by `torch.func.vmap` where no value steers
+    Along dimension 0 if every operator keeps samples apart there, else by `torch.func.vmap` if no value decides
     shapes or branches, else one sample after another.
 
     Attributes:
@@ -41,7 +41,7 @@ class BatchedModel:
         self.mode = "along" if model.batches else "vmap" if model.separable else "loop"
 
     def select(self, graph: Graph, arguments: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return the arguments of a graph that the module reads, which may have the others as constants."""
+        """Return those arguments of a graph that the module reads; in the module the others may be constants."""
         read = self.model.graph.input_names
         return [x for name, x in zip(graph.input_names, arguments, strict=True) if name in read]
 
@@ -59,7 +59,7 @@ class BatchedModel:
         return self._batch(inputs, self._probes, outputs=outputs)
 
     def observe(self, inputs: Sequence[Tensor], probes: Mapping[int, Probe]) -> Tensor:
-        """Return what probes (by `id` of the operation) see on a batch, `(batch, values)`."""
+        """Return what probes (by `id` of the operation) observe on a batch, `(batch, values)`."""
         seen = self._batch(inputs, probes, outputs=False)[1]
         assert seen is not None, "there is at least one probe"
         return seen
@@ -109,7 +109,7 @@ class BatchedModel:
 
 
 def _lift(probe: Probe) -> Probe:
-    """Return a probe of operands with a batch along dimension 0, from one of single samples."""
+    """Turn a probe of single samples into one of operands with a batch along dimension 0."""
 
     def observe(op: Operation, operands: Sequence[Any], outputs: Sequence[Tensor]) -> Tensor:
         width = len(operands)

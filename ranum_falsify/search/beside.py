@@ -27,7 +27,7 @@ Key = tuple[int, str]
 
 
 def compare(found: Mapping[Key, OperatorResult], graph: Graph, example: Counterexample) -> Mapping[Key, OperatorResult]:
-    """Return those violations of a counterexample of operators of `graph`, with the runtimes that they occur on."""
+    """Return the violations of operators of `graph` at a counterexample, with the runtimes on which they occur."""
     nodes = {op.name for op in graph.nodes}
     fresh = {key: r for key, r in found.items() if r.counterexample is example and r.node in nodes}
     failing = find_failing_in_torch(graph, example.feeds) if fresh else None
@@ -52,7 +52,7 @@ class TorchFailure:
 def find_failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapping[str, TorchFailure] | None:
     """Return the operators whose operands are good and whose output is not, by the rules of replay, on the CPU.
 
-    What writes no floating numbers fails where the conditions of its row do.
+    Operators that write no floating numbers fail where the conditions of their rows do.
 
     Args:
         graph: The network.
@@ -109,7 +109,7 @@ def _fails(op: Operation, operands: Sequence[Value], results: tuple[Tensor, ...]
 
 
 def add_runtimes(result: OperatorResult, failing: Collection[str] | None) -> OperatorResult:
-    """Return what ONNX Runtime confirmed of an operator with the runtimes that it fails on.
+    """Return what ONNX Runtime confirmed of an operator, with the runtimes on which the operator fails.
 
     Args:
         result: The operator.

@@ -68,7 +68,7 @@ def bisect(context: SearchContext, target: Target, region: Region, starts: Seque
 
 @dataclass(frozen=True)
 class _Observation:
-    """Margins `(batch, 1)` and crossing `(batch, elements)`, of no elements where the border is not a sign change."""
+    """Margins `(batch, 1)` and crossing `(batch, elements)`; no elements where the border is not a sign change."""
 
     margin: Tensor
     crossing: Tensor
@@ -92,7 +92,7 @@ class _Observer:
 
 
 def _combine(margin: Probe, crossing: Probe) -> Probe:
-    """Return a probe that gives the values of two, so that one run of the network serves both."""
+    """Return a probe that returns the values of two, so that one run of the network serves both."""
 
     def probe(op: Operation, operands: Sequence[Any], outputs: Sequence[Tensor]) -> Tensor:
         return torch.cat([margin(op, operands, outputs), crossing(op, operands, outputs).double()])
@@ -115,7 +115,7 @@ def _pairs(seen: _Observation, context: SearchContext) -> tuple[Tensor, Tensor, 
 
 
 def _find_middle(a: Tensor, b: Tensor, context: SearchContext) -> Tensor:
-    """Return the middle of two points; integers take each element from either."""
+    """Return the middle of two points; for integers, take each element from one of them."""
     if not a.is_floating_point():
         draw = torch.rand(a.shape, generator=context.generator).to(a.device)
         return torch.where(draw < 0.5, a, b)

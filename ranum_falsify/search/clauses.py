@@ -26,7 +26,7 @@ _PATIENCE = 5
 
 
 class ClauseSearch:
-    """Makes one clause of the property negative; ends with the first counterexample."""
+    """Searches for inputs that make one clause of the property negative; ends with the first counterexample."""
 
     def __init__(self, context: SearchContext) -> None:
         self.context = context
@@ -61,7 +61,7 @@ class ClauseSearch:
                 return
 
     def objectives(self) -> Iterator[tuple[Objective, Callable[[Sequence[Tensor]], bool]]]:
-        """Yield what other back ends attack, each with a function that replays a batch of one candidate."""
+        """Yield the objectives for other back ends, each with a function that replays a batch of one candidate."""
         if self.counterexample is not None:
             return
         objective = self.context.objective(self._targets, by_clause=True)
@@ -87,7 +87,7 @@ class ClauseSearch:
             return None
         nearest = objective.evaluate(starts).margins.argmin(1)
         other = torch.randint(clauses, nearest.shape, generator=self.context.generator).to(nearest.device)
-        # Pairs, because descent gives every other start another kind of step.
+        # In pairs, because descent gives every other start another kind of step.
         return torch.where(torch.arange(len(nearest), device=nearest.device) // 2 % 2 == 0, nearest, other)
 
     def _visit(self, margins: Tensor, inputs: Sequence[Tensor]) -> bool:

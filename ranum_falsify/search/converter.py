@@ -24,7 +24,7 @@ from ranum_falsify.search.fusion import Instruction, fuse
 __all__ = ["Probe", "TorchConverter", "TorchModel", "convert"]
 
 Probe = Callable[[Operation, Sequence[Any], Sequence[Tensor]], Tensor]
-"""`probe(op, operands, outputs)`: what to observe of an operation while it runs."""
+"""`probe(op, operands, outputs)` observes an operation while it runs."""
 
 _Planned = tuple[Callable[..., Any], tuple[int, ...], int, bool, Operation | None, tuple[int, ...]]
 """A step as the loop unpacks it: call, reads, write, several, the operation if it is observed, slots to free."""
@@ -58,7 +58,7 @@ class TorchConverter(_PytorchConverter):
         return TorchModel(graph, self.steps, self.slots, self.constants)
 
     def visit(self, operation: Operation) -> Instruction | None:
-        """Convert one operation whose operands are converted already; identity decides, never equality."""
+        """Convert one operation after its operands; operations are told apart by identity, never by equality."""
         if isinstance(operation, Input):
             return None
         if id(operation) not in self.steps:
@@ -91,7 +91,7 @@ class TorchConverter(_PytorchConverter):
         return Instruction(op, function, operands, slot, several=len(op.output_names) > 1)
 
     def _override(self, op: Operation) -> Callable[..., Any] | None:
-        """Return what a subclass's `visit_<Op>` says; DNNF's own methods deviate from ONNX and are passed over."""
+        """Return what a subclass's `visit_<Op>` returns; DNNF's own methods deviate from ONNX and are skipped."""
         for cls in type(self).__mro__[: type(self).__mro__.index(TorchConverter)]:
             if method := cls.__dict__.get(f"visit_{type(op).__name__}"):
                 return method(self, op)  # type: ignore[no-any-return]
@@ -123,7 +123,7 @@ class TorchModel(torch.nn.Module):
 
     Attributes:
         graph: The graph it was made from.
-        separable: Whether no value of a tensor steers shapes or branches, so that `torch.func.vmap` applies.
+        separable: Whether no value of a tensor decides shapes or branches, so that `torch.func.vmap` applies.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ class StepSizes:
 
     Attributes:
         largest: First step of the boldest start, as a share of the box's half width.
-        smallest: First step of the most careful start; the others lie between, evenly in logarithm.
+        smallest: First step of the most careful start; those of the others are spread evenly between on a log scale.
         decay: Factor per step.
     """
 
@@ -72,7 +72,7 @@ class Descent:
             first.lerp_(gradient, 0.1)
             second.lerp_(gradient.square_(), 0.001)
             direction = first / second.sqrt().add_(torch.finfo(first.dtype).tiny)
-            # The correction of the moments' start is taken out of the bounds and put into the step.
+            # The bias correction of the moments is taken out of the bounds and put into the step.
             direction.mul_(gain).clamp_(-1 / correction, 1 / correction)
             moved = torch.addcmul(self.inputs[i], direction, scale, value=-decay * correction)
             self.inputs[i] = self.boxes[i].project(moved)
@@ -93,7 +93,7 @@ def _column(values: Tensor, like: Tensor) -> Tensor:
 
 
 def _gain(signed: Tensor, like: Tensor) -> Tensor:
-    """Return factors before the bounds of a direction: one that leaves only the sign, or 1."""
+    """Return factors for a direction before it is clamped: so large that only the sign is left, or 1."""
     return _column(torch.ones(len(like), device=like.device).masked_fill(signed, torch.inf), like).clamp_max(
         torch.finfo(like.dtype).max
     )

@@ -1,4 +1,4 @@
-"""The device of a run, and torch's global settings while it goes on."""
+"""The device of a run, and torch's global settings during it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def device_of(name: str) -> torch.device:
 
 @contextmanager
 def settings(seed: int, processors: int | None, device: torch.device, batch_bytes: int) -> Iterator[None]:
-    """Seed torch's own generator, which random operators use, and set the threads; put both back afterwards."""
+    """Seed torch's own generator, which random operators use, and set the threads; restore both afterwards."""
     threads = torch.get_num_threads()
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):

@@ -31,7 +31,7 @@ class Instruction:
 
 
 def fuse(steps: Sequence[Instruction], observed: Collection[int], kept: Collection[int]) -> list[Instruction]:
-    """Return steps in which a product with a constant matrix and the sum with a constant vector are one kernel.
+    """Return steps in which a product with a constant matrix and a following sum with a constant vector are one kernel.
 
     Args:
         steps: In topological order.
@@ -63,7 +63,7 @@ def _affine(x: Tensor, matrix: Tensor, bias: Tensor) -> Tensor:
 
 
 def _is_row(step: Instruction, op_type: str) -> bool:
-    """Tell whether the step runs the row of an operator as it is."""
+    """Tell whether the step runs an operator's row unchanged."""
     if not isinstance(step.call, partial):
         return False
     spec = spec_of(step.op)
@@ -76,7 +76,7 @@ def _is_product(step: Instruction) -> bool:
 
 
 def _summand(step: Instruction, products: Mapping[int, Instruction]) -> Instruction | None:
-    """Return the product that the step adds a constant vector to, if it does."""
+    """Return the product to which the step adds a constant vector, if it does."""
     product = next((products[slot] for slot in step.reads if slot in products), None)
     if product is None or not _is_row(step, "Add"):
         return None

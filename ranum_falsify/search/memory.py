@@ -14,10 +14,10 @@ from ranum_falsify.network import Graph
 __all__ = ["batch_limit", "bytes_per_sample", "chunks"]
 
 _SHARE = 0.5
-"""Part of the free memory that a batch may take; the rest is for what other processes and allocators need."""
+"""Share of the free memory that a batch may take; the rest is for other processes and allocators."""
 
 _LARGEST = 1 << 30
-"""More than this at once makes a CPU no faster, and the search deaf to its timeout for longer."""
+"""A CPU is no faster with more at once, and the search would be deaf to its timeout for longer."""
 
 _TENSORS_PER_VALUE = 8
 """Copies of each activation that live at once in the worst case, where every operator has a margin: values, gradients,

@@ -1,4 +1,4 @@
-"""From a problem to what descent makes negative: margins of targets or clauses, on a batch."""
+"""From a problem to what descent makes negative: margins of targets or of clauses, on a batch."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Objective:
             id(call): BatchedModel(model, [(i, t) for i, t in indexed if problem.goals[t.goal].call is call])
             for call, model in zip(problem.calls, models, strict=True)
         }
-        # Goals of one application share a run, each has its own columns of what it observes.
+        # Goals of one application share a run; each has its own columns of the observed margins.
         self._columns = {
             id(goal): [
                 column
@@ -81,7 +81,7 @@ class Objective:
         return Evaluated(parts[0] if len(parts) == 1 else torch.cat(parts))
 
     def losses(self, inputs: Sequence[Tensor]) -> Tensor:
-        """Return what descent lowers, `(batch, targets)`, differentiable in the inputs."""
+        """Return the losses that descent lowers, `(batch, targets)`, differentiable in the inputs."""
         return self._margins(inputs)[1]
 
     def differentiate(self, inputs: Sequence[Tensor], assigned: Tensor | None) -> Evaluated:
@@ -143,7 +143,7 @@ def _add_penalties(margins: Tensor, losses: Tensor, penalties: Tensor) -> tuple[
 
 
 class _Run:
-    """One evaluation of a problem's networks on a batch; what several expressions share is computed once."""
+    """One evaluation of a problem's networks on a batch; values that several expressions share are computed once."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the search observes of targets: margins to make negative, and crossings to bisect."""
+"""What the search observes at targets: margins to make negative, and crossings to bisect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["crossing_of", "least_margins", "probe_of"]
 
 
 def probe_of(targets: Sequence[Target]) -> Probe:
-    """Return a probe that gives the least margin of each target of one operator, shape `(targets,)`."""
+    """Return a probe of the least margin of each target of one operator, shape `(targets,)`."""
     constraints = [target.constraint for target in targets]
 
     def probe(op: Operation, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor:
@@ -33,14 +33,14 @@ def least_margins(
 ) -> Tensor:
     """Return the least margin of each condition on an operator, shape `(conditions,)`.
 
-    A NaN margin means that an operand was broken upstream; it counts as not violated here.
+    A NaN margin means that an operand became invalid upstream; it counts as not violated here.
     """
     named = _name_operands(spec_of(op), operands, outputs)
     return torch.stack([_least(constraint.margin(op, named)) for constraint in constraints])
 
 
 def crossing_of(target: Target) -> Probe:
-    """Return a probe that gives the target's crossing, flat, `(elements,)`; no elements where there is none."""
+    """Return a probe of the target's crossing, flattened to `(elements,)`; no elements where there is none."""
 
     def probe(op: Operation, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor:
         crossing = target.constraint.crossing(op, _name_operands(target.spec, operands, outputs))

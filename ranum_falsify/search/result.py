@@ -96,7 +96,7 @@ class Answer:
         operators: Every operator in question, in topological order; empty for a classic property.
         counterexample: The first one found.
         unconfirmed: What the search saw and the replay did not confirm, one line each.
-        notices: What a user should know of the networks: defaulted dimensions, random operators.
+        notices: What a user should know about the networks: defaulted dimensions, random operators.
         seconds: Time by stage: read, reduce, prove, search, replay.
         seed: Seed of the search.
         starts: Starting points tried.

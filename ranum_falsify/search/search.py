@@ -1,4 +1,4 @@
-"""What both searches share: boxes, budget, randomness, candidates in the order of their promise."""
+"""What both searches share: boxes, budget, randomness, and the candidates with the most promising first."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 
 
 _PORTION_BYTES = 1 << 30
-"""Memory of the samples that are evaluated at a time where no gradients are wanted."""
+"""Memory of the samples that are evaluated at once where no gradients are needed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class Progress:
 
 
 class OutOfTime(Exception):
-    """The timeout passed in the midst of a batch."""
+    """The timeout passed in the middle of a batch."""
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Budget:
         return self.deadline is not None and time.monotonic() >= self.deadline
 
     def check(self) -> None:
-        """Go on while there is time.
+        """Do nothing while there is time left.
 
         Raises:
             OutOfTime: The timeout has passed.
@@ -144,11 +144,11 @@ class SearchContext:
 
     @property
     def portion(self) -> int:
-        """Samples to evaluate between two looks at the clock and at what was found."""
+        """Samples to evaluate before looking again at the clock and at what was found."""
         return max(1, _PORTION_BYTES // self._bytes)
 
     def model_of(self, call: NetworkCall) -> TorchModel:
-        """Return the module that runs an application; inputs that it lacks are constants in it."""
+        """Return the module that runs an application; in it, inputs that it lacks are constants."""
         return next(m for c, m in zip(self.problem.calls, self.models, strict=True) if c is call)
 
     def targets(self) -> list[Target]:
@@ -177,13 +177,13 @@ class SearchContext:
         )
 
     def starts(self, region: Region, count: int, *, first: bool) -> list[Tensor]:
-        """Return starting points on the search's device, suspects of the proof among them once."""
+        """Return starting points on the search's device; the first ones for a region include the proof's suspects."""
         self.budget.starts += count
         starts = [x.to(self.device) for x in sample_starts(region.boxes, count, self.generator, first=first)]
         return self.insert_points(region, starts, self.suspects.pop(region.number, ()))
 
     def insert_points(self, region: Region, starts: list[Tensor], points: Sequence[Tensor]) -> list[Tensor]:
-        """Put known points `(number, *shape)`, one tensor per input, in the places of the last starts."""
+        """Put known points `(number, *shape)`, one tensor per input, in place of the last starts."""
         if not points:
             return starts
         count = min(len(points[0]), len(starts[0]) // 2)
@@ -246,7 +246,7 @@ _MOST_VERTICES = 32
 
 
 def find_worst_vertices(objective: Objective, region: Region, targets: int) -> list[Tensor]:
-    """Return the vertex of a box that lies downhill from its centre, for each of the first targets.
+    """Return, for each of the first targets, the vertex of a box that lies downhill from its centre.
 
     Returns:
         `(targets, *shape)` per input.
@@ -263,7 +263,7 @@ def find_downhill_vertices(
     """Return the vertex of a box that lies downhill from each point; where there is no slope, its own elements.
 
     Args:
-        objective: What gets less downhill.
+        objective: What decreases downhill.
         region: The box.
         points: `(batch, *shape)` per input.
         assigned: Each point's target, None for the least loss of each.
@@ -278,7 +278,7 @@ def find_downhill_vertices(
 def _resample_stuck(
     context: SearchContext, region: Region, descent: Descent, gradients: Sequence[Tensor | None]
 ) -> None:
-    """Give starts without any gradient a new place."""
+    """Move starts without any gradient to new places."""
     sizes = [g.abs().flatten(1).amax(1) for g in gradients if g is not None and g.numel()]
     if not sizes:
         stuck = torch.ones(len(descent.inputs[0]), dtype=torch.bool, device=context.device)

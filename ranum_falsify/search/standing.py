@@ -1,4 +1,4 @@
-"""What is known of an operator: by a proof, or by a replay."""
+"""What is known about an operator, by a proof or by a replay."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def describe_standing(target: Target, proof: Proof) -> OperatorResult:
 def describe_shown(
     finding: Finding, name: str, constraint: Constraint | None, counterexample: Counterexample
 ) -> OperatorResult:
-    """Return what a replay shows of an operator.
+    """Return what a replay shows about an operator.
 
     Args:
-        finding: What it shows.
-        name: What the operator is called.
+        finding: The finding of the replay.
+        name: The operator's name.
         constraint: The condition that fails, None where the network that was searched lacks the operator.
         counterexample: What was replayed.
     """

@@ -1,4 +1,4 @@
-"""Starting points: a portfolio of shapes that real defects sit at, and uniform points between them."""
+"""Starting points: a portfolio of shapes at which real defects lie, and uniform points between them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Box:
     """Bounds of one input variable.
 
     Attributes:
-        lower: Least values, in the variable's shape and dtype.
-        upper: Greatest values.
+        lower: Smallest values, in the variable's shape and dtype.
+        upper: Largest values.
     """
 
     lower: Tensor
@@ -31,7 +31,7 @@ class Box:
         return self.lower.dtype
 
     def at(self, fractions: Tensor) -> Tensor:
-        """Return the points at fractions in [0, 1] of the way, shape `(batch, *shape)`, inside the box."""
+        """Return points inside the box, at fractions in [0, 1] of the way from lower to upper, `(batch, *shape)`."""
         lower, upper = self.lower.double(), self.upper.double()
         return self.find_nearest(lower * (1 - fractions) + upper * fractions)
 
@@ -76,7 +76,7 @@ def _corners(box: Box, count: int, generator: torch.Generator) -> Tensor:
 
 
 def _constants(box: Box, count: int, generator: torch.Generator) -> Tensor:
-    """Every element equal, half of them at dyadic values, whose mean is computed exactly."""
+    """All elements equal, half of them to dyadic values, whose mean is computed exactly."""
     low, high = box.lower.double().min(), box.upper.double().max()
     share = torch.rand(_one_each(box, count), generator=generator, dtype=torch.float64)
     values = low * (1 - share) + high * share
@@ -92,7 +92,7 @@ def _grid(box: Box, count: int, generator: torch.Generator) -> Tensor:
 
 
 def _sparse(box: Box, count: int, generator: torch.Generator) -> Tensor:
-    """Zero (or the nearest value to it) but for a few elements."""
+    """All elements 0, or the nearest value to it, except a few."""
     zero = torch.zeros(_one_each(box, count), dtype=torch.float64)
     keep = torch.rand(_one_each(box, count), generator=generator, dtype=torch.float64) * 0.2
     points = _uniform(box, count, generator).double()
@@ -127,7 +127,8 @@ _PORTFOLIO: tuple[tuple[Sampler, float], ...] = (
 def sample_starts(boxes: Sequence[Box], count: int, generator: torch.Generator, *, first: bool = True) -> list[Tensor]:
     """Return starting points.
 
-    Several inputs draw their kinds independently, so that a special value of one meets ordinary ones of another.
+    The kind of point is drawn independently for each input, so that a special value of one meets ordinary ones of
+    another.
 
     Args:
         boxes: One per input variable, on the CPU.

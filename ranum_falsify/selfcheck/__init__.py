@@ -1,4 +1,4 @@
-"""The kernels that are installed on this machine, compared with the records."""
+"""The kernels installed on this machine, compared with the records."""
 
 from ranum_falsify.selfcheck.family import family_here, processor
 from ranum_falsify.selfcheck.outcome import LIBRARIES, Outcome, list_unmeasured, self_check

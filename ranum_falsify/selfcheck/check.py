@@ -1,6 +1,6 @@
-"""Sampled values of every function that was measured, run on the libraries that are installed.
+"""Samples of every measured function, run on the installed libraries.
 
-Results outside the records go into a record of their own, twice as wide as was seen: the samples are few.
+Results outside the records go into a record of their own, with twice the observed error, because samples are few.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.kernels import Envelope, Record, find_envelope
 from ranum_falsify.domain.kernels.records import Row, dtype_name
-from ranum_falsify.domain.rounding import tiny, unit
+from ranum_falsify.domain.slack import tiny, unit
 from ranum_falsify.selfcheck.family import HERE
 from ranum_falsify.selfcheck.running import Ways, ways_to_run
 from ranum_falsify.selfcheck.subjects import ROW_SUBJECTS, SUBJECTS, Subject
@@ -39,7 +39,7 @@ class _Found:
 
 
 def check(runtime: str, version: str) -> Record:
-    """Run samples of every function on an installed runtime; return what lies outside the records of all families.
+    """Run samples of every function on an installed runtime; return the results outside the records of all families.
 
     Args:
         runtime: `onnxruntime` or `torch`.
@@ -89,12 +89,12 @@ def _operands(subject: Subject, dtype: torch.dtype) -> Tensor:
     near = rng.uniform(max(low, -20.0), min(high, 20.0), _COUNT)
     x = np.where(rng.random(_COUNT) < 0.5, near, sizes * rng.choice((-1.0, 1.0), _COUNT))
     of_type = torch.from_numpy(np.clip(x, max(low, -largest), min(high, largest))).to(dtype)
-    # Rounding must not leave the domain, and the domain of bounds has no number between 0 and the least normal one.
+    # Rounding must not leave the domain, and bounds count numbers between 0 and the least normal one as out of it.
     return of_type[(of_type >= low) & (of_type <= high) & (of_type.abs() >= tiny(dtype))]
 
 
 def _check_ends(subject: Subject, ways: Ways, kernel: Envelope, found: _Found) -> None:
-    """Check that results come to the limits of the function where the records say."""
+    """Check that results reach the limits of the function where the records say."""
     low, high = kernel.floor_until, kernel.ceiling_from
     for run in ways.values():
         if low > -math.inf and not bool((run(-_sizes(-low)) <= subject.infimum).all()):
@@ -105,7 +105,7 @@ def _check_ends(subject: Subject, ways: Ways, kernel: Envelope, found: _Found) -
 
 
 def _sizes(threshold: float) -> Tensor:
-    """Return float32 numbers from a threshold on: the next ones, and some of every larger binade."""
+    """Return float32 numbers from a threshold on: its next neighbours, and some of every larger binade."""
     first, last = (int(np.float32(end).view(np.int32)) for end in (threshold, math.inf))
     bits = np.concatenate([np.arange(first, first + _NEAR), np.linspace(first + _NEAR, last, _FAR, dtype=np.int64)])
     return torch.from_numpy(bits.astype(np.int32)).view(torch.float32)

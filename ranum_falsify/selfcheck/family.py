@@ -10,7 +10,7 @@ import torch
 __all__ = ["HERE", "family_here", "processor", "processor_flags"]
 
 HERE = "here"
-"""Name of the family of what was seen on this machine, beyond what its own family is known to do."""
+"""Name of the family of what was found on this machine beyond the records of its own family."""
 
 _CPUINFO = Path("/proc/cpuinfo")
 
@@ -32,7 +32,7 @@ def processor() -> str:
 
 
 def processor_flags() -> str:
-    """Return all that is known of what the processor can do."""
+    """Return all that is known about the processor's capabilities."""
     flags = _cpuinfo("flags") or _cpuinfo("Features")
     return f"{processor()}: {flags or _capability()}"
 

@@ -26,12 +26,13 @@ LIBRARIES: Mapping[str, str] = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a check found.
+    """The outcome of a check.
 
     Attributes:
-        records: What lies outside the records of all families, one for each library; bounds cover it from now on.
+        records: Results outside the records of all families, one record for each library; from now on bounds cover
+            them.
         known: Whether an earlier check found it.
-        notices: What users should know, one sentence each; none if all is as it was measured.
+        notices: What users should know, one sentence each; none if everything is as measured.
     """
 
     records: tuple[Record, ...]
@@ -40,17 +41,17 @@ class Outcome:
 
 
 def self_check(cache_folder: Path | None, settings: Mapping[str, str] | None = None) -> Outcome:
-    """Compare the installed kernels with the records, and widen the bounds of this process where results lie outside.
+    """Compare the installed kernels with the records, and widen this process's bounds where results lie outside.
 
     Args:
-        cache_folder: Where to keep what was found, so that the next process need not check again; None for nowhere.
-        settings: What else decides which kernels are chosen, such as variables of the environment.
+        cache_folder: Where to keep the outcome, so that the next process need not check again; None for nowhere.
+        settings: Other influences on the choice of kernels, such as environment variables.
     """
     folder = None if cache_folder is None else cache_folder / "kernels" / _key(settings or {})
-    records = None if folder is None else _read_kept(folder)
+    records = None if folder is None else _read_earlier(folder)
     known = records is not None
     if records is None:
-        # Loading ONNX Runtime takes a while, and most processes need not.
+        # Loading ONNX Runtime takes a while, and most processes do not need it.
         from ranum_falsify.selfcheck.check import check
 
         with torch_threads(1):
@@ -92,7 +93,7 @@ def _version(runtime: str) -> str:
 
 
 def _key(settings: Mapping[str, str]) -> str:
-    """Return a name for what decides the outcome: processor, libraries, settings, records."""
+    """Return a key of everything that decides the outcome: processor, libraries, settings, records."""
     digest = hashlib.sha256()
     versions = {runtime: _version(runtime) for runtime in LIBRARIES}
     chosen = {runtime: family_here(runtime) for runtime in LIBRARIES}
@@ -102,8 +103,8 @@ def _key(settings: Mapping[str, str]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _read_kept(folder: Path) -> tuple[Record, ...] | None:
-    """Return what an earlier check found; None if it is not there, or broken."""
+def _read_earlier(folder: Path) -> tuple[Record, ...] | None:
+    """Return what an earlier check found; None if it is missing or broken."""
     try:
         return tuple(read_record(folder / f"{runtime}.json") for runtime in LIBRARIES)
     except (OSError, ValueError, TypeError, KeyError):
@@ -111,7 +112,7 @@ def _read_kept(folder: Path) -> tuple[Record, ...] | None:
 
 
 def _keep(folder: Path, records: tuple[Record, ...]) -> None:
-    """Keep what was found; a folder that cannot be written is not a failure, since the next process can check again."""
+    """Keep the outcome; a folder that cannot be written is no failure, because the next process can check again."""
     with suppress(OSError, SaveError):
         folder.mkdir(parents=True, exist_ok=True)
         save_together({folder / f"{record.runtime}.json": record_text(record).encode() for record in records})

@@ -1,4 +1,4 @@
-"""The functions whose kernels are measured: how to run them, what they are in real numbers, which range matters."""
+"""The functions whose kernels are measured: how to run them, their exact values, and the range that matters."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ class Subject:
     Attributes:
         key: Name in the records.
         op_type: ONNX operator; the key, if not given.
-        op_domain: Domain of the operator; ONNX Runtime alone has those of `com.microsoft`, which its optimiser emits.
+        op_domain: Domain of the operator; those of `com.microsoft`, which its optimiser emits, are ONNX Runtime's
+            alone.
         opset: Opset of the model.
         attributes: Attributes of the operator.
         exponent: Second operand (`Pow`).
         reference: The function on float64 tensors.
-        domain: Where it is defined and finite in float32; values outside are not run.
+        domain: Where the function is defined and finite in float32; no operands outside are run.
         critical: Magnitudes of operands between which measurements run most float32 values.
         infimum: Greatest lower bound of the function.
         supremum: Least upper bound.
@@ -55,7 +56,7 @@ class Subject:
         return self.op_type or self.key
 
     def value(self, x: Tensor) -> Tensor:
-        """Return the function's values in float64, of an operand whose dtype an exponent has been rounded to."""
+        """Return the function's values in float64; an exponent is rounded to the operand's dtype first."""
         if self.exponent is None:
             return self.reference(x.double())
         return torch.pow(x.double(), torch.tensor(self.exponent, dtype=x.dtype).double())

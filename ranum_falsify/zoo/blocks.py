@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ranum_falsify.network.builder import Tensor
+from ranum_falsify.building import Tensor
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import Initial
 
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 LEAST_PROBABILITY = 1e-10
-"""What repaired models clip probabilities to before a logarithm."""
+"""Least probability that repaired models pass to a logarithm."""
 
 SOFTMAX_UNDERFLOW = "a softmax entry is 0 once its logit lies about 104 below the greatest"
 """The most frequent mechanism."""
@@ -77,7 +77,7 @@ def max_pool(g: ArchitectureBuilder, x: Tensor) -> Tensor:
 
 
 def total(g: ArchitectureBuilder, x: Tensor, axes: Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
-    """Return the sum over axes; over all, as a scalar, where none are given."""
+    """Return the sum over axes; without axes, over all elements, as a scalar."""
     return g.ReduceSum(x, axes, keepdims=int(keepdims))
 
 
@@ -87,14 +87,14 @@ def mean(g: ArchitectureBuilder, x: Tensor) -> Tensor:
 
 
 def safe_log(g: ArchitectureBuilder, p: Tensor, *, safe: bool, name: str) -> Tensor:
-    """Return the logarithm of probabilities; in a repaired model of those clipped to :data:`LEAST_PROBABILITY`."""
+    """Return the logarithm of probabilities, which a repaired model clips to :data:`LEAST_PROBABILITY` first."""
     return g.Log(g.Clip(p, LEAST_PROBABILITY, 1.0) if safe else p, name=name)
 
 
 def log_sigmoid_pair(g: ArchitectureBuilder, logits: Tensor, *, safe: bool) -> tuple[Tensor, Tensor]:
     """Return the logarithms of a sigmoid and of its complement, called `log_p` and `log_not_p`.
 
-    Written out, or with Softplus in a repaired model, where the Softplus have these names.
+    Written out; or, in a repaired model, with Softplus nodes of these names.
     """
     if safe:
         return -g.Softplus(-logits, name="log_p"), -g.Softplus(logits, name="log_not_p")
@@ -109,7 +109,7 @@ def one_hot(g: ArchitectureBuilder, labels: Tensor, shape: tuple[int, int]) -> T
 
 
 def log_softmax(g: ArchitectureBuilder, logits: Tensor, *, safe: bool, axis: int = -1) -> Tensor:
-    """Return the logarithm of a softmax, called `log`: written out, or as one operator in a repaired model."""
+    """Return the logarithm of a softmax, called `log`: written out, or, in a repaired model, as one operator."""
     if safe:
         return g.LogSoftmax(logits, axis=axis, name="log")
     return g.Log(g.Softmax(logits, axis=axis), name="log")
@@ -140,7 +140,7 @@ def softmax_cross_entropy(
         labels: One-hot, `(batch, classes)`.
         logits: `(batch, classes)`.
         safe: Whether the probabilities are clipped before the logarithm.
-        loss: As of :func:`cross_entropy`.
+        loss: As in :func:`cross_entropy`.
         axis: Axis of the classes.
     """
     p = g.Softmax(logits, axis=axis)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from ranum_falsify.network.builder import BoxedVariable, ModelBuilder, Tensor
+from ranum_falsify.building import BoxedVariable, ModelBuilder, Tensor
 from ranum_falsify.zoo.initial import Initial
 
 __all__ = ["Architecture", "ArchitectureBuilder"]
@@ -30,13 +30,13 @@ class Architecture:
 
 
 class ArchitectureBuilder(ModelBuilder):
-    """Collects the nodes of one model, and what its weights range over.
+    """Collects the nodes of one model, and the ranges of its weights.
 
     Args:
         name: Name of the graph.
         summary: One sentence, the model's `doc_string`.
-        batch: Samples of a batch, for architectures that leave it open.
-        seed: Of the initial weights.
+        batch: Batch size, for architectures that leave it open.
+        seed: Seed of the initial weights.
     """
 
     def __init__(self, name: str, summary: str = "", *, batch: int = 1, seed: int = 0) -> None:

@@ -51,7 +51,7 @@ MODELS: tuple[ZooModel, ...] = tuple(
 
 
 def model_of(name: str) -> ZooModel:
-    """Return the model of an id, or of a defect's id.
+    """Return the model with an id, or with a defect of that id.
 
     Raises:
         ZooError: There is none.

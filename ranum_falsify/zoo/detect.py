@@ -1,4 +1,4 @@
-"""Detection: what one interval analysis flags in the models of the zoo, and what it proves of their repaired twins."""
+"""Detection: what one interval analysis flags in the models of the zoo, and proves about their repaired twins."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Flag:
     Attributes:
         node: Its name.
         op_type: ONNX operator.
-        conditions: Its conditions that the bounds do not show; none where it is flagged because of others alone.
+        conditions: Those of its conditions that the bounds do not prove; none if it is flagged only because of others.
         after: The first open operators before it.
     """
 
@@ -60,14 +60,14 @@ class Flag:
 
 @dataclass(frozen=True, kw_only=True)
 class Seconds:
-    """How long one model took; 0 for what was done before.
+    """How long one model took; 0 for steps that were done before.
 
     Attributes:
-        analyses: Each of the equal analyses, of which the first also fills the caches of the graph.
+        analyses: Each of several equal analyses; the first one also fills the caches of the graph.
         build: Building it, initial weights included.
         read: Reading the ONNX model as a graph.
-        reduce: Making a problem of its property, which reads the graph again with its weights as inputs.
-        inference: One inference on ONNX Runtime, None where it was not asked for.
+        reduce: Turning its property into a problem, which reads the graph again with its weights as inputs.
+        inference: One inference on ONNX Runtime, None if it was not asked for.
     """
 
     analyses: tuple[float, ...]
@@ -84,7 +84,7 @@ class Seconds:
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis:
-    """What one interval analysis says of one model.
+    """What one interval analysis says about one model.
 
     Attributes:
         model: The model.
@@ -107,7 +107,7 @@ class Analysis:
 
     @property
     def dependent(self) -> tuple[Flag, ...]:
-        """The operators that are not proved because of others alone."""
+        """The operators that are unproved only because of others."""
         return tuple(flag for flag in self.flags if not flag.conditions)
 
     def verdict(self, defect: Defect) -> Verdict:
@@ -123,7 +123,7 @@ class Detection:
     """A model and its repaired twin, both analysed.
 
     Attributes:
-        faulty: The model as the program has it.
+        faulty: The model as in the program.
         repaired: The twin.
     """
 
@@ -138,17 +138,17 @@ class Detection:
 
 @dataclass(frozen=True, kw_only=True)
 class Totals:
-    """What came out over several models.
+    """Results over several models.
 
     Attributes:
         verdicts: Number of defects by verdict.
         models: Number of models, and so of twins.
-        models_proved: Number of twins of which every operator is proved.
+        models_proved: Number of twins with every operator proved.
         programs: Number of programs.
-        programs_proved: Number of programs of which every twin is proved.
+        programs_proved: Number of programs with every twin proved.
         operators: Number of operators of all twins.
-        operators_open: Those of them with conditions of their own that are not proved.
-        operators_flagged: Those that are not proved, be it because of others.
+        operators_open: Number of those with conditions of their own that are not proved.
+        operators_flagged: Number of those that are not proved, for whatever reason.
     """
 
     verdicts: dict[Verdict, int]
@@ -179,11 +179,11 @@ def analyse(
 
     Args:
         model: The model.
-        safe: Whether its repaired twin is meant.
+        safe: Whether to analyse its repaired twin.
         batch: Samples of a batch.
-        rounds: Equal analyses, for the time that one takes.
+        rounds: Number of equal analyses, to time one.
         threads: Threads of torch, and of ONNX Runtime.
-        inference: Whether to time an inference on ONNX Runtime, too.
+        inference: Whether to time an inference on ONNX Runtime too.
     """
     with torch_threads(threads):
         began = time.perf_counter()
@@ -228,11 +228,11 @@ def detect(model: ZooModel, *, batch: int = 1, rounds: int = 3, threads: int = 1
 
 
 def totals(detections: Sequence[Detection], defects: Sequence[Defect] | None = None) -> Totals:
-    """Count.
+    """Count defects, models, programs and operators.
 
     Args:
-        detections: Of different models.
-        defects: Those of the models' defects that count, all if not given.
+        detections: Detections of different models.
+        defects: Those of the models' defects that count; all if not given.
     """
     verdicts: dict[Verdict, int] = {"detected": 0, "after": 0, "missed": 0}
     for detection in detections:
@@ -254,7 +254,7 @@ def totals(detections: Sequence[Detection], defects: Sequence[Defect] | None = N
 
 
 def _problem(model: ZooModel, architecture: Architecture, safe: bool) -> tuple[Problem, float]:
-    """Return the problem, and the seconds of them that reading the model took."""
+    """Return the problem, and how many seconds of making it went into reading the model."""
     began = time.perf_counter()
     graph = read(architecture.model)
     seconds = time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""One inference of a model on ONNX Runtime, to compare the time of an analysis with."""
+"""One inference of a model on ONNX Runtime, with whose time that of an analysis is compared."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import time
 import numpy as np
 import onnxruntime
 
-from ranum_falsify.network.builder import BoxedVariable
+from ranum_falsify.building import BoxedVariable
 from ranum_falsify.zoo.builder import Architecture
 
 __all__ = ["draw_plausible_inputs", "inference_seconds"]
 
 _SLOW = 1.0
-"""Seconds from which on a run is not repeated."""
+"""A run that takes this many seconds is not repeated."""
 
 _PART = 0.125
-"""How much of a range, to both sides of its middle, plausible inputs fill."""
+"""Share of a range, around its middle, that plausible inputs fill."""
 
 
 def draw_plausible_inputs(architecture: Architecture, seed: int = 0) -> dict[str, np.ndarray]:
-    """Return inputs that no program should fail on: floats drawn about the middle of their range, integers anywhere.
+    """Return inputs on which no program should fail: floats drawn near the middle of their range, integers anywhere.
 
     Args:
-        architecture: Whose inputs.
-        seed: Of the drawn numbers.
+        architecture: The model that takes the inputs.
+        seed: Seed of the random numbers.
 
     Returns:
         An array of its shape and dtype for each input.
@@ -43,12 +43,12 @@ def _draw(rng: np.random.Generator, variable: BoxedVariable) -> np.ndarray:
 
 
 def inference_seconds(architecture: Architecture, *, threads: int = 1, rounds: int = 3) -> float:
-    """Return how long ONNX Runtime takes for one inference on the CPU, optimised as by default.
+    """Return how long ONNX Runtime takes for one inference on the CPU, with its default optimisations.
 
     Args:
         architecture: The model, weights as initialised.
         threads: Threads of one operator.
-        rounds: Runs that the median is taken of, after one that warms up; a run of seconds is not repeated.
+        rounds: Number of runs, after one to warm up, whose median counts; a run of seconds is not repeated.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads

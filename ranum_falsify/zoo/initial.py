@@ -1,8 +1,8 @@
-"""How weights begin, and from where to where they may go.
+"""Initial weights, and the range in which training may move them.
 
-A weight ranges over what its initial distribution spans, widened by the full width on each side, as RANUM has it; one
-that begins constant has no width and ranges over 10 about its value.  Normal distributions count as 4 standard
-deviations wide on each side.
+A weight ranges over the span of its initial distribution, widened by its full width on each side, as in RANUM; one
+that is constant at first has no width and ranges over its value plus or minus 10.  Normal distributions count as 4
+standard deviations wide on each side.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Initial", "constant", "normal", "torch_linear", "truncated_normal", 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
 _REACH = 10.0
-"""How far a weight that begins constant may go from there."""
+"""How far a weight may go that is constant at first."""
 
 _DEVIATIONS = 4.0
 """Half the width of a normal distribution, in standard deviations."""
@@ -30,9 +30,9 @@ class Initial:
 
     Attributes:
         text: Its name and parameters.
-        draw: Draws an array of a shape.
-        low: Least value of the weight, in training too.
-        high: Greatest value.
+        draw: Draws an array of a given shape.
+        low: Smallest value of the weight, also in training.
+        high: Largest value.
     """
 
     text: str
@@ -58,7 +58,7 @@ def values(numbers: Sequence[float]) -> Initial:
 
 
 def uniform(least: float, greatest: float) -> Initial:
-    """All numbers of a range alike."""
+    """All numbers of a range with equal probability."""
     low, high = _widen(least, greatest)
     return Initial(
         f"uniform({least:.4g}, {greatest:.4g})", lambda rng, shape: rng.uniform(least, greatest, shape), low, high
@@ -66,13 +66,13 @@ def uniform(least: float, greatest: float) -> Initial:
 
 
 def normal(deviation: float) -> Initial:
-    """A normal distribution about 0."""
+    """A normal distribution around 0."""
     low, high = _widen(-_DEVIATIONS * deviation, _DEVIATIONS * deviation)
     return Initial(f"normal({deviation:g})", lambda rng, shape: rng.normal(0.0, deviation, shape), low, high)
 
 
 def truncated_normal(deviation: float) -> Initial:
-    """A normal distribution about 0, drawn again beyond two standard deviations, as TensorFlow does."""
+    """A normal distribution around 0, redrawn beyond two standard deviations, as in TensorFlow."""
     low, high = _widen(-2 * deviation, 2 * deviation)
 
     def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -91,7 +91,7 @@ def xavier(inputs: int, outputs: int) -> Initial:
 
 
 def torch_linear(inputs: int) -> Initial:
-    """What `torch.nn.Linear` draws weights and biases from."""
+    """The distribution from which `torch.nn.Linear` draws weights and biases."""
     bound = 1 / math.sqrt(inputs)
     return uniform(-bound, bound)
 

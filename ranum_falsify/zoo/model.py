@@ -1,4 +1,4 @@
-"""What an entry of the zoo is."""
+"""Entries of the zoo."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Defect:
         id: Its number in RANUM's study.
         node: The node that receives invalid input.
         operator: Its ONNX operator.
-        mechanism: How it does, in a sentence.
+        mechanism: How that happens, in a sentence.
         gradient: Whether the output stays finite and only the derivative does not.
     """
 
@@ -43,12 +43,12 @@ class ZooModel:
     """A program's model.
 
     Attributes:
-        id: The id of its defect, or what those of its defects share.
+        id: The id of its defect, or the common part of its defects' ids.
         program: Name of the program.
-        framework: What it was written for.
+        framework: The framework that it was written for.
         build: Builds it.
         defects: Its documented defects.
-        repair: What the safe twin changes.
+        repair: The change in the safe twin.
     """
 
     id: str
@@ -81,6 +81,6 @@ class ZooModel:
         return f"{self.id}.safe" if safe else self.id
 
     def property_text(self, architecture: Architecture, *, safe: bool = False) -> str:
-        """Return the property that asks for invalid input of any operator."""
+        """Return the property that no operator receives invalid input."""
         summary = f"No operator of {self.program} receives invalid input, whatever its inputs and weights."
         return property_text(self.file_name(safe=safe), architecture, summary=summary, gradient=self.gradient)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ranum_falsify.network.builder import BoxedVariable
+from ranum_falsify.building import BoxedVariable
 from ranum_falsify.zoo.builder import Architecture
 
 __all__ = ["property_text"]
@@ -28,7 +28,7 @@ def property_text(name: str, architecture: Architecture, *, summary: str, gradie
 
     Args:
         name: Name of the file, without suffix.
-        architecture: What it is about.
+        architecture: The model that the property is about.
         summary: First line of the file.
         gradient: Whether derivatives must be finite too.
     """
@@ -49,7 +49,7 @@ def property_text(name: str, architecture: Architecture, *, summary: str, gradie
 
 
 def _identifier(name: str) -> str:
-    """Return a tensor's name as a variable that clashes with none of DNNP's words."""
+    """Return a tensor's name as a variable name that clashes with no word of DNNP."""
     word = re.sub(r"\W", "_", name)
     return f"{word}_" if word in ("N", "And", "Or", "free") else word
 

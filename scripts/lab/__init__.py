@@ -1,3 +1,3 @@
-"""What the scripts share: measurements, worker processes, mutated files, runtimes' kernels and made networks."""
+"""Code that the scripts share: measurements, worker processes, mutated files, runtimes' kernels, generated networks."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Jobs in worker processes: one that crashes or hangs costs no other job, and an interrupt ends them all."""
+"""Jobs in worker processes: one that crashes or hangs affects no other job, and an interrupt ends them all."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _AHEAD = 2
 
 @dataclass(frozen=True)
 class Failure(Generic[Job]):
-    """A job that gave no outcome.
+    """A job that produced no outcome.
 
     Attributes:
         job: The job.
         kind: `crash`, `hang` or `error`.
-        detail: The exit status, how long it took, or the exception.
+        detail: The exit status, the time limit, or the exception.
     """
 
     job: Job
@@ -36,7 +36,7 @@ class Failure(Generic[Job]):
 
 
 _run: Callable[[Any], Any]
-"""What runs a job in this worker process."""
+"""Runs a job in this worker process."""
 
 
 def _enter(prepare: Callable[..., Callable[[Any], Any]], arguments: tuple[object, ...]) -> None:
@@ -55,17 +55,17 @@ def run_jobs(
     workers: int,
     limit: float,
 ) -> Iterator[Outcome | Failure[Job]]:
-    """Run jobs in processes; yield what became of them, in their order.
+    """Run jobs in processes; yield their outcomes in the jobs' order.
 
     Args:
-        jobs: Drawn few at a time, as processes become free.
-        prepare: A function that the processes can import, called once in each; it returns what runs a job.
-        arguments: Its arguments.
+        jobs: The jobs, drawn a few at a time as processes become free.
+        prepare: A function that the processes can import, called once in each; it returns the function that runs a job.
+        arguments: Arguments of `prepare`.
         workers: Number of processes.
-        limit: Seconds after which a job that has begun is ended, and its process with it.
+        limit: Seconds after which a running job is ended, and its process with it.
 
     Raises:
-        BrokenProcessPool: The processes end before they take a job, such as where `prepare` fails.
+        BrokenProcessPool: The processes end before they take a job, for example because `prepare` fails.
     """
     # A forked worker would inherit the locks of this process's threads.
     spawn = get_context("spawn")

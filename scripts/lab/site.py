@@ -1,4 +1,4 @@
-"""What MkDocs adds to the pages of `docs/`: pages that live elsewhere in the repository.
+"""Additions of MkDocs to the pages of `docs/`: pages that live elsewhere in the repository.
 
 Links are written as they work in the repository, such as `../BENCHMARKS.md`; here they become those of the site.
 """
@@ -36,7 +36,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point links of a page where its targets are in the site."""
+    """Point the links of a page to where their targets are in the site."""
     here = posixpath.dirname(_source(page.file.src_uri))
 
     def moved(link: re.Match[str]) -> str:

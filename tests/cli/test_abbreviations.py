@@ -34,7 +34,7 @@ class TestMainCommand:
         ("word", "candidates"),
         [
             ("--no", ["--no-prove", "--no-self-check"]),
-            ("--n_", ["--n_proc", "--n_starts", "--n_steps"]),
+            ("--n_", ["--n_starts", "--n_steps", "--n_proc"]),
             ("--ver", ["--verbose", "--version"]),
             ("--prov", None),
         ],

@@ -14,6 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from ranum_falsify.building import ModelBuilder
 from tests.cli.workshop import LOG, Workshop
 
 BOX = "".join(f"(declare-const {name} Real)\n" for name in ("X_0", "X_1", "Y_0", "Y_1"))
@@ -141,12 +142,10 @@ class TestCompression:
 
 class TestExternalData:
     def model(self, workshop: Workshop) -> Path:
-        weight = onnx.numpy_helper.from_array(np.ones((2, 2), np.float32), "w")
-        x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 2]) for name in "xy")
-        graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [weight])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+        g = ModelBuilder()
+        g.output(g.input("x", [1, 2]) @ g.constant(np.ones((2, 2), np.float32), "w"), [1, 2])
         path = workshop.folder / "model.onnx"
-        onnx.save(model, str(path), save_as_external_data=True, location="model.onnx.data", size_threshold=0)
+        onnx.save(g.build(), str(path), save_as_external_data=True, location="model.onnx.data", size_threshold=0)
         return path
 
     def test_a_file_that_is_not_there_is_named(self, workshop: Workshop) -> None:

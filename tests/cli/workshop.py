@@ -1,4 +1,4 @@
-"""What the tests of the command line share: models from text, property files, runs in this process."""
+"""Common parts of the command line's tests: models from text, property files, runs in this process."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +8,7 @@ import onnx.parser
 import pytest
 
 from ranum_falsify.cli import main
+from tests.network.building import unchecked
 
 __all__ = ["LOG", "PRODUCT", "QUOTIENT", "SAFE", "Outcome", "Workshop"]
 
@@ -34,7 +35,7 @@ ub = Parameter("ub", float, default=1.0)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run of the command left."""
+    """The outcome of a run of the command."""
 
     status: int
     out: str
@@ -42,7 +43,7 @@ class Outcome:
 
     @property
     def error(self) -> str:
-        """The one line on standard error of a refused command."""
+        """The one line that a refused command writes to standard error."""
         assert self.status == 2, self
         assert self.out == "", self.out
         assert self.err.count("\n") == 1 and self.err.endswith("\n"), self.err
@@ -60,9 +61,8 @@ class Workshop:
 
     def model(self, text: str = LOG, name: str = "model.onnx", opset: int = 17) -> Path:
         """Write a model in ONNX's text syntax to a file."""
-        model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> {text}')
         path = self.folder / name
-        onnx.save(model, str(path))
+        onnx.save(unchecked(text, opset), str(path))
         return path
 
     def property(self, formula: str = "", name: str = "prop.py") -> Path:

@@ -1,4 +1,4 @@
-"""What the tests of unit tests share: problems from text, tests made shortly, and the oracle: plain ONNX Runtime."""
+"""Common parts of the tests of unit tests: problems from text, quick tests, and plain ONNX Runtime as the oracle."""
 
 from __future__ import annotations
 

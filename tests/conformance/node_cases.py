@@ -22,14 +22,14 @@ from ranum_falsify.network import find, read, spec_of
 __all__ = ["COMPOUND", "cases_by_operator", "is_left_out", "left_out", "problem"]
 
 COMPOUND = "compound"
-"""Group of the cases with several nodes: functions of ONNX written out."""
+"""Group of the cases with several nodes: ONNX functions written out."""
 
 _LIST = Path(__file__).with_name("left_out.txt")
 
 
 @cache
 def left_out() -> Mapping[str, str]:
-    """Return why cases are expected to fail, by name or pattern."""
+    """Return the reasons why cases are expected to fail, by name or pattern."""
     lines = (line.partition("#")[0].strip() for line in _LIST.read_text(encoding="utf-8").splitlines())
     pairs = (line.partition(":") for line in lines if line)
     return {name.strip(): reason.strip() for name, _, reason in pairs}
@@ -64,9 +64,9 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def problem(case: Any) -> str | None:
-    """Return in one line why a case fails, None where it passes.
+    """Return on one line why a case fails, None if it passes.
 
-    A case runs as it is and, where its operators read operands as shapes or axes, with those as constants.
+    A case runs as it is and, if its operators read operands as shapes or axes, again with those as constants.
     """
     inputs = [_array(value) for value in case.data_sets[0][0]]
     outputs = [_array(value) for value in case.data_sets[0][1]]
@@ -81,7 +81,7 @@ def _array(value: Any) -> Any:
 
 
 def _static_inputs(graph: onnx.GraphProto) -> set[str]:
-    """Return the inputs that rows read as arrays; of a written-out function, all its integer inputs."""
+    """Return the inputs that rows read as arrays; for a written-out function, all its integer inputs."""
     if len(graph.node) > 1:
         floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
         return {i.name for i in graph.input if i.type.tensor_type.elem_type not in floats}

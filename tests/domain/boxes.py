@@ -1,4 +1,4 @@
-"""Boxes that rules get wrong, and points of them that runtimes are run on."""
+"""Boxes that are hard for rules, and points in them on which runtimes run."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Recipe:
     """How the bounds of one floating operand are laid around its values.
 
     Attributes:
-        centre: About which values.
-        width: How far apart the bounds are.
-        side: On which side of the centre.
+        centre: The values around which bounds lie.
+        width: The distance between the bounds.
+        side: The side of the centre on which they lie.
         uniform: Whether all elements have the same bounds.
         alike: Whether all elements have the same width.
-        mask: Which infinities there are.
+        mask: Which elements are infinite.
     """
 
     centre: str = "own"
@@ -205,6 +205,6 @@ def _inner(low: Array, high: Array, kind: int, either: Array, rng: np.random.Gen
     ends = [np.clip(end.astype(np.float64), -greatest, greatest) for end in (low, high)]
     share = rng.random(low.shape if kind != 6 else ())
     if kind == 7:
-        # All at one end but few.
+        # All but a few at one end.
         share = np.where(rng.random(low.shape) < 0.2, share, float(rng.integers(2)))
     return np.asarray(ends[0] * (1 - share) + ends[1] * share).astype(low.dtype)

@@ -1,4 +1,4 @@
-"""What random models are made of: operators and shapes of several operators, each a function that adds it."""
+"""The parts of random models: operators and patterns of several operators, each added by a function."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["FRAGMENTS", "WEIGHTS"]
 
 FRAGMENTS: list[Callable[[Maker], None]] = []
 WEIGHTS = {"smooth": 5.0, "hazard": 2.0, "guarded": 4.0, "binary": 6.0, "reduction": 3.0, "matrix": 3.0, "moved": 4.0}
-"""How much likelier than others a fragment is."""
+"""How much more likely a fragment is than others."""
 
 _SMOOTH = (
     *("Relu", "Sigmoid", "Tanh", "Abs", "Neg", "Softplus", "Erf", "Softsign", "Elu", "LeakyRelu", "Selu", "Mish"),

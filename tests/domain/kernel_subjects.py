@@ -1,4 +1,4 @@
-"""Kernels against their records: what to run, in which runtime, and what to ask of the results."""
+"""Kernels against their records: what to run, in which runtime, and what to demand of the results."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
+from ranum_falsify.building import ModelBuilder
 from ranum_falsify.domain.kernels import Envelope, find_envelope
-from ranum_falsify.domain.rounding import tiny
+from ranum_falsify.domain.slack import tiny
 from ranum_falsify.network import Graph, read
 from ranum_falsify.selfcheck.subjects import SUBJECTS
 from tests.network.building import Array, session
@@ -39,14 +40,12 @@ REFERENCES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], tuple[float,
 def model(*op_types: str | int) -> onnx.ModelProto:
     """Return a model of a chain of operators; the last arguments are the element type and the size."""
     *names, dtype, count = op_types
-    tensors = ["x", *(f"t{i}" for i in range(len(names) - 1)), "y"]
-    nodes = [
-        helper.make_node(str(name), [a], [b], f"n_{name}")
-        for name, a, b in zip(names, tensors, tensors[1:], strict=False)
-    ]
-    ends = [helper.make_tensor_value_info(end, ELEMENTS[str(dtype)], [count]) for end in ("x", "y")]
-    graph = helper.make_graph(nodes, "kernel", ends[:1], ends[1:])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    g = ModelBuilder("kernel", opset=22, ir_version=10)
+    y = g.input("x", [int(count)], dtype=str(dtype))
+    for name in names:
+        y = g.node(str(name), y)
+    g.output(y, [int(count)], str(dtype))
+    return g.build()
 
 
 def run_onnxruntime(of: onnx.ModelProto, x: Array) -> list[Array]:
@@ -55,7 +54,7 @@ def run_onnxruntime(of: onnx.ModelProto, x: Array) -> list[Array]:
 
 
 def run_torch(of: onnx.ModelProto, x: Array) -> list[Array]:
-    """Run a model in PyTorch, on operands that lie side by side in memory, and on those that do not."""
+    """Run a model in PyTorch, on operands that are contiguous in memory, and on operands that are not."""
     graph = read(of)
     assert isinstance(graph, Graph)
     apart = np.stack([x, x], -1)[..., 0]
@@ -82,7 +81,7 @@ def operands(dtype: str, low: float, high: float) -> Array:
 
 
 def assert_within(kind: Envelope, result: Array, x: Array, value: Array, what: str) -> None:
-    """Assert that results lie around the values as an envelope says."""
+    """Assert that results lie around the values as closely as an envelope says."""
     dtype = torch.from_numpy(result).dtype
     result64, room = result.astype(np.float64), kind.relative * np.abs(value) + kind.absolute + 1e-300
     small = (np.abs(value) < tiny(dtype)) & (np.abs(result64) < tiny(dtype))
@@ -95,7 +94,7 @@ def assert_within(kind: Envelope, result: Array, x: Array, value: Array, what: s
 
 
 def check_errors(function: str, dtype: str, runtime: str, run: Callable[[onnx.ModelProto, Array], list[Array]]) -> bool:
-    """Hold samples of one function against what was measured; return whether it was measured."""
+    """Compare samples of one function with its record; return whether it has one."""
     reference, (low, high) = REFERENCES[function]
     if dtype == "float16":
         low, high = max(low, -9.0) if high == 88.0 else low, min(high, 9.0) if high == 88.0 else high
@@ -105,6 +104,6 @@ def check_errors(function: str, dtype: str, runtime: str, run: Callable[[onnx.Mo
         return False
     value = reference(torch.from_numpy(x).double()).numpy()
     for result in run(model(function, dtype, SAMPLES), x):
-        # The records' margin for float64 covers the error of the reference itself, as it does in rules.
+        # The records' margin for float64 covers the error of the reference itself, as in rules.
         assert_within(kernel, result, x, value, f"{function}, {dtype}, {runtime}")
     return True

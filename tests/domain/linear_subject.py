@@ -1,4 +1,4 @@
-"""Models as the linear analysis bounds them, for the same checks as those of the interval analysis."""
+"""Models as the linear analysis bounds them, for the same checks as for the interval analysis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORK = 3e8
 
 
 class LinearSubject(Subject):
-    """A subject whose tensors are bounded by a backward pass each."""
+    """A subject whose tensors are each bounded by a backward pass."""
 
     def analyse(self, lower: Feeds, upper: Feeds, setting: Setting | None = None) -> Verdict:
         """Analyse the graph over a box."""

@@ -1,4 +1,4 @@
-"""Builds ONNX models node by node, with the type of every tensor known on the way."""
+"""Builds ONNX models node by node, and always knows the type of every tensor."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Maker:
         return tuple(d.dim_value for d in tensor.shape.dim)
 
     def info(self, name: str) -> onnx.ValueInfoProto:
-        """Return name and type of a tensor, as outputs have them."""
+        """Return name and type of a tensor, as in a list of outputs."""
         return onnx.ValueInfoProto(name=name, type=self._types[name])
 
     def keep(self, *names: str) -> None:
@@ -141,7 +141,7 @@ class Maker:
             self.live.append(name)
 
     def pick(self, *ranks: int) -> str:
-        """Return a live tensor, likelier a late one, of one of the ranks if any are given.
+        """Return a live tensor, more likely a late one, of one of the ranks if any are given.
 
         Raises:
             Unfit: There is none.
@@ -153,7 +153,7 @@ class Maker:
         return fitting[max(0, len(fitting) - late)]
 
     def partner(self, x: str) -> str:
-        """Return something that broadcasts with a tensor: a live one of its shape, a part of it, or a constant."""
+        """Return a tensor that broadcasts with another: a live one of its shape, a part of it, or a constant."""
         shape = self.shape(x)
         alike = [name for name in self.live if self.shape(name) == shape]
         kind = self.rng.random()
@@ -170,7 +170,7 @@ class Maker:
         return items[int(self.rng.integers(len(items)))]
 
     def attempt(self, fragment: Callable[[Maker], None]) -> bool:
-        """Add a fragment; leave the model as it was where it does not fit."""
+        """Add a fragment; if it does not fit, leave the model as it was."""
         nodes, live = len(self.nodes), len(self.live)
         try:
             fragment(self)

@@ -1,4 +1,4 @@
-"""Fragments of random models that move, choose, cut, quantise and rank elements, and recurrent ones."""
+"""Fragments of random models that move, choose, cut, quantise and rank elements, and recurrent fragments."""
 
 from __future__ import annotations
 

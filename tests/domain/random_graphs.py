@@ -1,7 +1,7 @@
 """Random ONNX models over all families of operators, and the soundness of analyses of them.
 
-A model grows by fragments (`tests/domain/fragments.py`): single operators, and the shapes of several that networks
-are made of, which rules and ONNX Runtime recognise.  Tensors stay small.
+A model grows by fragments (`tests/domain/fragments.py`): single operators, and the patterns of several of which
+networks consist, which rules and ONNX Runtime recognise.  Tensors stay small.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DTYPES = (np.float32,) * 8 + (np.float64, np.float16)
 def random_model(
     rng: np.random.Generator, size: int, dtype: Any = np.float32
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """Return a model of about so many operators, and values of its inputs around which boxes may be laid."""
+    """Return a model of about `size` operators, and values of its inputs around which boxes may be laid."""
     maker = Maker(rng, dtype, free=float(rng.choice((0.0, 0.0, 0.0, 0.5))))
     feeds = maker.freed
     shape = _SHAPES[int(rng.integers(len(_SHAPES)))]
@@ -54,7 +54,7 @@ def sweep_graph(
     """Check the analysis of one random model.
 
     Args:
-        seed: Of the model, the boxes and the points.
+        seed: Seed of the model, the boxes and the points.
         size: Number of operators; 5 to 60 if not given.
         boxes: How many boxes are drawn.
         samples: See :func:`tests.domain.soundness.faults_in`.
@@ -75,7 +75,7 @@ def sweep_graph(
 
 
 def _recipe(rng: np.random.Generator) -> Recipe:
-    """Return bounds as properties have them: around an input, or one range for all; hard ones seldom."""
+    """Return bounds as in properties: around an input, or one range for all; hard ones rarely."""
     hard = rng.random() < 0.15
     return Recipe(
         centre=str(rng.choice(("border", "scaled", "denormal", "zero"))) if hard else "own",

@@ -19,15 +19,15 @@ __all__ = ["Search", "Tally", "faults_in"]
 
 @dataclass
 class Tally:
-    """What was run, and what was wrong.
+    """Counts of what was run, and the faults found.
 
     Attributes:
         boxes: Boxes that were analysed.
         outputs: Their outputs.
-        proved: Those of them that no invalid operator leads to, as the analysis says.
+        proved: Those of them to which no invalid operator leads, according to the analysis.
         samples: Points at which at least one runtime gave results.
         runs: Number of results by runtime.
-        faults: What is unsound.
+        faults: Unsound bounds and proofs.
     """
 
     boxes: int = 0
@@ -61,7 +61,7 @@ class Search:
     tried: list[tuple[dict[str, Array], dict[str, Array]]] = field(default_factory=list)
 
     def run(self, feeds: dict[str, Array]) -> None:
-        """Run all runtimes on a point, and note the faults; the first of each runtime is enough."""
+        """Run all runtimes on a point, and note the faults; one fault per runtime is enough."""
         some = False
         for name, runtime in self.subject.runtimes.items():
             if not self.setting.covers(name):
@@ -83,10 +83,10 @@ class Search:
         self.tally.samples += some
 
     def _final_faults(self, feeds: Feeds, values: Mapping[str, Array]) -> list[str]:
-        """Return what is unsound in outputs alone, where no node got invalid input on ONNX Runtime as it is.
+        """Return the faults in outputs alone, where no node got invalid input on ONNX Runtime without optimisations.
 
         Optimisations change the last bits of what inner nodes read, and with them whether it is invalid: a difference
-        may become exactly 0.  So outputs count only where, at this very point, all that leads to them is proved.
+        may become exactly 0.  So outputs count only if, at this very point, everything that leads to them is proved.
         """
         found, bounds = [], self.subject.final(self.verdict)
         for name, y in values.items():
@@ -106,7 +106,7 @@ class Search:
         return output in self.subject.proved(verdict)
 
     def approach(self, rounds: int) -> None:
-        """Move towards the bounds from the samples that came furthest."""
+        """Move towards the bounds from the samples that came closest to them."""
         names = [
             name
             for name, y in (self.tried[0][1] if self.tried else {}).items()
@@ -124,7 +124,7 @@ class Search:
                     self.run(candidate)
 
     def _furthest(self, name: str, sign: float) -> tuple[dict[str, Array], int] | None:
-        """Return the sample, and the element of a tensor, that came nearest to a bound; one of the nearest few."""
+        """Return the sample, and the element of a tensor, that came closest to a bound; one of the closest few."""
         bound = self.verdict.bounds[name]
         assert bound is not None
         values = np.stack([_signed(v[name], sign) for _, v in self.tried])
@@ -140,7 +140,7 @@ class Search:
         return self.tried[which][0], place
 
     def _mixed(self, name: str, sign: float) -> dict[str, Array] | None:
-        """Return, for operands of the output's shape, each element from the sample whose result came furthest."""
+        """Return, for operands of the output's shape, each element from the sample whose result came closest."""
         shape = self.tried[0][1][name].shape
         if not any(x.shape == shape for x in self.lower.values()):
             return None

@@ -1,11 +1,11 @@
 """Soundness of rules and of analyses by sampling: what runtimes compute from inputs in a box lies within the bounds.
 
 `faults_in` draws points of a box, then moves towards the bounds: to the vertices that gradients point to, to mixtures
-of the samples that came furthest, and to their neighbours in the last place.  Of every node it checks that
+of the samples that came closest, and to their neighbours in the last place.  For every node it checks that
 
-- values lie within the bounds if no node before it got invalid input, and have the shape that the bounds stand for;
+- values lie within the bounds if no node before it got invalid input, and have the shape that the bounds state;
 - a proved node gives neither NaN nor infinity;
-- a condition that is said to hold, of validity or of the gradient, has no negative margin on any sample.
+- a condition that is claimed to hold, of validity or of the gradient, has no negative margin on any sample.
 
 `check_case` does so for a case of the operator tables (`tests/operators/cases`).
 """
@@ -70,7 +70,7 @@ def sweep_case(
 
     Args:
         case: The case.
-        seed: Of the operands, the boxes and the points.
+        seed: Seed of the operands, the boxes and the points.
         boxes: How many boxes are drawn.
         samples: See :func:`faults_in`.
         rounds: See :func:`faults_in`.
@@ -100,7 +100,7 @@ def sweep_case(
 def _widened_subject(case: OperatorCase, seed: int) -> Subject | None:
     """Return a case of half precision as ONNX Runtime runs it on the CPU inside a network: in float32.
 
-    It runs neighbouring operators in float32 without rounding what passes between them, even with optimisations off.
+    It runs neighbouring operators in float32 without rounding the tensors between them, even without optimisations.
     """
     arrays = case.arrays(seed)
     kinds = {x.dtype for x in arrays if x is not None and is_float(x)}
@@ -119,7 +119,7 @@ def _widened_subject(case: OperatorCase, seed: int) -> Subject | None:
 
 
 def _unrounded_faults(subject: Subject, wide: Subject, bounds: Box, samples: int, rng: np.random.Generator) -> Tally:
-    """Check bounds of half precision on results that were not rounded to it, of operands that were not."""
+    """Check bounds in half precision on results that were not rounded to it, of operands that were not either."""
     try:
         verdict = subject.analyse(*bounds)
     except Exception:  # reported already

@@ -1,4 +1,4 @@
-"""Models with the runtimes that run them, and what the analysis says of them."""
+"""Models with the runtimes that run them, and the statements of the analysis about them."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from tests.network.building import session
 __all__ = ["Held", "Place", "SessionOf", "Setting", "Subject", "Verdict", "conditions", "executed", "tensor_of"]
 
 SessionOf = Callable[[bytes, bool], Callable[[Any], Any]]
-"""Loads a model, optimised or not; gives what runs it: inputs by name to outputs by name."""
+"""Loads a model, optimised or not; returns a function that runs it, from inputs by name to outputs by name."""
 
 Held = tuple[tuple[Constraint, bool, bool], ...]
-"""Conditions of a node: the condition, whether it is said to hold, whether it is one of validity."""
+"""Conditions of a node: the condition, whether it is claimed to hold, whether it is one of validity."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the analysis says of a box.
+    """The statements of the analysis about a box.
 
     Attributes:
         bounds: Bounds by tensor name; None where the shape depends on the input.
         held: Conditions by node name.
         constants: Names of nodes that make constants and are not proved.
-        executed: What holds, where ONNX Runtime runs another graph in its place; None where it does not.
+        executed: What holds if ONNX Runtime runs another graph in its place; None if it does not.
     """
 
     bounds: Mapping[str, Interval | None]
@@ -57,11 +57,11 @@ class Verdict:
 
 
 class Place:
-    """A node with the names of the tensors about it.
+    """A node with the names of the tensors around it.
 
     Attributes:
         op: The node.
-        where: What messages call it.
+        where: Its name in messages.
         read: Tensors that it reads.
         outputs: Tensors that it writes and the graph has, by position.
         written: The same as a tuple.
@@ -95,7 +95,7 @@ class Setting:
 
     Attributes:
         keep: Whether all bounds are kept, so that those of inner tensors are checked.
-        linear: Whether backward linear bounds narrow what the rules say.
+        linear: Whether backward linear bounds narrow the bounds of the rules.
         runtimes: Runtimes that the bounds must cover.
     """
 
@@ -105,7 +105,7 @@ class Setting:
 
     @classmethod
     def drawn(cls, rng: np.random.Generator) -> Setting:
-        """Return the setting of a run as users have it: most cover all runtimes."""
+        """Return the setting of a run as users choose it: most cover all runtimes."""
         kinds = (RUNTIMES, RUNTIMES, RUNTIMES, ("torch",), ("onnxruntime",))
         return cls(bool(rng.random() < 0.6), bool(rng.random() < 0.35), kinds[int(rng.integers(len(kinds)))])
 
@@ -175,13 +175,13 @@ class Subject:
             return LinearAnalysis(graph, runtimes=runtimes)
 
         analyses = analyses_of(self.graph, setting.runtimes, plain)
-        # Linear bounds take constants for what every runtime computes of them.
+        # Linear bounds take for constants the values that every runtime computes.
         if setting.linear and all(analysis.is_exact for analysis in analyses.all):
             return analyses_of(self.graph, setting.runtimes, linear)
         return analyses
 
     def proved(self, verdict: Verdict) -> set[str]:
-        """Return the outputs all of whose operators a verdict proves, as they are written and as they are run."""
+        """Return the outputs whose operators a verdict proves without exception, as written and as run."""
         failed: set[str] = set()
         run = verdict.executed or Checked((), {}, {})
         for place in self.places:
@@ -198,7 +198,7 @@ class Subject:
 
 
 def executed(analyses: Analyses, inputs: Sequence[Interval], outputs: tuple[Interval | None, ...]) -> Checked | None:
-    """Return what holds where ONNX Runtime runs another graph in place of a network; None if it does not.
+    """Return what holds if ONNX Runtime runs another graph in place of a network; None if it does not.
 
     Args:
         analyses: The analyses of the network; that of the network as written was run.
@@ -249,7 +249,7 @@ def _with_all_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def tensor_of(op: Operation) -> str:
-    """Return the name of the tensor that an operation gives, its first one."""
+    """Return the name of the first tensor that an operation writes."""
     names = op.operation.output_names if isinstance(op, OutputSelect) else op.output_names
     name: str = names[op.index if isinstance(op, OutputSelect) else 0]
     return name

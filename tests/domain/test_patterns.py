@@ -26,7 +26,7 @@ class Twins:
 
 
 _OWN_NORM = "n = ReduceL2<axes = [1]>(x) c = Equal(n, zero) r = Where(c, one, n) u = Div(x, r)"
-_OWN_NORM_OF_ALL = "m = Constant<value_ints = [-1]>() f = Reshape(x, m) " + _OWN_NORM.replace(
+_NORM_OF_ALL = "m = Constant<value_ints = [-1]>() f = Reshape(x, m) " + _OWN_NORM.replace(
     "<axes = [1]>(x)", "<keepdims = 0>(f)"
 )
 
@@ -153,8 +153,8 @@ PAIRS = [
     ),
     Twins(
         "x / norm of all, or 1 where that is 0",
-        f"{_OWN_NORM_OF_ALL} v = Mul(u, half) y = Acos(v)",
-        f"{_OWN_NORM_OF_ALL} y = Acos(u)",
+        f"{_NORM_OF_ALL} v = Mul(u, half) y = Acos(v)",
+        f"{_NORM_OF_ALL} y = Acos(u)",
     ),
     Twins(
         "root mean square",

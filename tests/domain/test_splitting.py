@@ -7,9 +7,9 @@ import time
 import numpy as np
 import pytest
 import torch
-from onnx import TensorProto, helper, numpy_helper
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
+from ranum_falsify.building import ModelBuilder
 from ranum_falsify.domain import Interval
 from ranum_falsify.domain.linear.bounds import BoxBatch, Functional, LinearAnalysis, LinearBounds
 from ranum_falsify.domain.linear.condensing import condense
@@ -21,29 +21,12 @@ def _network(seed: int, activation: str = "Relu", shape: tuple[int, ...] = (1, 3
     """Return a small network with a sum and a difference of its first layer in the last."""
     rng = np.random.default_rng(seed)
     size = int(np.prod(shape))
-    constants = {
-        "w0": rng.normal(size=(size, 8)),
-        "b0": rng.normal(size=8),
-        "w1": rng.normal(size=(8, 8)),
-        "w2": rng.normal(size=(8, 2)),
-    }
-    nodes = [
-        helper.make_node("Flatten", ["x"], ["flat"]),
-        helper.make_node("Gemm", ["flat", "w0", "b0"], ["z0"]),
-        helper.make_node(activation, ["z0"], ["h0"]),
-        helper.make_node("MatMul", ["h0", "w1"], ["z1"]),
-        helper.make_node("Add", ["z1", "h0"], ["s1"]),
-        helper.make_node(activation, ["s1"], ["h1"]),
-        helper.make_node("MatMul", ["h1", "w2"], ["y"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 2))],
-        [numpy_helper.from_array(v.astype(np.float32), k) for k, v in constants.items()],
-    )
-    return read(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    w0, b0, w1, w2 = (rng.normal(size=shape).astype(np.float32) for shape in ((size, 8), (8,), (8, 8), (8, 2)))
+    g = ModelBuilder()
+    h0 = g.node(activation, g.Gemm(g.Flatten(g.input("x", shape)), w0, b0))
+    h1 = g.node(activation, h0 @ g.constant(w1) + h0)
+    g.output(h1 @ g.constant(w2), (1, 2))
+    return read(g.build())
 
 
 def _analysis(graph: Graph, width: float = 1.0) -> LinearAnalysis:

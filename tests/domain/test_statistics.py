@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import helper, numpy_helper
 
+from ranum_falsify.building import ModelBuilder
 from ranum_falsify.domain import Interval
 from ranum_falsify.domain.rules.normalisation.statistics import divide_by_root_mean_square, standardise
 from ranum_falsify.domain.rules.support.sections import sections
@@ -30,13 +30,10 @@ def model(
     **attributes: Any,
 ) -> Subject:
     """Return one node whose first operand is the input `x`, the others constants."""
-    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    names = [f"c{i}" for i in range(len(constants))]
-    node = helper.make_node(op_type, ["x", *names], ["y"], name=NODE, **attributes)
-    ends = [helper.make_tensor_value_info("x", kind, shape), helper.make_empty_tensor_value_info("y")]
-    weights = [numpy_helper.from_array(value, name) for value, name in zip(constants, names, strict=True)]
-    graph = helper.make_graph([node], "g", ends[:1], ends[1:], weights)
-    return Subject(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10))
+    g = ModelBuilder(opset=opset, ir_version=10)
+    x = g.input("x", shape, dtype=np.dtype(dtype).name)
+    g.output(g.node(op_type, x, *(np.asarray(value) for value in constants), name=NODE, out="y", **attributes))
+    return Subject(g.build())
 
 
 def verdict(subject: Subject, low: float | Array, high: float | Array, shape: Sequence[int]) -> Verdict:

@@ -1,4 +1,4 @@
-"""Values that runtimes computed, against what an analysis says of them."""
+"""Values that runtimes computed, compared with the statements of an analysis."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.domain.subjects import Place, Subject, Verdict
 __all__ = ["Trial", "few"]
 
 Violated = list[tuple[Constraint, bool, bool, torch.Tensor]]
-"""Conditions with a negative margin: whether of validity, whether said to hold, the margin."""
+"""Conditions with a negative margin: whether of validity, whether claimed to hold, the margin."""
 
 
 class Trial:
-    """What one runtime computed at one point, against a verdict."""
+    """The values that one runtime computed at one point, compared with a verdict."""
 
     def __init__(self, subject: Subject, verdict: Verdict, feeds: Feeds, values: Mapping[str, Array]) -> None:
         self.subject, self.verdict = subject, verdict
@@ -30,7 +30,7 @@ class Trial:
         self.clean: dict[str, bool] = dict.fromkeys(feeds, True)
 
     def faults(self) -> Iterator[str]:
-        """Yield what is unsound, node by node in topological order."""
+        """Yield the faults, node by node in topological order."""
         for place in self.subject.places:
             clean = all(self.clean[name] for name in place.read)
             if clean:
@@ -43,7 +43,7 @@ class Trial:
             self.clean.update(dict.fromkeys(place.written, clean))
 
     def _invalid(self, place: Place, name: str) -> torch.Tensor | None:
-        """Return where the elements of an output are invalid; None where none is."""
+        """Return where the elements of an output are invalid; None if none is."""
         if self.finite[name]:
             return None
         y = self.tensors[name]
@@ -52,7 +52,7 @@ class Trial:
         return invalid if bool(invalid.any()) else None
 
     def _false_proofs(self, place: Place, violated: Violated) -> Iterator[str]:
-        # Finite says what valid operands give: another condition that fails speaks for the node.
+        # Finite is about valid operands: another condition that fails speaks for the node.
         several = sum(of_validity for _, of_validity, _, _ in violated) > 1 or self._reads_unrounded(place)
         for condition, of_validity, held, margin in violated:
             if held and not (several and isinstance(condition, Finite)):
@@ -66,7 +66,7 @@ class Trial:
     def _reads_unrounded(self, place: Place) -> bool:
         """Tell whether a node that is open anyway may read numbers of half precision that ONNX Runtime did not round.
 
-        What is exposed of them is rounded: another condition may fail without showing.
+        Exposing a tensor rounds it: another condition may fail without showing.
         """
         half = any(self.tensors[name].dtype is torch.float16 for name in place.read)
         return half and not self.verdict.proves(place.op.name)
@@ -96,7 +96,7 @@ class Trial:
             yield f"{place.where}: {name} = {few(value[outside])} outside [{few(low)}; {few(high)}]"
 
     def _violated(self, place: Place) -> Violated:
-        """Return the conditions with a negative margin: whether of validity, whether said to hold, the margin."""
+        """Return the conditions with a negative margin: whether of validity, whether claimed to hold, the margin."""
         held = self.verdict.held.get(place.op.name, ())
         # Finite results, and a first one that nothing reads, have no negative distance to overflow.
         if 0 not in place.outputs or all(self.finite[name] for name in place.written):

@@ -1,4 +1,4 @@
-"""What the tests of graphs share: models from text, runs on ONNX Runtime, comparison of structures."""
+"""Common parts of the graph tests: models from text, runs on ONNX Runtime, comparison of structures."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +11,7 @@ from dnnv.nn import Operation
 from numpy.typing import NDArray
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
+from ranum_falsify.building import ModelBuilder
 from ranum_falsify.network import Graph, read
 from ranum_falsify.network.optimised import optimise
 
@@ -27,21 +28,24 @@ HEADS = "g (float[4] x) => (float[2] p, float[2] q) { t = Neg(x) a, b = Split(t)
 
 def parse(text: str, opset: int = 17) -> onnx.ModelProto:
     """Return the model of a graph in ONNX's text syntax: `g (float[2] x) => (float[2] y) { y = Relu(x) }`."""
-    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> {text}')
+    model = unchecked(text, opset)
     onnx.checker.check_model(model)
     return model
 
 
+def unchecked(text: str, opset: int = 17) -> onnx.ModelProto:
+    """Return a model that ONNX's checker may refuse."""
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> {text}')
+
+
 def chain(op_types: Sequence[str], opset: int = 17) -> onnx.ModelProto:
     """Return a model that applies unary operators to `x` of shape (2, 3), one after another."""
-    names = ["x", *(f"t{i}" for i in range(1, len(op_types))), "y"]
-    nodes = [
-        onnx.helper.make_node(op_type, [names[i]], [names[i + 1]], name=f"n{i + 1}")
-        for i, op_type in enumerate(op_types)
-    ]
-    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (2, 3)) for name in ("x", "y")]
-    graph = onnx.helper.make_graph(nodes, "chain", ends[:1], ends[1:])
-    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=8)
+    g = ModelBuilder("chain", opset=opset)
+    y = g.input("x", (2, 3))
+    for i, op_type in enumerate(op_types, start=1):
+        y = g.node(op_type, y, name=f"n{i}", out=f"t{i}" if i < len(op_types) else "y")
+    g.output(y, (2, 3))
+    return g.build()
 
 
 def floats(values: Sequence[float]) -> Array:
@@ -126,11 +130,6 @@ def _assert_same_value(ours: Any, theirs: Any, place: dict[int, int], where: str
             _assert_same_value(*pair, place, f"{where}[{i}]")
     else:
         assert ours == theirs or ours != ours, where
-
-
-def unchecked(text: str, opset: int = 17) -> onnx.ModelProto:
-    """Return a model that ONNX's checker may refuse."""
-    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> {text}')
 
 
 def branching(condition: str) -> onnx.ModelProto:

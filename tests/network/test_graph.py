@@ -8,12 +8,13 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from torch import Tensor
 
 import ranum_falsify.network.evaluate as evaluate_module
 import ranum_falsify.network.graph as graph_module
 import ranum_falsify.network.reader as reader
+from ranum_falsify.building import ModelBuilder
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network import OperatorSpec, read
 from ranum_falsify.network.evaluate import apply
@@ -249,13 +250,13 @@ LENGTH = 20_000
 
 def long_model() -> onnx.ModelProto:
     """A chain of Adds with a long skip, 20,000 nodes."""
-    names = ["x", *(f"t{i}" for i in range(LENGTH - 1)), "y"]
-    nodes = [helper.make_node("Add", [names[i], "w" if i % 2 else "v"], [names[i + 1]]) for i in range(LENGTH - 1)]
-    nodes.append(helper.make_node("Add", [names[-2], names[1]], ["y"]))
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", "y")]
-    weights = [numpy_helper.from_array(np.full(2, value, np.float32), n) for n, value in (("v", 1), ("w", -1))]
-    graph = helper.make_graph(nodes, "long", ends[:1], ends[1:], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    g = ModelBuilder("long")
+    x, v, w = g.input("x", [2]), g.constant(np.full(2, 1, np.float32), "v"), g.constant(np.full(2, -1, np.float32), "w")
+    chain = [x]
+    for i in range(LENGTH - 1):
+        chain.append(chain[-1] + (w if i % 2 else v))
+    g.output(chain[-1] + chain[1], [2])
+    return g.build()
 
 
 def test_a_chain_of_20000_nodes_is_walked_without_recursion() -> None:

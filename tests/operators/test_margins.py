@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 import torch
 from torch import Tensor
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
+from ranum_falsify.building import ModelBuilder
 from ranum_falsify.network import find, read
 from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.tensors import to_torch
@@ -23,20 +23,15 @@ def margin_of(
     op_type: str, arrays: Sequence[Any], pick: Callable[[Any], Constraint], opset: int = 22, **attributes: Any
 ) -> Margin:
     """Return a constraint's margin as a function of the floating operands; integers are initializers."""
-    infos, initializers, names = [], [], []
-    for position, array in enumerate(np.asarray(a) for a in arrays):
-        names.append(f"x_{position}")
-        if array.dtype.kind == "i":
-            initializers.append(onnx.numpy_helper.from_array(array, names[-1]))
-            continue
-        kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-        infos.append(onnx.helper.make_tensor_value_info(names[-1], kind, array.shape))
-    node = onnx.helper.make_node(op_type, names, ["y"], name="node", **attributes)
-    graph = onnx.helper.make_graph([node], "g", infos, [onnx.ValueInfoProto(name="y")], initializer=initializers)
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=10)
+    g = ModelBuilder(opset=opset, ir_version=10)
+    operands = [
+        g.constant(array) if array.dtype.kind == "i" else g.input(f"x_{position}", array.shape, dtype=array.dtype.name)
+        for position, array in enumerate(map(np.asarray, arrays))
+    ]
+    g.output(g.node(op_type, *operands, **attributes))
     spec = find(op_type, "")
     assert spec is not None
-    (op,) = (node for node in read(model).nodes if type(node) is spec.node)
+    (op,) = (node for node in read(g.build()).nodes if type(node) is spec.node)
     constraint = pick(spec)
 
     def evaluate(*floats: Tensor) -> Tensor:

@@ -1,122 +1,109 @@
-"""What the arguments of several commands have in common."""
+"""Options that several commands have."""
 
 from __future__ import annotations
 
-import argparse
-from typing import get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
 
-from ranum_falsify.cli import words
-from ranum_falsify.cli.usage import PROGRAM, Parser
-from ranum_falsify.config import Reach
+from ranum_falsify.config import HalfPrecision, SearchConfig
+from ranum_falsify.option import Group, Option, Switch, parse_gigabytes, parse_size, to_mapping, to_paths
 
 __all__ = [
-    "PROGRAM",
-    "add_instance",
-    "add_memory",
-    "add_model_options",
-    "add_networks",
-    "add_parameters",
-    "add_processors",
-    "add_self_check",
-    "add_verbosity",
-    "make_parser",
+    "CommonOptions",
+    "Memory",
+    "PropertyOptions",
+    "ReadingOptions",
+    "ReportPath",
+    "SearchOptions",
+    "SelfCheck",
+    "Verbosity",
+]
+
+Memory = Annotated[int | None, Option(metavar="GB", parse=parse_gigabytes)]
+ReportPath = Annotated[str | None, Option(metavar="PATH"), Group("output")]
+SelfCheck = Annotated[
+    bool,
+    Switch(
+        "--no-self-check",
+        value=False,
+        help="skip the check of the installed kernels against the measurements (about a second, once per machine)",
+    ),
+]
+Verbosity = Annotated[
+    int,
+    Switch("-v --verbose", value=1, help="say more"),
+    Switch("-q --quiet", value=-1, help="print only the verdict or totals, and what they rest on"),
+    Group("output"),
 ]
 
 
-def make_parser(name: str, description: str, epilog: str | None = None) -> Parser:
-    """Return the parser of a command, with `--debug`; the main command has no name."""
-    parser = Parser(
-        prog=f"{PROGRAM} {name}".strip(),
-        description=description,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+@dataclass(frozen=True, kw_only=True)
+class CommonOptions:
+    """What every command is asked for.
+
+    Attributes:
+        debug: Show the traceback if an error occurs.
+        isolated: Ignore the options in pyproject.toml.
+    """
+
+    debug: Annotated[bool, Switch(in_files=False)] = False
+    isolated: Annotated[bool, Switch(in_files=False)] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PropertyOptions(CommonOptions):
+    """The models and parameters of a property.
+
+    Attributes:
+        networks: The ONNX model of a network in the property; give it once per network.
+        parameters: Value of a parameter of the property.
+    """
+
+    networks: Annotated[Mapping[str, Path], Option("-N --network", metavar=("NAME", "PATH"), gather=to_paths)] = field(
+        default_factory=dict
     )
-    parser.add_argument("--debug", action="store_true", help="show the traceback if an error occurs")
-    return parser
-
-
-def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Add the models, and how they are run."""
-    add_networks(parser)
-    parser.add_argument(
-        "--reach",
-        choices=get_args(Reach),
-        help="count only violations that turn an output non-finite, or only those that a later operator swallows",
-    )
-    add_processors(parser)
-    add_verbosity(parser, quiet="print only the verdict, what is violated, and what that rests on")
-
-
-def add_networks(parser: argparse.ArgumentParser) -> None:
-    """Add the models of the property's networks."""
-    parser.add_argument(
-        "-N",
-        "--network",
-        nargs=2,
-        action="append",
-        dest="networks",
-        metavar=("NAME", "PATH"),
-        help="the ONNX model of a network in the property; give it once per network",
+    parameters: Annotated[Mapping[str, str], Option("--prop.NAME", metavar="VALUE", gather=to_mapping)] = field(
+        default_factory=dict
     )
 
 
-def add_instance(parser: argparse.ArgumentParser) -> None:
-    """Add what makes one problem of a property and models: parameters and symbolic dimensions."""
-    add_parameters(parser)
-    parser.add_argument(
-        "--dim",
-        action="append",
-        type=words.dimension,
-        dest="dims",
-        metavar="NAME=VALUE",
-        help="size of a symbolic dimension of the model's inputs (default: 1)",
+@dataclass(frozen=True, kw_only=True)
+class ReadingOptions(CommonOptions):
+    """How models are read.
+
+    Attributes:
+        dims: Size of a symbolic dimension of the model's inputs; by default 1.
+        dtype: Treat the networks as if converted to this type; report what must stay in float32.
+        memory: Memory that reading may use beyond what the file sizes explain; by default 0.35.
+    """
+
+    dims: Annotated[Mapping[str, int], Option("--dim", metavar="NAME=VALUE", parse=parse_size, gather=to_mapping)] = (
+        field(default_factory=dict)
     )
-    add_memory(parser)
+    dtype: Annotated[HalfPrecision | None, Option()] = None
+    memory: Memory = None
 
 
-def add_memory(parser: argparse.ArgumentParser) -> None:
-    """Add how much memory reading may take."""
-    parser.add_argument(
-        "--memory",
-        type=words.gigabytes,
-        metavar="GB",
-        help="memory that reading may use beyond what the file sizes explain (default: 0.35)",
-    )
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(ReadingOptions):
+    """How a property is proved or falsified, and what is shown of that.
 
+    Attributes:
+        config: How to search.
+        self_check: Whether the installed kernels are checked before anything is proved.
+        save_violation: Write the counterexample here, such as cex.npy.
+        json: Write a report as JSON here; - is standard output.
+        explain: Show how the operands of this node came to their bounds; do not search.
+        list_operators: List the operators in question; do not search.
+        verbosity: -1 quiet, 0, 1 verbose.
+    """
 
-def add_parameters(parser: argparse.ArgumentParser) -> None:
-    """Add the parameters of the property, which `words.split_parameters` reads."""
-    parser.add_argument(
-        "--prop.NAME", type=words.refuse_unnamed, dest="_", metavar="VALUE", help="value of a parameter of the property"
-    )
-
-
-def add_self_check(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add the option that leaves out the check of the installed kernels."""
-    parser.add_argument(
-        "--no-self-check",
-        action="store_false",
-        dest="self_check",
-        help="skip the check of the installed kernels against the measurements (about a second, once per machine)",
-    )
-
-
-def add_processors(parser: argparse.ArgumentParser, default: int | None = None) -> None:
-    """Add the number of threads; None is as many as the libraries choose."""
-    said = "all cores" if default is None else default
-    parser.add_argument(
-        "-p",
-        "--processors",
-        "--n_proc",
-        type=words.make_whole_converter(1),
-        default=default,
-        metavar="N",
-        help=f"threads of torch and ONNX Runtime (default: {said})",
-    )
-
-
-def add_verbosity(parser: argparse.ArgumentParser, *, quiet: str) -> None:
-    """Add `-v` and `-q`; `quiet` says what the latter leaves."""
-    level = parser.add_mutually_exclusive_group()
-    level.add_argument("-v", "--verbose", action="store_const", const=1, default=0, dest="verbosity", help="say more")
-    level.add_argument("-q", "--quiet", action="store_const", const=-1, dest="verbosity", help=quiet)
+    config: Annotated[SearchConfig, Group("search")] = field(default_factory=SearchConfig)
+    self_check: Annotated[SelfCheck, Group("proof")] = True
+    save_violation: Annotated[Path | None, Option(metavar="PATH"), Group("output")] = None
+    json: ReportPath = None
+    explain: Annotated[str | None, Option(metavar="NODE"), Group("output")] = None
+    list_operators: Annotated[bool, Switch(), Group("output")] = False
+    verbosity: Verbosity = 0

@@ -12,19 +12,16 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import round_outward, tiny, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.softmax import log_softmax_along
 from ranum_falsify.domain.rules.support.building import corner_products
-from ranum_falsify.domain.rules.support.sections import accumulation, sum_error
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import LOSS_ROUNDINGS, accumulation, sum_error, sum_growth, tiny, unit
 
 __all__ = ["cross_entropy", "likelihood_loss", "weights_stay_nonzero"]
 
 Ends = tuple[Tensor, Tensor]
 """Least and greatest values in float64, in the targets' shape or broadcasting to it."""
-
-_STEPS = 8
-"""Roundings of a loss besides those of its sum."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ class _Targets:
     """What is known of the targets.
 
     Attributes:
-        classes: Class of each target, 0 where ignored; None where targets are computed.
+        classes: Class of each target, 0 where ignored; None where targets are computed, or beyond the classes.
         ignored: Where targets are surely ignored.
         perhaps: Where they may be.
     """
@@ -93,7 +90,10 @@ def _targets(op: Operation, target: Interval, count: int) -> _Targets:
     if not target.is_point:
         return _Targets(None, surely, perhaps)
     classes = torch.where(surely, 0, low)
-    return _Targets(torch.where(classes < 0, classes + count, classes), surely, perhaps)
+    classes = torch.where(classes < 0, classes + count, classes)
+    # Runtimes refuse classes that there are not; bounds must only be there.
+    known = bool(((classes >= 0) & (classes < count)).all())
+    return _Targets(classes if known else None, surely, perhaps)
 
 
 def _pick(x: Interval, targets: _Targets) -> Ends:
@@ -140,6 +140,11 @@ def _total(shares: Ends, count: int, dtype: torch.dtype) -> Ends:
     return least - error, greatest + error
 
 
+def _without_nan(least: Tensor, greatest: Tensor) -> Ends:
+    """Return bounds with infinity for NaN, which an infinite number less its error is where float64 overflows."""
+    return least.nan_to_num(-math.inf, math.inf, -math.inf), greatest.nan_to_num(math.inf, math.inf, -math.inf)
+
+
 def _reduce(site: Site, picked: Ends, shares: Ends, shape: tuple[int, ...], dtype: torch.dtype) -> Interval:
     count = math.prod(shape)
     if not count:
@@ -148,12 +153,12 @@ def _reduce(site: Site, picked: Ends, shares: Ends, shape: tuple[int, ...], dtyp
     size = torch.maximum(low.abs(), high.abs())
     error = 4 * unit(dtype) * size + tiny(dtype) * (size > 0)
     if site.op.reduction == "none":
-        return round_outward(low - error, high + error, dtype, shape)
+        return round_outward(*_without_nan(low - error, high + error), dtype, shape)
     copies = count / low.numel()
-    error = copies * (error.sum() + sum_error(count, dtype, _STEPS) * size.sum())
-    least, greatest = low.sum() * copies - error, high.sum() * copies + error
+    error = copies * (error.sum() + sum_error(count, dtype, LOSS_ROUNDINGS) * size.sum())
+    least, greatest = _without_nan(low.sum() * copies - error, high.sum() * copies + error)
     # Half precision is added up in float32, but PyTorch rounds the sum before it divides.
-    limit = dtype_range(dtype)[1] / (4 if accumulation(dtype) is dtype else 1.01)
+    limit = dtype_range(dtype)[1] / (4 if accumulation(dtype) is dtype else sum_growth(count, dtype))
     overflows = bool(copies * size.sum() >= limit)
     if site.op.reduction == "mean":
         least, greatest, unclear = _mean((least, greatest), picked, shares, count, dtype)
@@ -170,12 +175,12 @@ def _mean(total: Ends, picked: Ends, shares: Ends, count: int, dtype: torch.dtyp
         return least, greatest, True
     points = torch.stack([t / w for t in total for w in weights])
     error = 4 * unit(dtype) * points.abs().max()
-    least, greatest = points.amin() - error, points.amax() + error
+    least, greatest = _without_nan(points.amin() - error, points.amax() + error)
     if bool((shares[0] >= 0).all()):
         # A mean with non-negative weights lies among what it is taken of.
         counted = (shares[1] > 0).expand(np.broadcast_shapes(shares[1].shape, picked[0].shape))
         ends = [end.expand(counted.shape)[counted] for end in picked]
         reach = torch.maximum(ends[0].abs().max(), ends[1].abs().max())
-        slack = sum_error(2 * count, dtype, _STEPS) * reach + 2 * count * tiny(dtype) / weights[0]
+        slack = sum_error(2 * count, dtype, LOSS_ROUNDINGS) * reach + 2 * count * tiny(dtype) / weights[0]
         least, greatest = torch.maximum(least, ends[0].min() - slack), torch.minimum(greatest, ends[1].max() + slack)
     return least, greatest, False

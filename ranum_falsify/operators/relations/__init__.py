@@ -1,3 +1,3 @@
-"""What related operands say beyond their bounds: patterns of nodes, guards, what runtimes fuse."""
+"""Relations between operands that say more than their bounds: patterns of nodes, guards, fused operators."""
 
 __all__: list[str] = []

@@ -10,13 +10,13 @@ import torch
 from dnnv.nn import Operation
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import round_outward, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.arithmetic.variadic import sum_of_operands
 from ranum_falsify.domain.rules.matrix.matmul import largest_finite, overflows_in_parts
-from ranum_falsify.domain.rules.reduction.sums import growth
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import growth, unit
 from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, pairs, source
 
 __all__ = ["accumulate", "is_beside_quantised", "requantise", "saturate", "sum_operands"]
@@ -25,12 +25,12 @@ _PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
 """Operators whose sums ONNX Runtime may start from what is added to them."""
 
 _LEVELS = 127
-"""Steps from 0 to the largest weight, of 8 bits with a sign."""
+"""Steps from 0 to the largest weight, a signed integer of 8 bits."""
 
 
 @infinity_aware
 def accumulate(site: Site, a: Interval, b: Interval) -> Interval:
-    """Bound a + b, also where ONNX Runtime adds b into the sum of products that a is, or regroups three summands."""
+    """Bound a + b, also where ONNX Runtime adds b inside the sum of products that is a, or regroups three summands."""
     if not a.is_floating:
         return add(site, a, b)
     (first, second), _ = pairs(site.op)
@@ -46,12 +46,12 @@ def accumulate(site: Site, a: Interval, b: Interval) -> Interval:
 
 @infinity_aware
 def sum_operands(site: Site, *data: Interval) -> Interval:
-    """Bound `Sum`, two operands of which are fused as those of `Add` are."""
+    """Bound `Sum`, which is fused as `Add` is if it has two operands."""
     return accumulate(site, *data) if len(data) == 2 else sum_of_operands(site, *data)
 
 
 def _widen(site: Site, x: Interval, beside: Field) -> Interval:
-    """Return bounds of a summand with the error that it takes part in, inside the sum next to it."""
+    """Return bounds of a summand, widened by the error of the sum next to it, should it be added inside that sum."""
     op = is_a(beside, *_PRODUCTS)
     terms = 0 if op is None else _terms(site, op)
     if not terms or not x.size or x.may_be_infinite:
@@ -62,7 +62,7 @@ def _widen(site: Site, x: Interval, beside: Field) -> Interval:
 
 
 def _overflows_inside(site: Site, x: Interval, beside: Field) -> bool:
-    """Tell whether a summand may make the sum of products beside it overflow, where that starts from the summand."""
+    """Tell whether the sum of products beside a summand may overflow because it starts from that summand."""
     op = is_a(beside, *_PRODUCTS)
     if op is None or not x.size:
         return False
@@ -75,11 +75,11 @@ def _overflows_inside(site: Site, x: Interval, beside: Field) -> bool:
 
 
 _SATURATION = 2 * 255 * 128 - (2**15 - 1)
-"""By how much a pair of products of 8-bit numbers, one of them signed, exceeds 16 bits at most."""
+"""The most by which the sum of two products of 8-bit numbers, one factor of each signed, exceeds 16 bits."""
 
 
 def is_beside_quantised(op: Operation) -> bool:
-    """Tell whether ONNX Runtime may compute a layer in 8 bits, constants and all, since its operand was quantised."""
+    """Tell whether ONNX Runtime may compute a layer in 8 bits, constants too, because its operand was quantised."""
     return is_a(fields_of(op)[0], "DequantizeLinear") is not None
 
 
@@ -123,7 +123,7 @@ def _move(x: Interval, error: float) -> Interval:
 
 
 def _terms(site: Site, op: Operation) -> int:
-    """Return how many products are added up in an element of the result, at most; 0 where it is not known."""
+    """Return how many products are added up in an element of the result, at most; 0 if it is not known."""
     known = site.find_known(fields_of(op)[1])
     if known is None or not known.shape:
         return 0

@@ -1,7 +1,7 @@
-"""Guards: what a test of x says about x where `Where` takes what was computed from it.
+"""Guards: what a test of x says about x where `Where` takes results computed from it.
 
 `Where(x > 0, f(x), g(x))` needs f only for numbers above 0 and g only for the rest: both are bounded again, under that
-assumption.  Only elementwise functions may be: an element of a sum depends on others, of which the test says nothing.
+assumption.  This is right for elementwise functions only: an element of a sum depends on others, which are not tested.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.order import SIGNED, greatest, least
-from ranum_falsify.domain.rules.arithmetic.pairs import least_positive
 from ranum_falsify.domain.rules.support.building import infinity_aware, result_shape
 from ranum_falsify.domain.site import IntervalRule, Site
+from ranum_falsify.domain.slack import least_positive
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.registry import row_of
 from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, kind, source
@@ -37,7 +37,7 @@ Fact: TypeAlias = tuple[Operation, Interval]
 """An operation, and bounds of it where a condition is as assumed."""
 
 Narrowing = Callable[[Interval], Interval]
-"""From the bounds of a number to those where the condition is as assumed."""
+"""Maps the bounds of a number to its bounds where the condition is as assumed."""
 
 
 def guarded(rule: IntervalRule) -> IntervalRule:
@@ -64,7 +64,7 @@ def _bounds_given(site: Site, field: Field, bounds: Interval, *, truth: bool) ->
 
 
 def _depends_elementwise(op: Operation, cause: Operation) -> bool:
-    """Tell whether an element of an operation depends on that of another at the same place, and on no other of it."""
+    """Tell whether each element of an operation depends on that of another at the same place, and on no other of it."""
     waiting, seen, found = [op], {id(op)}, False
     while waiting:
         inner = waiting.pop()
@@ -77,12 +77,12 @@ def _depends_elementwise(op: Operation, cause: Operation) -> bool:
                 waiting.append(operand)
         if len(seen) > _NEAR:
             return False
-    rows = map(row_of, _find_ways(op, cause))
+    rows = map(row_of, _find_between(op, cause))
     return found and all(row is not None and row.elementwise for row in rows)
 
 
-def _find_ways(op: Operation, cause: Operation) -> list[Operation]:
-    """Return the nodes on all ways from an operation back to another, which is left out."""
+def _find_between(op: Operation, cause: Operation) -> list[Operation]:
+    """Return the nodes on all paths from an operation back to another, without that other one."""
     reaches: dict[int, bool] = {id(cause): True}
     found: list[Operation] = []
     stack = [(op, False)]
@@ -104,7 +104,7 @@ def _find_ways(op: Operation, cause: Operation) -> list[Operation]:
 
 
 def _facts(site: Site, field: Field, truth: bool) -> Iterator[Fact]:
-    """Yield what a condition says, where it is true or where it is false."""
+    """Yield what follows from a condition being true, or from its being false."""
     op = source(field)
     if not isinstance(op, Operation):
         return
@@ -123,7 +123,7 @@ def _facts(site: Site, field: Field, truth: bool) -> Iterator[Fact]:
 
 
 def _narrow_about(site: Site, field: Field, narrowed: Narrowing) -> Iterator[Fact]:
-    """Yield an operation with narrower bounds, and what they say of the number whose size it is."""
+    """Yield an operation with narrower bounds, and if it is an absolute value, what they say about its operand."""
     op = source(field)
     known = site.find_known(op)
     if not isinstance(op, Operation) or known is None or not known.size:
@@ -135,7 +135,7 @@ def _narrow_about(site: Site, field: Field, narrowed: Narrowing) -> Iterator[Fac
 
 
 def _of_size(x: Interval, size: Interval) -> Interval:
-    """Return the bounds of x where its absolute value has others."""
+    """Return the bounds of x, given narrower ones of its absolute value."""
     inside = x.meet(Interval(-size.upper, size.upper, size.shape))
     return replace(inside, gap=max(x.gap, size.distance))
 
@@ -157,7 +157,7 @@ def _narrow_compared(site: Site, op: Operation, truth: bool) -> Iterator[Fact]:
 
 
 def _narrow_beyond(x: Interval, limit: Interval, name: str) -> Interval:
-    """Return the bounds of x where x is greater or less than some number within a limit."""
+    """Return the bounds of x where x is greater or less than a number with the bounds `limit`."""
     low, high = _ends_for(x, limit)
     if name.startswith("Greater"):
         edge = _step(low, up=True) if name == "Greater" else low

@@ -1,6 +1,6 @@
 """Reading the nodes around a node: which operator computes a field, from what, and with which constants.
 
-What these functions answer is sure; where they cannot tell, they answer None.
+Their answers are certain; where these functions cannot tell, they return None.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _DEEPEST = 10
 """No pattern reads further back than this many nodes."""
 
 Field: TypeAlias = Operation | np.ndarray | None
-"""What a node reads: what another computes, a constant, or nothing."""
+"""What a node reads: the result of another node, a constant, or nothing."""
 
 
 def kind(op: Operation) -> str:
-    """Return the ONNX name of a node's operator; nothing for an input and for one of several outputs."""
+    """Return the ONNX name of a node's operator; the empty string for an input and for one of several outputs."""
     spec = row_of(op)
     return "" if spec is None else spec.op_type
 
@@ -57,14 +57,14 @@ def fields_of(op: Operation) -> tuple[Field, ...]:
 
 
 def source(field: Field) -> Field:
-    """Return what a field holds, behind nodes that hand it on."""
+    """Return what a field holds, looking through nodes that pass it on unchanged."""
     while isinstance(field, Identity):
         field = fields_of(field)[0]
     return field
 
 
 def is_a(field: Field, *op_types: str) -> Operation | None:
-    """Return the node that computes a field, if it is of one of some operators."""
+    """Return the node that computes a field, if its operator is one of those given."""
     op = source(field)
     return op if isinstance(op, Operation) and kind(op) in op_types else None
 
@@ -78,14 +78,14 @@ def is_same(a: Field, b: Field) -> bool:
 def rounds_apart(site: Site, x: Interval) -> bool:
     """Tell whether the readers of a tensor may disagree on whether it is rounded.
 
-    ONNX Runtime leaves roundings to float16 out before operators that it has no such kernel for, but not before those
-    that only move numbers.
+    ONNX Runtime leaves out roundings to float16 before operators for which it has no float16 kernel, but not before
+    those that only move numbers.
     """
     return x.dtype is torch.float16 and "onnxruntime" in site.runtimes
 
 
 def may_be_rounded_apart(site: Site, x: Interval) -> bool:
-    """Tell whether one tensor may have two values for what a pattern reads: behind an `Identity` that rounds it."""
+    """Tell whether a pattern may read two values of one tensor, because an `Identity` on the way rounds it."""
     if not rounds_apart(site, x):
         return False
     layer: list[Field] = [site.op]
@@ -121,7 +121,7 @@ def find_other(field: Field, op_type: str, value: float) -> Field:
 
 
 def square_of(field: Field) -> Field:
-    """Return what a field is the square of."""
+    """Return x where a field is the square of x, else None."""
     op = is_a(field, "Mul", "Pow")
     if op is None:
         return None
@@ -137,9 +137,9 @@ class Reduced:
 
     Attributes:
         op: The node.
-        operand: What it reduces.
-        x: Bounds of that.
-        dims: Along what, ascending.
+        operand: The tensor that it reduces.
+        x: Bounds of that tensor.
+        dims: The dimensions that it reduces, ascending.
     """
 
     op: Operation
@@ -149,12 +149,12 @@ class Reduced:
 
     @property
     def count(self) -> int:
-        """How many elements fall on one."""
+        """Number of elements that are reduced to one."""
         return math.prod(self.x.shape[dim] for dim in self.dims)
 
 
 def find_reduction(site: Site, field: Field, *op_types: str) -> Reduced | None:
-    """Return the reduction that a field holds, by one of some operators, behind what only restores dimensions."""
+    """Return the reduction by a given operator that a field holds, looking through nodes that restore dimensions."""
     expand = is_a(field, "Expand")
     inner = field if expand is None else fields_of(expand)[0]
     op = is_a(inner, "Unsqueeze", "Squeeze", "Reshape", *op_types)

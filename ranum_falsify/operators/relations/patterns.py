@@ -1,6 +1,6 @@
 """Tighter bounds where the operands of a node are related: differences to an extreme or a mean, shares of a sum.
 
-A pattern is a function like a rule, `pattern(site, *operands)`, that returns None where the node has not its shape.  It
+A pattern is a function like a rule, `pattern(site, *operands)`, that returns None where the node does not match.  It
 relies on tensors that are computed once and read twice, never on values that happen to be equal.
 """
 
@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import round_outward, tiny, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import square
 from ranum_falsify.domain.rules.normalisation.statistics import cancellation, moments
 from ranum_falsify.domain.rules.softmax import log_softmax_along
 from ranum_falsify.domain.rules.support.building import infinity_aware, is_infinity_aware
-from ranum_falsify.domain.rules.support.sections import Sections, accumulation, sections, sum_error
+from ranum_falsify.domain.rules.support.sections import Sections, sections
 from ranum_falsify.domain.site import IntervalRule, Site
+from ranum_falsify.domain.slack import ELEMENTWISE_ROUNDINGS, LARGEST_SQUARED, accumulation, sum_error, tiny, unit
 from ranum_falsify.operators.relations.matching import (
     Field,
     fields_of,
@@ -51,15 +52,9 @@ __all__ = [
 
 Pattern = Callable[..., Interval | None]
 
-_LARGEST_SQUARED = 1e150
-"""Numbers whose squares float64 cannot add up are not followed."""
-
-_STEPS = 16
-"""Roundings of a few elementwise operations in a row."""
-
 
 def refined(rule: IntervalRule, *patterns: Pattern) -> IntervalRule:
-    """Return a rule whose bounds are met with those of the patterns that a node has."""
+    """Return a rule that intersects its bounds with those of the patterns that a node matches."""
 
     def refined_rule(site: Site, *operands: Interval) -> Interval:
         y = rule(site, *operands)
@@ -78,7 +73,7 @@ def _is_floating(*operands: Interval) -> bool:
 
 
 def _has_squares(x: Interval) -> bool:
-    return all(abs(end) < _LARGEST_SQUARED for end in x.extremes)
+    return all(abs(end) < LARGEST_SQUARED for end in x.extremes)
 
 
 # a number and itself --------------------------------------------------------------------------------------------
@@ -115,7 +110,7 @@ def difference_to_extreme(site: Site, a: Interval, b: Interval) -> Interval | No
 
 
 def difference_to_mean(site: Site, a: Interval, b: Interval) -> Interval | None:
-    """Bound x - mean(x), which is (n - 1) / n of x less the mean of the others."""
+    """Bound x - mean(x), which is (n - 1) / n of the difference between x and the mean of the others."""
     found = find_reduction(site, site.op.b, "ReduceMean") if _is_floating(a, b) else None
     if found is None or not is_same(site.op.a, found.operand) or not _has_squares(a):
         return None
@@ -127,7 +122,7 @@ def difference_to_mean(site: Site, a: Interval, b: Interval) -> Interval | None:
 
 
 def variance_by_moments(site: Site, a: Interval, b: Interval) -> Interval | None:
-    """Bound mean(x^2) - mean(x)^2: the variance, but for what cancels, so that it may be below 0."""
+    """Bound mean(x^2) - mean(x)^2: the variance, except for cancellation, by which it may be below 0."""
     squares = find_reduction(site, site.op.a, "ReduceMean") if _is_floating(a, b) else None
     mean = find_reduction(site, square_of(site.op.b), "ReduceMean")
     if squares is None or mean is None or mean.dims != squares.dims or not _has_squares(mean.x):
@@ -149,7 +144,7 @@ def variance_by_moments(site: Site, a: Interval, b: Interval) -> Interval | None
 def _variance(rows: Sections) -> tuple[Tensor, Tensor]:
     """Return bounds of the mean of squared differences to the mean, as two passes compute it."""
     known = moments(rows, apart=True)
-    error = sum_error(rows.size, rows.dtype, _STEPS)
+    error = sum_error(rows.size, rows.dtype, ELEMENTWISE_ROUNDINGS)
     low = torch.where(known.least_deviation > 4 * known.drift, known.least_deviation - 2 * known.drift, 0.0)
     high = known.greatest_deviation + 1.25 * known.drift
     smallest = 4 * tiny(rows.dtype)
@@ -201,7 +196,7 @@ def sum_of_exponentials(site: Site, x: Interval, axes: np.ndarray | None) -> Int
 
 
 def sum_of_shares(site: Site, x: Interval, axes: np.ndarray | None) -> Interval | None:
-    """Bound the sum of a softmax, or of what is divided by its sum, by 1 but for rounding."""
+    """Bound the sum of a softmax, or of quotients of numbers by their own sum: it is 1, except for rounding."""
     if not _is_floating(x):
         return None
     rank, field = len(x.shape), source(site.op.data)
@@ -219,11 +214,13 @@ def sum_of_shares(site: Site, x: Interval, axes: np.ndarray | None) -> Interval 
         if found is None or not is_same(part, found.operand) or found.dims != dims or x.extremes[0] < 0:
             return None
     count, kernel = math.prod(x.shape[dim] for dim in dims), site.envelope("Exp")
-    error = 2 * sum_error(count, x.dtype, _STEPS) + 4 * unit(x.dtype) * math.log(count) + 4 * kernel.relative
+    error = (
+        2 * sum_error(count, x.dtype, ELEMENTWISE_ROUNDINGS) + 4 * unit(x.dtype) * math.log(count) + 4 * kernel.relative
+    )
     error += count * (tiny(x.dtype) + kernel.absolute)
     if found_by_hand := is_a(op, "Div"):
         divisor = site.find_known(fields_of(found_by_hand)[1])
-        # Shares of a sum near 0 are those of numbers that may have been flushed.
+        # If the sum is near 0, its terms may have been flushed to 0.
         if divisor is None or divisor.extremes[0] < count * 2.0**30 * tiny(x.dtype):
             return None
     return Interval.fill(1 - error, 1 + error, site.shape, x.dtype)

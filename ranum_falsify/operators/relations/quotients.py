@@ -8,14 +8,15 @@ from dataclasses import replace
 import torch
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import round_outward, tiny, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import divide, multiply
 from ranum_falsify.domain.rules.normalisation.standardise import scale_and_shift
 from ranum_falsify.domain.rules.normalisation.statistics import Standardised, divide_by_root_mean_square, standardise
 from ranum_falsify.domain.rules.softmax import softmax
 from ranum_falsify.domain.rules.support.building import infinity_aware
-from ranum_falsify.domain.rules.support.sections import Sections, sections, sum_error
+from ranum_falsify.domain.rules.support.sections import Sections, sections
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import ELEMENTWISE_ROUNDINGS, sum_error, tiny, unit
 from ranum_falsify.operators.relations.matching import (
     Field,
     Reduced,
@@ -40,9 +41,6 @@ __all__ = [
     "standard_score",
 ]
 
-_STEPS = 16
-"""Roundings of a few elementwise operations in a row."""
-
 
 def _is_floating(x: Interval) -> bool:
     return x.is_floating and x.size > 0
@@ -57,7 +55,7 @@ def quotient_by_itself(site: Site, a: Interval, b: Interval) -> Interval | None:
 
 @infinity_aware
 def product_or_quotient(site: Site, a: Interval, b: Interval) -> Interval:
-    """Bound a * b; where a factor is 1 / x, also the quotient that ONNX Runtime puts in its place."""
+    """Bound a * b; where a factor is 1 / x, bound also the quotient by which ONNX Runtime replaces the product."""
     y = multiply(site, a, b)
     for (_, factor), bounds in zip(pairs(site.op), (a, b), strict=True):
         divisor = site.find_known(_find_inverse(factor)) if is_a(factor, "Div") else None
@@ -68,7 +66,7 @@ def product_or_quotient(site: Site, a: Interval, b: Interval) -> Interval:
 
 
 def over_reciprocal(*patterns: Pattern) -> Pattern:
-    """Return the pattern of a product with a reciprocal: those of the quotient that it is but for rounding."""
+    """Return the pattern of a product with a reciprocal: those of the quotient that it equals but for rounding."""
 
     def pattern(site: Site, a: Interval, b: Interval) -> Interval | None:
         for (x, factor), bounds in zip(pairs(site.op), (a, b), strict=True):
@@ -95,7 +93,7 @@ class _Quotient:
 
 
 def _find_inverse(field: Field) -> Field:
-    """Return what a field is the reciprocal of."""
+    """Return x where a field is 1 / x, else None."""
     op = is_a(field, "Reciprocal", "Div")
     if op is None:
         return None
@@ -124,7 +122,7 @@ def standard_score(site: Site, a: Interval, b: Interval) -> Interval | None:
 
 
 def over_norm(site: Site, a: Interval, b: Interval) -> Interval | None:
-    """Bound x / sqrt(sum(x^2) + epsilon), by the mean as well, and x / max(norm(x), epsilon)."""
+    """Bound x / sqrt(sum(x^2) + epsilon), the same with the mean for the sum, and x / max(norm(x), epsilon)."""
     if not _is_floating(a) or a.may_be_infinite:
         return None
     least, field = _find_lower_limit(site.op.b)
@@ -154,7 +152,7 @@ def over_norm(site: Site, a: Interval, b: Interval) -> Interval | None:
     # Squares below the smallest normal number get lost, but the divisor exceeds such numbers.
     if is_a(norm.op, "ReduceMean") or least < 128 * math.sqrt(tiny(a.dtype)):
         return None
-    limit = 1 + sum_error(norm.count, a.dtype, _STEPS)
+    limit = 1 + sum_error(norm.count, a.dtype, ELEMENTWISE_ROUNDINGS)
     return Interval.fill(-limit, limit, a.shape, a.dtype)
 
 
@@ -186,12 +184,12 @@ def _over_own_norm(x: Interval, count: int) -> Interval | None:
     """
     if x.dtype not in (torch.float32, torch.float64):
         return None
-    limit = math.sqrt(1.5) * (1 + sum_error(count, x.dtype, _STEPS))
+    limit = math.sqrt(1.5) * (1 + sum_error(count, x.dtype, ELEMENTWISE_ROUNDINGS))
     return Interval.fill(-limit, limit, x.shape, x.dtype)
 
 
 def _find_lower_limit(field: Field) -> tuple[float, Field]:
-    """Return by what number a field is bounded from below, or increased, and the rest of it."""
+    """Return the number that bounds a field from below or is added to it, and the field without it."""
     expand = is_a(field, "Expand")
     if expand is not None:
         return _find_lower_limit(fields_of(expand)[0])
@@ -245,7 +243,7 @@ def share_of_sum(site: Site, a: Interval, b: Interval) -> Interval | None:
     found = find_reduction(site, field, "ReduceSum", "ReduceL1", "ReduceMax")
     if found is None or not is_same(found.operand, site.op.a):
         return None
-    # What limits the sum may round it.
+    # The node that limits the sum may round it.
     most = 1 + 2 * unit(a.dtype) if rounds_apart(site, a) and not is_same(field, site.op.b) else 1.0
     y = Interval.fill(-most, most, a.shape, a.dtype)
     if a.extremes[0] >= 0 or is_a(found.op, "ReduceL1"):

@@ -1,7 +1,8 @@
-"""What ONNX Runtime's optimiser changes of a graph, and what of it the rules of the written operators enclose anyway.
+"""Changes that ONNX Runtime's optimiser makes to a graph, and which of them the written operators' rules enclose.
 
-Sums are bounded in any order, a bias beside its product included, and nodes that hand their operand on may go.  So
-`MatMul` and `Add` may become `Gemm`, and `Relu` may join the operator before it.  Everything else is another graph.
+Sums are bounded in any order, together with a bias beside their product, and nodes that pass on their operand may
+disappear.  So `MatMul` and `Add` may become `Gemm`, and `Relu` may join the operator before it.  After any other change
+the result counts as another graph.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def _is_same_tensor(op: Operation, written: Operation) -> bool:
 
 
 def _aliases(op: Operation) -> Iterator[Operation]:
-    """Yield an operation, and those before it that it hands on as they are."""
+    """Yield an operation, and those before it whose results it passes on unchanged."""
     yield op
     while isinstance(op, Identity) or kind(op) == "Dropout":
         spec = spec_of(op)

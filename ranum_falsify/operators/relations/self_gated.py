@@ -1,6 +1,6 @@
 """Products of a number with a function of itself, written with several nodes: Swish, Gelu, Mish, x (1 - x), x^3.
 
-Each is one function of x, whose turns are known; the product of its parts' bounds would forget that they are related.
+Each is one function of x with known turning points; the product of its parts' bounds would forget their relation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import round_outward, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.support.building import piecewise
 from ranum_falsify.domain.rules.support.real_functions import (
     GELU_TANH_TURN,
@@ -25,6 +25,7 @@ from ranum_falsify.domain.rules.support.real_functions import (
     swish,
 )
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import unit
 from ranum_falsify.operators.relations.matching import (
     Field,
     constant,
@@ -40,11 +41,11 @@ from ranum_falsify.operators.relations.matching import (
 __all__ = ["complement", "cube", "gelu_by_parts", "mish_by_parts", "swish_by_parts"]
 
 _DEPTH = 4
-"""How many products of products are looked through."""
+"""How deep products of products are searched."""
 
 _CUBIC = 0.044715
 _CLOSE = 1e-3
-"""Constants may be rounded to half precision."""
+"""Relative tolerance of constants, which may have been rounded to half precision."""
 
 
 def _curve(

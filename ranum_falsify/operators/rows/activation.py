@@ -264,7 +264,7 @@ class Shrink(Operation):
 
 
 def _fit_type(number: float | None, dtype: torch.dtype) -> float | None:
-    """Return a bound as a type holds it: the largest float32 number, which old opsets imply, is infinite in half."""
+    """Return a bound as a type holds it: float32's largest number, which old opsets imply, is infinite in float16."""
     if number is None or not abs(number) > torch.finfo(dtype).max:
         return number
     return math.copysign(math.inf, number)
@@ -272,7 +272,7 @@ def _fit_type(number: float | None, dtype: torch.dtype) -> float | None:
 
 def _clip(op: Operation, x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
     if x.is_floating_point():
-        # Twice as fast by numbers as by tensors.
+        # Twice as fast with numbers as with tensors.
         lowest, highest = (_fit_type(constant_scalar(bound, rank=x.ndim), x.dtype) for bound in (op.min, op.max))
         if (low is None or lowest is not None) and (high is None or highest is not None):
             return x if low is high is None else torch.clamp(x, lowest, highest)

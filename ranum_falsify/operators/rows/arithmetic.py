@@ -82,15 +82,15 @@ exact(torch=elementwise(_sign), interval=sign_of_words)(Sign)
 
 
 def _make_safe(dividend: Tensor, divisor: Tensor) -> Tensor:
-    """Return an integer divisor without zeros, on which torch would raise, and without what overflows.
+    """Return an integer divisor with 1 in place of zeros, on which torch would raise, and of -1 that overflows.
 
-    `NotZero` and :data:`_FITS` report them; the least number divided by 1 is what it wraps to divided by -1.
+    `NotZero` and :data:`_FITS` report both; the least number divided by -1 wraps to itself, its quotient by 1.
     """
     return divisor.masked_fill(divisor == 0, 1).masked_fill(_wraps(dividend, divisor), 1)
 
 
 def _wraps(dividend: Tensor, divisor: Tensor) -> Tensor:
-    """Tell where a quotient is one more than the largest integer, for which processors raise an exception."""
+    """Tell where a quotient is one more than the largest integer; processors raise an exception there."""
     if dividend.dtype not in (torch.int32, torch.int64):
         return torch.zeros((), dtype=torch.bool, device=divisor.device)
     return (dividend == torch.iinfo(dividend.dtype).min) & (divisor == -1)

@@ -19,7 +19,7 @@ def _convert(x: Tensor, dtype: torch.dtype) -> Tensor:
     if x.dtype is torch.float64 and dtype in (torch.float16, torch.bfloat16):
         x = x.float()
     elif x.dtype is torch.float16 and dtype is torch.uint32:
-        # What comes of NaN and infinity depends on the processor otherwise; ONNX Runtime goes this way.
+        # Otherwise the results for NaN and infinity depend on the processor; ONNX Runtime converts so.
         x = x.long()
     return x.to(dtype)
 

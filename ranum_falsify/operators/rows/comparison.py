@@ -67,7 +67,7 @@ class IsInf(Operation):
 
 
 def _is_nan_bounds(site: Site, x: Interval) -> Interval:
-    # Only constants may be NaN and be no fault: bounds say so by both infinities.
+    # Only constants may be NaN without a fault; both infinities as bounds say so.
     maybe = (x.lower == -math.inf) & (x.upper == math.inf)
     return Interval(torch.zeros_like(maybe), maybe, x.shape)
 

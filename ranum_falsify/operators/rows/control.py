@@ -45,7 +45,8 @@ def _branch_bounds(
 ) -> tuple[Interval, ...] | None:
     """Return the bounds of a branch's outputs, None where a shape depends on the input.
 
-    Where an operator in it is not proved valid, nothing is known of what follows: not even that it is seen outside.
+    Where an operator in it is not proved valid, nothing is known of what follows, not even whether the fault shows
+    outside.
     """
     if isinstance(branch, UnfitBranch):
         return None

@@ -32,7 +32,7 @@ _TRANSPOSED = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3
 
 
 def convolve(op: Operation, x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
-    """Return the convolution of an operand by a node's attributes."""
+    """Return the convolution of an operand, as a node's attributes say."""
     rank = spatial(x.shape, op)
     axes = axes_of(op, x.shape, w.shape[2:])
     strides, dilations = [axis.stride for axis in axes], [axis.dilation for axis in axes]
@@ -56,14 +56,14 @@ def _conv_transpose(op: Operation, x: Tensor, w: Tensor, b: Tensor | None) -> Te
     if even and all(e < max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)):
         direct: Tensor = apply(x, w, b, strides, [before for before, _ in cuts], extra, op.group, dilations)
         return direct
-    # PyTorch cuts alike on both sides only; a transpose reads zeros beyond its full extent.
+    # PyTorch crops both sides only by the same amount; a transpose reads zeros beyond its full extent.
     full = apply(x, w, None, strides, 0, 0, op.group, dilations)
     y = pad_spatial(full, [(-before, more - after) for (before, after), more in zip(cuts, extra, strict=True)])
     return y if b is None else y + b.reshape(-1, *[1] * rank)
 
 
 def _cuts(op: Operation, x: Tensor, fulls: list[int], strides: list[int], extra: list[int]) -> list[tuple[int, int]]:
-    """Return what is cut from the full transpose before and after each axis."""
+    """Return how much of the full transpose is cut off before and after each axis."""
     rank = len(fulls)
     mode = op.auto_pad or "NOTSET"
     sizes = ints(op.output_shape)
@@ -85,7 +85,7 @@ def _cuts(op: Operation, x: Tensor, fulls: list[int], strides: list[int], extra:
 # bounds ---------------------------------------------------------------------------------------------------------
 
 _UNIFORM = Axis(size=1, kernel=1, stride=1, dilation=1, before=0, after=0, count=1)
-"""What windows along a merged axis read: one element, since all are alike."""
+"""What windows along a merged axis read: one element, because all are equal."""
 
 
 @infinity_aware
@@ -95,7 +95,7 @@ def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None) -> In
 
 
 def bound_convolution(op: Operation, x: Interval, w: Interval, b: Interval | None) -> Interval:
-    """Return bounds on a convolution by a node's attributes, of integers too."""
+    """Return bounds on the convolution that a node's attributes describe, also of integers."""
     spatial(x.shape, op)
     axes = axes_of(op, x.shape, w.shape[2:])
     shape = (x.shape[0], w.shape[0], *(axis.count for axis in axes))
@@ -112,8 +112,8 @@ def bound_convolution(op: Operation, x: Interval, w: Interval, b: Interval | Non
 def _find_merged(x: Interval, w: Interval, axes: list[Axis]) -> tuple[Interval, list[bool]]:
     """Tell which spatial axes stay merged; the bounds then enclose the padding.
 
-    Where they do not, the axis is split if the kernel is known along it, else the bounds grow to 0: a kernel that is
-    merged itself is bounded as roughly.
+    Where they do not yet enclose it, the axis is split if the kernel is known along it, else the bounds grow to include
+    0: a kernel that is merged itself has no tighter bounds.
     """
     merged = [x.lower.shape[2 + i] == 1 < axis.size and axis.size >= axis.extent for i, axis in enumerate(axes)]
     padded = [one and bool(axis.before or axis.after) for one, axis in zip(merged, axes, strict=True)]
@@ -142,13 +142,13 @@ def _contraction(x: Interval, w: Interval, axes: list[Axis], merged: list[bool],
 
 @dataclass(frozen=True)
 class _Contraction:
-    """The convolution of stored bounds: what reads a merged dimension is added up first.
+    """The convolution of stored bounds: the parts that read a merged dimension are added up first.
 
     Attributes:
         axes: Windows along each spatial axis.
         groups: Groups of channels.
-        added: Into how many sums the channels of the operand are added, since the kernel is the same for all of a
-            group; None where it is not.
+        added: Number of sums into which the channels of the operand are added, because the kernel is the same for all
+            channels of a group; None if it is not.
         alike: Dimensions of the kernel that read equal bounds.
         times: How often equal bounds of the operand are read with equal bounds of the kernel.
     """
@@ -173,7 +173,7 @@ class _Contraction:
         strides, dilations = [a.stride for a in self.axes], [a.dilation for a in self.axes]
         fused = None if b is None or b.numel() not in (1, w.shape[0]) else b.reshape(-1).expand(w.shape[0])
         if x.ndim == 4 and x.shape[1] <= _FEW and x.numel() > w.numel():
-            # PyTorch's kernels for few channels take thrice as long in the usual layout.
+            # PyTorch's kernels for few channels take three times as long in the usual layout.
             x, w = (t.contiguous(memory_format=torch.channels_last) for t in (x, w))
         y: Tensor = _CONV[len(self.axes)](x, w, fused, strides, padding, dilations, self.groups)
         return y if b is None or fused is not None else y + b.reshape(-1, *[1] * len(self.axes))
@@ -189,7 +189,7 @@ def _conv_transpose_bounds(site: Site, x: Interval, w: Interval, b: Interval | N
     terms = w.shape[0] // op.group * math.prod(-(-w.shape[2 + i] // step) for i, step in enumerate(steps))
     uniform = x.is_scalar and w.is_scalar and (b is None or b.is_scalar)
     if uniform:
-        # Not all places are reached by as many.
+        # Some places are reached by fewer.
         x = replace(x, lower=x.lower.clamp(max=0), upper=x.upper.clamp(min=0))
     else:
         x, w = x.split(*range(1, rank + 2)), w.split(*range(rank + 2))
@@ -198,7 +198,7 @@ def _conv_transpose_bounds(site: Site, x: Interval, w: Interval, b: Interval | N
         y = values * kernel * terms if uniform else _conv_transpose(op, values, kernel, None)
         return y if c is None else y + c.reshape(-1, *[1] * rank)
 
-    # PyTorch adds what each place of the kernel gives up in half precision.
+    # In half precision PyTorch adds up one rounded contribution for each place of the kernel.
     places = math.prod(w.shape[2:])
     return bilinear(product, x, w, terms=max(terms, 1), shape=site.shape, bias=b, roundings=places)
 

@@ -1,6 +1,6 @@
-"""Tensors out of nothing: constants, ranges, identity matrices.
+"""Tensors from constants, ranges, shapes and identity matrices.
 
-Tensors without an operand to follow are made on torch's default device, which the caller sets with
+Tensors without an operand whose device they could share are made on torch's default device, which the caller sets with
 `torch.device(...)` as a context.
 """
 
@@ -91,7 +91,7 @@ def _range(op: Operation, start: np.ndarray, limit: np.ndarray, delta: np.ndarra
     # ONNX Runtime refuses a delta of 0; the example input on which a model is read may hold one.
     count = max(math.ceil((float(last) - float(first)) / float(step)), 0) if step else 0
     dtype = np.asarray(start).dtype
-    # Step by step, as ONNX Runtime does: products would be rounded otherwise.
+    # Step by step, as ONNX Runtime does: products would be rounded differently.
     steps = np.full(count, step, dtype)
     steps[:1] = first
     return _place(np.add.accumulate(steps, dtype=dtype))

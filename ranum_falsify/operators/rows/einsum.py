@@ -54,7 +54,7 @@ def _einsum_bounds(site: Site, *inputs: Interval) -> Interval:
         top = Interval.fill(-math.inf, math.inf, site.shape, site.dtype)
         return replace(top, nan=True) if top.is_floating else Interval.top(site.shape, site.dtype)
     if len(operands) == 2 and operands[0].bounds.dtype in (torch.float16, torch.bfloat16):
-        # PyTorch sums each operand over what the other lacks, and rounds it, before it multiplies.
+        # Before it multiplies, PyTorch sums each operand over the labels that the other lacks, and rounds the sums.
         operands = [_sum(x, lone, sizes, terms) for x, lone in zip(operands, alone, strict=True)]
     found = operands[0]
     for i, x in enumerate(operands[1:], start=2):
@@ -97,7 +97,7 @@ def _may_overflow(operands: Sequence[_Labelled], terms: int) -> bool:
 
 
 def _contract(operands: Sequence[_Labelled], output: str, sizes: dict[str, int], terms: int) -> _Labelled:
-    """Return one operand summed, or two multiplied; a label whose bounds are merged everywhere counts so often."""
+    """Return one operand summed, or two multiplied; a label whose bounds are merged everywhere counts by its size."""
     stored: dict[str, int] = {}
     for x in operands:
         for label, size in zip(x.labels, x.bounds.lower.shape, strict=True):

@@ -110,7 +110,7 @@ def _window(indices: Interval, size: int) -> range:
 
 
 def _choose_any(x: Interval, axis: int, indices: Interval) -> Interval:
-    """Return bounds on what indices may choose of an axis, merged there."""
+    """Return bounds on the elements that indices may choose along an axis, merged along it."""
     window = _window(indices, x.shape[axis])
     return collapse(narrow(x, axis, window.start, len(window)), axis)
 
@@ -251,7 +251,7 @@ def _one_hot_bounds(site: Site, indices: Interval, depth: np.ndarray, values: In
     axis = site.op.axis % rank
     classes = torch.arange(count, dtype=torch.float64).reshape([-1 if d == axis else 1 for d in range(rank)])
     low, high = (bound.unsqueeze(axis) for bound in indices.doubles())
-    # Fractions are cut off, by some kernels before and by others after negative ones are counted from the end.
+    # Some kernels truncate fractions before they count negative indices from the end, others after it.
     ends = [(low, high), (low + count, high + count), (low.trunc() + count, high.trunc() + count)]
     hits = ((start.trunc() <= classes) & (end.trunc() >= classes) for start, end in ends)
     maybe = reduce(torch.logical_or, hits)

@@ -62,7 +62,7 @@ class Where(Operation):
 
 
 def _shift_right_unsigned(x: Tensor, y: Tensor) -> Tensor:
-    # The highest bit of an uint64 is the sign of its int64, which the shift of signed integers repeats.
+    # The highest bit of a uint64 is the sign of the int64 with its bits, which the shift of signed integers repeats.
     low_bits = torch.iinfo(x.dtype).max >> (y - 1).clamp_min(0)
     return torch.where(y > 0, (x >> y) & low_bits, x)
 

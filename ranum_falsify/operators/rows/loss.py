@@ -1,4 +1,4 @@
-"""Losses over classes: the negative log likelihood, and the cross entropy that it makes of scores."""
+"""Losses over classes: the negative log likelihood, and the cross entropy, which computes it from scores."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _shares(op: Operation, x: Tensor, target: Tensor, weight: Tensor | None) -> 
 def _loss(op: Operation, log_prob: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
     share = _shares(op, log_prob, target, weight)
     picked = log_prob.gather(1, _classes(op, log_prob, target).unsqueeze(1)).squeeze(1)
-    # An ignored target counts nothing even where its likelihood is 0.
+    # An ignored target counts for nothing even where its likelihood is 0.
     loss = torch.where(_find_ignored(op, target), 0.0, -picked * share)
     if op.reduction == "none":
         return loss

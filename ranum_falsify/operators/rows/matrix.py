@@ -32,7 +32,7 @@ def matrix_of(a: Tensor, b: Tensor) -> Tensor:
 
 
 def spell_out(a: Tensor, b: Tensor) -> Tensor:
-    """Return the matrix product as a sum of elementwise products; operands as of `torch.matmul`."""
+    """Return the matrix product as a sum of elementwise products; operands are as in `torch.matmul`."""
     rows = a if a.ndim > 1 else a[None]
     columns = b if b.ndim > 1 else b[:, None]
     product = (rows[..., :, :, None] * columns[..., None, :, :]).sum(-2)
@@ -43,7 +43,7 @@ def spell_out(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _times(x: Tensor, factor: float) -> Tensor:
-    # The product of integers and a number would be of float32.
+    # The product of integers and a number would be float32.
     return x * factor if x.is_floating_point() else (x.double() * factor).to(x.dtype)
 
 

@@ -1,6 +1,6 @@
 """Normalisations: by the mean and variance of a batch, a sample or a group, by a norm, or by neighbours.
 
-Where a normaliser is 0 or less, ONNX Runtime divides by it all the same; LpNormalization alone answers 0.
+Where a normaliser is 0 or less, ONNX Runtime divides by it nonetheless; only LpNormalization returns 0.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from torch.nn import functional
 
 from ranum_falsify.domain import Interval, Site
 from ranum_falsify.domain.linear.forms import Affine
-from ranum_falsify.domain.rounding import tiny
 from ranum_falsify.domain.rules.normalisation import batch as batch_normalising
 from ranum_falsify.domain.rules.normalisation import standardise as rules
 from ranum_falsify.domain.rules.normalisation.norms import (
@@ -25,6 +24,7 @@ from ranum_falsify.domain.rules.normalisation.norms import (
     norm_normalisation,
     norm_stays_positive,
 )
+from ranum_falsify.domain.slack import tiny
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, opaque, plain
@@ -148,7 +148,7 @@ across(
 
 
 def _rows(op: Operation, x: Tensor) -> Tensor:
-    """Return what is normalised together as the last dimension."""
+    """Return the operand with the elements that are normalised together along its last dimension."""
     x = _convert_to_stash(op, x)
     if isinstance(op, InstanceNormalization):
         return x.flatten(2)
@@ -164,7 +164,7 @@ def _row_variance(op: Operation, operands: Operands) -> Tensor:
 
 
 def _group_moments(op: Operation, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and variance of each group, the latter as the standard has it: it can cancel below 0."""
+    """Return mean and variance of each group, the latter by the formula of the standard: it can cancel below 0."""
     rows = _rows(op, x)
     mean = rows.mean(-1, keepdim=True)
     return mean, rows.square().mean(-1, keepdim=True) - mean.square()
@@ -175,7 +175,7 @@ def _group_variance(op: Operation, operands: Operands) -> Tensor:
 
 
 def row_square(op: Operation, operands: Operands) -> Tensor:
-    """Return the mean square of what is normalised together, plus epsilon."""
+    """Return the mean square of the elements that are normalised together, plus epsilon."""
     return _rows(op, operands["x"]).square().mean(-1) + float(op.epsilon)
 
 
@@ -212,7 +212,7 @@ def _layer_normalization(op: Operation, x: Tensor, scale: Tensor, b: Tensor | No
 
 
 def rms_normalization(op: Operation, x: Tensor, scale: Tensor) -> Tensor:
-    """Return the operand over the root of its mean square, from an axis on, scaled."""
+    """Return the operand divided by its root mean square over the axes from `axis` on, and scaled."""
     wide = _convert_to_stash(op, x)
     over = tuple(range(op.axis if op.axis >= 0 else x.ndim + op.axis, x.ndim))
     root = (wide.square().mean(over, keepdim=True) + float(op.epsilon)).sqrt()
@@ -370,7 +370,7 @@ def _lrn(op: Operation, x: Tensor) -> Tensor:
 
 def _divisor_margin(op: Operation, operands: Operands) -> Tensor:
     divisor = _divisor(op, operands["x"])
-    # An even power, say, of a negative number is not a hazard.
+    # An integer power of a negative number is no hazard.
     whole = float(op.beta).is_integer()
     return (_NONZERO if whole else _POSITIVE).margin(op, {"value": divisor})
 

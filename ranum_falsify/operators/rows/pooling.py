@@ -15,11 +15,12 @@ from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.forms import Affine, pooling, summation
-from ranum_falsify.domain.rounding import gamma, round_outward, tiny, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.matrix.bilinear import bound_weighted
 from ranum_falsify.domain.rules.reduction.sums import mean_of
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import gamma, tiny, unit
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, opaque, rearranging
 from ranum_falsify.operators.support.functions import ints
@@ -44,7 +45,7 @@ def _axes(op: Operation, shape: Sequence[int]) -> list[Axis]:
 
 
 def _fits_torch(axes: list[Axis]) -> bool:
-    """Tell whether PyTorch's own padding does: alike on both sides, at most half a window, nothing cut or added."""
+    """Tell whether PyTorch's own padding serves: equal on both sides, at most half a window, nothing cut or added."""
     return all(a.before == a.after and 0 <= a.before <= a.kernel // 2 and a.count == a.full for a in axes)
 
 
@@ -52,7 +53,7 @@ def _fits_torch(axes: list[Axis]) -> bool:
 
 
 def max_pool(op: Operation, x: Tensor) -> tuple[Tensor, ...]:
-    """Return the maxima over windows by a node's attributes, and where they are if that is read."""
+    """Return the maxima over windows, as a node's attributes say, and their positions if those are read."""
     wanted = len(op.output_names) > 1 and bool(op.output_names[1])
     y, found = _maxima(x, _axes(op, x.shape), bool(op.storage_order) if wanted else None)
     return (y,) * len(op.output_names) if found is None else (y, found)
@@ -104,7 +105,7 @@ def _global_max_pool(op: Operation, x: Tensor) -> Tensor:
 
 
 def average_pool(op: Operation, x: Tensor) -> Tensor:
-    """Return the means over windows by a node's attributes."""
+    """Return the means over windows, as a node's attributes say."""
     return _means(x, _axes(op, x.shape), bool(op.count_include_pad))
 
 
@@ -119,7 +120,7 @@ def _means(x: Tensor, axes: list[Axis], with_padding: bool) -> Tensor:
     x = pad_spatial(x, [(a.before, a.after + a.beyond) for a in axes])
     for i, axis in enumerate(axes):
         sums = view_windows(x, 2 + i, axis).sum(-1)
-        # Of no elements ONNX Runtime gives 0.
+        # The mean of no elements is 0 in ONNX Runtime.
         numbers = [max(count, 1) for count in _counts(axis, with_padding)]
         counts = torch.tensor(numbers, dtype=x.dtype, device=x.device)
         x = sums / counts.reshape(-1, *[1] * (len(axes) - 1 - i))
@@ -162,7 +163,7 @@ def _norm_above_zero(op: Operation, operands: Operands) -> Tensor:
 # bounds ---------------------------------------------------------------------------------------------------------
 
 _UNIFORM = Axis(size=1, kernel=1, stride=1, dilation=1, before=0, after=0, count=1)
-"""Windows of one element: what windows along a merged axis come down to."""
+"""Windows of one element, which windows along a merged axis come down to."""
 
 
 def _find_merged(x: Interval, axes: list[Axis], *, reads_padding: bool) -> tuple[Interval, list[bool]]:
@@ -195,7 +196,7 @@ def max_pool_bounds(site: Site, x: Interval) -> tuple[Interval, ...]:
     y = _not_below_all(Interval.of(low, high, shape))
     places = Interval.fill(0, max(math.prod(x.shape) - 1, 0), shape, torch.int64)
     if x.is_floating and x.extremes[0] == -math.inf:
-        # PyTorch finds the maximum of -inf alone in the padding.
+        # In a window of nothing but -inf, PyTorch finds the maximum in the padding.
         places = Interval.top(shape, torch.int64)
     return (y, places)[: len(site.details)]
 
@@ -224,7 +225,7 @@ def _global_max_pool_bounds(site: Site, x: Interval) -> Interval:
 
 
 def _not_below_all(y: Interval) -> Interval:
-    """Return bounds that allow for ONNX Runtime, to which the maximum of -inf alone is the lowest finite number."""
+    """Return bounds that allow for ONNX Runtime: its maximum of nothing but -inf is the lowest finite number."""
     if not y.is_floating or not y.may_be_infinite:
         return y
     return replace(y, upper=y.upper.clamp(min=torch.finfo(y.dtype).min))
@@ -257,7 +258,7 @@ def _global_lp_pool_bounds(site: Site, x: Interval) -> Interval:
 def _norm_bounds(
     site: Site, x: Interval, total: Callable[[Tensor], Tensor], terms: int, shape: tuple[int, ...]
 ) -> Interval:
-    """Return bounds on norms, given how powers of absolute values are added up; one norm of norms per axis."""
+    """Return bounds on norms, given how to add up powers of absolute values; PyTorch takes one norm after another."""
     low, high = x.doubles()
     p, nested = site.op.p, len(shape) - 2
     near = torch.where((low <= 0) & (high >= 0), 0.0, torch.minimum(low.abs(), high.abs()))

@@ -27,7 +27,7 @@ __all__ = [
 
 
 def _align(op: Operation, x: Tensor, values: Tensor) -> Tensor:
-    """Return scales or zero points so that they broadcast with what they scale: one, one per axis entry or block."""
+    """Return scales or zero points, one or one per axis entry or block, shaped to broadcast with what they scale."""
     if values.numel() == 1 and values.ndim < 2:
         return values.reshape(())
     axis = op.axis % x.ndim
@@ -43,7 +43,7 @@ def _find_requested(op: Operation, attribute: str) -> torch.dtype | None:
 
 
 def quantize(op: Operation, x: Tensor, scale: Tensor, zero_point: Tensor | None) -> Tensor:
-    """Return numbers as integers, by a node's attributes."""
+    """Quantise numbers to integers, as a node's attributes say."""
     dtype = _find_requested(op, "output_dtype") or (torch.uint8 if zero_point is None else zero_point.dtype)
     if dtype not in (torch.int8, torch.uint8, torch.int16, torch.uint16):
         raise UnsupportedAttributeError(f"quantising to {dtype} is not supported; use integers of 8 or 16 bits")
@@ -55,7 +55,7 @@ def quantize(op: Operation, x: Tensor, scale: Tensor, zero_point: Tensor | None)
 
 
 def dequantize(op: Operation, x: Tensor, scale: Tensor, zero_point: Tensor | None) -> Tensor:
-    """Return the numbers that integers stand for, by a node's attributes."""
+    """Return the numbers that integers represent, as a node's attributes say."""
     steps = x.to(torch.int32)
     if zero_point is not None:
         steps = steps - _align(op, x, zero_point.to(torch.int32))
@@ -65,7 +65,7 @@ def dequantize(op: Operation, x: Tensor, scale: Tensor, zero_point: Tensor | Non
 
 
 _WRAPPED = 2.0**31 - 2.0**17
-"""Beyond it, infinity among them, steps and zero points may add up to more than an integer of 32 bits holds."""
+"""Above it, and at infinity, steps and zero points may add up to more than an integer of 32 bits holds."""
 
 
 # bounds ---------------------------------------------------------------------------------------------------------
@@ -99,13 +99,13 @@ def quantized_bounds(site: Site, x: Interval, scale: Interval, zero_point: Inter
 
 
 def _steps(op: Operation, x: Interval, scale: Interval) -> Tensor:
-    """Return the most steps that an operand may be away from 0."""
+    """Return the largest number of steps that an operand may be away from 0."""
     size = torch.maximum(x.lower.abs(), x.upper.abs()).float()
     return size / _align(op, size, torch.minimum(scale.lower.abs(), scale.upper.abs()).float())
 
 
 def dequantized_bounds(site: Site, x: Interval, scale: Interval, zero_point: Interval | None) -> Interval:
-    """Bound a product with a scale, and what ONNX Runtime makes of several pairs of nodes."""
+    """Bound a product with a scale, and what ONNX Runtime makes of several pairs of quantisation and dequantisation."""
     x, scale, zero_point = _unmerge_blocks(site.op, x, scale, zero_point)
     zeros = (None, None) if zero_point is None else (zero_point.upper, zero_point.lower)
     # Rounding is monotone: the rounded corners bound the rounded products.  What is not rounded to half precision is
@@ -126,9 +126,9 @@ def dequantized_bounds(site: Site, x: Interval, scale: Interval, zero_point: Int
 
 
 def _find_merged(op: Operation) -> Iterator[Operation]:
-    """Yield each node that starts a row of two or more pairs of nodes, to integers and back, that a node ends.
+    """Yield each node that starts a chain of two or more pairs, quantisation and dequantisation, that a node ends.
 
-    ONNX Runtime makes one pair of two, with a finer scale over the numbers that both can hold.
+    ONNX Runtime merges two pairs into one, with a finer scale over the numbers that both can represent.
     """
     last = op.x
     while isinstance(last, QuantizeLinear) and isinstance(last.x, DequantizeLinear):
@@ -138,7 +138,7 @@ def _find_merged(op: Operation) -> Iterator[Operation]:
 
 
 def _quantise_once(site: Site, y: Interval, first: Operation) -> Interval:
-    """Return bounds of what lies between a node to integers and the last one back if nothing lies between them."""
+    """Return bounds of a chain whose first quantisation and last dequantisation are merged into one pair."""
     limit = torch.finfo(y.dtype).max
     scale, zero_point, x = (site.find_known(field) for field in (site.op.x_scale, site.op.x_zero_point, first.x))
     if scale is None or scale.may_be_infinite or scale.extremes[0] < 0:

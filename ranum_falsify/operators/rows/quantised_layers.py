@@ -1,4 +1,4 @@
-"""Matrix products and convolutions of integers of 8 bits, and of what they stand for."""
+"""Matrix products and convolutions of 8-bit integers, and of the numbers that these represent."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import Envelope
-from ranum_falsify.domain.rounding import round_outward, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product
 from ranum_falsify.domain.rules.quantisation import Grid, anything, is_product_normal, requantise, round_to_steps
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import unit
 from ranum_falsify.operators.rows.convolution import bound_convolution, convolve
 from ranum_falsify.operators.rows.matrix import matrix_of
 from ranum_falsify.operators.support.families import making, opaque
@@ -38,16 +39,16 @@ __all__ = [
 _INT16, _INT32 = (-(2**15), 2**15 - 1), (-(2**31), 2**31 - 1)
 
 Place = Callable[[Tensor], Tensor]
-"""Reshapes what there is one of per channel so that it broadcasts with a tensor."""
+"""Reshapes values, of which there is one per channel, so that they broadcast with a tensor."""
 
 
 def _rows(zeros: Tensor) -> Tensor:
-    """Place what there is one of per row of a first factor."""
+    """Reshape the zero points of a first factor, which may have one per row."""
     return zeros[..., None] if zeros.ndim == 1 and zeros.numel() > 1 else zeros
 
 
 def _channels(rank: int) -> Place:
-    """Place what there is one of per channel, before `rank` spatial dimensions."""
+    """Return what places one value per channel before `rank` spatial dimensions."""
     return lambda t: t.reshape(-1, *[1] * rank) if t.numel() > 1 else t.reshape(())
 
 
@@ -55,7 +56,7 @@ def _channels(rank: int) -> Place:
 
 
 def steps_above(x: Tensor, zero: Tensor | None, place: Place = lambda t: t) -> Tensor:
-    """Return integers less their zero points, int32."""
+    """Return integers minus their zero points, int32."""
     wide = x.to(torch.int32)
     return wide if zero is None else wide - place(zero.to(torch.int32))
 
@@ -100,14 +101,14 @@ def convolution_of_integers(
     y_zero: Tensor,
     b: Tensor | None,
 ) -> Tensor:
-    """Return the convolution of what integers stand for, as integers."""
+    """Return the convolution of the numbers that integers represent, quantised to integers."""
     place = _channels(x.ndim - 2)
     total = _convolve(op, x, w, x_zero, w_zero) + (0 if b is None else place(b))
     return round_to_steps(total * x_scale.double() * place(w_scale) / y_scale, y_zero, y_zero.dtype)
 
 
 def quantise_dynamically(op: Operation, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return a tensor in steps of the span of its elements, 0 among them, with their scale and zero point."""
+    """Quantise a tensor over the range of its elements and 0; return the integers, their scale and their zero point."""
     low, high = x.amin().clamp(max=0), x.amax().clamp(min=0)
     span = (high - low) / 255
     scale = torch.where(span == 0, 1.0, span)
@@ -119,7 +120,7 @@ def quantise_dynamically(op: Operation, x: Tensor) -> tuple[Tensor, Tensor, Tens
 
 
 def _widen(x: Interval, zero: Interval | None, place: Place = lambda t: t) -> Interval:
-    """Return bounds of integers of 8 bits less their zero points, in int32."""
+    """Return bounds of 8-bit integers minus their zero points, in int32."""
     low, high = x.lower.to(torch.int32), x.upper.to(torch.int32)
     if zero is not None:
         least, greatest = (place(end.to(torch.int32)) for end in zero.expand())
@@ -135,8 +136,8 @@ def excess(dtype: torch.dtype, largest: int, b: Interval, terms: int) -> tuple[i
     (https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html).
 
     Args:
-        dtype: Type of the first factor; signed numbers are moved to the unsigned ones.
-        largest: Its greatest value, zero point not taken off.
+        dtype: Type of the first factor; signed numbers are shifted to unsigned ones.
+        largest: Its greatest value, before the zero point is subtracted.
         b: Second factor.
         terms: How many products are added up.
     """
@@ -149,9 +150,9 @@ def excess(dtype: torch.dtype, largest: int, b: Interval, terms: int) -> tuple[i
 
 
 def _saturate(sums: Interval, a: Interval, b: Interval, terms: int, zero: Interval | None = None) -> Interval:
-    """Return bounds of sums of products of `a` and `b` that also enclose those of pairs that saturate.
+    """Return bounds of sums of products of `a` and `b` that also enclose the sums in which pairs saturate.
 
-    Where there is padding, it holds the zero point.
+    Padding, where there is any, holds the zero point.
     """
     if not a.size:
         return sums
@@ -166,7 +167,7 @@ def _saturate(sums: Interval, a: Interval, b: Interval, terms: int, zero: Interv
 def matrix_of_integers(
     a: Interval, b: Interval, a_zero: Interval | None, b_zero: Interval | None, *, bias: Interval | None = None
 ) -> Interval:
-    """Return bounds on the product of integer matrices less their zero points, int32.
+    """Return bounds on the product of integer matrices minus their zero points, int32.
 
     Args:
         a: First factor.
@@ -194,10 +195,10 @@ def rescale(
 
     Args:
         sums: The sums.
-        bias: Integers that are added before.
+        bias: Integers that are added before scaling.
         scales: Factors, in the order in which kernels multiply them.
-        grid: What the results are rounded to.
-        place: Of scales and biases that there is one of per channel.
+        grid: The grid to which results are rounded.
+        place: Reshapes scales and biases of which there is one per channel.
     """
     low, high = sums.doubles()
     if bias is not None:
@@ -265,7 +266,7 @@ def convolution_bounds(
 
 
 def _dynamic_quantize_bounds(site: Site, x: Interval) -> tuple[Interval, ...]:
-    """Bound x in steps of the span of all elements, 0 among them, over 255."""
+    """Bound x in steps of 1 / 255 of the range of all its elements and 0."""
     if not x.size:
         return Interval.top(x.shape, torch.uint8), Interval.top((), torch.float32), Interval.top((), torch.uint8)
     low, high = x.doubles()
@@ -289,7 +290,7 @@ def _dynamic_quantize_bounds(site: Site, x: Interval) -> tuple[Interval, ...]:
         255 * (low + below[0]).clamp(min=0) / (above[1] + below[0]),
         255 * (high + below[1]) / (torch.maximum(high, above[0]) + below[1]),
     ]
-    # The zero point is rounded for itself.
+    # The zero point is rounded separately.
     ends = [(points[0] - error - 1).ceil(), (points[1] + error + 1).floor()]
     zeros, ends = ([end.clamp(0, 255).to(torch.uint8) for end in pair] for pair in (zeros, ends))
     return Interval.of(ends[0], ends[1], x.shape), scale, Interval.of(zeros[0], zeros[1], ())

@@ -10,9 +10,10 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import round_outward, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.support.building import infinity_aware, within
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import unit
 from ranum_falsify.network.draws import DEVIATIONS
 from ranum_falsify.network.registry import Draws
 from ranum_falsify.operators.rows.creation import dtype_numbered
@@ -86,7 +87,8 @@ def _multinomial(op: Operation, x: Tensor) -> Tensor:
 _MOST_DEVIATIONS = 40.0
 """How far a normal draw may lie from its mean, in standard deviations.
 
-Kernels make it of uniform numbers by Box and Muller's or Marsaglia's formula, which reach sqrt(-2 ln u).  The least
+Kernels compute it from uniform numbers by Box and Muller's or Marsaglia's formula, which reach sqrt(-2 ln u).  The
+least
 positive number u of float64, 2^-1074, gives 38.6.
 """
 
@@ -118,7 +120,7 @@ def _uniform_bounds(site: Site, *operands: Interval) -> Interval:
 
 
 def _bound_range(site: Site, low: float, high: float, size: float) -> Interval:
-    """Return bounds about a range, widened by the rounding of numbers of a size."""
+    """Return bounds that enclose a range, widened by the rounding error of numbers of the given size."""
     error = 8 * unit(site.dtype) * (size + high - low)
     least, greatest = (torch.full((1,) * len(site.shape), x, dtype=torch.float64) for x in (low - error, high + error))
     return round_outward(least, greatest, site.dtype, site.shape)

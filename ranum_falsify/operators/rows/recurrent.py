@@ -64,7 +64,7 @@ class Direction:
             new = step(projected[time], state)
             shown = new[0]
             if self.lengths is not None:
-                # Samples that are over keep their state; read backwards, they start where they end.
+                # Samples past their length keep their state; read backwards, they start at their last time step.
                 inside = (time < self.lengths)[:, None]
                 new = tuple(torch.where(inside, after, before) for after, before in zip(new, state, strict=True))
                 shown = torch.where(inside, shown, 0)
@@ -312,7 +312,7 @@ def _lstm_bounds(site: Site, *operands: Interval | None) -> tuple[Interval, ...]
     x, w = operands[:2]
     assert x is not None and w is not None
     curves = curves_of(site.op, ["Sigmoid", "Tanh", "Tanh"], w.shape[0], x.dtype)
-    # ONNX Runtime clips what the activations read, but for the cell state that it shows.
+    # ONNX Runtime clips what the activations read, except the cell state in the output.
     unclipped = curves_of(site.op, ["Sigmoid", "Tanh", "Tanh"], w.shape[0], x.dtype, clipped=False)
     coupled = bool(site.op.input_forget)
 

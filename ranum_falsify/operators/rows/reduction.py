@@ -68,8 +68,8 @@ def _reduced(reduction: Reduction, *, of_one: Callable[[Tensor], Tensor] | None 
     """Return the row function of a reduction.
 
     Args:
-        reduction: What it does along at least one dimension.
-        of_one: What it makes of a single element; nothing where not given.
+        reduction: Reduces at least one dimension.
+        of_one: What the operator computes of a single element; nothing if not given.
     """
 
     def evaluate(op: Operation, x: Tensor, axes: np.ndarray | None) -> Tensor:
@@ -132,7 +132,7 @@ def _product(x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
 
 
 def _extreme(function: Callable[..., Tensor], *, of_none: float) -> Reduction:
-    """Return the reduction by `amax` or `amin`, which gives the worst value where there is no element."""
+    """Return the reduction by `amax` or `amin`, which gives the worst value where there are no elements."""
 
     def reduction(x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
         if all(x.shape[dim] for dim in dims):

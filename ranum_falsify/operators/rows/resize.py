@@ -15,9 +15,10 @@ from dnnv.nn.operations import Resize
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import round_outward, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import fit_type
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import COORDINATE_ROUNDINGS, unit
 from ranum_falsify.errors import ModelError, UnsupportedAttributeError
 from ranum_falsify.operators.support.families import plain
 from ranum_falsify.operators.support.sampling import ResizedAxis, Sampling, Taps, taps_of
@@ -152,7 +153,7 @@ _TORCH_MODES = {
 def _interpolation(
     shape: tuple[int, ...], axes: tuple[tuple[int, ResizedAxis], ...], how: Sampling
 ) -> tuple[str, list[int], bool | None] | None:
-    """Return mode, size and `align_corners` of the equal `torch.nn.functional.interpolate`, None if there is none."""
+    """Return mode, size and `align_corners` for `torch.nn.functional.interpolate`, None where it would differ."""
     mode = _TORCH_MODES.get((how.mode, len(shape)))
     plain = how.transform != "tf_crop_and_resize" and not (how.antialias or how.exclude_outside)
     moved = {number: axis for number, axis in axes if axis.before != axis.after or axis.scale != 1}
@@ -187,14 +188,11 @@ def _torch_samples(axis: ResizedAxis, transform: str) -> bool:
 
 # bounds ---------------------------------------------------------------------------------------------------------
 
-_COORDINATE = 32
-"""Error of coordinates and of kernels at them, in roundings of the size of the axis."""
-
 _SAFE_INTEGER = 2.0**62
-"""Below it numbers of float64 are numbers of every integer type of 64 bits, whatever is added to them for rounding."""
+"""Below it, float64 numbers fit into every integer type of 64 bits, whatever is added to round them."""
 
 _HEADROOM = 8.0
-"""How far below the largest number weighted sums along one axis stay finite: weights of cubic kernels sum to less."""
+"""Weighted sums along one axis stay finite this factor below the largest number: cubic weights add up to less."""
 
 
 def _resize_bounds(
@@ -238,7 +236,7 @@ def _interpolate(
             low, high = torch.where(mask, extrapolation, low), torch.where(mask, extrapolation, high)
     if x.is_floating:
         return round_outward(low, high, x.dtype, shape)
-    # What does not fit is cut or wraps, by processor.
+    # Numbers that do not fit are clamped or wrap, depending on the processor.
     least, greatest = (float(end) for end in dtype_range(x.dtype))
     fits = (low > max(least - 1, -_SAFE_INTEGER)) & (high < min(greatest + 1, _SAFE_INTEGER))
     # Kernels for pictures of 8 bits round in integers.
@@ -252,7 +250,7 @@ def _weight_ends(low: Tensor, high: Tensor, number: int, taps: Taps, axis: Resiz
     weights = np.ones(taps.index.shape) if taps.weights is None else taps.weights
     column = [-1] + [1] * (low.ndim - number - 1)
     rounding = unit(torch.float32)
-    doubt = _COORDINATE * rounding * max(axis.before, axis.after)
+    doubt = COORDINATE_ROUNDINGS * rounding * max(axis.before, axis.after)
     least = greatest = error = torch.zeros((), dtype=torch.float64)
     hull: tuple[Tensor, Tensor] | None = None
     for index, row in zip(positions, torch.from_numpy(weights), strict=True):
@@ -265,7 +263,7 @@ def _weight_ends(low: Tensor, high: Tensor, number: int, taps: Taps, axis: Resiz
     least, greatest = least - error, greatest + error
     if hull is None or (weights < 0).any():
         return least, greatest
-    # Weights that are not negative add up to 1 but for rounding.
+    # Weights that are not negative add up to 1, except for rounding.
     share = 2 * (len(weights) + 8) * rounding
     return (
         torch.maximum(least, hull[0] - share * hull[0].abs()),

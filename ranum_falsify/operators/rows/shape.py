@@ -181,7 +181,7 @@ def _row(
         function: See :func:`operator`.
         interval: See :func:`operator`.
         batch: See :func:`operator`.
-        by: Its second operand, which says where to.
+        by: Name of the second operand, which says where to move them.
         more: Further arguments of :func:`operator`.
     """
     if by is not None:

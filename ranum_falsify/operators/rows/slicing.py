@@ -1,4 +1,4 @@
-"""Cutting and padding: Slice, Pad and what keeps, drops, reverses or zeroes a part of a tensor."""
+"""Cutting and padding: Slice, Pad, and operators that keep, drop, reverse or zero a part of a tensor."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _widths(rank: int, pads: np.ndarray, axes: np.ndarray | None) -> tuple[list[
     return before, after
 
 
-def _read_filling(value: np.ndarray | None) -> Any:
+def _read_pad_value(value: np.ndarray | None) -> Any:
     return 0 if value is None or not value.size else value.reshape(-1)[0].item()
 
 
@@ -93,7 +93,7 @@ def _pad(
 ) -> Tensor:
     before, after = _widths(x.ndim, pads, axes)
     if op.mode == "constant":
-        return _constant_pad(x, before, after, _read_filling(constant_value))
+        return _constant_pad(x, before, after, _read_pad_value(constant_value))
     return _extend(op, x, before, after)
 
 
@@ -102,7 +102,7 @@ def _pad_bounds(
 ) -> Interval:
     before, after = _widths(len(x.shape), pads, axes)
     if site.op.mode == "constant":
-        return pad(x, before, after, _read_filling(constant_value))
+        return pad(x, before, after, _read_pad_value(constant_value))
     x = pad(x, [min(w, 0) for w in before], [min(w, 0) for w in after], 0)
     for axis, (front, back) in enumerate(zip(before, after, strict=True)):
         if front > 0 or back > 0:
@@ -205,7 +205,7 @@ class Trilu(Operation):
     """https://onnx.ai/onnx/operators/onnx__Trilu.html."""
 
 
-def _find_kept(op: Operation, shape: Sequence[int], condition: np.ndarray) -> Tensor:
+def _select_positions(op: Operation, shape: Sequence[int], condition: np.ndarray) -> Tensor:
     """Return the positions that Compress keeps: of its axis, or of the flattened tensor."""
     size = math.prod(shape) if op.axis is None else shape[op.axis]
     return torch.from_numpy(np.flatnonzero(condition[:size]))
@@ -213,12 +213,12 @@ def _find_kept(op: Operation, shape: Sequence[int], condition: np.ndarray) -> Te
 
 @moves_unsigned
 def _compress(op: Operation, x: Tensor, condition: np.ndarray) -> Tensor:
-    kept = _find_kept(op, x.shape, condition).to(x.device)
+    kept = _select_positions(op, x.shape, condition).to(x.device)
     return x.reshape(-1).index_select(0, kept) if op.axis is None else x.index_select(op.axis, kept)
 
 
 def _compress_bounds(site: Site, x: Interval, condition: np.ndarray) -> Interval:
-    kept, axis = _find_kept(site.op, x.shape, condition), site.op.axis
+    kept, axis = _select_positions(site.op, x.shape, condition), site.op.axis
     if axis is None:
         return take(reshape(x, (x.size,)), 0, kept)
     return take(x, axis % len(x.shape), kept)
@@ -241,9 +241,10 @@ def _reverse_sequence(op: Operation, x: Tensor, sequence_lens: Tensor) -> Tensor
 def _reverse_sequence_bounds(site: Site, x: Interval, sequence_lens: Interval) -> Interval:
     if x.lower.shape[site.op.time_axis] == 1:
         return x
-    if not sequence_lens.is_point:
+    lengths, most = sequence_lens.expand()[0], x.shape[site.op.time_axis]
+    # Runtimes refuse lengths beyond the axis; bounds must only be there.
+    if not sequence_lens.is_point or not bool(((lengths >= 0) & (lengths <= most)).all()):
         return collapse(x, site.op.time_axis)
-    lengths = sequence_lens.expand()[0]
     return rearrange(x.split(0, 1), lambda bound: _reverse_sequence(site.op, bound, lengths), x.shape)
 
 

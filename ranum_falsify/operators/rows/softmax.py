@@ -31,8 +31,8 @@ def _dims(op: Operation, rank: int) -> Sequence[int]:
 def _presence(x: Tensor, dim: int) -> Tensor:
     """Return a number per row: 0 if all elements are -Inf, -1 if one is +Inf, else how present its elements are.
 
-    An element counts with its place between the lowest and the largest float on a logarithmic scale, so the mean
-    falls both with every element that is masked out by -Inf and with the values of the others.
+    An element counts by its position between the lowest and the largest float on a logarithmic scale, so the mean falls
+    both with every element that is masked out by -Inf and with the values of the others.
     """
     reach = math.log(torch.finfo(x.dtype).max) + 1.0
     place = torch.where(x == -math.inf, 0.0, 0.5 + 0.5 * x.sign() * x.abs().log1p() / reach)

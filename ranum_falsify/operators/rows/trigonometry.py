@@ -78,19 +78,27 @@ class Tan(Operation):
     """https://onnx.ai/onnx/operators/onnx__Tan.html."""
 
 
+def _between_ones(function: str) -> tuple[AtLeast, AtMost]:
+    return (
+        AtLeast("x", -1.0, reason=f"{function} of a number below -1"),
+        AtMost("x", 1.0, reason=f"{function} of a number above 1"),
+    )
+
+
+def _inside_ones(function: str) -> tuple[GreaterThan, LessThan]:
+    return (
+        GreaterThan("x", -1.0, reason=f"derivative of the {function} at -1"),
+        LessThan("x", 1.0, reason=f"derivative of the {function} at 1"),
+    )
+
+
 @pointwise(
     torch=elementwise(torch.asin),
     interval=monotone(torch.asin, "Asin", above=-1.0, below=1.0),
     linear=None,
     kernel="Asin",
-    valid=[
-        AtLeast("x", -1.0, reason="arc sine of a number below -1"),
-        AtMost("x", 1.0, reason="arc sine of a number above 1"),
-    ],
-    gradient_valid=[
-        GreaterThan("x", -1.0, reason="derivative of the arc sine at -1"),
-        LessThan("x", 1.0, reason="derivative of the arc sine at 1"),
-    ],
+    valid=_between_ones("arc sine"),
+    gradient_valid=_inside_ones("arc sine"),
     overflow=False,
 )
 class Asin(Operation):
@@ -102,14 +110,8 @@ class Asin(Operation):
     interval=antitone(torch.acos, "Acos", above=-1.0, below=1.0),
     linear=None,
     kernel="Acos",
-    valid=[
-        AtLeast("x", -1.0, reason="arc cosine of a number below -1"),
-        AtMost("x", 1.0, reason="arc cosine of a number above 1"),
-    ],
-    gradient_valid=[
-        GreaterThan("x", -1.0, reason="derivative of the arc cosine at -1"),
-        LessThan("x", 1.0, reason="derivative of the arc cosine at 1"),
-    ],
+    valid=_between_ones("arc cosine"),
+    gradient_valid=_inside_ones("arc cosine"),
     overflow=False,
 )
 class Acos(Operation):

@@ -1,3 +1,3 @@
-"""What rows are made of."""
+"""Building blocks of rows."""
 
 __all__: list[str] = []

@@ -42,7 +42,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Operand:
-    """What a rule knows of an operand.
+    """What a rule knows about an operand.
 
     Attributes:
         shape: Its shape in the model.
@@ -172,7 +172,7 @@ def reduced(op: Operation, operands: Sequence[Operand | None], output: tuple[int
 
 
 def sliced(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
-    """What is taken along dimension 0 is all of it, for the output has it; the other axes are cut."""
+    """Dimension 0 is taken whole, because the output still has it; the other axes are sliced."""
     first, *rest = operands
     if first is None or not first.batched or not all(o is None or not o.batched for o in rest):
         return None

@@ -34,8 +34,8 @@ def conditions_of(op: Operation, *, sees_branches: bool = False) -> tuple[Constr
 
     Args:
         op: The operator.
-        sees_branches: Whether the bounds of an operator with subgraphs count, which its rule marks where not all in
-            them is proved; otherwise such an operator is never proved.
+        sees_branches: Whether to go by the bounds of an operator with subgraphs, whose rule marks them unless
+            everything in the subgraphs is proved; otherwise such an operator is never proved.
     """
     spec = spec_of(op)
     conditions = list(list_stated_conditions(op))
@@ -65,7 +65,7 @@ def is_proved(visited: Visited, *, sees_branches: bool = False) -> bool:
 
 
 class _Computed(Finite):
-    """The output is finite as the kernels compute it, which may stray close to a limit that the operand keeps."""
+    """The output is finite as kernels compute it: close to a limit that the operand keeps, they may stray beyond."""
 
     def holds(self, op: Operation, operands: Bounds) -> bool:
         """See :meth:`Constraint.holds`."""
@@ -77,7 +77,7 @@ class _Computed(Finite):
 
 
 class _Opaque(Finite):
-    """No operator of a subgraph fails, of which the bounds outside tell nothing."""
+    """No operator of a subgraph fails; the bounds outside say nothing about it."""
 
     def holds(self, op: Operation, operands: Bounds) -> bool:
         """See :meth:`Constraint.holds`."""

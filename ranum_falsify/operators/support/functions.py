@@ -76,10 +76,10 @@ def constant_scalar(value: Operation | np.ndarray | None, *, rank: int) -> float
 
 
 def flattened_before(opset: int, function: Callable[[Tensor, int], Tensor]) -> Callable[[Operation, Tensor], Tensor]:
-    """Return the row function of an operator along an axis that once saw its operand as a matrix.
+    """Return the row function of an operator along an axis that, at older opsets, treats its operand as a matrix.
 
     Args:
-        opset: Schema version from which `axis` is the one axis that counts; before it, all axes from `axis` on
+        opset: Schema version from which `axis` is a single axis; before it, all axes from `axis` on
             together were the columns of a matrix (https://onnx.ai/onnx/operators/onnx__Softmax.html).
         function: `fn(x, dim)`, which keeps the shape.
     """

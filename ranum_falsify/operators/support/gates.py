@@ -12,9 +12,9 @@ from dnnv.nn import Operation
 from torch import Tensor
 from torch.nn import functional
 
-from ranum_falsify.domain.rounding import unit
 from ranum_falsify.domain.rules.recurrent import Curve, Enclosure
 from ranum_falsify.domain.rules.support.real_functions import softplus
+from ranum_falsify.domain.slack import GATE_ROUNDINGS, unit
 from ranum_falsify.errors import UnsupportedAttributeError
 
 __all__ = ["Activation", "activations_of", "curves_of"]
@@ -28,7 +28,7 @@ _PLAIN: dict[str, Activation] = {
     "softsign": functional.softsign,
     "tanh": torch.tanh,
 }
-# Functions with parameters, and what alpha and beta are where the node does not say.
+# Functions with parameters, with the defaults of alpha and beta.
 _PARAMETRISED: dict[str, tuple[Callable[..., Tensor], tuple[float, ...]]] = {
     "affine": (lambda x, alpha, beta: alpha * x + beta, (1.0, 0.0)),
     "elu": (lambda x, alpha: functional.elu(x, alpha), (1.0,)),
@@ -94,14 +94,11 @@ _IN_REAL_NUMBERS: dict[str, Activation] = {"softplus": softplus}
 _EXACT_FUNCTIONS = frozenset({"affine", "leakyrelu", "relu", "thresholdedrelu"})
 """Functions whose kernels err by the rounding of some operations only."""
 
-_ROUNDINGS = 16
-"""Error of the other kernels, in roundings of 1: ONNX Runtime's rational tanh in GRU errs by 10."""
-
 _LAST_EXPONENT, _BEYOND = 88.0, 1e150
-"""From where exp(x) may be infinite in float32, and a number far beyond that type."""
+"""From where on exp(x) may be infinite in float32, and a number far beyond that type."""
 
 _OWN_DEFAULTS = frozenset({"affine", "scaledtanh", "thresholdedrelu"})
-"""Functions for whose parameters ONNX Runtime takes 0 where the node gives none."""
+"""Functions for whose parameters ONNX Runtime uses 0 where the node gives none."""
 
 
 def curves_of(
@@ -113,8 +110,8 @@ def curves_of(
         op: See :func:`activations_of`.
         default: See :func:`activations_of`.
         directions: See :func:`activations_of`.
-        dtype: In which the runtimes compute.
-        clipped: Whether `clip` counts.
+        dtype: Type in which the runtimes compute.
+        clipped: Whether `clip` applies.
     """
     chosen, clip = _choose(op, default, directions), op.clip if clipped else None
     return [[_curve(key, given, complete, clip, dtype) for key, given, complete in part] for part in chosen]
@@ -129,7 +126,7 @@ def _curve(key: str, given: Sequence[float], complete: bool, clip: float | None,
     jumps = (float(given[0]), 0.0) if key == "thresholdedrelu" else (0.0,)
     u = unit(dtype)
     scale = max([1.0, *map(abs, given)])
-    relative, absolute = 8 * u, 0.0 if key in _EXACT_FUNCTIONS else _ROUNDINGS * u * scale
+    relative, absolute = 8 * u, 0.0 if key in _EXACT_FUNCTIONS else GATE_ROUNDINGS * u * scale
 
     def curve(x: Enclosure) -> Enclosure:
         x = Enclosure(x.low.clamp(-clip, clip), x.high.clamp(-clip, clip)) if clip else x
@@ -145,13 +142,13 @@ def _curve(key: str, given: Sequence[float], complete: bool, clip: float | None,
 def _overflowing_softplus(x: Tensor) -> Tensor:
     """Return log(1 + exp(x)) as ONNX Runtime's recurrent layers compute it: infinite where exp(x) is in float32.
 
-    What stands for infinity overflows in float32 whatever is done to it, and makes no NaN in float64.
+    The number that stands for infinity overflows in float32, whatever is done to it, and makes no NaN in float64.
     """
     return torch.where(x > _LAST_EXPONENT, _BEYOND, softplus(x))
 
 
 def _extremes(function: Activation, x: Enclosure, turns: Sequence[float]) -> Enclosure:
-    """Return the range of a function that is monotone but for some points, where it may turn or jump."""
+    """Return the range of a function that is monotone except at some points, where it may turn or jump."""
     points = [function(x.low), function(x.high)]
     for turn in turns:
         at = torch.full_like(x.low, turn)

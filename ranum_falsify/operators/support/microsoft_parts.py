@@ -1,4 +1,4 @@
-"""The operators of ONNX that a fused operator does the work of: their rows evaluate and bound it, part by part."""
+"""The ONNX operators whose work a fused operator does: their rows evaluate and bound it, part by part."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def part(op: Operation, op_type: str, fields: Mapping[str, Any]) -> Operation:
 
 
 def evaluate_part(node: Operation, *operands: Tensor | None) -> Tensor:
-    """Return what a part of a node gives."""
+    """Return the first result of a part of a node."""
     y = spec_of(node).torch(node, *operands)
     return y[0] if isinstance(y, tuple) else y
 
 
 def bound_part(site: Site, node: Operation, *operands: Interval | None) -> Interval:
-    """Return what the row of a part says of it; NaN is possible where the row has conditions on infinities.
+    """Return the bounds of a part by its own row; NaN is possible where the row has conditions on infinities.
 
     Args:
         site: The fused node.
@@ -60,7 +60,7 @@ def bound_part(site: Site, node: Operation, *operands: Interval | None) -> Inter
 
 
 def add_inner_faults(y: Interval, inner: Interval, *operands: Interval | None) -> Interval:
-    """Return bounds of a result with what may go wrong inside of its node: an overflow that the rest may hide.
+    """Return bounds of a result that also tell of faults inside its node: an overflow that the rest may hide.
 
     Args:
         y: Bounds of the result.
@@ -87,14 +87,14 @@ _PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "Tanh": (),
     "ThresholdedRelu": ("alpha",),
 }
-"""Functions that ONNX Runtime fuses with what they are applied to, and their parameters in its order."""
+"""Functions that ONNX Runtime fuses with the operators before them, and their parameters in its order."""
 
 
 def activation(op: Operation) -> tuple[Operation, tuple[np.ndarray, ...]] | None:
     """Return the function that a node applies last, and its operands besides the first; None if there is none.
 
     Raises:
-        UnsupportedAttributeError: It is none that ONNX Runtime fuses.
+        UnsupportedAttributeError: ONNX Runtime does not fuse this function.
     """
     name = op.activation
     if not name:
@@ -114,7 +114,7 @@ def activation(op: Operation) -> tuple[Operation, tuple[np.ndarray, ...]] | None
 
 
 def activate(site: Site, inner: Interval, *operands: Interval | None) -> Interval:
-    """Return bounds of what a node's activation makes of a result.
+    """Return bounds of a node's activation, applied to a result.
 
     Args:
         site: The node.

@@ -1,6 +1,7 @@
 """Schemas of operators that ONNX does not define, as ONNX Runtime writes them into the models that it optimises.
 
-Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md.  Only what its CPU kernels run is
+Source: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md.  Only what its CPU kernels can run
+    is
 declared.
 """
 

@@ -104,7 +104,7 @@ _TRANSFORMS: dict[str, Callable[[np.ndarray, ResizedAxis], np.ndarray]] = {
 }
 
 _HALF = 1e-6
-"""What ONNX Runtime takes for a half: coordinates this close to it."""
+"""Coordinates this close to a half count as a half in ONNX Runtime."""
 
 _NEAREST: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
     "round_prefer_floor": lambda x, scale: np.ceil(x.astype(np.float64) - (0.5 + _HALF)),

@@ -30,7 +30,7 @@ class NetworkCall:
 
     @property
     def variables(self) -> tuple[str | None, ...]:
-        """For each argument the variable that it is, None where it is an expression or a constant."""
+        """The variable that each argument is; None for an expression or a constant."""
         return tuple(argument.variable_name for argument in self.arguments)
 
 

@@ -27,7 +27,7 @@ Hinge = Callable[[Tensor], Tensor]
 
 
 class Batched(Protocol):
-    """What evaluates a circuit: a batch of points or of boxes on a device."""
+    """A batch of points or of boxes on a device, on which a circuit is evaluated."""
 
     @property
     def batch(self) -> int:
@@ -48,7 +48,7 @@ class Circuit:
         self._layers = builder.layers()
         columns = np.concatenate([np.empty(0, np.int64), *(builder.positions(wire) for wire in wires)])
         self._roots = Columns(columns)
-        # The common case, all roots from one step, needs no tensor of everything.
+        # In the common case all roots come from one step, and no tensor of everything is needed.
         ends = builder.size - len(columns) if self._layers and len(self._layers[-1]) == 1 else -1
         self._ends_with_step = bool(
             ends >= 0 and self._layers[-1][0].count == len(columns) and (columns == np.arange(ends, builder.size)).all()
@@ -61,12 +61,13 @@ class Circuit:
     def losses(self, frame: Frame, *, quick: bool = False) -> tuple[Tensor, Tensor]:
         """Return the roots' margins, without gradient, and losses, both `(batch, roots)`.
 
-        Half of a step on a small network would go into the gradient of exact margins.  So the loss is differentiated
-        along a plain path, and only its value is set right where that path is inexact.
+        On a small network the gradient of exact margins would take half the time of a step.  So the loss is
+        differentiated
+        along a plain path, and only its value is corrected where that path is inexact.
 
         Args:
             frame: The inputs.
-            quick: Whether values may decide what is computed, so not under `torch.func.vmap`: where all roots hold
+            quick: Whether values may decide what is computed, which `torch.func.vmap` forbids: where all roots hold
                 along the plain path they hold exactly too, since EPS, NaN and equal infinities change no such sign.
         """
         if quick:

@@ -20,7 +20,7 @@ _LARGEST = 4096
 class Differences:
     """Differences between few elements of a term, or of them and constants: the term times a matrix of 1, -1 and 0.
 
-    The same numbers as by picking elements, for a sum of zeros and two numbers is rounded once.
+    The numbers are the same as by picking elements, because a sum of zeros and two numbers is rounded once.
     """
 
     def __init__(self, base: Term, matrix: np.ndarray, offset: np.ndarray) -> None:
@@ -58,7 +58,7 @@ class Differences:
 
 
 def _base(term: Term) -> Term | None:
-    """Return the term whose elements a term is, None for a constant."""
+    """Return the term from which a term's elements are taken; None for a constant."""
     if isinstance(term, Const):
         return None
     return term.base if isinstance(term, Gather) else term

@@ -38,7 +38,7 @@ _VNNLIB_OUTPUT = re.compile(r"\bN\(X\)\[numpy\.unravel_index\((\d+), N\.'output_
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """A formula that is known."""
+    """A formula whose truth is known."""
 
     value: bool
 

@@ -1,4 +1,4 @@
-"""The leaves of a circuit: margins of comparisons, of validity goals and of what is known."""
+"""The leaves of a circuit: margins of comparisons, of validity goals and of formulas whose truth is known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ranum_falsify.properties.formula.terms import Arg, Const, Elementwise, Gath
 __all__ = ["EPS", "ArgEquality", "ComparisonLeaf", "GoalLeaf", "Leaf", "TruthLeaf", "arg_equality"]
 
 EPS = 5e-324
-"""The smallest positive float64: what a strict comparison is short of at equality."""
+"""The smallest positive float64: how far below 0 the margin of a strict comparison is at equality."""
 
 _LARGEST = float(np.finfo(np.float64).max)
 
@@ -40,7 +40,7 @@ class ComparisonLeaf:
         self.strict = (kind == "<") != negated
 
     def compute_plain(self, frame: Frame) -> Tensor:
-        """Return the margins but for EPS, NaN and infinities."""
+        """Return the margins without regard to EPS, NaN and infinities."""
         if self.arg is not None:
             margin = flatten(self.arg.margins(frame))
             return -margin if self.negated else margin
@@ -77,7 +77,7 @@ class ArgEquality:
 
     @cached_property
     def lead(self) -> Term | None:
-        """The score at a constant index less each other one, `(*shape, choices - 1)`; None for any other index."""
+        """The score at a constant index minus each other one, `(*shape, choices - 1)`; None for any other index."""
         if not isinstance(self.other, Const) or not self._is_possible or self.arg.choices < 2:
             return None
         positions = np.moveaxis(np.arange(self.arg.base.size).reshape(self.arg.base.shape), self.arg.axis, -1)
@@ -112,7 +112,7 @@ class ArgEquality:
 
 
 def _lead(arg: Arg, frame: Frame, index: Tensor) -> Tensor:
-    """Return the score at `index` less the highest other score, both without NaN; -1 for an impossible index."""
+    """Return the score at `index` minus the highest other score, both without NaN; -1 for an impossible index."""
     scores = arg.scores(frame).nan_to_num(nan=_LARGEST, posinf=_LARGEST, neginf=-_LARGEST)
     index = torch.broadcast_to(index, scores.shape[:-1])
     chosen = index.nan_to_num(nan=0).round().clamp(0, arg.choices - 1).to(torch.int64)[..., None]
@@ -150,13 +150,13 @@ class GoalLeaf:
         return self.compute_plain(frame)
 
     def compute_plain(self, frame: Frame) -> Tensor:
-        """Return the margin but for EPS and NaN."""
+        """Return the margin without regard to EPS and NaN."""
         margin = frame.validity(self.goal.goal)[:, None]
         return -margin if self.goal.negated else margin
 
 
 class TruthLeaf:
-    """Margin of a formula that is known."""
+    """Margin of a formula whose truth is known."""
 
     size = 1
 

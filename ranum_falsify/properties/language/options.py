@@ -34,7 +34,7 @@ def names_option(name: str, value: Any, source: Any) -> tuple[str, ...] | None:
 
 
 def check_operators(only: tuple[str, ...] | None) -> None:
-    """Refuse operator types that neither ONNX has nor a row.
+    """Refuse operator types that are not in ONNX and have no row.
 
     Raises:
         PropertyError: One of them is unknown; the message suggests a similar one.

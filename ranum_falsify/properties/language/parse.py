@@ -1,8 +1,8 @@
 """Property files to DNNP expressions, with parameters applied.
 
 A DNNP file is Python that DNNV transforms before running it: names without a value become symbols, comparisons and
-calls become expressions.  Running a property file therefore runs its author's code.  The transformation is DNNV's; what
-is done here is to run it so that every failure is one line that names the file and the line.
+calls become expressions.  Running a property file therefore runs its author's code.  The transformation is DNNV's; this
+module runs it so that every failure is one line that names the file and the line.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def parse(path: str | Path, parameters: Mapping[str, str] | None = None, *, vnnl
 def parse_text(
     text: str, path: Path, parameters: Mapping[str, str] | None = None, *, vnnlib: bool = False
 ) -> Expression:
-    """Parse the text of a property; `path` is what messages call it.
+    """Parse the text of a property; messages call it `path`.
 
     Raises:
         PropertyError: As `parse` does.
@@ -218,7 +218,7 @@ def _apply(declared: Mapping[str, Any], used: set[str], given: Mapping[str, str]
 
 
 def _complete_name(name: str, declared: Collection[str], path: Path) -> str:
-    """Return the parameter that a name or the beginning of one means, as DNNV reads its command line."""
+    """Return the parameter meant by a name or the beginning of one, as DNNV reads its command line."""
     if name in declared:
         return name
     longer = sorted(other for other in declared if other.startswith(name))

@@ -37,7 +37,7 @@ class NoInvalidInput(_Word):
     Args of a call:
         only: ONNX operator types to look at; all by default.
         nodes: ONNX node names to look at; all by default.
-        gradient: Demand finite derivatives too, which `Sqrt` at 0 has not.
+        gradient: Demand finite derivatives too; at 0, `Sqrt` has none.
     """
 
     usage = "no_invalid_input(N(x), only=[...], nodes=[...], gradient=False)"

@@ -26,7 +26,7 @@ def conjuncts(formula: Formula) -> tuple[Formula, ...]:
 class BoxBuilder:
     """Bounds of variables, collected from comparisons, in float64 until `finish` rounds them inward.
 
-    One number that bounds all elements of a variable, as of millions of weights, stays one number: in arrays of
+    A single number that bounds all elements of a variable, say millions of weights, stays a single number: in arrays of
     stride 0, which are never written to.
     """
 
@@ -110,7 +110,7 @@ class BoxBuilder:
             bound = (constant - affine.offset) / affine.scale
         if len(np.unique(affine.index)) != affine.index.size or np.isnan(bound).any() or term.size != bound.size:
             return False
-        # One step back out, for the division may have rounded inward.
+        # One step back out, because the division may have rounded inward.
         inward = np.where(upper, -np.inf, np.inf)
         rounded = _step(_round(bound, upper, dtype), -inward, dtype)
         for _ in range(6):
@@ -191,7 +191,7 @@ class BoxBuilder:
 
 
 def _store_once(*bounds: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return flat bounds of one variable at one element each if each is one number for all elements; views."""
+    """Return views of one element of each flat bound of a variable if each is one number for all; else the bounds."""
     return tuple(bound[:1] for bound in bounds) if all(bound.strides == (0,) for bound in bounds) else bounds
 
 
@@ -237,7 +237,7 @@ def _round(bound: np.ndarray, upper: bool | np.ndarray, dtype: np.dtype[Any]) ->
 
 
 def _float_range(dtype: np.dtype[Any]) -> tuple[float, float]:
-    """Return the extreme float64 values that an integer dtype holds; the largest int64 is none."""
+    """Return the extreme float64 values that an integer dtype holds; the largest int64 is not among them."""
     info = np.iinfo(dtype)
     most = float(info.max)
     return float(info.min), most if int(most) <= info.max else float(np.nextafter(most, 0))

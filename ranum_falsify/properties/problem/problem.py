@@ -47,7 +47,7 @@ class Margins:
     Attributes:
         clauses: `(batch, clauses)`, negative exactly where that conjunct of the property is false; without gradient.
         loss: Same shape, to be descended; 0 or less only where the clause is violated.  For a disjunction
-            it is the sum of the hinges of its disjuncts, so that the met ones let go.
+            it is the sum of the hinges of its disjuncts, so that those already false no longer pull.
         penalties: `(batch, penalties)`, negative where a side condition that a counterexample must satisfy is not.
     """
 
@@ -104,7 +104,7 @@ class Problem:
 
     @property
     def clause_goals(self) -> tuple[ValidityGoal | None, ...]:
-        """For each clause the validity goal that it is, None if it is another formula, such as a goal's negation."""
+        """The validity goal that each clause is; None if it is another formula, such as a goal's negation."""
         return tuple(
             clause.goal if isinstance(clause, Goal) and not clause.negated else None for clause in self.clauses
         )
@@ -120,7 +120,7 @@ class Problem:
         Args:
             env: A tensor `(batch, *shape)` for each input variable, in its dtype.
             evaluator: Runs the networks.
-            quick: Whether to look at the values for what need not be computed, so not under `torch.func.vmap`.
+            quick: Whether values may decide what is computed, which `torch.func.vmap` forbids.
         """
         frame = Frame(env, evaluator)
         clauses, loss = self.clause_circuit.losses(frame, quick=quick)

@@ -132,7 +132,7 @@ def _map_by_name(variables: Mapping[str, Variable | AllInputs]) -> dict[str, Var
 
 
 def _variables(body: Expression, names: list[str], interpreter: Interpreter) -> dict[str, Variable | AllInputs]:
-    """Find out shape and dtype of each variable: those of the network input that it is, or is part of."""
+    """Return the variables, with shape and dtype of the network input that each is, or is part of."""
     direct: dict[str, tuple[Variable | AllInputs, str]] = {}
     indirect: dict[str, Variable] = {}
     for call in (e for e in subexpressions(body) if isinstance(e, Call)):
@@ -160,7 +160,7 @@ def _variables(body: Expression, names: list[str], interpreter: Interpreter) -> 
 
 
 def _make_variables(graph: Graph, name: str, names: list[str]) -> AllInputs:
-    """Return a variable for each input, called like it unless the property uses that name otherwise."""
+    """Return a variable for each input, named like it unless the property uses that name otherwise."""
     taken = set(names) - {name}
     return AllInputs(
         Variable(

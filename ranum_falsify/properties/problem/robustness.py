@@ -310,7 +310,7 @@ class Interpreter(ExpressionVisitor):
         return guard(expression, lambda: function(*args, **kwargs))
 
     def _derive(self, key: object, name: str, source: Any, derive: Callable[[], Graph]) -> Graph:
-        """Return a graph made from another, the same for the same key."""
+        """Return a graph derived from another, the same for the same key."""
         if key not in self._graphs:
             self._graphs[key] = graph = guard(source, derive)
             self._names[id(graph)] = name

@@ -1,7 +1,7 @@
 """Divisions of integers that have no result: by zero, and of the least integer by -1.
 
-ONNX Runtime refuses the first with an error; at the second the processor may end the process (SIGFPE), so that it must
-be found before it is run.
+ONNX Runtime refuses the first with an error; at the second the processor may end the process (SIGFPE), so it must be
+found before it is run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TRAPPING = (np.dtype(np.int32), np.dtype(np.int64))  # C computes shorter ones 
 
 
 def find_impossible(node: onnx.NodeProto, dividend: Value, divisor: Value) -> np.ndarray:
-    """Where elements of a division of integers have no result, in the shape of its output; nowhere for floats."""
+    """Return where a division of integers has no result, in the shape of its output; nowhere for floats."""
     shape = np.broadcast_shapes(np.shape(dividend), np.shape(divisor))
     if divisor.dtype.kind not in "iu":
         return np.zeros(shape, bool)
@@ -28,7 +28,7 @@ def find_impossible(node: onnx.NodeProto, dividend: Value, divisor: Value) -> np
 
 
 def may_trap(node: onnx.NodeProto, dividend: Value, divisor: Value) -> bool:
-    """Whether a division may end the process, by those operands that are known; None for those that are not."""
+    """Tell whether a division may end the process, given those of its operands that are known (None if not)."""
     for value, fatal in ((dividend, None), (divisor, -1)):
         if value is None:
             continue
@@ -40,6 +40,6 @@ def may_trap(node: onnx.NodeProto, dividend: Value, divisor: Value) -> bool:
 
 
 def _overflows(node: onnx.NodeProto, value: Value) -> bool:
-    # With the dividend's sign, the remainder is computed in floating point.
+    # When the remainder takes the dividend's sign, it is computed in floating point.
     by_value = any(a.name == "fmod" and a.i for a in node.attribute)
     return value.dtype in _TRAPPING and not by_value

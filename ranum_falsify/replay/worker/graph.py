@@ -1,4 +1,4 @@
-"""What can be told from a graph without running it: what nodes read, their order, which of its constants are finite."""
+"""Facts about a graph that need no run: what nodes read, their order, which of its constants are finite."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FLOAT_INITIALIZERS = {
 
 
 def status_of(value: Value) -> Status:
-    """Whether a tensor, or any tensor of a sequence, holds NaN and whether it holds infinity."""
+    """Tell whether a tensor, or any tensor of a sequence, holds NaN, and whether it holds infinity."""
     if isinstance(value, list):
         found = [status_of(item) for item in value]
         return any(nan for nan, _ in found), any(inf for _, inf in found)
@@ -51,7 +51,7 @@ def status_of(value: Value) -> Status:
 
 
 def range_of(value: Value) -> tuple[float, float] | None:
-    """Least and greatest element, NaN aside; None for what has neither."""
+    """Return the least and greatest element, ignoring NaN; None for a value that has none."""
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "fVbiu" or not value.size:
         return None
     wide = value.astype(np.float64)
@@ -60,7 +60,7 @@ def range_of(value: Value) -> tuple[float, float] | None:
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The graphs among a node's attributes."""
+    """Yield the graphs among a node's attributes."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
@@ -68,7 +68,7 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def reads_of(node: onnx.NodeProto) -> list[str]:
-    """Names of all tensors that a node reads, those captured by its subgraphs included."""
+    """Return the names of all tensors that a node reads, including those captured by its subgraphs."""
     names = [name for name in node.input if name]
     for graph in subgraphs(node):
         inside = {value.name for value in graph.input} | {t.name for t in graph.initializer}
@@ -80,7 +80,7 @@ def reads_of(node: onnx.NodeProto) -> list[str]:
 
 
 def attribute_status(node: onnx.NodeProto, folder: str) -> Status:
-    """Whether attributes, or constants of subgraphs, hold NaN or infinity: operands in all but name."""
+    """Tell whether attributes, or constants of subgraphs, hold NaN or infinity: they are operands in all but name."""
     found = [GOOD]
     for attribute in node.attribute:
         found.append(status_of(np.asarray([attribute.f, *attribute.floats], np.float32)))
@@ -93,12 +93,12 @@ def attribute_status(node: onnx.NodeProto, folder: str) -> Status:
 
 
 def tensor_status(tensor: onnx.TensorProto, folder: str) -> Status:
-    """Whether a stored tensor holds NaN and whether it holds infinity."""
+    """Tell whether a stored tensor holds NaN, and whether it holds infinity."""
     return status_of(numpy_helper.to_array(tensor, folder))
 
 
 def sort_nodes(graph: onnx.GraphProto) -> list[int]:
-    """Positions of the nodes in topological order, as close to the order of the file as possible."""
+    """Return the positions of the nodes in topological order, as close to the order of the file as possible."""
     producer = {name: k for k, node in enumerate(graph.node) for name in node.output if name}
     needs = {k: {producer[n] for n in reads_of(node) if n in producer} for k, node in enumerate(graph.node)}
     sorter = TopologicalSorter(needs)
@@ -114,7 +114,7 @@ def sort_nodes(graph: onnx.GraphProto) -> list[int]:
 
 
 def clear_repeated_names(graph: onnx.GraphProto) -> None:
-    """ONNX allows nodes to share a name, which has no meaning; ONNX Runtime refuses such a model."""
+    """Clear names that nodes share: ONNX allows that and gives it no meaning; ONNX Runtime refuses such a model."""
     seen: set[str] = set()
     for node in graph.node:
         if node.name in seen:
@@ -123,7 +123,7 @@ def clear_repeated_names(graph: onnx.GraphProto) -> None:
 
 
 def read_stored(node: onnx.NodeProto) -> list[onnx.TensorProto]:
-    """The tensor of a Constant node, which need not be computed to be known."""
+    """Return the tensor of a Constant node, which is known without being computed; none for another node."""
     if node.op_type != "Constant" or node.domain:
         return []
     return [attribute.t for attribute in node.attribute if attribute.name == "value"]

@@ -1,4 +1,4 @@
-"""What a model shows as it is written, beside what it shows after ONNX Runtime's graph optimisations."""
+"""Findings of a model as it is written, compared with those after ONNX Runtime's graph optimisations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Finding = dict[str, Any]  # what `ranum_falsify.replay.replayer.Finding` holds
 
 @dataclass(frozen=True)
 class _Seen:
-    """What a run that exposes nothing but the outputs showed.
+    """The result of a run that exposes nothing but the outputs.
 
     Attributes:
         outputs: those that are arrays.
@@ -43,7 +43,7 @@ def _severity(status: Status) -> int:
 
 
 class Levels:
-    """A model as it is written, every tensor inspected, beside what ONNX Runtime's optimiser makes of it.
+    """A model as it is written, every tensor inspected, and what ONNX Runtime's optimiser makes of it.
 
     Args:
         path: the ONNX file.
@@ -57,18 +57,23 @@ class Levels:
         self._optimised: InspectedModel | None = None
 
     def run_plain(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The graph outputs without optimisations."""
+        """Return the graph outputs without optimisations."""
         return self._written.outputs(feeds)
 
+    def look(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Graph outputs and findings, both without optimisations."""
+        look = self._written.look(feeds)
+        return {"outputs": look.outputs, "findings": list(look.findings.values())}
+
     def outputs(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The graph outputs at the default level of optimisations."""
+        """Return the graph outputs at the default level of optimisations."""
         values = self._run_default(feeds)
         return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Graph outputs and findings; see `ranum_falsify.replay.replayer.Replayer.run`."""
+        """Return graph outputs and findings; see `ranum_falsify.replay.replayer.Replayer.run`."""
         look = self._written.look(feeds)
-        # Another run draws other numbers, or may end this process.
+        # Another run would draw other numbers, or might end this process.
         if self._written.is_random or look.traps:
             return {"outputs": look.outputs, "findings": list(look.findings.values())}
         seen = self._see(feeds, look)
@@ -95,7 +100,7 @@ class Levels:
         try:
             values = self._run_default(feeds)
         except Exception:
-            # It stops there too, or refuses what its optimiser made, and then nothing can show there.
+            # It stops there too, or refuses what its own optimiser wrote; then nothing can show there.
             return _Seen(look.outputs, {STOP: look.ends[STOP]} if STOP in look.ends else {})
         outputs = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
         return _Seen(outputs, {name: status_of(value) for name, value in values.items()})
@@ -128,9 +133,9 @@ class Levels:
         return added
 
     def _look_optimised(self, feeds: Mapping[str, np.ndarray], bad: set[str]) -> Look | None:
-        """Run the optimised graph as it is; None where ONNX Runtime does not take what it wrote.
+        """Run the optimised graph as it is; return None if ONNX Runtime does not accept what it wrote.
 
-        Infinite constants there that the model does not compute are not a mask: merging finite ones made them.
+        Infinite constants in it that the model does not compute are no mask: merging finite ones made them infinite.
         """
         try:
             if self._optimised is None:
@@ -142,7 +147,7 @@ class Levels:
             return None
 
     def _find_added(self, look: Look, other: Look, seen: _Seen) -> dict[int, Finding]:
-        """Findings of the optimised graph whose tensors are finite without optimisations, by node as written."""
+        """Return findings of the optimised graph whose tensors are finite without optimisations, by node as written."""
         assert self._optimised is not None
         added: dict[int, Finding] = {}
         for j, finding in other.findings.items():
@@ -158,7 +163,7 @@ class Levels:
         return added
 
     def _kind(self, end: str, status: Status, feeds: Mapping[str, np.ndarray]) -> str | None:
-        """What came out, by the rules of a finding for the model as one node; None where that may well be so."""
+        """Return the kind of a finding at an output, with the model taken as one node; None if it may be no fault."""
         operands = [*map(status_of, feeds.values()), *self._written.constants.values()]
         nan, _ = status
         if nan and not any(nan for nan, _ in operands):

@@ -35,12 +35,12 @@ STOP = ""  # among outputs: the run stopped, at an integer division that has no 
 
 @dataclass(frozen=True)
 class Look:
-    """What one run with all tensors exposed showed.
+    """The result of one run with all tensors exposed.
 
     Attributes:
         outputs: the graph outputs that are arrays.
-        findings: what `ranum_falsify.replay.replayer.Finding` holds, by node, in topological order.
-        reaches: for each finding the graph outputs that a path of non-finite tensors leads to, or `STOP`.
+        findings: the fields of `ranum_falsify.replay.replayer.Finding`, by node, in topological order.
+        reaches: for each finding, the graph outputs that a path of non-finite tensors leads to, or `STOP`.
         bad: names of the tensors that are not finite.
         ends: status of each graph output that is not finite, or of `STOP`.
         traps: whether going on would have ended the process.
@@ -55,16 +55,16 @@ class Look:
 
 
 class InspectedModel:
-    """A model run without optimisations, and what about it does not depend on the input.
+    """A model run without optimisations, with those facts about it that do not depend on the input.
 
     Args:
         path: the ONNX file.
         setting: how to run it.
 
     Attributes:
-        proto: what the file holds, external data aside.
+        proto: the content of the file, without external data.
         order: positions of its nodes in topological order.
-        producers: the position of the node that writes a tensor, by name.
+        producers: position of the node that writes a tensor, by name.
         constants: status of each of its floating constants, by name.
         is_random: whether another run draws other numbers.
     """
@@ -72,7 +72,7 @@ class InspectedModel:
     def __init__(self, path: str, setting: Setting) -> None:
         self.proto = onnx.load(path, load_external_data=False)
         self._setting, self._operators, folder = setting, setting.operators, setting.folder
-        # Before anything else looks at the graph: ONNX Runtime's complaint about a bad one is the better.
+        # Before anything else looks at the graph, because ONNX Runtime's complaint about a bad one is better.
         names = [n for node in self.proto.graph.node if not read_stored(node) for n in node.output]
         self._exposed = Session(self.proto, names, setting)
         self._plain: Session | None = None
@@ -100,7 +100,7 @@ class InspectedModel:
         return numpy_helper.to_array(self._tensors[name], self._setting.folder)
 
     def outputs(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The graph outputs, computed without optimisations, and without exposing anything else."""
+        """Return the graph outputs, computed without optimisations and without exposing anything else."""
         if self._plain is None:
             self._plain = Session(self.proto, [], self._setting)
         return self._graph_outputs(self._plain.run(feeds))
@@ -135,7 +135,7 @@ class InspectedModel:
         )
 
     def _run(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Value], dict[str, np.ndarray], list[int]]:
-        """All values, the graph outputs among them, and the divisions at which the run stops."""
+        """Return all values, the graph outputs among them, and the divisions at which the run stops."""
         if self._find_trapping(feeds):
             values, stops = self._find_impossible_divisions(feeds)
             if stops:
@@ -153,7 +153,7 @@ class InspectedModel:
             return values, {}, stops
 
     def _find_trapping(self, feeds: Mapping[str, np.ndarray]) -> list[int]:
-        """Divisions that may end the process, by what is known before anything is run."""
+        """Return the divisions that may end the process, judging by what is known before anything is run."""
         operands = {k: [self._value(name, feeds, {}) for name in self._nodes[k].input] for k in self._divisions}
         types = self._exposed.types
         integers = {"tensor(int32)", "tensor(int64)"}
@@ -164,11 +164,12 @@ class InspectedModel:
         ]
 
     def _find_impossible_divisions(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Value], list[int]]:
-        """Integer divisions that have no result, and all values computed without them.
+        """Return the values computed without integer divisions that have no result, and these divisions.
 
-        ONNX Runtime ends the run there with an error that need not identify the node, or the process ends. So the
-        graph is run as far as it goes without any division; divisions whose operands turn out
-        to be good join it, until one is not or nothing new comes out.
+        At such a division ONNX Runtime stops with an error that need not identify the node, or the process ends. So the
+        graph is first run as far as it goes without any division; divisions whose operands turn out to be good join it,
+        until
+        one is not or nothing new comes out.
         """
         safe: frozenset[int] = frozenset()
         while self._divisions:
@@ -206,7 +207,7 @@ class InspectedModel:
             del model.graph.node[:], model.graph.output[:]
             model.graph.node.extend(kept)
             names = [name for node in kept for name in node.output]
-            # ONNX Runtime does not take a graph without nodes.
+            # ONNX Runtime accepts no graph without nodes.
             self._cut[key] = Session(model, names, self._setting) if kept else None
         session = self._cut[key]
         return session.run(feeds) if session else {}
@@ -256,7 +257,7 @@ class InspectedModel:
         return found
 
     def _find_varying(self, feeds: Mapping[str, np.ndarray]) -> set[int]:
-        """Nodes whose value depends on the value, not only the shape, of an input or is random."""
+        """Return the nodes whose value depends on an input's value, not only on its shape, or is random."""
         names, nodes = set(feeds), set()
         for k in self.order:
             node = self._nodes[k]
@@ -267,7 +268,7 @@ class InspectedModel:
         return nodes
 
     def finding(self, k: int, name: str, test: Callable[[Any], Any], value: Value, oracle: str) -> dict[str, Any]:
-        """A `record` with the position of the first element of ``value`` of which ``test`` is true."""
+        """Return a `record` with the position of the first element of ``value`` for which ``test`` is true."""
         index: tuple[int, ...] = ()
         if isinstance(value, np.ndarray):
             index = tuple(int(i) for i in np.unravel_index(int(np.argmax(test(value))), value.shape))
@@ -279,7 +280,7 @@ class InspectedModel:
         return self.record(k, self._nodes[k].output[0], "nan", index, "onnxruntime")
 
     def record(self, k: int, name: str, kind: str, index: tuple[int, ...], oracle: str) -> dict[str, Any]:
-        """What a finding says about a node, its tensor ``name``, and who saw it."""
+        """Return the fields of a finding about a node: its operands, its tensor ``name``, and who saw it."""
         node = self._nodes[k]
         return {
             "node_index": k,
@@ -294,7 +295,7 @@ class InspectedModel:
     def _operands(
         self, k: int, index: tuple[int, ...], feeds: Mapping[str, np.ndarray], values: Mapping[str, Value]
     ) -> tuple[dict[str, tuple[float, float]], dict[str, float]]:
-        """Range of each operand and, of an elementwise operator, its element behind output ``index``."""
+        """Return each operand's range and, for an elementwise operator, its element that gives the one at ``index``."""
         ranges, elements = {}, {}
         for name in self._reads[k]:
             value = self._value(name, feeds, values)
@@ -309,7 +310,7 @@ class InspectedModel:
         return ranges, elements
 
     def _reaches(self, known: Mapping[str, Status], stops: Iterable[int]) -> dict[int, set[str]]:
-        """For each node the outputs that a path of non-finite tensors leads to; `STOP` from ``stops``."""
+        """Return, for each node, the outputs that a path of non-finite tensors leads to; `STOP` from ``stops``."""
         bad = {name for name, status in known.items() if any(status)}
         live = {value.name: {value.name} for value in self.proto.graph.output if value.name in bad}
         reaches: dict[int, set[str]] = {}
@@ -323,7 +324,7 @@ class InspectedModel:
         return reaches
 
     def spread(self, k: int, bad: set[str]) -> set[str]:
-        """The outputs of a node, and the ``bad`` tensors that a path of such tensors leads to from there."""
+        """Return the outputs of a node, and the ``bad`` tensors that a path of such tensors leads to from there."""
         reached = set(self._nodes[k].output)
         for node, reads in ((self._nodes[n], self._reads[n]) for n in self.order):
             if not reached.isdisjoint(bad.intersection(reads)):
@@ -331,11 +332,11 @@ class InspectedModel:
         return reached
 
     def varies(self, name: str, feeds: Mapping[str, np.ndarray]) -> bool:
-        """Whether the value of a tensor depends on that of an input, or is random."""
+        """Tell whether the value of a tensor depends on that of an input, or is random."""
         return self.producers.get(name, -1) in self._find_varying(feeds)
 
     def find_known_name(self, name: str, known: Container[str]) -> str | None:
-        """The first name among ``known`` that a tensor has, or one that is computed from it."""
+        """Return the first name in ``known`` among a tensor's own and those of tensors computed from it."""
         waiting = deque([name])
         seen = {name}
         while waiting:

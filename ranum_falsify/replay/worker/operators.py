@@ -23,11 +23,11 @@ class Operators:
     """Facts about operators; see `ranum_falsify.network.registry.OperatorSpec`.
 
     Attributes:
-        elementwise: those of which one output element depends on one element of each operand.
-        shape_only: those that read the shapes of their operands alone.
+        elementwise: those whose every output element depends on one element of each operand.
+        shape_only: those that read only the shapes of their operands.
         hides_nan: those whose NaN ONNX Runtime may hide.
-        draws: position of the input without which, or with a false one, a node does not draw; None where all do.
-        divides: those that divide the first operand by the second, integers too.
+        draws: position of the input without which, or if it is false, a node does not draw; None if all nodes draw.
+        divides: those that divide the first operand by the second, integers included.
     """
 
     elementwise: frozenset[Key]
@@ -37,19 +37,19 @@ class Operators:
     divides: frozenset[Key]
 
     def is_elementwise(self, node: onnx.NodeProto) -> bool:
-        """Whether one element of each operand lies behind one of the output."""
+        """Tell whether each element of the output depends on one element of each operand."""
         return _key(node) in self.elementwise
 
     def is_shape_only(self, node: onnx.NodeProto) -> bool:
-        """Whether the values of its operands do not matter."""
+        """Tell whether the values of its operands do not matter."""
         return _key(node) in self.shape_only
 
     def may_hide_nan(self, node: onnx.NodeProto) -> bool:
-        """Whether its output may be finite although it should not be."""
+        """Tell whether its output may be finite although it should not be."""
         return _key(node) in self.hides_nan
 
     def is_random(self, node: onnx.NodeProto, false: Container[str]) -> bool:
-        """Whether another run may draw other numbers, in a subgraph too; `false` are constants that hold no truth."""
+        """Tell whether another run may draw other numbers, in a subgraph too; `false` are constants that are false."""
         if _key(node) in self.draws:
             position = self.draws[_key(node)]
             name = "" if position is None or len(node.input) <= position else node.input[position]
@@ -58,5 +58,5 @@ class Operators:
         return any(self.is_random(child, false) for graph in subgraphs(node) for child in graph.node)
 
     def may_divide(self, node: onnx.NodeProto) -> bool:
-        """Whether it divides its first operand by the second, integers if it is given them."""
+        """Tell whether it divides its first operand by the second, integers included."""
         return _key(node) in self.divides

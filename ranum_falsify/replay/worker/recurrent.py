@@ -13,14 +13,15 @@ __all__ = ["find_hidden_nan"]
 
 
 def find_hidden_nan(node: onnx.NodeProto, operands: Mapping[str, Value]) -> tuple[str, np.ndarray] | None:
-    """First output of an LSTM or GRU with a bias that holds NaN by the reference evaluator.
+    """Return the first output of an LSTM or GRU with a bias that holds NaN according to the reference evaluator.
 
-    On ONNX Runtime, adding the bias clips to the finite range, and NaN becomes a bound. The other operators that
-    swallow NaN cannot make one.
+    On ONNX Runtime, adding the bias clips to the finite range, and NaN becomes one of its ends. The other operators
+    that
+    swallow NaN cannot produce one.
 
     Args:
         node: an LSTM or GRU.
-        operands: what it reads, by name, as far as the run came.
+        operands: what it reads, by name, as far as the run got.
     """
     if len(node.input) < 4 or not node.input[3]:
         return None
@@ -36,10 +37,10 @@ def find_hidden_nan(node: onnx.NodeProto, operands: Mapping[str, Value]) -> tupl
 
 
 def _reference_agrees(node: onnx.NodeProto, operands: list[Value]) -> bool:
-    """Whether the reference evaluator honours all attributes and inputs of an LSTM or GRU."""
+    """Tell whether the reference evaluator honours all attributes and inputs of an LSTM or GRU."""
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     names = [name.decode().lower() for name in attributes.get("activations", [])]
-    # The activations that the reference evaluator computes, whatever the attribute says: 2 of a GRU, 3 of an LSTM.
+    # The activations that the reference evaluator computes, whatever the attribute says: 2 in a GRU, 3 in an LSTM.
     gates = operands[1].shape[1] // operands[2].shape[2]
     defaults = ["sigmoid", *["tanh"] * (gates - 2)]
     if names not in ([], defaults, 2 * defaults) or any(
@@ -52,7 +53,7 @@ def _reference_agrees(node: onnx.NodeProto, operands: list[Value]) -> bool:
 
 
 def _may_overflow(operands: list[Value]) -> bool:
-    """False where no sum inside an LSTM or GRU can leave the finite range, so that NaN is impossible.
+    """Return False where no sum inside an LSTM or GRU can leave the finite range, so that NaN is impossible.
 
     The hidden state stays below 1, or below its start; the cell state grows by at most 1 a step.
     """
@@ -67,7 +68,7 @@ def _may_overflow(operands: list[Value]) -> bool:
 
 
 def _reference(node: onnx.NodeProto, operands: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Outputs of one node by `onnx.reference`; none where it cannot evaluate the node."""
+    """Return a node's outputs by `onnx.reference`; none if it cannot evaluate the node."""
     from onnx.reference import ReferenceEvaluator  # costs start-up time that few models need
 
     def info(name: str) -> onnx.ValueInfoProto:
@@ -80,5 +81,5 @@ def _reference(node: onnx.NodeProto, operands: Mapping[str, np.ndarray]) -> list
     try:
         return [np.asarray(v) for v in ReferenceEvaluator(model).run(None, dict(operands))]
     except Exception:
-        # Its gaps show as errors of any type; without a second opinion, there is no finding.
+        # Its gaps show up as errors of any type; without a second opinion, there is no finding.
         return []

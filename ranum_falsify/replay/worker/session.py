@@ -18,7 +18,7 @@ __all__ = ["Session", "Setting", "write_optimised"]
 
 _OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 _DEFAULT = ort.SessionOptions().graph_optimization_level
-_LAYOUTS = ("NchwcTransformer", "NhwcTransformer")  # they change no result but by the order of sums
+_LAYOUTS = ("NchwcTransformer", "NhwcTransformer")  # they change results only by the order of sums
 _FLOATS = {"tensor(float)", "tensor(double)", "tensor(float16)", "tensor(bfloat16)"}
 _INTEGERS = {f"tensor({sign}int{bits})" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _READABLE = _FLOATS | _INTEGERS | {"tensor(bool)"} | {f"seq({kind})" for kind in _FLOATS}
@@ -54,7 +54,7 @@ def _options(setting: Setting, level: ort.GraphOptimizationLevel) -> ort.Session
 
 
 def _create(model: onnx.ModelProto, options: ort.SessionOptions, without: Sequence[str] = ()) -> ort.InferenceSession:
-    """Load a model, some optimisers left out."""
+    """Load a model with some optimisers left out."""
     return ort.InferenceSession(
         model.SerializeToString(),
         sess_options=options,
@@ -64,7 +64,7 @@ def _create(model: onnx.ModelProto, options: ort.SessionOptions, without: Sequen
 
 
 def write_optimised(model: onnx.ModelProto, setting: Setting, path: Path) -> None:
-    """Have ONNX Runtime write what its default optimisations make of a model, large tensors in a file beside it."""
+    """Have ONNX Runtime write the model after its default optimisations, large tensors in a file beside it."""
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     clear_repeated_names(changed.graph)
@@ -85,7 +85,7 @@ class Session:
         optimise: whether it runs at the default level of graph optimisations, as users run it, or without any.
 
     Attributes:
-        types: what ONNX Runtime calls the type of each output, by name.
+        types: ONNX Runtime's name of each output's type, by name.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Session:
         return _create(model, _options(self._setting, self._level))
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Value]:
-        """Every readable output by name; bfloat16 comes as float32."""
+        """Return every readable output by name; bfloat16 comes as float32."""
         fed = {name: self._feed(name, array) for name, array in feeds.items()}
         values = self._session.run(list(self._fetch.values()), fed) if self._fetch else []
         return {name: v for name, v in zip(self._fetch, values, strict=True) if v is not None}

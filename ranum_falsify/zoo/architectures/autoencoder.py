@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from itertools import pairwise
 
-from ranum_falsify.network.builder import Tensor
+from ranum_falsify.building import Tensor
 from ranum_falsify.zoo.blocks import dense, mean, total
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import xavier, zeros
@@ -16,7 +16,7 @@ __all__ = ["MODELS", "variational_autoencoder"]
 _PIXELS, _WIDTH, _CLASSES = 784, 500, 10
 
 _GREATEST_LOG_VARIANCE = 30.0
-"""What repaired models clip the magnitude of log variances to: their exponentials neither vanish nor overflow."""
+"""Limit of the magnitude of log variances in repaired models: their exponentials neither vanish nor overflow."""
 
 _LEAST_PROBABILITY = 1e-6
 
@@ -28,7 +28,7 @@ def variational_autoencoder(
 ) -> None:
     """The negative evidence lower bound of an autoencoder with two hidden layers on either side.
 
-    `sqrt` makes a deviation of a variance; `log_r` and `log_not_r` belong to the cross entropy of the pixels.
+    `sqrt` computes a deviation from a variance; `log_r` and `log_not_r` belong to the cross entropy of the pixels.
 
     Args:
         g: The model.
@@ -65,14 +65,14 @@ def _clipped_logs(g: ArchitectureBuilder, r: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _shifted_logs(g: ArchitectureBuilder, r: Tensor, *, safe: bool) -> tuple[Tensor, Tensor]:
-    """Return the logarithms of r and 1 - r, shifted by a number that 1 does not feel in float32."""
+    """Return the logarithms of r and 1 - r, shifted by a number too small to change 1 in float32."""
     epsilon = g.constant(_EPSILON)
     not_r = g.Clip(1.0 - r, _LEAST_PROBABILITY, 1.0) if safe else epsilon + 1.0 - r
     return g.Log(r + epsilon, name="log_r"), g.Log(not_r, name="log_not_r")
 
 
 def _hidden(g: ArchitectureBuilder, x: Tensor, prefix: str, inputs: int) -> Tensor:
-    """Return what two layers make of x: `prefix` is `R` for the recognition network, `G` for the generator."""
+    """Apply two layers to x; `prefix` is `R` for the recognition network, `G` for the generator."""
     for layer, sizes in enumerate(pairwise((inputs, _WIDTH, _WIDTH)), start=1):
         x = g.Softplus(_dense(g, x, f"{prefix}_h{layer}", f"{prefix}_b{layer}", *sizes))
     return x

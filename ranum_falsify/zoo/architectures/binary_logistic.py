@@ -12,7 +12,7 @@ from ranum_falsify.zoo.model import Build, Defect, ZooModel
 __all__ = ["MODELS", "linear_unit", "logistic_regression", "one_feature"]
 
 _UNBOUNDED = -50.0, 50.0
-"""Range of inputs that the program does not bound, where the samples' own cannot saturate the sigmoid."""
+"""Range of inputs that the program does not bound; those of its samples cannot saturate the sigmoid."""
 
 
 def logistic_regression(g: ArchitectureBuilder, *, safe: bool) -> None:

@@ -6,7 +6,7 @@ from functools import partial
 
 from onnx import TensorProto
 
-from ranum_falsify.network.builder import Tensor
+from ranum_falsify.building import Tensor
 from ranum_falsify.zoo.blocks import mean, total
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import normal, zeros
@@ -17,18 +17,18 @@ __all__ = ["MODELS", "boltzmann_machine"]
 _VISIBLE, _HIDDEN = 784, 500
 
 _GREATEST = 80.0
-"""What repaired models clip the argument of the exponential to, which overflows at 88.7."""
+"""Upper limit of the exponential's argument in repaired models; the exponential overflows at 88.7."""
 
 
 def boltzmann_machine(g: ArchitectureBuilder, *, safe: bool, binary: bool = False) -> None:
-    """Free energy of images less that of their reconstructions after one step of Gibbs sampling.
+    """Free energy of images minus that of their reconstructions after one step of Gibbs sampling.
 
     `exp` and `exp_reconstruction` belong to a softplus that is written out.
 
     Args:
         g: The model.
         safe: Whether it is the repaired one.
-        binary: Whether pixels are probabilities that 0 and 1 are drawn from.
+        binary: Whether pixels are probabilities, from which 0 and 1 are drawn.
     """
     image = g.input("image", (g.batch, _VISIBLE), 0.0, 1.0)
     weight = g.weight("W", (_HIDDEN, _VISIBLE), normal(0.01))
@@ -42,7 +42,7 @@ def boltzmann_machine(g: ArchitectureBuilder, *, safe: bool, binary: bool = Fals
 
     v = g.Reshape(image, [-1, _VISIBLE])
     if binary:
-        # Not ONNX's Bernoulli, which is defined by Greater: runtimes that follow draw 1 with probability 1 - p.
+        # Not ONNX's Bernoulli, which is defined by Greater: runtimes that follow this draw 1 with probability 1 - p.
         v = g.Cast(g.Less(g.RandomUniformLike(v, seed=1.0), v), to=TensorProto.FLOAT)
     hidden = _sample(g, g.Sigmoid(g.Gemm(v, weight, of_hidden, transB=1)))
     reconstruction = _sample(g, g.Sigmoid(g.Gemm(hidden, weight, of_visible)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ranum_falsify.network.builder import Tensor
+from ranum_falsify.building import Tensor
 from ranum_falsify.zoo.blocks import (
     CLIPPED_SOFTMAX,
     FUSED_LOG_SOFTMAX,
@@ -77,7 +77,7 @@ def _channels_last(g: ArchitectureBuilder, h: Tensor, size: int) -> Tensor:
 
 
 def _convolution(g: ArchitectureBuilder, h: Tensor, name: str, channels: tuple[int, int]) -> Tensor:
-    """Return what a 5x5 convolution that keeps the size, and a rectifier, make of `(batch, channels[0], H, W)`."""
+    """Apply a 5x5 convolution that keeps the size, and a rectifier, to `(batch, channels[0], H, W)`."""
     weight = g.weight(f"W_{name}", (channels[1], channels[0], 5, 5), truncated_normal(0.1))
     bias = g.weight(f"b_{name}", channels[1:], constant(0.1))
     return g.Relu(g.Conv(h, weight, bias, pads=[2, 2, 2, 2]))

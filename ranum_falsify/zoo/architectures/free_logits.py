@@ -12,8 +12,8 @@ __all__ = ["MODELS", "free_logits"]
 def free_logits(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log` is the logarithm of the softmax of the input.
 
-    Nothing bounds the logits in the programs, which draw them from [0, 1).  They range over [-60, 60] here: two of
-    them differ by more than 104.2, from where on the softmax is 0 on every processor (on some from 88 on).
+    Nothing bounds the logits in the programs, which draw them from [0, 1).  Here they range over [-60, 60]: two of them
+    can differ by more than 104.2, beyond which the softmax is 0 on every processor (on some beyond 88).
     """
     z = g.input("z", (3, 5), -60.0, 60.0)
     y = g.input("y", (3,), 0, 4, "int64")

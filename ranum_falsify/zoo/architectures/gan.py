@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ranum_falsify.network.builder import Tensor
+from ranum_falsify.building import Tensor
 from ranum_falsify.zoo.blocks import mean, tf_dropout
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import truncated_normal, zeros
@@ -21,9 +21,9 @@ _Layers = list[tuple[Tensor, Tensor]]
 
 
 def generative_adversarial(g: ArchitectureBuilder, *, safe: bool) -> None:
-    """Losses of discriminator and generator; `log_real` reads what the discriminator says of real images.
+    """Losses of discriminator and generator; `log_real` reads the discriminator's output for real images.
 
-    `log_not_fake` has an epsilon, but one smaller than what a kernel's sigmoid may exceed 1 by.
+    `log_not_fake` has an epsilon, but one smaller than the amount by which a kernel's sigmoid may exceed 1.
     """
     x = g.input("x", (g.batch, _DISCRIMINATOR[0]), -1.0, 1.0)
     z = g.input("z", (g.batch, _GENERATOR[0]), -4.0, 4.0)
@@ -49,7 +49,7 @@ def _layers(g: ArchitectureBuilder, prefix: str, sizes: Sequence[int]) -> _Layer
 
 
 def _generate(g: ArchitectureBuilder, z: Tensor, layers: _Layers) -> Tensor:
-    """Return images in [-1, 1] made of noise."""
+    """Return images in [-1, 1], generated from noise."""
     *hidden, (weight, bias) = layers
     for w, b in hidden:
         z = g.Relu(z @ w + b)

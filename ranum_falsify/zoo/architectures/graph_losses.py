@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ranum_falsify.network.builder import Tensor
+from ranum_falsify.building import Tensor
 from ranum_falsify.zoo.blocks import mean, total
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.model import Defect, ZooModel
@@ -12,10 +12,10 @@ from ranum_falsify.zoo.model import Defect, ZooModel
 __all__ = ["MODELS", "rank_loss", "scatter_normalisation", "variational_graph_loss"]
 
 _LEAST = 1e-6
-"""What repaired models raise arguments of logarithms and square roots to."""
+"""Least argument of logarithms and square roots in repaired models."""
 
 _EPSILON = 1e-16
-"""What PyTorch Geometric adds to the denominator of its softmax; float32 keeps it beside a sum that may be 0."""
+"""The number that PyTorch Geometric adds to its softmax's denominator; in float32 it matters where the sum is 0."""
 
 
 def variational_graph_loss(g: ArchitectureBuilder, *, safe: bool) -> None:

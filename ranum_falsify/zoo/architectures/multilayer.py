@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ranum_falsify.network.builder import Tensor
+from ranum_falsify.building import Tensor
 from ranum_falsify.zoo.blocks import (
     CLIPPED_SOFTMAX,
     SOFTMAX_UNDERFLOW,
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 _CLIP = 1e-7
-"""What keeps probabilities from 0 and 1, as in Keras."""
+"""Distance that keeps probabilities from 0 and 1, as in Keras."""
 
 
 def softmax_of_each_class(g: ArchitectureBuilder, *, safe: bool) -> None:

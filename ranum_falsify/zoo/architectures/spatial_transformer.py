@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from ranum_falsify.network.builder import Tensor
+from ranum_falsify.building import Tensor
 from ranum_falsify.zoo.blocks import CLIPPED_SOFTMAX, SOFTMAX_UNDERFLOW, dense, softmax_cross_entropy, tf_dropout
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import normal, values, zeros
@@ -20,7 +20,7 @@ _IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 
 
 def spatial_transformer(g: ArchitectureBuilder, *, safe: bool) -> None:
-    """A convolutional network on an image that a learned affine map has resampled; `log` is that of its softmax."""
+    """A convolutional network on an image resampled by a learned affine map; `log` is that of its softmax."""
     x = g.input("x", (g.batch, _PIXELS), 0.0, 1.0)
     y = g.input("y", (g.batch, _CLASSES), 0.0, 1.0)
     keep_prob = g.input("keep_prob", (), 0.8, 1.0)
@@ -89,14 +89,14 @@ def _resample(g: ArchitectureBuilder, image: Tensor, xs: Tensor, ys: Tensor) -> 
 
 
 def _neighbours(g: ArchitectureBuilder, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the pixels before and behind fractional positions, int32, both within the image."""
+    """Return the pixels before and after fractional positions, int32, both within the image."""
     before = g.Cast(g.Floor(positions), to=TensorProto.INT32)
     first, last = np.int32(0), np.int32(_SIDE - 1)
     return g.Clip(before, first, last), g.Clip(before + np.int32(1), first, last)
 
 
 def _first_pixels(g: ArchitectureBuilder, image: Tensor) -> Tensor:
-    """Return for every pixel of a batch where its image begins among all pixels, `(batch * pixels,)`, int32."""
+    """Return, for every pixel of a batch, where its image begins among all pixels, `(batch * pixels,)`, int32."""
     batch = g.Cast(g.Gather(g.Shape(image), np.int64(0)), to=TensorProto.INT32)
     offsets = g.Range(np.int32(0), batch, np.int32(1)) * np.int32(_PIXELS)
     return g.Reshape(g.Unsqueeze(offsets, [1]) @ np.ones((1, _PIXELS), np.int32), [-1])

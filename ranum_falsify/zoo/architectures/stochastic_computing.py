@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from ranum_falsify.network.builder import Tensor
+from ranum_falsify.building import Tensor
 from ranum_falsify.zoo.blocks import cross_entropy, total
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import Initial, normal, uniform, zeros
@@ -34,7 +34,7 @@ class _Layer:
         weight: `(inputs, outputs)`.
         bias: `(outputs,)`.
         gain: `(outputs,)`, or `(1,)` where all outputs share it.
-        suffix: Of the names of its divisions.
+        suffix: Suffix of the names of its divisions.
     """
 
     weight: Tensor
@@ -58,7 +58,7 @@ def stochastic_computing(
         g: The model.
         safe: Whether it is the repaired one.
         first: Distribution of the first layer's weight; standard normal where it is None.
-        epsilon: What is added to the divisors of a product: the greatest scale, the column sums, the gain.
+        epsilon: Number added to the divisors of a product: the greatest scale, the column sums, the gain.
         shared_gain: Whether a layer's outputs share one gain.
         regulariser: `penalty` on magnitudes above 1, or weight `decay`.
     """
@@ -119,13 +119,13 @@ def _per_sample(g: ArchitectureBuilder, row: Tensor, like: Tensor) -> Tensor:
 
 
 def _penalty(g: ArchitectureBuilder, weight: Tensor) -> Tensor:
-    """Return what magnitudes above 1 cost."""
+    """Return the penalty on magnitudes above 1."""
     magnitude = g.Abs(weight)
     return _PENALTY * total(g, 2.0 * (magnitude - g.Clip(magnitude, -1.0, 1.0)))
 
 
 def _decay(g: ArchitectureBuilder, weight: Tensor) -> Tensor:
-    """Return half the sum of squares, as TensorFlow's `l2_loss`, scaled."""
+    """Return half the sum of squares, like TensorFlow's `l2_loss`, scaled."""
     return _DECAY * (total(g, weight * weight) / 2.0)
 
 

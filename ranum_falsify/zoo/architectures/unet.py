@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ranum_falsify.network.builder import Tensor
+from ranum_falsify.building import Tensor
 from ranum_falsify.zoo.blocks import max_pool, tf_dropout, total
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import Initial, constant, truncated_normal
@@ -15,14 +15,14 @@ __all__ = ["MODELS", "u_net"]
 _SIZE, _RESULT = 572, 532
 _LEVELS, _ROOT, _CLASSES = 3, 16, 2
 _GREATEST = 50.0
-"""What the repaired model clips its map to: exponentials of it leave room for sums over all pixels."""
+"""Upper limit of the map in the repaired model: its exponentials leave room for sums over all pixels."""
 
 
 def u_net(g: ArchitectureBuilder, *, safe: bool) -> None:
     """The dice loss of a segmentation; `exp` is the numerator of a softmax that is written out.
 
-    Each level has two convolutions without padding.  What the way down has at a level is cropped and put beside what
-    comes up from below.
+    Each level has two convolutions without padding.  On the way up, the result of the way down at the same level is
+    cropped and concatenated.
     """
     x = g.input("x", (g.batch, _SIZE, _SIZE, 1), 0.0, 1.0)
     y = g.input("y", (g.batch, _RESULT, _RESULT, _CLASSES), 0.0, 1.0)
@@ -68,9 +68,9 @@ def _convolution(
     Args:
         g: The model.
         x: `(batch, shape[1], height, width)`.
-        names: Of weight and bias.
+        names: Names of weight and bias.
         shape: Of the weight: channels out, channels in, height, width.
-        features: What the initial weights are scaled by.
+        features: Number of features by which the initial weights are scaled.
         keep_prob: Probability of dropout to keep an element.
     """
     weight = g.weight(names[0], shape, _initial(features))
@@ -85,7 +85,7 @@ def _up(g: ArchitectureBuilder, x: Tensor, name: str, level: int) -> Tensor:
 
 
 def _initial(features: int) -> Initial:
-    """Return the distribution of He and others (ICCV 2015) for 3x3 convolutions, which the program takes for all."""
+    """Return the distribution of He and others (ICCV 2015) for 3x3 convolutions, which the program uses for all."""
     return truncated_normal(math.sqrt(2 / (9 * features)))
 
 

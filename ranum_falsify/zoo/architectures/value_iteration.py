@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
-from ranum_falsify.network.builder import Tensor
+from ranum_falsify.building import Tensor
 from ranum_falsify.zoo.blocks import CLIPPED_SOFTMAX, SOFTMAX_UNDERFLOW, mean, safe_log
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import normal
@@ -15,7 +15,7 @@ __all__ = ["MODELS", "value_iteration"]
 
 _SIDE = 8
 _STATES = 10
-"""States of one map whose actions are asked for."""
+"""States of one map for which actions are chosen."""
 
 _FEATURES, _CHANNELS, _ACTIONS = 150, 10, 8
 _ITERATIONS = 10

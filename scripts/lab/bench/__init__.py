@@ -1,4 +1,4 @@
-"""What the benchmark scripts share: models with a hand-written PyTorch twin, and paired measurements."""
+"""Code that the benchmark scripts share: models with a hand-written PyTorch twin, and paired measurements."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from lab.networks.builder import NetworkBuilder, draw_weights, make_generator
-from ranum_falsify.network.builder import Tensor
+from ranum_falsify.building import Tensor
 
 __all__ = ["Build", "Case"]
 
@@ -20,10 +20,10 @@ _FAR = 1e4
 """How far the first of several scores is kept below the others."""
 
 _SLACK = 50.0
-"""More than the scores of the cases differ by, less than interval analysis leaves open."""
+"""More than the difference of the scores of the cases, less than interval analysis leaves open."""
 
 _MOST = 2.0
-"""More than a single score, a probability, can be."""
+"""More than a single score, which is a probability, can be."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Case:
     """One line of the table.
 
     Attributes:
-        name: What the table calls it.
+        name: Its name in the table.
         model: The ONNX model; one input, one output `(1, scores)`.
         bare: The same function in PyTorch, on a batch `(batch, *input_shape[1:])`.
         shape: Shape of the model's input.
-        low: Least value of every input element.
-        high: Greatest value.
+        low: Smallest value of every input element.
+        high: Largest value.
         scores: Number of outputs.
     """
 
@@ -60,9 +60,9 @@ class Case:
 
     @property
     def open_property_text(self) -> str:
-        """A property that no input violates either, and that one interval analysis does not prove; of several scores.
+        """A property of several scores that no input violates either, and that one interval analysis does not prove.
 
-        So a search begins even where proofs come first.
+        So a search starts even though proofs come first.
         """
         holds = f"N(x)[0, 0] <= N(x)[0, 1] - {_FAR - _SLACK}"
         return self._text(holds)
@@ -86,8 +86,8 @@ class Build:
     Args:
         name: Name of the graph.
         shape: Shape of the input, batch dimension 1 included.
-        low: Least value of every input element.
-        high: Greatest value.
+        low: Smallest value of every input element.
+        high: Largest value.
         opset: Version of the default operator set.
     """
 

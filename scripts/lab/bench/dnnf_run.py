@@ -29,7 +29,7 @@ _REPAIRED: Comparison = _OPERATION.__eq__
 
 
 def _load_released() -> Comparison:
-    """Return the comparison of operations as DNNV has it, from a second copy of its module."""
+    """Return DNNV's own comparison of operations, from a second copy of its module."""
     spec = importlib.util.find_spec("dnnv.nn.operations.base")
     assert spec is not None and spec.loader is not None, "DNNV is loaded"
     module = importlib.util.module_from_spec(spec)
@@ -82,10 +82,10 @@ class DnnfRun:
         Args:
             starts: Number of starts, one after another.
             steps: Steps from each.
-            released: Whether operations are compared as DNNV was released.
+            released: Whether operations are compared as in the released DNNV.
 
         Raises:
-            AssertionError: DNNF gave a start up, so that the time says nothing about a step.
+            AssertionError: DNNF gave up a start, so that the time says nothing about a step.
         """
         self._made = 0
         with _compare_with(_RELEASED if released else _REPAIRED):

@@ -1,4 +1,4 @@
-"""Networks at the scale that the interval analysis is measured on, with random weights."""
+"""Networks as large as those on which the interval analysis is measured, with random weights."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 import onnx
 
 from lab.networks.builder import NetworkBuilder
-from ranum_falsify.network.builder import Tensor
+from ranum_falsify.building import Tensor
 
 __all__ = ["encoder", "residual_network"]
 
 _STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
-"""Width and number of the bottleneck blocks of each stage; blocks end four times as wide."""
+"""Width and number of the bottleneck blocks of each stage; a block's output is four times as wide."""
 
 
 class _Layers:
@@ -39,7 +39,7 @@ class _Layers:
 
 
 def residual_network(size: int = 224) -> onnx.ModelProto:
-    """Return 25 million parameters in 50 layers: bottleneck blocks of convolution, normalisation and Relu.
+    """Return a network of 25 million parameters in 50 layers: bottleneck blocks of convolution, normalisation and Relu.
 
     Args:
         size: Width and height of the input, `(1, 3, size, size)`.

@@ -1,4 +1,4 @@
-"""The models of the benchmarks, by name: sizes and operators of networks that falsifiers are measured on."""
+"""The models of the benchmarks, by name, with the sizes and operators of networks on which falsifiers are measured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from lab.bench.case import Build, Case
-from ranum_falsify.network.builder import Tensor
+from ranum_falsify.building import Tensor
 
 __all__ = ["CASES", "deep"]
 
@@ -38,7 +38,7 @@ def _linear(b: Build, y: Tensor, n_in: int, n_out: int, layers: list[Layer], *, 
 
 
 def _affine(b: Build, y: Tensor, n_in: int, n_out: int, layers: list[Layer], *, last: bool = False) -> Tensor:
-    """MatMul and Add, as ACAS Xu and transformers spell a dense layer."""
+    """MatMul and Add, as dense layers are written in ACAS Xu and transformers."""
     (w, weight), (c, bias) = b.weight(n_in, n_out, fan_in=n_in), b.bias(n_out, n_in, last)
     layers.append(partial(F.linear, weight=weight.T.contiguous(), bias=bias))
     return b.node("Add", b.node("MatMul", y, w), c)
@@ -110,7 +110,7 @@ def _mnist_conv() -> Case:
 
 
 def _cgan() -> Case:
-    """A generator of 32x32 images and the discriminator that judges them, as VNN-COMP's cgan."""
+    """A generator of 32x32 images and the discriminator that judges them, like VNN-COMP's cgan."""
     b, layers = Build("cgan", (1, 5), -0.5, 0.5), list[Layer]()
     y = b.reshape(_linear(b, b.x, 5, 128 * 4, layers), 1, 128, 2, 2)
     layers.append(lambda x: x.reshape(-1, 128, 2, 2))

@@ -1,4 +1,4 @@
-"""The search of this project, as the command runs it, without reading and reduction."""
+"""The search of this project, as run by the command, without reading and reduction."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["OurRun"]
 class OurRun:
     """Searches of one case, whose network is read and converted once.
 
-    A context manager; leaving it ends the child process that replays.
+    A context manager; leaving it ends the child process for replays.
     """
 
     def __init__(self, case: Case, starts: int) -> None:
@@ -50,10 +50,10 @@ class OurRun:
         self._confirmer.__exit__(kind, error, traceback)
 
     def seconds(self, steps: int) -> float:
-        """Return the time of one search, replays on ONNX Runtime left out.
+        """Return the time of one search, without replays on ONNX Runtime.
 
         Raises:
-            AssertionError: A step was left out, or a violation was found: the property holds.
+            AssertionError: Steps are missing, or a violation was found although the property holds.
         """
         config = SearchConfig(n_starts=self._starts, n_steps=steps, timeout=None, prove=None)
         budget = Budget(None)

@@ -19,7 +19,7 @@ class Paired:
         ours: Median of the first side.
         theirs: Median of the second side.
         ratio: Median of first / second over the pairs.
-        spread: Least and greatest ratio.
+        spread: Smallest and largest ratio.
     """
 
     ours: float
@@ -36,7 +36,7 @@ def seconds_of(run: Callable[[], object]) -> float:
 
 
 def time_pairs(ours: Callable[[], float], theirs: Callable[[], float], rounds: int) -> Paired:
-    """Run both sides in turn, each side first in every other round; each returns its seconds."""
+    """Run both sides in turn, each side first in every other round; each returns its own seconds."""
     pairs = []
     for number in range(rounds):
         if number % 2:

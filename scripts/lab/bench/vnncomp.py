@@ -19,7 +19,7 @@ __all__ = ["Instance", "choose_instances", "spread_over_families"]
 
 @dataclass(frozen=True)
 class Instance:
-    """One network, one property, and what is known of them."""
+    """One network, one property, and the known verdict."""
 
     family: str
     onnx: Path
@@ -55,7 +55,7 @@ def instances(folder: Path, families: Sequence[str] | None) -> Iterator[Instance
 
 
 def choose_instances(folder: Path, families: Sequence[str] | None, expected: str) -> list[Instance]:
-    """Return the instances that are asked for.
+    """Return the requested instances.
 
     Raises:
         LookupError: There is none, or none of a family, or a file of one is missing.
@@ -80,7 +80,7 @@ def _find_present(path: Path) -> Path:
 
 
 def spread_over_families(found: Sequence[Instance], count: int) -> list[Instance]:
-    """Return so many instances, about as many of each family, those of a family evenly apart."""
+    """Return the given number of instances, about equally many of each family, evenly spaced within a family."""
     families: dict[str, list[Instance]] = {}
     for instance in found:
         families.setdefault(instance.family, []).append(instance)

@@ -1,4 +1,4 @@
-"""What `bench_zoo.py` measures of one model of the zoo, as plain values for its JSON file."""
+"""The measurements of `bench_zoo.py` on one model of the zoo, as plain values for its JSON file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["detection", "unit_tests"]
 
 
 def detection(model: ZooModel, *, rounds: int, threads: int) -> dict[str, Any]:
-    """Return what one interval analysis says of a model and its twin."""
+    """Return what one interval analysis says about a model and its twin."""
     found = detect(model, rounds=rounds, threads=threads, inference=True)
     verdicts = {defect.id: found.faulty.verdict(defect) for defect in model.defects}
     return {

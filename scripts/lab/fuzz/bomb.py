@@ -1,4 +1,4 @@
-"""What the bombs have in common: files, arguments, small models."""
+"""Common parts of the bombs: files, arguments, small models."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Bomb:
         name: What is huge.
         arguments: Arguments of the command; files are named relative to the folder.
         files: Their contents by name.
-        links: What symbolic links lead to, by name.
+        links: Targets of symbolic links, by name.
         pipes: Names of named pipes.
-        holes: Sizes of files of zeros that take no room, by name.
+        holes: Sizes of files of zeros that take no space, by name.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Mutations that know nothing of what the bytes mean."""
+"""Mutations that ignore what the bytes mean."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def mutate_bytes(data: bytes, rng: random.Random, others: Sequence[bytes] = ()) 
     Args:
         data: What to mutate.
         rng: Source of randomness.
-        others: Where foreign pieces come from.
+        others: Data from which foreign pieces are taken.
     """
     result = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 4, 8))):

@@ -1,4 +1,4 @@
-"""Cases: a mutated property with a model that fitted it, a mutated model with a property that fitted it, or a bomb."""
+"""Cases: a mutated property with a matching model, a mutated model with a matching property, or a bomb."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _VNNLIB = (
 
 @dataclass(frozen=True)
 class Case:
-    """Files, one of them mutated or made to harm, and the arguments that name them."""
+    """Files, one of them mutated or harmful, and the arguments that name them."""
 
     number: int
     kind: str
@@ -68,7 +68,7 @@ class Case:
 
 
 def kind_of(number: int) -> str:
-    """Return what is wrong in a case: every tenth is a bomb; of the others, odd ones mutate the property."""
+    """Return the kind of a case: every tenth is a bomb; of the others, odd ones mutate the property."""
     return "bomb" if number % 10 == 9 else "property" if number % 2 else "model"
 
 
@@ -116,7 +116,7 @@ def _models() -> dict[str, bytes]:
 
 @cache
 def _find_fitting(name: str) -> str:
-    """Return a property that fits a model as it was before its mutation."""
+    """Return a property that matches a model as it was before its mutation."""
     graph = onnx.load_from_string(_models()[name]).graph
     weights = {tensor.name for tensor in graph.initializer}
     names = [f"x{i}" for i in range(sum(info.name not in weights for info in graph.input))]

@@ -1,4 +1,4 @@
-"""The command in a fork of a process that has imported everything: 20 ms where a new interpreter takes two seconds.
+"""The command in a fork of a process that has imported everything: 20 ms, where a new interpreter takes two seconds.
 
 Forking is safe here, because that process never has a second thread: torch is imported and told to use one thread, but
 computes nothing; ONNX Runtime runs only in processes that the command starts.
@@ -31,10 +31,10 @@ class Ran:
     """How a run of the command ended.
 
     Attributes:
-        status: Its exit status, minus the number of the signal that ended it, None where it was ended as hanging.
+        status: Its exit status, or minus the number of the signal that ended it; None if it was ended because it hung.
         errors: What it wrote to standard error.
         seconds: How long it took.
-        peak: Bytes of memory that it held at most, or a child of it.
+        peak: The most memory that it held, or a child of it, in bytes.
     """
 
     status: int | None
@@ -44,7 +44,7 @@ class Ran:
 
 
 def import_all() -> None:
-    """Import what the command imports, once."""
+    """Import everything that the command imports, once."""
     import torch
 
     import ranum_falsify.api.running
@@ -64,7 +64,7 @@ def import_all() -> None:
 
 
 def _warm_up() -> None:
-    """Run the command once, for the modules that it imports late and for what they compute once."""
+    """Run the command once, for the modules that it imports late and for values that they compute once."""
     from ranum_falsify.cli import main
 
     networks = Path(__file__).resolve().parents[3] / "networks"
@@ -102,7 +102,7 @@ def run_forked(arguments: list[str], folder: Path, *, limit: float) -> Ran:
         _, code, usage = os.wait4(child, 0)
         seconds = time.monotonic() - began
         try:
-            os.killpg(child, signal.SIGKILL)  # what it has left
+            os.killpg(child, signal.SIGKILL)  # processes that it left behind
         except ProcessLookupError:
             pass
         errors.seek(0)
@@ -114,7 +114,7 @@ def run_forked(arguments: list[str], folder: Path, *, limit: float) -> Ran:
 def _run(arguments: list[str], folder: Path, errors: int) -> None:
     status = 70
     try:
-        atexit._clear()  # what the parent wants done at its own end
+        atexit._clear()  # which is for the parent to do when it ends
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setpgid(0, 0)
@@ -124,7 +124,7 @@ def _run(arguments: list[str], folder: Path, errors: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (_ADDRESSES, _ADDRESSES))
         from ranum_falsify.cli import main
 
-        # As the program itself, which ends its process where a library does not return in time.
+        # As the program itself does, which ends its process if a library does not return in time.
         sys.argv[1:] = arguments
         status = main()
         atexit._run_exitfuncs()

@@ -1,4 +1,4 @@
-"""Names that do harm where they are shown as they are, and models in which every name is one."""
+"""Names that do harm if they are shown as they are, and models in which every name is one."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _QUOTES = (
     *("-", "--", ".", "a" * 300, "é", "日本", "👍", "e\u0301", " ", "", "log (Log)", "CON", "input:", ":float32"),
 )
 _RAW = (b"\xff\xfe\xfd\xfc", b"\xed\xa0\x80\x9b", b"\x9b31m", b"\xc0\xae\xc0\xae")
-_PLACE = "Qzzq"  # four bytes that `_RAW` takes the place of
+_PLACE = "Qzzq"  # four bytes that `_RAW` replaces
 
 
 # names ----------------------------------------------------------------------------------------------------------------
 
 
 def hostile_name(rng: random.Random) -> str:
-    """Return a name that holds an order, a control character or what ends a string, often several."""
+    """Return a name that holds an order, a control character or the end of a string, often several."""
     kinds = (_ORDERS, _CONTROLS, _QUOTES)
     return "".join(rng.choice(rng.choice(kinds)) for _ in range(rng.choice((1, 1, 2, 3, 5))))
 
@@ -57,13 +57,13 @@ def hostile_argument(rng: random.Random) -> str:
 
 
 def hostile_file(rng: random.Random, suffix: str) -> str:
-    """Return a name that a file can have, in bytes that are no text where it is so drawn."""
+    """Return a name that a file can have, now and then in bytes that are not text."""
     stem = hostile_argument(rng).replace("/", "_").encode()[:100].decode(errors="ignore")
     return ("\udcff" if rng.random() < 0.1 else "") + (stem or "x") + suffix
 
 
 def _make_renaming(rng: random.Random) -> Callable[[str], str]:
-    """Return a function that gives each name a hostile one of its own, and the empty one itself."""
+    """Return a function that gives each name its own hostile one, and leaves the empty name empty."""
     names: dict[str, str] = {"": ""}
     taken: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""Models of some kilobytes that ask for huge amounts of time or memory."""
+"""Models of a few kilobytes that ask for huge amounts of time or memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _functions(rng: random.Random) -> Bomb:
 
 
 def _constants(rng: random.Random) -> Bomb:
-    """Constants that an operator makes of a few bytes."""
+    """Constants that an operator makes from a few bytes."""
     size = rng.choice(HUGE)
     kind = rng.choice(("ConstantOfShape", "Expand", "Tile", "Range", "OneHot", "EyeLike", "Pad", "Resize", "Outer"))
     weights, nodes = [_ints("n", size), _scalar("one", 1.0)], []
@@ -83,7 +83,7 @@ def _constants(rng: random.Random) -> Bomb:
 
 
 def _branched(model: onnx.ModelProto, rng: random.Random) -> onnx.ModelProto:
-    """Sometimes put what makes the constant into a branch that is never taken."""
+    """Sometimes move the nodes that make the constant into a branch that is never taken."""
     if rng.random() < 0.7:
         return model
     graph = model.graph

@@ -1,4 +1,4 @@
-"""Mutations of models that leave a file which protobuf can still read."""
+"""Mutations of models after which protobuf can still read the file."""
 
 from __future__ import annotations
 

@@ -27,10 +27,10 @@ class NamedCase:
 
     Attributes:
         number: Number of the case.
-        command: What kind of run it is.
+        command: The kind of run.
         files: Content by name, relative to a folder.
-        arguments: Of the command, run in the folder.
-        then: Arguments of further runs, which find what the first one wrote.
+        arguments: Arguments of the command, which runs in the folder.
+        then: Arguments of later runs, which find what the first one wrote.
         debug: Whether the command shows tracebacks.
     """
 
@@ -43,7 +43,7 @@ class NamedCase:
 
 
 def make_named_case(number: int, seed: int) -> NamedCase:
-    """Return a case, which the number and the seed determine."""
+    """Return a case, determined by the number and the seed."""
     rng = random.Random(f"names:{seed}:{number}")
     commands = sorted(_COMMANDS)
     command = commands[number % len(commands)]
@@ -73,7 +73,7 @@ def _files(rng: random.Random, files: _Files, text: str = _PLAIN, suffix: str = 
 
 
 def _path(name: str) -> str:
-    """Return a file in this folder as an argument that is no option."""
+    """Return a file in this folder as an argument that is not taken for an option."""
     return f"./{name}" if name.startswith("-") else name
 
 

@@ -82,7 +82,7 @@ def mutate_text(text: str, rng: random.Random) -> str:
 
 
 def mutate_tree(text: str, rng: random.Random) -> str:
-    """Return a Python text after one or two of its expressions were replaced by others: its syntax stays right."""
+    """Return a Python text after one or two of its expressions were replaced by others; its syntax stays valid."""
     tree = ast.parse(text)
     for _ in range(rng.choice((1, 1, 2))):
         expressions = [node for node in ast.walk(tree) if isinstance(node, ast.expr) and _is_value(node)]
@@ -94,12 +94,12 @@ def mutate_tree(text: str, rng: random.Random) -> str:
 
 
 def _is_value(node: ast.expr) -> bool:
-    """Tell whether any other value may stand in a node's place: not for targets, slices and parts of texts."""
+    """Tell whether any other value may replace a node: not for targets, slices and parts of texts."""
     return isinstance(getattr(node, "ctx", ast.Load()), ast.Load) and not isinstance(node, ast.Slice | ast.JoinedStr)
 
 
 class _Replacement(ast.NodeTransformer):
-    """Puts one node in the place of another."""
+    """Replaces one node by another."""
 
     def __init__(self, old: ast.expr, new: ast.expr) -> None:
         self._old = old

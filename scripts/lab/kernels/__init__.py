@@ -1,1 +1,1 @@
-"""What `measure_kernels.py` is made of: the functions, the runtimes, the record of errors."""
+"""The parts of `measure_kernels.py`: functions, runtimes, the record of errors."""

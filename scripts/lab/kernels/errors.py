@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.kernels.envelopes import Envelope
-from ranum_falsify.domain.rounding import tiny, unit
+from ranum_falsify.domain.slack import tiny, unit
 
 __all__ = ["Errors"]
 
@@ -19,7 +19,7 @@ _MIDDLE = 1100
 
 @dataclass
 class Errors:
-    """Errors of a kernel, by the binade of the function's value where they are large.
+    """Errors of a kernel; large ones are kept by the binade of the function's value.
 
     Attributes:
         dtype: Element type of operand and result.
@@ -48,7 +48,7 @@ class Errors:
             x: Operands, for the report of invalid results.
             result: Results of the kernel.
             value: Values of the function, in float64.
-            error: Size of the errors, where float64 cannot hold the values well enough to tell it.
+            error: Size of the errors, if float64 cannot hold the values well enough to compute it.
         """
         result = result.double()
         if error is None:
@@ -81,7 +81,7 @@ class Errors:
         """Record errors by binade; return the largest of the small ones."""
         limits = torch.finfo(self.dtype)
         size = value.abs()
-        # Overflow of the function itself, and results that may be flushed, are no errors of the kernel.
+        # Overflow of the function itself, and results that may be flushed, are not errors of the kernel.
         counts = (size <= limits.max) & ((size >= limits.tiny) | (result.abs() >= limits.tiny))
         broken = counts & ~result.isfinite() & (size * (1 + 1024 * limits.eps) < limits.max)
         if bool(broken.any()):
@@ -97,7 +97,7 @@ class Errors:
         return float(ratio[~large].amax()) if bool((~large).any()) else 0.0
 
     def merge(self, other: Errors) -> None:
-        """Add what another one of the same kernel holds."""
+        """Add the contents of another record of the same kernel."""
         self.small = max(self.small, other.small)
         self.least, self.greatest = min(self.least, other.least), max(self.greatest, other.greatest)
         self.keeps_sign = self.keeps_sign and other.keeps_sign
@@ -109,7 +109,7 @@ class Errors:
     def envelope(self, safety: float) -> Envelope:
         """Return the envelope around everything that was recorded.
 
-        A relative error serves the binades where it stays small; the others get an absolute one.
+        A relative error is used for the binades where it stays small, an absolute one for the others.
 
         Args:
             safety: Factor on both errors.

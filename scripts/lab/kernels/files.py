@@ -18,12 +18,12 @@ def path_of(folder: Path, runtime: str, family: str) -> Path:
 
 
 def update(path: Path, record: Record, *, widen: bool = False) -> None:
-    """Write what was measured now, and of the same version what was measured before.
+    """Write what was measured now, together with earlier measurements of the same version.
 
     Args:
         path: The record's file.
         record: What was measured now.
-        widen: Whether what was measured of the same functions before counts besides.
+        widen: Whether earlier measurements of the same functions count too.
     """
     if path.exists():
         before = read_record(path)

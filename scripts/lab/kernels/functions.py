@@ -15,7 +15,7 @@ __all__ = ["FUNCTIONS", "Function"]
 
 @dataclass(frozen=True, kw_only=True)
 class Function(Subject):
-    """A function with its value in mpmath, which float64 kernels are compared with."""
+    """A function with its value in mpmath, with which float64 kernels are compared."""
 
     precise: Callable[[Any], Any]
 

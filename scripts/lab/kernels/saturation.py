@@ -1,8 +1,8 @@
-"""From which operands on kernels return exactly the limit of their function.
+"""The operands from which on kernels return exactly the limit of their function.
 
 Every float32 value of magnitude 1/2 to 1024 is run in every way (contiguous and strided, plain and optimised), one in
-61 of the larger ones in the first way, and few elements at a time, which no vector body takes.  Softmax is measured by
-the distance to the largest element of its row, on rows of 2 to 4096 elements.
+61 of the larger ones in the first way, and also a few elements at a time, which no vector body takes.  Softmax is
+measured by the distance to the largest element of its row, on rows of 2 to 4096 elements.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LENGTHS = (2, 3, 5, 8, 17, 64, 4096)
 TAILS = 400
 
 MARGIN = 0.125
-"""What is added to the size of a measured threshold: it covers values that were not run."""
+"""Margin added to the size of a measured threshold: it covers values that were not run."""
 
 SATURATING = ("Sigmoid", "Tanh", "Exp", "Softplus", "Erf", "Softmax")
 """Functions that saturate."""
@@ -37,13 +37,13 @@ SATURATING = ("Sigmoid", "Tanh", "Exp", "Softplus", "Erf", "Softmax")
 
 @dataclass
 class Ends:
-    """What was seen of one kernel.
+    """Observations of one kernel.
 
     Attributes:
         floor: The function's infimum.
         ceiling: Its supremum.
-        last_above: Least size of a negative operand from which on no result lies above the infimum.
-        last_below: The same of positive operands and the supremum.
+        last_above: Least size from which on no result of a negative operand lies above the infimum.
+        last_below: The same for positive operands and the supremum.
     """
 
     floor: float
@@ -52,7 +52,7 @@ class Ends:
     last_below: float = 0.0
 
     def add(self, x: Tensor, y: Tensor) -> None:
-        """Record results, of operands of one sign."""
+        """Record results for operands of one sign."""
         if bool(x[0] < 0):
             beyond = x[~(y <= self.floor)]
             if beyond.numel():
@@ -63,7 +63,7 @@ class Ends:
                 self.last_below = max(self.last_below, float(beyond.amax()))
 
     def thresholds(self) -> tuple[float, float]:
-        """Return the operand up to which results are the infimum, and that from which on they are the supremum."""
+        """Return the operand up to which results are the infimum, and the one from which on they are the supremum."""
         return -_step_beyond(self.last_above), _step_beyond(self.last_below)
 
 
@@ -88,7 +88,7 @@ def correct_rounding() -> dict[str, tuple[float, float]]:
 
 
 def _step_beyond(size: float) -> float:
-    """Return the next size above, with the margin, in 1/16; infinite where nothing shows that results saturate."""
+    """Return the next size above, with the margin, in 1/16; infinite if nothing shows that results saturate."""
     return math.inf if size >= FAR else math.ceil((size + MARGIN) * 16) / 16
 
 
@@ -120,7 +120,7 @@ def _of_function(ways: Mapping[str, Run], ends: Ends, step: int, rng: np.random.
 
 
 def _of_softmax(ways: Mapping[str, Run], step: int, rng: np.random.Generator) -> Ends:
-    """Run Softmax on rows of 0 and numbers below; operands count by their distance to the largest of the row."""
+    """Run Softmax on rows of 0 and numbers below; an operand counts by its distance to the largest of its row."""
     ends = Ends(0.0, math.inf, last_below=math.inf)
     for begin, stop, stride, kinds in ((NEAR, FAR, step, len(ways)), (FAR, math.inf, FAR_STEP * step, 1)):
         for number, gaps in enumerate(_sizes(begin, stop, stride)):
@@ -150,7 +150,7 @@ def _find_exact(function: Callable[[Any], Any], floor: float, ceiling: float) ->
 
 
 def _find_first(reached: Callable[[Any], bool]) -> float:
-    """Return the size from which on a condition holds that holds for all larger ones, rounded up to 1/16."""
+    """Return the least size from which on a condition always holds, rounded up to 1/16."""
     first, last = 8, int(FAR * 16)
     if not reached(mpmath.mpf(last) / 16):
         return math.inf

@@ -1,4 +1,4 @@
-"""Run models for `lab.kernels.emulator`; it imports no more than it must, because emulated imports take long."""
+"""Run models for `lab.kernels.emulator`; imports as little as possible, because emulated imports take long."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def load(model: bytes, optimised: bool) -> Any:
 
 
 def answer(sessions: list[Any], what: Any, argument: Any) -> Any:
-    """Load a model and return its number, or run the one of a number; return an error as text."""
+    """Load a model and return its number, or run the model with a number; return an error as text."""
     try:
         if isinstance(what, bytes):
             sessions.append(load(what, argument))

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 
 from lab.networks.builder import NetworkBuilder, draw_weights, make_generator
-from ranum_falsify.network.builder import Tensor
+from ranum_falsify.building import Tensor
 
 __all__ = ["masked_attention", "masked_attention_safe"]
 
@@ -14,7 +14,7 @@ TOKENS, WIDTH = 12, 16
 def masked_attention() -> onnx.ModelProto:
     """Attention that masks scores with -Inf: NaN for a token that may attend to nothing.
 
-    The -Inf is a constant of the network and no defect in itself; the Softmax of a whole row of it is.
+    The -Inf is a constant of the network and not a defect in itself; the Softmax of a row of nothing else is.
     """
     g = _attention("masked_attention", "Attention over 12 tokens, masked scores are -Inf.", -np.inf)
     g.hazard("attention_softmax", "a row of the mask that is at most 0.5 throughout")
@@ -22,7 +22,7 @@ def masked_attention() -> onnx.ModelProto:
 
 
 def masked_attention_safe() -> onnx.ModelProto:
-    """``masked_attention`` with masked scores of -10000: a masked row attends to all alike."""
+    """``masked_attention`` with masked scores of -10000: a masked row attends to all tokens equally."""
     return _attention("masked_attention_safe", "Attention over 12 tokens, masked scores are -10000.", -1e4).build()
 
 

@@ -1,11 +1,11 @@
-"""A log-mel front end, as speech networks have it."""
+"""A log-mel front end, as in speech networks."""
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 
 from lab.networks.builder import NetworkBuilder
-from ranum_falsify.network.builder import Tensor
+from ranum_falsify.building import Tensor
 
 __all__ = ["log_mel", "log_mel_safe"]
 
@@ -69,7 +69,7 @@ def _mel_filters() -> NDArray[np.float64]:
     """Return triangular filters on the mel scale (O'Shaughnessy 1987), shape ``(bins, bands)``."""
     top = 2595.0 * np.log10(1.0 + RATE / 2 / 700.0)
     corners = 700.0 * (10.0 ** (np.linspace(0.0, top, MELS + 2) / 2595.0) - 1.0)
-    # At least one bin a side keeps the narrow filters at low frequencies from being empty.
+    # At least one bin on each side keeps the narrow filters at low frequencies from being empty.
     width = np.maximum(np.diff(corners), RATE / FRAME)
     distance = np.arange(BINS)[:, None] * (RATE / FRAME) - corners[None, 1:-1]
     rising, falling = 1.0 + distance / width[:-1], 1.0 - distance / width[1:]

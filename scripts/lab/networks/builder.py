@@ -1,4 +1,4 @@
-"""Networks that describe themselves: the natural boxes of their inputs and their hazards stand in the file."""
+"""Networks that describe themselves: the natural boxes of their inputs and their hazards are in the file."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import onnx
 from numpy.typing import ArrayLike, NDArray
 from onnx import helper
 
-from ranum_falsify.network.builder import ModelBuilder, Tensor
+from ranum_falsify.building import ModelBuilder, Tensor
 
 __all__ = ["BOX", "HAZARD", "PRODUCER", "NetworkBuilder", "draw_weights", "make_generator"]
 
@@ -77,13 +77,13 @@ class NetworkBuilder(ModelBuilder):
         return self.node("ReduceSum", tensor, axes, name=name, out=out, keepdims=keepdims)
 
     def hazard(self, node: str, trigger: str) -> None:
-        """Record that ``node`` can receive an invalid input, and which input of the network does it."""
+        """Record that ``node`` can receive an invalid input, and which input of the network causes it."""
         if node not in self._nodes:
             raise ValueError(f"{self.name}: hazard at unknown node {node!r}")
         self._hazards[HAZARD + node] = trigger
 
     def build(self) -> onnx.ModelProto:
-        """Return the checked model, equal in every byte however often and wherever it is built.
+        """Return the checked model, byte for byte the same however often and wherever it is built.
 
         Raises:
             onnx.checker.ValidationError: the model is not valid ONNX.
@@ -97,7 +97,7 @@ class NetworkBuilder(ModelBuilder):
 
 
 def make_generator(seed: int) -> np.random.Generator:
-    """Return the generator of a network's weights; PCG64 is named since the default may change."""
+    """Return the generator of a network's weights; PCG64 is named because the default may change."""
     return np.random.Generator(np.random.PCG64(seed))
 
 

@@ -5,7 +5,7 @@ import onnx
 from numpy.typing import NDArray
 
 from lab.networks.builder import NetworkBuilder, draw_weights, make_generator
-from ranum_falsify.network.builder import Tensor
+from ranum_falsify.building import Tensor
 
 __all__ = [
     "classifier_a",
@@ -61,7 +61,7 @@ def _linear_logits(g: NetworkBuilder) -> tuple[Tensor, Tensor]:
     rng = make_generator(1)
     image = g.input("x", (1, PIXELS), 0, 1)
     label = g.input("y", (1, CLASSES), 0, 1)
-    # A deviation of 0.5 a weight lets logits differ by about 200 over the box, yet by about 30 at
+    # A deviation of 0.5 per weight lets logits differ by about 200 over the box, yet by about 30 at
     # random images, far from the 88 at which the softmax of float32 underflows.
     weights = g.weight("W", draw_weights(rng, (PIXELS, CLASSES), fan_in=1, gain=0.5))
     bias = g.weight("b", draw_weights(rng, (CLASSES,), fan_in=1, gain=0.5))
@@ -109,7 +109,7 @@ def classifier_a() -> onnx.ModelProto:
 
 
 def classifier_b() -> onnx.ModelProto:
-    """``classifier_a`` with a 25th unit that is active where ``x0 + x1 + x2 + x3 > 2.5`` only.
+    """``classifier_a`` with a 25th unit that is active only where ``x0 + x1 + x2 + x3 > 2.5``.
 
     The networks agree on about 99 % of the box; the first two outputs differ by up to 1.5 elsewhere.
     """

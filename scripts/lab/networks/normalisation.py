@@ -3,7 +3,7 @@
 import onnx
 
 from lab.networks.builder import NetworkBuilder, draw_weights, make_generator
-from ranum_falsify.network.builder import Tensor
+from ranum_falsify.building import Tensor
 
 __all__ = [
     "l2_normalise",
@@ -17,7 +17,7 @@ FEATURES, EMBEDDING, WIDTH = 8, 16, 16
 
 
 def l2_normalise() -> onnx.ModelProto:
-    """An embedding divided by its Euclidean norm, 0/0 at the zero embedding only."""
+    """An embedding divided by its Euclidean norm: 0/0 at the zero embedding only."""
     g = NetworkBuilder("l2_normalise", "A linear embedding divided by its Euclidean norm.")
     embedding, norm = _embedding_and_norm(g)
     g.output(g.node("Div", embedding, norm, name="normalise_div", out="y"), (1, EMBEDDING))
@@ -45,7 +45,7 @@ def _embedding_and_norm(g: NetworkBuilder) -> tuple[Tensor, Tensor]:
 
 
 def layer_norm_no_epsilon() -> onnx.ModelProto:
-    """A hand-written layer norm without epsilon, 0/0 for constant inputs."""
+    """A hand-written layer norm without epsilon: 0/0 for constant inputs."""
     g = NetworkBuilder("layer_norm_no_epsilon", "Layer norm written by hand, without epsilon.")
     centred, variance = _centred_and_variance(g)
     _normalise(g, centred, variance)

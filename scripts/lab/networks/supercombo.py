@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 
 from lab.networks.builder import NetworkBuilder, draw_weights, make_generator
-from ranum_falsify.network.builder import Tensor
+from ranum_falsify.building import Tensor
 
 __all__ = ["mini_supercombo"]
 
@@ -55,7 +55,7 @@ class _Supercombo:
 
     def backbone(self, images: Tensor) -> Tensor:
         """Reduce the images, ``(1, 12, 32, 64)``, to ``(1, FEATURES)``."""
-        # Centred pixels: else the mean brightness would outweigh what the picture shows.
+        # Centred pixels: otherwise the mean brightness would outweigh what the picture shows.
         g = self.g
         tensor = g.node("Sub", images, g.weight("pixel_mean", 0.5), name="centre")
         tensor = g.node("Mul", tensor, g.weight("pixel_scale", 2.0), name="rescale")

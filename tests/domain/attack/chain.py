@@ -1,7 +1,7 @@
 """Models that ONNX Runtime's optimiser rewrites: chains of fragments whose constants lie at the ends of their type.
 
-What a fusion multiplies overflows or vanishes although no number of the graph as written does.  So a chain knows the
-decimal exponent of its tensors, and draws constants that take them far away and back again.
+Products that a fusion computes may overflow or vanish although no number of the graph as written does.  So a chain
+tracks the decimal exponents of its tensors, and draws constants that take them far away and back again.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tests.domain.maker import OPSET, Maker, Unfit
 __all__ = ["ATTACKS", "OPSETS", "Chain", "attack"]
 
 OPSETS = (13, 17, 17, 18, OPSET, OPSET)
-"""Operators are spelled in other ways by other versions, and so are the patterns that the optimiser looks for."""
+"""Opsets: other versions spell operators differently, and the optimiser looks for other patterns."""
 
 ATTACKS: dict[str, list[Callable[[Chain], None]]] = {}
-"""What a chain is made of, by family."""
+"""The fragments of chains, by family."""
 
 _SPANS = {np.dtype(np.float16): 3, np.dtype(np.float32): 35, np.dtype(np.float64): 290}
-"""Decimal exponents that tensors keep to, with room for sums."""
+"""Decimal exponents within which tensors stay, with room for sums."""
 
 
 def attack(function: Callable[[Chain], None]) -> Callable[[Chain], None]:
@@ -37,9 +37,9 @@ class Chain(Maker):
     """A model whose fragments follow one another.
 
     Attributes:
-        exponents: Decimal exponents of tensors, about; 0 where there is none.
+        exponents: Approximate decimal exponents of tensors; 0 if there is none.
         whole: Type of most quantised values.
-        far: Whether tensors are far from 1 and constants bring them to the other side of it.
+        far: Whether tensors are far from 1, so that constants bring them to the other side of it.
     """
 
     def __init__(self, rng: np.random.Generator, dtype: Any = np.float32, opset: int = OPSET) -> None:
@@ -66,15 +66,15 @@ class Chain(Maker):
         return self.input(name, shape)
 
     def chance(self, share: float) -> bool:
-        """Tell, by chance, whether to do something."""
+        """Decide by chance whether to do something."""
         return bool(self.rng.random() < share)
 
     def exponent(self, x: str) -> int:
-        """Return the decimal exponent of a tensor, about."""
+        """Return the approximate decimal exponent of a tensor."""
         return self.exponents.get(x, 0)
 
     def shift(self, x: str) -> int:
-        """Return by how much to change a tensor's exponent: seldom, or from one side of 1 towards the other."""
+        """Return by how much to change a tensor's exponent: rarely, or from one side of 1 towards the other."""
         exponent = self.exponent(x)
         if not self.far:
             return 0 if self.chance(0.8) else int(self.rng.integers(-3, 4)) if self.span > 3 else 0
@@ -85,7 +85,7 @@ class Chain(Maker):
         return int(np.clip(exponent + by, -self.span, self.span)) - exponent
 
     def sized(self, exponent: int, *shape: int) -> str:
-        """Return the name of a constant of a decimal exponent; some of its elements are 0 or of one sign."""
+        """Return the name of a constant with a decimal exponent; some of its elements are 0 or of one sign."""
         values = self.rng.uniform(0.3, 3, shape)
         kind = self.rng.random()
         if kind < 0.5:
@@ -114,13 +114,13 @@ class Chain(Maker):
         return y
 
     def end(self, y: str, x: str, by: int = 0) -> None:
-        """Let later fragments read a tensor, whose exponent is that of another one, and so much more."""
+        """Let later fragments read a tensor, whose exponent is that of another one plus a number."""
         self.grown(y, x, by)
         self.keep(y)
         self.exponents[self.live[-1]] = self.exponents[y]
 
     def last(self, *ranks: int) -> str:
-        """Return the newest tensor of one of the ranks, seldom an older one."""
+        """Return the newest tensor of one of the ranks, rarely an older one."""
         if self.chance(0.25):
             return self.pick(*ranks)
         for name in reversed(self.live):
@@ -129,7 +129,7 @@ class Chain(Maker):
         raise Unfit(f"no tensor of rank {ranks}")
 
     def moderate(self, *ranks: int) -> str:
-        """Return a tensor whose elements are about 1, for functions that only do something there."""
+        """Return a tensor whose elements are about 1, for functions that vary only there."""
         x = self.last(*ranks)
         by = -self.exponent(x)
         if abs(by) < 2:
@@ -137,7 +137,7 @@ class Chain(Maker):
         return self.grown(self.op("Mul", x, self.constant(self.scaled(1.0, by))), x, by)
 
     def reduced(self, op_type: str, x: str, *axes: int) -> str:
-        """Add a reduction as the opset spells it."""
+        """Add a reduction in the form of the opset."""
         if self.opset >= 18 or op_type == "ReduceSum":
             return self.op(op_type, x, self.ints(*axes), keepdims=1)
         return self.op(op_type, x, axes=list(axes), keepdims=1)
@@ -148,7 +148,7 @@ class Chain(Maker):
 
     @contextmanager
     def typed(self, dtype: Any) -> Iterator[int]:
-        """Make constants of another floating type for a while; gives its ONNX number."""
+        """Make constants of another floating type in the block; yields its ONNX number."""
         before, self.dtype = self.dtype, np.dtype(dtype)
         try:
             yield self.element

@@ -1,4 +1,4 @@
-"""Layers that are folded into one: their constants are multiplied with each other, biases and all."""
+"""Layers that are folded into one: their constants, biases included, are multiplied with each other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "Clip", "
 
 
 def activated(m: Chain, y: str) -> str:
-    """Add an activation that layers are fused with, or none."""
+    """Add an activation with which layers are fused, or none."""
     if m.chance(0.5):
         return y
     op_type = str(m.rng.choice(_ACTIVATIONS))
@@ -25,7 +25,7 @@ def activated(m: Chain, y: str) -> str:
 
 
 def normalised(m: Chain, y: str, by: int) -> str:
-    """Add a batch normalisation that changes the exponent of a tensor by so much."""
+    """Add a batch normalisation that changes the exponent of a tensor by a number."""
     n = m.shape(y)[1]
     power = int(m.rng.integers(-18, 12)) if m.chance(0.5) else 0
     epsilon = float(m.one_of(1e-5, 1e-3, 1e-12, 1e-30, 0.0))
@@ -40,7 +40,7 @@ def normalised(m: Chain, y: str, by: int) -> str:
 
 
 def folded(m: Chain, y: str, shape: tuple[int, ...]) -> str:
-    """Add what is folded into the layer before: a scale, a normalisation, a sum."""
+    """Add an operator that is folded into the layer before: a scale, a normalisation, a sum."""
     y, kind, by = m.between(y), int(m.rng.integers(6)), m.shift(y)
     if kind < 2 and len(m.shape(y)) > 1:
         return normalised(m, y, by)
@@ -177,7 +177,7 @@ def factors(m: Chain) -> None:
 
 @attack
 def quotient(m: Chain) -> None:
-    """x times 1/z is made x/z."""
+    """x times 1/z becomes x/z."""
     x = m.last()
     same = [name for name in m.live if m.shape(name) == m.shape(x)]
     z = str(m.rng.choice(same))
@@ -191,7 +191,7 @@ def quotient(m: Chain) -> None:
 
 @attack
 def linear_chain(m: Chain) -> None:
-    """Two products with constants in a row, regrouped in no runtime that is right."""
+    """Two products with constants in a row, which a correct runtime does not regroup."""
     x = m.last(2, 3)
     y = x
     for _ in range(2):

@@ -36,7 +36,7 @@ class Target:
     Attributes:
         model: The model.
         feeds: Values of its inputs, around which boxes may be laid.
-        family: What most of its fragments are about.
+        family: The family of most of its fragments.
     """
 
     model: onnx.ModelProto
@@ -45,12 +45,12 @@ class Target:
 
     @property
     def text(self) -> str:
-        """Its operators in a row."""
+        """Its operators, one after another."""
         return " ".join(node.op_type for node in self.model.graph.node)
 
 
 def random_target(rng: np.random.Generator) -> Target:
-    """Return a model of a few fragments of one family, others beside them; some inner tensors may be outputs too."""
+    """Return a model of a few fragments of one family, with others; some inner tensors may be outputs too."""
     family = str(rng.choice(sorted(ATTACKS)))
     dtype = _DTYPES[family][int(rng.integers(len(_DTYPES[family])))]
     shapes = (*_SHAPES, *_LARGE) if family in ("quantised", "precision") else _SHAPES
@@ -93,7 +93,7 @@ def _expose(model: onnx.ModelProto, chain: Chain, rng: np.random.Generator) -> N
 
 
 def _spell_constants(model: onnx.ModelProto) -> None:
-    """Make nodes of constants, as many exporters do."""
+    """Turn initializers into Constant nodes, as many exporters do."""
     for tensor in reversed(model.graph.initializer):
         node = onnx.helper.make_node("Constant", [], [tensor.name], name=f"made_{tensor.name}", value=tensor)
         model.graph.node.insert(0, node)
@@ -101,7 +101,7 @@ def _spell_constants(model: onnx.ModelProto) -> None:
 
 
 def recipe(x: Array, rng: np.random.Generator) -> Recipe:
-    """Return bounds that are narrow more often than not: there a fused kernel's other roundings show."""
+    """Return bounds that are usually narrow: there the different roundings of a fused kernel show."""
     size = float(np.abs(x.astype(np.float64)).max(initial=0.0))
     widths: tuple[str, ...] = ("none", "ulp", "tiny", "tiny", "relative")
     if 1e-3 < size < 1e3:

@@ -1,4 +1,4 @@
-"""What is left out, merged or moved past other operators: clips, transpositions, slices, choices, equal nodes."""
+"""Operators that are left out, merged or moved past others: clips, transpositions, slices, choices, equal nodes."""
 
 from __future__ import annotations
 

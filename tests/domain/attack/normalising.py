@@ -20,7 +20,7 @@ def _square(m: Chain, x: str) -> str:
 
 
 def _wide(m: Chain, x: str) -> tuple[str, int]:
-    """Return a tensor as the statistics are computed of it, often in a wider type; and the ONNX number of that."""
+    """Return a tensor in the type of its statistics, often a wider one, and the ONNX number of that type."""
     if m.dtype == np.float16 and m.chance(0.7):
         return m.grown(m.cast(x, TensorProto.FLOAT), x), TensorProto.FLOAT
     return x, m.element
@@ -104,7 +104,7 @@ def layer_norm_node(m: Chain) -> None:
 
 @attack
 def gelu(m: Chain) -> None:
-    """The error function's GELU, with constants that the optimiser takes for the right ones."""
+    """The error function's GELU, with constants that the optimiser takes for the correct ones."""
     x = m.moderate()
     x = _biased(m, x)
     two = m.constant(m.one_of(math.sqrt(2), 1.4142, 1.41421, 1.41421356, 1.4142135))
@@ -121,7 +121,7 @@ def gelu(m: Chain) -> None:
 
 @attack
 def fast_gelu(m: Chain) -> None:
-    """The GELU of the hyperbolic tangent."""
+    """The GELU by the hyperbolic tangent."""
     x = m.moderate()
     x = _biased(m, x)
     near = m.constant(m.one_of(math.sqrt(2 / math.pi), 0.7978845, 0.797885, 0.79788))
@@ -184,7 +184,7 @@ def masked_softmax(m: Chain) -> None:
 
 @attack
 def attention(m: Chain) -> None:
-    """Scores of two products with a scale between, spread over one side or both."""
+    """Scores of two products with a scale, which may be on one side or spread over both."""
     x = m.moderate(3)
     _, length, n = m.shape(x)
     heads = 2 if n % 2 == 0 else 1

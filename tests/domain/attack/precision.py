@@ -57,7 +57,7 @@ def _half_step(m: Chain, y: str) -> str:
 
 @attack
 def conversions(m: Chain) -> None:
-    """Conversions in a row, some of which lose what others keep."""
+    """Conversions in a row; some of them lose what others keep."""
     x = y = m.moderate()
     kinds = _FLOATS if m.chance(0.7) else _FLOATS + _WHOLE
     for _ in range(m.one_of(2, 3, 4)):
@@ -69,7 +69,7 @@ def conversions(m: Chain) -> None:
 
 @attack
 def wide_part(m: Chain) -> None:
-    """A part in double or single precision inside a model of less."""
+    """A part in double or single precision inside a model of lower precision."""
     x = m.moderate()
     outer = m.element
     dtype = m.one_of(np.float64, np.float32)

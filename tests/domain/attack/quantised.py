@@ -24,7 +24,7 @@ class _Code:
 
 
 def _code(m: Chain, exponent: int = 0, *, signed: bool | None = None) -> _Code:
-    # Only quantisers of one type are fused with what stands between them.
+    # Only quantisers of one type are fused with the operators between them.
     dtype = m.whole if m.chance(0.9) else m.one_of(np.uint8, np.int8, np.uint16, np.int16)
     if signed is not None:
         dtype = np.int8 if signed else np.uint8
@@ -69,7 +69,7 @@ def stored(m: Chain, *shape: int, exponent: int = 0, axis: int | None = None) ->
 
 
 def finished(m: Chain, y: str) -> None:
-    """Quantise a result, seldom after an activation, and let others read it."""
+    """Quantise a result, rarely after an activation, and let others read it."""
     if m.chance(0.2):
         y = m.grown(m.op(m.one_of("Relu", "Clip"), y), y)
     if m.chance(0.9):
@@ -200,7 +200,7 @@ def pool(m: Chain) -> None:
 
 @attack
 def pairs(m: Chain) -> None:
-    """Pairs in a row, which are merged, or which pass over operators that only move elements."""
+    """Pairs in a row that are merged, or moved past operators that only move elements."""
     _float_only(m)
     x = y = m.last()
     for _ in range(m.one_of(2, 2, 3)):
@@ -217,7 +217,7 @@ def pairs(m: Chain) -> None:
 
 @attack
 def rectified(m: Chain) -> None:
-    """An activation before a quantiser that takes its part."""
+    """An activation before a quantiser that takes over its effect."""
     _float_only(m)
     x = m.last()
     code = _code(m, m.exponent(x))

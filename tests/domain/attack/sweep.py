@@ -1,4 +1,4 @@
-"""The attack on what is said of ONNX Runtime at its default level, and beside it without optimisations and of PyTorch.
+"""The attack on bounds for ONNX Runtime at its default level and without optimisations, and for PyTorch.
 
 A job draws a model that the optimiser rewrites, checks it over a box, and again with operators after one of its
 outputs that the bounds just prove.
@@ -31,7 +31,7 @@ def sweep_attack(
     """Attack one random model.
 
     Args:
-        seed: Of the model, the box and the points.
+        seed: Seed of the model, the box and the points.
         samples: See :func:`tests.domain.search.faults_in`.
         rounds: See :func:`tests.domain.search.faults_in`.
         tails: How many models with operators after an output are checked too.
@@ -47,12 +47,12 @@ def sweep_attack(
 
 
 def rng_of(seed: int) -> np.random.Generator:
-    """Return the source of chance of a job."""
+    """Return a job's random number generator."""
     return np.random.default_rng([seed, 0xA77])
 
 
 def subjects_of(rng: np.random.Generator, tails: int = _TAILS) -> Iterator[tuple[onnx.ModelProto, Box, Setting, str]]:
-    """Yield the models of a job, each with its box, its setting and what messages call it."""
+    """Yield the models of a job, each with its box, its setting and its name in messages."""
     target = random_target(rng)
     bounds = box(target.feeds, {name: recipe(x, rng) for name, x in target.feeds.items()}, rng)
     setting = replace(Setting.drawn(rng), keep=True)

@@ -1,4 +1,4 @@
-"""Operators after an output that its bounds just prove: what one bound is too narrow by makes them fail."""
+"""Operators after an output that its bounds just prove: if a bound is slightly too narrow, they fail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.domain.boxes import Array
 __all__ = ["tailed"]
 
 _SLACKS = (1, 4, 32, 1024, 2**16)
-"""How far from the bound, in units in the last place."""
+"""Distances from the bound, in units in the last place."""
 
 _FINAL = ("Log", "Log", "Sqrt", "Reciprocal", "Div", "Pow")
 
@@ -24,12 +24,12 @@ _FINAL = ("Log", "Log", "Sqrt", "Reciprocal", "Div", "Pow")
 def tailed(
     model: onnx.ModelProto, output: str, bounds: Interval, rng: np.random.Generator
 ) -> Iterator[onnx.ModelProto]:
-    """Yield models with operators after an output whose operands lie the nearer to what they reject, the earlier.
+    """Yield models with operators after an output; in earlier ones, their operands lie nearer to what they reject.
 
     Args:
         model: The model.
         output: One of its outputs, a floating one.
-        bounds: What is known of it.
+        bounds: Bounds of that output.
         rng: Source of chance.
     """
     low, high = (to_numpy(end) for end in bounds.expand())
@@ -112,7 +112,7 @@ class _Tail:
         return True
 
     def _overflowing(self, low: Array, high: Array) -> bool:
-        """Multiply by what just does not make it overflow."""
+        """Multiply by a number with which it just does not overflow."""
         largest = float(np.maximum(np.abs(low), np.abs(high)).max())
         factor = float(self._limits.max) / largest * (1 - min(self._slack * 1e-6, 0.5)) if largest else 0.0
         if not float(self._limits.tiny) < factor < float(self._limits.max):
@@ -121,7 +121,7 @@ class _Tail:
         return True
 
     def _exponential(self, low: Array, high: Array) -> bool:
-        """Take the exponential close to where it overflows."""
+        """Take the exponential close to its overflow."""
         highest = float(high.max())
         border = float(np.log(np.float64(self._limits.max))) - highest
         border -= self._slack * float(self._limits.eps) * max(abs(border), abs(highest), 1.0)

@@ -10,28 +10,8 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import gamma, unit
 
-__all__ = ["Sections", "accumulation", "sections", "sum_error"]
-
-_HALVES = (torch.float16, torch.bfloat16)
-
-
-def accumulation(dtype: torch.dtype) -> torch.dtype:
-    """Return the type in which runtimes add numbers of a dtype up: float32 for the half precisions."""
-    return torch.float32 if dtype in _HALVES else dtype
-
-
-def sum_error(terms: int, dtype: torch.dtype, steps: int = 0) -> float:
-    """Return the relative error of a sum of non-negative terms, in any order, and of some roundings in the dtype.
-
-    Args:
-        terms: How many numbers are added, in the type of :func:`accumulation`.
-        dtype: That of operands and results.
-        steps: How many roundings to the dtype come before and after.
-    """
-    own = 4 * gamma(terms, torch.float64)
-    return gamma(terms, accumulation(dtype)) + 1.01 * steps * unit(dtype) + own
+__all__ = ["Sections", "sections"]
 
 
 @dataclass(frozen=True, kw_only=True)

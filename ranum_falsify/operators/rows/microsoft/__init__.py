@@ -1,4 +1,4 @@
-"""ONNX Runtime's own operators: those that its optimiser fuses several of ONNX into, and quantised ones."""
+"""ONNX Runtime's own operators: those into which its optimiser fuses ONNX operators, and quantised ones."""
 
 from ranum_falsify.operators.rows.microsoft import (
     attention,

@@ -13,10 +13,10 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product, sum_scaled
-from ranum_falsify.domain.rules.reduction.sums import growth
 from ranum_falsify.domain.rules.softmax import softmax
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import growth
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.families import opaque
 from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema
@@ -28,7 +28,7 @@ def _check(op: Operation, mask: Tensor | Interval | None) -> None:
     """Refuse forms that the optimiser does not write.
 
     Raises:
-        UnsupportedAttributeError: It is one of these.
+        UnsupportedAttributeError: The node has one of these forms.
     """
     given = {name: getattr(op, name) for name in ("unidirectional", "do_rotary", "qkv_hidden_sizes")}
     for name, value in given.items():
@@ -41,7 +41,7 @@ def _check(op: Operation, mask: Tensor | Interval | None) -> None:
 
 
 def _scale(op: Operation, size: int) -> float:
-    """Return the factor of the scores: by the root of a head's size where no other is given."""
+    """Return the factor of the scores: 1 / sqrt(head size) unless another is given."""
     return float(op.scale) if op.scale else 1 / math.sqrt(size)
 
 
@@ -70,7 +70,7 @@ _softmax = softmax(lambda op, rank: (rank - 1,), "Softmax")
 
 
 def _mask(site: Site, scores: Interval, mask: Interval, terms: int) -> Interval:
-    """Return bounds of scores with the filter's value added, or there from the start, where the mask is not above 0."""
+    """Return bounds of scores plus the filter value, or of sums that start from it, where the mask is not above 0."""
     value = float(np.float32(site.op.mask_filter_value))
     seen, hidden = mask.lower > 0, mask.upper <= 0
     error = growth(terms + 2, scores.dtype) * abs(value)

@@ -1,4 +1,4 @@
-"""Products with matrices whose elements are quantised in blocks of a column to few bits."""
+"""Products with matrices whose elements are quantised to a few bits, in blocks of a column."""
 
 from __future__ import annotations
 
@@ -10,24 +10,22 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import gamma, round_outward
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product
 from ranum_falsify.domain.rules.quantisation import read_known_numbers
 from ranum_falsify.domain.rules.support.building import unknown
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import BLOCK_ROUNDINGS, gamma
 from ranum_falsify.operators.support.families import plain
 from ranum_falsify.operators.support.microsoft_schemas import FLOATS, schema
 
 __all__ = ["MatMulNBits"]
 
 _HALF_STEP = 0.505 / 127
-"""Half of the distance of the integers of 8 bits that kernels may turn a block of the first factor into.
+"""Half a step of the 8-bit integers to which kernels may round a block of the first factor.
 
-Relative to its largest element; `accuracy_level` 4 allows for it where a processor has such a kernel.
+Relative to the block's largest element; `accuracy_level` 4 allows it where a processor has such a kernel.
 """
-
-_SPARE = 32
-"""Roundings of a sum besides those of its blocks."""
 
 
 def _unpack(packed: Tensor, bits: int) -> Tensor:
@@ -76,7 +74,7 @@ def _bounds(
     groups: Interval | None,
     bias: Interval | None,
 ) -> Interval:
-    """Bound the product with the first factor as it is or in 8 bits, and sums that take off zero points at last."""
+    """Bound the product for a first factor as it is or in 8 bits, and for sums that subtract zero points last."""
     op = site.op
     factor = read_known_numbers(scales)
     fixed = [x for x in (b, zeros, groups) if x is not None]
@@ -97,7 +95,7 @@ def _bounds(
     strayed = _HALF_STEP * _find_largest_in_blocks(size, op.block_size) * 1.01 + 2.0**-120
     near = round_outward(low - strayed, high + strayed, torch.float32, a.shape)
     y = matrix_product(near, round_outward(weights, weights, torch.float32, tuple(weights.shape)), bias)
-    lost = gamma(op.k + _SPARE, torch.float32) * torch.matmul(size + strayed, sizes)
+    lost = gamma(op.k + BLOCK_ROUNDINGS, torch.float32) * torch.matmul(size + strayed, sizes)
     return round_outward(y.lower.double() - lost, y.upper.double() + lost, torch.float32, y.shape)
 
 

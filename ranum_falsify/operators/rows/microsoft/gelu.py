@@ -10,12 +10,13 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import round_outward, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.activation import gelu_by_erf, gelu_by_tanh
 from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.support import real_functions as real
 from ranum_falsify.domain.rules.support.building import infinity_aware, piecewise
 from ranum_falsify.domain.site import IntervalRule, Site
+from ranum_falsify.domain.slack import unit
 from ranum_falsify.operators.rows.activation import ABOVE_MINUS_INFINITY, SCALED_ABOVE_MINUS_INFINITY
 from ranum_falsify.operators.support.families import pointwise
 from ranum_falsify.operators.support.microsoft_parts import add_inner_faults
@@ -26,7 +27,7 @@ __all__ = ["BiasGelu", "FastGelu", "GeluByErf", "QuickGelu"]
 
 
 def _by_erf(x: Tensor) -> Tensor:
-    # PyTorch's own doubles x before it halves it, which overflows.
+    # PyTorch's own function doubles x before halving it, which overflows.
     y: Tensor = x * torch.special.ndtr(x)
     return y
 
@@ -122,7 +123,7 @@ def _quick_gelu_bounds(site: Site, x: Interval) -> Interval:
     assert isinstance(y, Interval)
     low, high = y.doubles()
     size = torch.maximum(*(bound.abs() for bound in x.doubles()))
-    # From where the sigmoid saturates on, the product errs by what is left of it, x exp(-|alpha x|) at most.
+    # Where the sigmoid saturates, the product errs by what is left of it, x exp(-|alpha x|) at most.
     until = max(-kernel.floor_until, kernel.ceiling_from)
     error = kernel.absolute * size.clamp(max=until / abs(alpha))
     if until < math.inf:

@@ -58,7 +58,7 @@ def _sum(x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _total(site: Site, x: Interval, skip: Interval, bias: Interval | None) -> Interval:
-    """Return bounds of a sum of up to three, in whatever order."""
+    """Return bounds of a sum of two or three operands, in any order."""
     if bias is None:
         return add(site, x, skip)
     orders = [add(site, add(site, a, b), c) for a, b, c in ((x, skip, bias), (x, bias, skip), (skip, bias, x))]

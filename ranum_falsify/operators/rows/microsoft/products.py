@@ -1,9 +1,9 @@
-"""Products that ONNX Runtime fuses with what stands around them: transposes, factors, activations."""
+"""Products that ONNX Runtime fuses with the operators around them: transposes, factors, activations."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -16,9 +16,9 @@ from ranum_falsify.domain.linear.program import form_of
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.matrix.matmul import largest_finite, matrix_product, overflows_in_parts, sum_scaled
-from ranum_falsify.domain.rules.reduction.sums import growth
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import IntervalRule, Site
+from ranum_falsify.domain.slack import growth
 from ranum_falsify.operators.relations.fused import is_beside_quantised
 from ranum_falsify.operators.support.families import across
 from ranum_falsify.operators.support.microsoft_parts import (
@@ -40,6 +40,16 @@ def _activate(op: Operation, y: Tensor) -> Tensor:
         return y
     node, limits = found
     return evaluate_part(node, y, *(torch.as_tensor(limit, device=y.device) for limit in limits))
+
+
+def _activate_bounds(bounds: Callable[..., Interval]) -> IntervalRule:
+    """Return the rule of a product and an activation, from that of the product."""
+
+    @infinity_aware
+    def rule(site: Site, *operands: Interval | None) -> Interval:
+        return activate(site, bounds(site, *operands), *operands)
+
+    return rule
 
 
 def _linear(op: Operation, inner: Affine, bounds: IntervalRule) -> LinearForm | None:
@@ -64,7 +74,7 @@ def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None, z: In
     y = bound_part(site, part(site.op, "Conv", vars(site.op)), x, w, b)
     if z is None:
         return y
-    # What is added may be added first, so that it takes part in the error of the sum, and in overflows on the way.
+    # The summand may be added first: then it takes part in the error of the sum, and in overflows on the way.
     terms = math.prod(w.shape[1:])
     beside = largest_finite(z) + (0.0 if b is None else largest_finite(b))
     y = replace(y, overflows=y.overflows or overflows_in_parts(x, w, terms, beside=beside))
@@ -72,11 +82,6 @@ def _conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None, z: In
     low, high = z.lower - error * z.lower.abs(), z.upper + error * z.upper.abs()
     widened = z if z.may_be_infinite else replace(z, lower=low, upper=high, gap=0.0)
     return add_inner_faults(add(site, y, widened), y, x, w, b, z)
-
-
-@infinity_aware
-def _fused_conv_bounds(site: Site, x: Interval, w: Interval, b: Interval | None, z: Interval | None) -> Interval:
-    return activate(site, _conv_bounds(site, x, w, b, z), x, w, b, z)
 
 
 _CONVOLUTION = Affine(
@@ -103,7 +108,7 @@ _CONV = schema(
 @across(
     schema=_CONV,
     torch=lambda op, *operands: _activate(op, _conv(op, *operands)),
-    interval=_fused_conv_bounds,
+    interval=_activate_bounds(_conv_bounds),
     linear=lambda op: _linear(op, _CONVOLUTION, _conv_bounds),
     batch="vmap",
     kernel=None,
@@ -123,11 +128,6 @@ def _gemm(op: Operation, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
 @infinity_aware
 def _gemm_bounds(site: Site, a: Interval, b: Interval, c: Interval | None) -> Interval:
     return bound_part(site, part(site.op, "Gemm", vars(site.op)), a, b, c)
-
-
-@infinity_aware
-def _fused_gemm_bounds(site: Site, a: Interval, b: Interval, c: Interval | None) -> Interval:
-    return activate(site, _gemm_bounds(site, a, b, c), a, b, c)
 
 
 _LAYER = Affine(factors=("a", "b"), terms=contraction, function=_gemm)
@@ -150,7 +150,7 @@ _GEMM = schema(
 @across(
     schema=_GEMM,
     torch=lambda op, *operands: _activate(op, _gemm(op, *operands)),
-    interval=_fused_gemm_bounds,
+    interval=_activate_bounds(_gemm_bounds),
     linear=lambda op: _linear(op, _LAYER, _gemm_bounds),
     batch="vmap",
     kernel=None,
@@ -162,7 +162,7 @@ class FusedGemm(Operation):
 
 
 def _turn(x: Tensor, *, batch: int, last: int) -> Tensor:
-    """Return a factor with its first dimension behind those of the batch, then its last two exchanged, as asked."""
+    """Return a factor with its first dimension moved behind those of the batch, and its last two swapped, as asked."""
     if batch and x.ndim > 2:
         x = x.movedim(0, -2)
     return x.mT if last and x.ndim > 1 else x
@@ -190,7 +190,7 @@ def _fused_matmul_bounds(site: Site, a: Interval, b: Interval) -> Interval:
         return replace(Interval.fill(-math.inf, math.inf, site.shape, site.dtype), nan=True, overflows=True)
     y = sum_scaled(product, alpha, None, 0.0)
     given = a.may_be_infinite or b.may_be_infinite
-    # The sum may overflow before a small factor comes, and a part of it after a large one.
+    # The sum may overflow before a small factor is applied, and a part of it after a large one.
     overflows = product.overflows or (product.may_be_infinite and not given)
     overflows = overflows or overflows_in_parts(a, b, a.shape[-1], factor=alpha)
     return replace(y, nan=y.nan or product.nan or (alpha == 0 and product.may_be_infinite), overflows=overflows)

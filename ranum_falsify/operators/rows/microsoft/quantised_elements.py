@@ -13,7 +13,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import round_outward, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.quantisation import (
     Grid,
     Table,
@@ -26,6 +26,7 @@ from ranum_falsify.domain.rules.shape import choose, join
 from ranum_falsify.domain.rules.support.building import corner_products, result_shape
 from ranum_falsify.domain.rules.support.real_functions import sigmoid
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import unit
 from ranum_falsify.operators.support.families import exact, making
 from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, schema
 
@@ -36,6 +37,7 @@ __all__ = [
     "QLinearMul",
     "QLinearSigmoid",
     "QLinearWhere",
+    "between_grids",
     "dequantise",
 ]
 
@@ -138,8 +140,8 @@ Bounds = Callable[[Site, Tensor], tuple[Tensor, Tensor]]
 """From numbers, float64, to the least and the greatest result of a kernel in float32 for each."""
 
 
-def _looked_up(bounds: Bounds) -> Callable[..., Interval]:
-    """Return the rule of a function that is looked up."""
+def between_grids(bounds: Callable[[Site, Interval, Grid, Grid], Interval]) -> Callable[..., Interval]:
+    """Return the rule of a function of one operand, from its bounds where both grids are known."""
 
     def rule(
         site: Site,
@@ -151,10 +153,19 @@ def _looked_up(bounds: Bounds) -> Callable[..., Interval]:
     ) -> Interval:
         source, grid = Grid.from_constants(x_scale, x_zero, x.dtype), Grid.from_constants(y_scale, y_zero, x.dtype)
         if source is None or grid is None:
-            return anything(x.shape, x.dtype)
-        return _look_up(lambda values: bounds(site, values), x, source, grid)
+            return anything(site.shape, x.dtype)
+        return bounds(site, x, source, grid)
 
     return rule
+
+
+def _looked_up(bounds: Bounds) -> Callable[..., Interval]:
+    """Return the rule of a function that is looked up."""
+
+    def look_up(site: Site, x: Interval, source: Grid, grid: Grid) -> Interval:
+        return _look_up(lambda values: bounds(site, values), x, source, grid)
+
+    return between_grids(look_up)
 
 
 def _look_up(bounds: Callable[[Tensor], tuple[Tensor, Tensor]], x: Interval, source: Grid, grid: Grid) -> Interval:

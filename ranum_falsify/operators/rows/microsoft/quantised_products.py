@@ -10,11 +10,12 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import round_outward, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product
 from ranum_falsify.domain.rules.quantisation import Grid, anything, read_known_numbers, round_to_steps
 from ranum_falsify.domain.rules.support.building import corner_products, unknown
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import unit
 from ranum_falsify.operators.rows.matrix import matrix_of
 from ranum_falsify.operators.rows.pooling import max_pool, max_pool_bounds
 from ranum_falsify.operators.rows.quantised_layers import (
@@ -147,7 +148,7 @@ def _to_float_bounds(
 def _dynamic_bounds(
     site: Site, a: Interval, b: Interval, b_scale: Interval, b_zero: Interval | None, bias: Interval | None
 ) -> Interval:
-    """Bound the product of what the quantised operand stands for: each element within a step of what it was."""
+    """Bound the product of the numbers that the quantised operand represents, each within a step of the original."""
     scale = read_known_numbers(b_scale)
     if scale is None or not a.size or not b.size:
         return unknown(site)[0]
@@ -227,7 +228,7 @@ class QGemm(Operation):
     interval=_to_float_bounds,
 )
 class MatMulIntegerToFloat(Operation):
-    """Numbers that a product of quantised matrices stands for."""
+    """Product of quantised matrices, as the numbers that it represents."""
 
 
 @plain(

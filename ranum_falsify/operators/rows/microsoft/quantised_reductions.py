@@ -13,7 +13,7 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rules.quantisation import Grid, anything, is_product_normal, requantise, round_to_steps
 from ranum_falsify.domain.rules.softmax import shares
 from ranum_falsify.domain.site import Site
-from ranum_falsify.operators.rows.microsoft.quantised_elements import dequantise
+from ranum_falsify.operators.rows.microsoft.quantised_elements import between_grids, dequantise
 from ranum_falsify.operators.rows.pooling import average_pool
 from ranum_falsify.operators.support.families import making
 from ranum_falsify.operators.support.functions import ints
@@ -22,7 +22,7 @@ from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, sch
 __all__ = ["QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearSoftmax"]
 
 _EXACT_TERMS = 16
-"""Sums of so many numbers err no more than what bounds allow for anyway."""
+"""Sums of up to this many numbers err no more than bounds allow for anyway."""
 
 # softmax --------------------------------------------------------------------------------------------------------
 
@@ -37,7 +37,7 @@ def _dims(op: Operation, rank: int) -> Sequence[int]:
 
 
 def _steps_per_unit(scale: Tensor) -> Tensor:
-    """Return how many whole steps are in 1, which kernels take for the reciprocal of the scale."""
+    """Return how many whole steps are in 1, which kernels use as the reciprocal of the scale."""
     return (1 / scale.float()).floor().double()
 
 
@@ -49,11 +49,9 @@ def _softmax(
     return round_to_steps(powers / powers.sum(dims, keepdim=True) * _steps_per_unit(y_scale), y_zero, x.dtype)
 
 
-def _softmax_bounds(
-    site: Site, x: Interval, x_scale: Interval, x_zero: Interval | None, y_scale: Interval, y_zero: Interval
-) -> Interval:
-    source, grid = Grid.from_constants(x_scale, x_zero, x.dtype), Grid.from_constants(y_scale, y_zero, x.dtype)
-    if source is None or grid is None or not x.size:
+@between_grids
+def _softmax_bounds(site: Site, x: Interval, source: Grid, grid: Grid) -> Interval:
+    if not x.size:
         return anything(x.shape, x.dtype)
     dims = _dims(site.op, len(x.shape))
     count = math.prod(x.shape[dim] for dim in dims)
@@ -100,21 +98,11 @@ def _global_average_pool(
     return _channels_back(op, round_to_steps(means / y_scale.double(), y_zero, x.dtype))
 
 
-def _average_pool_bounds(
-    site: Site,
-    x: Interval,
-    x_scale: Interval,
-    x_zero: Interval | None,
-    y_scale: Interval,
-    y_zero: Interval | None,
-) -> Interval:
-    op, source, grid = (
-        site.op,
-        Grid.from_constants(x_scale, x_zero, x.dtype),
-        Grid.from_constants(y_scale, y_zero, x.dtype),
-    )
+@between_grids
+def _average_pool_bounds(site: Site, x: Interval, source: Grid, grid: Grid) -> Interval:
+    op = site.op
     # Where windows reach beyond the padding, kernels divide by the size of whole windows.
-    if source is None or grid is None or op.ceil_mode:
+    if op.ceil_mode:
         return anything(site.shape, x.dtype)
     x = x.move(lambda t: _channels_second(op, t))
     x = x.split(*range(2, len(x.shape)))
@@ -123,15 +111,10 @@ def _average_pool_bounds(
     return y.move(lambda t: _channels_back(op, t))
 
 
-def _global_average_pool_bounds(
-    site: Site, x: Interval, x_scale: Interval, x_zero: Interval, y_scale: Interval, y_zero: Interval
-) -> Interval:
-    op, source, grid = (
-        site.op,
-        Grid.from_constants(x_scale, x_zero, x.dtype),
-        Grid.from_constants(y_scale, y_zero, x.dtype),
-    )
-    if source is None or grid is None or not x.size:
+@between_grids
+def _global_average_pool_bounds(site: Site, x: Interval, source: Grid, grid: Grid) -> Interval:
+    op = site.op
+    if not x.size:
         return anything(site.shape, x.dtype)
     x = x.move(lambda t: _channels_second(op, t))
     # Dimensions that are merged have one mean.

@@ -17,7 +17,7 @@ class MicrosoftQuantizeLinear(quantisation.QuantizeLinear):
 
 
 class MicrosoftDequantizeLinear(quantisation.DequantizeLinear):
-    """Numbers that integers stand for."""
+    """Numbers that integers represent."""
 
 
 making(

@@ -23,8 +23,8 @@ class BoxedVariable:
         name: Name of the ONNX input or initializer.
         shape: Shape.
         dtype: NumPy's name of the element type.
-        low: Least value of each element.
-        high: Greatest value of each element.
+        low: Smallest value of each element.
+        high: Largest value of each element.
     """
 
     name: str
@@ -77,11 +77,11 @@ class ModelBuilder:
     """Collects the nodes of one model.
 
     `g.Relu(x)`, `g.Conv(x, w, pads=[1, 1, 1, 1], name="first")` and so on add nodes.  A node has the name that it is
-    given, or that of its operator with a number, as in TensorFlow: `Log`, `Log_1`, ...; its output is called the same,
-    unless it has a name of its own.
+    given, or that of its operator with a number, as in TensorFlow: `Log`, `Log_1`, ...; its output has the same name,
+    unless it is given one of its own.
 
     Attributes:
-        suffix: What the name of a node's output has besides.
+        suffix: Suffix that is added to the name of a node for the name of its output.
         name: Name of the graph.
         summary: The model's `doc_string`.
         inputs: The inputs so far.
@@ -90,9 +90,9 @@ class ModelBuilder:
         name: Name of the graph.
         summary: One sentence, the model's `doc_string`.
         opset: Version of the default operator set.
-        domains: Versions of further operator sets.
+        domains: Versions of other operator sets.
         ir_version: Version of the format.
-        producer: Who made the model.
+        producer: Name of the model's producer.
     """
 
     suffix = ""
@@ -133,7 +133,7 @@ class ModelBuilder:
         return self._new(name)
 
     def constant(self, value: float | np.ndarray | np.generic | Sequence[int], name: str | None = None) -> Tensor:
-        """Return a constant: one tensor for all equal ones without a name, and for those of the same name.
+        """Return a constant: equal constants without a name, and those of the same name, are one tensor.
 
         Raises:
             ValueError: Another constant, or another tensor, has the name.
@@ -151,7 +151,7 @@ class ModelBuilder:
     def node(
         self, op_type: str, *operands: Operand, name: str | None = None, out: str | None = None, **attributes: Any
     ) -> Tensor:
-        """Add a node with one output and return that; `out` is its name."""
+        """Add a node with one output and return that; `out` is the output's name."""
         name = name or self._unused(op_type)
         return self.add_node(op_type, *operands, name=name, outputs=[out or name + self.suffix], **attributes)[0]
 

@@ -1,0 +1,79 @@
+"""The command `check`: whether an operator of a model can receive invalid input, without a property file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ranum_falsify.cli.asking import ask
+from ranum_falsify.cli.files import check_writable, write_text
+from ranum_falsify.cli.options import PROGRAM, CheckOptions
+from ranum_falsify.cli.reading import check_files
+
+if TYPE_CHECKING:
+    from ranum_falsify.api.loading import Loaded
+    from ranum_falsify.api.models import Model
+    from ranum_falsify.api.statement import Statement
+
+__all__ = ["run"]
+
+_NETWORK = "N"
+
+
+def run(options: CheckOptions, *, owns_process: bool = False) -> int:
+    """Run the command.
+
+    Args:
+        options: What the user asks for.
+        owns_process: Whether the process may be ended where a library does not return in time.
+
+    Raises:
+        RanumFalsifyError: The user's input is invalid.
+    """
+    check_files(None, {_NETWORK: options.model})
+    if options.print_property is not None:
+        _print_property(options, options.print_property)
+        return 0
+    return ask(options, lambda: _load(options), owns_process=owns_process)
+
+
+def _state(options: CheckOptions) -> tuple[Model, Statement]:
+    from ranum_falsify.api.models import load_model  # imports torch
+    from ranum_falsify.api.question import ValidityQuestion
+
+    model = load_model(options.model, dims=options.dims)
+    question = ValidityQuestion(
+        box=options.box,
+        only=options.only,
+        nodes=options.nodes,
+        gradient=options.gradient,
+        free=options.free,
+        weights=options.weights,
+    )
+    return model, question.make_statement(model)
+
+
+def _load(options: CheckOptions) -> Loaded:
+    from ranum_falsify.api.question import load_statement  # imports torch
+    from ranum_falsify.network.guards import memory_limit
+
+    with memory_limit(options.memory):
+        model, statement = _state(options)
+        return load_statement(statement, model, dtype=options.dtype)
+
+
+def _print_property(options: CheckOptions, target: str) -> None:
+    """Write what is asked as a property file; `-` is standard output.
+
+    Raises:
+        RanumFalsifyError: The question does not fit the model, or the file cannot be written.
+    """
+    if target != "-":
+        check_writable("--print-property", Path(target))
+    from ranum_falsify.network.guards import memory_limit  # imports torch
+
+    with memory_limit(options.memory):
+        _, statement = _state(options)
+    prove = options.config.prove
+    runtime = "--no-prove" if prove is None else f"--runtime {','.join(prove.runtimes)}"
+    write_text(target, f"# {PROGRAM} THIS_FILE --network {_NETWORK} MODEL {runtime}\n{statement.text()}")

@@ -1,0 +1,211 @@
+"""What the field of a settings class says about its option on the command line, as `Annotated` metadata.
+
+The rest is said by the field itself: its name is the option's unless `names` has others, its type says what values it
+takes, its default is the option's, and its line in the docstring of the class is the help.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+__all__ = [
+    "Argument",
+    "Group",
+    "Option",
+    "Seed",
+    "Switch",
+    "Threads",
+    "parse_duration",
+    "parse_gigabytes",
+    "parse_limit",
+    "parse_pair",
+    "parse_seconds",
+    "parse_size",
+    "parse_whole",
+    "to_mapping",
+    "to_names",
+    "to_paths",
+    "to_settings",
+]
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option with a value.
+
+    Attributes:
+        names: Its spellings, separated by spaces; the field's name with dashes where empty.  `--prop.NAME` stands for
+            all options that begin so, each giving the value of one name.
+        metavar: What stands for its value in the help; several of them are as many words.
+        parse: From a word to its value; raises ValueError with a message that says what is wrong.  By the field's type
+            where None.
+        least: The smallest whole number.
+        bare: Its value where no word follows.
+        many: Whether it takes any number of words.
+        count: Of a value that may begin with a minus sign: how many words it takes, given the first; they are joined by
+            commas.
+        in_files: Whether it may stand in a file.
+        gather: From the values of all its occurrences to the field's; without it, the last occurrence counts.  Raises
+            ValueError.
+    """
+
+    names: str = ""
+    _: KW_ONLY
+    metavar: str | tuple[str, ...] = ""
+    parse: Callable[[str], Any] | None = None
+    least: int = 0
+    bare: str = ""
+    many: bool = False
+    count: Callable[[str], int] | None = None
+    in_files: bool = True
+    gather: Callable[[list[Any]], Any] | None = None
+
+
+@dataclass(frozen=True)
+class Switch:
+    """An option without a value, which gives the field one.
+
+    Attributes:
+        names: Its spellings, separated by spaces; the field's name with dashes where empty.
+        value: What it gives the field.
+        help: Its help, where it is not the field's.
+        in_files: Whether it may stand in a file.
+    """
+
+    names: str = ""
+    _: KW_ONLY
+    value: Any = True
+    help: str = ""
+    in_files: bool = True
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument without a name.
+
+    Attributes:
+        metavar: What stands for it in the help.
+        bare: Its value where no word follows.
+        many: Whether any number may follow.
+        missing: The message where it is required and not given.
+    """
+
+    metavar: str
+    _: KW_ONLY
+    many: bool = False
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The heading that options stand below in the help: that of a field, or of all fields of a settings class."""
+
+    title: str
+
+
+# from words to values -------------------------------------------------------------------------------------------------
+
+
+def parse_whole(text: str, least: int = 0) -> int:
+    """Return a whole number from `least` on."""
+    try:
+        value = int(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a whole number") from error
+    if not least <= value < 2**63:
+        raise ValueError(f"{text} is out of range; at least {least} is needed")
+    return value
+
+
+def parse_seconds(text: str) -> float:
+    """Return a positive number of seconds, infinity included."""
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a number of seconds") from error
+    if not value > 0:
+        raise ValueError(f"{text} is out of range; it must be more than 0 seconds")
+    return value
+
+
+def parse_duration(text: str) -> float:
+    """Return a number of seconds, 0 and infinity included."""
+    return 0.0 if text.strip("0") in ("", ".") else parse_seconds(text)
+
+
+def parse_limit(text: str) -> float | None:
+    """Return a positive number of seconds, None for infinity."""
+    value = parse_seconds(text)
+    return None if value == float("inf") else value
+
+
+def parse_gigabytes(text: str) -> int:
+    """Return a positive number of gigabytes as bytes."""
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a number of gigabytes") from error
+    if not 0 < value < 2**20:
+        raise ValueError(f"{text} is out of range; it must be more than 0 gigabytes")
+    return int(value * 2**30)
+
+
+def parse_pair(text: str) -> tuple[str, str]:
+    """Split `NAME=VALUE`."""
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise ValueError(f"{text!r} is not of the form NAME=VALUE")
+    return name, value
+
+
+def parse_size(text: str) -> tuple[str, int]:
+    """Split `NAME=SIZE`."""
+    name, value = parse_pair(text)
+    return name, parse_whole(value, 1)
+
+
+# from the values of several options to one ----------------------------------------------------------------------------
+
+
+def to_mapping(pairs: Iterable[Iterable[Any]]) -> dict[Any, Any]:
+    """Return pairs as a mapping; ValueError where a name is given twice."""
+    values: dict[Any, Any] = {}
+    for name, value in pairs:
+        if name in values:
+            raise ValueError(f"{name} is given twice; give each name once")
+        values[name] = value
+    return values
+
+
+def to_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names, each once."""
+    return tuple(dict.fromkeys(names))
+
+
+def to_paths(pairs: Iterable[Iterable[str]]) -> dict[str, Path]:
+    """Return files by name; ValueError where a name is given twice."""
+    return {name: Path(path) for name, path in to_mapping(pairs).items()}
+
+
+def to_settings(triples: Iterable[tuple[str, str, str]]) -> Mapping[str, Mapping[str, Any]]:
+    """Return values by owner and name, read as Python literals where they are; ValueError where one is given twice."""
+    values: dict[str, dict[str, Any]] = {}
+    for owner, name, text in triples:
+        if name in values.setdefault(owner, {}):
+            raise ValueError(f"{owner} {name} is given twice; give each parameter once")
+        try:
+            values[owner][name] = ast.literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            values[owner][name] = text
+    return values
+
+
+Seed = Annotated[int, Option()]
+"""A seed."""
+
+Threads = Annotated[int | None, Option("-p --processors --n_proc", least=1)]
+"""How many threads libraries use, None for as many as they choose."""

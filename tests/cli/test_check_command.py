@@ -1,0 +1,180 @@
+"""The command `check`: a model without a property file."""
+
+import json
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ranum_falsify.cli.options import CheckOptions, parse
+from tests.cli.workshop import LOG, QUOTIENT, SAFE, Outcome, Workshop
+
+LOOKUP = """g (int64[1, 2] ids, bool[1] flag, float[1, 3, 32, 32] image) => (float[1, 2, 2] y)
+    <float[4, 2] table = {1, 2, 3, 4, 5, 6, 7, 8}> {
+    [look] rows = Gather(table, ids)
+    [logarithm] l = Log(rows)
+    mean = ReduceMean(image)
+    zero = Constant<value = float {0}>()
+    kept = Where(flag, mean, zero)
+    y = Add(l, kept)
+}"""
+WEIGHT = "g (float[1, 2] x) => (float[1, 2] y) <float[2] w = {1, 1}> { [quotient] y = Div(x, w) }"
+ROOT_FIRST = "g (float[1, 2] x) => (float[1, 2] y) { [root] r = Sqrt(x) [logarithm] y = Log(r) }"
+SLOPE = "g (float[1, 2] x) => (float[1, 2] y) { [root] y = Sqrt(x) }"
+
+
+def check(workshop: Workshop, words: str, model: str = LOG) -> Outcome:
+    return workshop.run("check", workshop.model(model), *shlex.split(words), "--n_starts", "20", "--n_steps", "20")
+
+
+class TestAnswers:
+    @pytest.mark.parametrize(
+        ("model", "words", "status", "says"),
+        [
+            (LOG, "--box -1 1", 1, "violated\n  logarithm (Log) gives NaN"),
+            (LOG, "--box 1 2", 0, "holds for onnxruntime\n"),
+            (LOG, "--box 1 2 --runtime torch,exact", 0, "holds for torch, exact\n"),
+            (LOG, "--box x=1,2", 0, "holds"),
+            (LOG, "--box=0.5,2", 0, "holds"),
+            (LOG, "--bo 1 2", 0, "holds"),
+            (LOG, "--box x=3", 0, "holds"),
+            (QUOTIENT, "--box -1 1 --box b=1,2", 0, "holds"),
+            (QUOTIENT, "--box b=1,2", 0, "holds for onnxruntime, with the default box of a\n"),
+            (QUOTIENT, "--box 1 2 --box b=-1,2", 1, "quotient (Div)"),
+            (SLOPE, "--box 0 1", 0, "holds"),
+            (SLOPE, "--box 0 1 --gradient", 1, "root (Sqrt)"),
+            (ROOT_FIRST, "--box -1 1 --only Sqrt", 1, "root (Sqrt)"),
+            (ROOT_FIRST, "--box 0 1 --only Sqrt", 0, "holds"),
+            (ROOT_FIRST, "--box 0 1 --only Log,Sqrt --only Log", 1, "logarithm (Log)"),
+            (LOG, "--box -1 1 --nodes logarithm", 1, "logarithm"),
+            (WEIGHT, "--box 1 2", 0, "holds"),
+            (WEIGHT, "--box 1 2 --free all --weights -1,1", 1, "quotient (Div)"),
+            (WEIGHT, "--box 1 2 --free w --weights 0.5", 0, "holds"),
+            (LOG, "--box 1 2 --no-prove", 3, "unknown"),
+        ],
+    )
+    def test_what_it_says(self, workshop: Workshop, model: str, words: str, status: int, says: str) -> None:
+        run = check(workshop, words, model)
+        assert run.status == status and says in run.out, run
+
+    def test_options_come_before_the_model_too(self, workshop: Workshop) -> None:
+        assert workshop.run("check", "--box", "-1", "-0.5", workshop.model(SLOPE)).status == 1
+
+    def test_the_default_box_is_said_on_the_verdict(self, workshop: Workshop) -> None:
+        run = check(workshop, "", LOOKUP)
+        assert run.out.startswith("holds for onnxruntime, with the default box of ids, flag and image\n")
+        assert "ids in [0, 3] (indices of a table)" in run.out and "image in [0, 1] (an image)" in run.out
+        assert "flag in [0, 1] (booleans)" in run.out
+        assert "default box" not in check(workshop, "--box 0 1", LOOKUP).out
+
+    def test_it_searches_what_a_wider_box_allows(self, workshop: Workshop) -> None:
+        assert "table" not in check(workshop, "--box 0 1 --box ids=0,2", LOOKUP).out
+
+    def test_other_questions(self, workshop: Workshop) -> None:
+        assert "logarithm (Log)" in check(workshop, "--box 0 1 --list-operators").out
+        assert check(workshop, "--box 0 1 --explain logarithm").out.startswith("N: logarithm (Log)\n")
+        found = json.loads(check(workshop, "--json - --dtype float16").out)
+        assert found["verdict"] == "violated" and found["assumptions"]["default_inputs"] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--box z=0,1", "box: the model has no input 'z'; it has x (float32 [1, 2])"),
+        ("--box 0 nan", "box: input 'x': NaN is no bound"),
+        ("--box 1 0", "box: input 'x': lower bound 1 is above upper bound 0"),
+        ("--box 0 one", "argument --box: '0,one' is no range; write LO HI, or NAME=LO,HI"),
+        ("--box 0,1,2", "argument --box: '0,1,2' is no range"),
+        ("--box x=", "argument --box: '' is no range"),
+        ("--box =0,1", "argument --box: '=0,1' names no input"),
+        ("--box 0 1 --box 1 2", "--box is given twice for all inputs"),
+        ("--box x=0,1 --box x=1,2", "--box x is given twice"),
+        ("--box", "argument --box: expected one argument"),
+        ("--weights x", "argument --weights: 'x' is no range"),
+        ("--free nothing", "no initializer is named 'nothing'"),
+        ("--only Lgo", "Lgo"),
+        ("--nodes lgarithm", "lgarithm"),
+        ("--print-property nowhere/p.py", "--print-property nowhere/p.py: there is no folder 'nowhere'"),
+    ],
+)
+def test_what_is_wrong_is_one_line(workshop: Workshop, words: str, says: str) -> None:
+    model = workshop.model()
+    assert says in workshop.run("check", model, *shlex.split(words)).error
+
+
+def test_files_that_are_none(workshop: Workshop) -> None:
+    assert "check: no model is given" in workshop.run("check").error
+    assert "none.onnx: no such file" in workshop.run("check", "none.onnx").error
+
+
+def test_an_input_without_a_default_has_to_be_given(workshop: Workshop) -> None:
+    model = "g (int64[2] n) => (float[2] y) { f = Cast<to = 1>(n) [logarithm] y = Log(f) }"
+    assert "nothing says what input n (int64 [2]) ranges over" in workshop.run("check", workshop.model(model)).error
+    assert check(workshop, "--box 1 9", model).status == 0
+
+
+class TestPrintedProperty:
+    @pytest.mark.parametrize(
+        ("model", "words"),
+        [
+            (LOG, "--box -1 1"),
+            (SAFE, ""),
+            (LOOKUP, "--box image=0,1"),
+            (QUOTIENT, "--box a=1 --box b=-1,1"),
+            (SLOPE, "--box 0 1 --gradient"),
+            (ROOT_FIRST, "--box 0 1 --only Sqrt"),
+            (LOG, "--box -1 1 --nodes logarithm"),
+            (WEIGHT, "--box 1 2 --free w --weights -1,1"),
+        ],
+    )
+    def test_it_gives_the_same_answer(self, workshop: Workshop, model: str, words: str) -> None:
+        path = workshop.folder / "printed.py"
+        direct = json.loads(check(workshop, f"{words} --json -", model).out)
+        assert check(workshop, f"{words} --print-property {path}", model) == Outcome(0, "", "")
+        command = path.read_text().splitlines()[0]
+        assert command == "# ranum-falsify THIS_FILE --network N MODEL --runtime onnxruntime"
+        rest = command.removeprefix("# ranum-falsify THIS_FILE --network N MODEL ").split()
+        run = workshop.run(path, "-N", "N", workshop.folder / "model.onnx", *rest, "--json", "-", "--n_starts", "20")
+        found = json.loads(run.out)
+        assert found["verdict"] == direct["verdict"]
+        assert [(o["node"], o["verdict"]) for o in found["operators"]] == [
+            (o["node"], o["verdict"]) for o in direct["operators"]
+        ]
+        assert found["assumptions"]["inputs"] == direct["assumptions"]["inputs"]
+
+    def test_it_goes_to_standard_output(self, workshop: Workshop) -> None:
+        run = check(workshop, "--box 0 1 --print-property")
+        assert run.out.endswith("Forall(x, Implies(0 <= x <= 1, no_invalid_input(N(x))))\n")
+
+
+def test_counterexamples_replay(workshop: Workshop) -> None:
+    cex = workshop.folder / "cex.npy"
+    assert check(workshop, f"--box a=-1,1 --box b=-1,1 --save-violation {cex}", QUOTIENT).status == 1
+    run = workshop.run("replay", cex.with_suffix(".json"), "-N", "N", workshop.folder / "model.onnx")
+    assert run.status == 1 and "quotient (Div)" in run.out
+    assert (np.load(workshop.folder / "cex.b.npy") == 0).any()
+
+
+class TestProjectFile:
+    @pytest.mark.parametrize(
+        ("line", "words"),
+        [
+            ("box = [0, 1]", "--box 0 1"),
+            ("box = {x = [-1, 1], m = 0.5}", "--box x=-1,1 --box m=0.5"),
+            ("weights = 0.2", "--weights 0.2"),
+            ("weights = [-1, 1.5]", "--weights -1,1.5"),
+            ('free = ["w", "b"]', "--free w --free b"),
+            ('only = ["Log", "Exp"]', "--only Log,Exp"),
+            ('nodes = ["a,b"]', "--nodes a,b"),
+            ("gradient = true", "--gradient"),
+            ("n_starts = 3", "--n_starts 3"),
+        ],
+    )
+    def test_its_table(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, words: str) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "pyproject.toml").write_text(f"[tool.ranum-falsify.check]\n{line}\n")
+        given, typed = (parse(["check", "m.onnx", *rest]).options for rest in ([], ["--isolated", *words.split()]))
+        assert isinstance(given, CheckOptions)
+        assert vars(given) | {"isolated": True} == vars(typed)
+        assert vars(given) != vars(CheckOptions(model=Path("m.onnx")))
