@@ -95,8 +95,8 @@ def _run(
     """Return the outputs of a module, and its gradients where they were exported."""
     step = TrainingStep(exported.module, exported.arguments)
     given = {name: to_torch(array) for name, array in values.items()}
-    state = {name: given.get(name, x.detach()).clone() for name, x in step.state.items()}
-    tensors = [given.get(name, x.detach()).clone() for name, x in exported.arguments.tensors.items()]
+    state = {name: given.get(name, x).detach().to(x.device, copy=True) for name, x in step.state.items()}
+    tensors = [given.get(name, x).detach().to(x.device, copy=True) for name, x in exported.arguments.tensors.items()]
     with torch.random.fork_rng(devices=[]), unchecked():
         if exported.gradient:
             return step(state, tensors, before_backward=lambda loss: before_backward())
@@ -117,7 +117,7 @@ def compare_export(exported: Exported, graph: Graph) -> None:
     outputs, gradients = _run(exported, {}, lambda: None)
     found = graph(*(exported.inputs[name] for name in graph.input_names), squeeze=False)
     for mine, theirs in zip(found, [*outputs, *gradients.values()], strict=True):
-        one, other = to_torch(mine).double(), theirs.detach().double()
+        one, other = to_torch(mine).double(), theirs.detach().cpu().double()
         difference = (one - other)[one.isfinite() & other.isfinite()].abs()
         scale = float(other[other.isfinite()].abs().max()) if bool(other.isfinite().any()) else 0.0
         if difference.numel() and float(difference.max()) > _TOLERANCE * (1 + scale):
