@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Literal
@@ -17,11 +17,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ranum_falsify.api.exporting import Exported
 from ranum_falsify.api.sources import StackFrame, find_innermost, own_folder
-from ranum_falsify.api.tracing import TrainingStep
+from ranum_falsify.api.tracing import TrainingStep, unchecked
+from ranum_falsify.errors import ModuleError
+from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.source import Source
 from ranum_falsify.network.tensors import to_torch
 
-__all__ = ["Fault", "ModuleRun", "run_module"]
+__all__ = ["Fault", "ModuleRun", "compare_export", "run_module"]
+
+_TOLERANCE = 1e-2
+"""Share of the greatest number by which results may differ: more than rounding, less than another formula."""
 
 
 @dataclass(frozen=True)
@@ -74,21 +79,52 @@ def run_module(exported: Exported, values: Mapping[str, np.ndarray]) -> ModuleRu
         exported: The module, as it was exported; it is not changed, and the backward pass runs if that was exported.
         values: Arrays by the name of an input or of a parameter that was freed; others are as they were.
     """
-    step = TrainingStep(exported.module, exported.arguments)
-    given = {name: to_torch(array) for name, array in values.items()}
-    state = {name: given.get(name, x.detach()).clone() for name, x in step.state.items()}
-    tensors = [given.get(name, x.detach()).clone() for name, x in exported.arguments.tensors.items()]
     watch = _Watch()
-    with torch.random.fork_rng(devices=[]), watch:
-        if exported.gradient:
-            outputs, gradients = step(state, tensors, before_backward=lambda loss: watch.turn())
-        else:
-            outputs, gradients = step.forward(state, tensors), {}
+    with watch:
+        outputs, gradients = _run(exported, values, watch.turn)
     return ModuleRun(
         faults=tuple(watch.faults),
         outputs=all(bool(y.isfinite().all()) for y in outputs),
         gradients=tuple(name for name, x in gradients.items() if not bool(x.isfinite().all())),
     )
+
+
+def _run(
+    exported: Exported, values: Mapping[str, np.ndarray], before_backward: Callable[[], None]
+) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """Return the outputs of a module, and its gradients where they were exported."""
+    step = TrainingStep(exported.module, exported.arguments)
+    given = {name: to_torch(array) for name, array in values.items()}
+    state = {name: given.get(name, x).detach().to(x.device, copy=True) for name, x in step.state.items()}
+    tensors = [given.get(name, x).detach().to(x.device, copy=True) for name, x in exported.arguments.tensors.items()]
+    with torch.random.fork_rng(devices=[]), unchecked():
+        if exported.gradient:
+            return step(state, tensors, before_backward=lambda loss: before_backward())
+        with torch.no_grad():
+            return step.forward(state, tensors), {}
+
+
+def compare_export(exported: Exported, graph: Graph) -> None:
+    """Check that what was exported computes what the module does, on the example call.
+
+    Numbers that are not finite, and networks that draw random numbers, are not compared.
+
+    Raises:
+        ModuleError: It does not.
+    """
+    if any(spec_of(op).is_random(op) for op in graph.nodes):
+        return
+    outputs, gradients = _run(exported, {}, lambda: None)
+    found = graph(*(exported.inputs[name] for name in graph.input_names), squeeze=False)
+    for mine, theirs in zip(found, [*outputs, *gradients.values()], strict=True):
+        one, other = to_torch(mine).double(), theirs.detach().cpu().double()
+        difference = (one - other)[one.isfinite() & other.isfinite()].abs()
+        scale = float(other[other.isfinite()].abs().max()) if bool(other.isfinite().any()) else 0.0
+        if difference.numel() and float(difference.max()) > _TOLERANCE * (1 + scale):
+            raise ModuleError(
+                f"{type(exported.module).__name__}: torch.onnx exports something else than the module computes "
+                f"(they differ by {float(difference.max()):.3g} on the example); check parts of it one by one"
+            )
 
 
 class _Watch(TorchDispatchMode):

@@ -7,16 +7,15 @@ import gc
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any
 
 import onnx
 import torch
 from torch import Tensor
 
 from ranum_falsify.api.tracing import keep_stacks
+from ranum_falsify.api.translations import list_translations
 
 __all__ = ["no_collection", "run_exporter", "silence"]
 
@@ -34,32 +33,13 @@ def run_exporter(module: torch.nn.Module, tensors: Sequence[Tensor]) -> onnx.Mod
             # An input that is given twice would be one input.
             tuple(x.detach().clone() for x in tensors),
             dynamo=True,
-            custom_translation_table=_translations(),
+            custom_translation_table=list_translations(),
             verify=False,
             verbose=False,
             optimize=False,
         )
     assert program is not None
     return program.model_proto
-
-
-@cache
-def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """Return translations of functions that PyTorch computes with care and its exporter does not, by operator.
-
-    The exporter writes log(sigmoid(x)) and log(exp(a) + exp(b)) as these formulas, which give infinity where PyTorch's
-    kernels give a number.
-    """
-    from onnxscript import opset18 as op
-
-    def log_sigmoid(self: Any) -> Any:
-        return op.Neg(op.Softplus(op.Neg(self)))
-
-    def log_add_exp(self: Any, other: Any) -> Any:
-        return op.Add(op.Max(self, other), op.Softplus(op.Neg(op.Abs(op.Sub(self, other)))))
-
-    aten = torch.ops.aten
-    return {aten.log_sigmoid.default: log_sigmoid, aten.logaddexp.default: log_add_exp}
 
 
 @contextlib.contextmanager

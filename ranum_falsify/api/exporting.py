@@ -15,7 +15,7 @@ from ranum_falsify.api.arguments import Arguments, name_arguments
 from ranum_falsify.api.exporter import no_collection, run_exporter, silence
 from ranum_falsify.api.naming import hold_inputs, rename_tensors
 from ranum_falsify.api.sources import StackFrame, find_innermost, find_sources
-from ranum_falsify.api.tracing import FlatCall, TrainingStep, trace_training
+from ranum_falsify.api.tracing import FlatCall, TrainingStep, trace_training, unchecked
 from ranum_falsify.errors import ModuleError
 from ranum_falsify.network.source import Source
 
@@ -76,7 +76,7 @@ def export(
     if not arguments.tensors:
         raise ModuleError(f"{type(module).__name__}: the arguments hold no tensor; give those of an example call")
     try:
-        with silence(), no_collection():
+        with silence(), no_collection(), unchecked():
             model = _training(module, arguments) if gradient else _forward(module, arguments)
     except Exception as error:
         raise ModuleError(f"{type(module).__name__}: cannot be exported ({_reason(error)}); {_ADVICE}") from error

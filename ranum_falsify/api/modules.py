@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from ranum_falsify.api.boxes import BoxLike
 from ranum_falsify.api.defaults import default_range
-from ranum_falsify.api.eager import ModuleRun, run_module
+from ranum_falsify.api.eager import ModuleRun, compare_export, run_module
 from ranum_falsify.api.exporting import Exported, export
 from ranum_falsify.api.models import load_model
 from ranum_falsify.api.question import ValidityQuestion
@@ -19,6 +19,7 @@ from ranum_falsify.api.settings import Settings
 from ranum_falsify.api.tracing import TrainingStep
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
+from ranum_falsify.network.functions import first_line
 from ranum_falsify.search.result import Answer, Counterexample, OperatorResult
 
 __all__ = ["check_module"]
@@ -40,6 +41,7 @@ def check_module(
     exported = export(module, () if args is None else args, kwargs, gradient=question.gradient)
     model = load_model(exported.model)
     model = replace(model, source=replace(model.source, path=type(module).__name__))
+    compare_export(exported, model.graph)
     asked = replace(
         question,
         box=_box_of(exported, model.graph, question.box),
@@ -75,6 +77,7 @@ class _Blame:
 
     exported: Exported
     settings: Settings
+    _runs: dict[int, ModuleRun | str] = field(default_factory=dict)
 
     def put_on(self, answer: Answer) -> Answer:
         """Return the answer with sources; what PyTorch is asked about and does not show is open."""
@@ -102,19 +105,21 @@ class _Blame:
             step = TrainingStep(self.exported.module, self.exported.arguments)
             inputs = [name for name in self.exported.inputs if name in step.leaves]
             parameters = ["the parameters"] if self.exported.parameters else []
-            leaves = ", ".join([*inputs, *parameters])
+            *most, last = [*inputs, *parameters]
+            leaves = f"{', '.join(most)} and {last}" if most else last
             yield f"the backward pass goes from the sum of the floating outputs to {leaves}"
 
     def _show(self, operator: OperatorResult, counterexample: Counterexample, notices: list[str]) -> OperatorResult:
-        run = run_module(self.exported, counterexample.feeds)
-        if run.shows(operator.source):
+        run = self._run(counterexample)
+        if isinstance(run, ModuleRun) and run.shows(operator.source):
             others = tuple(runtime for runtime in operator.runtimes if runtime != "torch")
             gradients = run.gradients if operator.source is not None and operator.source.backward else ()
             return replace(operator, oracle="module", runtimes=("torch", *others), gradients=gradients)
         place = "" if operator.source is None else f" at {operator.source}"
+        model = "the exported model" if operator.oracle == "torch" else "ONNX Runtime"
         notices.append(
-            f"{operator.node} ({operator.op_type}){place}: ONNX Runtime gives {_GIVES[operator.kind]}, "
-            f"the module itself {_describe(run)}"
+            f"{operator.node} ({operator.op_type}){place}: {model} gives {_GIVES[operator.kind]}, "
+            f"the module itself {run if isinstance(run, str) else _describe(run)}"
         )
         config = self.settings.config.prove
         if config is not None and "onnxruntime" in config.runtimes:
@@ -127,6 +132,16 @@ class _Blame:
             constraint=operator.constraint,
             source=operator.source,
         )
+
+    def _run(self, counterexample: Counterexample) -> ModuleRun | str:
+        """Run the module on a counterexample, once; return what it did, or how it stopped."""
+        key = id(counterexample.feeds)
+        if key not in self._runs:
+            try:
+                self._runs[key] = run_module(self.exported, counterexample.feeds)
+            except Exception as error:  # the module is the user's own
+                self._runs[key] = f"stops: {type(error).__name__}: {first_line(error)}"
+        return self._runs[key]
 
 
 def _describe(run: ModuleRun) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._decomp import core_aten_decompositions
+from torch.distributions import Distribution
 from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.proxy_tensor import PythonKeyTracer, make_fx
 from torch.fx.proxy import TracerBase
@@ -18,10 +18,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from ranum_falsify.api.arguments import Arguments, find_tensors
+from ranum_falsify.api.decompositions import list_decompositions
 from ranum_falsify.api.sources import is_machinery, own_folder
 from ranum_falsify.network.source import BACKWARD
 
-__all__ = ["FlatCall", "TrainingStep", "keep_stacks", "trace_training"]
+__all__ = ["FlatCall", "TrainingStep", "keep_stacks", "trace_training", "unchecked"]
 
 
 class FlatCall(torch.nn.Module):
@@ -116,12 +117,12 @@ def trace_training(step: TrainingStep) -> tuple[torch.fx.GraphModule, list[Tenso
         return [*outputs, *gradients.values()]
 
     given = [x.detach().clone() for x in (*state.values(), *tensors)]
-    # The other kernels of attention have no derivatives in terms of operators.
-    attention = sdpa_kernel(SDPBackend.MATH)
-    with fx_traceback.preserve_node_meta(), keep_stacks(), _module_paths(), attention:
+    # The other kernels, of attention and of recurrent layers, have no derivatives in terms of operators.
+    plain = sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False)
+    with fx_traceback.preserve_node_meta(), keep_stacks(), _module_paths(), plain[0], plain[1]:
         trace = make_fx(
             run,
-            dict(core_aten_decompositions()),
+            list_decompositions(),
             tracing_mode="fake",
             _allow_non_fake_inputs=True,
             record_stack_traces=True,
@@ -217,6 +218,17 @@ def _module_paths() -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+@contextlib.contextmanager
+def unchecked() -> Iterator[None]:
+    """Make `torch.distributions` take any arguments: checks branch on values, and stop at what is looked for."""
+    usual = Distribution._validate_args
+    Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        Distribution.set_default_validate_args(usual)
 
 
 @contextlib.contextmanager

@@ -157,7 +157,7 @@ class Counted(nn.Module):
     """A mean over as many as there are, and a choice from a table."""
 
     def forward(self, x: Tensor, count: Tensor, chosen: Tensor) -> Tensor:
-        return x[chosen] / count
+        return x.gather(0, chosen) / count
 
 
 def test_integers_stay_as_in_the_example_unless_something_says_what_they_range_over() -> None:
@@ -167,3 +167,18 @@ def test_integers_stay_as_in_the_example_unless_something_says_what_they_range_o
     assert result.verdict == "holds"
     assert ranges == {"x": ([-1] * 3, [1] * 3), "count": (2, 2), "chosen": ([0], [2])}
     assert rf.check(Counted(), args, box={"x": (-1, 1), "count": (0, 2)}, **QUICK).verdict == "violated"
+
+
+class Refusing(nn.Module):
+    """Stops where it is run on what it cannot take."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not torch.compiler.is_exporting() and bool((x == 0).any()):
+            raise ValueError("zeros\nare refused")
+        return 1 / x
+
+
+def test_a_module_that_stops_is_not_called_violated() -> None:
+    result = rf.check(Refusing(), (torch.ones(2),), box=(0, 1), **QUICK)
+    assert result.verdict == "unknown"
+    assert any(notice.endswith("the module itself stops: ValueError: zeros") for notice in result.notices)
