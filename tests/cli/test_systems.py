@@ -25,7 +25,7 @@ sys.exit(main())
 
 @pytest.mark.parametrize(("model", "status"), [(LOG, 1), (SAFE, 0)])
 def test_a_system_without_them_gives_the_same_verdicts(workshop: Workshop, model: str, status: int) -> None:
-    command = [sys.executable, "-c", LACKING, str(workshop.property()), "-N", "N", str(workshop.model(model))]
+    command = [sys.executable, "-c", LACKING, str(workshop.property()), "-N", "N", str(workshop.model(model)), "-q"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (status, "")
 
