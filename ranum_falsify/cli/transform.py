@@ -120,6 +120,7 @@ def _config(options: TransformOptions | SimplifyOptions, file: FileConfig, model
         metrics=file.metrics,
         model_checker=file.model_checker,
         threads=options.processors,
+        verify_timeout=options.verify_timeout,
     )
 
 
