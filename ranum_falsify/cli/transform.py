@@ -231,7 +231,7 @@ def _listing(passes: Sequence[PassSpec]) -> Iterator[str]:
     for spec in passes:
         argument = f"=N (N: {spec.argument})" if spec.argument else ""
         yield f"{spec.name}{argument}"
-        yield f"  {spec.summary}"
+        yield from (f"  {line}" for line in spec.description)
         yield f"  guarantee: {spec.guarantee}"
         if spec.takes or spec.gives:
             yield f"  {', '.join(spec.takes) or 'any'} -> {', '.join(spec.gives) or 'nothing new'}"
