@@ -120,6 +120,7 @@ def _config(options: TransformOptions | SimplifyOptions, file: FileConfig, model
         metrics=file.metrics,
         model_checker=file.model_checker,
         threads=options.processors,
+        verify_timeout=options.verify_timeout,
     )
 
 
@@ -230,7 +231,7 @@ def _listing(passes: Sequence[PassSpec]) -> Iterator[str]:
     for spec in passes:
         argument = f"=N (N: {spec.argument})" if spec.argument else ""
         yield f"{spec.name}{argument}"
-        yield f"  {spec.summary}"
+        yield from (f"  {line}" for line in spec.description)
         yield f"  guarantee: {spec.guarantee}"
         if spec.takes or spec.gives:
             yield f"  {', '.join(spec.takes) or 'any'} -> {', '.join(spec.gives) or 'nothing new'}"

@@ -41,6 +41,7 @@ class TransformConfig:
         model_checker: Whether the ONNX checker must accept each model, if it accepts the first.
         threads: ONNX Runtime's threads.
         timeout: Seconds that ONNX Runtime may take for each run.
+        verify_timeout: Seconds for the proof and the search after each pass, 0 for none.
     """
 
     references: Sequence[Reference] = ()
@@ -53,3 +54,4 @@ class TransformConfig:
     model_checker: bool = True
     threads: int = 1
     timeout: float = 60.0
+    verify_timeout: float = 0.0

@@ -21,7 +21,7 @@ __all__ = ["copy_model", "count_operators", "has_external_data", "read_model", "
 
 
 def read_model(path: Path) -> ir.Model:
-    """Read a model; external data is mapped, not read.
+    """Read a model, its nodes in topological order; external data is mapped, not read.
 
     Raises:
         ModelError: The file is missing, is not ONNX, is truncated, or its external data is missing.
@@ -33,6 +33,7 @@ def read_model(path: Path) -> ir.Model:
         check_external_data(proto, path)
         model = ir.from_proto(proto)
         ir.external_data.set_base_dir(model.graph, path.parent.resolve())
+        ir.passes.common.TopologicalSortPass()(model)  # a model in any other order cannot be copied
     except MemoryError as error:
         raise ModelError(f"{path}: {TOO_MUCH_MEMORY}") from error
     except DecodeError as error:

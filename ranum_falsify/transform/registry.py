@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -61,9 +62,10 @@ class PassSpec:
         return found
 
     @property
-    def summary(self) -> str:
-        """The first line of its documentation."""
-        return (self.make.__doc__ or "").strip().split("\n")[0]
+    def description(self) -> list[str]:
+        """The paragraphs of its documentation, a line each."""
+        paragraphs = inspect.cleandoc(self.make.__doc__ or "").split("\n\n")
+        return [" ".join(paragraph.split()) for paragraph in paragraphs]
 
 
 def register(

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from ranum_falsify.errors import TransformError
 from ranum_falsify.transform.apply import apply_pass
 from ranum_falsify.transform.catalogue import PassCall, find_pass
+from ranum_falsify.transform.checks.difference import decide_difference
 from ranum_falsify.transform.checks.drawing import make_samples
 from ranum_falsify.transform.checks.metrics import check_metric
 from ranum_falsify.transform.checks.runs import Runs
@@ -133,15 +134,18 @@ class Verification:
         if faults:
             raise VerificationError("; ".join(faults))
         runs = self._start(candidate)
+        decided: Sequence[str] = ()
         try:
             sampled = self._compare(runs, call)
+            if self._config.verify_timeout:
+                decided = [self._decide(candidate, runs, call)]
         except BaseException:
             runs.close()
             raise
         self._runs.close()
         self._runs = runs
         skipped = f" of {sampled.compared + sampled.skipped}" if sampled.skipped else ""
-        return "structure", f"sampled {sampled.compared}{skipped}"
+        return "structure", f"sampled {sampled.compared}{skipped}", *decided
 
     def _compare(self, runs: Runs, call: PassCall) -> Sampled:
         if self._samples is None:
@@ -158,6 +162,33 @@ class Verification:
                 "model itself receive invalid input; give inputs that it is meant for with --box or --reference"
             )
         return sampled
+
+    def _decide(self, candidate: ir.Model, runs: Runs, call: PassCall) -> str:
+        """Search for an input on which the models differ, or prove that there is none; return which of these.
+
+        Raises:
+            VerificationError: There is one.
+        """
+        assert self._samples
+        config, guarantee = self._config, call.spec.guarantee
+        answer = decide_difference(
+            self.model,
+            candidate,
+            box=config.box,
+            shapes={name: array.shape for name, array in self._samples[-1].inputs.items()},
+            guarantee=guarantee,
+            tolerance=config.tolerance,
+            timeout=config.verify_timeout,
+            seed=config.seed,
+            threads=config.threads,
+        )
+        if answer.inputs is not None:
+            # What seems to differ may be both NaN, or where the old model is not exact itself.
+            limits = Limits(config.tolerance, config.metrics)
+            found = compare_on_samples(self._runs, runs, [Sample(None, answer.inputs, {})], guarantee, limits)
+            if found.fault is not None:
+                raise VerificationError(found.fault.what, found.fault.inputs)
+        return answer.how
 
     def _start(self, model: ir.Model) -> Runs:
         runs = Runs(model, self._folder, threads=self._config.threads, timeout=self._config.timeout)

@@ -17,6 +17,7 @@ from ranum_falsify.option import (
     Option,
     Seed,
     Switch,
+    parse_duration,
     parse_pair,
     parse_size,
     to_mapping,
@@ -52,6 +53,8 @@ class PassOptions(CommonOptions):
         references: An input to compare the models on, as .npy, beside the samples; give all inputs.
         box: What samples of all inputs range over; --box NAME=LO,HI for one of them; may be repeated.
         dims: Size of a symbolic dimension in samples; by default 2, or another with which the model runs.
+        verify_timeout: Seconds for a proof, after each pass, that the models agree on the whole box, and for a search
+            for an input on which they do not; without it, samples are all.
         samples: Inputs to draw and to compare the models on.
         seed: Seed of the samples.
         processors: Threads of ONNX Runtime.
@@ -75,6 +78,7 @@ class PassOptions(CommonOptions):
         Option("--dim", metavar="NAME=VALUE", parse=parse_size, gather=to_mapping),
         Group("verification"),
     ] = field(default_factory=dict)
+    verify_timeout: Annotated[float, Option(metavar="SECONDS", parse=parse_duration), Group("verification")] = 0.0
     samples: Annotated[int, Option(), Group("verification")] = 64
     seed: Annotated[Seed, Group("verification")] = 0
     processors: Annotated[int, Option("-p --processors --n_proc", least=1), Group("verification")] = 1

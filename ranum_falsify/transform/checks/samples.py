@@ -24,13 +24,13 @@ class Sample:
     """Inputs to compare two models on.
 
     Attributes:
-        key: Its number among all samples.
+        key: Its number among all samples, None if it is none of them.
         inputs: Arrays by input.
         expected: What the user says comes out, empty where that is the old model's matter.
         is_given: Whether the user gave it.
     """
 
-    key: int
+    key: int | None
     inputs: Mapping[str, np.ndarray]
     expected: Mapping[str, np.ndarray]
     is_given: bool = False

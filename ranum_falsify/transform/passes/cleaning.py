@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -83,14 +84,6 @@ class LiftConstants(_Library):
 
 
 @verify.equality
-@register("sort_nodes")
-class SortNodes(_Library):
-    """Put nodes in topological order."""
-
-    steps = (common.TopologicalSortPass,)
-
-
-@verify.equality
 @register("infer_shapes")
 class InferShapes(_Library):
     """Write the shapes and types of tensors into the model, as far as ONNX infers them."""
@@ -139,7 +132,15 @@ class ConvertOpset(ir.passes.InPlacePass):
         """Run the converter of onnxscript, or that of ONNX for what it does not convert."""
         if model.opset_imports.get("") == self._opset:
             return ir.passes.PassResult(model, False)
-        version_converter.convert_version(model, self._opset, fallback=True)
+        logger = logging.getLogger(version_converter.__name__)
+        was, logger.disabled = logger.disabled, True  # it logs the traceback of what it does not convert
+        try:
+            version_converter.convert_version(model, self._opset, fallback=True)
+        finally:
+            logger.disabled = was
         if model.opset_imports.get("") != self._opset:
-            raise TransformError(f"convert_opset={self._opset}: the model cannot be converted")
+            raise TransformError(
+                f"convert_opset={self._opset}: the converters of onnxscript and ONNX do not convert one of the "
+                "operators so; export the model with that opset"
+            )
         return ir.passes.PassResult(model, True)
