@@ -16,7 +16,7 @@ from ranum_falsify.domain.site import IntervalRule, Site
 __all__ = ["tangent", "wave"]
 
 _SLACK = 2.0**-50
-"""How far, relative to an operand, a multiple of pi may be off in float64."""
+"""Error of a multiple of pi in float64, relative to an operand."""
 
 
 def wave(function: Callable[[Tensor], Tensor], kernel: str, *, crest: float) -> IntervalRule:
@@ -40,7 +40,7 @@ def wave(function: Callable[[Tensor], Tensor], kernel: str, *, crest: float) -> 
 
 @infinity_aware
 def tangent(site: Site, x: Interval) -> Interval:
-    """Bound the tangent; around a pole by every finite number, in half precision by infinity too.
+    """Bound the tangent; around a pole by all finite numbers, in half precision by infinity too.
 
     No number of float32 is close enough to a pole for its tangent to overflow; 177.5 is in float16, and so are those
     that ONNX Runtime, which computes it in float32, takes without rounding them first.

@@ -18,7 +18,7 @@ _HALVES = (torch.float16, torch.bfloat16)
 
 
 def accumulation(dtype: torch.dtype) -> torch.dtype:
-    """Return the type in which runtimes add numbers of a dtype up: float32 for the half precisions."""
+    """Return the type in which runtimes sum numbers of a dtype: float32 for the half precisions."""
     return torch.float32 if dtype in _HALVES else dtype
 
 
@@ -26,9 +26,9 @@ def sum_error(terms: int, dtype: torch.dtype, steps: int = 0) -> float:
     """Return the relative error of a sum of non-negative terms, in any order, and of some roundings in the dtype.
 
     Args:
-        terms: How many numbers are added, in the type of :func:`accumulation`.
-        dtype: That of operands and results.
-        steps: How many roundings to the dtype come before and after.
+        terms: The number of additions, in the type of :func:`accumulation`.
+        dtype: Type of operands and results.
+        steps: The number of roundings to the dtype before and after.
     """
     own = 4 * gamma(terms, torch.float64)
     return gamma(terms, accumulation(dtype)) + 1.01 * steps * unit(dtype) + own
@@ -36,13 +36,13 @@ def sum_error(terms: int, dtype: torch.dtype, steps: int = 0) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Sections:
-    """Bounds of shape `(..., stored)`: what is reduced together lies along the last dimension.
+    """Bounds of shape `(..., stored)`: elements that are reduced together lie along the last dimension.
 
     Attributes:
         lower: Least values, float64, finite or -Inf.
         upper: Greatest values.
         copies: How many elements of the section each stored one stands for.
-        dtype: That of the tensor.
+        dtype: Type of the tensor.
         dims: Dimensions of the tensor that make up a section.
         stored: Stored shape of the tensor's bounds.
     """
@@ -83,7 +83,7 @@ def sections(x: Interval, dims: Sequence[int]) -> Sections:
 
     Args:
         x: Bounds of a tensor that has elements.
-        dims: What is reduced, negative ones counted from the end; none for sections of one element.
+        dims: The dimensions to reduce, negative ones counted from the end; none for sections of one element.
     """
     rank = len(x.shape)
     reduced = tuple(sorted(dim % rank for dim in dims)) if rank else ()
