@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ranum_falsify.api.checking import check
     from ranum_falsify.api.models import Model, load_model
     from ranum_falsify.api.properties import Property, load_property
+    from ranum_falsify.api.replaying import ReplayReport, replay
     from ranum_falsify.api.result import OperatorReport, Result
     from ranum_falsify.errors import (
         BackendError,
@@ -49,6 +50,7 @@ __all__ = [
     "PropertyError",
     "RanumFalsifyError",
     "ReplayError",
+    "ReplayReport",
     "Result",
     "SaveError",
     "Source",
@@ -60,6 +62,7 @@ __all__ = [
     "load_model",
     "load_property",
     "prove",
+    "replay",
 ]
 
 _HOMES = {
@@ -68,6 +71,7 @@ _HOMES = {
     "ranum_falsify.api.checking": ("check",),
     "ranum_falsify.api.models": ("Model", "load_model"),
     "ranum_falsify.api.properties": ("Property", "load_property"),
+    "ranum_falsify.api.replaying": ("ReplayReport", "replay"),
     "ranum_falsify.api.result": ("OperatorReport", "Result"),
     "ranum_falsify.network.source": ("Source",),
 }

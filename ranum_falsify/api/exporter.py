@@ -65,8 +65,9 @@ def _translations() -> dict[Callable[..., Any], Callable[..., Any]]:
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
     """Keep what PyTorch's exporter prints, warns of and logs off the terminal."""
-    before = logging.root.manager.disable
+    before, traces = logging.root.manager.disable, logging.getLogger("torch.__trace")
     logging.disable(logging.CRITICAL)
+    traced, traces.disabled = traces.disabled, True  # it heeds no other switch
     try:
         with (
             warnings.catch_warnings(),
@@ -77,6 +78,7 @@ def silence() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
+        traces.disabled = traced
 
 
 @contextlib.contextmanager

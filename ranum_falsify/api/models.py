@@ -71,7 +71,7 @@ def load_model(source: str | Path | onnx.ModelProto | bytes, *, dims: Mapping[st
         path = Path(source)
         graph = read(path, dims=dims)
         return Model(graph=graph, source=fingerprint(path), path=path, seconds=time.monotonic() - began)
-    proto = _copy(source)
+    proto = parse_model(source)
     data = source if isinstance(source, bytes) else proto.SerializeToString(deterministic=True)
     graph = read(proto, dims=dims)
     origin = Fingerprint(path=_IN_MEMORY, sha256=hashlib.sha256(data).hexdigest())
@@ -92,7 +92,7 @@ def model_of(model: ModelLike, dims: Mapping[str, int] | None) -> Model:
     return model
 
 
-def _copy(source: onnx.ModelProto | bytes) -> onnx.ModelProto:
+def parse_model(source: onnx.ModelProto | bytes) -> onnx.ModelProto:
     proto = onnx.ModelProto()
     if isinstance(source, onnx.ModelProto):
         proto.CopyFrom(source)

@@ -96,4 +96,4 @@ def _describe_defaults(ranges: Sequence[InputRange]) -> Iterator[str]:
             groups.setdefault(f"[{one.lower:.9g}, {one.upper:.9g}] ({one.default})", []).append(one.name)
     if groups:
         parts = ", ".join(f"{', '.join(names)} in {text}" for text, names in groups.items())
-        yield f"no box was given for {parts}; box={{name: (lower, upper)}} gives one"
+        yield f"no box was given for {parts}; box={{name: (lower, upper)}}, or --box NAME=LO,HI, gives one"

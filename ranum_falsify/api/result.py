@@ -21,6 +21,7 @@ from ranum_falsify.prove.operand_bounds import OperandBounds, operand_bounds
 from ranum_falsify.report import json_report, precision, text
 from ranum_falsify.report.counterexample import Saved, arrays_of, base_of, save
 from ranum_falsify.report.explanation import explanation
+from ranum_falsify.report.html import as_html
 from ranum_falsify.search.result import Answer, Counterexample, OperatorResult, Verdict
 
 if TYPE_CHECKING:
@@ -211,6 +212,10 @@ class Result:
 
     def __repr__(self) -> str:
         return self.report(verbosity=-1)
+
+    def _repr_html_(self) -> str:
+        """Return the report as notebooks show it."""
+        return as_html(self.answer, self.report().splitlines())
 
 
 def _arrays(example: Counterexample | None) -> Mapping[str, np.ndarray] | None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ranum_falsify.config import Runtime
-from ranum_falsify.network.fingerprint import Fingerprint, fingerprint
+from ranum_falsify.network.fingerprint import Fingerprint
 from ranum_falsify.properties.problem.problem import InputVariable
 from ranum_falsify.prove.assumptions import Assumptions, Library, Sources, library
 from ranum_falsify.report.counterexample import number
@@ -84,10 +83,10 @@ def steep_notice(steep: Sequence[str], *, from_file: bool = True) -> str:
     return f"derivatives may be infinite at {named}; {how} asks for them"
 
 
-def describe_replay(networks: Mapping[str, Path]) -> Iterator[str]:
+def describe_replay(networks: Mapping[str, Fingerprint]) -> Iterator[str]:
     """Yield what the replay of a counterexample rests on: the models, and what ran them."""
     if networks:
-        yield f"of: {'; '.join(_models({name: fingerprint(path) for name, path in networks.items()}))}"
+        yield f"of: {'; '.join(_models(networks))}"
     yield f"kernels: {_library(library('onnxruntime'))}"
 
 

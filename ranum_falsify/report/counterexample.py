@@ -36,6 +36,7 @@ __all__ = [
     "Saved",
     "arrays_of",
     "base_of",
+    "describe_groups",
     "file_hash",
     "number",
     "read",
@@ -216,6 +217,16 @@ def _with_models(origin: Origin, base: Base, models: Mapping[str, bytes]) -> tup
     return replace(origin, networks={**origin.networks, **written}), contents
 
 
+def describe_groups(
+    result: Answer,
+) -> list[tuple[str, Mapping[str, np.ndarray], Sequence[Mapping[str, Any]]]]:
+    """Return of each distinct counterexample the network, the arrays, and what it violates, as descriptions say it."""
+    return [
+        (example.network, arrays_of(example), [_violation_object(op) for op in violated])
+        for example, _, violated in _groups(result)
+    ]
+
+
 def _find_earlier_files(base: Base) -> list[Path]:
     """Return the files that an earlier run left at a base: the array, the description, and all that it lists."""
     candidates = [base.array]
@@ -261,22 +272,23 @@ def _entry_object(example: Counterexample, paths: Mapping[str, Path], violated: 
     return {
         "network": example.network,
         "inputs": {name: path.name for name, path in paths.items()},
-        "violations": [
-            {
-                "node": op.node,
-                "op_type": op.op_type,
-                "constraint": op.constraint,
-                "reason": op.reason,
-                "kind": op.kind,
-                "reach": op.reach,
-                "optimisations": op.optimisations,
-                "fused": op.fused,
-                "runtimes": list(op.runtimes),
-                "oracle": op.oracle,
-                "operands": {name: [number(low), number(high)] for name, (low, high) in op.operands.items()},
-            }
-            for op in violated
-        ],
+        "violations": [_violation_object(op) for op in violated],
+    }
+
+
+def _violation_object(op: OperatorResult) -> Mapping[str, Any]:
+    return {
+        "node": op.node,
+        "op_type": op.op_type,
+        "constraint": op.constraint,
+        "reason": op.reason,
+        "kind": op.kind,
+        "reach": op.reach,
+        "optimisations": op.optimisations,
+        "fused": op.fused,
+        "runtimes": list(op.runtimes),
+        "oracle": op.oracle,
+        "operands": {name: [number(low), number(high)] for name, (low, high) in op.operands.items()},
     }
 
 

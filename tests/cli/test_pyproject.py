@@ -1,5 +1,6 @@
 """Options in `[tool.ranum-falsify]` of pyproject.toml."""
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -158,6 +159,17 @@ def test_a_file_that_cannot_be_read_is_one_line(workshop: Workshop, write: Write
     path = write(text)
     error = workshop.run("p.py").error
     assert str(path) in error and says in error and "--isolated" in error
+
+
+def test_what_is_no_regular_file_is_passed_over(write: Write, tmp_path: Path) -> None:
+    write(MAIN + "seed = 8")
+    os.mkfifo(tmp_path / "src" / "pyproject.toml")
+    assert parsed().config.seed == 8
+
+
+def test_a_huge_file_is_refused(workshop: Workshop, write: Write) -> None:
+    write("x = [" + "1," * 2**20 + "] # ranum-falsify")
+    assert "larger than any such file" in workshop.run("p.py").error
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def spelled_normalisation(m: Maker) -> None:
     x = m.pick(2, 3, 4)
     axes, n = m.ints(-1), m.shape(x)[-1]
     epsilon = m.constant(m.one_of(1e-5, 1e-12, 0.0))
-    kind = int(m.rng.integers(3))
+    kind = int(m.rng.integers(4))
     if kind == 0:
         centred = m.op("Sub", x, m.op("ReduceMean", x, axes, keepdims=1))
         square = m.op("Pow", centred, m.constant(2.0)) if m.rng.random() < 0.7 else m.op("Mul", centred, centred)
@@ -159,8 +159,11 @@ def spelled_normalisation(m: Maker) -> None:
         square = m.op("Pow", x, m.constant(2.0))
         mean = m.op("Add", m.op("ReduceMean", square, axes, keepdims=1), epsilon)
         m.keep(m.op("Mul", m.op("Mul", x, m.op("Reciprocal", m.op("Sqrt", mean))), m.weight(n)))
-    else:
+    elif kind == 2:
         m.keep(m.op("Div", x, m.op("Add", m.op("ReduceL2", x, axes, keepdims=1), epsilon)))
+    else:
+        norm = m.op("ReduceL2", x, axes, keepdims=1)
+        m.keep(m.op("Div", x, m.op("Where", m.op("Equal", norm, m.constant(0.0)), m.constant(1.0), norm)))
 
 
 @fragment

@@ -25,6 +25,8 @@ class Twins:
     more: str = ""
 
 
+_OWN_NORM = "n = ReduceL2<axes = [1]>(x) c = Equal(n, zero) r = Where(c, one, n) u = Div(x, r)"
+
 PAIRS = [
     Twins("x * x", "q = Mul(x, x) t = Add(q, tiny) y = Log(t)", "q = Mul(x, x) y = Log(q)"),
     Twins(
@@ -140,6 +142,18 @@ PAIRS = [
         "x / max(norm, epsilon)",
         "n = ReduceL2<axes = [1]>(x) r = Max(n, tiny) u = Div(x, r) v = Mul(u, half) y = Acos(v)",
         "n = ReduceL2<axes = [1]>(x) r = Max(n, tiny) u = Div(x, r) v = Add(u, half) y = Acos(v)",
+    ),
+    Twins(
+        "x / norm, or 1 where that is 0",
+        f"{_OWN_NORM} v = Mul(u, half) y = Acos(v)",
+        f"{_OWN_NORM} y = Acos(u)",
+    ),
+    Twins(
+        "x / norm of all, or 1 where that is 0",
+        f"m = Constant<value_ints = [-1]>() f = Reshape(x, m) {_OWN_NORM.replace('<axes = [1]>(x)', '<keepdims = 0>(f)')} "
+        "v = Mul(u, half) y = Acos(v)",
+        f"m = Constant<value_ints = [-1]>() f = Reshape(x, m) {_OWN_NORM.replace('<axes = [1]>(x)', '<keepdims = 0>(f)')} "
+        "y = Acos(u)",
     ),
     Twins(
         "root mean square",
@@ -297,6 +311,17 @@ def test_unsafe_twin_stays_open(twins: Twins) -> None:
     assert any(not verdict.proves(op.name) for op in subject.graph.nodes)
     tally = faults_in(subject, (low, high), samples=4, rounds=1, rng=np.random.default_rng(0))
     assert not tally.faults, "\n".join(tally.faults)
+
+
+@pytest.mark.parametrize("size", [1e-45, 4e-45, 1e-40, 3e-23, 1e-22, 1e-19, 1.0, 1e18, 3e38])
+@pytest.mark.parametrize("elements", [1, 2, 33])
+def test_a_quotient_by_its_own_norm_is_bounded_whatever_the_squares_lose(size: float, elements: int) -> None:
+    body = f"{_OWN_NORM.replace('u =', 'y =')}"
+    subject = Subject(parse(f"g (float[2,{elements}] x) => (float[a,b] y) {CONSTANTS} {{ {body} }}"))
+    high = np.full((2, elements), size, np.float32)
+    found = faults_in(subject, ({"x": -high}, {"x": high}), samples=12, rounds=2, rng=np.random.default_rng(0))
+    assert found.samples
+    assert not found.faults, found.faults
 
 
 def test_a_gated_number_whose_parts_overflow_is_bounded() -> None:

@@ -319,7 +319,7 @@ def test_a_thousand_intermediate_tensors_are_not_sent_back(answers: list[int]) -
 
 
 def test_deep_chain_needs_no_recursion() -> None:
-    net = chain(20_000, 1)
+    net = chain(5_000, 1)
     net.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.full(1, 1e35, np.float32), "c"))
     with Replayer(net) as replayer:
         (finding,) = replayer.run({"t0": np.zeros(1, np.float32)}).findings

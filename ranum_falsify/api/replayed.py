@@ -1,0 +1,228 @@
+"""What concrete inputs show again, and the lines that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from ranum_falsify.api.loading import Loaded
+from ranum_falsify.api.runnable import Runnable
+from ranum_falsify.config import Reach
+from ranum_falsify.errors import UsageError
+from ranum_falsify.network import Graph
+from ranum_falsify.network.model_file import free_model
+from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
+from ranum_falsify.replay.confirmer import Confirmer, is_in_question
+from ranum_falsify.replay.gradients import operand_ranges, steep_in_torch, steep_point
+from ranum_falsify.replay.replayer import Finding, Replayer
+from ranum_falsify.report.arrays import check_arrays
+from ranum_falsify.report.text import finding_lines
+from ranum_falsify.search.beside import find_failing_in_torch
+
+__all__ = ["Case", "Playback", "Shown"]
+
+_OF_TORCH = ("torch", "module", "autograd-torch")
+"""Oracles that are PyTorch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Concrete inputs, and what they showed.
+
+    Attributes:
+        network: The network as the property writes it; "" for a property that is not about validity.
+        load: Returns the arrays by ONNX input, or by variable where `network` is "".
+        violations: The operators that they violated, as descriptions of counterexamples have them.
+        title: What to call it beside others.
+    """
+
+    network: str
+    load: Callable[[], Mapping[str, np.ndarray]]
+    violations: Sequence[Mapping[str, object]] = ()
+    title: str = ""
+
+    @property
+    def gradients(self) -> list[str]:
+        """The nodes whose derivatives were not finite."""
+        return [str(violation["node"]) for violation in self.violations if violation.get("kind") == "gradient"]
+
+    @property
+    def shown_by_torch(self) -> dict[str, str]:
+        """The nodes that PyTorch showed, with their operators."""
+        return {str(v["node"]): str(v["op_type"]) for v in self.violations if v.get("oracle") in _OF_TORCH}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What one counterexample showed: whether it violates, the lines about it, its title, and what failed."""
+
+    violated: bool
+    lines: Sequence[str]
+    title: str = ""
+    findings: Sequence[Finding] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Playback:
+    """How to replay.
+
+    Attributes:
+        reach: Count only violations of this reach, None for all.
+        threads: Threads of ONNX Runtime.
+        reading: Makes the context in which models are read.
+    """
+
+    reach: Reach | None
+    threads: int
+    reading: Callable[[], AbstractContextManager[None]]
+
+    def replay_model(self, runnable: Runnable, case: Case) -> Shown:
+        """Replay on a model as it is; initializers may be among the arrays.
+
+        Raises:
+            RanumFalsifyError: The model cannot be read, or does not take the arrays.
+        """
+        arrays = case.load()
+        with self.reading():
+            model = runnable.load()
+        feeds = check_arrays(model, arrays, runnable.label)
+        inputs = {value.name for value in model.graph.input}
+        free = [name for name in feeds if name not in inputs]
+        source = free_model(model, free) if free else runnable.source
+        return self._show(self._find(source, feeds), case)
+
+    def _find(self, source: onnx.ModelProto | Path, feeds: Mapping[str, np.ndarray]) -> Sequence[Finding]:
+        with Replayer(source, threads=self.threads) as replayer:
+            return replayer.run(feeds).findings
+
+    def replay_graph(self, graph: Graph, case: Case) -> Shown:
+        """Replay on a network that was read: a part, a conversion, or where derivatives or PyTorch count.
+
+        Raises:
+            RanumFalsifyError: The network does not take the arrays, or has no such node.
+        """
+        arrays = case.load()
+        if case.gradients:
+            return self._replay_gradients(graph, case, arrays)
+        feeds = check_arrays(graph.model, arrays, Runnable(case.network).label)
+        shown = self._show(self._find(graph.model, feeds), case)
+        return self._add_torch(shown, graph, case, feeds) if case.shown_by_torch else shown
+
+    def _add_torch(self, shown: Shown, graph: Graph, case: Case, feeds: Mapping[str, np.ndarray]) -> Shown:
+        """Add what PyTorch showed, and shows again."""
+        failing = find_failing_in_torch(graph, feeds) or {}
+        known = {_name(finding) for finding in shown.findings}
+        lines: list[str] = []
+        for node, op_type in case.shown_by_torch.items():
+            failure = failing.get(node)
+            if node not in known and failure is not None and self.reach in (None, failure.reach):
+                lines += finding_lines(
+                    title=f"{node} ({op_type})",
+                    kind=failure.kind,
+                    operands=failure.operands,
+                    reach=failure.reach,
+                    oracle="torch",
+                    runtimes=("torch",),
+                )
+        seen = {f"  not seen again: {node} ({op})" for node, op in case.shown_by_torch.items() if node in failing}
+        kept = [line for line in shown.lines if line not in seen]
+        return Shown(shown.violated or bool(lines), [*kept, *lines], shown.title, shown.findings)
+
+    def _replay_gradients(self, graph: Graph, case: Case, arrays: Mapping[str, np.ndarray]) -> Shown:
+        """Differentiate the nodes in question at the operands that ONNX Runtime computes, or PyTorch."""
+        operations = {op.name: op for op in graph.nodes}
+        lines: list[str] = []
+        gone = sorted(set(case.gradients) - set(operations))
+        if gone:
+            raise UsageError(f"{case.network}: there is no node {gone[0]!r}; give the model that was searched")
+        with Confirmer([graph], threads=self.threads) as confirmer:
+            for name in case.gradients:
+                op, oracle = operations[name], "autograd-torch"
+                operands = steep_in_torch(graph, op, arrays) if name in case.shown_by_torch else None
+                if operands is None:
+                    found = steep_point(confirmer, graph, op, arrays)
+                    if found is None:
+                        continue
+                    operands, oracle = found.operands, found.oracle
+                title, ranges = f"{name} ({type(op).__name__})", operand_ranges(op, operands)
+                lines += finding_lines(
+                    title=title, kind="gradient", operands=ranges, values={}, reach=None, oracle=oracle
+                )
+        return Shown(bool(lines), lines, case.title)
+
+    def replay_formula(self, loaded: Loaded, case: Case) -> Shown:
+        """Evaluate a property with the outputs of ONNX Runtime.
+
+        Raises:
+            RanumFalsifyError: The arrays are not those of the property.
+        """
+        problem, arrays = loaded.problem, case.load()
+        outputs: list[str] = []
+        for variable in problem.inputs:
+            array = arrays.get(variable.name)
+            if array is None or array.shape != variable.shape or array.dtype != variable.dtype:
+                raise UsageError(
+                    f"input {variable.name!r} of the property is {variable.dtype} {list(variable.shape)}, "
+                    f"the counterexample has {'none' if array is None else f'{array.dtype} {list(array.shape)}'}"
+                )
+        with Confirmer([call.graph for call in problem.calls], threads=self.threads) as confirmer:
+
+            def name(call: NetworkCall, arguments: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+                return dict(zip(call.graph.input_names, arguments, strict=True))
+
+            def run(call: NetworkCall, arguments: tuple[np.ndarray, ...]) -> Sequence[np.ndarray]:
+                values = confirmer.outputs(call.graph, name(call, arguments))
+                outputs.extend(_describe_outputs(call, values))
+                return values
+
+            def is_valid(goal: ValidityGoal, arguments: tuple[np.ndarray, ...]) -> bool:
+                found = confirmer.run(goal.call.graph, name(goal.call, arguments)).findings
+                return not any(
+                    self.reach in (None, finding.reach) and is_in_question(goal, finding, confirmer)
+                    for finding in found
+                )
+
+            violated = not problem.holds(arrays, run, is_valid)
+        verdict = f"  the property is {'false' if violated else 'true'} on these inputs"
+        return Shown(violated, [verdict, *outputs], case.title)
+
+    def _show(self, findings: Sequence[Finding], case: Case) -> Shown:
+        counted = [finding for finding in findings if self.reach in (None, finding.reach)]
+        lines: list[str] = []
+        for finding in counted:
+            lines += finding_lines(
+                title=f"{_name(finding)} ({finding.op_type})",
+                kind=finding.kind,
+                operands=finding.operands,
+                values=finding.values,
+                reach=finding.reach,
+                oracle=finding.oracle,
+                optimisations=finding.optimisations,
+                fused=finding.fused,
+            )
+        if len(counted) < len(findings):
+            lines.append(f"  {len(findings) - len(counted)} of another reach left out")
+        seen = {finding.op_type for finding in findings}
+        for violation in case.violations:
+            if violation.get("op_type") not in seen:
+                lines.append(f"  not seen again: {violation.get('node')} ({violation.get('op_type')})")
+        return Shown(bool(counted), lines, case.title, counted)
+
+
+def _describe_outputs(call: NetworkCall, values: Sequence[np.ndarray]) -> Iterator[str]:
+    for name, value in zip(call.graph.output_names, values, strict=True):
+        if 0 < value.size <= 10:
+            text = ", ".join(f"{element:.9g}" for element in value.reshape(-1).tolist())
+        else:
+            text = f"shape {list(value.shape)}"
+        yield f"    {call.network}: {name} = {text}"
+
+
+def _name(finding: Finding) -> str:
+    """Return the node's name as graphs have it."""
+    return finding.node or f"{finding.op_type}_{finding.output}"

@@ -1,0 +1,318 @@
+"""`replay`: a counterexample on ONNX Runtime again.
+
+A description may come from a stranger.  So it is only read: models and properties are opened where the user names them,
+never where it does.  Where operators fail, the models decide, and the text of the network (`N`, `N[2:-3]`, `free(N,
+'w')`) says of which part.  A property over outputs is itself what decides, so it is needed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from ranum_falsify.api.applied import build_network
+from ranum_falsify.api.loading import Loaded, load
+from ranum_falsify.api.models import ModelLike
+from ranum_falsify.api.properties import Property, PropertyLike, load_property
+from ranum_falsify.api.replayed import Case, Playback, Shown
+from ranum_falsify.api.result import Result
+from ranum_falsify.api.runnable import Runnable, share_dims
+from ranum_falsify.config import Reach
+from ranum_falsify.errors import UsageError
+from ranum_falsify.escaping import escape
+from ranum_falsify.network import Graph
+from ranum_falsify.network.precision import convert_precision
+from ranum_falsify.replay.replayer import Finding
+from ranum_falsify.report.arrays import load_array
+from ranum_falsify.report.assumptions import describe_replay
+from ranum_falsify.report.counterexample import Description, Entry, Origin, describe_groups, read
+
+__all__ = ["ReplayReport", "ReplayRequest", "replay"]
+
+Inputs = Mapping[str, np.ndarray | Path]
+"""Arrays or their files by ONNX input name; the name "" stands for the only input."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ReplayReport:
+    """What a replay showed.
+
+    Attributes:
+        violated: Whether something in question turned non-finite, or a property over outputs was false.
+        findings: The operators that failed on ONNX Runtime, in topological order for each counterexample.
+        shown: What each counterexample showed.
+        networks: What ran.
+        notices: What a user should know, one sentence each.
+    """
+
+    violated: bool
+    findings: tuple[Finding, ...]
+    shown: Sequence[Shown] = ()
+    networks: Mapping[str, Runnable] = field(default_factory=dict)
+    notices: Sequence[str] = ()
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the report."""
+        yield "violated" if self.violated else "not violated: nothing in question turns non-finite"
+        for one in self.shown:
+            if len(self.shown) > 1:
+                yield f"{one.title}:"
+            yield from one.lines
+        yield from describe_replay({name: model.fingerprint() for name, model in self.networks.items()})
+        yield from (f"notice: {notice}" for notice in self.notices)
+
+    def __str__(self) -> str:
+        return "\n".join(map(escape, self.lines()))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def replay(
+    model: ModelLike | Mapping[str, ModelLike] | None,
+    inputs: Mapping[str, np.ndarray] | np.ndarray | Result | str | Path,
+    *,
+    property: PropertyLike | None = None,
+    parameters: Mapping[str, object] | None = None,
+    reach: Reach | None = None,
+    processors: int | None = None,
+) -> ReplayReport:
+    """Run inputs on ONNX Runtime, and say which operators fail; of what PyTorch showed, PyTorch says it again.
+
+    Args:
+        model: The model, or models by the names that the property gives them; None for those of a result.
+        inputs: Arrays by input; an array, for the only input; a result, of whose counterexamples the models decide; or
+            the file of a counterexample, `cex.npy` or `cex.json`.
+        property: The property, where it is about outputs: it then decides.
+        parameters: Values of its parameters that the file does not hold.
+        reach: Count only violations of this reach, `output` or `masked`; None for all.
+        processors: Threads of ONNX Runtime.
+
+    Raises:
+        RanumFalsifyError: A model, the inputs or the file is invalid; one line says what to do.
+    """
+    counterexample = Path(inputs) if isinstance(inputs, str | Path) else None
+    request = ReplayRequest(
+        networks={name: Runnable(one) for name, one in _name_models(model, inputs).items()},
+        property=property,
+        parameters={name: str(value) for name, value in (parameters or {}).items()},
+        playback=Playback(reach=reach, threads=processors or 1, reading=nullcontext),
+    )
+    if counterexample is not None:
+        return request.replay_file(counterexample)
+    if isinstance(inputs, Result):
+        return request.replay_result(inputs)
+    assert not isinstance(inputs, str | Path)
+    return request.replay_arrays({"": np.asarray(inputs)} if not isinstance(inputs, Mapping) else dict(inputs))
+
+
+def _name_models(model: ModelLike | Mapping[str, ModelLike] | None, inputs: object) -> Mapping[str, ModelLike]:
+    """Return the models by the names that the counterexample gives them."""
+    if isinstance(model, Mapping):
+        return model
+    if model is None:
+        if not isinstance(inputs, Result):
+            raise UsageError("model: give what the inputs are for; only a result knows its models")
+        return inputs.loaded.models
+    known: Sequence[str] = ()
+    if isinstance(inputs, Result):
+        known = list(inputs.loaded.models)
+    elif isinstance(inputs, str | Path) and (found := _find_description(Path(inputs))) is not None:
+        known = list(found[0].networks)
+    if len(known) > 1:
+        raise UsageError(f"model: the counterexample is of {', '.join(known)}; give models by these names")
+    return {known[0] if known else "N": model}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayRequest:
+    """What to replay on.
+
+    Attributes:
+        networks: Models by name.
+        property: The property, for what the models alone do not decide.
+        vnnlib: Whether it is VNN-LIB even if its suffix does not say so.
+        parameters: Values of its parameters, as text, by name.
+        playback: How to replay.
+    """
+
+    networks: Mapping[str, Runnable]
+    property: PropertyLike | None = None
+    vnnlib: bool = False
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    playback: Playback
+
+    def replay_arrays(self, inputs: Inputs) -> ReplayReport:
+        """Replay arrays on the one network given.
+
+        Raises:
+            RanumFalsifyError: There are several networks, or they do not take the arrays.
+        """
+        if len(self.networks) != 1:
+            raise UsageError("replay: give one network as --network NAME MODEL; nothing else says what to run")
+        case = Case(network="", load=partial(_load_arrays, inputs))
+        return self._report([self.playback.replay_model(next(iter(self.networks.values())), case)], self._note_unread())
+
+    def replay_file(self, path: Path) -> ReplayReport:
+        """Replay the array of a file, or what a description says.
+
+        Raises:
+            RanumFalsifyError: The files are invalid, or a network or a property is missing.
+        """
+        found = _find_description(path)
+        if found is None:
+            if not path.is_file():
+                raise UsageError(f"{path}: no such file; give the .npy or .json file of a counterexample")
+            return self.replay_arrays({"": path})
+        description, entries = found
+        notices = self._check_networks(path, description)
+        cases = [
+            Case(
+                network=entry.network,
+                load=partial(_load_arrays, entry.files),
+                violations=entry.violations,
+                title=", ".join(str(file) for file in entry.files.values()),
+            )
+            for entry in entries
+        ]
+        loaded = self._load(path, description) if any(not case.network for case in cases) else None
+        if loaded is None:
+            notices += self._note_unread()
+        return self._report([self._replay_case(case, description, loaded) for case in cases], notices)
+
+    def replay_result(self, result: Result) -> ReplayReport:
+        """Replay the counterexamples of a result.
+
+        Raises:
+            RanumFalsifyError: There are none, or the networks do not take them.
+        """
+        groups = describe_groups(result.answer)
+        if not groups:
+            raise UsageError(f"replay: the result, {result.verdict}, has no counterexample; give inputs")
+        cases = [
+            Case(network=network, load=partial(dict, arrays), violations=violations, title=f"counterexample {number}")
+            for number, (network, arrays, violations) in enumerate(groups, 1)
+        ]
+        shown = [self._replay_case(case, result.loaded.origin, result.loaded) for case in cases]
+        return self._report(shown, [])
+
+    def _report(self, shown: Sequence[Shown], notices: Sequence[str]) -> ReplayReport:
+        return ReplayReport(
+            violated=any(one.violated for one in shown),
+            findings=tuple(finding for one in shown for finding in one.findings),
+            shown=shown,
+            networks=self.networks,
+            notices=notices,
+        )
+
+    def _replay_case(self, case: Case, origin: Origin, loaded: Loaded | None) -> Shown:
+        if loaded is not None and not case.network:
+            return self.playback.replay_formula(loaded, case)
+        is_plain = not case.gradients and not case.shown_by_torch and origin.dtype is None
+        if case.network in self.networks and is_plain:
+            return self.playback.replay_model(self.networks[case.network], case)
+        with self.playback.reading():
+            graph = self._build(case.network, origin)
+        return self.playback.replay_graph(graph, case)
+
+    def _build(self, text: str, origin: Origin) -> Graph:
+        """Return the network that a text means, read and converted as it was for the search."""
+        sizes = share_dims(self.networks, origin.dims)
+
+        def read_whole(name: str) -> Graph:
+            graph = self.networks[name].read(sizes[name]).graph
+            return graph if origin.dtype is None else convert_precision(graph, origin.dtype)
+
+        return build_network(text, self.networks, read_whole)
+
+    def _note_unread(self) -> list[str]:
+        """Return a notice where the user names a property that is not needed."""
+        if self.property is None:
+            return []
+        name = self.property.name if isinstance(self.property, Property) else self.property
+        return [f"{name}: not read, because the models alone decide"]
+
+    def _check_networks(self, path: Path, description: Description) -> list[str]:
+        """Check that all networks are given; return notices where they are not those searched."""
+        unknown = set(self.networks) - set(description.networks)
+        if unknown:
+            known = ", ".join(sorted(description.networks))
+            raise UsageError(f"--network {min(unknown)}: the counterexample is of {known}; use this name")
+        notices = []
+        for name, (recorded, digest) in description.networks.items():
+            if name not in self.networks:
+                raise UsageError(
+                    f"{path}: give the model of {name} as --network {name} MODEL; it was {recorded}, "
+                    "but no path that a counterexample names is opened"
+                )
+            if self.networks[name].sha256() != digest:
+                notices.append(
+                    f"network {name}: {self.networks[name].label} is not the file that was searched (SHA-256 differs)"
+                )
+        return notices
+
+    def _load(self, path: Path, description: Description) -> Loaded:
+        """Read the property that the user names, with what is recorded of its parameters unless that is text.
+
+        A text may be a path, which the property would open.
+        """
+        if self.property is None:
+            raise UsageError(
+                f"{path}: a property over outputs decides here; give it as --property PATH; it was "
+                f"{description.property_path}, but no path that a counterexample names is opened"
+            )
+        texts = {name for name, value in description.parameters.items() if not _is_plain(value)}
+        missing = sorted(texts - self.parameters.keys())
+        if missing:
+            name = missing[0]
+            raise UsageError(f"{path}: give --prop.{name}=VALUE again (it was {description.parameters[name]!r})")
+        with self.playback.reading():
+            prop = self.property
+            if not isinstance(prop, Property):
+                parameters = {**description.parameters, **self.parameters}
+                prop = load_property(prop, parameters=parameters, vnnlib=self.vnnlib or description.vnnlib or None)
+            sizes = share_dims(self.networks, description.dims)
+            models = {name: model.read(sizes[name]) for name, model in self.networks.items()}
+            return load(prop, models, dtype=description.dtype)
+
+
+def _load_arrays(inputs: Inputs) -> dict[str, np.ndarray]:
+    return {name: load_array(given) if isinstance(given, Path) else np.asarray(given) for name, given in inputs.items()}
+
+
+def _find_description(path: Path) -> tuple[Description, list[Entry]] | None:
+    """Return the description that a path names or that lies beside it, and the entries meant."""
+    if path.suffix == ".json":
+        description = read(path)
+        return description, list(description.entries)
+    stem = path.name.removesuffix(".npy")
+    while stem:
+        candidate = path.with_name(f"{stem}.json")
+        if candidate.is_file():
+            try:
+                description = read(candidate)
+            except UsageError:
+                pass  # some other JSON file that happens to lie there
+            else:
+                named = [e for e in description.entries if path.name in {file.name for file in e.files.values()}]
+                if named:
+                    return description, named
+                if not path.exists() and description.entries:
+                    # cex.npy stands for cex.a.npy, cex.b.npy where there are several inputs.
+                    return description, [description.entries[0]]
+        stem = stem.rpartition(".")[0]
+    return None
+
+
+def _is_plain(value: str) -> bool:
+    """Tell whether a parameter's value is a number or a boolean."""
+    try:
+        float(value)
+    except ValueError:
+        return value in ("True", "False")
+    return True

@@ -1,0 +1,112 @@
+"""Models as they are run: read into a graph only where that is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from ranum_falsify.api.models import Model, ModelLike, load_model, parse_model
+from ranum_falsify.errors import UsageError
+from ranum_falsify.network.fingerprint import Fingerprint, fingerprint
+from ranum_falsify.network.functions import inline_functions
+from ranum_falsify.network.model_file import load_model as load_file
+from ranum_falsify.report.counterexample import file_hash
+
+__all__ = ["Runnable", "share_dims"]
+
+
+@dataclass(frozen=True)
+class Runnable:
+    """A model that may never be read into a graph: ONNX Runtime knows operators that this package does not.
+
+    Attributes:
+        given: What the user gives for it.
+    """
+
+    given: ModelLike
+
+    @property
+    def path(self) -> Path | None:
+        """Its file, None where it is in memory."""
+        if isinstance(self.given, str | Path):
+            return Path(self.given)
+        return self.given.path if isinstance(self.given, Model) else None
+
+    @property
+    def label(self) -> Path:
+        """What messages call it."""
+        return self.path or Path(self.given.source.path if isinstance(self.given, Model) else "model")
+
+    @property
+    def source(self) -> Path | onnx.ModelProto:
+        """What ONNX Runtime loads."""
+        return self.path or self.load()
+
+    def load(self) -> onnx.ModelProto:
+        """Return the model.
+
+        Raises:
+            ModelError: It cannot be read.
+        """
+        if self.path is not None:
+            return load_file(self.path)
+        if isinstance(self.given, Model):
+            return onnx.load_model_from_string(self.given.data())
+        assert not isinstance(self.given, str | Path)
+        return inline_functions(parse_model(self.given))
+
+    def read(self, dims: Mapping[str, int]) -> Model:
+        """Return the model with its graph.
+
+        Raises:
+            ModelError: It cannot be read.
+        """
+        if isinstance(self.given, Model) and dict(self.given.graph.options.dims) == dict(dims):
+            return self.given
+        return load_model(self.path or self.load(), dims=dims)
+
+    def sha256(self) -> str:
+        """Return the hash of its file, or of its bytes.
+
+        Raises:
+            UsageError: The file cannot be read.
+        """
+        return self.fingerprint().sha256 if self.path is None else file_hash(self.path)
+
+    def fingerprint(self) -> Fingerprint:
+        """Return what it is.
+
+        Raises:
+            OSError: Its file cannot be read.
+        """
+        if self.path is not None:
+            return fingerprint(self.path)
+        return (self.given if isinstance(self.given, Model) else load_model(self.given)).source
+
+
+def share_dims(models: Mapping[str, Runnable], dims: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """Return the sizes that each model gets: of several models, each gets those that it has.
+
+    Raises:
+        UsageError: No model has a dimension of that name.
+    """
+    if len(models) <= 1 or not dims:
+        return {name: dict(dims) for name in models}
+    known = {name: _collect_symbolic(model.load()) for name, model in models.items()}
+    for dim in dims:
+        if not any(dim in names for names in known.values()):
+            listed = ", ".join(sorted(set().union(*known.values()))) or "none"
+            raise UsageError(f"--dim {dim}: no network has this symbolic dimension; they have {listed}")
+    return {name: {d: size for d, size in dims.items() if d in known[name]} for name in models}
+
+
+def _collect_symbolic(model: onnx.ModelProto) -> set[str]:
+    names = set()
+    for info in model.graph.input:
+        for axis, dim in enumerate(info.type.tensor_type.shape.dim):
+            if dim.dim_param or dim.dim_value <= 0:
+                names |= {dim.dim_param, f"{info.name}:{axis}"} - {""}
+    return names
