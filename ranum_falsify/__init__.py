@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ranum_falsify.api.asking import falsify, prove
     from ranum_falsify.api.boxes import BoxLike
     from ranum_falsify.api.checking import check
+    from ranum_falsify.api.confirming import UnitTests, confirm
     from ranum_falsify.api.models import Model, load_model
     from ranum_falsify.api.properties import Property, load_property
     from ranum_falsify.api.replaying import ReplayReport, replay
@@ -54,10 +55,12 @@ __all__ = [
     "Result",
     "SaveError",
     "Source",
+    "UnitTests",
     "UpstreamMissingError",
     "UsageError",
     "__version__",
     "check",
+    "confirm",
     "falsify",
     "load_model",
     "load_property",
@@ -69,6 +72,7 @@ _HOMES = {
     "ranum_falsify.api.asking": ("falsify", "prove"),
     "ranum_falsify.api.boxes": ("BoxLike",),
     "ranum_falsify.api.checking": ("check",),
+    "ranum_falsify.api.confirming": ("UnitTests", "confirm"),
     "ranum_falsify.api.models": ("Model", "load_model"),
     "ranum_falsify.api.properties": ("Property", "load_property"),
     "ranum_falsify.api.replaying": ("ReplayReport", "replay"),

@@ -13,6 +13,7 @@ __all__ = [
     "ReplayError",
     "ReplayTimeoutError",
     "SaveError",
+    "TransformError",
     "UnsupportedAttributeError",
     "UnsupportedOperatorError",
     "UnsupportedTypeError",
@@ -68,6 +69,10 @@ class ReplayCrashError(ReplayError):
 
 class ReplayTimeoutError(ReplayError):
     """ONNX Runtime did not answer in time."""
+
+
+class TransformError(RanumFalsifyError):
+    """A pass that does not exist, or a model, a configuration or references that it cannot be verified with."""
 
 
 class SaveError(RanumFalsifyError):

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Each layer imports only itself and what stands above it here.
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"upstream", "errors", "escaping", "option", "config", "saving"}),
+    frozenset({"building", "upstream", "errors", "escaping", "option", "config", "saving"}),
     frozenset({"network"}),
     frozenset({"domain"}),
     frozenset({"validity"}),
@@ -24,6 +24,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"prove", "replay"}),
     frozenset({"search"}),
     frozenset({"decide"}),
+    frozenset({"transform"}),
     frozenset({"confirm"}),
     frozenset({"zoo"}),
     frozenset({"report"}),

@@ -9,6 +9,8 @@ import onnx
 import onnx.parser
 import pytest
 
+from tests.network.building import parse
+
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 
 VNNLIB = """\
@@ -30,8 +32,7 @@ def benchmark(tmp_path: Path) -> Path:
     """A benchmark of one family with one instance, whose property some input violates."""
     folder = tmp_path / "family"
     folder.mkdir()
-    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[1, 1] x) => (float[1, 1] y) { y = Relu(x) }'
-    onnx.save(onnx.parser.parse_model(text), str(folder / "m.onnx"))
+    onnx.save(parse("g (float[1, 1] x) => (float[1, 1] y) { y = Relu(x) }"), str(folder / "m.onnx"))
     (folder / "p.vnnlib").write_text(VNNLIB)
     (folder / "expected.csv").write_text("onnx,vnnlib,expected\nm.onnx,p.vnnlib,sat\n")
     return tmp_path

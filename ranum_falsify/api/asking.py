@@ -14,7 +14,7 @@ from ranum_falsify.api.running import answer, keep_list, kernel_notices
 from ranum_falsify.api.settings import Options, Settings, settings_of
 from ranum_falsify.errors import UsageError
 
-__all__ = ["answer_loaded", "falsify", "prove"]
+__all__ = ["answer_loaded", "falsify", "map_models", "prove"]
 
 
 def falsify(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, **options: Unpack[Options]) -> Result:
@@ -32,7 +32,7 @@ def falsify(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, 
     """
     settings = settings_of(options)
     prop = property_of(property)
-    return answer_loaded(load(prop, _models(model, prop, settings), dtype=settings.dtype), settings)
+    return answer_loaded(load(prop, map_models(model, prop, settings.dims), dtype=settings.dtype), settings)
 
 
 def prove(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, **options: Unpack[Options]) -> Result:
@@ -45,7 +45,7 @@ def prove(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, **
         raise UsageError("prove=False: nothing would be done; call falsify for a search alone")
     settings = replace(settings, config=replace(settings.config, n_starts=0))
     prop = property_of(property)
-    return answer_loaded(load(prop, _models(model, prop, settings), dtype=settings.dtype), settings)
+    return answer_loaded(load(prop, map_models(model, prop, settings.dims), dtype=settings.dtype), settings)
 
 
 def answer_loaded(loaded: Loaded, settings: Settings) -> Result:
@@ -59,6 +59,14 @@ def answer_loaded(loaded: Loaded, settings: Settings) -> Result:
     return Result(answer=found, loaded=loaded, config=settings.config, kept=keep_list(loaded, settings.config))
 
 
-def _models(model: ModelLike | Mapping[str, ModelLike], prop: Property, settings: Settings) -> Mapping[str, Model]:
+def map_models(
+    model: ModelLike | Mapping[str, ModelLike], prop: Property, dims: Mapping[str, int] | None
+) -> Mapping[str, Model]:
+    """Return models by the names that a property gives its networks, read unless they were.
+
+    Raises:
+        ModelError: A model cannot be read.
+        UsageError: One model is given for a property of several networks, or sizes for a model that was read before.
+    """
     given = model if isinstance(model, Mapping) else {network_of(prop): model}
-    return {name: model_of(one, settings.dims) for name, one in given.items()}
+    return {name: model_of(one, dims) for name, one in given.items()}

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ranum_falsify.api.exporting import Exported
-from ranum_falsify.api.sources import Frame, find_innermost, own_folder
+from ranum_falsify.api.sources import StackFrame, find_innermost, own_folder
 from ranum_falsify.api.tracing import TrainingStep
 from ranum_falsify.network.source import Source
 from ranum_falsify.network.tensors import to_torch
@@ -141,11 +141,11 @@ def _worst(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Literal["finite"
     return found
 
 
-def _frames(frame: FrameType | None) -> Iterator[Frame]:
+def _frames(frame: FrameType | None) -> Iterator[StackFrame]:
     """Yield the frames of a call, the innermost first, up to where this package made it."""
     while frame is not None:
         file = frame.f_code.co_filename
         if file.startswith(own_folder()) and frame.f_code.co_name != "_source" and file != __file__:
             return
-        yield Frame(file, frame.f_lineno, linecache.getline(file, frame.f_lineno).strip())
+        yield StackFrame(file, frame.f_lineno, linecache.getline(file, frame.f_lineno).strip())
         frame = frame.f_back

@@ -14,7 +14,7 @@ import torch
 from ranum_falsify.api.arguments import Arguments, name_arguments
 from ranum_falsify.api.exporter import no_collection, run_exporter, silence
 from ranum_falsify.api.naming import hold_inputs, rename_tensors
-from ranum_falsify.api.sources import Frame, find_innermost, find_sources
+from ranum_falsify.api.sources import StackFrame, find_innermost, find_sources
 from ranum_falsify.api.tracing import FlatCall, TrainingStep, trace_training
 from ranum_falsify.errors import ModuleError
 from ranum_falsify.network.source import Source
@@ -122,5 +122,5 @@ def _reason(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
     stack = traceback.extract_tb(error.__traceback__)
-    frame = find_innermost(Frame(entry.filename, entry.lineno or 0, entry.line or "") for entry in stack)
+    frame = find_innermost(StackFrame(entry.filename, entry.lineno or 0, entry.line or "") for entry in stack)
     return text if frame is None else f"{text}, at {frame.file}:{frame.line}: {frame.code}"

@@ -24,14 +24,14 @@ from ranum_falsify.report.arrays import check_arrays
 from ranum_falsify.report.text import finding_lines
 from ranum_falsify.search.beside import find_failing_in_torch
 
-__all__ = ["Case", "Playback", "Shown"]
+__all__ = ["Playback", "ReplayCase", "Shown"]
 
 _OF_TORCH = ("torch", "module", "autograd-torch")
 """Oracles that are PyTorch."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class ReplayCase:
     """Concrete inputs, and what they showed.
 
     Attributes:
@@ -81,7 +81,7 @@ class Playback:
     threads: int
     reading: Callable[[], AbstractContextManager[None]]
 
-    def replay_model(self, runnable: Runnable, case: Case) -> Shown:
+    def replay_model(self, runnable: Runnable, case: ReplayCase) -> Shown:
         """Replay on a model as it is; initializers may be among the arrays.
 
         Raises:
@@ -100,7 +100,7 @@ class Playback:
         with Replayer(source, threads=self.threads) as replayer:
             return replayer.run(feeds).findings
 
-    def replay_graph(self, graph: Graph, case: Case) -> Shown:
+    def replay_graph(self, graph: Graph, case: ReplayCase) -> Shown:
         """Replay on a network that was read: a part, a conversion, or where derivatives or PyTorch count.
 
         Raises:
@@ -113,7 +113,7 @@ class Playback:
         shown = self._show(self._find(graph.model, feeds), case)
         return self._add_torch(shown, graph, case, feeds) if case.shown_by_torch else shown
 
-    def _add_torch(self, shown: Shown, graph: Graph, case: Case, feeds: Mapping[str, np.ndarray]) -> Shown:
+    def _add_torch(self, shown: Shown, graph: Graph, case: ReplayCase, feeds: Mapping[str, np.ndarray]) -> Shown:
         """Add what PyTorch showed, and shows again."""
         failing = find_failing_in_torch(graph, feeds) or {}
         known = {_name(finding) for finding in shown.findings}
@@ -133,7 +133,7 @@ class Playback:
         kept = [line for line in shown.lines if line not in seen]
         return Shown(shown.violated or bool(lines), [*kept, *lines], shown.title, shown.findings)
 
-    def _replay_gradients(self, graph: Graph, case: Case, arrays: Mapping[str, np.ndarray]) -> Shown:
+    def _replay_gradients(self, graph: Graph, case: ReplayCase, arrays: Mapping[str, np.ndarray]) -> Shown:
         """Differentiate the nodes in question at the operands that ONNX Runtime computes, or PyTorch."""
         operations = {op.name: op for op in graph.nodes}
         lines: list[str] = []
@@ -155,7 +155,7 @@ class Playback:
                 )
         return Shown(bool(lines), lines, case.title)
 
-    def replay_formula(self, loaded: Loaded, case: Case) -> Shown:
+    def replay_formula(self, loaded: Loaded, case: ReplayCase) -> Shown:
         """Evaluate a property with the outputs of ONNX Runtime.
 
         Raises:
@@ -191,7 +191,7 @@ class Playback:
         verdict = f"  the property is {'false' if violated else 'true'} on these inputs"
         return Shown(violated, [verdict, *outputs], case.title)
 
-    def _show(self, findings: Sequence[Finding], case: Case) -> Shown:
+    def _show(self, findings: Sequence[Finding], case: ReplayCase) -> Shown:
         counted = [finding for finding in findings if self.reach in (None, finding.reach)]
         lines: list[str] = []
         for finding in counted:

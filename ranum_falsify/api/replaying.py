@@ -19,7 +19,7 @@ from ranum_falsify.api.applied import build_network
 from ranum_falsify.api.loading import Loaded, load
 from ranum_falsify.api.models import ModelLike
 from ranum_falsify.api.properties import Property, PropertyLike, load_property
-from ranum_falsify.api.replayed import Case, Playback, Shown
+from ranum_falsify.api.replayed import Playback, ReplayCase, Shown
 from ranum_falsify.api.result import Result
 from ranum_falsify.api.runnable import Runnable, share_dims
 from ranum_falsify.config import Reach
@@ -155,7 +155,7 @@ class ReplayRequest:
         """
         if len(self.networks) != 1:
             raise UsageError("replay: give one network as --network NAME MODEL; nothing else says what to run")
-        case = Case(network="", load=partial(_load_arrays, inputs))
+        case = ReplayCase(network="", load=partial(_load_arrays, inputs))
         return self._report([self.playback.replay_model(next(iter(self.networks.values())), case)], self._note_unread())
 
     def replay_file(self, path: Path) -> ReplayReport:
@@ -172,7 +172,7 @@ class ReplayRequest:
         description, entries = found
         notices = self._check_networks(path, description)
         cases = [
-            Case(
+            ReplayCase(
                 network=entry.network,
                 load=partial(_load_arrays, entry.files),
                 violations=entry.violations,
@@ -195,7 +195,9 @@ class ReplayRequest:
         if not groups:
             raise UsageError(f"replay: the result, {result.verdict}, has no counterexample; give inputs")
         cases = [
-            Case(network=network, load=partial(dict, arrays), violations=violations, title=f"counterexample {number}")
+            ReplayCase(
+                network=network, load=partial(dict, arrays), violations=violations, title=f"counterexample {number}"
+            )
             for number, (network, arrays, violations) in enumerate(groups, 1)
         ]
         shown = [self._replay_case(case, result.loaded.origin, result.loaded) for case in cases]
@@ -210,7 +212,7 @@ class ReplayRequest:
             notices=notices,
         )
 
-    def _replay_case(self, case: Case, origin: Origin, loaded: Loaded | None) -> Shown:
+    def _replay_case(self, case: ReplayCase, origin: Origin, loaded: Loaded | None) -> Shown:
         if loaded is not None and not case.network:
             return self.playback.replay_formula(loaded, case)
         is_plain = not case.gradients and not case.shown_by_torch and origin.dtype is None

@@ -15,7 +15,7 @@ import onnx
 
 from ranum_falsify.network.source import BACKWARD, Source
 
-__all__ = ["Frame", "find_innermost", "find_sources", "is_machinery", "own_folder", "parse_frames"]
+__all__ = ["StackFrame", "find_innermost", "find_sources", "is_machinery", "own_folder", "parse_frames"]
 
 _FRAME = re.compile(
     r'^.*?File "(?P<file>.*)", line (?P<line>\d+), in .*$(?:\n(?!.*File ")\s+(?P<code>.*))?', re.MULTILINE
@@ -26,7 +26,7 @@ _SCOPES = "pkg.torch.onnx.name_scopes"
 
 
 @dataclass(frozen=True)
-class Frame:
+class StackFrame:
     """A frame of a formatted traceback."""
 
     file: str
@@ -64,17 +64,17 @@ def is_machinery(file: str) -> bool:
     return file.startswith(_library_folders()[:2]) or file.startswith(_GENERATED)
 
 
-def find_innermost(frames: Iterable[Frame]) -> Frame | None:
+def find_innermost(frames: Iterable[StackFrame]) -> StackFrame | None:
     """Return the innermost frame of the user's own code, else that of an installed package other than PyTorch."""
     known = list(frames)[::-1]
     own = (frame for frame in known if not _is_foreign(frame.file))
     return next(own, next((frame for frame in known if not is_machinery(frame.file)), None))
 
 
-def parse_frames(stack_trace: str) -> list[Frame]:
+def parse_frames(stack_trace: str) -> list[StackFrame]:
     """Return the frames of a formatted traceback, the outermost first."""
     return [
-        Frame(match["file"], int(match["line"]), (match["code"] or "").strip())
+        StackFrame(match["file"], int(match["line"]), (match["code"] or "").strip())
         for match in _FRAME.finditer(stack_trace)
     ]
 

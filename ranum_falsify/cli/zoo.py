@@ -11,10 +11,10 @@ import numpy as np
 from onnx import numpy_helper
 
 from ranum_falsify.api.cache import cache_folder
+from ranum_falsify.building import BoxedVariable
 from ranum_falsify.cli.options import ZooBuild, ZooDetect, ZooList, ZooOptions, ZooShow
 from ranum_falsify.cli.output import say, say_json
 from ranum_falsify.errors import UsageError, reason_of
-from ranum_falsify.network.builder import BoxedVariable
 from ranum_falsify.saving import save_together
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.catalogue import MODELS, model_of

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import torch
@@ -15,43 +14,17 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope
+from ranum_falsify.domain.slack import DENORMAL_UNITS, DOUBLE_SHARE, tiny, unit
 from ranum_falsify.network.tensors import share
 
-__all__ = ["constant", "flush", "gamma", "round_bounds", "round_numbers_outward", "round_outward", "tiny", "unit"]
+__all__ = ["constant", "flush", "round_bounds", "round_numbers_outward", "round_outward"]
 
-_DOUBLE_ULPS = 4
-"""How far, in units in the last place, float64 functions of torch may err; their documentation says 1."""
-
-
-_DENORMAL_ULPS = 4
-"""How far, in units in the last place, kernels may err where their results are denormal."""
 
 _MANY = 1 << 12
 """From this number of elements on, passes over memory cost more than a tighter bound by one ulp is worth."""
 
 _BLOCK = 1 << 17
 """Elements that fit into the nearest cache."""
-
-
-@cache
-def unit(dtype: torch.dtype) -> float:
-    """Return the unit roundoff u of a floating dtype: half the distance from 1 to the next larger number."""
-    return float(torch.finfo(dtype).eps) / 2
-
-
-@cache
-def tiny(dtype: torch.dtype) -> float:
-    """Return the smallest normal number of a floating dtype."""
-    return float(torch.finfo(dtype).tiny)
-
-
-def gamma(terms: int, dtype: torch.dtype) -> float:
-    """Return n u / (1 - n u): the error of a sum of n products in any order, relative to the sum of magnitudes.
-
-    Infinite where n u reaches 1, as for sums of thousands in bfloat16.
-    """
-    share = terms * unit(dtype)
-    return share / (1 - share) if share < 1 else math.inf
 
 
 def flush(interval: Interval) -> Interval:
@@ -144,7 +117,7 @@ def _stray_quickly(values: Tensor, envelope: Envelope, direction: float) -> Tens
     """Return float32 bounds in few passes: a whole unit in the last place further out; not for infinities."""
     limits = torch.finfo(torch.float32)
     relative = envelope.relative + limits.eps
-    absolute = envelope.absolute + 2 * _DENORMAL_ULPS * limits.tiny * limits.eps
+    absolute = envelope.absolute + 2 * DENORMAL_UNITS * limits.tiny * limits.eps
     moved = torch.add(values, values.abs().mul_(relative).add_(absolute), alpha=direction)
     if envelope.keeps_sign:
         crossing = values >= 0 if direction < 0 else values <= 0
@@ -159,12 +132,12 @@ def round_bounds(lower: Tensor, upper: Tensor, dtype: torch.dtype, shape: tuple[
 
 def _errors(envelope: Envelope, dtype: torch.dtype) -> tuple[float, float]:
     """Return the relative and the absolute error of kernels, including that of torch's float64 functions."""
-    own = _DOUBLE_ULPS * unit(torch.float64)
+    own = DOUBLE_SHARE
     relative = envelope.relative + own
     if dtype is torch.float64:
         relative += 2 * own
     # Below the smallest normal number, the distance between numbers no longer shrinks.
-    return relative, envelope.absolute + (2 * _DENORMAL_ULPS * tiny(dtype) * unit(dtype) if envelope.relative else 0.0)
+    return relative, envelope.absolute + (2 * DENORMAL_UNITS * tiny(dtype) * unit(dtype) if envelope.relative else 0.0)
 
 
 def _stray_number(value: float, envelope: Envelope, direction: float) -> float:

@@ -22,6 +22,7 @@ from ranum_falsify.network.tensors import ONNX_TO_NUMPY
 
 __all__ = [
     "OLDEST_OPSET",
+    "check_external_data",
     "check_structure",
     "fix_model",
     "free_model",
@@ -50,7 +51,7 @@ def load_model(path: Path) -> onnx.ModelProto:
     """
     try:
         model = onnx.load_model_from_string(model_bytes(path))
-        onnx.load_external_data_for_model(model, _folder_of_data(model, path))
+        onnx.load_external_data_for_model(model, check_external_data(model, path))
     except DecodeError as error:
         raise ModelError(f"{path}: not an ONNX model, or truncated; export it again") from error
     except MemoryError as error:
@@ -106,8 +107,8 @@ def _names(graph: onnx.GraphProto) -> Iterator[str | bytes]:
             yield from _names(child)
 
 
-def _folder_of_data(model: onnx.ModelProto, path: Path) -> str:
-    """Return the folder of a model's external data, after checking that all of it exists.
+def check_external_data(model: onnx.ModelProto, path: Path) -> str:
+    """Check that all external data of a model exists, and return its folder.
 
     The limit of memory grows by what the tensors need, whatever the size of the files.
 

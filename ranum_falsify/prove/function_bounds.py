@@ -7,15 +7,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.slack import FUNCTION_SHARE
 from ranum_falsify.properties.formula.terms import Elementwise
 
 __all__ = ["FUNCTION_BOUNDS", "Bounds", "even", "propagate_nan"]
 
 Bounds = tuple[Tensor, Tensor]
 """Least and greatest values, float64, `(batch, *shape)`; both are NaN where NaN is possible."""
-
-_ULPS = 8 * 2.0**-53
-"""Relative error allowed for torch's float64 functions; their documentation promises less."""
 
 
 def propagate_nan(low: Tensor, high: Tensor) -> Bounds:
@@ -36,11 +34,11 @@ def _approximated(term: Elementwise, x: Bounds) -> Bounds:
 
 
 def _step_below(x: Tensor) -> Tensor:
-    return torch.where(x.isinf(), x, x - (x.abs() * _ULPS + torch.finfo(x.dtype).tiny))
+    return torch.where(x.isinf(), x, x - (x.abs() * FUNCTION_SHARE + torch.finfo(x.dtype).tiny))
 
 
 def _step_above(x: Tensor) -> Tensor:
-    return torch.where(x.isinf(), x, x + (x.abs() * _ULPS + torch.finfo(x.dtype).tiny))
+    return torch.where(x.isinf(), x, x + (x.abs() * FUNCTION_SHARE + torch.finfo(x.dtype).tiny))
 
 
 def _corners(function: Callable[[Tensor, Tensor], Tensor], a: Bounds, b: Bounds) -> Bounds:

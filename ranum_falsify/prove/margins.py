@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.linear.bounds import LinearAnalysis, LinearBounds
 from ranum_falsify.domain.linear.splitting import SplitResult, split_and_bound
+from ranum_falsify.domain.slack import unit
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.formula.circuit import Circuit
 from ranum_falsify.properties.formula.leaves import ComparisonLeaf
@@ -24,8 +25,6 @@ __all__ = ["MarginProof"]
 
 _MOST_ROWS = 4096
 """Number of rows of all functionals together above which branch and bound would not get far."""
-
-_UNIT = 2.0**-52
 
 
 class MarginProof:
@@ -96,7 +95,7 @@ class MarginProof:
             # The property is evaluated in float64, step by step.
             with np.errstate(invalid="ignore", over="ignore"):
                 sizes = np.abs(matrix) @ size + np.abs(form.offset)
-            errors.append((form.terms + 8) * _UNIT * sizes)
+            errors.append(2 * (form.terms + 8) * unit(torch.float64) * sizes)
         return tuple(torch.from_numpy(np.concatenate(parts)) for parts in (rows, offsets, errors))  # type: ignore[return-value]
 
     def _magnitude(self, base: Term) -> np.ndarray:

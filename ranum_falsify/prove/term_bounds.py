@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ranum_falsify.domain.slack import unit
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.formula.circuit import Circuit
 from ranum_falsify.properties.formula.differences import flatten
@@ -113,7 +114,7 @@ def _reduce(term: Reduce, frame: BoundsFrame) -> Bounds:
     count = math.prod(term.base.shape[axis] for axis in term.axes)
     least, greatest, size = (x.sum(axes, term.keepdims) for x in (low, high, torch.maximum(low.abs(), high.abs())))
     # For any order of summation, ours too: gamma_n of Higham, Accuracy and Stability, section 3.1, twice.
-    error = size * (2 * (count + 2) * 2.0**-53)
+    error = size * (2 * (count + 2) * unit(torch.float64))
     if term.kind == "mean":
         least, greatest, error = least / count, greatest / count, error / count
     return least - error, greatest + error

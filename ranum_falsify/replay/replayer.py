@@ -50,7 +50,7 @@ __all__ = ["Finding", "Replay", "Replayer"]
 _WORKER = Path(__file__).with_name("worker")
 _LARGEST = 2**31 - 1  # bytes that protobuf can hold in one message
 _LONGEST = 400  # most characters of ONNX Runtime's message to pass on
-_VERB = {"load": "load", "run": "run", "outputs": "run", "plain": "run"}
+_VERB = {"load": "load", "run": "run", "outputs": "run", "plain": "run", "look": "run"}
 _ADVICE = {
     "load": "repair the model, or convert it to operators and an opset that ONNX Runtime supports",
     "run": "give each input the name, type and shape that the model declares",
@@ -120,12 +120,20 @@ class Replayer:
         timeout: seconds that loading, and each request, may take.
         threads: ONNX Runtime's intra-operator threads.
         flush: whether it replaces denormal numbers by 0, as many devices do.
+        folder: where the external data of a model in memory lies, if it is not loaded.
     """
 
     def __init__(
-        self, model: onnx.ModelProto | Path, *, timeout: float = 60.0, threads: int = 1, flush: bool = False
+        self,
+        model: onnx.ModelProto | Path,
+        *,
+        timeout: float = 60.0,
+        threads: int = 1,
+        flush: bool = False,
+        folder: Path | None = None,
     ) -> None:
         self._model = model
+        self._folder = model.resolve().parent if isinstance(model, Path) else folder
         self._timeout = timeout
         self._threads = threads
         self._flush = flush
@@ -167,7 +175,7 @@ class Replayer:
             "load",
             {
                 "path": str(path),
-                "folder": str(self._model.resolve().parent if isinstance(self._model, Path) else path.parent),
+                "folder": str(self._folder or path.parent),
                 "operators": operator_facts(),
                 "threads": self._threads,
                 "flush": self._flush,
@@ -187,7 +195,14 @@ class Replayer:
             ReplayCrashError: the child died.
             ReplayTimeoutError: the child did not answer in time.
         """
-        result = self._request("run", inputs)
+        return self._replay("run", inputs)
+
+    def look(self, inputs: Mapping[str, np.ndarray]) -> Replay:
+        """Run the model without optimisations, every intermediate exposed; arguments and errors as for `run`."""
+        return self._replay("look", inputs)
+
+    def _replay(self, command: str, inputs: Mapping[str, np.ndarray]) -> Replay:
+        result = self._request(command, inputs)
         findings = tuple(Finding(**finding) for finding in result["findings"])
         return Replay(outputs=result["outputs"], findings=findings)
 
@@ -216,7 +231,8 @@ class Replayer:
         return model_bytes(self._model) if is_compressed(self._model) else None
 
     def _serialize(self, model: onnx.ModelProto) -> bytes:
-        if any(onnx.external_data_helper.uses_external_data(t) for t in model.graph.initializer):
+        is_external = onnx.external_data_helper.uses_external_data
+        if self._folder is None and any(is_external(tensor) for tensor in model.graph.initializer):
             raise ReplayError(f"{self._label}: its external data is not loaded; pass the path of its file")
         if sum(len(tensor.raw_data) for tensor in model.graph.initializer) <= _LARGEST:
             data: bytes = model.SerializeToString()

@@ -337,6 +337,8 @@ def read(path: Path) -> Description:
         )
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({reason_of(error)}); check the path") from error
+    except UsageError:  # which is a ValueError, too
+        raise
     except OversizeError as error:
         raise UsageError(f"{path}: {error}, larger than any description; write it with --save-violation") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from ranum_falsify.network.builder import BoxedVariable, ModelBuilder, Tensor
+from ranum_falsify.building import BoxedVariable, ModelBuilder, Tensor
 from ranum_falsify.zoo.initial import Initial
 
 __all__ = ["Architecture", "ArchitectureBuilder"]

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import onnxruntime
 
-from ranum_falsify.network.builder import BoxedVariable
+from ranum_falsify.building import BoxedVariable
 from ranum_falsify.zoo.builder import Architecture
 
 __all__ = ["draw_plausible_inputs", "inference_seconds"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ranum_falsify.network.builder import BoxedVariable
+from ranum_falsify.building import BoxedVariable
 from ranum_falsify.zoo.builder import Architecture
 
 __all__ = ["property_text"]

@@ -7,7 +7,7 @@ import pytest
 
 import ranum_falsify
 
-FUNCTIONS = ("check", "falsify", "load_model", "load_property", "prove")
+FUNCTIONS = ("check", "confirm", "falsify", "load_model", "load_property", "prove", "replay")
 
 
 def test_importing_the_package_imports_no_heavy_library() -> None:
@@ -23,7 +23,9 @@ def test_what_is_public_can_be_imported(name: str) -> None:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_stay_functions_when_folders_of_their_name_are_imported(name: str) -> None:
+    import ranum_falsify.confirm.maker
     import ranum_falsify.prove.prover
+    import ranum_falsify.replay.replayer
 
     assert callable(getattr(ranum_falsify, name))
 

@@ -56,8 +56,7 @@ class TestAnswers:
     )
     def test_what_it_says(self, workshop: Workshop, model: str, words: str, status: int, says: str) -> None:
         run = check(workshop, words, model)
-        assert (run.status, run.err) == (status, "")
-        assert says in run.out
+        assert run.status == status and says in run.out, run
 
     def test_options_come_before_the_model_too(self, workshop: Workshop) -> None:
         assert workshop.run("check", "--box", "-1", "-0.5", workshop.model(SLOPE)).status == 1

@@ -14,8 +14,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from ranum_falsify.building import ModelBuilder
 from ranum_falsify.confirm.maker import TestMaker
-from ranum_falsify.network.builder import ModelBuilder
 from ranum_falsify.zoo.catalogue import model_of
 from tests.cli.workshop import LOG, SAFE, Workshop
 

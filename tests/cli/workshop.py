@@ -8,6 +8,7 @@ import onnx.parser
 import pytest
 
 from ranum_falsify.cli import main
+from tests.network.building import unchecked
 
 __all__ = ["LOG", "PRODUCT", "QUOTIENT", "SAFE", "Outcome", "Workshop"]
 
@@ -60,9 +61,8 @@ class Workshop:
 
     def model(self, text: str = LOG, name: str = "model.onnx", opset: int = 17) -> Path:
         """Write a model in ONNX's text syntax to a file."""
-        model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> {text}')
         path = self.folder / name
-        onnx.save(model, str(path))
+        onnx.save(unchecked(text, opset), str(path))
         return path
 
     def property(self, formula: str = "", name: str = "prop.py") -> Path:

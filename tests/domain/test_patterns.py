@@ -26,6 +26,9 @@ class Twins:
 
 
 _OWN_NORM = "n = ReduceL2<axes = [1]>(x) c = Equal(n, zero) r = Where(c, one, n) u = Div(x, r)"
+_NORM_OF_ALL = "m = Constant<value_ints = [-1]>() f = Reshape(x, m) " + _OWN_NORM.replace(
+    "<axes = [1]>(x)", "<keepdims = 0>(f)"
+)
 
 PAIRS = [
     Twins("x * x", "q = Mul(x, x) t = Add(q, tiny) y = Log(t)", "q = Mul(x, x) y = Log(q)"),
@@ -150,10 +153,8 @@ PAIRS = [
     ),
     Twins(
         "x / norm of all, or 1 where that is 0",
-        f"m = Constant<value_ints = [-1]>() f = Reshape(x, m) {_OWN_NORM.replace('<axes = [1]>(x)', '<keepdims = 0>(f)')} "
-        "v = Mul(u, half) y = Acos(v)",
-        f"m = Constant<value_ints = [-1]>() f = Reshape(x, m) {_OWN_NORM.replace('<axes = [1]>(x)', '<keepdims = 0>(f)')} "
-        "y = Acos(u)",
+        f"{_NORM_OF_ALL} v = Mul(u, half) y = Acos(v)",
+        f"{_NORM_OF_ALL} y = Acos(u)",
     ),
     Twins(
         "root mean square",

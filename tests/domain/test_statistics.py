@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ranum_falsify.building import ModelBuilder
 from ranum_falsify.domain import Interval
 from ranum_falsify.domain.rules.normalisation.statistics import divide_by_root_mean_square, standardise
 from ranum_falsify.domain.rules.support.sections import sections
-from ranum_falsify.network.builder import ModelBuilder
 from tests.domain.soundness import Subject, Verdict, faults_in
 from tests.network.building import Array
 

@@ -11,8 +11,8 @@ from dnnv.nn import Operation
 from numpy.typing import NDArray
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
+from ranum_falsify.building import ModelBuilder
 from ranum_falsify.network import Graph, read
-from ranum_falsify.network.builder import ModelBuilder
 from ranum_falsify.network.optimised import optimise
 
 __all__ = [
@@ -28,9 +28,14 @@ HEADS = "g (float[4] x) => (float[2] p, float[2] q) { t = Neg(x) a, b = Split(t)
 
 def parse(text: str, opset: int = 17) -> onnx.ModelProto:
     """Return the model of a graph in ONNX's text syntax: `g (float[2] x) => (float[2] y) { y = Relu(x) }`."""
-    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> {text}')
+    model = unchecked(text, opset)
     onnx.checker.check_model(model)
     return model
+
+
+def unchecked(text: str, opset: int = 17) -> onnx.ModelProto:
+    """Return a model that ONNX's checker may refuse."""
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> {text}')
 
 
 def chain(op_types: Sequence[str], opset: int = 17) -> onnx.ModelProto:
@@ -125,11 +130,6 @@ def _assert_same_value(ours: Any, theirs: Any, place: dict[int, int], where: str
             _assert_same_value(*pair, place, f"{where}[{i}]")
     else:
         assert ours == theirs or ours != ours, where
-
-
-def unchecked(text: str, opset: int = 17) -> onnx.ModelProto:
-    """Return a model that ONNX's checker may refuse."""
-    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> {text}')
 
 
 def branching(condition: str) -> onnx.ModelProto:

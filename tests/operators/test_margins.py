@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
+from ranum_falsify.building import ModelBuilder
 from ranum_falsify.network import find, read
-from ranum_falsify.network.builder import ModelBuilder
 from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.validity import Constraint, Finite

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
+from ranum_falsify.building import ModelBuilder
 from ranum_falsify.network import read
-from ranum_falsify.network.builder import ModelBuilder
 
 
 @pytest.mark.parametrize(("ratio", "training", "random"), [(0.5, True, True), (0.0, True, False), (0.5, False, False)])

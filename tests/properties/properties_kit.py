@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx.parser
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -19,6 +18,7 @@ from ranum_falsify.properties.formula.applications import NetworkCall, ValidityG
 from ranum_falsify.properties.language.parse import parse_dnnp
 from ranum_falsify.properties.problem.problem import Margins, Problem
 from ranum_falsify.properties.problem.reduce import reduce
+from tests.network.building import unchecked
 
 __all__ = ["HEAD", "NETWORKS", "Batch", "calls_of", "dnnp", "evaluate", "network", "problem", "run"]
 
@@ -30,7 +30,7 @@ Array = NDArray[Any]
 
 def network(text: str = "(float[2,3] x) => (float[2,3] y) { y = Neg(x) }", opset: int = 17) -> Graph:
     """Return the graph of a model in ONNX's text syntax."""
-    return read(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> g {text}'))
+    return read(unchecked(f"g {text}", opset))
 
 
 def dnnp(formula: str, head: str = "", names: Sequence[str] = ("N",), **parameters: str) -> Any:

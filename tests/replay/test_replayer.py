@@ -13,15 +13,16 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper, parser
+from onnx import helper, numpy_helper
 
+from ranum_falsify.building import ModelBuilder
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayTimeoutError
-from ranum_falsify.network.builder import ModelBuilder
 from ranum_falsify.network.child import _SERVER, Child
 from ranum_falsify.replay import replayer as replay
 from ranum_falsify.replay.replayer import Replayer
+from tests.network.building import unchecked
 
-LOG = parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) {y = Log(x)}')
+LOG = unchecked("g (float[2] x) => (float[2] y) {y = Log(x)}")
 ONE = {"x": np.ones(2, np.float32)}
 ZERO = {"x": np.zeros(2, np.float32)}
 
@@ -57,9 +58,8 @@ def test_one_child_serves_many_requests() -> None:
 
 
 def test_outputs_come_in_the_model_s_order_without_the_exposed_ones() -> None:
-    text = """<ir_version: 8, opset_import: ["" : 17]>
-    g (float[2] x) => (float[2] z, float[2] a) { b = Neg(x) a = Neg(b) z = Neg(a) }"""
-    with Replayer(parser.parse_model(text)) as replayer:
+    net = unchecked("g (float[2] x) => (float[2] z, float[2] a) { b = Neg(x) a = Neg(b) z = Neg(a) }")
+    with Replayer(net) as replayer:
         assert list(replayer.run(ONE).outputs) == ["z", "a"]
         assert list(replayer.outputs(ONE)) == ["z", "a"]
 
@@ -167,7 +167,7 @@ def test_child_ignores_ctrl_c() -> None:
 
 
 def test_two_models_at_once() -> None:
-    exp = parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) {y = Exp(x)}')
+    exp = unchecked("g (float[2] x) => (float[2] y) {y = Exp(x)}")
     with Replayer(LOG) as log, Replayer(exp) as other:
         assert log.run(ZERO).findings and not other.run(ZERO).findings
 
@@ -197,7 +197,7 @@ def test_missing_file(tmp_path: Path) -> None:
     ],
 )
 def test_bad_graphs(body: str, said: str) -> None:
-    net = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) {{{body}}}')
+    net = unchecked(f"g (float[2] x) => (float[2] y) {{{body}}}")
     with Replayer(net) as replayer, pytest.raises(ReplayError, match=said) as error:
         replayer.run(ONE)
     one_line(error)
@@ -232,9 +232,7 @@ def test_bad_inputs_leave_the_child_usable(inputs: dict[str, np.ndarray], said: 
 
 
 def test_scalars_views_and_zero_dimensions() -> None:
-    net = parser.parse_model(
-        '<ir_version: 8, opset_import: ["" : 17]> g (float s, float[2,3] x) => (float[2,3] y) {y = Div(x, s)}'
-    )
+    net = unchecked("g (float s, float[2,3] x) => (float[2,3] y) {y = Div(x, s)}")
     x = np.arange(6, dtype=np.float32).reshape(3, 2).T
     with Replayer(net) as replayer:
         (finding,) = replayer.run({"s": np.float32(0), "x": x}).findings  # type: ignore[dict-item]
@@ -243,10 +241,7 @@ def test_scalars_views_and_zero_dimensions() -> None:
 
 
 def test_initializer_that_is_an_input() -> None:
-    net = parser.parse_model(
-        """<ir_version: 8, opset_import: ["" : 17]>
-        g (float[2] x, float[2] w = {1, 0}) => (float[2] y) { l = Log(w) y = Add(x, l) }"""
-    )
+    net = unchecked("""g (float[2] x, float[2] w = {1, 0}) => (float[2] y) { l = Log(w) y = Add(x, l) }""")
     assert [value.name for value in net.graph.input] == ["x", "w"]
     with Replayer(net) as replayer:
         assert replayer.run(ONE).findings == ()  # the stored 0 makes a constant -Inf

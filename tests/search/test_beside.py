@@ -8,18 +8,18 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 import torch
-from onnx import parser
 
 from ranum_falsify.config import ProveConfig, SearchConfig
 from ranum_falsify.decide import falsify
 from ranum_falsify.network import Graph, read
 from ranum_falsify.search.beside import add_runtimes, find_failing_in_torch
 from ranum_falsify.search.result import OperatorResult
+from tests.network.building import unchecked
 from tests.search.search_kit import found, in_box, problem, search, valid_in_box
 
 
 def graph(body: str, inputs: str = "float[2] x") -> Graph:
-    return read(parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g ({inputs}) => (y) {{{body}}}'))
+    return read(unchecked(f"g ({inputs}) => (y) {{{body}}}"))
 
 
 def operator(name: str, oracle: str = "onnxruntime") -> OperatorResult:
@@ -77,9 +77,8 @@ def test_a_search_says_where_a_violation_occurs() -> None:
 def test_a_search_finds_what_only_the_optimiser_breaks() -> None:
     # The factors merge into 1e50, which is infinite.
     made = read(
-        parser.parse_model(
-            """<ir_version: 8, opset_import: ["" : 17]>
-            g (float[1, 2] x) => (float[1, 1] y) <float[2, 1] w = {0, 1}, float c = {1e25}> {
+        unchecked(
+            """g (float[1, 2] x) => (float[1, 1] y) <float[2, 1] w = {0, 1}, float c = {1e25}> {
                 l = Mul(x, c) p = MatMul(l, w) [scaled] y = Mul(p, c)
             }"""
         )
@@ -105,9 +104,8 @@ TORCH = SearchConfig(n_starts=20, n_steps=20, processors=1, prove=ProveConfig(ru
 def test_an_answer_about_torch_leaves_out_what_onnx_runtime_alone_shows() -> None:
     # The factors merge into 1e50, which is infinite, on ONNX Runtime.
     made = read(
-        parser.parse_model(
-            """<ir_version: 8, opset_import: ["" : 17]>
-            g (float[1, 2] x, float[1] v) => (float[1, 1] y, float[1] z) <float[2, 1] w = {0, 1}, float c = {1e25}> {
+        unchecked(
+            """g (float[1, 2] x, float[1] v) => (float[1, 1] y, float[1] z) <float[2, 1] w = {0, 1}, float c = {1e25}> {
                 l = Mul(x, c) p = MatMul(l, w) [scaled] y = Mul(p, c) [log] z = Log(v)
             }"""
         )
@@ -147,9 +145,8 @@ def test_a_derivative_is_taken_where_torch_computes_its_operands() -> None:
 def test_a_property_over_outputs_is_false_where_both_runtimes_say_so() -> None:
     # Merged, the factors are infinite on ONNX Runtime, and the output is not below 1.
     made = read(
-        parser.parse_model(
-            """<ir_version: 8, opset_import: ["" : 17]>
-            g (float[1, 2] x) => (float[1, 1] y) <float[2, 1] w = {0, 1}, float c = {1e25}> {
+        unchecked(
+            """g (float[1, 2] x) => (float[1, 1] y) <float[2, 1] w = {0, 1}, float c = {1e25}> {
                 l = Mul(x, c) p = MatMul(l, w) y = Mul(p, c)
             }"""
         )

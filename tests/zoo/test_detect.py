@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ranum_falsify.network.builder import BoxedVariable
+from ranum_falsify.building import BoxedVariable
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.catalogue import model_of
 from ranum_falsify.zoo.detect import Analysis, Detection, Flag, Seconds, analyse, detect, totals

@@ -22,6 +22,7 @@ from ranum_falsify.cli.options.operators import OperatorsOptions
 from ranum_falsify.cli.options.pyproject import find_settings
 from ranum_falsify.cli.options.replay import REPLAY_EPILOG, ReplayOptions
 from ranum_falsify.cli.options.shared import CommonOptions, SearchOptions
+from ranum_falsify.cli.options.transform import TRANSFORM_EPILOG, SimplifyOptions, TransformOptions
 from ranum_falsify.cli.options.zoo import (
     DETECT_EPILOG,
     ZOO_EPILOG,
@@ -46,6 +47,8 @@ __all__ = [
     "OperatorsOptions",
     "ReplayOptions",
     "SearchOptions",
+    "SimplifyOptions",
+    "TransformOptions",
     "ZooBuild",
     "ZooDetect",
     "ZooList",
@@ -102,6 +105,10 @@ _FORMS: Mapping[str, _Form] = {
     "replay": _Form(
         ReplayOptions, "Run a counterexample on ONNX Runtime again and name the operators that fail.", REPLAY_EPILOG
     ),
+    "simplify": _Form(
+        SimplifyOptions, "Rewrite a model by the passes that a file lists, and verify each.", TRANSFORM_EPILOG
+    ),
+    "transform": _Form(TransformOptions, "Rewrite a model by passes, and verify each.", TRANSFORM_EPILOG),
     "zoo list": _Form(ZooList, "List the defects."),
     "zoo show": _Form(ZooShow, "Show inputs, weights, documented operators and property of one model."),
     "zoo build": _Form(ZooBuild, "Write models and their properties: ID.onnx, ID.py, ID.safe.onnx, ID.safe.py."),

@@ -14,7 +14,7 @@ from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.config import ProveConfig, SearchConfig
 from ranum_falsify.option import Argument, Group, Option, Switch, to_mapping, to_names
 
-__all__ = ["CHECK_EPILOG", "CheckOptions"]
+__all__ = ["CHECK_EPILOG", "Bounds", "Box", "CheckOptions"]
 
 CHECK_EPILOG = """\
 Without --box, images range over [0, 1], other floating numbers over [-1, 1], indices over the table that they choose
@@ -66,6 +66,13 @@ def _unite_free(names: list[str]) -> Literal["all"] | tuple[str, ...]:
     return "all" if names == ["all"] else to_names(names)
 
 
+Box = Annotated[
+    Mapping[str | EllipsisType, Bounds] | None,
+    Option(metavar="LO HI", parse=_parse_box, count=_count_bounds, gather=_unite_boxes),
+]
+"""What inputs range over, by name; an ellipsis stands for those without a range of their own."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class QuestionOptions(CommonOptions):
     """What is asked of a model.
@@ -81,11 +88,7 @@ class QuestionOptions(CommonOptions):
     """
 
     model: Annotated[Path, Argument("MODEL", missing=_MISSING)]
-    box: Annotated[
-        Mapping[str | EllipsisType, Bounds] | None,
-        Option(metavar="LO HI", parse=_parse_box, count=_count_bounds, gather=_unite_boxes),
-        Group("question"),
-    ] = None
+    box: Annotated[Box, Group("question")] = None
     only: Annotated[tuple[str, ...] | None, Option(metavar="OP", gather=_unite_types), Group("question")] = None
     nodes: Annotated[tuple[str, ...] | None, Option(metavar="NAME", gather=to_names), Group("question")] = None
     gradient: Annotated[bool, Switch(), Group("question")] = False

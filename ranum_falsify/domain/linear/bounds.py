@@ -25,8 +25,9 @@ from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
 from ranum_falsify.domain.linear.forms import Affine
 from ranum_falsify.domain.linear.program import BoundedTensor, Program, ProgramBuilder, form_of
 from ranum_falsify.domain.linear.relaxations import Relaxation
-from ranum_falsify.domain.linear.steps import VANISHING, Box, minimise
+from ranum_falsify.domain.linear.steps import Box, minimise
 from ranum_falsify.domain.rounding import round_outward
+from ranum_falsify.domain.slack import TOTALS_SHARE, double_share, vanishing
 from ranum_falsify.network import Graph, spec_of
 
 __all__ = ["BoxBatch", "Functional", "LinearAnalysis", "LinearBounds", "bound_functional", "descend", "refine"]
@@ -36,12 +37,6 @@ WORK = 2e9
 
 _CHUNK = 1 << 22
 """Coefficients of one variable that one pass keeps."""
-
-_OWN = 1e-12
-"""Error of sums of a few totals in float64, as a share of the magnitudes."""
-
-_SUM = 1e-10
-"""Error of sums of up to 4e5 terms in float64, as a share of the magnitudes."""
 
 
 @dataclass(frozen=True)
@@ -257,7 +252,7 @@ class Functional:
             weight = part.reshape(1, len(both), *x.shape)
             low, high = (bound.expand(x.shape).unsqueeze(0) for bound in x.doubles())
             share = minimise(weight, (low, high))[0]
-            share = share - _SUM * _spread(weight, torch.maximum(low.abs(), high.abs()))[0]
+            share = share - double_share(x.size) * _spread(weight, torch.maximum(low.abs(), high.abs()))[0]
             coarse = coarse + share
             number = program.numbers.get(id(op))
             if number is None:
@@ -304,10 +299,11 @@ class BoxBatch:
         return self._boxes.get(variable) or self.program.variables[variable].box
 
     def loss(self, variable: int) -> Tensor:
-        """Return the most that a functional loses to vanishing coefficients, `(boxes or 1, 1)`, divided by `_OWN`."""
+        """Return what may be lost where coefficients of a variable vanish, `(boxes or 1, 1)`, over `TOTALS_SHARE`."""
         low, high = self.box(variable)
         size = torch.maximum(low.abs(), high.abs()).reshape(len(low), -1)
-        return (1 + torch.where(size.isfinite(), size, 0.0).sum(1, keepdim=True)) * (VANISHING / _OWN)
+        lost = vanishing(size.shape[1]) / TOTALS_SHARE
+        return (1 + torch.where(size.isfinite(), size, 0.0).sum(1, keepdim=True)) * lost
 
     def narrow(self, variable: int, box: Box) -> None:
         """Set the bounds of a variable that no pass has gone through yet."""
@@ -350,9 +346,10 @@ def descend(weights: dict[int, Tensor], region: BoxBatch) -> tuple[Tensor, dict[
         low, high = region.box(v)
         share = minimise(weight, (low, high))
         size = torch.maximum(low.abs(), high.abs())
-        total, slack = total + share, slack + share.abs() + _SUM / _OWN * _spread(weight, size)
+        own = double_share(size[0].numel()) / TOTALS_SHARE
+        total, slack = total + share, slack + share.abs() + own * _spread(weight, size)
     ends = {v: weights[v] for v in program.inputs if v in weights}
-    return torch.nan_to_num(total - _OWN * slack, nan=-math.inf, posinf=math.inf, neginf=-math.inf), ends
+    return torch.nan_to_num(total - TOTALS_SHARE * slack, nan=-math.inf, posinf=math.inf, neginf=-math.inf), ends
 
 
 def _spread(weight: Tensor, size: Tensor) -> Tensor:

@@ -9,15 +9,13 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.linear.program import Program
-from ranum_falsify.domain.linear.steps import VANISHING, AffineStep, MatrixStep
+from ranum_falsify.domain.linear.steps import AffineStep, MatrixStep
+from ranum_falsify.domain.slack import double_share, vanishing
 
 __all__ = ["condense"]
 
 _ELEMENTS = 1 << 21
 """Larger matrices, by their number of elements together, are not made."""
-
-_OWN = 1e-10
-"""Error of products of matrices in float64, for sums of up to 4e5 terms, as a share of the magnitudes."""
 
 
 def condense(program: Program, targets: Sequence[int]) -> Program:
@@ -89,11 +87,13 @@ def _matrix_step(program: Program, end: int, atoms: Sequence[int]) -> MatrixStep
         for v, weight in zip(step.reads, passed, strict=True):
             weights[v] = weights[v] + weight if v in weights else weight
     matrices = [weights[v].reshape(size, -1) for v in atoms]
+    terms = max(_size(program, v) for v in (end, *_find_between(program, end)))
     for v, matrix in zip(atoms, matrices, strict=True):
         low, high = program.variables[v].box
         sizes = torch.maximum(low.abs(), high.abs()).flatten()
-        error = error + _OWN * (matrix.abs() @ sizes) + VANISHING * sizes.sum()
-    return MatrixStep(tuple(atoms), end, matrices, [_shape(program, v) for v in atoms], offset, error * (1 + _OWN))
+        error = error + double_share(terms) * (matrix.abs() @ sizes) + vanishing(terms) * sizes.sum()
+    error = error * (1 + double_share(terms))
+    return MatrixStep(tuple(atoms), end, matrices, [_shape(program, v) for v in atoms], offset, error)
 
 
 def _shape(program: Program, variable: int) -> tuple[int, ...]:

@@ -19,16 +19,10 @@ from ranum_falsify.domain.linear.curves import RECIPROCAL, SQUARE
 from ranum_falsify.domain.linear.forms import Affine, Composed, LinearForm, Quotient
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.linear.steps import AffineStep, Box, CurveStep, ProductStep, Step
-from ranum_falsify.domain.rounding import gamma, tiny, unit
+from ranum_falsify.domain.slack import FUSED_ROUNDINGS, double_share, gamma, tiny, unit
 from ranum_falsify.network import spec_of
 
 __all__ = ["BoundedTensor", "Program", "ProgramBuilder", "form_of"]
-
-_OWN = 1e-10
-"""Error of our own float64 sums, for sums of up to 4e5 terms, as a share of the magnitudes."""
-
-_SLACK_TERMS = 8
-"""Roundings that fused kernels add to those of a sum."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +177,8 @@ class ProgramBuilder:
         if bool(((low <= 0) & (high >= 0)).any()):
             return
         ends = high.reciprocal(), low.reciprocal()
-        results = ends[0] * (1 - _OWN * ends[0].sign()), ends[1] * (1 + _OWN * ends[1].sign())
+        own = double_share(1)
+        results = ends[0] * (1 - own * ends[0].sign()), ends[1] * (1 + own * ends[1].sign())
         inverse = self.program.add(BoundedTensor(of.shape, results))
         smallest = tiny(self._dtype)
         self.program.append(
@@ -221,7 +216,7 @@ class ProgramBuilder:
     def _linear(self, op: Operation, call: _Call, factors: tuple[str, ...], writes: tuple[int, ...]) -> None:
         dtype = self._dtype
         variables = [self.program.variables[x] for x in call.operands if isinstance(x, int)]
-        share = gamma(call.terms + _SLACK_TERMS, dtype)
+        share = gamma(call.terms + FUSED_ROUNDINGS, dtype)
         if not math.isfinite(share):
             return
         spare = tiny(dtype) / share
@@ -229,11 +224,14 @@ class ProgramBuilder:
         if not all(bool(size.isfinite().all()) for size in sizes):
             return
         reads = tuple(x for x in call.operands if isinstance(x, int))
-        least = (call.terms + _SLACK_TERMS) * 2 * tiny(dtype)
+        least = (call.terms + FUSED_ROUNDINGS) * 2 * tiny(dtype)
+
+        # A coefficient of an operand is a sum over all results that read it.
+        own = double_share(max(call.terms, *(math.prod(self.program.variables[x].shape) for x in writes)))
 
         def errors() -> list[Tensor]:
             magnitudes = call.magnitudes(sizes, spare, together=len(factors) == 2)
-            return [(share + _OWN) * size + least for size in magnitudes]
+            return [(share + own) * size + least for size in magnitudes]
 
         shapes = [variable.shape for variable in variables]
         if len(factors) < 2:

@@ -18,10 +18,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-__all__ = ["Curve", "Lines", "Mirrored", "Rectifier", "Relaxation", "kinked"]
+from ranum_falsify.domain.slack import CURVE_SHARE
 
-_SLACK = 1e-12
-"""Share of the magnitudes by which offsets are moved outward to cover our own float64 arithmetic."""
+__all__ = ["Curve", "Lines", "Mirrored", "Rectifier", "Relaxation", "kinked"]
 
 _HALVINGS = 24
 """Steps of the search for a tangent; it affects only tightness."""
@@ -80,7 +79,7 @@ class Rectifier(Relaxation):
         chord = torch.where(flat, 1.0, (positive - negative * self._slope) / torch.where(flat, 1.0, width))
         lower = torch.where(positive > -negative, 1.0, self._slope)
         offset = torch.maximum(negative * (self._slope - chord), positive * (1 - chord))
-        return Lines(lower, torch.zeros_like(lower), chord, offset + _SLACK * width)
+        return Lines(lower, torch.zeros_like(lower), chord, offset + CURVE_SHARE * width)
 
 
 Bend = Literal["convex", "concave", "s", "any"]
@@ -174,7 +173,7 @@ class Curve(Relaxation):
         for point in (low, high, *self._points(slope)):
             x = torch.minimum(torch.maximum(torch.where(point.isnan(), low, point), low), high)
             value, line = self._function(x), slope * x
-            offset = value - line + side * _SLACK * (value.abs() + line.abs())
+            offset = value - line + side * CURVE_SHARE * (value.abs() + line.abs())
             if best is None:
                 best = offset
             else:

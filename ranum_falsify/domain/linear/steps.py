@@ -17,14 +17,9 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.linear.relaxations import Lines, Relaxation
+from ranum_falsify.domain.slack import double_share
 
-__all__ = ["VANISHING", "AffineStep", "Box", "CurveStep", "Function", "MatrixStep", "ProductStep", "Step", "minimise"]
-
-_OWN = 1e-10
-"""Error of products and sums of up to 4e5 terms in float64, as a share of the magnitudes."""
-
-VANISHING = 4e5 * torch.finfo(torch.float64).tiny
-"""The most that a sum of this many products loses if some vanish: coefficients of float64 networks get that small."""
+__all__ = ["AffineStep", "Box", "CurveStep", "Function", "MatrixStep", "ProductStep", "Step", "minimise"]
 
 Box = tuple[Tensor, Tensor]
 """Lower and upper bounds of a variable, `(boxes, *shape)` in float64; 1 in place of `boxes` holds for all of them."""
@@ -204,7 +199,8 @@ class CurveStep(Step):
         size = torch.maximum(box[0].abs(), box[1].abs())
         slope = torch.maximum(y.lower_slope.abs(), y.upper_slope.abs())
         offset = torch.maximum(y.lower_offset.abs(), y.upper_offset.abs())
-        stray = self._error + slope * (self._smallest + _OWN * size) + _OWN * offset
+        own = double_share(1)
+        stray = self._error + slope * (self._smallest + own * size) + own * offset
         return Lines(
             torch.where(below, y.lower_slope, 0.0),
             torch.where(below, y.lower_offset - stray, self._results[0]),
@@ -300,7 +296,8 @@ class ProductStep(Step):
         boxes = cast(Sequence[Box], known)
         (a_low, a_high), (b_low, b_high) = boxes
         centres = ((a_low + a_high) / 2, (b_low + b_high) / 2)
-        radii = [torch.maximum(high - c, c - low) * (1 + _OWN) for c, (low, high) in zip(centres, boxes, strict=True)]
+        own = double_share(1)
+        radii = [torch.maximum(high - c, c - low) * (1 + own) for c, (low, high) in zip(centres, boxes, strict=True)]
         count = weight.shape[0]
         sized = [c.expand(count, *c.shape[1:]).clone().requires_grad_() for c in centres]
         with torch.enable_grad():

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.kernels.envelopes import Envelope
-from ranum_falsify.domain.rounding import round_bounds, round_outward, unit
+from ranum_falsify.domain.rounding import round_bounds, round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import greatest_of, least_of
 from ranum_falsify.domain.rules.support import real_functions as real
 from ranum_falsify.domain.rules.support.building import corner_products, infinity_aware, piecewise, result_shape
 from ranum_falsify.domain.rules.wide_integers import between_operands
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import unit
 
 __all__ = [
     "celu",

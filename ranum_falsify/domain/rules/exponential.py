@@ -14,14 +14,12 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.kernels.envelopes import Envelope
-from ranum_falsify.domain.rounding import round_outward, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.support.building import infinity_aware, result_shape
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import INTEGER_POWER_SHARE, unit
 
 __all__ = ["is_defined", "power"]
-
-_DOUBLE_POWER = 2.0**-40
-"""Relative error allowed for integer powers, which runtimes compute in float64 and truncate."""
 
 Pair = tuple[Tensor, Tensor]
 
@@ -144,8 +142,8 @@ def _of_integers(x: Interval, y: Interval) -> Interval:
     least, greatest = _general(low, high, least_exponent, greatest_exponent)
     shape = result_shape(x, y)
     lowest, highest = dtype_range(x.dtype)
-    least = (least - least.abs() * _DOUBLE_POWER).trunc()
-    greatest = (greatest + greatest.abs() * _DOUBLE_POWER).trunc()
+    least = (least - least.abs() * INTEGER_POWER_SHARE).trunc()
+    greatest = (greatest + greatest.abs() * INTEGER_POWER_SHARE).trunc()
     # A negative base with a fractional exponent gives NaN, which is truncated to any number.
     broken = (low < 0) & ~((least_exponent == greatest_exponent) & (least_exponent == least_exponent.round()))
     out = broken | ~((least >= lowest) & (greatest <= highest)) | (greatest.abs() >= 2.0**62)

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range, find_shared_gap
 from ranum_falsify.domain.order import make_ordered, restore
-from ranum_falsify.domain.rounding import gamma, round_outward, tiny
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.shape import collapse
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import gamma, tiny
 
 __all__ = ["scatter", "scatter_anywhere", "unbounded"]
 

@@ -12,19 +12,16 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import round_outward, tiny, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.softmax import log_softmax_along
 from ranum_falsify.domain.rules.support.building import corner_products
-from ranum_falsify.domain.rules.support.sections import accumulation, sum_error
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import LOSS_ROUNDINGS, accumulation, sum_error, sum_growth, tiny, unit
 
 __all__ = ["cross_entropy", "likelihood_loss", "weights_stay_nonzero"]
 
 Ends = tuple[Tensor, Tensor]
 """Least and greatest values in float64, in the targets' shape or broadcasting to it."""
-
-_STEPS = 8
-"""Roundings of a loss besides those of its sum."""
 
 
 @dataclass(frozen=True)
@@ -158,10 +155,10 @@ def _reduce(site: Site, picked: Ends, shares: Ends, shape: tuple[int, ...], dtyp
     if site.op.reduction == "none":
         return round_outward(*_without_nan(low - error, high + error), dtype, shape)
     copies = count / low.numel()
-    error = copies * (error.sum() + sum_error(count, dtype, _STEPS) * size.sum())
+    error = copies * (error.sum() + sum_error(count, dtype, LOSS_ROUNDINGS) * size.sum())
     least, greatest = _without_nan(low.sum() * copies - error, high.sum() * copies + error)
     # Half precision is summed in float32, but PyTorch rounds the sum before dividing.
-    limit = dtype_range(dtype)[1] / (4 if accumulation(dtype) is dtype else 1.01)
+    limit = dtype_range(dtype)[1] / (4 if accumulation(dtype) is dtype else sum_growth(count, dtype))
     overflows = bool(copies * size.sum() >= limit)
     if site.op.reduction == "mean":
         least, greatest, unclear = _mean((least, greatest), picked, shares, count, dtype)
@@ -184,6 +181,6 @@ def _mean(total: Ends, picked: Ends, shares: Ends, count: int, dtype: torch.dtyp
         counted = (shares[1] > 0).expand(np.broadcast_shapes(shares[1].shape, picked[0].shape))
         ends = [end.expand(counted.shape)[counted] for end in picked]
         reach = torch.maximum(ends[0].abs().max(), ends[1].abs().max())
-        slack = sum_error(2 * count, dtype, _STEPS) * reach + 2 * count * tiny(dtype) / weights[0]
+        slack = sum_error(2 * count, dtype, LOSS_ROUNDINGS) * reach + 2 * count * tiny(dtype) / weights[0]
         least, greatest = torch.maximum(least, ends[0].min() - slack), torch.minimum(greatest, ends[1].max() + slack)
     return least, greatest, False

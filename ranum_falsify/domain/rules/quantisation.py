@@ -4,7 +4,7 @@ A quantised tensor holds integers q that represent scale * (q - zero).  Kernels 
 output's scale, in float32 or in fixed point, add the zero point, round and clamp; the order of these steps differs by
 operator and by family of processors.  The bounds are those of the real-valued result, widened by
 
-- :data:`SHARE` of the magnitudes of the numbers that are added up, zero point included;
+- :data:`~ranum_falsify.domain.slack.QUANTISED_SHARE` of the magnitudes of what is added up, the zero point included;
 - both neighbours where a result lies halfway between two integers.
 
 Measured on x86-64 with AVX-512, ONNX Runtime 1.31.1: over all 256 * 256 pairs of operands of `QLinearAdd` and
@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
+from ranum_falsify.domain.slack import QUANTISED_SHARE
 
 __all__ = [
-    "SHARE",
     "Grid",
     "Table",
     "anything",
@@ -36,9 +36,6 @@ __all__ = [
     "requantise",
     "round_to_steps",
 ]
-
-SHARE = 2.0**-18
-"""Error of kernels relative to the magnitudes of the numbers that they add up; 70 times the measured one."""
 
 _LARGEST = 2.0**15 - 512
 """Results of more steps may wrap: some kernels pack them into 16 bits, or convert them to 32, before clamping."""
@@ -120,7 +117,7 @@ def requantise(
         shape: Shape of the result.
         wraps: Whether kernels convert numbers that they have not clamped yet.
     """
-    error = SHARE * (size + grid.zero.abs()) + 2.0**-30
+    error = QUANTISED_SHARE * (size + grid.zero.abs()) + 2.0**-30
     least, greatest = (low - error + grid.zero - 0.5).ceil(), (high + error + grid.zero + 0.5).floor()
     limits = grid.limits
     if wraps:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import round_outward, tiny, unit
-from ranum_falsify.domain.rules.support.sections import sum_error
+from ranum_falsify.domain.rounding import round_outward
+from ranum_falsify.domain.slack import sum_error, tiny, unit
 
 __all__ = [
     "Curve",

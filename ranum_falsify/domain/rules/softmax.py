@@ -18,18 +18,16 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import Envelope
-from ranum_falsify.domain.rounding import round_outward, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.support.building import infinity_aware
-from ranum_falsify.domain.rules.support.sections import Sections, sections, sum_error
+from ranum_falsify.domain.rules.support.sections import Sections, sections
 from ranum_falsify.domain.site import IntervalRule, Site
+from ranum_falsify.domain.slack import SOFTMAX_ROUNDINGS, sum_error, unit
 
 __all__ = ["hardmax", "has_finite_sections", "log_softmax", "log_softmax_along", "shares", "softmax"]
 
 Dims = Callable[[Operation, int], Sequence[int]]
 """`dims(op, rank)`: the dimensions over which an operator normalises."""
-
-_STEPS = 8
-"""Roundings besides those of the sum: exponential, quotient, and those that fusions and half precision add."""
 
 _LOST = 0.98 * 2.0**-25
 """A probability of at least 1 minus this is 1 in float32: rounded correctly, or as e^0 = 1 divided by a sum.
@@ -172,7 +170,7 @@ def _empty(x: Interval) -> Interval:
 def _error(rows: Sections, kernel: Envelope) -> float:
     """Return that part of the error of a logarithm of a probability that does not depend on the probability."""
     count = math.log(rows.size)
-    return sum_error(rows.size, rows.dtype, _STEPS) + 2 * unit(rows.dtype) * count + 2 * kernel.relative
+    return sum_error(rows.size, rows.dtype, SOFTMAX_ROUNDINGS) + 2 * unit(rows.dtype) * count + 2 * kernel.relative
 
 
 def _log_probabilities(rows: Sections) -> tuple[Tensor, Tensor]:

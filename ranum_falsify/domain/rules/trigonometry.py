@@ -12,11 +12,9 @@ from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import IntervalRule, Site
+from ranum_falsify.domain.slack import PERIOD_SHARE
 
 __all__ = ["tangent", "wave"]
-
-_SLACK = 2.0**-50
-"""Error of a multiple of pi in float64, relative to an operand."""
 
 
 def wave(function: Callable[[Tensor], Tensor], kernel: str, *, crest: float) -> IntervalRule:
@@ -54,6 +52,6 @@ def tangent(site: Site, x: Interval) -> Interval:
 
 def _passes(low: Tensor, high: Tensor, first: float, period: float) -> Tensor:
     """Tell where a range reaches a point first + k period, or may by rounding; a single point reaches none."""
-    slack = _SLACK * (torch.maximum(low.abs(), high.abs()) + abs(first))
+    slack = PERIOD_SHARE * (torch.maximum(low.abs(), high.abs()) + abs(first))
     nearest = first + period * torch.ceil((low - slack - first) / period)
     return (nearest <= high + slack) & (low < high)

@@ -10,13 +10,13 @@ import torch
 from dnnv.nn import Operation
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import round_outward, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.arithmetic.variadic import sum_of_operands
 from ranum_falsify.domain.rules.matrix.matmul import largest_finite, overflows_in_parts
-from ranum_falsify.domain.rules.reduction.sums import growth
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import growth, unit
 from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, pairs, source
 
 __all__ = ["accumulate", "is_beside_quantised", "requantise", "saturate", "sum_operands"]

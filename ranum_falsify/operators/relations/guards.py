@@ -18,9 +18,9 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.order import SIGNED, greatest, least
-from ranum_falsify.domain.rules.arithmetic.pairs import least_positive
 from ranum_falsify.domain.rules.support.building import infinity_aware, result_shape
 from ranum_falsify.domain.site import IntervalRule, Site
+from ranum_falsify.domain.slack import least_positive
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.registry import row_of
 from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, kind, source

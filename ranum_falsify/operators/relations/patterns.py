@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import round_outward, tiny, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import square
 from ranum_falsify.domain.rules.normalisation.statistics import cancellation, moments
 from ranum_falsify.domain.rules.softmax import log_softmax_along
 from ranum_falsify.domain.rules.support.building import infinity_aware, is_infinity_aware
-from ranum_falsify.domain.rules.support.sections import Sections, accumulation, sections, sum_error
+from ranum_falsify.domain.rules.support.sections import Sections, sections
 from ranum_falsify.domain.site import IntervalRule, Site
+from ranum_falsify.domain.slack import ELEMENTWISE_ROUNDINGS, LARGEST_SQUARED, accumulation, sum_error, tiny, unit
 from ranum_falsify.operators.relations.matching import (
     Field,
     fields_of,
@@ -51,12 +52,6 @@ __all__ = [
 
 Pattern = Callable[..., Interval | None]
 
-_LARGEST_SQUARED = 1e150
-"""Larger numbers are not considered, because float64 cannot add up their squares."""
-
-_STEPS = 16
-"""Roundings of a few elementwise operations in a row."""
-
 
 def refined(rule: IntervalRule, *patterns: Pattern) -> IntervalRule:
     """Return a rule that intersects its bounds with those of the patterns that a node matches."""
@@ -78,7 +73,7 @@ def _is_floating(*operands: Interval) -> bool:
 
 
 def _has_squares(x: Interval) -> bool:
-    return all(abs(end) < _LARGEST_SQUARED for end in x.extremes)
+    return all(abs(end) < LARGEST_SQUARED for end in x.extremes)
 
 
 # a number and itself --------------------------------------------------------------------------------------------
@@ -149,7 +144,7 @@ def variance_by_moments(site: Site, a: Interval, b: Interval) -> Interval | None
 def _variance(rows: Sections) -> tuple[Tensor, Tensor]:
     """Return bounds of the mean of squared differences to the mean, as two passes compute it."""
     known = moments(rows, apart=True)
-    error = sum_error(rows.size, rows.dtype, _STEPS)
+    error = sum_error(rows.size, rows.dtype, ELEMENTWISE_ROUNDINGS)
     low = torch.where(known.least_deviation > 4 * known.drift, known.least_deviation - 2 * known.drift, 0.0)
     high = known.greatest_deviation + 1.25 * known.drift
     smallest = 4 * tiny(rows.dtype)
@@ -219,7 +214,9 @@ def sum_of_shares(site: Site, x: Interval, axes: np.ndarray | None) -> Interval 
         if found is None or not is_same(part, found.operand) or found.dims != dims or x.extremes[0] < 0:
             return None
     count, kernel = math.prod(x.shape[dim] for dim in dims), site.envelope("Exp")
-    error = 2 * sum_error(count, x.dtype, _STEPS) + 4 * unit(x.dtype) * math.log(count) + 4 * kernel.relative
+    error = (
+        2 * sum_error(count, x.dtype, ELEMENTWISE_ROUNDINGS) + 4 * unit(x.dtype) * math.log(count) + 4 * kernel.relative
+    )
     error += count * (tiny(x.dtype) + kernel.absolute)
     if found_by_hand := is_a(op, "Div"):
         divisor = site.find_known(fields_of(found_by_hand)[1])

@@ -8,14 +8,15 @@ from dataclasses import replace
 import torch
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import round_outward, tiny, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import divide, multiply
 from ranum_falsify.domain.rules.normalisation.standardise import scale_and_shift
 from ranum_falsify.domain.rules.normalisation.statistics import Standardised, divide_by_root_mean_square, standardise
 from ranum_falsify.domain.rules.softmax import softmax
 from ranum_falsify.domain.rules.support.building import infinity_aware
-from ranum_falsify.domain.rules.support.sections import Sections, sections, sum_error
+from ranum_falsify.domain.rules.support.sections import Sections, sections
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import ELEMENTWISE_ROUNDINGS, sum_error, tiny, unit
 from ranum_falsify.operators.relations.matching import (
     Field,
     Reduced,
@@ -39,9 +40,6 @@ __all__ = [
     "share_of_sum",
     "standard_score",
 ]
-
-_STEPS = 16
-"""Roundings of a few elementwise operations in a row."""
 
 
 def _is_floating(x: Interval) -> bool:
@@ -154,7 +152,7 @@ def over_norm(site: Site, a: Interval, b: Interval) -> Interval | None:
     # Squares below the smallest normal number get lost, but the divisor exceeds such numbers.
     if is_a(norm.op, "ReduceMean") or least < 128 * math.sqrt(tiny(a.dtype)):
         return None
-    limit = 1 + sum_error(norm.count, a.dtype, _STEPS)
+    limit = 1 + sum_error(norm.count, a.dtype, ELEMENTWISE_ROUNDINGS)
     return Interval.fill(-limit, limit, a.shape, a.dtype)
 
 
@@ -186,7 +184,7 @@ def _over_own_norm(x: Interval, count: int) -> Interval | None:
     """
     if x.dtype not in (torch.float32, torch.float64):
         return None
-    limit = math.sqrt(1.5) * (1 + sum_error(count, x.dtype, _STEPS))
+    limit = math.sqrt(1.5) * (1 + sum_error(count, x.dtype, ELEMENTWISE_ROUNDINGS))
     return Interval.fill(-limit, limit, x.shape, x.dtype)
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import round_outward, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.support.building import piecewise
 from ranum_falsify.domain.rules.support.real_functions import (
     GELU_TANH_TURN,
@@ -25,6 +25,7 @@ from ranum_falsify.domain.rules.support.real_functions import (
     swish,
 )
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import unit
 from ranum_falsify.operators.relations.matching import (
     Field,
     constant,

@@ -12,7 +12,8 @@ from torch import Tensor
 from ranum_falsify.domain.linear import curves
 from ranum_falsify.domain.rules.exponential import is_defined, power
 from ranum_falsify.domain.rules.support.building import monotone
-from ranum_falsify.domain.rules.support.limits import exponential, monotone_inside, smallest
+from ranum_falsify.domain.rules.support.limits import exponential, monotone_inside
+from ranum_falsify.domain.slack import least_positive
 from ranum_falsify.operators.support.families import pointwise, total
 from ranum_falsify.operators.support.functions import constant_scalar, elementwise
 from ranum_falsify.validity import (
@@ -32,7 +33,7 @@ __all__ = ["Erf", "Exp", "Log", "Pow", "Sqrt"]
 
 @pointwise(
     torch=elementwise(torch.log),
-    interval=monotone_inside(torch.log, "Log", least=smallest),
+    interval=monotone_inside(torch.log, "Log", least=least_positive),
     linear=curves.LOG,
     kernel="Log",
     valid=[GreaterThan("x", 0.0, reason="logarithm of a non-positive number")],

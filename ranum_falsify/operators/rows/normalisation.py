@@ -16,7 +16,6 @@ from torch.nn import functional
 
 from ranum_falsify.domain import Interval, Site
 from ranum_falsify.domain.linear.forms import Affine
-from ranum_falsify.domain.rounding import tiny
 from ranum_falsify.domain.rules.normalisation import batch as batch_normalising
 from ranum_falsify.domain.rules.normalisation import standardise as rules
 from ranum_falsify.domain.rules.normalisation.norms import (
@@ -25,6 +24,7 @@ from ranum_falsify.domain.rules.normalisation.norms import (
     norm_normalisation,
     norm_stays_positive,
 )
+from ranum_falsify.domain.slack import tiny
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, opaque, plain

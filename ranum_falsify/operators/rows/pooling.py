@@ -15,11 +15,12 @@ from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.forms import Affine, pooling, summation
-from ranum_falsify.domain.rounding import gamma, round_outward, tiny, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.matrix.bilinear import bound_weighted
 from ranum_falsify.domain.rules.reduction.sums import mean_of
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import gamma, tiny, unit
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, opaque, rearranging
 from ranum_falsify.operators.support.functions import ints

@@ -10,9 +10,10 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import round_outward, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.support.building import infinity_aware, within
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import unit
 from ranum_falsify.network.draws import DEVIATIONS
 from ranum_falsify.network.registry import Draws
 from ranum_falsify.operators.rows.creation import dtype_numbered

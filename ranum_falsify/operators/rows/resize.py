@@ -15,9 +15,10 @@ from dnnv.nn.operations import Resize
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import round_outward, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import fit_type
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import COORDINATE_ROUNDINGS, unit
 from ranum_falsify.errors import ModelError, UnsupportedAttributeError
 from ranum_falsify.operators.support.families import plain
 from ranum_falsify.operators.support.sampling import ResizedAxis, Sampling, Taps, taps_of
@@ -187,9 +188,6 @@ def _torch_samples(axis: ResizedAxis, transform: str) -> bool:
 
 # bounds ---------------------------------------------------------------------------------------------------------
 
-_COORDINATE = 32
-"""Error of coordinates and of kernels at them, in roundings of the size of the axis."""
-
 _SAFE_INTEGER = 2.0**62
 """Below it, float64 numbers fit into every integer type of 64 bits, whatever is added to round them."""
 
@@ -252,7 +250,7 @@ def _weight_ends(low: Tensor, high: Tensor, number: int, taps: Taps, axis: Resiz
     weights = np.ones(taps.index.shape) if taps.weights is None else taps.weights
     column = [-1] + [1] * (low.ndim - number - 1)
     rounding = unit(torch.float32)
-    doubt = _COORDINATE * rounding * max(axis.before, axis.after)
+    doubt = COORDINATE_ROUNDINGS * rounding * max(axis.before, axis.after)
     least = greatest = error = torch.zeros((), dtype=torch.float64)
     hull: tuple[Tensor, Tensor] | None = None
     for index, row in zip(positions, torch.from_numpy(weights), strict=True):

@@ -12,9 +12,9 @@ from dnnv.nn import Operation
 from torch import Tensor
 from torch.nn import functional
 
-from ranum_falsify.domain.rounding import unit
 from ranum_falsify.domain.rules.recurrent import Curve, Enclosure
 from ranum_falsify.domain.rules.support.real_functions import softplus
+from ranum_falsify.domain.slack import GATE_ROUNDINGS, unit
 from ranum_falsify.errors import UnsupportedAttributeError
 
 __all__ = ["Activation", "activations_of", "curves_of"]
@@ -94,9 +94,6 @@ _IN_REAL_NUMBERS: dict[str, Activation] = {"softplus": softplus}
 _EXACT_FUNCTIONS = frozenset({"affine", "leakyrelu", "relu", "thresholdedrelu"})
 """Functions whose kernels err by the rounding of some operations only."""
 
-_ROUNDINGS = 16
-"""Error of the other kernels, in roundings of 1: ONNX Runtime's rational tanh in GRU errs by 10."""
-
 _LAST_EXPONENT, _BEYOND = 88.0, 1e150
 """From where on exp(x) may be infinite in float32, and a number far beyond that type."""
 
@@ -129,7 +126,7 @@ def _curve(key: str, given: Sequence[float], complete: bool, clip: float | None,
     jumps = (float(given[0]), 0.0) if key == "thresholdedrelu" else (0.0,)
     u = unit(dtype)
     scale = max([1.0, *map(abs, given)])
-    relative, absolute = 8 * u, 0.0 if key in _EXACT_FUNCTIONS else _ROUNDINGS * u * scale
+    relative, absolute = 8 * u, 0.0 if key in _EXACT_FUNCTIONS else GATE_ROUNDINGS * u * scale
 
     def curve(x: Enclosure) -> Enclosure:
         x = Enclosure(x.low.clamp(-clip, clip), x.high.clamp(-clip, clip)) if clip else x

@@ -1,7 +1,7 @@
 """The child process of `ranum_falsify.replay.replayer`: ONNX Runtime, inspecting every tensor.
 
 Commands: ``load`` ({"path"} and the fields of `Setting`, with the fields of `Operators` in place of that), ``run``,
-    ``outputs`` and ``plain`` (the inputs by name).
+    ``outputs``, ``plain`` and ``look`` (the inputs by name).
 
 It starts in a fraction of a second, because it imports neither torch nor the package around it.
 """
@@ -35,7 +35,8 @@ def service() -> Callable[[str, Any], Any]:
             return None
         if not loaded:
             raise RuntimeError("no model is loaded")
-        answers = {"run": loaded[0].run, "outputs": loaded[0].outputs, "plain": loaded[0].run_plain}
+        levels = loaded[0]
+        answers = {"run": levels.run, "outputs": levels.outputs, "plain": levels.run_plain, "look": levels.look}
         return answers[command](argument)
 
     return answer

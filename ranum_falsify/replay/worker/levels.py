@@ -60,6 +60,11 @@ class Levels:
         """Return the graph outputs without optimisations."""
         return self._written.outputs(feeds)
 
+    def look(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """Graph outputs and findings, both without optimisations."""
+        look = self._written.look(feeds)
+        return {"outputs": look.outputs, "findings": list(look.findings.values())}
+
     def outputs(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the graph outputs at the default level of optimisations."""
         values = self._run_default(feeds)

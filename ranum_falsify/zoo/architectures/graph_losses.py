@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ranum_falsify.network.builder import Tensor
+from ranum_falsify.building import Tensor
 from ranum_falsify.zoo.blocks import mean, total
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.model import Defect, ZooModel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ranum_falsify.network.builder import Tensor
+from ranum_falsify.building import Tensor
 from ranum_falsify.zoo.blocks import (
     CLIPPED_SOFTMAX,
     SOFTMAX_UNDERFLOW,

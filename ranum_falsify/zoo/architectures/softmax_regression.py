@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ranum_falsify.network.builder import Tensor
+from ranum_falsify.building import Tensor
 from ranum_falsify.zoo.blocks import (
     CLIPPED_SOFTMAX,
     SOFTMAX_UNDERFLOW,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.kernels.envelopes import Envelope
-from ranum_falsify.domain.rounding import tiny, unit
+from ranum_falsify.domain.slack import tiny, unit
 
 __all__ = ["Errors"]
 

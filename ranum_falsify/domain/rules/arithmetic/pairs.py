@@ -18,9 +18,10 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.order import SIGNED, greatest, least
-from ranum_falsify.domain.rounding import flush, round_bounds, round_outward, tiny
+from ranum_falsify.domain.rounding import flush, round_bounds, round_outward
 from ranum_falsify.domain.rules.support.building import infinity_aware, result_shape
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import least_positive, tiny
 
 __all__ = [
     "absolute",
@@ -30,7 +31,6 @@ __all__ = [
     "fit_type",
     "greatest_of",
     "least_of",
-    "least_positive",
     "multiply",
     "negate",
     "reciprocal",
@@ -46,11 +46,6 @@ _SAFE_BITS = 62
 """64-bit integers are bounded exactly while results stay below this power of 2, which float64 can distinguish."""
 
 Pair = tuple[Tensor, Tensor]
-
-
-def least_positive(dtype: torch.dtype) -> float:
-    """Return the smallest positive number that a tensor may hold; for 16-bit types, that of float32."""
-    return 2.0**-1074 if dtype is torch.float64 else 2.0**-149
 
 
 def ends(x: Interval) -> Pair:

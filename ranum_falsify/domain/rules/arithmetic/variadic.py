@@ -12,12 +12,12 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import Envelope
-from ranum_falsify.domain.rounding import round_outward, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import add, ends
-from ranum_falsify.domain.rules.reduction.sums import Sums, growth, sums
+from ranum_falsify.domain.rules.reduction.sums import Sums, sums
 from ranum_falsify.domain.rules.support.building import infinity_aware, result_shape
-from ranum_falsify.domain.rules.support.sections import accumulation
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import accumulation, growth, unit
 
 __all__ = ["mean_of_operands", "sum_of_operands"]
 

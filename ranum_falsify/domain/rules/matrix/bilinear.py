@@ -20,13 +20,11 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import flush, gamma, round_bounds, round_numbers_outward, round_outward, tiny, unit
+from ranum_falsify.domain.rounding import flush, round_bounds, round_numbers_outward, round_outward
 from ranum_falsify.domain.rules.matrix.integers import Product, integer_product, largest_of
+from ranum_falsify.domain.slack import PRODUCT_ROUNDINGS, gamma, product_share, tiny, unit
 
-__all__ = ["bilinear", "bound_weighted", "is_known", "slack", "stretch"]
-
-_SPARE = 12
-"""Roundings of a result besides those of its sum: of the centre, of a fused scale, of the bounds themselves."""
+__all__ = ["bilinear", "bound_weighted", "is_known", "stretch"]
 
 _ROOM = 0.125
 """Share of the largest number below which no intermediate result overflows."""
@@ -41,12 +39,6 @@ _BLOCK = 1 << 17
 
 _APART = 2.0**52
 """Radii of this many smallest normal numbers: centre minus radius then rounds to 0 or to a normal number."""
-
-
-def slack(terms: int, dtype: torch.dtype) -> float:
-    """Return the error, relative to the sum of magnitudes, of a runtime's sum of products and of our own together."""
-    error = gamma(terms + _SPARE, dtype)
-    return 2 * error * (1 + 4 * error)
 
 
 def bilinear(
@@ -82,12 +74,12 @@ def bilinear(
     if any(x.may_be_infinite for x in operands):
         return _include_infinities(product, a, b, terms, shape, bias, count)
     work = _accumulator(a.dtype)
-    if gamma(terms + _SPARE, work) > 0.5:
+    if gamma(terms + PRODUCT_ROUNDINGS, work) > 0.5:
         return Interval.fill(-math.inf, math.inf, shape, a.dtype)
     if a.is_scalar and b.is_scalar and (bias is None or bias.is_scalar):
         return _of_numbers(a, b, terms, shape, bias, terms if count is None else count)
     left, right = (max(largest_of(x), 1.0) for x in (a, b))
-    sums = _Sums(product, slack(terms, work), 4 * terms * tiny(work) * max(left, right), tuple(alike))
+    sums = _Sums(product, product_share(terms, work), 4 * terms * tiny(work) * max(left, right), tuple(alike))
     if terms * largest_of(a) * largest_of(b) >= _FAR * torch.finfo(work).max:
         return _bound_overflown(a, b, shape, bias)
     if terms * left * right + (0 if bias is None else largest_of(bias)) >= _ROOM * torch.finfo(work).max:
@@ -103,7 +95,7 @@ class _Sums:
 
     Attributes:
         product: The map.
-        slack: See :func:`slack`.
+        slack: See :func:`~ranum_falsify.domain.slack.product_share`.
         lost: The most that results may lose to underflow.
         alike: See :func:`bilinear`.
     """
@@ -233,11 +225,11 @@ def bound_weighted(
     if not x.is_floating:
         return integer_product(lambda p, q, c: function(p) * q, x, Interval.fill(1, 1, (), x.dtype), terms, shape, None)
     work = _accumulator(x.dtype)
-    if x.may_be_infinite or gamma(terms + _SPARE, work) > 0.5:
+    if x.may_be_infinite or gamma(terms + PRODUCT_ROUNDINGS, work) > 0.5:
         return replace(Interval.fill(-math.inf, math.inf, shape, x.dtype), nan=True)
     risky = terms * largest_of(x) >= _ROOM * torch.finfo(work).max
     wide = _convert(x, torch.float64 if risky else work) or x
-    share, lost = slack(terms, work), 4 * terms * tiny(work)
+    share, lost = product_share(terms, work), 4 * terms * tiny(work)
     if work is not x.dtype:
         # PyTorch rounds the sum to half precision before dividing.
         share, lost = share + 2 * unit(x.dtype), lost + tiny(x.dtype) * torch.finfo(x.dtype).eps
@@ -338,7 +330,7 @@ def _of_numbers(
 ) -> Interval:
     """Return bounds where one number is stored for each."""
     work = _accumulator(a.dtype)
-    share, lost = slack(terms, work), 4 * terms * tiny(work) * max(largest_of(a), largest_of(b), 1.0)
+    share, lost = product_share(terms, work), 4 * terms * tiny(work) * max(largest_of(a), largest_of(b), 1.0)
     if bias is not None and work is not a.dtype:
         share += 2 * unit(a.dtype)
     corners = [p * q for p in a.extremes for q in b.extremes]

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import flush, unit
+from ranum_falsify.domain.rounding import flush
 from ranum_falsify.domain.rules.matrix.bilinear import bilinear, is_known, stretch
 from ranum_falsify.domain.rules.matrix.integers import EXACT, largest_of
-from ranum_falsify.domain.rules.reduction.sums import growth
-from ranum_falsify.domain.rules.support.sections import accumulation
+from ranum_falsify.domain.slack import accumulation, growth, unit
 
 __all__ = ["largest_finite", "matrix_product", "overflows_in_parts", "sum_scaled"]
 

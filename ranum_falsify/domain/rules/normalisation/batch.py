@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import round_numbers_outward, round_outward, tiny, unit
+from ranum_falsify.domain.rounding import round_numbers_outward, round_outward
 from ranum_falsify.domain.rules.normalisation.standardise import (
-    STEPS,
     Ends,
     channelwise,
     factor_overflows,
@@ -29,12 +28,11 @@ from ranum_falsify.domain.rules.normalisation.statistics import (
     squares_overflow,
     standardise,
 )
-from ranum_falsify.domain.rules.support.sections import accumulation, sections, sum_error
+from ranum_falsify.domain.rules.support.sections import sections
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import STATISTICS_ROUNDINGS, accumulation, least_positive, sum_error, tiny, unit
 
 __all__ = ["batch_normalisation", "trained_batch_normalisation"]
-
-_SMALLEST = 2.0**-1074
 
 
 def batch_normalisation(
@@ -45,7 +43,8 @@ def batch_normalisation(
     gain, shift, centre, spread = (_numbers(values, rank) for values in (scale, bias, mean, variance))
     spread = [end + site.op.epsilon for end in spread]
     errors = [2 * unit(variance.dtype) * (abs(end) + tiny(variance.dtype)) for end in spread]
-    roots = [1 / np.sqrt(np.maximum(end, _SMALLEST)) for end in (spread[1] + errors[1], spread[0] - errors[0])]
+    smallest = least_positive(torch.float64)
+    roots = [1 / np.sqrt(np.maximum(end, smallest)) for end in (spread[1] + errors[1], spread[0] - errors[0])]
     factors = [end * root for end in gain for root in roots]
     factor = reduce(np.minimum, factors), reduce(np.maximum, factors)
     if not x.is_scalar:
@@ -135,7 +134,7 @@ def trained_batch_normalisation(
     ):
         y = replace(y, nan=True, overflows=True)
     seen_mean = known.least_mean - known.drift, known.greatest_mean + known.drift
-    seen_variance = _variance(known, sum_error(rows.size, x.dtype, STEPS))
+    seen_variance = _variance(known, sum_error(rows.size, x.dtype, STATISTICS_ROUNDINGS))
     if infinite:
         seen_variance = torch.zeros_like(known.drift), torch.full_like(known.drift, math.inf)
     kept = float(site.op.momentum)

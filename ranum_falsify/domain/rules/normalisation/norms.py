@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import gamma, round_outward, tiny, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.normalisation.statistics import divide_by_root_mean_square
-from ranum_falsify.domain.rules.support.sections import Sections, sections, sum_error
+from ranum_falsify.domain.rules.support.sections import Sections, sections
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import LARGEST_SQUARED, POWER_ROUNDINGS, gamma, sum_error, sum_growth, tiny, unit
 
 __all__ = ["divisor_stays_valid", "local_response_normalisation", "norm_normalisation", "norm_stays_positive"]
 
@@ -24,11 +25,6 @@ _BEYOND = 1.25
 
 _SAFE = 2.0**30
 """In sums of this many smallest normal numbers or more, the share of flushed terms is negligible."""
-
-_POWER_ROUNDINGS = 32
-"""Error of kernels of powers, in roundings."""
-
-_LARGEST_SQUARED = 1e150
 
 
 # norms ----------------------------------------------------------------------------------------------------------
@@ -67,10 +63,10 @@ def _find_nearest(rows: Sections) -> Tensor:
 
 def _norm_ends(rows: Sections, p: int) -> tuple[Tensor, Tensor]:
     """Return the least sum of absolute values, or of squares, and whether the sum may overflow."""
-    furthest = rows.magnitude if p == 1 else rows.magnitude.clamp(max=_LARGEST_SQUARED).square()
-    overflows = 1.01 * rows.size * furthest >= dtype_range(rows.dtype)[1]
-    near = _find_nearest(rows).clamp(max=_LARGEST_SQUARED)
-    return rows.total(near if p == 1 else near.square()), overflows | (rows.magnitude >= _LARGEST_SQUARED)
+    furthest = rows.magnitude if p == 1 else rows.magnitude.clamp(max=LARGEST_SQUARED).square()
+    overflows = sum_growth(rows.size, rows.dtype) * rows.size * furthest >= dtype_range(rows.dtype)[1]
+    near = _find_nearest(rows).clamp(max=LARGEST_SQUARED)
+    return rows.total(near if p == 1 else near.square()), overflows | (rows.magnitude >= LARGEST_SQUARED)
 
 
 def _bound_by_root(rows: Sections) -> tuple[Tensor, Tensor]:
@@ -107,7 +103,7 @@ def local_response_normalisation(site: Site, x: Interval) -> Interval:
     if not bool((low > error).all()):
         return replace(Interval.top(x.shape, x.dtype), nan=True)
     beta = float(op.beta)
-    lost = (1 - error / low) ** -abs(beta) - 1 + _POWER_ROUNDINGS * unit(x.dtype)
+    lost = (1 - error / low) ** -abs(beta) - 1 + POWER_ROUNDINGS * unit(x.dtype)
     least, greatest = _quotients(op, x, low, high) if op.alpha > 0 and beta > 0 else _corners(x, low, high, beta)
     least, greatest = least - least.abs() * lost, greatest + greatest.abs() * lost
     least, greatest = torch.broadcast_tensors(least, greatest)
@@ -117,7 +113,7 @@ def local_response_normalisation(site: Site, x: Interval) -> Interval:
 def divisor_stays_valid(op: Operation, operands: Mapping[str, Interval]) -> bool:
     """Prove that the number that `LRN` raises to `beta` is above 0; for an integer `beta`, that it is not 0."""
     x = operands["x"]
-    if not x.size or x.may_be_infinite or max(map(abs, x.extremes)) >= _LARGEST_SQUARED:
+    if not x.size or x.may_be_infinite or max(map(abs, x.extremes)) >= LARGEST_SQUARED:
         return not x.size
     low, high, error = _divisor(op, x)
     valid = low > error

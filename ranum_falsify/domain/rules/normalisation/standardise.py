@@ -11,7 +11,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import round_outward, tiny, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.normalisation.statistics import (
     Standardised,
     cancellation,
@@ -20,11 +20,11 @@ from ranum_falsify.domain.rules.normalisation.statistics import (
     squares_overflow,
     standardise,
 )
-from ranum_falsify.domain.rules.support.sections import Sections, accumulation, sections, sum_error
+from ranum_falsify.domain.rules.support.sections import Sections, sections
 from ranum_falsify.domain.site import IntervalRule, Site
+from ranum_falsify.domain.slack import STATISTICS_ROUNDINGS, accumulation, sum_error, tiny, unit
 
 __all__ = [
-    "STEPS",
     "Ends",
     "channelwise",
     "factor_overflows",
@@ -50,11 +50,7 @@ Ends = tuple[Tensor, Tensor]
 Dims = Callable[[Operation, int], Sequence[int]]
 """`dims(op, rank)`: the dimensions over which an operator normalises."""
 
-STEPS = 24
-"""Roundings of statistics besides those of their sums."""
-
 _HUGE = 1e300
-_SMALLEST = 2.0**-1074
 
 
 def scale_and_shift(
@@ -245,7 +241,7 @@ def _statistics(rows: Sections, epsilon: float, x: Interval, wide: torch.dtype) 
     root = known.least_root(epsilon, x.dtype)
     least = torch.where(root > 4 * known.drift, root - 2 * known.drift, math.sqrt(max(epsilon, 0.0)))
     most = ((known.greatest_deviation + 1.25 * known.drift).square() + epsilon).sqrt()
-    error = sum_error(rows.size, x.dtype, STEPS)
+    error = sum_error(rows.size, x.dtype, STATISTICS_ROUNDINGS)
     if squares_overflow(rows):
         most = torch.full_like(most, math.inf)
     inverse = round_outward(

@@ -19,8 +19,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.rounding import gamma, tiny, unit
-from ranum_falsify.domain.rules.support.sections import Sections, accumulation, sum_error
+from ranum_falsify.domain.rules.support.sections import Sections
+from ranum_falsify.domain.slack import (
+    LARGEST_SQUARED,
+    STATISTICS_ROUNDINGS,
+    accumulation,
+    cancellation_share,
+    gamma,
+    sum_error,
+    tiny,
+    unit,
+)
 
 __all__ = [
     "Moments",
@@ -32,12 +41,7 @@ __all__ = [
     "standardise",
 ]
 
-_STEPS = 24
-"""Roundings of a mean besides those of its sum, and of additions to the mean before it is subtracted."""
-
 _QUARTER = 0.25
-_LARGEST_SQUARED = 1e150
-"""Larger numbers are not considered, because float64 cannot add up their squares."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +136,7 @@ def standardise(
     root = known.least_root(epsilon, rows.dtype)
     least, greatest, fewest, most = _parts(rows)
     lost = _denormal(rows) if apart and _is_half(rows) else tiny(accumulation(rows.dtype))
-    relative = sum_error(rows.size, rows.dtype, _STEPS) + added / root + 8 * lost / root**2
+    relative = sum_error(rows.size, rows.dtype, STATISTICS_ROUNDINGS) + added / root + 8 * lost / root**2
     limit = _cancelling_limit if cancels else _limit
     high = limit(_quotient(greatest, fewest, most, rows.size, epsilon), greatest, root, epsilon, known, rows)
     low = -limit(_quotient(-least, fewest, most, rows.size, epsilon), -least, root, epsilon, known, rows)
@@ -157,7 +161,7 @@ def divide_by_root_mean_square(rows: Sections, epsilon: float, share: float = 1.
     others = (rows.total(fewest) * (1 - slack) - fewest).clamp(min=0), rows.total(most) * (1 + slack) - most
     smallest = tiny(accumulation(rows.dtype))
     least = rows.total(fewest) * (1 - slack) * share - smallest * (rows.size * share + 1) + epsilon
-    relative = sum_error(rows.size, rows.dtype, _STEPS) + 2 * rows.size * smallest / least.clamp(min=0)
+    relative = sum_error(rows.size, rows.dtype, STATISTICS_ROUNDINGS) + 2 * rows.size * smallest / least.clamp(min=0)
 
     def high(x: Tensor) -> Tensor:
         rest = torch.where(x >= 0, *others)
@@ -186,7 +190,7 @@ def _denormal(rows: Sections) -> float:
 
 def _updates(n: int) -> int:
     """Count roundings of a mean of n numbers besides n: a step of Welford's k-th update is a k-th of a number."""
-    return 8 * n.bit_length() + _STEPS
+    return 8 * n.bit_length() + STATISTICS_ROUNDINGS
 
 
 def _centre_and_radius(rows: Sections) -> tuple[Tensor, Tensor]:
@@ -263,14 +267,13 @@ def cancellation(rows: Sections) -> Tensor:
     """Return by how much mean(x^2) - mean(x)^2 may differ from the variance as computed, `(..., 1)`."""
     squares = torch.maximum(rows.lower.square(), rows.upper.square())
     mean = rows.total(squares) / rows.size
-    error = gamma(rows.size + _STEPS, accumulation(rows.dtype))
-    return 3.1 * error * mean + 4 * tiny(accumulation(rows.dtype))
+    return cancellation_share(rows.size, rows.dtype) * mean + 4 * tiny(accumulation(rows.dtype))
 
 
 def _overflows(rows: Sections) -> bool:
     """Tell whether a sum of the numbers may overflow, or one of their squares in float64."""
     most = float(rows.magnitude.max())
-    return most >= _LARGEST_SQUARED or 4 * rows.size * most >= torch.finfo(accumulation(rows.dtype)).max
+    return most >= LARGEST_SQUARED or 4 * rows.size * most >= torch.finfo(accumulation(rows.dtype)).max
 
 
 def squares_overflow(rows: Sections) -> bool:

@@ -13,8 +13,9 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import round_outward
-from ranum_falsify.domain.rules.reduction.sums import Sums, growth, keep_dims, multiplicity, truncate_to_integers
+from ranum_falsify.domain.rules.reduction.sums import Sums, keep_dims, multiplicity, truncate_to_integers
 from ranum_falsify.domain.site import IntervalRule, Site
+from ranum_falsify.domain.slack import growth
 
 __all__ = ["product", "running_product"]
 

@@ -19,17 +19,16 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.kernels.envelopes import Envelope
-from ranum_falsify.domain.rounding import round_outward, tiny, unit
-from ranum_falsify.domain.rules.arithmetic.pairs import fit_type, least_positive
+from ranum_falsify.domain.rounding import round_outward
+from ranum_falsify.domain.rules.arithmetic.pairs import fit_type
 from ranum_falsify.domain.rules.support.building import infinity_aware
-from ranum_falsify.domain.rules.support.sections import accumulation
 from ranum_falsify.domain.site import IntervalRule, Site
+from ranum_falsify.domain.slack import MEAN_SHARE, accumulation, growth, least_positive, sum_growth, tiny, unit
 
 __all__ = [
     "Sums",
     "along",
     "euclidean",
-    "growth",
     "keep_dims",
     "log_of_sum",
     "log_of_sum_of_exponentials",
@@ -51,20 +50,6 @@ _EXACT_INTEGERS = 2.0**53
 
 Bound = Callable[[Site, Interval, list[int]], Interval]
 """`bound(site, x, dims)`: bounds of a reduction along at least one dimension, with the dimensions kept."""
-
-
-def growth(terms: int, dtype: torch.dtype, *, stepwise: bool = False) -> float:
-    """Return the relative error of n rounded operations in a row, in the accumulator of a floating dtype.
-
-    That is n u / (1 - n u), or (1 + u)^n - 1 where n u is not small.
-
-    Args:
-        terms: Number of operations.
-        dtype: Type of the operands.
-        stepwise: Whether each result is rounded to the dtype itself.
-    """
-    share = terms * unit(dtype if stepwise else accumulation(dtype))
-    return share / (1 - share) if share < 0.5 else math.expm1(min(share, 700.0))
 
 
 def multiplicity(x: Interval, dims: Sequence[int]) -> int:
@@ -148,7 +133,8 @@ def sums(x: Interval, dims: Sequence[int], *, extra: int = 2) -> Sums:
 
 def _include_infinities(x: Interval, dims: Sequence[int], found: Sums) -> Sums:
     """Return bounds of sums whose terms may be infinite; parts of finite sums may become infinite too."""
-    copies, along, limit = multiplicity(x, dims), tuple(dims), torch.finfo(accumulation(x.dtype)).max / 1.01
+    copies, along, limit = multiplicity(x, dims), tuple(dims), torch.finfo(accumulation(x.dtype)).max
+    limit /= sum_growth(copies * math.prod(x.lower.shape[dim] for dim in dims), x.dtype)
     low, high = x.doubles()
     falls = torch.where(low.isinf(), 0.0, low.clamp(max=0)).sum(along, keepdim=True) * copies < -limit
     rises = torch.where(high.isinf(), 0.0, high.clamp(min=0)).sum(along, keepdim=True) * copies > limit
@@ -268,8 +254,7 @@ def truncate_to_integers(
     """Return bounds of integers: real results are truncated towards 0, and sums that may wrap may be anything."""
     lowest, highest = dtype_range(dtype)
     fits = (found.size < min(_EXACT_INTEGERS, float(highest))) & (found.low >= float(lowest))
-    slack = 1e-9
-    cut_low, cut_high = (low - slack * low.abs()).trunc(), (high + slack * high.abs()).trunc()
+    cut_low, cut_high = (low - MEAN_SHARE * low.abs()).trunc(), (high + MEAN_SHARE * high.abs()).trunc()
     return fit_type(torch.where(fits, cut_low, 0.0).long(), torch.where(fits, cut_high, 0.0).long(), fits, dtype, shape)
 
 
@@ -348,7 +333,8 @@ def log_of_sum_of_exponentials(site: Site, x: Interval, dims: list[int]) -> Inte
             # The exponentials of integers are truncated too; all but that of the largest become 0.
             low = x.doubles()[0].amax(list(dims), keepdim=True)
         size = torch.maximum(low.abs(), high.abs())
-        return truncate_to_integers(Sums(low=low, high=high, size=size), low - 1e-9, high + 1e-9, x.dtype, shape)
+        found = Sums(low=low, high=high, size=size)
+        return truncate_to_integers(found, low - MEAN_SHARE, high + MEAN_SHARE, x.dtype, shape)
     exponential, logarithm, u = site.envelope("Exp"), site.envelope("Log"), unit(x.dtype)
     # Errors of the terms relative to their sum, which lies in [1, n]: exponentials, additions, and x - m, whose
     # error u |x - m| weighs exp(x - m) at most log(n) on average.  The logarithm makes them absolute.

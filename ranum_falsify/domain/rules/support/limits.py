@@ -12,7 +12,7 @@ from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.support.building import infinity_aware, monotone
 from ranum_falsify.domain.site import IntervalRule, Site
 
-__all__ = ["exponential", "find_computed_type", "just_below_one", "monotone_inside", "smallest"]
+__all__ = ["exponential", "find_computed_type", "just_below_one", "monotone_inside"]
 
 Limit = Callable[[torch.dtype], float]
 """A number that depends on the dtype."""
@@ -21,11 +21,6 @@ Limit = Callable[[torch.dtype], float]
 def find_computed_type(dtype: torch.dtype) -> torch.dtype:
     """Return the type of numbers that an operand may hold: ONNX Runtime keeps results of 16-bit chains in float32."""
     return torch.float64 if dtype is torch.float64 else torch.float32
-
-
-def smallest(dtype: torch.dtype) -> float:
-    """Return the smallest positive number that an operand may hold."""
-    return float(torch.finfo(find_computed_type(dtype)).smallest_normal * torch.finfo(find_computed_type(dtype)).eps)
 
 
 def just_below_one(dtype: torch.dtype) -> float:

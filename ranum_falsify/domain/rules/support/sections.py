@@ -10,28 +10,8 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import gamma, unit
 
-__all__ = ["Sections", "accumulation", "sections", "sum_error"]
-
-_HALVES = (torch.float16, torch.bfloat16)
-
-
-def accumulation(dtype: torch.dtype) -> torch.dtype:
-    """Return the type in which runtimes sum numbers of a dtype: float32 for the half precisions."""
-    return torch.float32 if dtype in _HALVES else dtype
-
-
-def sum_error(terms: int, dtype: torch.dtype, steps: int = 0) -> float:
-    """Return the relative error of a sum of non-negative terms, in any order, and of some roundings in the dtype.
-
-    Args:
-        terms: The number of additions, in the type of :func:`accumulation`.
-        dtype: Type of operands and results.
-        steps: The number of roundings to the dtype before and after.
-    """
-    own = 4 * gamma(terms, torch.float64)
-    return gamma(terms, accumulation(dtype)) + 1.01 * steps * unit(dtype) + own
+__all__ = ["Sections", "sections"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,10 +13,10 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product, sum_scaled
-from ranum_falsify.domain.rules.reduction.sums import growth
 from ranum_falsify.domain.rules.softmax import softmax
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import growth
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.families import opaque
 from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema

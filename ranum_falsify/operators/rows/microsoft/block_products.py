@@ -10,11 +10,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import gamma, round_outward
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product
 from ranum_falsify.domain.rules.quantisation import read_known_numbers
 from ranum_falsify.domain.rules.support.building import unknown
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import BLOCK_ROUNDINGS, gamma
 from ranum_falsify.operators.support.families import plain
 from ranum_falsify.operators.support.microsoft_schemas import FLOATS, schema
 
@@ -25,9 +26,6 @@ _HALF_STEP = 0.505 / 127
 
 Relative to the block's largest element; `accuracy_level` 4 allows it where a processor has such a kernel.
 """
-
-_SPARE = 32
-"""Roundings of a sum besides those of its blocks."""
 
 
 def _unpack(packed: Tensor, bits: int) -> Tensor:
@@ -97,7 +95,7 @@ def _bounds(
     strayed = _HALF_STEP * _find_largest_in_blocks(size, op.block_size) * 1.01 + 2.0**-120
     near = round_outward(low - strayed, high + strayed, torch.float32, a.shape)
     y = matrix_product(near, round_outward(weights, weights, torch.float32, tuple(weights.shape)), bias)
-    lost = gamma(op.k + _SPARE, torch.float32) * torch.matmul(size + strayed, sizes)
+    lost = gamma(op.k + BLOCK_ROUNDINGS, torch.float32) * torch.matmul(size + strayed, sizes)
     return round_outward(y.lower.double() - lost, y.upper.double() + lost, torch.float32, y.shape)
 
 

@@ -10,12 +10,13 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import round_outward, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.activation import gelu_by_erf, gelu_by_tanh
 from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.support import real_functions as real
 from ranum_falsify.domain.rules.support.building import infinity_aware, piecewise
 from ranum_falsify.domain.site import IntervalRule, Site
+from ranum_falsify.domain.slack import unit
 from ranum_falsify.operators.rows.activation import ABOVE_MINUS_INFINITY, SCALED_ABOVE_MINUS_INFINITY
 from ranum_falsify.operators.support.families import pointwise
 from ranum_falsify.operators.support.microsoft_parts import add_inner_faults

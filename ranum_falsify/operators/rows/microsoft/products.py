@@ -16,9 +16,9 @@ from ranum_falsify.domain.linear.program import form_of
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.matrix.matmul import largest_finite, matrix_product, overflows_in_parts, sum_scaled
-from ranum_falsify.domain.rules.reduction.sums import growth
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import IntervalRule, Site
+from ranum_falsify.domain.slack import growth
 from ranum_falsify.operators.relations.fused import is_beside_quantised
 from ranum_falsify.operators.support.families import across
 from ranum_falsify.operators.support.microsoft_parts import (

@@ -13,7 +13,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import round_outward, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.quantisation import (
     Grid,
     Table,
@@ -26,6 +26,7 @@ from ranum_falsify.domain.rules.shape import choose, join
 from ranum_falsify.domain.rules.support.building import corner_products, result_shape
 from ranum_falsify.domain.rules.support.real_functions import sigmoid
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import unit
 from ranum_falsify.operators.support.families import exact, making
 from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, schema
 

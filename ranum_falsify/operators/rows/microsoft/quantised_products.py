@@ -10,11 +10,12 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rounding import round_outward, unit
+from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product
 from ranum_falsify.domain.rules.quantisation import Grid, anything, read_known_numbers, round_to_steps
 from ranum_falsify.domain.rules.support.building import corner_products, unknown
 from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import unit
 from ranum_falsify.operators.rows.matrix import matrix_of
 from ranum_falsify.operators.rows.pooling import max_pool, max_pool_bounds
 from ranum_falsify.operators.rows.quantised_layers import (

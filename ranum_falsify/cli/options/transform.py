@@ -1,0 +1,130 @@
+"""Options of `transform` and `simplify`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from ranum_falsify.cli.options.check import Box
+from ranum_falsify.cli.options.shared import CommonOptions, Memory, Verbosity
+from ranum_falsify.cli.usage import PROGRAM
+from ranum_falsify.errors import UsageError
+from ranum_falsify.option import (
+    Argument,
+    Group,
+    Option,
+    Seed,
+    Switch,
+    parse_pair,
+    parse_size,
+    to_mapping,
+    to_names,
+    to_paths,
+)
+
+__all__ = ["TRANSFORM_EPILOG", "PassOptions", "SimplifyOptions", "TransformOptions"]
+
+TRANSFORM_EPILOG = """\
+Each pass is verified after it ran: the structure of the new model, its outputs on samples, and that no operator
+receives invalid input where none did before. Where a pass does not keep its promise, the new model is not written; the
+model before the pass is (OUT.checkpoint.onnx), and the input that shows it (OUT.failing.npy).
+
+exit status: 0 verified and written, 1 a pass did not keep its promise, 2 usage or input error,
+             3 written, but operators outside --only are left
+"""
+_NO_OUTPUT = "say where the new model goes, with -o OUT"
+
+
+def _unite_operators(parts: Iterable[str]) -> tuple[str, ...]:
+    return to_names(name.strip() for part in parts for name in part.split(",") if name.strip())
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassOptions(CommonOptions):
+    """How passes are run and verified.
+
+    Attributes:
+        output: Where the new model goes.
+        imports: A Python file that registers passes; it is a program and runs; may be repeated.
+        only: Operators that may be left in the new model, separated by commas; others are named.
+        references: An input to compare the models on, as .npy, beside the samples; give all inputs.
+        box: What samples of all inputs range over; --box NAME=LO,HI for one of them; may be repeated.
+        dims: Size of a symbolic dimension in samples; by default 2, or another with which the model runs.
+        samples: Inputs to draw and to compare the models on.
+        seed: Seed of the samples.
+        processors: Threads of ONNX Runtime.
+        memory: Memory that reading may use beyond what the file size explains; by default 0.35.
+        verbosity: -1 only what fails, 0, 1 every node that is left.
+    """
+
+    output: Annotated[Path | None, Option("-o --output", metavar="PATH", in_files=False), Group("output")] = None
+    imports: Annotated[
+        tuple[Path, ...], Option("--import", metavar="FILE", in_files=False, parse=Path, gather=tuple)
+    ] = ()
+    only: Annotated[tuple[str, ...] | None, Option(metavar="OP,OP,...", gather=_unite_operators)] = None
+    references: Annotated[
+        Mapping[str, Path],
+        Option("--reference", metavar="NAME=FILE", parse=parse_pair, gather=to_paths),
+        Group("verification"),
+    ] = field(default_factory=dict)
+    box: Annotated[Box, Group("verification")] = None
+    dims: Annotated[
+        Mapping[str, int],
+        Option("--dim", metavar="NAME=VALUE", parse=parse_size, gather=to_mapping),
+        Group("verification"),
+    ] = field(default_factory=dict)
+    samples: Annotated[int, Option(), Group("verification")] = 64
+    seed: Annotated[Seed, Group("verification")] = 0
+    processors: Annotated[int, Option("-p --processors --n_proc", least=1), Group("verification")] = 1
+    memory: Memory = None
+    verbosity: Verbosity = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformOptions(PassOptions):
+    """What `transform` is asked for.
+
+    Attributes:
+        model: The ONNX model.
+        passes: Passes, in order; --list shows them.
+        config: A YAML file with passes, and how to verify them.
+        lists_passes: List the passes, with what they promise and need.
+    """
+
+    model: Annotated[Path | None, Argument("MODEL")] = None
+    passes: Annotated[tuple[str, ...], Argument("PASS", many=True)] = ()
+    config: Annotated[Path | None, Option("-c --config", metavar="FILE", in_files=False)] = None
+    lists_passes: Annotated[bool, Switch("--list", in_files=False)] = False
+
+    def __post_init__(self) -> None:
+        """Check that there is a model, and a place for the new one."""
+        if self.lists_passes:
+            return
+        if self.model is None:
+            raise UsageError(f"transform: no model is given; write {PROGRAM} transform MODEL PASS... -o OUT, or --list")
+        if self.output is None:
+            raise UsageError(f"transform: {_NO_OUTPUT}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimplifyOptions(PassOptions):
+    """What `simplify` is asked for.
+
+    Attributes:
+        model: The ONNX model.
+        pass_list: A file with the name of a pass on each line, in order; `transform --list` shows them.
+    """
+
+    model: Annotated[Path | None, Option("-i --input", metavar="PATH", in_files=False)] = None
+    pass_list: Annotated[Path | None, Option("-s --simplifications", metavar="FILE", in_files=False)] = None
+
+    def __post_init__(self) -> None:
+        """Check that all files are named."""
+        if self.model is None:
+            raise UsageError("simplify: no model is given; name it with -i IN")
+        if self.output is None:
+            raise UsageError(f"simplify: {_NO_OUTPUT}")
+        if self.pass_list is None:
+            raise UsageError("simplify: no passes are given; name a file that lists them, with -s LIST")

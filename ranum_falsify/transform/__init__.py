@@ -1,0 +1,23 @@
+"""Verified rewrites of ONNX models, on onnx-ir and the rewriter of onnxscript.
+
+A pass is one small class, registered by its name, with a guarantee:
+
+    from ranum_falsify.transform import Rewrite, register, verify
+
+    @verify.equality
+    @register("remove_double_negation", takes=["Neg"])
+    class RemoveDoubleNegation(Rewrite):
+        "Neg(Neg(x)) becomes x."
+
+        def pattern(self, op, x):
+            return op.Neg(op.Neg(x))
+
+        def rewrite(self, op, x):
+            return op.Identity(x)
+"""
+
+from ranum_falsify.transform import verify
+from ranum_falsify.transform.registry import register
+from ranum_falsify.transform.rewrite import Rewrite
+
+__all__ = ["Rewrite", "register", "verify"]

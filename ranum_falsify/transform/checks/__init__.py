@@ -1,0 +1,3 @@
+"""Verification of a pass: structure, samples, and no new invalid input."""
+
+__all__: list[str] = []

@@ -1,0 +1,159 @@
+"""The samples that two models are compared on: what the user gives, and what is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from ranum_falsify.errors import TransformError
+from ranum_falsify.transform.checks.comparing import compare
+from ranum_falsify.transform.checks.inputs import InputSpec, draw_inputs, input_specs
+from ranum_falsify.transform.checks.runs import Runs
+from ranum_falsify.transform.checks.samples import Sample
+from ranum_falsify.transform.config import Reference, TransformConfig
+from ranum_falsify.transform.guarantee import Guarantee
+
+__all__ = ["Drawn", "make_samples"]
+
+_SIZES = (2, 1, 32, 512)  # of symbolic dimensions: the first with which the model runs
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Samples, and what to know of them."""
+
+    samples: Sequence[Sample]
+    notices: Sequence[str] = ()
+
+
+def make_samples(model: ir.Model, config: TransformConfig, runs: Runs) -> Drawn:
+    """Return the samples of a model: the references first.
+
+    Args:
+        model: The model before the first pass.
+        config: What is asked for.
+        runs: Its runs.
+
+    Raises:
+        TransformError: There are none, references do not fit, or the model draws random numbers.
+    """
+    notices: list[str] = []
+    given = [_sample(key, reference, model) for key, reference in enumerate(config.references)]
+    for sample in given:
+        _check_reference(sample, runs, config)
+    drawn: list[dict[str, np.ndarray]] = []
+    if config.samples:
+        try:
+            drawn, notice = _draw(input_specs(model), config, runs)
+            notices += notice
+        except TransformError as error:
+            if not given:
+                raise
+            notices.append(f"only the references are compared: {error}")
+    samples = [*given, *(Sample(len(given) + number, inputs, {}) for number, inputs in enumerate(drawn))]
+    if not samples:
+        raise TransformError("there is nothing to verify passes on; ask for samples, or give inputs with --reference")
+    _check_deterministic(samples, runs)
+    return Drawn(samples, notices)
+
+
+def _draw(
+    specs: Sequence[InputSpec], config: TransformConfig, runs: Runs
+) -> tuple[list[dict[str, np.ndarray]], Sequence[str]]:
+    """Return drawn inputs, symbolic dimensions of the first size with which the model runs."""
+    names = {dim for spec in specs for dim in spec.shape if isinstance(dim, str)}
+    _check_names("--dim", config.dims, names)
+    _check_names("--box", config.box, {spec.name for spec in specs})
+    why = ""
+    for size in _SIZES:
+        drawn = list(
+            draw_inputs(
+                specs,
+                config.samples,
+                box=config.box,
+                sizes=lambda spec: spec.sized(config.dims, size),  # noqa: B023 - called at once
+                seed=config.seed,
+            )
+        )
+        first = next((run.error for run in map(runs.run, drawn[:4]) if run.error), "")
+        if not first:
+            free = sorted(name or "(unnamed)" for name in names - config.dims.keys())
+            told = [f"dimensions taken as {size} in samples: {', '.join(free)}"] if free else []
+            return drawn, told
+        why = why or first
+        if not names - config.dims.keys():
+            break
+    raise TransformError(f"no samples can be drawn ({why}); give inputs with --reference, or sizes with --dim")
+
+
+def _check_names(option: str, given: Mapping[str, object], known: set[str]) -> None:
+    unknown = sorted(given.keys() - known)
+    if unknown:
+        there = ", ".join(sorted(filter(None, known))) or "none"
+        raise TransformError(f"{option}: the model's inputs have no {unknown[0]!r}; there are: {there}")
+
+
+def _sample(key: int, reference: Reference, model: ir.Model) -> Sample:
+    inputs = [value for value in model.graph.inputs if not value.is_initializer()]
+    return Sample(
+        key,
+        _name_arrays("input", reference.inputs, inputs),
+        _name_arrays("output", reference.outputs, list(model.graph.outputs)),
+        is_given=True,
+    )
+
+
+def _name_arrays(
+    kind: str, arrays: Sequence[np.ndarray] | Mapping[str, np.ndarray], values: Sequence[ir.Value]
+) -> dict[str, np.ndarray]:
+    """Return reference arrays by name, after checking that they fit."""
+    names = [value.name or "" for value in values]
+    if not isinstance(arrays, Mapping):
+        if arrays and len(arrays) != len(names):
+            raise TransformError(
+                f"reference: {len(arrays)} {kind}s are given, the model has {len(names)} ({', '.join(names)})"
+            )
+        arrays = dict(zip(names, arrays, strict=False))
+    for name, array in arrays.items():
+        if name not in names:
+            raise TransformError(f"reference: the model has no {kind} {name!r}; there are {', '.join(names)}")
+        _check_fit(kind, array, values[names.index(name)])
+    if kind == "input" and len(arrays) < len(names):
+        missing = next(name for name in names if name not in arrays)
+        raise TransformError(f"reference: input {missing!r} is missing; give all inputs")
+    return dict(arrays)
+
+
+def _check_fit(kind: str, array: np.ndarray, value: ir.Value) -> None:
+    shape = value.shape
+    fits = shape is None or (
+        len(shape) == array.ndim
+        and all(not isinstance(dim, int) or dim == size for dim, size in zip(shape, array.shape, strict=True))
+    )
+    wanted = value.dtype.numpy() if value.dtype is not None else array.dtype
+    if not fits or array.dtype != wanted:
+        raise TransformError(
+            f"reference: {kind} {value.name!r} is {wanted}{shape}, the array given is {array.dtype}{list(array.shape)}"
+        )
+
+
+def _check_reference(sample: Sample, runs: Runs, config: TransformConfig) -> None:
+    """Check that the model, before any pass, does what the user says it does."""
+    run = runs.run(sample.inputs, sample.key)
+    if run.error:
+        raise TransformError(f"reference: the model does not run on it ({run.error})")
+    difference = compare(sample.expected, run.outputs, Guarantee(kind="tolerance"), config.tolerance)
+    if difference is not None:
+        raise TransformError(
+            f"reference: the model, before any pass, does not give output {difference.output!r} ({difference}); "
+            "give outputs of this model, or widen verify.tolerance"
+        )
+
+
+def _check_deterministic(samples: Sequence[Sample], runs: Runs) -> None:
+    first, again = (runs.run(samples[0].inputs) for _ in range(2))
+    if compare(first.outputs, again.outputs, Guarantee(kind="equality"), TransformConfig().tolerance) is not None:
+        raise TransformError("the model draws random numbers, so that no two runs can be compared; remove the draws")

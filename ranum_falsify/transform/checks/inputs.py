@@ -1,0 +1,182 @@
+"""Inputs on which two models are compared: ordinary ones, and those at which rewrites go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+
+from ranum_falsify.errors import TransformError
+
+__all__ = ["Box", "InputSpec", "draw_inputs", "input_specs"]
+
+_Bound = np.ndarray | np.floating[Any]
+
+Box = Mapping[str, tuple[_Bound, _Bound]]
+"""Least and greatest value of inputs, by name; scalars, or arrays that broadcast to the input."""
+
+_FLOATS = ("float16", "float32", "float64", "bfloat16")
+_MOST_TINY = 50
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """An input of a model.
+
+    Attributes:
+        name: Its name.
+        dtype: Its element type.
+        shape: Its shape; a symbolic dimension is its name, or "" without one.
+    """
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int | str, ...]
+
+    def sized(self, dims: Mapping[str, int], default: int) -> tuple[int, ...]:
+        """Return the shape with sizes for its symbolic dimensions."""
+        return tuple(dim if isinstance(dim, int) else dims.get(dim, default) for dim in self.shape)
+
+
+def input_specs(model: ir.Model) -> list[InputSpec]:
+    """Return the inputs of a model that have no initializer.
+
+    Raises:
+        TransformError: An input is none that can be drawn.
+    """
+    specs = []
+    for value in model.graph.inputs:
+        if value.is_initializer():
+            continue
+        if not isinstance(value.type, ir.TensorType) or value.shape is None:
+            raise TransformError(
+                f"input {value.name!r} is no tensor of known rank, so that no samples can be drawn; "
+                "give inputs with --reference"
+            )
+        dtype = value.type.dtype.numpy()
+        if dtype.kind not in "iub" and dtype.name not in _FLOATS:
+            raise TransformError(
+                f"input {value.name!r} holds {value.type.dtype.name.lower()}, of which no samples can be drawn; "
+                "give inputs with --reference"
+            )
+        # Some exporters write -1 for a size that is not known.
+        sizes = (dim if isinstance(dim, int) else str(dim.value or "") for dim in value.shape)
+        shape = tuple("" if isinstance(dim, int) and dim < 0 else dim for dim in sizes)
+        specs.append(InputSpec(value.name or "", np.dtype(dtype), shape))
+    return specs
+
+
+def draw_inputs(
+    specs: Sequence[InputSpec],
+    count: int,
+    *,
+    box: Box,
+    sizes: Callable[[InputSpec], tuple[int, ...]],
+    seed: int,
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yield inputs: of each kind in turn, all inputs of the model of one kind.
+
+    Args:
+        specs: The inputs.
+        count: How many to draw.
+        box: Where they lie; an input that is not in it ranges over a quarter of its element type's finite range.
+        sizes: The shape of an input.
+        seed: Seed of the random choices.
+    """
+    for number in range(count):
+        rng = np.random.default_rng((seed, number))
+        kind, turn = _KINDS[number % len(_KINDS)], number // len(_KINDS)
+        yield {spec.name: _draw(spec, sizes(spec), box.get(spec.name), kind, turn, rng) for spec in specs}
+
+
+def _draw(
+    spec: InputSpec,
+    shape: tuple[int, ...],
+    limits: tuple[_Bound, _Bound] | None,
+    kind: _Kind,
+    turn: int,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    if spec.dtype.kind == "b":
+        return rng.integers(0, 2, shape).astype(bool)
+    if spec.dtype.kind in "iu":
+        # Without a box they may well be indices, which must be small.
+        low, high = (0, 3 if turn else 1) if limits is None else limits
+        values = rng.integers(np.asarray(low).astype(np.int64), np.asarray(high).astype(np.int64) + 1, shape)
+        return values.astype(spec.dtype)
+    quarter = float(_limits(spec.dtype).max) / 4
+    bounds = (np.float64(-quarter), np.float64(quarter)) if limits is None else limits
+    least, greatest = (np.broadcast_to(np.asarray(bound, np.float64), shape) for bound in bounds)
+    drawn = kind(_Draw(shape, least, greatest, limits is not None, turn, spec.dtype, rng))
+    with np.errstate(over="ignore"):
+        return np.clip(drawn, least, greatest).astype(spec.dtype)
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """What a kind of sample is drawn from."""
+
+    shape: tuple[int, ...]
+    low: np.ndarray
+    high: np.ndarray
+    is_boxed: bool
+    turn: int
+    dtype: np.dtype
+    rng: np.random.Generator
+
+
+def _limits(dtype: np.dtype) -> Any:
+    return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+
+
+_Kind = Callable[[_Draw], np.ndarray]
+
+
+def _uniform(draw: _Draw) -> np.ndarray:
+    if draw.is_boxed:
+        share = draw.rng.random(draw.shape)
+        return draw.low * (1 - share) + draw.high * share
+    return draw.rng.normal(size=draw.shape) * (1.0, 0.05, 8.0)[draw.turn % 3]
+
+
+def _corners(draw: _Draw) -> np.ndarray:
+    low, high = (draw.low, draw.high) if draw.is_boxed else (-np.ones(draw.shape), np.ones(draw.shape))
+    share = (0.0, 1.0, 0.5)[draw.turn % 3]
+    return np.where(draw.rng.random(draw.shape) < share, high, low)
+
+
+def _zeros(draw: _Draw) -> np.ndarray:
+    zeros = np.where(draw.rng.random(draw.shape) < 0.5, 0.0, -0.0)
+    return np.where(draw.rng.random(draw.shape) < (0.0, 0.3)[draw.turn % 2], _uniform(draw), zeros)
+
+
+def _denormals(draw: _Draw) -> np.ndarray:
+    least = float(_limits(draw.dtype).smallest_subnormal)
+    return draw.rng.integers(-_MOST_TINY, _MOST_TINY + 1, draw.shape) * least
+
+
+def _ties(draw: _Draw) -> np.ndarray:
+    """Few values, some of them neighbours in the element type."""
+    values: np.ndarray = _uniform(draw).reshape(-1)[:3] if draw.turn % 2 else np.array([-1.0, 0.0, 1.0])
+    if not values.size:
+        return np.zeros(draw.shape)
+    picked = draw.rng.choice(values, draw.shape)
+    step = float(_limits(draw.dtype).eps) * np.abs(picked)
+    return picked + np.where(draw.rng.random(draw.shape) < (0.0, 0.3)[draw.turn % 2], step, 0.0)
+
+
+def _huge(draw: _Draw) -> np.ndarray:
+    """Magnitudes up to the largest, spread over all exponents; or up to a hundred, where exponentials overflow."""
+    top = np.log2(np.maximum(np.maximum(-draw.low, draw.high), 1.0))
+    top = np.minimum(top, np.log2((100.0, 3e4, np.inf)[draw.turn % 3]))
+    sign = np.where(draw.rng.random(draw.shape) < 0.5, -1.0, 1.0)
+    magnitude: np.ndarray = np.exp2(draw.rng.random(draw.shape) * top)
+    signed: np.ndarray = sign * magnitude
+    return signed
+
+
+_KINDS: tuple[_Kind, ...] = (_uniform, _corners, _ties, _huge, _uniform, _zeros, _denormals, _huge)

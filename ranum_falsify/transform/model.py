@@ -1,0 +1,89 @@
+"""ONNX models as onnx-ir holds them: read, copied, written; large tensors stay in their files until they are needed."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError
+
+from ranum_falsify.errors import ModelError, SaveError, reason_of
+from ranum_falsify.network.functions import first_line
+from ranum_falsify.network.guards import TOO_MUCH_MEMORY
+from ranum_falsify.network.model_file import check_external_data, model_bytes
+from ranum_falsify.saving import save_together
+
+__all__ = ["copy_model", "count_operators", "has_external_data", "read_model", "to_proto", "write_model"]
+
+
+def read_model(path: Path) -> ir.Model:
+    """Read a model; external data is mapped, not read.
+
+    Raises:
+        ModelError: The file is missing, is not ONNX, is truncated, or its external data is missing.
+    """
+    try:
+        proto = onnx.load_model_from_string(model_bytes(path))
+        if not proto.graph.node and not proto.graph.output:
+            raise ModelError(f"{path}: holds no graph; give the path of an ONNX model")
+        check_external_data(proto, path)
+        model = ir.from_proto(proto)
+        ir.external_data.set_base_dir(model.graph, path.parent.resolve())
+    except MemoryError as error:
+        raise ModelError(f"{path}: {TOO_MUCH_MEMORY}") from error
+    except DecodeError as error:
+        raise ModelError(f"{path}: not an ONNX model, or truncated; export it again") from error
+    except (onnx.checker.ValidationError, ValueError, KeyError, TypeError, OSError) as error:
+        raise ModelError(f"{path}: cannot be loaded ({first_line(error)}); export it again") from error
+    return model
+
+
+def copy_model(model: ir.Model) -> ir.Model:
+    """Return a copy of a model that shares its tensors, and nothing that a pass would change."""
+    copied = model.clone()
+    scopes: list[ir.Graph | ir.Function] = [*copied.graphs(), *copied.functions.values()]
+    for graph in scopes:
+        values = [*graph.inputs, *(output for node in graph for output in node.outputs)]
+        if isinstance(graph, ir.Graph):
+            values += graph.initializers.values()
+        for value in values:
+            value.type = copy.deepcopy(value.type)  # a clone shares it
+    return copied
+
+
+def to_proto(model: ir.Model) -> onnx.ModelProto:
+    """Return a model as a message, in which external tensors stay external."""
+    return ir.to_proto(model)
+
+
+def write_model(model: ir.Model, path: Path) -> None:
+    """Write a model whole or not at all; tensors that were external go into one file beside it.
+
+    Raises:
+        SaveError: It cannot be written.
+    """
+    if not has_external_data(model):
+        save_together({path: to_proto(model).SerializeToString()})
+        return
+    try:
+        ir.save(model, path, external_data=f"{path.name}.data")
+    except OSError as error:
+        raise SaveError(f"{path}: cannot be written ({reason_of(error)}); choose another path") from error
+
+
+def count_operators(model: ir.Model) -> Mapping[str, int]:
+    """Return how often each operator occurs, subgraphs and local functions included; others' domains are named."""
+    nodes = [*model.graph.all_nodes(), *(node for f in model.functions.values() for node in f.all_nodes())]
+    return Counter(
+        node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}" for node in nodes
+    )
+
+
+def has_external_data(model: ir.Model) -> bool:
+    """Tell whether tensors of a model lie in files of their own."""
+    values = [value for graph in model.graphs() for value in graph.initializers.values()]
+    return any(isinstance(value.const_value, ir.ExternalTensor) for value in values)

@@ -1,0 +1,142 @@
+"""What `check` and `rewrite` of a pass ask of operands: rank, lengths, constants, attributes, opset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ranum_falsify.transform.rewrite import RefusedError
+
+__all__ = [
+    "FLOATS",
+    "attribute",
+    "constant",
+    "constant_array",
+    "dtype_of",
+    "integers",
+    "length_of",
+    "node_of",
+    "opset_at",
+    "rank_of",
+]
+
+FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+
+
+def opset_at(context: Any) -> int:
+    """Return the opset of the default domain where a match is."""
+    scope = context.graph_or_function
+    imports = scope.opset_imports if isinstance(scope, ir.Function) else context.model.opset_imports
+    return int(imports.get("", imports.get("ai.onnx", 1)))
+
+
+def node_of(value: ir.Value) -> ir.Node:
+    """Return the node that computes what a pattern bound to a name."""
+    node = value.producer()
+    assert node is not None
+    return node
+
+
+def dtype_of(value: ir.Value, among: Sequence[ir.DataType]) -> ir.DataType:
+    """Return the element type of an operand.
+
+    Raises:
+        RefusedError: It is not known, or not among those allowed.
+    """
+    if value.dtype is None:
+        raise RefusedError(f"the element type of {value.name!r} is not known")
+    if value.dtype not in among:
+        names = ", ".join(dtype.name.lower() for dtype in among)
+        raise RefusedError(f"{value.name!r} holds {value.dtype.name.lower()}; {names} are handled")
+    return value.dtype
+
+
+def rank_of(value: ir.Value) -> int:
+    """Return the rank of an operand.
+
+    Raises:
+        RefusedError: It is not known.
+    """
+    if value.shape is None:
+        raise RefusedError(f"the rank of {value.name!r} is not known; give the model shapes")
+    return len(value.shape)
+
+
+def length_of(value: ir.Value, axis: int) -> int:
+    """Return the length of an operand along an axis.
+
+    Raises:
+        RefusedError: It is not fixed, or 0.
+    """
+    assert value.shape is not None
+    length = value.shape[axis]
+    if not isinstance(length, int):
+        raise RefusedError(f"axis {axis} of {value.name!r} has no fixed length; give the model static shapes")
+    if not length:
+        raise RefusedError(f"axis {axis} of {value.name!r} is empty")
+    return length
+
+
+def attribute(node: ir.Node, name: str, default: int) -> int:
+    """Return an integer attribute of a node.
+
+    Raises:
+        RefusedError: It is a parameter of a local function.
+    """
+    found = node.attributes.get(name)
+    if found is None:
+        return default
+    if found.is_ref():
+        raise RefusedError(f"attribute {name!r} is a parameter of a local function; inline it first")
+    return int(found.as_int())
+
+
+def constant_array(value: ir.Value) -> np.ndarray | None:
+    """Return the value of a constant operand, None where it can change."""
+    if value.is_graph_input():
+        return None
+    tensor = ir.convenience.get_const_tensor(value)
+    return None if tensor is None else np.asarray(tensor.numpy())
+
+
+def constant(op: Any, values: Any, dtype: ir.DataType) -> ir.Value:
+    """Return a new constant of an element type."""
+    made: ir.Value = op.Constant(value=ir.tensor(np.asarray(values).astype(dtype.numpy())))
+    return made
+
+
+def integers(op: Any, values: Sequence[int]) -> ir.Value:
+    """Return a new constant that holds axes or sizes."""
+    made: ir.Value = op.Constant(value=ir.tensor(np.asarray(values, dtype=np.int64)))
+    return made
+
+
+def axes_of(node: ir.Node) -> list[int]:
+    """Return the axes of a ReduceSum, none of them negative, in order.
+
+    Raises:
+        RefusedError: They are not constant, or not axes of the operand.
+    """
+    operand = node.inputs[0]
+    assert operand is not None
+    rank = rank_of(operand)
+    given = node.inputs[1] if len(node.inputs) > 1 else None
+    axes: list[int] = []
+    if given is not None:
+        array = constant_array(given)
+        if array is None:
+            raise RefusedError("its axes are not constant")
+        axes = [int(axis) for axis in array.reshape(-1)]
+    elif "axes" in node.attributes:
+        found = node.attributes["axes"]
+        if found.is_ref():
+            raise RefusedError("attribute 'axes' is a parameter of a local function; inline it first")
+        axes = list(found.as_ints())
+    if not axes:
+        return [] if attribute(node, "noop_with_empty_axes", 0) else list(range(rank))
+    if any(not -rank <= axis < rank for axis in axes):
+        raise RefusedError(f"its axes {axes} are none of an operand of rank {rank}")
+    return sorted({axis % rank for axis in axes})

@@ -1,0 +1,117 @@
+"""Passes by name: what each is, what it guarantees, and what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import onnx_ir as ir
+from onnxscript.rewriter.pattern import RewriteRuleClassBase
+
+from ranum_falsify.errors import TransformError
+from ranum_falsify.transform.guarantee import Guarantee, guarantee_of
+from ranum_falsify.transform.rewrite import Rewrite
+
+__all__ = ["PassSpec", "forget", "register", "registered"]
+
+PassClass = type[Rewrite] | type[RewriteRuleClassBase] | type[ir.passes.PassBase]
+_Class = TypeVar("_Class", bound=PassClass)
+
+_passes: dict[str, PassSpec] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassSpec:
+    """What is known of a pass before it runs.
+
+    Attributes:
+        name: Its name, by which users ask for it.
+        make: Its class; a pass is made anew for each run.
+        argument: What the text after `=` says, as in `convert_opset=13`; empty for passes that take none.
+        takes: Operators that it looks for; empty where it looks at all.
+        gives: Operators that it puts in their place.
+        needs: What must hold for it to apply, in a few words.
+        needs_shapes: Whether shapes are inferred before it runs.
+        changes_opset: Whether it may change the model's opsets.
+    """
+
+    name: str
+    make: PassClass
+    argument: str = ""
+    takes: tuple[str, ...] = ()
+    gives: tuple[str, ...] = ()
+    needs: str = ""
+    needs_shapes: bool = False
+    changes_opset: bool = False
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What it promises of the new model.
+
+        Raises:
+            TransformError: It promises nothing.
+        """
+        found = guarantee_of(self.make)
+        if found is None:
+            raise TransformError(
+                f"pass {self.name!r} has no guarantee; "
+                "put @verify.equality, @verify.tolerance or @verify.metric above its class"
+            )
+        return found
+
+    @property
+    def summary(self) -> str:
+        """The first line of its documentation."""
+        return (self.make.__doc__ or "").strip().split("\n")[0]
+
+
+def register(
+    name: str,
+    *,
+    takes: Iterable[str] = (),
+    gives: Iterable[str] = (),
+    needs: str = "",
+    needs_shapes: bool = False,
+    changes_opset: bool = False,
+    argument: str = "",
+) -> Callable[[_Class], _Class]:
+    """Register the class below as a pass.
+
+    Arguments are the fields of `PassSpec`.
+
+    Raises:
+        TransformError: Another pass has this name, or the class is none of a pass.
+    """
+
+    def decorate(cls: _Class) -> _Class:
+        if not (isinstance(cls, type) and issubclass(cls, Rewrite | RewriteRuleClassBase | ir.passes.PassBase)):
+            raise TransformError(
+                f"pass {name!r}: {cls!r} is no pass; derive it from Rewrite or onnx_ir.passes.PassBase"
+            )
+        if name in _passes:
+            raise TransformError(f"pass {name!r} exists already; give yours another name")
+        _passes[name] = PassSpec(
+            name=name,
+            make=cls,
+            takes=tuple(takes),
+            gives=tuple(gives),
+            needs=needs,
+            needs_shapes=needs_shapes,
+            changes_opset=changes_opset,
+            argument=argument,
+        )
+        return cls
+
+    return decorate
+
+
+def registered() -> dict[str, PassSpec]:
+    """Return all passes by name, in the order of their registration."""
+    return dict(_passes)
+
+
+def forget(names: Iterable[str]) -> None:
+    """Remove passes, as those of a file that fails."""
+    for name in names:
+        del _passes[name]

@@ -1,0 +1,165 @@
+"""Passes, run one after the other, each verified before the next."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import onnx_ir as ir
+
+from ranum_falsify.errors import TransformError
+from ranum_falsify.transform.apply import apply_pass
+from ranum_falsify.transform.catalogue import PassCall, find_pass
+from ranum_falsify.transform.checks.drawing import make_samples
+from ranum_falsify.transform.checks.metrics import check_metric
+from ranum_falsify.transform.checks.runs import Runs
+from ranum_falsify.transform.checks.samples import Limits, Sample, Sampled, compare_on_samples
+from ranum_falsify.transform.checks.structure import passes_checker, structure_faults
+from ranum_falsify.transform.config import TransformConfig
+from ranum_falsify.transform.outcome import PassReport, PostconditionError, Transformed, VerificationError
+
+__all__ = ["Verification", "transform"]
+
+
+def transform(
+    model: ir.Model,
+    passes: Sequence[str],
+    config: TransformConfig,
+    *,
+    folder: Path,
+    before_pass: Callable[[int, str, ir.Model], None] | None = None,
+    after_pass: Callable[[PassReport], None] | None = None,
+) -> Transformed:
+    """Run passes in the order given; each is verified, as far as its guarantee goes, before the next runs.
+
+    Args:
+        model: The model, which stays as it is.
+        passes: Names of passes.
+        config: How they are verified.
+        folder: Where the model's external data lies.
+        before_pass: Called with the number and the name of each pass, and the model that it will get.
+        after_pass: Called with what each did.
+
+    Raises:
+        PostconditionError: A pass did not keep its promise.
+        TransformError: A pass does not exist, or the model cannot be run on any sample.
+        ReplayError: ONNX Runtime does not load the model.
+    """
+    calls = [find_pass(text) for text in passes]
+    _check_metrics(calls, config)
+    with Verification(model, config, folder) as verification:
+        for number, call in enumerate(calls):
+            if before_pass is not None:
+                before_pass(number, call.text, verification.model)
+            report = verification.step(call)
+            if after_pass is not None:
+                after_pass(report)
+        return Transformed(model=verification.model, reports=verification.reports, notices=verification.notices)
+
+
+def _check_metrics(calls: Sequence[PassCall], config: TransformConfig) -> None:
+    for name in config.metrics:
+        check_metric(name)
+    wanting = [call.text for call in calls if call.spec.guarantee.kind == "metric"]
+    if wanting and not config.metrics:
+        raise TransformError(
+            f"pass {wanting[0]!r} changes outputs, and nothing says by how much it may; "
+            "set verify.metrics, such as max_abs_error: [0, 0.01]"
+        )
+
+
+class Verification:
+    """A model on its way through passes, and its runs on samples.
+
+    Attributes:
+        model: The model so far.
+        reports: What each pass did.
+        notices: What to know of the verification as a whole.
+    """
+
+    def __init__(self, model: ir.Model, config: TransformConfig, folder: Path) -> None:
+        self.model = model
+        self.reports: list[PassReport] = []
+        self.notices: list[str] = []
+        self._config = config
+        self._folder = folder
+        self._runs = self._start(model)
+        self._samples: list[Sample] | None = None
+        self._checker = config.model_checker and passes_checker(model)
+        if config.model_checker and not self._checker:
+            self.notices.append("the ONNX checker refuses the model as it is, so it is not asked about what follows")
+
+    def __enter__(self) -> Verification:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._runs.close()
+
+    def step(self, call: PassCall) -> PassReport:
+        """Run a pass and verify it; where it changes nothing, the model stays the very same.
+
+        Raises:
+            PostconditionError: It did not keep its promise.
+        """
+        began = time.monotonic()
+        applied = apply_pass(call, self.model)
+        verified: Sequence[str] = ()
+        if applied.model is not None:
+            try:
+                verified = self._verify(call, applied.model)
+            except VerificationError as error:
+                raise PostconditionError(call.text, checkpoint=self.model, reports=self.reports) from error
+            self.model = applied.model
+        report = PassReport(
+            name=call.text,
+            guarantee=call.spec.guarantee,
+            is_modified=applied.model is not None,
+            replaced=applied.replaced,
+            refusals=applied.refusals,
+            verified=verified,
+            seconds=time.monotonic() - began,
+        )
+        self.reports.append(report)
+        return report
+
+    def _verify(self, call: PassCall, candidate: ir.Model) -> Sequence[str]:
+        """Verify what a pass made, and return how; the runs are then those of the new model.
+
+        Raises:
+            VerificationError: It is not what the pass promised.
+        """
+        faults = structure_faults(self.model, candidate, checker=self._checker, changes_opset=call.spec.changes_opset)
+        if faults:
+            raise VerificationError("; ".join(faults))
+        runs = self._start(candidate)
+        try:
+            sampled = self._compare(runs, call)
+        except BaseException:
+            runs.close()
+            raise
+        self._runs.close()
+        self._runs = runs
+        skipped = f" of {sampled.compared + sampled.skipped}" if sampled.skipped else ""
+        return "structure", f"sampled {sampled.compared}{skipped}"
+
+    def _compare(self, runs: Runs, call: PassCall) -> Sampled:
+        if self._samples is None:
+            drawn = make_samples(self.model, self._config, self._runs)
+            self._samples = list(drawn.samples)
+            self.notices += drawn.notices
+        limits = Limits(self._config.tolerance, self._config.metrics)
+        sampled = compare_on_samples(self._runs, runs, self._samples, call.spec.guarantee, limits)
+        if sampled.fault is not None:
+            raise VerificationError(sampled.fault.what, sampled.fault.inputs)
+        if not sampled.compared:
+            raise TransformError(
+                f"pass {call.text!r} cannot be verified: on each of the {sampled.skipped} samples, operators of the "
+                "model itself receive invalid input; give inputs that it is meant for with --box or --reference"
+            )
+        return sampled
+
+    def _start(self, model: ir.Model) -> Runs:
+        runs = Runs(model, self._folder, threads=self._config.threads, timeout=self._config.timeout)
+        runs.start()
+        return runs
