@@ -11,7 +11,8 @@ from dnnv.nn import Operation
 from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Envelope, Runtime, envelope
+from ranum_falsify.domain.kernels.envelopes import EXACT, RUNTIMES, Envelope, Runtime, envelope
+from ranum_falsify.network import spec_of
 from ranum_falsify.network.tensors import torch_dtype
 
 __all__ = ["IntervalRule", "Site"]
@@ -59,6 +60,11 @@ class Site:
     def envelope(self, function: str, dtype: torch.dtype | None = None) -> Envelope:
         """Return the error of the kernels of a function, by ONNX name, for operands of a dtype (the output's)."""
         return envelope(function, self.dtype if dtype is None else dtype, self.runtimes)
+
+    def own_envelope(self, entry: int = 0, dtype: torch.dtype | None = None) -> Envelope:
+        """Return the error of a kernel that the node's row names, by its place there; none where it names none."""
+        kernels = spec_of(self.op).kernel
+        return self.envelope(kernels[entry], dtype) if kernels else EXACT
 
     def find_known(self, field: Operation | np.ndarray | None) -> Interval | None:
         """Return the bounds of what a field of some node holds, an operation or a constant; None if not known."""

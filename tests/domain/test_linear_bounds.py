@@ -13,13 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from ranum_falsify.config import RUNTIMES
 from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.domain.kernels import envelope
 from ranum_falsify.domain.linear import curves
-from ranum_falsify.domain.linear.bounds import LinearAnalysis, bound_functional, refine
+from ranum_falsify.domain.linear.bounds import BoxBatch, LinearAnalysis, bound_functional, descend, refine
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.network import Graph, read
 from tests.domain import random_graphs, soundness
 from tests.domain.linear_subject import LinearSubject
+from tests.network.building import parse
 from tests.operators.harness import OperatorCase
 from tests.operators.test_operators import CASES
 
@@ -281,3 +284,16 @@ def test_coefficients_that_vanish_in_float64_leave_the_bounds_wide() -> None:
     assert y is not None
     least, greatest = (math.sqrt(end / 1e154 / 1e179 - 1e-115) for end in (1.5e218, 1.6e218))
     assert y.lower.item() <= least < greatest <= y.upper.item()
+
+
+def test_a_curve_errs_as_the_kernel_of_its_row_does() -> None:
+    # Kernels of powers err more than a rounding, that of 1 / x too.
+    graph = read(parse("g (float[1] x) => (float[1] y) <float k = {-1}> { y = Pow(x, k) }"))
+    analysis = LinearAnalysis(graph)
+    low = np.array([3], np.float32)
+    high = np.nextafter(low, 4, dtype=np.float32)
+    analysis.run([Interval.box(low, high)])
+    weights = {analysis.program.numbers[id(graph.output_operations[0])]: torch.ones(1, 1, 1, dtype=torch.float64)}
+    stray = envelope("Pow", torch.float32, RUNTIMES).relative
+    # Of the steps alone, without what the interval says.
+    assert descend(weights, BoxBatch(analysis.program, {}))[0].item() <= (1 - stray) / float(high[0])

@@ -13,7 +13,6 @@ import torch
 
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.kernels import envelope, families
-from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.network import OperatorSpec, find, list_supported, read
 from ranum_falsify.network.tensors import torch_dtype
 from tests.operators import harness
@@ -65,5 +64,3 @@ def test_a_row_names_the_kernels_that_its_bounds_rest_on(spec: OperatorSpec) -> 
 @pytest.mark.parametrize("spec", [pytest.param(s, id=s.op_type) for s in list_supported() if s.kernel])
 def test_kernels_of_a_row_were_measured(spec: OperatorSpec) -> None:
     assert set(spec.kernel) <= MEASURED
-    if isinstance(spec.linear, Relaxation):
-        assert spec.linear.kernel in {None, *spec.kernel}

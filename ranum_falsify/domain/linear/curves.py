@@ -63,79 +63,70 @@ def _softplus(x: Tensor) -> Tensor:
 
 RELU = Rectifier()
 ABS = kinked(torch.abs, 0.0, bend="convex")
-EXP = Curve(torch.exp, bend="convex", slope=torch.exp, points=lambda s: (s.log(),), kernel="Exp")
+EXP = Curve(torch.exp, bend="convex", slope=torch.exp, points=lambda s: (s.log(),))
 LOG = Curve(
     torch.log,
     bend="concave",
     slope=torch.reciprocal,
     points=lambda s: (s.reciprocal(),),
     above=5e-324,
-    kernel="Log",
 )
 SQRT = Curve(torch.sqrt, bend="concave", slope=lambda x: 0.5 * x.rsqrt(), points=lambda s: (0.25 / (s * s),), above=0.0)
 SQUARE = Curve(torch.square, bend="convex", slope=lambda x: 2 * x, points=lambda s: (s / 2,))
-SOFTPLUS = Curve(_softplus, bend="convex", slope=torch.sigmoid, points=lambda s: (torch.logit(s),), kernel="Softplus")
-SIGMOID = Curve(torch.sigmoid, bend="s", slope=_sigmoid_slope, points=_sigmoid_points, kernel="Sigmoid")
+SOFTPLUS = Curve(_softplus, bend="convex", slope=torch.sigmoid, points=lambda s: (torch.logit(s),))
+SIGMOID = Curve(torch.sigmoid, bend="s", slope=_sigmoid_slope, points=_sigmoid_points)
 TANH = Curve(
     torch.tanh,
     bend="s",
     slope=lambda x: torch.cosh(x).reciprocal().square(),
     # cosh(x)^2 = 1 / slope
     points=lambda s: _pair_with_negative(torch.acosh(s.rsqrt().clamp(min=1))),
-    kernel="Tanh",
 )
 ATAN = Curve(
     torch.atan,
     bend="s",
     slope=lambda x: (1 + x * x).reciprocal(),
     points=lambda s: _pair_with_negative((s.reciprocal() - 1).clamp(min=0).sqrt()),
-    kernel="Atan",
 )
 ERF = Curve(
     torch.erf,
     bend="s",
     slope=lambda x: 2 / math.sqrt(math.pi) * (-x * x).exp(),
     points=lambda s: _pair_with_negative((-(s * (math.sqrt(math.pi) / 2)).log()).clamp(min=0).sqrt()),
-    kernel="Erf",
 )
 ASINH = Curve(
     torch.asinh,
     bend="s",
     slope=lambda x: (1 + x * x).rsqrt(),
     points=lambda s: _pair_with_negative((s.square().reciprocal() - 1).clamp(min=0).sqrt()),
-    kernel="Asinh",
 )
 SOFTSIGN = Curve(
     functional.softsign,
     bend="s",
     slope=lambda x: (1 + x.abs()).square().reciprocal(),
     points=lambda s: _pair_with_negative((s.rsqrt() - 1).clamp(min=0)),
-    kernel="Softsign",
 )
-COSH = Curve(torch.cosh, bend="convex", slope=torch.sinh, points=lambda s: (torch.asinh(s),), kernel="Cosh")
+COSH = Curve(torch.cosh, bend="convex", slope=torch.sinh, points=lambda s: (torch.asinh(s),))
 SINH = Mirrored(
     Curve(
         lambda x: -torch.sinh(x),
         bend="s",
         slope=lambda x: -torch.cosh(x),
         points=lambda s: _pair_with_negative(torch.acosh((-s).clamp(min=1))),
-        kernel="Sinh",
     )
 )
 HARD_SWISH = Curve(
     functional.hardswish,
     bend="any",
     points=lambda s: (torch.full_like(s, -3.0), torch.full_like(s, 3.0), 3 * s - 1.5),
-    kernel="HardSwish",
 )
 
 
 class _Wave(Relaxation):
     """sin(x + phase)."""
 
-    def __init__(self, phase: float, kernel: str) -> None:
+    def __init__(self, phase: float) -> None:
         self._phase = phase
-        self.kernel = kernel
         self._near = Curve(self._value, bend="any", points=self._points)
 
     def _value(self, x: Tensor) -> Tensor:
@@ -160,14 +151,13 @@ class _Wave(Relaxation):
         )
 
 
-SIN = _Wave(0.0, "Sin")
-COS = _Wave(math.pi / 2, "Cos")
+SIN = _Wave(0.0)
+COS = _Wave(math.pi / 2)
 
 
 class _Hyperbola(Relaxation):
     """1 / x, without bounds where the operand may be 0."""
 
-    kernel = None
     _positive = Curve(
         torch.reciprocal, bend="convex", slope=lambda x: -x.square().reciprocal(), points=lambda s: ((-s).rsqrt(),)
     )
@@ -216,7 +206,7 @@ def clip(low: float | None, high: float | None) -> Relaxation | None:
     return kinked(lambda x: x.clamp(low, high), *kinks, bend="convex" if math.isfinite(low) else "concave")
 
 
-def elu(alpha: float, scale: float = 1.0, kernel: str = "Elu") -> Relaxation:
+def elu(alpha: float, scale: float = 1.0) -> Relaxation:
     """Return the relaxation of x above 0 and alpha (exp(x) - 1) below, both times a positive scale."""
 
     def function(x: Tensor) -> Tensor:
@@ -228,7 +218,7 @@ def elu(alpha: float, scale: float = 1.0, kernel: str = "Elu") -> Relaxation:
     def points(s: Tensor) -> tuple[Tensor, ...]:
         return torch.zeros_like(s), (s / (scale * alpha)).log()
 
-    return Curve(function, bend="convex" if 0 < alpha <= 1 else "any", slope=slope, points=points, kernel=kernel)
+    return Curve(function, bend="convex" if 0 < alpha <= 1 else "any", slope=slope, points=points)
 
 
 def power(exponent: float | None) -> Relaxation | None:
@@ -244,7 +234,6 @@ def power(exponent: float | None) -> Relaxation | None:
             slope=lambda x: 0.5 * x.rsqrt(),
             points=lambda s: (0.25 / (s * s),),
             above=0.0,
-            kernel="Pow",
         )
     whole = float(exponent).is_integer()
     if not whole or exponent < 2:
@@ -260,7 +249,6 @@ def power(exponent: float | None) -> Relaxation | None:
             bend="convex",
             slope=lambda x: n * x ** (n - 1),
             points=lambda s: _pair_with_negative(root(s)),
-            kernel="Pow",
         )
     return Mirrored(
         Curve(
@@ -268,6 +256,5 @@ def power(exponent: float | None) -> Relaxation | None:
             bend="s",
             slope=lambda x: -n * x ** (n - 1),
             points=lambda s: _pair_with_negative(root(s)),
-            kernel="Pow",
         )
     )

@@ -76,11 +76,13 @@ class Composed:
         inner: The linear function; it names its function.
         bounds: Bounds what the linear function gives.
         outer: The curve.
+        last: The operation that the curve is of, whose row names its kernel.
     """
 
     inner: Affine
     bounds: IntervalRule
     outer: Relaxation
+    last: Operation
 
 
 LinearForm = Affine | Composed | Quotient | Relaxation

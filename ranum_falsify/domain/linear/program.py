@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 import numpy as np
 import torch
@@ -119,7 +120,7 @@ class ProgramBuilder:
             return
         self._dtype = dtype
         if isinstance(form, Relaxation):
-            self._curve(form, operands, writes)
+            self._curve(op, form, operands, writes)
         elif isinstance(form, Quotient):
             self._quotient(op, operands, writes)
         elif isinstance(form, Composed):
@@ -152,14 +153,14 @@ class ProgramBuilder:
 
     # forms ------------------------------------------------------------------------------------------------------
 
-    def _curve(self, form: Relaxation, operands: Sequence[object], writes: tuple[int, ...]) -> None:
+    def _curve(self, op: Operation, form: Relaxation, operands: Sequence[object], writes: tuple[int, ...]) -> None:
         read = operands[0]
         computed = [x for x in operands if isinstance(x, int)]
         if not isinstance(read, int) or len(computed) != 1 or len(writes) != 1:
             return
         results = self.program.variables[writes[0]].box
         dtype = self._dtype
-        stray = self._envelope(form.kernel)
+        stray = self._envelope(op)
         if stray is None or not _is_finite(results) or results[0].shape != self.program.variables[read].box[0].shape:
             return
         # |kernel - g| <= r |g| + a, and |kernel| is bounded.
@@ -193,7 +194,7 @@ class ProgramBuilder:
             low, high = (bound.expand(bounds.shape).unsqueeze(0) for bound in bounds.doubles())
             inner = self.program.add(BoundedTensor(bounds.shape, (low, high)))
             self._affine(op, form.inner, operands, (inner,))
-            self._curve(form.outer, (inner,), writes)
+            self._curve(form.last, form.outer, (inner,), writes)
 
     def _affine(self, op: Operation, form: Affine, operands: Sequence[object], writes: tuple[int, ...]) -> None:
         spec = spec_of(op)
@@ -209,7 +210,7 @@ class ProgramBuilder:
         factors = tuple(name for name in computed if name in form.factors)
         both = [x for name, x in zip(names, operands, strict=True) if name in factors]
         if len(factors) == 2 and both[0] == both[1] and form.terms(op, [(), ()], ()) == 4:
-            self._curve(SQUARE, operands[:1], writes)
+            self._curve(op, SQUARE, operands[:1], writes)
             return
         self._linear(op, call, factors, writes)
 
@@ -259,11 +260,11 @@ class ProgramBuilder:
             return self.program.variables[operand].shape
         return tuple(operand.shape) if isinstance(operand, (Tensor, np.ndarray)) else ()
 
-    def _envelope(self, kernel: str | None) -> Envelope | None:
-        if kernel is None:
-            return EXACT
+    def _envelope(self, op: Operation) -> Envelope | None:
+        """Return the error of all kernels that an operation's row names; None if one was not measured."""
         try:
-            return envelope(kernel, self._dtype, self._analysis.runtimes)
+            kernels = [envelope(name, self._dtype, self._analysis.runtimes) for name in spec_of(op).kernel]
+            return reduce(Envelope.union, kernels, EXACT)
         except KeyError:
             return None
 

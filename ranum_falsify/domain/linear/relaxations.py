@@ -43,13 +43,7 @@ class Lines:
 
 
 class Relaxation(ABC):
-    """An elementwise function of one operand that has linear bounds.
-
-    Attributes:
-        kernel: Name of the kernel that approximates it, None where every runtime rounds correctly.
-    """
-
-    kernel: str | None = None
+    """An elementwise function of one operand that has linear bounds."""
 
     def find_bent(self, low: Tensor, high: Tensor) -> Tensor:
         """Return where the function is not a line between two bounds, so that narrower ones help."""
@@ -86,11 +80,7 @@ Bend = Literal["convex", "concave", "s", "any"]
 
 
 class Curve(Relaxation):
-    """A function by its shape.
-
-    Attributes:
-        kernel: See :class:`Relaxation`.
-    """
+    """A function by its shape."""
 
     def __init__(
         self,
@@ -99,7 +89,6 @@ class Curve(Relaxation):
         bend: Bend,
         points: Points,
         slope: Callable[[Tensor], Tensor] | None = None,
-        kernel: str | None = None,
         turn: float = 0.0,
         above: float = -math.inf,
         below: float = math.inf,
@@ -111,7 +100,6 @@ class Curve(Relaxation):
             bend: `convex`, `concave`, `s` for convex below `turn` and concave above it, or `any`.
             points: All points inside an interval where the derivative is a given number, and those without one.
             slope: The derivative; not needed for `any`.
-            kernel: See :class:`Relaxation`.
             turn: Where an `s` changes its bend.
             above: Where the valid part begins.
             below: Where it ends.
@@ -119,7 +107,6 @@ class Curve(Relaxation):
         self._function, self._points, self._bend, self._turn = function, points, bend, turn
         self._slope = slope
         self._above, self._below = above, below
-        self.kernel = kernel
 
     def lines(self, low: Tensor, high: Tensor) -> Lines:
         """See :meth:`Relaxation.lines`."""
@@ -186,7 +173,6 @@ class Mirrored(Relaxation):
 
     def __init__(self, negative: Relaxation) -> None:
         self._negative = negative
-        self.kernel = negative.kernel
 
     def lines(self, low: Tensor, high: Tensor) -> Lines:
         """See :meth:`Relaxation.lines`."""

@@ -113,9 +113,9 @@ def _integers(low: Tensor, high: Tensor, dtype: torch.dtype, shape: tuple[int, .
 # exponential below 0 --------------------------------------------------------------------------------------------
 
 
-def _exponential(site: Site, below: Pair, kernel: str) -> Pair:
+def _exponential(site: Site, below: Pair) -> Pair:
     """Bound exp(x) - 1 as kernels compute it, for bounds of x that are not above 0."""
-    bounds = round_outward(torch.expm1(below[0]), torch.expm1(below[1]), site.dtype, (), site.envelope(kernel))
+    bounds = round_outward(torch.expm1(below[0]), torch.expm1(below[1]), site.dtype, (), site.own_envelope())
     return bounds.doubles()
 
 
@@ -123,7 +123,7 @@ def _exponential(site: Site, below: Pair, kernel: str) -> Pair:
 def elu(site: Site, x: Interval) -> Interval:
     """Bound x above 0 and alpha (exp(x) - 1) below."""
     below, above = _parts(x)
-    bent = _widen(site, _scale(_exponential(site, below, "Elu"), float(site.op.alpha)))
+    bent = _widen(site, _scale(_exponential(site, below), float(site.op.alpha)))
     return round_bounds(*_join(x, bent, above), site.dtype, x.shape)
 
 
@@ -140,7 +140,7 @@ def selu(site: Site, x: Interval) -> Interval:
     """
     alpha, gamma = float(site.op.alpha), float(site.op.gamma)
     below, above = _parts(x)
-    low, high = _scale(_exponential(site, below, "Elu"), alpha)
+    low, high = _scale(_exponential(site, below), alpha)
     if alpha < 0:
         low = low.clamp(max=0)
     return round_outward(
@@ -154,13 +154,13 @@ def celu(site: Site, x: Interval) -> Interval:
     alpha = float(site.op.alpha)
     below, above = _parts(x)
     if alpha > 0:
-        inner = _exponential(site, _scale(below, 1 / alpha), "Elu")
+        inner = _exponential(site, _scale(below, 1 / alpha))
     else:
         # The exponent is positive then, and its rounding counts.
         error = _bound_rounding(torch.float32, 2).relative * below[0].abs() / abs(alpha)
         low, high = _scale(below, 1 / alpha)
         inner = torch.expm1(low - error).clamp(min=0), torch.expm1(high + error)
-        inner = _widen_by_exponential(inner, site.envelope("Exp"))
+        inner = _widen_by_exponential(inner, site.own_envelope(1))
     return round_bounds(*_join(x, _widen(site, _scale(inner, alpha)), above), site.dtype, x.shape)
 
 
@@ -257,8 +257,8 @@ def clip(site: Site, x: Interval, low: Interval | None = None, high: Interval | 
 
 # products with a bent factor ------------------------------------------------------------------------------------
 
-gelu_by_erf = piecewise(real.gelu, "Gelu", turns=[real.GELU_TURN])
-gelu_by_tanh = piecewise(real.gelu_tanh, "Gelu tanh", turns=[real.GELU_TANH_TURN])
+gelu_by_erf = piecewise(real.gelu, turns=[real.GELU_TURN])
+gelu_by_tanh = piecewise(real.gelu_tanh, turns=[real.GELU_TANH_TURN], entry=-1)
 
 
 @infinity_aware
@@ -275,7 +275,7 @@ def gelu(site: Site, x: Interval) -> Interval:
     return replace(bounds, upper=torch.where(overflows, torch.inf, bounds.upper), nan=bounds.nan or nan)
 
 
-_hard_swish = piecewise(real.hard_swish, "HardSwish", turns=[-1.5])
+_hard_swish = piecewise(real.hard_swish, turns=[-1.5])
 
 
 @infinity_aware
@@ -294,7 +294,7 @@ def swish(site: Site, x: Interval) -> Interval:
     The rounding of alpha x counts besides the kernel's errors: g'(z) z u is at most 1.3 u |g(z)| for positive z, and
     at most 0.7 u for negative ones.
     """
-    alpha, kernel = float(site.op.alpha), site.envelope("Swish")
+    alpha, kernel = float(site.op.alpha), site.own_envelope()
     if alpha == 0:
         low, high = x.doubles()
         return round_outward(low / 2, high / 2, site.dtype, x.shape)

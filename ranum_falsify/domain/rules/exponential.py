@@ -35,7 +35,7 @@ def power(site: Site, x: Interval, y: Interval) -> Interval:
 def _of_floats(site: Site, x: Interval, y: Interval) -> Interval:
     shape = result_shape(x, y)
     low, high = (bound + 0.0 for bound in x.doubles())  # -0 would turn the sign of an infinite power
-    envelope = site.envelope("Pow")
+    envelope = site.own_envelope()
     exponent = _one_exponent(y, x.dtype)
     if exponent is None:
         return round_outward(*_general(low, high, *_exponents(y, x.dtype)), x.dtype, shape, envelope)

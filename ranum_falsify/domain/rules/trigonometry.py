@@ -17,12 +17,11 @@ from ranum_falsify.domain.slack import PERIOD_SHARE
 __all__ = ["tangent", "wave"]
 
 
-def wave(function: Callable[[Tensor], Tensor], kernel: str, *, crest: float) -> IntervalRule:
+def wave(function: Callable[[Tensor], Tensor], *, crest: float) -> IntervalRule:
     """Return the rule of a function of period 2 pi between -1 and 1.
 
     Args:
         function: The function, on float64.
-        kernel: Name of its kernel.
         crest: Where it is 1; half a period further it is -1.
     """
 
@@ -31,7 +30,7 @@ def wave(function: Callable[[Tensor], Tensor], kernel: str, *, crest: float) -> 
         at_low, at_high = function(low), function(high)
         least = torch.where(_passes(low, high, crest + math.pi, 2 * math.pi), -1.0, torch.minimum(at_low, at_high))
         greatest = torch.where(_passes(low, high, crest, 2 * math.pi), 1.0, torch.maximum(at_low, at_high))
-        return round_outward(least, greatest, site.dtype, x.shape, site.envelope(kernel))
+        return round_outward(least, greatest, site.dtype, x.shape, site.own_envelope())
 
     return infinity_aware(rule)
 
@@ -46,7 +45,7 @@ def tangent(site: Site, x: Interval) -> Interval:
     low, high = x.keep_finite().doubles()
     pole = _passes(low, high, math.pi / 2, math.pi)
     least, greatest = (-math.inf, math.inf) if site.dtype is torch.float16 else dtype_range(site.dtype)
-    bounds = round_outward(torch.tan(low), torch.tan(high), site.dtype, x.shape, site.envelope("Tan"))
+    bounds = round_outward(torch.tan(low), torch.tan(high), site.dtype, x.shape, site.own_envelope())
     return Interval.of(bounds.lower.masked_fill(pole, least), bounds.upper.masked_fill(pole, greatest), x.shape)
 
 

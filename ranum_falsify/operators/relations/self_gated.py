@@ -54,7 +54,7 @@ def _curve(
     """Bound a function of x that is computed with an absolute error and a few roundings."""
     if not x.is_floating or not x.size or x.may_be_infinite:
         return None
-    y = piecewise(function, None, turns=turns)(site, x)
+    y = piecewise(function, turns=turns, entry=None)(site, x)
     assert isinstance(y, Interval)
     low, high = y.doubles()
     if not bool(low.isfinite().all() and high.isfinite().all()):  # of float64 numbers whose parts overflow here

@@ -60,7 +60,7 @@ total(torch=elementwise(torch.relu), interval=exactly(torch.relu), linear=curves
 )
 total(
     torch=elementwise(torch.sigmoid),
-    interval=monotone(sigmoid, "Sigmoid"),
+    interval=monotone(sigmoid),
     linear=curves.SIGMOID,
     kernel="Sigmoid",
     overflow=False,
@@ -91,7 +91,7 @@ class PRelu(Operation):
 
 
 # Below 0 a negative alpha makes it grow as fast as the exponential.
-@total(torch=parametrised(functional.celu, "alpha"), interval=celu, linear=None, kernel="Elu")
+@total(torch=parametrised(functional.celu, "alpha"), interval=celu, linear=None, kernel=("Elu", "Exp"))
 class Celu(Operation):
     """https://onnx.ai/onnx/operators/onnx__Celu.html."""
 
@@ -183,7 +183,7 @@ class Softplus(Operation):
 
 @pointwise(
     torch=elementwise(functional.softsign),
-    interval=monotone(softsign, "Softsign"),
+    interval=monotone(softsign),
     linear=curves.SOFTSIGN,
     kernel="Softsign",
     valid=[NotInfinite("x", "infinity divided by infinity")],
@@ -213,7 +213,7 @@ class Gelu(Operation):
 
 @pointwise(
     torch=elementwise(functional.mish),
-    interval=piecewise(mish, "Mish", turns=[MISH_TURN]),
+    interval=piecewise(mish, turns=[MISH_TURN]),
     linear=None,
     kernel="Mish",
     valid=[ABOVE_MINUS_INFINITY],

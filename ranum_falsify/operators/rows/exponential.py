@@ -33,7 +33,7 @@ __all__ = ["Erf", "Exp", "Log", "Pow", "Sqrt"]
 
 @pointwise(
     torch=elementwise(torch.log),
-    interval=monotone_inside(torch.log, "Log", least=least_positive),
+    interval=monotone_inside(torch.log, least=least_positive),
     linear=curves.LOG,
     kernel="Log",
     valid=[GreaterThan("x", 0.0, reason="logarithm of a non-positive number")],
@@ -57,7 +57,7 @@ class Exp(Operation):
 
 @pointwise(
     torch=elementwise(torch.sqrt),
-    interval=monotone(torch.sqrt, "Sqrt", above=0.0),
+    interval=monotone(torch.sqrt, above=0.0),
     linear=curves.SQRT,
     kernel="Sqrt",
     valid=[AtLeast("x", 0.0, reason="square root of a negative number")],
@@ -68,9 +68,7 @@ class Sqrt(Operation):
     """https://onnx.ai/onnx/operators/onnx__Sqrt.html."""
 
 
-@total(
-    torch=elementwise(torch.erf), interval=monotone(torch.erf, "Erf"), linear=curves.ERF, kernel="Erf", overflow=False
-)
+@total(torch=elementwise(torch.erf), interval=monotone(torch.erf), linear=curves.ERF, kernel="Erf", overflow=False)
 class Erf(Operation):
     """https://onnx.ai/onnx/operators/onnx__Erf.html."""
 

@@ -264,7 +264,7 @@ def _norm_bounds(
     near = torch.where((low <= 0) & (high >= 0), 0.0, torch.minimum(low.abs(), high.abs()))
     far = torch.maximum(low.abs(), high.abs())
     work = torch.float64 if x.dtype is torch.float64 else torch.float32
-    power = 0.0 if p in (1, 2) else 2 * site.envelope("Pow").relative
+    power = 0.0 if p in (1, 2) else 2 * site.own_envelope().relative
     error = nested * (power + gamma(terms + 8, work)) * 2
     lost = 4 * terms * tiny(work)
     least, greatest = (total(ends.clamp(max=_LARGEST_BASE).pow(p)) for ends in (near, far))

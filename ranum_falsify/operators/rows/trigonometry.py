@@ -29,14 +29,14 @@ __all__ = ["Acos", "Acosh", "Asin", "Asinh", "Atanh", "Cos", "Cosh", "Sin", "Sin
 
 total(
     torch=elementwise(torch.atan),
-    interval=monotone(torch.atan, "Atan"),
+    interval=monotone(torch.atan),
     linear=curves.ATAN,
     kernel="Atan",
     overflow=False,
 )(Atan)
 total(
     torch=elementwise(torch.tanh),
-    interval=monotone(torch.tanh, "Tanh"),
+    interval=monotone(torch.tanh),
     linear=curves.TANH,
     kernel="Tanh",
     overflow=False,
@@ -45,7 +45,7 @@ total(
 
 @pointwise(
     torch=elementwise(torch.sin),
-    interval=wave(torch.sin, "Sin", crest=math.pi / 2),
+    interval=wave(torch.sin, crest=math.pi / 2),
     linear=curves.SIN,
     kernel="Sin",
     valid=[NotInfinite("x", "sine of infinity")],
@@ -57,7 +57,7 @@ class Sin(Operation):
 
 @pointwise(
     torch=elementwise(torch.cos),
-    interval=wave(torch.cos, "Cos", crest=0.0),
+    interval=wave(torch.cos, crest=0.0),
     linear=curves.COS,
     kernel="Cos",
     valid=[NotInfinite("x", "cosine of infinity")],
@@ -94,7 +94,7 @@ def _inside_ones(function: str) -> tuple[GreaterThan, LessThan]:
 
 @pointwise(
     torch=elementwise(torch.asin),
-    interval=monotone(torch.asin, "Asin", above=-1.0, below=1.0),
+    interval=monotone(torch.asin, above=-1.0, below=1.0),
     linear=None,
     kernel="Asin",
     valid=_between_ones("arc sine"),
@@ -107,7 +107,7 @@ class Asin(Operation):
 
 @pointwise(
     torch=elementwise(torch.acos),
-    interval=antitone(torch.acos, "Acos", above=-1.0, below=1.0),
+    interval=antitone(torch.acos, above=-1.0, below=1.0),
     linear=None,
     kernel="Acos",
     valid=_between_ones("arc cosine"),
@@ -157,7 +157,7 @@ _HYPERBOLIC = (
 
 @pointwise(
     torch=elementwise(torch.sinh),
-    interval=monotone(torch.sinh, "Sinh"),
+    interval=monotone(torch.sinh),
     linear=curves.SINH,
     kernel="Sinh",
     valid=_HYPERBOLIC,
@@ -169,7 +169,7 @@ class Sinh(Operation):
 
 @pointwise(
     torch=elementwise(torch.cosh),
-    interval=piecewise(torch.cosh, "Cosh", turns=[0.0]),
+    interval=piecewise(torch.cosh, turns=[0.0]),
     linear=curves.COSH,
     kernel="Cosh",
     valid=_HYPERBOLIC,
@@ -181,7 +181,7 @@ class Cosh(Operation):
 
 @total(
     torch=elementwise(torch.asinh),
-    interval=monotone(torch.asinh, "Asinh"),
+    interval=monotone(torch.asinh),
     linear=curves.ASINH,
     kernel="Asinh",
     overflow=False,
@@ -192,7 +192,7 @@ class Asinh(Operation):
 
 @pointwise(
     torch=elementwise(torch.acosh),
-    interval=monotone(torch.acosh, "Acosh", above=1.0),
+    interval=monotone(torch.acosh, above=1.0),
     linear=None,
     kernel="Acosh",
     valid=[AtLeast("x", 1.0, reason="inverse hyperbolic cosine of a number below 1")],
@@ -205,7 +205,7 @@ class Acosh(Operation):
 
 @pointwise(
     torch=elementwise(torch.atanh),
-    interval=monotone_inside(torch.atanh, "Atanh", least=lambda dtype: -just_below_one(dtype), greatest=just_below_one),
+    interval=monotone_inside(torch.atanh, least=lambda dtype: -just_below_one(dtype), greatest=just_below_one),
     linear=None,
     kernel="Atanh",
     valid=[

@@ -199,7 +199,7 @@ def reciprocal(site: Site, x: Interval) -> Interval:
     smallest = least_positive(x.dtype)
     parts = _split_at_zero(Interval(*x.doubles(), x.shape, gap=max(x.gap, smallest)))
     low, high = _hull([(1 / part.upper, 1 / part.lower, has) for part, has in parts])
-    return round_outward(low, high, x.dtype, x.shape, site.envelope("Reciprocal"))
+    return round_outward(low, high, x.dtype, x.shape, site.own_envelope())
 
 
 # remainders -----------------------------------------------------------------------------------------------------

@@ -96,17 +96,15 @@ def exactly(function: Callable[[Tensor], Tensor], *, increasing: bool = True) ->
 
 def monotone(
     function: Callable[[Tensor], Tensor],
-    kernel: str | None,
     *,
     above: float = -math.inf,
     below: float = math.inf,
     increasing: bool = True,
 ) -> IntervalRule:
-    """Return the rule of a monotone elementwise function.
+    """Return the rule of a monotone elementwise function, which the row's kernel approximates.
 
     Args:
         function: The function, on float64.
-        kernel: Name of the kernel that approximates it; None for functions that are rounded correctly.
         above: Where the valid part begins; operands below count as this number.
         below: Where it ends.
         increasing: Whether it rises.
@@ -115,7 +113,7 @@ def monotone(
     def rule(site: Site, x: Interval) -> Interval:
         low, high = (bound.clamp(above, below) for bound in x.doubles())
         ends = (function(low), function(high)) if increasing else (function(high), function(low))
-        envelope = EXACT if kernel is None else site.envelope(kernel)
+        envelope = site.own_envelope()
         y = round_outward(*ends, site.dtype, x.shape, envelope)
         return saturate(y, x, function, envelope) if increasing else y
 
@@ -144,28 +142,28 @@ def _limit(function: Callable[[Tensor], Tensor], end: float) -> float:
     return float(function(torch.tensor(end, dtype=torch.float64)))
 
 
-def antitone(function: Callable[[Tensor], Tensor], kernel: str | None, **limits: float) -> IntervalRule:
+def antitone(function: Callable[[Tensor], Tensor], **limits: float) -> IntervalRule:
     """Return the rule of a falling elementwise function; see :func:`monotone`."""
-    return monotone(function, kernel, increasing=False, **limits)
+    return monotone(function, increasing=False, **limits)
 
 
 def piecewise(
     function: Callable[[Tensor], Tensor],
-    kernel: str | None,
     *,
     turns: Sequence[float],
     above: float = -math.inf,
     below: float = math.inf,
+    entry: int | None = 0,
 ) -> IntervalRule:
     """Return the rule of an elementwise function that is monotone between given points (`Abs`, `Gelu`).
 
     Args:
         function: The function, on float64; it must take infinite numbers or the limits must exclude them.
-        kernel: See :func:`monotone`.
         turns: Where it turns.  A turn known only to rounding must have a flat neighbourhood, as extremes have: the
             error is of second order, below that of `round_outward`.
         above: See :func:`monotone`.
         below: See :func:`monotone`.
+        entry: Which of the row's kernels approximates it; None for a part of a node, whose error comes on top.
     """
 
     def rule(site: Site, x: Interval) -> Interval:
@@ -177,7 +175,7 @@ def piecewise(
             inside = (low <= turn) & (high >= turn)
             least = torch.where(inside, torch.minimum(least, value), least)
             greatest = torch.where(inside, torch.maximum(greatest, value), greatest)
-        return round_outward(least, greatest, site.dtype, x.shape, EXACT if kernel is None else site.envelope(kernel))
+        return round_outward(least, greatest, site.dtype, x.shape, EXACT if entry is None else site.own_envelope(entry))
 
     return infinity_aware(rule)
 

@@ -36,7 +36,7 @@ def defines_softplus(op: Operation, dtype: torch.dtype) -> bool:
     return op.opset == _OPSET and dtype in (torch.float16, torch.float64)
 
 
-_softplus = monotone(real_softplus, "Softplus")
+_softplus = monotone(real_softplus)
 
 
 @infinity_aware

@@ -29,13 +29,12 @@ def just_below_one(dtype: torch.dtype) -> float:
 
 
 def monotone_inside(
-    function: Callable[[Tensor], Tensor], kernel: str, *, least: Limit, greatest: Limit | None = None
+    function: Callable[[Tensor], Tensor], *, least: Limit, greatest: Limit | None = None
 ) -> IntervalRule:
-    """Return the rule of a rising function on the part between two limits; operands beyond count as these.
+    """Return the rule of a rising function between two limits; operands beyond count as these.
 
     Args:
         function: The function, on float64.
-        kernel: Name of its kernel.
         least: Where the valid part begins.
         greatest: Where it ends, if it does.
     """
@@ -43,12 +42,12 @@ def monotone_inside(
     def rule(site: Site, x: Interval) -> Interval:
         limits = least(x.dtype), None if greatest is None else greatest(x.dtype)
         low, high = (function(bound.clamp(*limits)) for bound in x.doubles())
-        return round_outward(low, high, site.dtype, x.shape, site.envelope(kernel))
+        return round_outward(low, high, site.dtype, x.shape, site.own_envelope())
 
     return infinity_aware(rule)
 
 
-_exponential = monotone(torch.exp, "Exp")
+_exponential = monotone(torch.exp)
 
 
 @infinity_aware

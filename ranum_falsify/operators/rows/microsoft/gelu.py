@@ -112,13 +112,13 @@ class FastGelu(Operation):
 
 @infinity_aware
 def _quick_gelu_bounds(site: Site, x: Interval) -> Interval:
-    alpha, kernel = float(site.op.alpha), site.envelope("Sigmoid")
+    alpha, kernel = float(site.op.alpha), site.own_envelope()
     if alpha == 0 or not math.isfinite(alpha):
         low, high = x.doubles()
         share = 0.5 + kernel.relative / 2 + kernel.absolute if alpha == 0 else 1.0 + kernel.relative
         ends = torch.minimum(low * share, torch.zeros_like(low)), torch.maximum(high * share, torch.zeros_like(high))
         return replace(round_outward(*ends, site.dtype, x.shape), nan=alpha != 0)
-    shape = piecewise(lambda t: real.swish(t, alpha), None, turns=[real.SWISH_TURN / alpha])
+    shape = piecewise(lambda t: real.swish(t, alpha), turns=[real.SWISH_TURN / alpha], entry=None)
     y = shape(site, x)
     assert isinstance(y, Interval)
     low, high = y.doubles()

@@ -58,7 +58,7 @@ def _linear(op: Operation, inner: Affine, bounds: IntervalRule) -> LinearForm | 
     if is_beside_quantised(op) or found is None:
         return None if is_beside_quantised(op) else inner
     outer = form_of(found[0])
-    return Composed(inner=inner, bounds=bounds, outer=outer) if isinstance(outer, Relaxation) else None
+    return Composed(inner=inner, bounds=bounds, outer=outer, last=found[0]) if isinstance(outer, Relaxation) else None
 
 
 # convolutions ---------------------------------------------------------------------------------------------------

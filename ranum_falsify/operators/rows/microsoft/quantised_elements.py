@@ -187,7 +187,7 @@ def _move(x: Interval, source: Grid | None, grid: Grid | None) -> Interval:
 
 def _sigmoid_bounds(site: Site, x: Tensor) -> tuple[Tensor, Tensor]:
     error = 4 * unit(torch.float32) * x.abs()
-    kernel = site.envelope("Sigmoid", torch.float32)
+    kernel = site.own_envelope(dtype=torch.float32)
     y = round_outward(sigmoid(x - error), sigmoid(x + error), torch.float32, tuple(x.shape), kernel)
     return y.doubles()
 
