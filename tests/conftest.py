@@ -10,7 +10,7 @@ import pytest
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"
 
-import ranum_falsify  # noqa: F401 - DNNV is importable from here on, whichever test file runs alone
+import ranum_falsify.upstream  # noqa: F401 - DNNV is importable from here on, whichever test file runs alone
 
 ROOT = Path(__file__).resolve().parent.parent
 
