@@ -17,16 +17,24 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import ranum_falsify as rf
 from lab.bench.vnncomp import Instance, choose_instances
-from ranum_falsify.config import ProveConfig, SearchConfig
-from ranum_falsify.decide import falsify
 
 
-def run(instance: Instance, config: SearchConfig) -> tuple[str, float]:
+def run(instance: Instance, given: argparse.Namespace) -> tuple[str, float]:
     """Return verdict and seconds of one instance."""
     began = time.perf_counter()
-    verdict = falsify(instance.problem(), config).verdict
-    return verdict, time.perf_counter() - began
+    share = 0.75 * given.timeout if given.prove_timeout is None else given.prove_timeout
+    result = rf.falsify(
+        instance.onnx,
+        instance.vnnlib,
+        n_starts=given.n_starts,
+        seed=given.seed,
+        timeout=given.timeout,
+        prove_timeout=share,
+        self_check=False,
+    )
+    return result.verdict, time.perf_counter() - began
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,12 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except LookupError as error:
         print(error, file=sys.stderr)
         return 2
-    share = 0.75 * given.timeout if given.prove_timeout is None else given.prove_timeout
-    prove = ProveConfig(timeout=share)
     rows: dict[tuple[str, str], list[tuple[str, float]]] = {}
     for instance in wanted:
-        config = SearchConfig(n_starts=given.n_starts, seed=given.seed, timeout=given.timeout, prove=prove)
-        verdict, seconds = run(instance, config)
+        verdict, seconds = run(instance, given)
         rows.setdefault((instance.family, instance.expected), []).append((verdict, seconds))
         print(f"{instance.family} {instance.name}: {verdict} ({instance.expected}) {seconds:.2f} s", flush=True)
     wrong = sum(_is_wrong(expected, v) for (_, expected), results in rows.items() for v, _ in results)

@@ -113,13 +113,13 @@ def _bound(subject: str, given: Bound, details: TensorDetails) -> float | np.nda
     try:
         array = np.asarray(given)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise UsageError(f"{subject}: {type(given).__name__} is no number and no array") from error
+        raise UsageError(f"{subject}: {type(given).__name__} is neither a number nor an array; give one") from error
     if array.dtype.kind not in "iufb" and array.dtype.name != "bfloat16":
-        raise UsageError(f"{subject}: {given!r:.60} is no number and no array of numbers")
+        raise UsageError(f"{subject}: {given!r:.60} is neither a number nor an array of numbers; give one")
     numbers = array.astype(np.float64) if array.dtype.kind not in "iub" else array
     if not np.isfinite(numbers).all():
         what = "NaN" if np.isnan(numbers).any() else "an infinity"
-        raise UsageError(f"{subject}: {what} is no bound; give finite numbers")
+        raise UsageError(f"{subject}: {what} cannot be a bound; give finite numbers")
     if array.ndim == 0:
         number: float = numbers.item()
         return number

@@ -102,7 +102,7 @@ def parse_model(source: onnx.ModelProto | bytes) -> onnx.ModelProto:
         except DecodeError as error:
             raise ModelError("model: these bytes are not an ONNX model, or truncated; export it again") from error
     else:
-        raise UsageError(f"model: {type(source).__name__} is none; give a path, an onnx.ModelProto, or bytes")
+        raise UsageError(f"model: {type(source).__name__} is not a model; give a path, an onnx.ModelProto, or bytes")
     if not proto.graph.node and not proto.graph.output:
         raise ModelError("model: holds no graph; give an ONNX model")
     if any(uses_external_data(tensor) for tensor in proto.graph.initializer):

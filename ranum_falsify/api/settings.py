@@ -97,7 +97,7 @@ def settings_of(options: Mapping[str, Any], *, runtimes: tuple[Runtime, ...] = R
     dims = given.pop("dims", None) or {}
     dtype = given.pop("dtype", None)
     if dtype is not None and dtype not in get_args(HalfPrecision):
-        raise UsageError(f"dtype={dtype!r}: is no half precision; give one of {', '.join(get_args(HalfPrecision))}")
+        raise UsageError(f"dtype={dtype!r}: is not half precision; give one of {', '.join(get_args(HalfPrecision))}")
     config = SearchConfig(prove=_prove_config(given, runtimes), **_search_fields(given))
     return Settings(config=config, dtype=dtype, dims=dict(dims), **others)
 
@@ -119,7 +119,7 @@ def _search_fields(given: dict[str, Any]) -> dict[str, Any]:
         value = given.get(name)
         if value is not None or (name in ("n_starts", "n_steps", "seed") and name in given):
             if isinstance(value, bool) or not isinstance(value, int):
-                raise UsageError(f"{name}={value!r}: is no whole number")
+                raise UsageError(f"{name}={value!r}: is not a whole number; give an integer")
             _check_number(name, value, least)
     if given.get("timeout") is not None:
         _check_number("timeout", given["timeout"], 0)
@@ -134,6 +134,6 @@ def _search_fields(given: dict[str, Any]) -> dict[str, Any]:
 
 def _check_number(name: str, value: Any, least: float | None) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise UsageError(f"{name}={value!r}: is no number")
+        raise UsageError(f"{name}={value!r}: is not a number; give one")
     if least is not None and value < least:
         raise UsageError(f"{name}={value!r}: is out of range; at least {least:g} is needed")

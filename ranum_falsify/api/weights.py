@@ -94,7 +94,7 @@ def _range(tensor: onnx.TensorProto, weights: WeightsLike, own: Range | None) ->
         what = "weights:" if own is None else "box: initializer"
         return make_range(name, given, TensorDetails(tuple(tensor.dims), dtype), what=what)
     if isinstance(weights, bool) or not isinstance(weights, int | float) or not 0 <= weights < math.inf:
-        raise UsageError(f"weights={weights!r}: is no share; give a number from 0, or (lower, upper)")
+        raise UsageError(f"weights={weights!r}: is not a share; give a number from 0, or (lower, upper)")
     values = _read(tensor)
     if not np.isfinite(values).all():
         raise UsageError(f"free: initializer {name!r} holds NaN or infinity; give weights=(lower, upper)")

@@ -30,10 +30,10 @@ from ranum_falsify.network.tensors import to_numpy
 __all__ = ["IntervalAnalysis", "Visited"]
 
 _KEPT_BYTES = 64 << 20
-"""Bounds that nothing reads any more are kept up to this size, for rules that look further back than one node."""
+"""Up to this size, bounds that nothing reads any more are kept, for rules that look further back than one node."""
 
 _CONE = 16
-"""How many nodes are analysed again under an assumption on one of their operands."""
+"""The largest number of nodes that are analysed again under an assumption on one of their operands."""
 
 Value = Interval | np.ndarray | None
 """Bounds of an operand, a static operand, or an absent one."""
@@ -49,7 +49,7 @@ class Visited:
     Attributes:
         op: The node.
         operands: Its operands in the row's order.
-        outputs: What its rule says, before the valid part is taken.
+        outputs: The results of its rule, before the valid part is taken.
     """
 
     op: Operation
@@ -66,7 +66,7 @@ class IntervalAnalysis(OperationVisitor):
     Attributes:
         graph: The graph.
         runtimes: Runtimes that the bounds cover.
-        folded: What the rules say of the operators that make constants.
+        folded: The rules' results for the operators that make constants.
         is_exact: Whether every runtime computes the same constants.
     """
 
@@ -74,7 +74,7 @@ class IntervalAnalysis(OperationVisitor):
         """Prepare.
 
         Args:
-            graph: What to analyse.
+            graph: The graph to analyse.
             runtimes: Runtimes that the bounds must cover.
             keep: Whether all bounds are kept, for :meth:`bounds_of` after the run.
         """
@@ -100,7 +100,7 @@ class IntervalAnalysis(OperationVisitor):
         """Bound the constants that operators make, each as runtimes compute it."""
         for op, arrays in self.graph.folded:
             if not any(field is not None for field in spec_of(op).operands_of(op)):
-                continue  # what is written in the model is the same on every runtime
+                continue  # constants in the model are the same on every runtime
             self._folding[id(op)] = tuple(TensorDetails(x.shape, x.dtype) for x in arrays)
             outputs, operands = super().visit(op), self.operands(op)
             if outputs is None:
@@ -117,8 +117,8 @@ class IntervalAnalysis(OperationVisitor):
 
         Args:
             inputs: Bounds of the inputs.
-            observe: Called with each node that could be analysed, in topological order.  Nodes behind a tensor
-                whose shape depends on the input cannot be.
+            observe: Called with each node that can be analysed, in topological order.  Nodes after a tensor whose shape
+                depends on the input cannot be.
 
         Returns:
             Bounds of the outputs; None where the shape depends on the input.
@@ -147,7 +147,7 @@ class IntervalAnalysis(OperationVisitor):
         """Return the bounds of an operation's (first) output; None where its shape depends on the input.
 
         Raises:
-            KeyError: It was not analysed yet, or is not kept.
+            KeyError: It has not been analysed, or is not kept.
         """
         bounds = self._values[id(op)]
         return None if bounds is None else bounds[0]
@@ -156,12 +156,12 @@ class IntervalAnalysis(OperationVisitor):
         """Return the bounds of an operation under narrower ones of an operation that it depends on.
 
         Args:
-            op: What to bound; operations of one output only lie on the way.
-            cause: What is assumed to be narrower.
-            assumed: Its bounds.
+            op: The operation to bound; only operations with one output may lie between.
+            cause: The operation that is assumed to have narrower bounds.
+            assumed: Those bounds.
 
         Returns:
-            The bounds known already, where the way is too long or cannot be analysed.
+            The bounds that are known already, if too many nodes lie between or one cannot be analysed.
         """
         known = cast(Interval, self.bounds_of(op))
         before, self._values = self._values, {**self._values, id(cause): (assumed,)}
@@ -172,7 +172,7 @@ class IntervalAnalysis(OperationVisitor):
                     return known
                 self._values[id(inner)] = _select_valid(inner, outputs, self.operands(inner))
             return cast(Interval, self.bounds_of(op)).meet(known)
-        except KeyError:  # what else the way reads is not kept
+        except KeyError:  # other bounds that these nodes read are not kept
             return known
         finally:
             self._values = before
@@ -189,7 +189,7 @@ class IntervalAnalysis(OperationVisitor):
         return None if whole is None else (whole[operation.index],)
 
     def generic_visit(self, operation: Operation) -> Outputs:
-        """Return what the row's rule says about a node whose operands are bounded already."""
+        """Return the result of the row's rule for a node whose operands are bounded already."""
         operands = self.operands(operation)
         self._latest = operation, operands
         spec = spec_of(operation)
@@ -206,22 +206,22 @@ class IntervalAnalysis(OperationVisitor):
             for output in outputs or ():
                 output.check()
         except (IndexError, OverflowError, RuntimeError, ValueError):
-            # Sizes and axes that are computed may be what no runtime takes, and torch refuses them as runtimes do.
+            # Computed sizes and axes may be such as no runtime accepts; torch refuses them as runtimes do.
             if not self._computes_static(operation):
                 raise
             return None
         if outputs is None:
             return None
-        # What comes after an operator whose shape depends on values was read for the shapes of one example.
+        # The graph after an operator whose shape depends on values was read for the shapes of one example.
         expected = zip(site.details, outputs, strict=False)
         return outputs if all(d is None or tuple(d.shape) == y.shape for d, y in expected) else None
 
     def part_of(self, op: Operation, rule: IntervalRule) -> Interval:
-        """Return what a rule says about a part of a node whose operands are bounded already."""
+        """Return the result of a rule for a part of a node whose operands are bounded already."""
         return cast(Interval, rule(self._site(op), *self.operands(op)))
 
     def operands(self, op: Operation) -> tuple[Value, ...]:
-        """Return the operands of a node in the row's order; a static one as an array where it is known."""
+        """Return the operands of a node in the row's order; a static one as an array if it is known."""
         found = self._fields.get(id(op))
         if found is None:
             spec = spec_of(op)
@@ -232,7 +232,7 @@ class IntervalAnalysis(OperationVisitor):
         return tuple([self._operand(field, static) for field, static in found])
 
     def _computes_static(self, op: Operation) -> bool:
-        """Tell whether a static operand of a node is no constant."""
+        """Tell whether a static operand of a node is not a constant."""
         return any(static and isinstance(field, Operation) for field, static in self._fields[id(op)])
 
     def _operand(self, field: Operation | np.ndarray | None, static: bool) -> Value:
@@ -248,7 +248,7 @@ class IntervalAnalysis(OperationVisitor):
         return bounds
 
     def _find_known(self, field: Operation | np.ndarray) -> Interval | None:
-        """Return the bounds of what a field of some node holds."""
+        """Return the bounds of a field of some node."""
         return cast(Interval | None, self._operand(field, static=False))
 
     def _has_fixed_shape(self, op: Operation, spec: OperatorSpec, operands: Sequence[Value]) -> bool:
@@ -272,7 +272,7 @@ class IntervalAnalysis(OperationVisitor):
 
 
 def _select_valid(op: Operation, outputs: tuple[Interval, ...], operands: Sequence[Value]) -> tuple[Interval, ...]:
-    """Return the bounds of valid results: finite ones, where all operands are finite.
+    """Return the bounds of valid results, which are finite if all operands are finite.
 
     Operators that finite operands cannot make overflow may have infinite constants in their attributes (`Pad`).
     """
@@ -305,7 +305,7 @@ def _bytes(outputs: Outputs) -> int:
 
 
 def _find_between(cause: Operation, op: Operation) -> list[Operation]:
-    """Return the nodes on the ways from one operation to another, in topological order; none if they are many."""
+    """Return the nodes between one operation and another, in topological order; none if there are many."""
     seen: dict[int, Operation] = {id(op): op}
     waiting = deque([op])
     while waiting and len(seen) <= 2 * _CONE:

@@ -1,4 +1,4 @@
-"""How an operand came to its bounds: the chain of operators back to an input, and how much each widened them."""
+"""How an operand came to its bounds: the chain of operators back to an input, and by how much each widened them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ChainLink:
         op_type: ONNX operator, `Input` for an input.
         bounds: Least and greatest value of its result.
         width: Greatest width of the bounds of an element.
-        growth: Its width by that of the operand that the chain comes from; 1 for an input.
+        growth: Its width divided by that of the operand before it in the chain; 1 for an input.
     """
 
     node: str
@@ -53,15 +53,15 @@ class OperandHistory:
 
     @property
     def widest(self) -> tuple[ChainLink, ...]:
-        """The chain, the operator that widened most first and the input last."""
+        """The chain, with the operator that widened most first and the input last."""
         return tuple(sorted(self.chain, key=lambda step: (step.op_type == "Input", -step.growth)))
 
 
 def explain(analysis: IntervalAnalysis, op: Operation) -> tuple[OperandHistory, ...]:
     """Return the history of each computed operand of a node.
 
-    Where an operator has several operands, the chain follows the one without whose width the result would be
-    narrowest.
+    If an operator has several operands, the chain follows the one whose width contributes most: without it, the result
+    would be narrowest.
 
     Args:
         analysis: A finished analysis that has kept all bounds.
@@ -106,7 +106,7 @@ def _find_widest_operand(analysis: IntervalAnalysis, op: Operation) -> Operation
 
 
 def _width_without(analysis: IntervalAnalysis, op: Operation, operand: Operation) -> float:
-    """Return the width of a result if an operand were known to be in the middle of its bounds."""
+    """Return the width of a result if an operand were known to lie in the middle of its bounds."""
     bounds = analysis.bounds_of(operand)
     whole = analysis.bounds_of(op)
     assert bounds is not None and whole is not None

@@ -23,7 +23,7 @@ __all__ = ["Interval", "dtype_range", "find_shared_gap", "merge"]
 
 
 _CHECKED = 1 << 15
-"""Elements beyond which the order of bounds is checked on a sample."""
+"""Number of elements beyond which the order of bounds is checked on a sample."""
 
 
 @cache
@@ -50,10 +50,10 @@ def merge(x: Tensor) -> Tensor:
 class Interval:
     """Closed bounds on every element of a tensor.
 
-    An infinite bound says that this infinity is among the values.  NaN is not a bound.  In floating point, results
+    An infinite bound means that this infinity is among the values.  NaN is not a bound.  In floating point, results
     below the smallest normal number may have been flushed to 0, which bounds allow for: no lower bound lies strictly
     between 0 and the smallest normal number, no upper bound strictly between its negative and 0.  NaN in a constant is
-    no fault of any operator: such elements have the bounds [-inf, inf].
+    no operator's fault: such elements have the bounds [-inf, inf].
 
     Attributes:
         lower: Least values, in the tensor's dtype; size 1 in every merged dimension.
@@ -61,10 +61,10 @@ class Interval:
         shape: Shape of the tensor.
         nan: Whether operands without NaN may give NaN.  Only rules set it; the analysis reports it and goes on
             with the bounds of the valid results.
-        overflows: Whether finite operands may give an infinite result although the bounds, clipped already, do not
-            say so.  As for `nan`.
-        gap: Every element is at least this far from 0, on whichever side: what a test of the value taught, and what
-            bounds around 0 cannot say.  0 where nothing is known besides the bounds.
+        overflows: Whether finite operands may give an infinite result although the bounds, already clipped, do not
+            tell. Reported as `nan` is.
+        gap: Every element is at least this far from 0, on either side: this follows from a test of the value, and
+            bounds around 0 cannot express it.  0 if nothing is known besides the bounds.
     """
 
     lower: Tensor
@@ -110,22 +110,22 @@ class Interval:
 
     @classmethod
     def box(cls, lower: np.ndarray, upper: np.ndarray) -> Self:
-        """Return the interval between two arrays of one shape; merged along dimensions where both are uniform."""
+        """Return the interval between two arrays of one shape, merged along dimensions where both are uniform."""
         low, high = (to_torch(_uniform(bound)) for bound in (lower, upper))
         return cls.of(*_replace_nan(low, high), lower.shape)
 
     @classmethod
     def fill(cls, lower: float | int, upper: float | int, shape: Sequence[int], dtype: torch.dtype) -> Self:
-        """Return a wholly merged interval; numbers that the dtype lacks become its nearest."""
+        """Return a completely merged interval; numbers that the dtype lacks are replaced by its nearest."""
         stored = (1,) * len(shape)
         return cls(_fill(lower, stored, dtype), _fill(upper, stored, dtype), tuple(shape))
 
     @classmethod
     def top(cls, shape: Sequence[int], dtype: torch.dtype) -> Self:
-        """Return all finite values of the dtype: what is known of a result that nothing is known of."""
+        """Return all finite values of the dtype, for a result about which nothing is known."""
         return cls.fill(*dtype_range(dtype), shape, dtype)
 
-    # what it says -----------------------------------------------------------------------------------------------
+    # queries ----------------------------------------------------------------------------------------------------
 
     @property
     def dtype(self) -> torch.dtype:
@@ -170,7 +170,7 @@ class Interval:
 
     @property
     def distance(self) -> float:
-        """How far every element is from 0 at least."""
+        """The least distance of any element from 0."""
         if not self.size or self.first_sign == 0:
             return 0.0
         low, high = self.extremes
@@ -178,7 +178,7 @@ class Interval:
 
     @property
     def surely_infinite(self) -> bool:
-        """Whether some element is infinite whatever the input."""
+        """Whether some element is infinite, whatever the input is."""
         return self.may_be_infinite and bool(((self.lower == torch.inf) | (self.upper == -torch.inf)).any())
 
     @cached_property
@@ -197,7 +197,7 @@ class Interval:
         return restore(low, self.dtype).item(), restore(high, self.dtype).item()
 
     def encloses(self, values: Tensor) -> Tensor:
-        """Return where a tensor of this shape lies within the bounds; NaN lies in none."""
+        """Return where a tensor of this shape lies within the bounds; NaN does nowhere."""
         values = make_ordered(values)
         return (values >= make_ordered(self.lower)) & (values <= make_ordered(self.upper))
 
@@ -252,13 +252,13 @@ class Interval:
         return replace(both, gap=find_shared_gap(self, other))
 
     def meet(self, other: Interval) -> Interval:
-        """Return bounds on the values that lie in both; where none does, those of this interval's nearest point."""
+        """Return bounds on the values that lie in both; if there are none, those of this interval's nearest point."""
         low = greatest(self.lower, least(other.lower, self.upper))
         high = least(self.upper, greatest(other.upper, self.lower))
         return replace(self, lower=low, upper=greatest(low, high), gap=max(self.gap, other.gap))
 
     def clamp(self, lowest: float, highest: float) -> Interval:
-        """Return the part of the bounds between two numbers; where none is, the nearest of them."""
+        """Return the part of the bounds between two numbers; where it is empty, the nearest of the numbers."""
         if self.is_floating:
             low = self.lower.clamp(lowest, highest)
             high = low if self.upper is self.lower else self.upper.clamp(lowest, highest)
@@ -273,7 +273,7 @@ class Interval:
         return self.clamp(*dtype_range(self.dtype)) if self.is_floating else self
 
     def check(self) -> None:
-        """Check the invariants; of millions of bounds, that some do not cross and that none is NaN.
+        """Check the invariants; for millions of bounds, check on a sample that they do not cross, and that none is NaN.
 
         Raises:
             ValueError: A bound is NaN, the bounds cross, or shapes or dtypes do not fit.
@@ -307,21 +307,21 @@ class Interval:
 
 
 def find_shared_gap(*parts: Interval) -> float:
-    """Return how far the values of all parts are from 0, where their bounds together may not say it; else 0."""
+    """Return how far the values of all parts are from 0 if their bounds together may not tell; else 0."""
     signs = {part.first_sign for part in parts if part.size}
-    # Parts on one side of 0 have bounds that say so, element by element.
+    # Parts on one side of 0 have bounds that tell, element by element.
     return min((part.distance for part in parts if part.size), default=0.0) if len(signs) > 1 or None in signs else 0.0
 
 
 def _uniform(bound: np.ndarray) -> np.ndarray:
-    """Return an array with every dimension at size 1 along which it is uniform; a view."""
+    """Return an array with every dimension along which it is uniform at size 1; a view."""
     bound = _merge_array(bound)
     for axis, size in enumerate(bound.shape):
         if size <= 1:
             continue
         first = bound[(slice(None),) * axis + (slice(0, 1),)]
         last = bound[(slice(None),) * axis + (slice(-1, None),)]
-        # One look at the last slice spares most arrays the pass over all of them.
+        # A look at the last slice saves most arrays the pass over all of them.
         if (first == last).all() and (first == bound).all():
             bound = first
     return bound

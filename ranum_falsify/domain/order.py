@@ -1,4 +1,4 @@
-"""Comparing and moving values of every element type, unsigned integers included, which few kernels of torch take."""
+"""Comparing and moving values of every element type, including unsigned integers, for which torch has few kernels."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import Tensor
 __all__ = ["SIGNED", "apply_signed", "greatest", "least", "make_ordered", "restore"]
 
 SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
-"""The signed type of the same size, for the unsigned types that torch does not compute with."""
+"""The signed type of the same size, for the unsigned types with which torch does not compute."""
 
 
 def make_ordered(x: Tensor) -> Tensor:
-    """Return values of a type that torch compares, in the same order; those of most types as they are.
+    """Return values in a type that torch compares, in the same order; values of most types as they are.
 
     With the highest bit flipped, signed integers have the order of the unsigned ones of the same bits.
     """
@@ -23,13 +23,13 @@ def make_ordered(x: Tensor) -> Tensor:
 
 
 def restore(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return what :func:`make_ordered` made of values of a type as that type again."""
+    """Return values from :func:`make_ordered` in their original type."""
     kind = SIGNED.get(dtype)
     return x if kind is None else (x ^ torch.iinfo(kind).min).view(dtype)
 
 
 def apply_signed(x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-    """Apply a function that moves elements and writes none but 0, whatever their type."""
+    """Apply a function that moves elements and writes no values but 0, whatever their type."""
     kind = SIGNED.get(x.dtype)
     return function(x) if kind is None else function(x.view(kind)).view(x.dtype)
 

@@ -1,4 +1,4 @@
-"""Rounding as runtimes do it, enclosed: directed rounding, sums in any order, flushed denormals.
+"""Rounding as in runtimes, enclosed: directed rounding, sums in any order, flushed denormals.
 
 Sources: N. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.1 (gamma_n).
 """
@@ -21,7 +21,7 @@ __all__ = ["constant", "flush", "round_bounds", "round_numbers_outward", "round_
 
 
 _MANY = 1 << 12
-"""From this number of elements on, passes over memory cost more than a unit in the last place is worth."""
+"""From this number of elements on, passes over memory cost more than a tighter bound by one ulp is worth."""
 
 _BLOCK = 1 << 17
 """Elements that fit into the nearest cache."""
@@ -53,13 +53,13 @@ def _has_denormals(x: Tensor, smallest: float) -> bool:
 
 
 def _flush_values(x: Tensor, smallest: float) -> Tensor:
-    """Return numbers with 0 in place of what is smaller than the smallest normal number."""
-    # `hardshrink` replaces what is at most its second operand in size, the largest denormal number.
+    """Return numbers with 0 in place of those smaller than the smallest normal number."""
+    # `hardshrink` replaces numbers of at most its second operand in size, the largest denormal number.
     return torch.nn.functional.hardshrink(x, smallest * (1 - torch.finfo(x.dtype).eps))
 
 
 def constant(array: np.ndarray) -> Interval:
-    """Return the interval of a constant, as runtimes read it; it shares the memory of a read-only array."""
+    """Return the interval of a constant, as runtimes read it; shares the memory of a read-only array."""
     value = share(array) if array.size > _MANY else array
     if isinstance(value, Tensor) and 0 not in value.stride():
         # Block by block, large weights go through memory once.
@@ -80,7 +80,7 @@ def round_outward(
     Args:
         lower: Least values of the function in real numbers, float64.
         upper: Greatest values.
-        dtype: That of the results.
+        dtype: Type of the results.
         shape: Shape of the tensor.
         envelope: Error of the kernels that compute them.
     """
@@ -131,17 +131,17 @@ def round_bounds(lower: Tensor, upper: Tensor, dtype: torch.dtype, shape: tuple[
 
 
 def _errors(envelope: Envelope, dtype: torch.dtype) -> tuple[float, float]:
-    """Return the relative and the absolute error of kernels, that of float64 functions of torch included."""
+    """Return the relative and the absolute error of kernels, including that of torch's float64 functions."""
     own = DOUBLE_SHARE
     relative = envelope.relative + own
     if dtype is torch.float64:
         relative += 2 * own
-    # Below the smallest normal number the distance between numbers does not shrink any more.
+    # Below the smallest normal number, the distance between numbers no longer shrinks.
     return relative, envelope.absolute + (2 * DENORMAL_UNITS * tiny(dtype) * unit(dtype) if envelope.relative else 0.0)
 
 
 def _stray_number(value: float, envelope: Envelope, direction: float) -> float:
-    """Return what :func:`_stray` does of one number, in float32."""
+    """Return the result of :func:`_stray` for one number, in float32."""
     relative, absolute = _errors(envelope, torch.float32)
     moved = value if math.isinf(value) else value + direction * (abs(value) * relative + absolute)
     if absolute and envelope.keeps_sign:
@@ -154,7 +154,7 @@ def _stray_number(value: float, envelope: Envelope, direction: float) -> float:
 
 def _stray(values: Tensor, envelope: Envelope, direction: float, dtype: torch.dtype) -> Tensor:
     relative, absolute = _errors(envelope, dtype)
-    # An infinite value strays nowhere; infinity minus infinity would be NaN.
+    # An infinite value does not stray; infinity minus infinity would be NaN.
     moved = values + direction * torch.where(values.isinf(), 0.0, values.abs() * relative + absolute)
     if absolute and envelope.keeps_sign:
         crossing = values >= 0 if direction < 0 else values <= 0

@@ -20,8 +20,8 @@ __all__ = ["IntervalRule", "Site"]
 IntervalRule = Callable[..., Interval | tuple[Interval, ...]]
 """`rule(site, *operands)`: operands in the order of the row, None where absent; static ones as NumPy arrays.
 
-A rule encloses all that the runtimes can compute from operands within the bounds, without NaN: what lies outside the
-operator's valid part is left out, since the row's conditions report it.  Where operands without NaN may give NaN
+A rule encloses everything that the runtimes can compute from operands within the bounds, without NaN; operands outside
+the operator's valid part are left out, because the row's conditions report them.  If operands without NaN may give NaN
 other than by a condition of the row (infinities that cancel), it sets `nan`.  Overflow shows as an infinite bound.
 """
 
@@ -34,9 +34,8 @@ class Site:
         op: The node, for its attributes and for which operations it reads.
         details: Shape and dtype of each output; None for one that nothing reads.
         runtimes: Runtimes that the bounds must cover.
-        bounds_of: `bounds_of(field)`: bounds of an operation that stands before this one, for rules that look further
-            than one node, or of a constant; None where the shape depends on the input, KeyError where they are not
-            kept.
+        bounds_of: `bounds_of(field)`: bounds of a constant or of an earlier operation, for rules that look further than
+            one node; None if the shape depends on the input, KeyError if they are not kept.
         bounds_given: `bounds_given(operation, cause, assumed)`: bounds of an operation if those of an operation that
             it depends on are narrower than they are.
     """
@@ -67,7 +66,7 @@ class Site:
         return self.envelope(kernels[entry], dtype) if kernels else EXACT
 
     def find_known(self, field: Operation | np.ndarray | None) -> Interval | None:
-        """Return the bounds of what a field of some node holds, an operation or a constant; None if not known."""
+        """Return the bounds of a node's field, an operation or a constant; None if they are not known."""
         try:
             return None if field is None else self.bounds_of(field)
         except KeyError:

@@ -48,8 +48,8 @@ class Child:
 
     Args:
         worker: A stand-alone script, or the folder of a stand-alone package that imports relatively; its function
-            `service` returns the function that answers a command with its argument. An exception there is an answer
-            too.
+            `service` returns the function that answers a command with its argument. An exception is an
+            answer too.
     """
 
     def __init__(self, worker: Path) -> None:

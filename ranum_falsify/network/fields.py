@@ -93,7 +93,8 @@ def fields_of(
     for name, tensor_name in zip(names, node.input, strict=True):
         if spec.variadic and name == spec.operands[-1]:
             if not tensor_name:
-                raise ModelError(f"node {node.name or node.op_type!r}: {node.op_type} leaves out an input among others")
+                title = f"node {node.name or node.op_type!r}: {node.op_type}"
+                raise ModelError(f"{title} leaves out one of its repeated inputs; export the model again")
             rest.append(traced[tensor_name])
         elif tensor_name:
             by_field[name] = traced[tensor_name]

@@ -261,8 +261,8 @@ class Graph(OperationGraph):
     def _positions(self) -> tuple[dict[int, int], dict[int, int]]:
         """Return each operation's position from the front (0, 1, ...) and from the back (-1, -2, ...).
 
-        From the front, an output selection has the position of its operation; inputs that no output depends on have
-        none.
+        From the front, an output selection has the position of its operation; an input that no output
+        depends on has none.
         """
         longest = {id(op): 1 for op in self.output_operations}
         shortest = dict(longest)

@@ -61,7 +61,7 @@ _found: WeakKeyDictionary[Graph, Optimised] = WeakKeyDictionary()
 def optimise(graph: Graph) -> Optimised:
     """Return what ONNX Runtime runs in place of a graph at its default level; each graph is optimised once.
 
-    The optimiser sees fixed inputs as inputs, because whoever runs the model gives them; in its result they are
+    The optimiser sees fixed inputs as inputs, because whoever runs the model gives them.  Its result has them as
     constants.
     """
     if graph not in _found:

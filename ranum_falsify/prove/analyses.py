@@ -45,9 +45,9 @@ def notices_of(network: str, graph: Graph, runtimes: Sequence[Runtime]) -> Itera
     if found.refusal:
         yield f"ONNX Runtime does not load network {network}, so proofs are about it as written: {found.refusal}"
     elif found.fault:
-        yield f"nothing of network {network} is proved for ONNX Runtime, which may rewrite it: {found.fault}"
+        yield f"nothing is proved about network {network} for ONNX Runtime, which may rewrite it: {found.fault}"
     for operator in dict.fromkeys(found.opaque.values()):
-        yield f"ONNX Runtime puts {operator} into network {network}, which has no row: what it computes remains open"
+        yield f"ONNX Runtime puts {operator}, which has no row, into network {network}: its result remains open"
 
 
 def analyses_of(

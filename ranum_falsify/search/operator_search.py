@@ -31,7 +31,7 @@ _WIDE = 10
 """Starts per target in the first pass, where many targets share a batch."""
 
 _OVERFLOW_ROOM = 60.0
-"""Overflow is descended on only where the output is within this many nats of the largest float."""
+"""Descent on an overflow starts only if the output is within this many nats of the largest float."""
 
 _OVERFLOW_TARGETS = 16
 """Overflow targets that share the round."""
@@ -40,7 +40,7 @@ _PATIENCE = 30
 """Steps without progress on any of a round's targets after which the round ends."""
 
 _PROGRESS = 0.01
-"""What counts as progress: this share of the best margin."""
+"""A gain counts as progress from this share of the best margin on."""
 
 _PARENTS = 4
 """Counterexamples that are mixed with fresh points."""
@@ -54,7 +54,7 @@ _REFUSALS = 16
 
 @dataclass
 class _State:
-    """What the search knows of one target."""
+    """What the search knows about one target."""
 
     target: Target
     best: float = float("inf")
@@ -64,7 +64,7 @@ class _State:
 
     @property
     def limit(self) -> float:
-        """Margins below it are worth a replay."""
+        """A margin below this is worth a replay."""
         return DENORMAL if self.target.is_gradient else 0.0
 
     def note(self, margins: Tensor, inputs: Sequence[Tensor]) -> None:
@@ -78,8 +78,8 @@ class OperatorSearch:
     """Finds, for each operator in question, a confirmed input on which it is invalid.
 
     Passes: the portfolio of starts on all targets; a wide descent in which targets share batches; a deep one for each
-    target that moved; bisection towards exact zeros; replay of near misses; descent on overflow where it is in sight;
-    replay of a few starts at which nothing is in sight.
+    target that moved; bisection towards exact zeros; replay of near misses; descent on overflows that are within reach;
+    replay of a few starts at which torch sees nothing.
     """
 
     def __init__(self, context: SearchContext) -> None:
@@ -121,7 +121,7 @@ class OperatorSearch:
                 return
 
     def objectives(self) -> Iterator[tuple[Objective, Callable[[Sequence[Tensor]], bool]]]:
-        """Yield what other back ends attack, each with a function that replays a batch of one candidate."""
+        """Yield the objectives for other back ends, each with a function that replays a batch of one candidate."""
         for state in self._list_open():
             if self._is_open(state):
                 yield self.context.objective([state.target]), partial(self._replays, state)
@@ -131,7 +131,7 @@ class OperatorSearch:
         return not self._is_open(state)
 
     def _list_open(self, *, remote: bool = False) -> list[_State]:
-        """States of targets whose operator is not found yet."""
+        """Return the states of targets whose operator is not found yet."""
         return [state for state in self.states if state.target.is_remote == remote and self._is_open(state)]
 
     def _portfolio(self, region: Region, first: bool) -> None:
@@ -180,7 +180,7 @@ class OperatorSearch:
                 self._confirm(state, state.points, 0)
 
     def _overflow(self, region: Region, first: bool) -> None:
-        """Descend on what needs an overflow where one is in sight."""
+        """Descend on targets that need an overflow, where one is within reach."""
         near = sorted(self._list_open(remote=True), key=lambda s: s.best)[:_OVERFLOW_TARGETS]
         near = [state for state in near if state.best < _OVERFLOW_ROOM]
         self._report("overflow", 0.9)
@@ -201,7 +201,7 @@ class OperatorSearch:
             self._visit(states, objective.evaluate(mixed).margins, mixed)
 
     def _replay_unseen(self, region: Region, first: bool) -> None:
-        """Replay starts at which torch sees nothing: what the optimiser merges may fail where the network does not."""
+        """Replay starts at which torch sees nothing: merged operators may fail where those of the network do not."""
         if not first or self.is_done:
             return
         self._report("replay of starts", 0.98)
@@ -254,7 +254,7 @@ class OperatorSearch:
         return not any(self._is_open(state) for state in states) or self.context.budget.expired
 
     def _confirm_violated(self, state: _State, margins: Tensor, inputs: Sequence[Tensor]) -> None:
-        """Replay the violated samples of a batch, the worst first, until one counts or the target is given up.
+        """Replay the violated samples of a batch, the worst first, until one is confirmed or the target is given up.
 
         Kernels that differ in the last bit disagree on most exact zeros, not on all.
         """
@@ -267,13 +267,13 @@ class OperatorSearch:
         state.best = 0.0
 
     def _confirm(self, state: _State, inputs: Sequence[Tensor], position: int) -> None:
-        """Replay one sample, and count it where ONNX Runtime does not show what torch does."""
+        """Replay one sample, and count a refusal if ONNX Runtime does not show what torch does."""
         replayed = self._attempt(state.target, inputs, position)
         if replayed and self._is_open(state) and state.best < state.limit:
             state.refused += 1
 
     def _attempt(self, target: Target | None, inputs: Sequence[Tensor], position: int) -> bool:
-        """Replay one sample, unless it was; every operator that it shows invalid is found, not only the target's."""
+        """Replay one sample, unless that was done; every operator that it shows to be invalid counts as found."""
         env = self.context.arrays(inputs, position)
         # One replay shows all that is invalid, but differentiates the target's operator only.
         differentiated = id(target) if target is not None and target.is_gradient else None
@@ -323,7 +323,7 @@ class OperatorSearch:
     # report -----------------------------------------------------------------------------------------------------
 
     def results(self) -> tuple[OperatorResult, ...]:
-        """Return every operator in question in topological order, and what was found besides."""
+        """Return every operator in question in topological order, and those found besides."""
         listed: dict[tuple[int, str], OperatorResult] = {}
         for target in self.targets:
             key = (target.goal, target.op.name)
@@ -354,12 +354,12 @@ class OperatorSearch:
 
 
 def _weight(seen: OperatorResult) -> tuple[bool, bool]:
-    """Return what makes one violation of an operator matter more than another: whether users see it."""
+    """Return what makes one violation of an operator more important than another: whether users see it."""
     return seen.reach == "output", seen.optimisations != "off"
 
 
 def _mix(x: Tensor, parent: Tensor, generator: torch.Generator) -> Tensor:
-    """Replace half of the samples, at random, by a known one."""
+    """Replace half of the samples, chosen at random, by a known one."""
     keep = torch.rand(len(x), generator=generator).to(x.device) < 0.5
     return torch.where(keep.reshape(-1, *([1] * (x.dim() - 1))), x, parent)
 

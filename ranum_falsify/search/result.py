@@ -35,7 +35,7 @@ class Counterexample:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorResult:
-    """What is known of one operator.
+    """What is known about one operator.
 
     Attributes:
         network: Name of its network.
@@ -48,8 +48,8 @@ class OperatorResult:
         kind: What came out on violation; `gradient` is a derivative that is not finite.
         reach: Whether the violation shows at an output, at ONNX Runtime's default level of graph optimisations.
         optimisations: Which of them it shows with; None where that is unknown.
-        fused: Of what shows at the default level alone, the operator that the optimiser put in its place, if it did;
-            `operands` are then those of that operator.
+        fused: If the violation shows at the default level alone: the operator that the optimiser put in place of this
+            one, if any; `operands` are then those of that operator.
         runtimes: Runtimes whose kernels break the condition at the counterexample; none where they were not compared.
         oracle: Who confirmed it, PyTorch only where the answer is about nothing else; `autograd` differentiates at the
             operands that ONNX Runtime computes, `autograd-flushed` at those that it computes with denormal numbers
@@ -57,8 +57,8 @@ class OperatorResult:
             too, which ran an exported module itself.
         operands: Least and greatest value of each operand at the counterexample.
         counterexample: The confirmed inputs.
-        after: Of an open operator whose own conditions are proved: the first open operators before it, which alone
-            may break it.
+        after: If the operator is open but its own conditions are proved: the first open operators before it, which
+            alone may break it.
         rewritten: Whether an open operator is proved as written, and open only because ONNX Runtime's graph
             optimisations may make an invalid one of it.
         source: The line of Python that it comes from, in an exported module.
@@ -103,8 +103,8 @@ class Answer:
         steps: Descent steps done, over all rounds.
         interrupted: Why proof or search ended early: `timeout`, `Ctrl-C`, or "".
         runtimes: Runtimes that proofs cover; none where no proof was tried.
-        steep: Where the property holds without asking for derivatives: the operators in question whose derivatives
-            are not shown to be finite, so that it holds on the forward pass only.
+        steep: If the property holds and does not ask for derivatives: the operators in question whose derivatives are
+            not shown to be finite; the property then holds on the forward pass only.
         assumptions: What the verdict rests on.
     """
 

@@ -36,10 +36,10 @@ def test_a_safe_box_holds_for_onnx_runtime() -> None:
         ({"z": (0, 1)}, "no input 'z'; it has x (float32 [3]), y (float32 [3])"),
         ((1, 0), "input 'x': lower bound 1 is above upper bound 0"),
         ((0, np.array([1.0, -1.0, 1.0])), "above upper bound -1 at [1]"),
-        ((0, float("nan")), "NaN is no bound"),
-        ((0, float("inf")), "an infinity is no bound"),
+        ((0, float("nan")), "NaN cannot be a bound"),
+        ((0, float("inf")), "an infinity cannot be a bound"),
         ((0, [1.0, 2.0]), "is float32 [3], the bound has shape [2]"),
-        ((0, "one"), "is no number"),
+        ((0, "one"), "is neither a number nor an array"),
         ((0, 1, 2), "got 3 values"),
     ],
 )
@@ -122,7 +122,7 @@ def test_weights_range_over_a_range() -> None:
     [
         ("w", 0.1, 'is neither "all" nor a list'),
         (["v"], 0.1, "no initializer is named 'v'; there are b, e, w"),
-        ("all", -1, "weights=-1: is no share"),
+        ("all", -1, "weights=-1: is not a share"),
         ("all", (1, 0), "weights: 'w': lower bound 1 is above upper bound 0"),
     ],
 )

@@ -290,7 +290,8 @@ def test_a_curve_errs_as_the_kernel_of_its_row_does() -> None:
     # Kernels of powers err more than a rounding, that of 1 / x too.
     graph = read(parse("g (float[1] x) => (float[1] y) <float k = {-1}> { y = Pow(x, k) }"))
     analysis = LinearAnalysis(graph)
-    low, high = np.float32([3]), np.nextafter(np.float32([3]), np.float32(4))
+    low = np.array([3], np.float32)
+    high = np.nextafter(low, np.float32(4))
     analysis.run([Interval.box(low, high)])
     weights = {analysis.program.numbers[id(graph.output_operations[0])]: torch.ones(1, 1, 1, dtype=torch.float64)}
     stray = envelope("Pow", torch.float32, RUNTIMES).relative

@@ -200,5 +200,5 @@ def test_boxes_of_integers_reach_to_the_ends_of_their_type(kind: str) -> None:
 def test_integers_that_are_no_float64_numbers_are_refused(bound: int) -> None:
     graph = network("(int64[2] x) => (int64[2] y) { y = Identity(x) }")
     ends = sorted([bound, 0])
-    with pytest.raises(PropertyError, match=f"property: {bound} is no float64 number"):
+    with pytest.raises(PropertyError, match=f"property: {bound} is not a float64 number"):
         problem(f"Forall(x, Implies({ends[0]} <= x <= {ends[1]}, no_invalid_input(N(x))))", networks={"N": graph})

@@ -253,5 +253,5 @@ def test_what_is_not_known_of_a_model_that_may_run_is_not_proved_and_that_is_sai
     os.kill(optimised_module._children[os.getpid()].pid, signal.SIGKILL)
     proof = Prover(valid_in_box(graph, [(0.0, 1.0)]), ProveConfig()).analyse()
     (notice,) = proof.notices
-    assert not proof.holds and "nothing of network N is proved for ONNX Runtime" in notice
+    assert not proof.holds and "nothing is proved about network N for ONNX Runtime" in notice
     assert [o.is_open_as_executed for o in proof.operators.values()] == [True]

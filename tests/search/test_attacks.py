@@ -1,4 +1,4 @@
-"""Back ends by name: what is not there, or not set rightly, is told before a run begins."""
+"""Back ends by name: a missing one, or wrong settings, are reported before a run begins."""
 
 from __future__ import annotations
 

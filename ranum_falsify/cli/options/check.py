@@ -40,7 +40,7 @@ def _parse_bounds(text: str) -> Bounds:
         lower, *rest = [int(part) if _INTEGER.fullmatch(part) else float(part) for part in text.split(",")]
         (upper,) = rest or [lower]
     except ValueError as error:
-        raise ValueError(f"{text!r} is no range; write LO HI, or NAME=LO,HI") from error
+        raise ValueError(f"{text!r} is not a range; write LO HI, or NAME=LO,HI") from error
     return (lower, upper) if rest else lower
 
 

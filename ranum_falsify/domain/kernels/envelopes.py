@@ -23,16 +23,16 @@ __all__ = ["EXACT", "RUNTIMES", "Envelope", "Runtime", "envelope", "find_envelop
 
 @dataclass(frozen=True)
 class Envelope:
-    """Where a kernel's results lie around the value f of the function: |result - f| <= relative * |f| + absolute.
+    """How results of a kernel lie around the value f of the function: |result - f| <= relative * |f| + absolute.
 
-    Results below the smallest normal number may also be 0; close to its limits, a function may come to them:
+    Results below the smallest normal number may also be 0; near its limits, a function may reach them exactly:
 
     Attributes:
         relative: Relative error.
         absolute: Absolute error.
         lowest: No result lies below it.
         highest: No result lies above it.
-        keeps_sign: No result has the other sign than f, and where f is 0, so is the result.
+        keeps_sign: No result has the opposite sign of f, and where f is 0, so is the result.
         floor_until: For operands up to this no result lies above the infimum of f, a rising function.
         ceiling_from: For operands from this on no result lies below its supremum.
     """
@@ -64,7 +64,7 @@ class Envelope:
 
 
 EXACT = Envelope(0.0)
-"""A function that every runtime computes exactly, or rounds correctly."""
+"""A function that every runtime computes exactly or rounds correctly."""
 
 
 _BY_DEFINITION = {
@@ -74,10 +74,10 @@ _BY_DEFINITION = {
     "Softplus": Envelope(4e-15, 8e-15),
     "Softsign": Envelope(4e-15),
 }
-"""Functions of float64 that ONNX Runtime has no kernel for, but computes for models of opset 18 as the standard writes
-them with other operators: with a slope of 1 / 6 in float32, say, or as log(1 + exp(x)).
+"""Functions of float64 for which ONNX Runtime has no kernel, but which it computes for models of opset 18 by the
+standard's definition with other operators: with a slope of 1 / 6 in float32, say, or as log(1 + exp(x)).
 
-Four times what samples err.  That exp(x) overflows for x > 709 is not among it.
+Four times the error of samples.  The overflow of exp(x) for x > 709 is not included.
 """
 
 
@@ -86,10 +86,10 @@ def envelope(function: str, dtype: torch.dtype, runtimes: tuple[Runtime, ...]) -
     """Return the envelope of a function's kernels, on all families of processors that were measured.
 
     Args:
-        function: Name in the records: that of the ONNX operator, `Gelu tanh`, or such as `microsoft Gelu`.
+        function: Name in the records: that of the ONNX operator, `Gelu tanh`, or for example `microsoft Gelu`.
         dtype: Element type of the operand.
-        runtimes: Runtimes to cover.  One that was not measured for the type, having no kernel for it, is taken for
-            the others.
+        runtimes: Runtimes to cover.  A runtime that was not measured for the type, because it has no kernel for it, is
+            taken to be like the others.
 
     Raises:
         KeyError: The function was not measured.
@@ -109,7 +109,7 @@ def find_envelope(function: str, dtype: torch.dtype, runtime: Runtime) -> Envelo
 
 
 def use_here(found: Sequence[Record]) -> None:
-    """Let bounds of this process also cover what kernels were seen to do on this machine, in place of earlier records.
+    """Let bounds of this process also cover results that kernels gave on this machine, in place of earlier records.
 
     Args:
         found: Records of results outside the others.
@@ -126,7 +126,7 @@ def _of(record: Record, function: str, dtype: torch.dtype) -> Envelope | None:
 
 
 def _make_exact(function: str, dtype: torch.dtype) -> Envelope:
-    """Return the envelope of correct rounding, but for its range."""
+    """Return the envelope of correct rounding, without its range."""
     if dtype is torch.float64 and function in ("Gelu", "Gelu tanh"):
         return Envelope(GELU_SHARE)
     if dtype is not torch.float32:

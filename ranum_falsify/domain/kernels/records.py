@@ -1,7 +1,7 @@
-"""What was measured of the kernels of each runtime, by family of processors.
+"""Measurements of each runtime's kernels, by family of processors.
 
-`scripts/measure_kernels.py` writes one file of `records/` for each family, and says in it what was run.  A library
-chooses among its kernels by what the processor can do, so that each family has its own errors.
+`scripts/measure_kernels.py` writes one file of `records/` for each family, and states in it what was run.  A library
+chooses among its kernels by the processor's capabilities, so that each family has its own errors.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 FOLDER = Path(__file__).parent / "records"
-"""Where the records lie."""
+"""Folder of the records."""
 
 Row = tuple[float, float, float, float, bool]
 """relative, absolute, lowest, highest, keeps_sign: see `kernels.Envelope`."""
@@ -53,13 +53,13 @@ class Record:
         runtime: Runtime that was measured; `exact` is correct rounding, which was computed.
         family: Family of processors, such as `avx2`.
         version: The runtime's version.
-        measured: On what, and how.
+        measured: On which machine, and how.
         safety: Factor on measured errors, by element type.
         swept: Which float32 values were run, by function.
         rows: Errors, by function and element type.
-        saturation: By function, of float32: the operand up to which no result lies above the function's infimum, and
+        saturation: By function, for float32: the operand up to which no result lies above the function's infimum, and
             the one from which on none lies below its supremum.  For `Softmax` the operand is the distance to the
-            largest element, the supremum aside.
+            largest element, and there is no supremum.
     """
 
     runtime: Runtime
@@ -72,22 +72,22 @@ class Record:
     saturation: Mapping[str, tuple[float, float]]
 
     def ends(self, function: str) -> tuple[float, float]:
-        """Return where float32 kernels of a function saturate: nowhere, if it was not measured."""
+        """Return where float32 kernels of a function saturate; nowhere if it was not measured."""
         return self.saturation.get(function, _ENDS)
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Return what records call an element type."""
+    """Return the name of an element type in records."""
     return str(dtype).removeprefix("torch.")
 
 
 def families() -> tuple[Record, ...]:
-    """Return what was measured, one record for each runtime and family of processors."""
+    """Return the measurements, one record for each runtime and family of processors."""
     return (*_read_shipped(), *_here)
 
 
 def use_here(records: Sequence[Record]) -> None:
-    """Let this process also use what was seen on this machine; see `kernels.envelopes.use_here`."""
+    """Let this process also use results found on this machine; see `kernels.envelopes.use_here`."""
     _here[:] = records
 
 
@@ -127,7 +127,7 @@ def write_record(record: Record, path: Path) -> None:
 
 
 def record_text(record: Record) -> str:
-    """Return a record as its file holds it."""
+    """Return the text of a record's file."""
     head = [f"  {json.dumps(name)}: {json.dumps(getattr(record, name))}" for name in _HEAD]
     functions = [_text(name, _fields(record, name)) for name in record.swept]
     body = '  "functions": {\n' + ",\n".join(functions) + "\n  }"
@@ -148,7 +148,7 @@ def _text(name: str, fields: Mapping[str, Any]) -> str:
 
 
 def _replace_infinity(value: Any) -> Any:
-    """Return a value in which None stands for what is not bounded, since JSON has no infinity."""
+    """Return a value with None in place of unbounded numbers, because JSON has no infinity."""
     if isinstance(value, (tuple, list)):
         return [_replace_infinity(x) for x in value]
     return None if isinstance(value, float) and math.isinf(value) else value

@@ -1,8 +1,8 @@
-"""Bounds that know how tensors depend on each other: linear functions of the inputs below and above what is asked for.
+"""Bounds that use how tensors depend on each other: linear functions of the inputs, below and above a functional.
 
 A linear functional of some tensors is followed backward through the graph, step by step, as a linear lower bound, until
-it is one of the inputs; over a box that has a least value.  What the runtimes' rounding adds is in the bounds, so they
-hold as those of the interval analysis do: on every input on which no operator before receives invalid input.
+it is a functional of the inputs, which has a least value over a box.  The bounds include the runtimes' rounding, so
+they hold like those of the interval analysis: on every input on which no earlier operator receives invalid input.
 
 Source: H. Zhang et al., Efficient Neural Network Robustness Certification with General Activation Functions, 2018,
 https://arxiv.org/abs/1811.00866 (CROWN).
@@ -33,10 +33,10 @@ from ranum_falsify.network import Graph, spec_of
 __all__ = ["BoxBatch", "Functional", "LinearAnalysis", "LinearBounds", "bound_functional", "descend", "refine"]
 
 WORK = 2e9
-"""Multiplications that bounds of intermediate tensors may take, two to four seconds of one core."""
+"""Multiplications for the bounds of intermediate tensors: two to four seconds of one core."""
 
 _CHUNK = 1 << 22
-"""Coefficients that one pass keeps of one variable."""
+"""Coefficients of one variable that one pass keeps."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class LinearBounds:
         lower: Lower bounds, float64, `(rows,)` or `(boxes, rows)`.
         upper: Upper bounds, likewise.
         lower_coefficients: For each input of the graph, the coefficients `(rows, *shape)` or `(boxes, rows, *shape)`
-            of the linear function below each row: where positive, the least value is at the lower end of the box.
+            of the linear function below each row: if one is positive, its least value is at the lower end of the box.
             None for an input that is not floating or has one value.
         upper_coefficients: Those of the linear function above.
     """
@@ -64,11 +64,11 @@ def bound_functional(
     """Bound linear functionals of some operations' outputs over the box of an analysis.
 
     Args:
-        analysis: An analysis that was run, with `keep=True`.  A :class:`LinearAnalysis` is used as it is; another is
-            run again as one.
+        analysis: An analysis that was run with `keep=True`.  A :class:`LinearAnalysis` is used as it is; another one is
+            run again as a linear one.
         ops: Operations of floating output and fixed shape.
-        rows: `(rows, elements)`, a functional of the elements of all `ops`, flattened and one after the other; each
-            element for itself if not given.
+        rows: `(rows, elements)`, a functional of the elements of all `ops`, flattened and one after another; each
+            element on its own if not given.
         work: See :class:`LinearAnalysis`.
 
     Returns:
@@ -82,7 +82,7 @@ def refine(analysis: IntervalAnalysis, op: Operation, *, work: float = WORK) -> 
 
     Args:
         analysis: As for :func:`bound_functional`.
-        op: What to bound; of fixed shape.
+        op: The operation to bound; of fixed shape.
         work: See :class:`LinearAnalysis`.
     """
     return _refine(analysis, work).tighten(op)
@@ -98,7 +98,7 @@ def _refine(analysis: IntervalAnalysis, work: float) -> LinearAnalysis:
 
 
 class LinearAnalysis(IntervalAnalysis):
-    """An interval analysis that narrows, by backward linear bounds, what operators read that are not linear.
+    """An interval analysis that, by backward linear bounds, narrows the operands of operators that are not linear.
 
     Attributes:
         program: The steps of the graph.
@@ -110,8 +110,8 @@ class LinearAnalysis(IntervalAnalysis):
         Args:
             graph: What to analyse.
             runtimes: Runtimes that the bounds must cover.
-            work: Multiplications that a run may spend on narrowing; tensors whose share is greater keep the bounds
-                that their operator's rule gives.
+            work: Multiplications that a run may spend on narrowing; tensors whose share would be greater keep the
+                bounds of their operator's rule.
         """
         super().__init__(graph, runtimes=runtimes, keep=True)
         self._work = work
@@ -164,13 +164,13 @@ class LinearAnalysis(IntervalAnalysis):
         return known if number is None else self._narrow(number, known, None)
 
     def _settle(self) -> None:
-        """Add an operation whose bounds the run has cut to their valid part by now."""
+        """Add an operation whose bounds the run has restricted to their valid part by now."""
         if self._pending is not None and not isinstance(self._pending, OutputSelect):
             self._builder.add(self._pending, self._values[id(self._pending)])
         self._pending = None
 
     def _narrow(self, number: int, known: Interval, curves: list[Relaxation] | None) -> Interval:
-        """Return bounds of a variable by a pass from each of its elements; with curves, where one of them is bent."""
+        """Return bounds of a variable by a pass from each element; if only curves read it, where one is bent."""
         box = self.program.variables[number].box
         matters = box[0] < box[1]
         if curves is not None:
@@ -197,7 +197,7 @@ class LinearAnalysis(IntervalAnalysis):
 
 
 def _find_watched(graph: Graph) -> dict[int, list[Relaxation] | None]:
-    """Return, by id, the operations that are read by a node that is not linear in them: by which curves, if by such."""
+    """Return, by id, the operations that nodes read not linearly, with those curves; None if other nodes do too."""
     found: dict[int, list[Relaxation] | None] = {}
     for op in graph.nodes:
         operands = [x for x in spec_of(op).operands_of(op) if isinstance(x, Operation)]
@@ -214,7 +214,7 @@ def _find_watched(graph: Graph) -> dict[int, list[Relaxation] | None]:
 
 
 def _is_settled(y: Interval) -> bool:
-    """Tell whether the valid part of an output is all of it."""
+    """Tell whether the valid part of an output is the whole output."""
     return not (y.nan or y.overflows or y.may_be_infinite)
 
 
@@ -224,8 +224,8 @@ class Functional:
 
     Attributes:
         weights: Coefficients of variables, `(1, 2 rows, *shape)`.
-        constant: What falls to tensors that are not variables, at least, `(2 rows,)`.
-        coarse: Least values by the analysis alone, `(2 rows,)`.
+        constant: The least contribution of tensors that are not variables, `(2 rows,)`.
+        coarse: Least values from the analysis alone, `(2 rows,)`.
     """
 
     weights: dict[int, Tensor]
@@ -282,7 +282,7 @@ class Functional:
 
 
 class BoxBatch:
-    """Boxes that passes go over.
+    """Boxes over which passes go.
 
     Attributes:
         program: The steps.
@@ -310,7 +310,7 @@ class BoxBatch:
         self._boxes[variable] = box
 
     def prepare(self, number: int) -> object:
-        """Return what a step needs to know of the boxes."""
+        """Return what a step has prepared for the boxes."""
         if number not in self._prepared:
             step = self.program.steps[number]
             self._prepared[number] = step.prepare([self.box(v) for v in step.watched])

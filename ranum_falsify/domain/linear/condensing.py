@@ -15,7 +15,7 @@ from ranum_falsify.domain.slack import double_share, vanishing
 __all__ = ["condense"]
 
 _ELEMENTS = 1 << 21
-"""Matrices of more elements together are not made."""
+"""Larger matrices, by their number of elements together, are not made."""
 
 
 def condense(program: Program, targets: Sequence[int]) -> Program:
@@ -23,7 +23,7 @@ def condense(program: Program, targets: Sequence[int]) -> Program:
 
     Args:
         program: The program.
-        targets: Variables that passes will begin at, besides those that are watched.
+        targets: Variables at which passes will begin, besides those that are watched.
     """
     order = program.select_before(targets)
     ends = {v for i in order for v in program.steps[i].watched} | set(targets)
@@ -51,7 +51,7 @@ def _size(program: Program, variable: int) -> int:
 
 
 def _affine_before(program: Program, end: int) -> list[int]:
-    """Return the affine steps that lead to a variable without a curve between, last first."""
+    """Return the affine steps that lead to a variable with no curve between them, last first."""
     needed, found = {end}, []
     for number in range(program.writers[end], -1, -1):
         step = program.steps[number]

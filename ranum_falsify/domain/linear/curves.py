@@ -1,4 +1,4 @@
-"""Linear relaxations of what operators compute, as facts: bend, derivative, where it has a given value."""
+"""Linear relaxations of operators' functions, as facts: bend, derivative, and where it has a given value."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 _PERIODS = 2
-"""Periods on either side of 0 in which extremes of a wave are looked for; wider operands have constant bounds."""
+"""Periods on either side of 0 in which extremes of a wave are searched; wider operands get constant bounds."""
 
 
 def _pair_with_negative(x: Tensor) -> tuple[Tensor, ...]:
@@ -195,7 +195,7 @@ def number_in(field: object, absent: float = math.nan) -> float | None:
 
 
 def clip(low: float | None, high: float | None) -> Relaxation | None:
-    """Return the relaxation of a cut at two numbers, of which either may be infinite; None where one is not known."""
+    """Return the relaxation of a clip at two numbers, of which either may be infinite; None if one is not known."""
     if low is None or high is None:
         return None
     if low >= high:
@@ -222,7 +222,7 @@ def elu(alpha: float, scale: float = 1.0) -> Relaxation:
 
 
 def power(exponent: float | None) -> Relaxation | None:
-    """Return the relaxation of x to a constant power; None where it has none here or the power is not known."""
+    """Return the relaxation of x to a constant power; None if there is none here or the power is not known."""
     if exponent is None:
         return None
     if exponent == -1:

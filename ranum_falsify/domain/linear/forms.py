@@ -15,7 +15,7 @@ from ranum_falsify.network.registry import TorchFunction
 __all__ = ["Affine", "Composed", "LinearForm", "Quotient", "Terms", "contraction", "pooling", "summation"]
 
 Terms = Callable[[Operation, Sequence[tuple[int, ...]], tuple[int, ...]], int]
-"""`terms(op, shapes, output)`: how many rounded operations an element of the output goes through, at most."""
+"""`terms(op, shapes, output)`: the largest number of rounded operations that an element of the output goes through."""
 
 
 def _count_few(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[int, ...]) -> int:
@@ -23,7 +23,7 @@ def _count_few(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[i
 
 
 def summation(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[int, ...]) -> int:
-    """Count the elements of the first operand that fall on one of the output."""
+    """Count the elements of the first operand that are reduced to one of the output."""
     return math.prod(shapes[0]) // max(1, math.prod(output)) + 2
 
 
@@ -33,7 +33,7 @@ def pooling(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[int,
 
 
 def contraction(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[int, ...]) -> int:
-    """Count the products of a matrix product or convolution, as the most that the second operand allows."""
+    """Count the products of a matrix product or convolution: the most that the second operand allows."""
     second = shapes[1]
     if len(second) < 2:
         return math.prod(second) + 2
@@ -44,15 +44,15 @@ def contraction(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[
 
 @dataclass(frozen=True, kw_only=True)
 class Affine:
-    """Linear in its operands of floating type, but for a constant.
+    """Linear in its operands of floating type, except for a constant.
 
     Attributes:
         operands: Names of the operands that may be computed; the others must be constants.  None for all.
-        factors: Those that are multiplied with each other: linear while one of them at most is computed.
+        factors: Those that are multiplied with each other: linear as long as at most one of them is computed.
         terms: Length of its sums.
-        subtracted: Constants that are subtracted, so that magnitudes take them with the opposite sign.
+        subtracted: Constants that are subtracted, so that they enter magnitudes with the opposite sign.
         divisors: Constants that divide.
-        function: What it computes, where the row's function would round to its own element type.
+        function: Its function, if the row's would round to its own element type.
     """
 
     operands: tuple[str, ...] | None = None
@@ -65,16 +65,16 @@ class Affine:
 
 @dataclass(frozen=True, kw_only=True)
 class Quotient:
-    """The first operand divided by the second: a product with a reciprocal where the second is computed."""
+    """The first operand divided by the second: a product with a reciprocal if the second is computed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Composed:
-    """A curve of a linear function, where one node computes both.
+    """A curve of a linear function, if one node computes both.
 
     Attributes:
         inner: The linear function; it names its function.
-        bounds: Bounds what the linear function gives.
+        bounds: Bounds the result of the linear function.
         outer: The curve.
         last: The operation that the curve is of, whose row names its kernel.
     """
@@ -86,4 +86,4 @@ class Composed:
 
 
 LinearForm = Affine | Composed | Quotient | Relaxation
-"""What a row's `linear` holds, or a function of the node that returns it, or None: bounded by its interval alone."""
+"""A row's `linear`: this, or a function of the node that returns it, or None: bounded by its interval alone."""

@@ -1,4 +1,4 @@
-"""A graph as steps of a backward pass, made from its rows and from bounds on its tensors."""
+"""A graph as steps of a backward pass, built from its rows and from bounds on its tensors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BoundedTensor:
 
     Attributes:
         shape: Its shape.
-        box: What the interval analysis says about it, `(1, *shape)`; may be infinite.
+        box: Its bounds by the interval analysis, `(1, *shape)`; may be infinite.
     """
 
     shape: tuple[int, ...]
@@ -45,10 +45,10 @@ class Program:
 
     Attributes:
         variables: Every floating tensor that depends on the inputs, by number.
-        steps: What computes them; the variables that no step writes are free within their boxes.
+        steps: The steps that compute them; variables that no step writes are free within their boxes.
         inputs: Variables of the graph's inputs; None for those that are not floating or have one value.
-        numbers: Variable of each operation and of constants that have no one value, by id.
-        writers: Which step writes a variable.
+        numbers: Variable of each operation, and of constants that do not have a single value, by id.
+        writers: The step that writes each variable.
     """
 
     variables: list[BoundedTensor] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Program:
         self.steps.append(step)
 
     def select_before(self, targets: Sequence[int]) -> list[int]:
-        """Return the steps that variables depend on, last first."""
+        """Return the steps on which variables depend, last first."""
         needed, found = set(targets), []
         for number in reversed(range(len(self.steps))):
             step = self.steps[number]
@@ -79,7 +79,7 @@ class Program:
 
 
 class ProgramBuilder:
-    """Makes the steps of a graph while it is analysed."""
+    """Builds the steps of a graph while it is analysed."""
 
     def __init__(self, analysis: IntervalAnalysis) -> None:
         self._analysis = analysis
@@ -93,7 +93,7 @@ class ProgramBuilder:
         """Add the variables that an operation writes, and its step if its row names a form that fits here.
 
         Args:
-            op: An input or a node, whose operands were added before.
+            op: An input or a node; its operands have been added before.
             outputs: Bounds of its outputs; None where their shape depends on the input.
         """
         selected = self._selected.get(id(op), [])
@@ -129,7 +129,7 @@ class ProgramBuilder:
             self._affine(op, form, operands, writes)
 
     def _operands(self, op: Operation) -> list[int | Tensor | np.ndarray | None] | None:
-        """Return variables, constants and static operands; None where one is neither."""
+        """Return variables, constants and static operands; None if an operand is none of these."""
         found: list[int | Tensor | np.ndarray | None] = []
         fields, values = spec_of(op).operands_of(op), self._analysis.operands(op)
         for source, value in zip(fields, values, strict=True):
@@ -279,7 +279,7 @@ class _Call:
         operands: Variables by number, and constants.
         terms: Length of its sums.
         signs: For each operand, how a constant enters magnitudes: 1 added, -1 subtracted, 0 as divisor.
-        outputs: Which outputs are wanted; all if empty.
+        outputs: Which outputs are read; all if empty.
     """
 
     function: Callable[..., Tensor | tuple[Tensor, ...]]
@@ -301,7 +301,7 @@ class _Call:
     def magnitudes(self, sizes: Sequence[Tensor], spare: float, *, together: bool) -> list[Tensor]:
         """Return the sums of the magnitudes of all terms, for operands of at most these sizes.
 
-        Each operand alone has terms of one sign once the constants have; the last term is that of no operand.
+        Each operand alone has terms of one sign once the constants do; the last entry is the term without any operand.
         """
         constants = self._sizes(spare)
         zeros = [torch.zeros_like(size) for size in sizes]
@@ -315,7 +315,7 @@ class _Call:
         return [torch.stack(column).sum(0) for column in zip(*parts, strict=True)]
 
     def product_of_sizes(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the greatest magnitude of the part that two operands of at most these sizes have in common."""
+        """Return the greatest magnitude of the part that depends on both of two operands of at most these sizes."""
         constants = self._sizes(0.0)
         zeros = [torch.zeros_like(a), torch.zeros_like(b)]
         return (self._evaluate([a, b], constants)[0] - self._evaluate(zeros, constants)[0]).abs()
@@ -328,7 +328,7 @@ class _Call:
 
 
 def form_of(op: Operation) -> LinearForm | None:
-    """Return how a node depends on its operands, None where its row does not say."""
+    """Return how a node depends on its operands; None if its row does not say."""
     form = spec_of(op).linear
     if form is None or isinstance(form, LinearForm):
         return form

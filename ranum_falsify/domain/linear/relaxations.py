@@ -1,7 +1,7 @@
 """Linear relaxations of elementwise functions: two straight lines with the function between them.
 
-The slopes are a matter of tightness.  The offsets make the lines sound whatever the slopes: the extremes of g(x) - s x
-over an interval lie at its ends or where g' = s, and each function names these points.
+The slopes affect only tightness.  The offsets make the lines sound for any slopes: the extremes of g(x) - s x over an
+interval lie at its ends or where g' = s, and each function names these points.
 
 Sources: H. Zhang et al., Efficient Neural Network Robustness Certification with General Activation Functions, 2018,
 https://arxiv.org/abs/1811.00866 (slopes for convex, concave and S-shaped functions).
@@ -23,10 +23,10 @@ from ranum_falsify.domain.slack import CURVE_SHARE
 __all__ = ["Curve", "Lines", "Mirrored", "Rectifier", "Relaxation", "kinked"]
 
 _HALVINGS = 24
-"""Steps of the search for a tangent; it steers tightness alone."""
+"""Steps of the search for a tangent; it affects only tightness."""
 
 Points = Callable[[Tensor], tuple[Tensor, ...]]
-"""The points where the derivative of a function is the given number; others do no harm."""
+"""The points where the derivative of a function is the given number; additional points do no harm."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Relaxation(ABC):
     """An elementwise function of one operand that has linear bounds."""
 
     def find_bent(self, low: Tensor, high: Tensor) -> Tensor:
-        """Return where the function is not a line between two bounds, so that narrower ones help."""
+        """Return where the function is not a line between two bounds, so that narrower bounds help."""
         return low < high
 
     @abstractmethod
@@ -68,7 +68,7 @@ class Rectifier(Relaxation):
         """See :meth:`Relaxation.lines`."""
         negative, positive = low.clamp(max=0), high.clamp(min=0)
         width = positive - negative
-        # Of a stable operand the chord is the function itself; 0 to 0 counts as active.
+        # For a stable operand, the chord is the function itself; 0 to 0 counts as active.
         flat = width == 0
         chord = torch.where(flat, 1.0, (positive - negative * self._slope) / torch.where(flat, 1.0, width))
         lower = torch.where(positive > -negative, 1.0, self._slope)
@@ -80,7 +80,7 @@ Bend = Literal["convex", "concave", "s", "any"]
 
 
 class Curve(Relaxation):
-    """A function by its shape."""
+    """A function described by its shape."""
 
     def __init__(
         self,
@@ -98,7 +98,8 @@ class Curve(Relaxation):
         Args:
             function: The function, on float64.
             bend: `convex`, `concave`, `s` for convex below `turn` and concave above it, or `any`.
-            points: All points inside an interval where the derivative is a given number, and those without one.
+            points: Returns all points inside an interval where the derivative is a given number, or where
+                there is none.
             slope: The derivative; not needed for `any`.
             turn: Where an `s` changes its bend.
             above: Where the valid part begins.
@@ -135,7 +136,7 @@ class Curve(Relaxation):
     def _find_touching(self, low: Tensor, high: Tensor, chord: Tensor, *, left: bool) -> Tensor:
         """Return the slope of the line from one end that touches the curve on the other side of the turn.
 
-        Where it would touch beyond the other end, that is the chord.
+        If it would touch beyond the other end, the slope is that of the chord.
         """
         assert self._slope is not None, "only curves with a derivative have tangents"
         end, far = (high, low) if left else (low, high)
@@ -169,7 +170,7 @@ class Curve(Relaxation):
 
 
 class Mirrored(Relaxation):
-    """The negative of another function, for those that are concave first and convex then (x^3)."""
+    """The negative of another function, for functions that are concave first and then convex (x^3)."""
 
     def __init__(self, negative: Relaxation) -> None:
         self._negative = negative
@@ -194,7 +195,7 @@ def kinked(function: Callable[[Tensor], Tensor], *kinks: float, bend: Bend = "an
         return tuple(torch.full_like(slope, kink) for kink in kinks)
 
     def derivative(x: Tensor) -> Tensor:
-        # A difference over a width at which the rounding of either value is of no account.
+        # A difference over a width at which the rounding of either value does not matter.
         step = 1e-6 * (1 + x.abs())
         return (function(x + step) - function(x - step)) / (2 * step)
 

@@ -23,7 +23,7 @@ from ranum_falsify.domain.linear.steps import Box, CurveStep, MatrixStep
 __all__ = ["SplitResult", "split_and_bound"]
 
 _COEFFICIENTS = 1 << 20
-"""Coefficients of one variable in one pass over many boxes: what the caches of a core hold."""
+"""Coefficients of one variable in one pass over many boxes: as many as the caches of a core hold."""
 
 _MOST_BYTES = 1 << 30
 """Memory that boxes may take while they wait."""
@@ -32,7 +32,7 @@ _FEWEST = 32
 """Boxes of one batch, however many coefficients they have."""
 
 _WIDTH = 1e-9
-"""Weight of an element's width in the choice of the cut where no functional depends on it."""
+"""Weight of an element's width in the choice of the cut if no functional depends on it."""
 
 Decision = Callable[[LinearBounds], Tensor]
 """Tells of each box, from the bounds `(boxes, rows)`, whether it is proved: booleans `(boxes,)`."""
@@ -40,13 +40,13 @@ Decision = Callable[[LinearBounds], Tensor]
 
 @dataclass(frozen=True)
 class SplitResult:
-    """What became of a box.
+    """The outcome of cutting a box.
 
     Attributes:
         proved: Whether every part of it is proved.
         boxes: How many boxes were bounded.
         open_boxes: For each input of the graph, lower and upper bounds `(count, *shape)` in float64 of parts that
-            stay open, the worst first; None for an input that is not floating or has one value.
+            remain open, the worst first; None for an input that is not floating or has one value.
     """
 
     proved: bool
@@ -63,13 +63,13 @@ def split_and_bound(
     deadline: float,
     keep: int = 64,
 ) -> SplitResult:
-    """Prove something of linear functionals over the box of an analysis by cutting it.
+    """Prove a statement about linear functionals over the box of an analysis by cutting the box.
 
     Args:
         analysis: The analysis of the whole box, run.
-        ops: What the functionals read; see :func:`ranum_falsify.domain.linear.bounds.bound_functional`.
-        rows: Their coefficients `(rows, elements)`; each element for itself if not given.
-        is_proved: Decides for each box.  It must be monotone: true of bounds, it is true of narrower ones.
+        ops: Operations that the functionals read; see :func:`ranum_falsify.domain.linear.bounds.bound_functional`.
+        rows: Their coefficients `(rows, elements)`; each element on its own if not given.
+        is_proved: Decides for each box.  It must be monotone: if true for bounds, it is true for narrower ones.
         deadline: When to stop, on the clock of `time.monotonic`.
         keep: How many of the open boxes are returned.
     """
@@ -139,14 +139,14 @@ class _Search:
             batch = batch[stays]
             low, high = batch.columns(0, self._width)
             if not bool((low < high).any(1).all()):
-                # A point that is not proved can be cut no further.
+                # A point that is not proved cannot be cut.
                 return SplitResult(False, count, self._cut_out(batch, keep))
             waiting.append(_halves(batch, self._scores(bounds, stays, high - low)))
         left = _join([*waiting[::-1], root[:0]])
         return SplitResult(not waiting, count, self._cut_out(left, keep))
 
     def _take(self, waiting: list[_Boxes]) -> _Boxes:
-        """Take the boxes that were cut last: neighbours, in which the same operands are bent."""
+        """Take the boxes that were cut last: they are neighbours, in which the same operands are bent."""
         size = max(_FEWEST, _COEFFICIENTS // (self._largest * self._rows))
         taken, count = [], 0
         while waiting and count < size:
@@ -161,7 +161,7 @@ class _Search:
         return _join(taken)
 
     def _bound(self, batch: _Boxes) -> tuple[LinearBounds, _Boxes]:
-        """Bound the functional over boxes; return with it the boxes, their watched variables narrowed."""
+        """Bound the functional over boxes; also return the boxes, with their watched variables narrowed."""
         count = len(batch)
         region = BoxBatch(self._program, {v: self._box(v, batch) for v in self._inputs})
         low, high = batch.low.clone(), batch.high.clone()
@@ -179,19 +179,19 @@ class _Search:
         return low.reshape(len(batch), *shape), high.reshape(len(batch), *shape)
 
     def _narrow(self, variable: int, region: BoxBatch, box: Box) -> Box:
-        """Bound the elements of a watched variable whose bounds matter, each box its own."""
+        """Bound those elements of a watched variable whose bounds matter, for each box its own."""
         low, high = (bound.reshape(len(bound), -1).clone() for bound in box)
         bent = self._find_bent(variable, box).reshape(len(low), -1)
         most = int(bent.sum(1).amax())
         if not most:
             return box
         self._rows = max(self._rows, 2 * most)
-        # A box with fewer of them also bounds others, which does no harm.
+        # A box with fewer of them bounds others too, which does no harm.
         chosen = bent.to(torch.uint8).topk(most, dim=1).indices
         constant, weights = self._rows_of(variable, chosen)
         lower = descend(weights, region)[0] + constant
         least, greatest = lower[:, :most], -lower[:, most:]
-        # Rounding may cross two bounds that are one point.
+        # Rounding may make the two bounds of a point cross.
         least, greatest = torch.minimum(least, greatest), torch.maximum(least, greatest)
         old = low.gather(1, chosen), high.gather(1, chosen)
         new = torch.minimum(torch.maximum(old[0], least), old[1])
@@ -207,7 +207,7 @@ class _Search:
         return found
 
     def _rows_of(self, variable: int, chosen: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
-        """Return coefficients that are one of the chosen elements `(boxes, count)` each, then their negatives."""
+        """Return coefficients that each select one of the chosen elements `(boxes, count)`, then their negatives."""
         step = self._program.steps[self._program.writers[variable]]
         if isinstance(step, MatrixStep):
             parts = zip(step.reads, step.matrices, step.shapes, strict=True)

@@ -1,8 +1,8 @@
-"""Steps of a backward pass: each turns a linear bound on what a node writes into one on what it reads.
+"""Steps of a backward pass: each turns a linear bound on a node's results into one on its operands.
 
 A pass carries the coefficients of lower bounds: tensors `(boxes, rows, *shape)` in float64, one per variable.  A step
-takes those of its output and returns those of its operands, and what falls to the constant, `(boxes, rows)`.  What the
-runtimes' rounding and our own can add is part of the constant.
+takes those of its output and returns those of its operands, and its contribution to the constant, `(boxes, rows)`,
+which includes the most that the runtimes' rounding and our own can add.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class AffineStep(Step):
             writes: See :class:`Step`.
             function: The function, constant included.
             shapes: Shapes of the operands.
-            errors: Returns what each output may stray.
+            errors: Returns the most by which each output may stray.
         """
         self.reads, self.writes = reads, writes
         self._function, self._shapes, self._errors_of = function, shapes, errors
@@ -131,7 +131,7 @@ class AffineStep(Step):
         return passed, offset - error
 
     def parts(self, weights: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[Tensor, Tensor]]:
-        """Pass coefficients back; the constant and what may come off it stay apart."""
+        """Pass coefficients back; the constant and the most that may be subtracted from it are returned separately."""
         count, rows = weights[0].shape[0], weights[0].shape[1]
         constant, stray = torch.zeros(2, count, rows, dtype=torch.float64)
         zeros, results = self._traced
@@ -148,7 +148,7 @@ def _pull_back(results: Sequence[Tensor], operands: Sequence[Tensor], weights: S
     found: Sequence[Tensor | None] = [None] * len(operands)
     if computed:
         with warnings.catch_warnings():
-            # Some derivatives are computed row by row, which is slower but no news to a user.
+            # Some derivatives are computed row by row, which is slower, but nothing that a user needs to know.
             warnings.simplefilter("ignore", UserWarning)
             found = torch.autograd.grad(
                 [y for y, _ in computed],
@@ -177,9 +177,9 @@ class CurveStep(Step):
             read: Variable of the operand.
             write: Variable of the result.
             relaxation: The function.
-            error: What the kernels may stray from it, of the operand's shape or one number.
+            error: The most by which kernels may stray from it, of the operand's shape or one number.
             smallest: Operands closer to 0 may have been replaced by 0.
-            results: Finite bounds of the results that hold anyway, for where there are no lines.
+            results: Finite bounds of the results that hold in any case, used where there are no lines.
         """
         self.reads, self.writes, self.watched = (read,), (write,), (read,)
         self._relaxation, self._error, self._smallest, self._results = relaxation, error, smallest, results
@@ -195,7 +195,7 @@ class CurveStep(Step):
         y = self._relaxation.lines(*box)
         known = [part.isfinite() for part in (y.lower_slope, y.lower_offset, y.upper_slope, y.upper_offset)]
         below, above = known[0] & known[1], known[2] & known[3]
-        # What follows may compute with the mean and the difference of both lines, so the greater decides.
+        # Later steps may compute with the mean and the difference of both lines, so the larger one decides.
         size = torch.maximum(box[0].abs(), box[1].abs())
         slope = torch.maximum(y.lower_slope.abs(), y.upper_slope.abs())
         offset = torch.maximum(y.lower_offset.abs(), y.upper_offset.abs())
@@ -240,7 +240,7 @@ class MatrixStep(Step):
             matrices: `(elements of the result, elements of the operand)` for each operand.
             shapes: Shapes of the operands.
             offset: The constant, flat.
-            error: What each element of the result may stray, flat.
+            error: The most by which each element of the result may stray, flat.
         """
         self.reads, self.writes = reads, (write,)
         self.matrices, self.shapes = matrices, shapes
@@ -256,7 +256,7 @@ class MatrixStep(Step):
 
 
 class ProductStep(Step):
-    """A function of two operands that is linear in each, about the centres of their boxes.
+    """A function of two operands that is linear in each, expanded around the centres of their boxes.
 
     With f = g + constant, centres c and radii r, g(x, y) = g(x, cy) + g(cx, y) - g(cx, cy) + g(x - cx, y - cy), and
     the last is at most |g|(rx, ry): the mean of McCormick's two planes on either side.
@@ -281,8 +281,8 @@ class ProductStep(Step):
             write: Variable of the result.
             function: The function, constant included.
             shapes: Shapes of the operands.
-            magnitude: The part of both operands, of their magnitudes and with all terms of one sign.
-            error: What results may stray from it.
+            magnitude: The part that depends on both operands, given their magnitudes, with all terms of one sign.
+            error: The most by which results may stray from it.
             work: See :class:`Step`.
         """
         self.reads, self.writes, self.watched = reads, (write,), reads

@@ -1,3 +1,3 @@
-"""Rules of operators by their mathematics: what bounds of the operands say of the result."""
+"""Rules of operators by their mathematics: from bounds of the operands to bounds of the result."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Activation functions that are put together from pieces, most of them with slopes or thresholds as attributes.
+"""Activation functions that consist of pieces, most of them with slopes or thresholds as attributes.
 
 Attributes of 16-bit operators may be rounded to that type or not; bounds cover both.
 """
@@ -47,7 +47,7 @@ def _bound_rounding(dtype: torch.dtype, operations: int) -> Envelope:
 
 
 def _join(x: Interval, below: Pair, above: Pair) -> Pair:
-    """Return the hull of what a function is below 0 and above it, each where the operand comes there.
+    """Return the hull of a function's values below 0 and above it, each if the operand can be there.
 
     Args:
         x: The operand.
@@ -67,7 +67,7 @@ def _parts(x: Interval) -> tuple[Pair, Pair]:
 
 
 def _scale(bounds: Pair, factor: float) -> Pair:
-    """Return bounds times a number, 0 times infinity being 0."""
+    """Return bounds times a number, with 0 times infinity being 0."""
     low, high = ((bound * factor).nan_to_num(0.0, math.inf, -math.inf) for bound in bounds)
     return (low, high) if factor >= 0 else (high, low)
 
@@ -101,7 +101,7 @@ def prelu(site: Site, x: Interval, slope: Interval) -> Interval:
 
 
 def _integers(low: Tensor, high: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
-    """Return integer bounds of results that are cut towards 0; the whole range where they may wrap."""
+    """Return integer bounds of results that are truncated towards 0; the whole range where they may wrap."""
     lowest, highest = dtype_range(dtype)
     # Beyond 2^53 float64 rounds integers.
     limit = min(float(highest), 2.0**53)
@@ -136,7 +136,7 @@ def _widen(site: Site, bounds: Pair) -> Pair:
 def selu(site: Site, x: Interval) -> Interval:
     """Bound gamma x above 0 and gamma alpha (exp(x) - 1) below.
 
-    ONNX Runtime takes what a negative alpha makes positive for 0.
+    ONNX Runtime replaces by 0 the values that a negative alpha makes positive.
     """
     alpha, gamma = float(site.op.alpha), float(site.op.gamma)
     below, above = _parts(x)
@@ -156,7 +156,7 @@ def celu(site: Site, x: Interval) -> Interval:
     if alpha > 0:
         inner = _exponential(site, _scale(below, 1 / alpha))
     else:
-        # The exponent is positive then, and its rounding counts.
+        # The exponent is positive then, and its rounding matters.
         error = _bound_rounding(torch.float32, 2).relative * below[0].abs() / abs(alpha)
         low, high = _scale(below, 1 / alpha)
         inner = torch.expm1(low - error).clamp(min=0), torch.expm1(high + error)
@@ -207,7 +207,7 @@ def shrink(site: Site, x: Interval) -> Interval:
     """Bound x + bias below -lambd, x - bias above lambd, and 0 between."""
     bias, lambd = float(site.op.bias), float(site.op.lambd)
     low, high = x.doubles()
-    # ONNX Runtime computes in float32, whatever the type.
+    # ONNX Runtime computes in float32, whatever the type is.
     error = 0.0 if x.dtype is torch.float32 else 2 * unit(torch.float32)
     near = max(error, 2 * unit(x.dtype) if x.dtype.itemsize == 2 and x.is_floating else 0.0) * abs(lambd)
     pieces = (
@@ -231,7 +231,7 @@ def shrink(site: Site, x: Interval) -> Interval:
 
 
 def _shift(bound: Tensor, shift: float, error: float) -> Tensor:
-    """Return a sum less or more its relative error and that of its terms."""
+    """Return a sum minus or plus its relative error and that of its terms."""
     return torch.where(bound.isinf(), bound, bound + shift + error * (bound.abs() + abs(shift)))
 
 
@@ -249,7 +249,7 @@ def clip(site: Site, x: Interval, low: Interval | None = None, high: Interval | 
                 limit = round_bounds(*limit.doubles(), x.dtype, limit.shape)
             x = cut(site, x, limit)
     if (low is None or high is None) and x.may_be_infinite:
-        # ONNX Runtime takes the largest finite numbers for limits that are absent.
+        # ONNX Runtime uses the largest finite numbers for limits that are absent.
         least, greatest = dtype_range(x.dtype)
         return replace(x, lower=x.lower.clamp(max=greatest), upper=x.upper.clamp(min=least))
     return x
@@ -291,7 +291,7 @@ def hard_swish(site: Site, x: Interval) -> Interval:
 def swish(site: Site, x: Interval) -> Interval:
     """Bound x / (1 + exp(-alpha x)): g(alpha x) / alpha for g(z) = z / (1 + exp(-z)).
 
-    The rounding of alpha x counts besides the kernel's errors: g'(z) z u is at most 1.3 u |g(z)| for positive z, and
+    The rounding of alpha x adds to the kernel's errors: g'(z) z u is at most 1.3 u |g(z)| for positive z, and
     at most 0.7 u for negative ones.
     """
     alpha, kernel = float(site.op.alpha), site.own_envelope()

@@ -1,11 +1,11 @@
 """Bounds under a change of element type.
 
 Between floating types, and from integers, values are rounded to the nearest, ties to even; above the largest finite
-number they become infinite.  Towards integers they are truncated; what does not fit gives, by runtime and processor,
-any number of the type.  Integers that do not fit wrap.
+number they become infinite.  To integers they are truncated; values that do not fit give any number of the type,
+depending on runtime and processor.  Integers that do not fit wrap.
 
-ONNX Runtime may leave a rounding to float16 out: what reads the result may have no kernel for float16 and run in
-float32, between two changes of type that cancel.
+ONNX Runtime may leave out a rounding to float16: the operators that read the result may have no kernel for float16 and
+run in float32, between two changes of type that cancel.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EXACT_SINGLE = 2.0**24
 """Integers up to this size are exact in float32."""
 
 _SIGNED_LIMIT = 2.0**63
-"""From here on float64 values have no int64; kernels differ in how they convert them to uint64."""
+"""From here on float64 values do not fit into int64; kernels differ in how they convert them to uint64."""
 
 
 def cast(site: Site, x: Interval, *target: Interval) -> Interval:
@@ -45,7 +45,7 @@ def convert(x: Interval, dtype: torch.dtype, *, rounds: bool = True) -> Interval
     Args:
         x: The values.
         dtype: The type.
-        rounds: Whether they are surely rounded to it, if it is float16.
+        rounds: Whether they are certain to be rounded to it, if it is float16.
     """
     if x.dtype is dtype:
         return x
@@ -61,7 +61,7 @@ def convert(x: Interval, dtype: torch.dtype, *, rounds: bool = True) -> Interval
 def _to_float(x: Interval, dtype: torch.dtype) -> Interval:
     if dtype not in _HALVES or (x.is_floating and x.dtype is not torch.float64):
         return replace(x.map(lambda bound: bound.to(dtype)), gap=_gap(x))
-    # Some kernels round to float32 first: the neighbours there bound both ways.
+    # Some kernels round to float32 first: its neighbours bound both ways.
     low, high = (_round_to_single(bound, end) for bound, end in ((x.lower, -math.inf), (x.upper, math.inf)))
     return Interval(low.to(dtype), high.to(dtype), x.shape)
 
@@ -74,12 +74,12 @@ def _enclose(x: Interval, dtype: torch.dtype) -> Interval:
 
 
 def _gap(x: Interval) -> float:
-    # Rounding moves a number by less than this share of it.
+    # Rounding moves a number by less than this share of its size.
     return x.gap * (1 - 2**-7) if x.gap else 0.0
 
 
 def _round_to_single(bound: Tensor, towards: float) -> Tensor:
-    """Return float32 values on the given side of values of float64 or an integer type."""
+    """Return float32 values on the given side of values in float64 or in an integer type."""
     near = bound.float()
     if bound.is_floating_point():
         beyond = near.double() > bound if towards < 0 else near.double() < bound

@@ -50,14 +50,14 @@ def _of_floats(site: Site, x: Interval, y: Interval) -> Interval:
 
 
 def is_defined(x: Interval, y: Interval) -> Tensor:
-    """Tell where no base is negative, or the exponent is one known integer."""
+    """Tell where no base is negative, or where the exponent is one known integer."""
     low, high = y.doubles()
     whole = (low == high) & (low == low.round()) if y.is_floating else torch.ones_like(low, dtype=torch.bool)
     return (x.lower >= 0) | whole
 
 
 def _one_exponent(y: Interval, dtype: torch.dtype) -> float | None:
-    """Return the exponent, if it is one finite number that every runtime reads as the same."""
+    """Return the exponent, if it is one finite number that every runtime reads alike."""
     if not (y.is_scalar and y.is_point):
         return None
     low, high = (float(bound) for bound in _exponents(y, dtype))
@@ -76,7 +76,7 @@ def _constant(low: Tensor, high: Tensor, exponent: float) -> Pair:
     """Bound powers of one exponent."""
     whole = exponent == round(exponent)
     if not whole:
-        # A fractional power of minus infinity is that of infinity.
+        # A fractional power of minus infinity equals that of infinity.
         high = torch.where(low == -math.inf, math.inf, high).clamp(min=0)
         low = low.clamp(min=0)
     at_low, at_high = torch.pow(low, exponent), torch.pow(high, exponent)
@@ -128,7 +128,7 @@ def _negative(low: Tensor, high: Tensor, least_exponent: Tensor, greatest_expone
     lower = torch.where(odd | ~even, -greatest, least)
     upper = torch.where(odd, -least, greatest)
     lower, upper = lower.masked_fill(none, math.inf), upper.masked_fill(none, -math.inf)
-    # Minus infinity has fractional powers too, those of infinity.
+    # Minus infinity has fractional powers too, which equal those of infinity.
     for y in (least_exponent, greatest_exponent):
         limit = torch.pow(-low, y)
         lower = torch.where(low == -math.inf, torch.minimum(lower, limit), lower)
@@ -137,14 +137,14 @@ def _negative(low: Tensor, high: Tensor, least_exponent: Tensor, greatest_expone
 
 
 def _of_integers(x: Interval, y: Interval) -> Interval:
-    """Bound powers of integers, which are computed in float64 and cut towards 0."""
+    """Bound powers of integers, which are computed in float64 and truncated towards 0."""
     (low, high), (least_exponent, greatest_exponent) = x.doubles(), y.doubles()
     least, greatest = _general(low, high, least_exponent, greatest_exponent)
     shape = result_shape(x, y)
     lowest, highest = dtype_range(x.dtype)
     least = (least - least.abs() * INTEGER_POWER_SHARE).trunc()
     greatest = (greatest + greatest.abs() * INTEGER_POWER_SHARE).trunc()
-    # A negative base without an integer exponent is NaN, which is cut to anything.
+    # A negative base with a fractional exponent gives NaN, which is truncated to any number.
     broken = (low < 0) & ~((least_exponent == greatest_exponent) & (least_exponent == least_exponent.round()))
     out = broken | ~((least >= lowest) & (greatest <= highest)) | (greatest.abs() >= 2.0**62)
     if bool(out.any()):

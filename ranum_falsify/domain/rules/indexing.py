@@ -1,4 +1,4 @@
-"""Writing elements at positions: bounds of what scatter operators leave behind, in whatever order they write."""
+"""Writing elements at positions: bounds of the results of scatter operators, in whatever order they write."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def scatter(x: Interval, index: Tensor, updates: Interval, reduction: str | None
         x: Bounds, of two or more dimensions.
         index: Position along the first dimension of each update, int64, of the updates' shape, whose other
             dimensions are not larger than those of `x`.
-        updates: Bounds of what is written.
+        updates: Bounds of the values to write.
         reduction: None, "none", "add", "mul", "max" or "min".
     """
     x, updates = _split(x), _split(updates)
     if reduction in (None, "none"):
-        # Of several updates of one element any may be the last.
+        # Of several updates of one element, any may be the last.
         low = _reduce(x.lower, index, updates.lower, "amin", own=False)
         high = _reduce(x.upper, index, updates.upper, "amax", own=False)
         return Interval(low, high, x.shape, gap=find_shared_gap(x, updates))
@@ -55,7 +55,7 @@ def scatter_anywhere(x: Interval, updates: Interval, reduction: str | None, most
 
     Args:
         x: Bounds.
-        updates: Bounds of what is written.
+        updates: Bounds of the values to write.
         reduction: See :func:`scatter`.
         most: How many updates one element may receive.
     """
@@ -74,7 +74,7 @@ def scatter_anywhere(x: Interval, updates: Interval, reduction: str | None, most
         size = torch.maximum(low.abs(), high.abs()) + most * torch.maximum(least.abs(), greatest.abs())
         return _enclose(low + most * least.clamp(max=0), high + most * greatest.clamp(min=0), size, most, x)
     factor = torch.maximum(least.abs(), greatest.abs()).clamp(min=1) ** most
-    # Updates may overflow among themselves, whatever the element.
+    # Updates may overflow among themselves, whatever the element is.
     size = (torch.maximum(low.abs(), high.abs()) * factor).nan_to_num(nan=math.inf)
     return _product(-size, size, size, most, x, zero=bool((one.contains(0) | x.contains(0)).any()))
 
@@ -85,7 +85,7 @@ def _split(x: Interval) -> Interval:
 
 def _reduce(x: Tensor, index: Tensor, updates: Tensor, how: str, *, own: bool) -> Tensor:
     kind = x.dtype
-    # The kernels of torch take no booleans.
+    # torch has no such kernels for booleans.
     a, b = (t.to(torch.uint8) if kind is torch.bool else make_ordered(t) for t in (x, updates))
     result = a.scatter_reduce(0, index, b, how, include_self=own)
     return result.bool() if kind is torch.bool else restore(result, kind)
@@ -102,7 +102,7 @@ def _enclose(low: Tensor, high: Tensor, size: Tensor, terms: int, x: Interval) -
     """Return bounds of sums of `terms` updates and an element, whose magnitudes add up to `size`."""
     if not x.is_floating:
         return _truncate(low, high, size, x)
-    # One addition is rounded correctly; float64 has to answer for its own.
+    # One addition is rounded correctly; float64 has to account for its own rounding.
     error = size * ((gamma(terms, x.dtype) if terms > 1 else 0.0) + gamma(terms + 1, torch.float64))
     error = error.nan_to_num(nan=math.inf)
     lower, upper = low - error, high + error
@@ -113,7 +113,7 @@ def _enclose(low: Tensor, high: Tensor, size: Tensor, terms: int, x: Interval) -
 
 
 def _truncate(low: Tensor, high: Tensor, size: Tensor, x: Interval) -> Interval:
-    """Return bounds of integers known in float64: all of the type where they may wrap or be inexact."""
+    """Return bounds of integers known in float64: the whole type where they may wrap or be inexact."""
     lowest, highest = dtype_range(x.dtype)
     fits = (size < _EXACT) & (low >= lowest) & (high <= highest)
     if bool(fits.all()):
@@ -124,7 +124,7 @@ def _truncate(low: Tensor, high: Tensor, size: Tensor, x: Interval) -> Interval:
 def _multiply(x: Interval, index: Tensor, updates: Interval, count: Tensor) -> Interval:
     (low, high), (least, greatest) = x.doubles(), updates.doubles()
     sizes = torch.maximum(low.abs(), high.abs()), torch.maximum(least.abs(), greatest.abs())
-    # Partial products count too: they may overflow although a small factor follows.
+    # Partial products count too: they may overflow although a small factor comes later.
     size = sizes[0].clamp(min=1).scatter_reduce(0, index, sizes[1].clamp(min=1), "prod")
     zero = bool(x.contains(0).any() or updates.contains(0).any())
     if bool((low >= 0).all() and (least >= 0).all()):
@@ -132,7 +132,7 @@ def _multiply(x: Interval, index: Tensor, updates: Interval, count: Tensor) -> I
         products = (a.scatter_reduce(0, index, b, "prod") for a, b in ((low, least), (high, greatest)))
         lower, upper = (p.nan_to_num(nan=math.inf) for p in products)
         if x.is_floating:
-            # So may they underflow, and a large factor follows.
+            # Likewise they may underflow before a large factor.
             lower = torch.where(smallest < 4 * tiny(x.dtype), 0.0, lower)
             upper = torch.where(size > dtype_range(x.dtype)[1], math.inf, upper)
         return _product(lower, upper, size, int(count.max()), x, zero=zero)
@@ -157,6 +157,6 @@ def _product(low: Tensor, high: Tensor, size: Tensor, factors: int, x: Interval,
 
 
 def unbounded(site: Site) -> Interval:
-    """Return what is known of a sum or product of possibly infinite operands: nothing, and it may be NaN."""
+    """Return what is known about a sum or product of possibly infinite operands: nothing, and it may be NaN."""
     bound = torch.full((1,) * len(site.shape), math.inf, dtype=site.dtype)
     return Interval(-bound, bound, site.shape, nan=True)

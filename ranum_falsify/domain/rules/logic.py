@@ -26,7 +26,7 @@ __all__ = [
 
 
 def compared(function: Callable[[Tensor, Tensor], Tensor]) -> IntervalRule:
-    """Return the rule of an order: `function` is `torch.lt`, `le`, `gt` or `ge`."""
+    """Return the rule of a comparison by order: `function` is `torch.lt`, `le`, `gt` or `ge`."""
     descending = function in (torch.gt, torch.ge)
 
     def rule(site: Site, a: Interval, b: Interval) -> Interval:
@@ -40,11 +40,11 @@ def compared(function: Callable[[Tensor, Tensor], Tensor]) -> IntervalRule:
 
 
 def equal(site: Site, a: Interval, b: Interval) -> Interval:
-    """Return where two operands are surely, and where they may be equal; a rule."""
+    """Return where two operands are certainly equal, and where they may be; a rule."""
     (a_low, a_high), (b_low, b_high) = ((make_ordered(x.lower), make_ordered(x.upper)) for x in (a, b))
     apart = (a_high < b_low) | (b_high < a_low)
     if max(a.gap, b.gap):
-        # Values that a gap keeps from 0 are equal to none within it.
+        # Values that a gap keeps away from 0 equal no number within it.
         for x, y in ((a, b), (b, a)):
             low, high = y.doubles()
             apart = apart | ((low.abs() < x.gap) & (high.abs() < x.gap))
@@ -67,7 +67,7 @@ def logical(function: Callable[[Tensor, Tensor], Tensor]) -> IntervalRule:
 
 
 def negate(site: Site, x: Interval) -> Interval:
-    """Return the bounds of what a boolean is not; a rule."""
+    """Return the bounds of the negation of a boolean; a rule."""
     return Interval(~x.upper, ~x.lower, x.shape)
 
 
@@ -78,12 +78,12 @@ infinity_aware(negate)
 
 
 def _words(x: Interval) -> tuple[Tensor, Tensor]:
-    """Return bounds in int64; the upper half of uint64 as the negative numbers of the same bits."""
+    """Return bounds in int64, with the upper half of uint64 as the negative numbers of the same bits."""
     return x.lower.to(torch.int64), x.upper.to(torch.int64)
 
 
 def _where(right: Tensor, low: Tensor, high: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return bounds of a type; all of it where they are not right."""
+    """Return bounds of a type; its whole range where they are not correct."""
     least, greatest = (torch.full((), end, dtype=dtype) for end in dtype_range(dtype))
     return torch.where(right, low.to(dtype), least), torch.where(right, high.to(dtype), greatest)
 
@@ -94,7 +94,7 @@ def _bitwise(
     """Return the rule of a function of bits.
 
     Args:
-        bound: Bounds for ranges of int64 (lower and upper of each operand), and where they are right.
+        bound: Bounds for ranges of int64 (lower and upper of each operand), and where they are correct.
         function: The function, on int64; exact where both operands are known.
     """
 
@@ -104,7 +104,7 @@ def _bitwise(
         if a.is_point and b.is_point:
             value = function(a_low, b_low).to(dtype)
             return Interval.of(value, value, shape)
-        # In int64 an uint64 range across the middle has crossed bounds.
+        # In int64, a uint64 range across the middle has crossed bounds.
         sane = (a_low <= a_high) & (b_low <= b_high)
         low, high, right = bound(a_low, a_high, b_low, b_high)
         known = (a_low == a_high) & (b_low == b_high)
@@ -124,7 +124,7 @@ def _ones_above(x: Tensor) -> Tensor:
 
 
 def _and(a_low: Tensor, a_high: Tensor, b_low: Tensor, b_high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    # A number that is not negative keeps some of its bits, whatever the other.
+    # A number that is not negative keeps some of its bits, whatever the other number is.
     high = torch.where(a_low < 0, b_high, torch.where(b_low < 0, a_high, torch.minimum(a_high, b_high)))
     return torch.zeros_like(high), high, (a_low >= 0) | (b_low >= 0)
 
@@ -145,7 +145,7 @@ bitwise_xor = _bitwise(_xor, torch.bitwise_xor)
 
 
 def bitwise_not(site: Site, x: Interval) -> Interval:
-    """Return the bounds of the complement, which falls: -1 - x, or the greatest number less x; a rule."""
+    """Return the bounds of the complement, which falls: -1 - x, or the greatest number minus x; a rule."""
     low, high = ((~bound.to(torch.int64)).to(x.dtype) for bound in (x.upper, x.lower))
     return Interval(low, high, x.shape)
 
@@ -156,7 +156,7 @@ def shift_bits(site: Site, x: Interval, y: Interval) -> Interval:
     (x_low, x_high), (y_low, y_high) = _words(x), _words(y)
     largest = int(dtype_range(dtype)[1])
     bits = largest.bit_length()
-    # Kernels differ in what a shift by all bits or more gives.
+    # Kernels differ in their results for a shift by all bits or more.
     right = (x_low >= 0) & (x_high >= 0) & (y_low >= 0) & (y_high >= 0) & (y_high < bits)
     y_low, y_high = y_low.clamp(0, bits - 1), y_high.clamp(0, bits - 1)
     if site.op.direction == "LEFT":

@@ -1,4 +1,4 @@
-"""Losses over classes: shares of likelihoods that targets pick, summed or averaged."""
+"""Losses over classes: the likelihoods that targets pick, weighted, and summed or averaged."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Ends = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class _Targets:
-    """What is known of the targets.
+    """What is known about the targets.
 
     Attributes:
         classes: Class of each target, 0 where ignored; None where targets are computed, or beyond the classes.
-        ignored: Where targets are surely ignored.
-        perhaps: Where they may be.
+        ignored: Where targets are certainly ignored.
+        perhaps: Where they may be ignored.
     """
 
     classes: Tensor | None
@@ -45,7 +45,7 @@ def likelihood_loss(site: Site, x: Interval, target: Interval, weight: Interval 
 
 
 def cross_entropy(site: Site, scores: Interval, labels: Interval, weights: Interval | None) -> tuple[Interval, ...]:
-    """Bound `SoftmaxCrossEntropyLoss`, with the logarithms of probabilities as a further output."""
+    """Bound `SoftmaxCrossEntropyLoss`, with the logarithms of probabilities as an additional output."""
     log_prob = log_softmax_along(site, scores, (1,))
     likelihood = log_prob.keep_finite()
     if log_prob.may_be_infinite and torch.finfo(scores.dtype).bits < 32:
@@ -91,7 +91,7 @@ def _targets(op: Operation, target: Interval, count: int) -> _Targets:
         return _Targets(None, surely, perhaps)
     classes = torch.where(surely, 0, low)
     classes = torch.where(classes < 0, classes + count, classes)
-    # Runtimes refuse classes that there are not; bounds must only be there.
+    # Runtimes refuse classes that do not exist; bounds only have to be present.
     known = bool(((classes >= 0) & (classes < count)).all())
     return _Targets(classes if known else None, surely, perhaps)
 
@@ -129,7 +129,7 @@ def _copies(values: Tensor, count: int) -> float:
 
 
 def _total(shares: Ends, count: int, dtype: torch.dtype) -> Ends:
-    """Return the ends of the sum of shares as any runtime adds it up."""
+    """Return the ends of the sum of shares, in whatever way a runtime adds them up."""
     low, high = shares
     copies = _copies(low, count)
     size = torch.maximum(low.abs(), high.abs()).sum() * copies
@@ -141,7 +141,7 @@ def _total(shares: Ends, count: int, dtype: torch.dtype) -> Ends:
 
 
 def _without_nan(least: Tensor, greatest: Tensor) -> Ends:
-    """Return bounds with infinity for NaN, which an infinite number less its error is where float64 overflows."""
+    """Return bounds with infinity for NaN, which comes from an infinite number minus its error if float64 overflows."""
     return least.nan_to_num(-math.inf, math.inf, -math.inf), greatest.nan_to_num(math.inf, math.inf, -math.inf)
 
 
@@ -157,7 +157,7 @@ def _reduce(site: Site, picked: Ends, shares: Ends, shape: tuple[int, ...], dtyp
     copies = count / low.numel()
     error = copies * (error.sum() + sum_error(count, dtype, LOSS_ROUNDINGS) * size.sum())
     least, greatest = _without_nan(low.sum() * copies - error, high.sum() * copies + error)
-    # Half precision is added up in float32, but PyTorch rounds the sum before it divides.
+    # Half precision is summed in float32, but PyTorch rounds the sum before dividing.
     limit = dtype_range(dtype)[1] / (4 if accumulation(dtype) is dtype else sum_growth(count, dtype))
     overflows = bool(copies * size.sum() >= limit)
     if site.op.reduction == "mean":
@@ -177,7 +177,7 @@ def _mean(total: Ends, picked: Ends, shares: Ends, count: int, dtype: torch.dtyp
     error = 4 * unit(dtype) * points.abs().max()
     least, greatest = _without_nan(points.amin() - error, points.amax() + error)
     if bool((shares[0] >= 0).all()):
-        # A mean with non-negative weights lies among what it is taken of.
+        # A mean with non-negative weights lies between the numbers that it averages.
         counted = (shares[1] > 0).expand(np.broadcast_shapes(shares[1].shape, picked[0].shape))
         ends = [end.expand(counted.shape)[counted] for end in picked]
         reach = torch.maximum(ends[0].abs().max(), ends[1].abs().max())

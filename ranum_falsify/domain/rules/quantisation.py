@@ -1,8 +1,8 @@
 """Results that kernels round to the integers of a quantised tensor: enclosed whichever way they round.
 
-A quantised tensor holds integers q that stand for scale * (q - zero).  Kernels compute a result in units of the
-output's scale, in float32 or in fixed point, add the zero point, round and clamp; how they order these differs by
-operator and by family of processors.  Bounds here are those of the real-valued result, wider by
+A quantised tensor holds integers q that represent scale * (q - zero).  Kernels compute a result in units of the
+output's scale, in float32 or in fixed point, add the zero point, round and clamp; the order of these steps differs by
+operator and by family of processors.  The bounds are those of the real-valued result, widened by
 
 - :data:`~ranum_falsify.domain.slack.QUANTISED_SHARE` of the magnitudes of what is added up, the zero point included;
 - both neighbours where a result lies halfway between two integers.
@@ -38,17 +38,17 @@ __all__ = [
 ]
 
 _LARGEST = 2.0**15 - 512
-"""Results of more steps may wrap: some kernels pack them into 16 bits, or convert them to 32, before they clamp."""
+"""Results of more steps may wrap: some kernels pack them into 16 bits, or convert them to 32, before clamping."""
 
 _NORMAL = (2.0**-120, 2.0**120)
-"""Scales and products of scales beyond which float32 loses digits or overflows."""
+"""Scales and products of scales outside this range lose digits or overflow in float32."""
 
 _EIGHT_BITS = (torch.int8, torch.uint8)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The numbers scale * (q - zero) that integers q of 8 bits stand for.
+    """The numbers scale * (q - zero) that 8-bit integers q represent.
 
     Attributes:
         scale: Positive, float64: one, or one per channel.
@@ -100,7 +100,7 @@ def is_product_normal(*factors: Tensor) -> bool:
 
 
 def anything(shape: tuple[int, ...], dtype: torch.dtype) -> Interval:
-    """Return all values: what is known where scales are not constants, or lie beyond float32."""
+    """Return all values: nothing is known if scales are not constants, or lie outside float32's range."""
     return Interval.top(shape, dtype)
 
 
@@ -112,10 +112,10 @@ def requantise(
     Args:
         low: Least results in steps of the grid, float64, the zero point not among them.
         high: Greatest results.
-        size: Greatest sums of the magnitudes of what kernels add up, in steps.
+        size: Greatest sums of the magnitudes that kernels add up, in steps.
         grid: Zero point and type of the integers.
         shape: Shape of the result.
-        wraps: Whether kernels convert what they have not clamped yet.
+        wraps: Whether kernels convert numbers that they have not clamped yet.
     """
     error = QUANTISED_SHARE * (size + grid.zero.abs()) + 2.0**-30
     least, greatest = (low - error + grid.zero - 0.5).ceil(), (high + error + grid.zero + 0.5).floor()
@@ -129,7 +129,7 @@ def requantise(
 
 
 def round_to_steps(values: Tensor, zero: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return results in steps as integers: rounded to the nearest, even one, moved by the zero point, clamped."""
+    """Return results in steps as integers: rounded to nearest, ties to even, shifted by the zero point, clamped."""
     limits = torch.iinfo(dtype)
     moved = values.round() + zero.to(values.dtype)
     return moved.nan_to_num(limits.min).clamp(limits.min, limits.max).to(dtype)
@@ -137,7 +137,7 @@ def round_to_steps(values: Tensor, zero: Tensor, dtype: torch.dtype) -> Tensor:
 
 @dataclass(frozen=True)
 class Table:
-    """Bounds of what kernels look up for each integer of 8 bits.
+    """Bounds of the results that kernels look up for each 8-bit integer.
 
     Attributes:
         least: For any two integers from `first` on, the least result between them, `(256, 256)`.

@@ -1,8 +1,8 @@
-"""Recurrent layers in interval arithmetic, step by step as the runtimes go.
+"""Recurrent layers in interval arithmetic, step by step as in the runtimes.
 
-All is computed in float64, with the runtimes' roundings added to each result: of sums of products the error bound of
-any order, of elementwise results some roundings each.  Dimensions that all operands merge stay merged: weights that
-are ranges cost one row per gate.
+Everything is computed in float64, with the runtimes' roundings added to each result: for sums of products the error
+bound of any order, for elementwise results a few roundings each.  Dimensions that all operands merge stay merged:
+weights that are ranges cost one row per gate.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ __all__ = [
 ]
 
 _ROOM = 0.25
-"""Share of the largest number below which no sum on the way overflows."""
+"""Share of the largest number below which no partial sum overflows."""
 
 
 class Overflow(Exception):
-    """A sum on the way may overflow, after which a runtime can compute anything."""
+    """A partial sum may overflow, after which a runtime can compute anything."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Enclosure:
         return Enclosure(torch.minimum(self.low, other.low), torch.maximum(self.high, other.high))
 
     def where(self, condition: Tensor, other: Enclosure) -> Enclosure:
-        """Return these bounds where a condition holds, others elsewhere."""
+        """Return these bounds where a condition holds, and others elsewhere."""
         return Enclosure(torch.where(condition, self.low, other.low), torch.where(condition, self.high, other.high))
 
     def widen(self, error: Tensor | float) -> Enclosure:
@@ -92,7 +92,7 @@ class Flow:
     """Arithmetic of one direction of a layer.
 
     Attributes:
-        dtype: In which the runtimes compute.
+        dtype: Type in which the runtimes compute.
         size: Size of the hidden state as it is stored: 1 where it is merged.
         hidden: Its size.
         inputs: Input weights, `(gates * size, input)`.
@@ -121,7 +121,7 @@ class Flow:
         return self.product(h.spread(h.low.shape[0], self.hidden), weights)
 
     def product(self, a: Enclosure, b: Enclosure) -> Enclosure:
-        """Return a times b transposed, with the error of the longest sum that it may be a part of.
+        """Return a times b transposed, with the error of the longest sum of which it may be a part.
 
         Raises:
             Overflow: A sum may overflow.
@@ -222,7 +222,7 @@ class Layer:
         )
 
     def start(self, number: int) -> State:
-        """Return the states that a direction starts from; ONNX Runtime answers zeros for samples of no length."""
+        """Return the states from which a direction starts; for samples of length 0, ONNX Runtime returns zeros."""
         zero = torch.zeros(self.batch, self.size, dtype=torch.float64)
         states = [
             Enclosure(zero, zero) if given is None else _part(given, number, self.batch, self.size)
@@ -244,10 +244,10 @@ def layer_bounds(layer: Layer, step_of: Callable[[Flow, int], Step]) -> tuple[In
 
     Args:
         layer: The operands.
-        step_of: Gives the step of a direction by its number.
+        step_of: Returns the step of a direction, by its number.
 
     Raises:
-        Overflow: A sum on the way may overflow.
+        Overflow: A partial sum may overflow.
     """
     seen, last = [], []
     for number, backwards in enumerate(layer.reversed):
@@ -314,10 +314,10 @@ def _gru_gates(flow: Flow, gate: Curve, inputs: Enclosure, recurrent: Enclosure)
 
 
 def _gru_mixed(flow: Flow, z: Enclosure, new: Enclosure, h: Enclosure) -> Enclosure:
-    """Return (1 - z) new + z h: between the two, where z is in [0, 1]."""
+    """Return (1 - z) new + z h, which lies between the two if z is in [0, 1]."""
     mixed = flow.sum(flow.times(flow.complement(z), new), flow.times(z, h))
     between = new.hull(h)
-    # How far z leaves [0, 1] by rounding, and the roundings of the mean itself.
+    # How far rounding takes z out of [0, 1], and the roundings of the mean itself.
     error = (z.high - 1).clamp(min=0) + (-z.low).clamp(min=0) + 8 * unit(flow.dtype)
     between = between.widen(2 * error * between.size + 4 * tiny(flow.dtype))
     return Enclosure(torch.maximum(mixed.low, between.low), torch.minimum(mixed.high, between.high))
@@ -359,10 +359,10 @@ def lstm_step(flow: Flow, gate: Curve, activation: Curve, shown: Curve, coupled:
 
     Args:
         flow: Its arithmetic; peepholes are those of the input, output and forget gates.
-        gate: The gates' function.
-        activation: That of the cell's input.
-        shown: That of the cell state for the hidden state.
-        coupled: Whether the forget gate is 1 less the input gate.
+        gate: Function of the gates.
+        activation: Function of the cell's input.
+        shown: Function of the cell state in the hidden state.
+        coupled: Whether the forget gate is 1 minus the input gate.
     """
     peepholes = [None] * 3 if flow.peepholes is None else flow.peepholes.chunk(3)
     biases = [[None] * 4 if b is None else b.chunk(4) for b in (flow.input_bias, flow.recurrence_bias)]

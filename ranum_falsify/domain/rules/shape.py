@@ -38,17 +38,17 @@ __all__ = [
 
 
 def make_placeholder(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return a tensor of a shape, of one stored element: what tells a row function the sizes."""
+    """Return a tensor of a shape with one stored element, from which a row function reads the sizes."""
     return torch.zeros((), dtype=dtype).expand(tuple(shape))
 
 
 def rearrange(x: Interval, function: Callable[[Tensor], Tensor], shape: Sequence[int]) -> Interval:
-    """Return bounds whose stored tensors a function makes of the stored ones.
+    """Return bounds whose stored tensors a function makes from the given ones.
 
     Args:
         x: Bounds.
         function: Moves, repeats or drops elements; merged dimensions come at size 1.
-        shape: What the results stand for.
+        shape: Shape that the results stand for.
     """
     low = apply_signed(x.lower, function)
     high = low if x.upper is x.lower else apply_signed(x.upper, function)
@@ -59,7 +59,7 @@ def rearrange(x: Interval, function: Callable[[Tensor], Tensor], shape: Sequence
 
 
 def reshape(x: Interval, shape: Sequence[int]) -> Interval:
-    """Return the same elements in another shape; what is merged stays so unless elements of it part."""
+    """Return the same elements in another shape; merged dimensions stay merged unless their elements are separated."""
     if not x.size:
         return x.move(lambda bound: bound.reshape(tuple(shape)))
     mixed, stored = list[int](), list[int]()
@@ -149,7 +149,7 @@ def take(x: Interval, dim: int, index: Tensor) -> Interval:
 
 
 def collapse(x: Interval, *dims: int) -> Interval:
-    """Return bounds on any element along dimensions, merged there; none of them may have size 0."""
+    """Return bounds on any element along dimensions, merged along them; none of them may have size 0."""
     real = [dim for dim in dims if x.lower.shape[dim] > 1]
     if not real:
         return x
@@ -162,7 +162,7 @@ def collapse(x: Interval, *dims: int) -> Interval:
 
 
 def join(parts: Sequence[Interval], dim: int) -> Interval:
-    """Return bounds of tensors one after the other along a dimension, which stays merged if all are the same."""
+    """Return bounds of tensors one after another along a dimension, which stays merged if all are equal."""
     shape = list(parts[0].shape)
     shape[dim] = sum(part.shape[dim] for part in parts)
     parts = [part for part in parts if part.shape[dim]] or list(parts[:1])
@@ -202,12 +202,12 @@ def pad(x: Interval, before: Sequence[int], after: Sequence[int], value: float |
 
 
 def choose(condition: Interval, a: Interval, b: Interval) -> Interval:
-    """Return bounds of elements of `a` where a condition is true, of `b` where it is not, of both where it may be both.
+    """Return bounds of elements of `a` where a condition holds, of `b` where it does not, of both if it may do either.
 
     Args:
         condition: Bounds of booleans.
-        a: Bounds of what is taken where it is true.
-        b: Bounds of what is taken elsewhere.
+        a: Bounds of the elements taken where it is true.
+        b: Bounds of the elements taken elsewhere.
     """
     shape = tuple(np.broadcast_shapes(condition.shape, a.shape, b.shape))
     always, never = condition.lower, ~condition.upper
@@ -232,7 +232,7 @@ def _read_known(x: Interval | np.ndarray | None) -> Tensor | np.ndarray | None:
 
 
 def evaluate(site: Site, *operands: Interval | np.ndarray | None) -> tuple[Interval, ...]:
-    """Return what an operator computes from known operands, or of shapes where it reads no more; a rule."""
+    """Return the result of an operator for known operands, or for shapes if it reads no more than those; a rule."""
     spec = spec_of(site.op)
     if spec.shape_only:
         sizes = (make_placeholder(x.shape, x.dtype) if isinstance(x, Interval) else x for x in operands)

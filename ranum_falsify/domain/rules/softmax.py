@@ -1,4 +1,4 @@
-"""Normalised exponentials: each element is exact in real numbers, with itself at one end and the others at theirs.
+"""Normalised exponentials: bounds in real numbers are exact, with an element at one end and the others at the other.
 
 With lse the logarithm of the sum of all exponentials, Softmax is e^(x_i - lse) = 1 / (1 + sum of e^(x_j - x_i) over
 j != i).  It rises with x_i and falls with every other x_j.  Kernels compute e^(x_i - max) / sum.  Rounding the
@@ -27,31 +27,31 @@ from ranum_falsify.domain.slack import SOFTMAX_ROUNDINGS, sum_error, unit
 __all__ = ["hardmax", "has_finite_sections", "log_softmax", "log_softmax_along", "shares", "softmax"]
 
 Dims = Callable[[Operation, int], Sequence[int]]
-"""`dims(op, rank)`: the dimensions that an operator normalises over."""
+"""`dims(op, rank)`: the dimensions over which an operator normalises."""
 
 _LOST = 0.98 * 2.0**-25
-"""A probability that is at least 1 less this is 1 in float32: rounded correctly, or as e^0 = 1 by a sum.
+"""A probability of at least 1 minus this is 1 in float32: rounded correctly, or as e^0 = 1 divided by a sum.
 
-To 1, the others add less than half of a unit in the last place, 2^-24, in whatever order.
+To 1, the others add less than half a unit in the last place, 2^-24, in whatever order.
 """
 
 _BLOCK = 1 << 16
 """Elements of a part of a large tensor."""
 
 _LITTLE = 0.25
-"""Relative error of the sum of the others up to which that is so."""
+"""Relative error of the sum of the others up to which that holds."""
 
 _PROBABILITY = Envelope(0.0, lowest=0.0, highest=1.0)
 _LOG_PROBABILITY = Envelope(0.0, highest=0.0)
-"""Kernels divide by a sum that one of its terms, e^0, makes 1 or more; no result passes 1."""
+"""Kernels divide by a sum that one of its terms, e^0, makes 1 or more; no result exceeds 1."""
 
 
 def softmax(dims: Dims, kernel: str | None = None) -> IntervalRule:
     """Return the rule of `Softmax` over some dimensions.
 
     Args:
-        dims: Which.
-        kernel: Name of the kernel that computes it at once, if one does.
+        dims: The dimensions.
+        kernel: Name of the kernel that computes it in one step, if there is one.
     """
 
     def rule(site: Site, x: Interval) -> Interval:
@@ -83,9 +83,9 @@ def softmax(dims: Dims, kernel: str | None = None) -> IntervalRule:
 
 
 def _parts(x: Interval, along: Sequence[int]) -> list[tuple[int, Interval]]:
-    """Return parts of a large tensor that fit into a near cache, with the dimension that they are cut along.
+    """Return parts of a large tensor that fit into a near cache, with the dimension along which they are cut.
 
-    Sections stay whole.
+    Sections are not cut.
     """
     stored, rank = x.lower.shape, len(x.shape)
     whole = {dim % rank for dim in along} if rank else set()
@@ -168,7 +168,7 @@ def _empty(x: Interval) -> Interval:
 
 
 def _error(rows: Sections, kernel: Envelope) -> float:
-    """Return the error of a logarithm of a probability that does not depend on the probability."""
+    """Return that part of the error of a logarithm of a probability that does not depend on the probability."""
     count = math.log(rows.size)
     return sum_error(rows.size, rows.dtype, SOFTMAX_ROUNDINGS) + 2 * unit(rows.dtype) * count + 2 * kernel.relative
 
@@ -194,7 +194,8 @@ def _vanishes(rows: Sections, kernel: Envelope) -> Tensor:
 def _sum_of_others(x: Tensor, copies: int) -> tuple[Tensor, Tensor]:
     """Return for each element a reference m and ln of the sum of e^(other - m) over the others of its section.
 
-    The sum of all less the element's own share cancels for the greatest element alone, which is done by itself.
+    Subtracting the element's own share from the sum of all cancels for the greatest element alone, which is
+    computed separately.
     """
     greatest = _make_finite(x.amax(-1, keepdim=True))
     powers = (x - greatest).exp()

@@ -37,7 +37,7 @@ def wave(function: Callable[[Tensor], Tensor], *, crest: float) -> IntervalRule:
 
 @infinity_aware
 def tangent(site: Site, x: Interval) -> Interval:
-    """Bound the tangent; around a pole by every finite number, in half precision by infinity too.
+    """Bound the tangent; around a pole by all finite numbers, in half precision by infinity too.
 
     No number of float32 is close enough to a pole for its tangent to overflow; 177.5 is in float16, and so are those
     that ONNX Runtime, which computes it in float32, takes without rounding them first.

@@ -1,8 +1,9 @@
-"""Integers of 64 bits on ONNX Runtime, whose kernels do not treat all of them as what they are.
+"""Integers of 64 bits on ONNX Runtime, whose kernels do not treat all of them correctly.
 
 Some kernels compute them in float64, which rounds those of more than 53 bits.  Its maxima, minima and signs compare
-signed ones half by half on processors for which it is built without a comparison of 64 bits: of two numbers with equal
-upper halves the less is the one whose lower half, read as a signed number, is the less.  So 2^31 counts as less than 0.
+signed ones half by half on processors for which it is built without a 64-bit comparison: of two numbers with equal
+upper halves, the smaller is the one whose lower half, read as a signed number, is smaller.  So 2^31 counts as less than
+0.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ _EXACT = 2**53
 
 
 def _is_unrounded(site: Site, *operands: Interval) -> bool:
-    """Tell whether integers stay what they are in float64, or no kernel computes them there."""
+    """Tell whether integers are exact in float64, or no kernel computes them there."""
     if "onnxruntime" not in site.runtimes or operands[0].dtype not in _WORDS:
         return True
     return all(-_EXACT <= end <= _EXACT for x in operands if x.size for end in x.extremes)
 
 
 def rounded_words(rule: IntervalRule) -> IntervalRule:
-    """Return the rule of an operator that ONNX Runtime computes in float64 where it changes nothing.
+    """Return the rule of an operator that ONNX Runtime computes in float64, used if that changes nothing.
 
     Args:
         rule: What it does; the first operand is the data.
@@ -54,7 +55,7 @@ def rounded_words(rule: IntervalRule) -> IntervalRule:
 
 
 def _find_misordered(site: Site, *operands: Interval) -> Tensor | None:
-    """Return where two operands may be taken for each other in order; None where kernels compare them as they are."""
+    """Return where the order of two operands may be mistaken; None if kernels compare them as they are."""
     if "onnxruntime" not in site.runtimes or operands[0].dtype is not torch.int64:
         return None
     wrong = [_may_swap(a, b) for a, b in combinations(operands, 2)]
@@ -68,13 +69,13 @@ def _may_swap(a: Interval, b: Interval) -> Tensor:
 
 
 def _holds_halves(low: Tensor, high: Tensor) -> Tensor:
-    """Return where bounds hold numbers whose upper halves agree and whose lower ones differ in the highest bit."""
+    """Return where bounds hold numbers with equal upper halves and lower halves that differ in the highest bit."""
     first, last = low >> 31, high >> 31
     return (last > first + 1) | ((last > first) & (first % 2 == 0))
 
 
 def between_operands(rule: Callable[..., Interval]) -> Callable[..., Interval]:
-    """Return the rule of a choice among operands (`Max`), with what kernels choose that compare half by half."""
+    """Return the rule of a choice among operands (`Max`), also as made by kernels that compare half by half."""
 
     def widened(site: Site, *data: Interval) -> Interval:
         y = rule(site, *data)
@@ -104,14 +105,14 @@ def _hull_where(wrong: Tensor, y: Interval, every: Interval) -> Interval:
 
 @infinity_aware
 def sign_of_words(site: Site, x: Interval) -> Interval:
-    """Bound the sign of x, which kernels tell by comparing it with 0."""
+    """Bound the sign of x, which kernels determine by comparing it with 0."""
     y = sign(site, x)
     wrong = _find_misordered(site, x, Interval.fill(0, 0, (), x.dtype))
     return y if wrong is None else replace(y, lower=torch.where(wrong, -1, y.lower))
 
 
 def remainder_of_words(site: Site, a: Interval, b: Interval) -> Interval:
-    """Bound the remainder of a division; that with the dividend's sign is computed in float64."""
+    """Bound the remainder of a division; with the dividend's sign, it is computed in float64."""
     if site.op.fmod and not _is_unrounded(site, a, b):
         return Interval.top(result_shape(a, b), a.dtype)
     return remainder(site, a, b)

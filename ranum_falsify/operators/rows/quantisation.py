@@ -143,7 +143,7 @@ def _quantise_once(site: Site, y: Interval, first: Operation) -> Interval:
     scale, zero_point, x = (site.find_known(field) for field in (site.op.x_scale, site.op.x_zero_point, first.x))
     if scale is None or scale.may_be_infinite or scale.extremes[0] < 0:
         return Interval.fill(-limit, limit, y.shape, y.dtype)
-    # The finer scale is at most the last one, and what it reaches lies within a step of what that reaches.
+    # The finer scale is at most the last one, and its range lies within a step of that one's range.
     step = scale.extremes[1]
     integers = torch.iinfo(torch.uint8 if zero_point is None else zero_point.dtype)
     least, greatest = (0, 0) if zero_point is None else zero_point.extremes

@@ -144,7 +144,7 @@ def _check_exact(array: np.ndarray) -> None:
     for value in {int(value) for value in large} - _GREATEST:
         if int(float(value)) != value:
             raise PropertyError(
-                f"property: {value} is no float64 number, in which properties compute; take one that is, "
+                f"property: {value} is not a float64 number, and properties compute in float64; take one that is, "
                 f"such as {int(np.nextafter(float(value), 0.0))}"
             )
 

@@ -43,7 +43,7 @@ __all__ = [
 _HALF = (torch.float16, torch.bfloat16)
 
 _SAFE_BITS = 62
-"""64-bit integers are bounded exactly while results stay below this power of 2, which float64 can tell."""
+"""64-bit integers are bounded exactly while results stay below this power of 2, which float64 can distinguish."""
 
 Pair = tuple[Tensor, Tensor]
 
@@ -133,7 +133,7 @@ def _is_unbounded(x: Interval) -> Tensor:
 
 
 def _find_gap(y: Interval, distance: float) -> Interval:
-    """Say how far results are from 0, where the operands say it and rounding cannot undo it."""
+    """Set how far results are from 0, if the operands tell and rounding cannot undo it."""
     if not 0 < distance < math.inf:
         return y
     distance *= 1 - 4 * float(torch.finfo(y.dtype).eps)
@@ -152,7 +152,7 @@ def _corners(function: Callable[[Tensor, Tensor], Tensor], a: Interval, b: Inter
     else:
         points = [function(p, q) for p in (a_low, a_high) for q in (b_low, b_high)]
     if _infinite(a, b):
-        # 0 * inf and inf / inf: the limits from valid results are among the other corners, or 0.
+        # 0 * inf and inf / inf: the limits of valid results are among the other corners, or 0.
         points = [torch.where(point.isnan(), 0.0, point) for point in points]
     return reduce(torch.minimum, points), reduce(torch.maximum, points)
 
@@ -178,7 +178,7 @@ def divide(site: Site, a: Interval, b: Interval) -> Interval:
 
 
 def _split_at_zero(b: Interval) -> tuple[tuple[Interval, Tensor | None], ...]:
-    """Return the positive and the negative part of a divisor, and where it has each; where it is 0, it has both."""
+    """Return the positive and the negative part of a divisor, and where it has each; a divisor of 0 has both."""
     smallest = max(b.gap, least_positive(b.dtype))
     low, high = ends(b)
     nothing = (low == 0) & (high == 0)
@@ -258,7 +258,7 @@ def _integers(
     seconds = [x.long() for x in (b.lower, b.upper)]
     if divisors:
         low, high = seconds
-        # There is a positive and a negative divisor, or one is made up where there is only 0: the condition reports it.
+        # There are a positive and a negative divisor, or one is made up for 0 alone, which the condition reports.
         seconds = [
             torch.where(low == 0, torch.where(high == 0, -1, 1), low),
             torch.where(high == 0, torch.where(low == 0, 1, -1), high),
@@ -278,7 +278,7 @@ def _integers(
 
 
 def fit_type(low: Tensor, high: Tensor, fits: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:
-    """Return bounds in int64 as ones of an integer type: the whole range of it where they do not fit, as they wrap."""
+    """Return bounds in int64 as bounds of an integer type: its whole range where they do not fit, because they wrap."""
     lowest, highest = dtype_range(dtype)
     low = torch.where(fits, low, int(lowest))
     # The greatest uint64 has the bits of -1.

@@ -1,13 +1,13 @@
 """Sums of products: matrix products, convolutions and every other map that is linear in each of two operands.
 
-With one operand known and one in [c - r, c + r], the result lies around the product of the centres, at most the
-product of r with the magnitudes away (S. Rump, Fast and parallel interval arithmetic, BIT 39, 1999).  The error bound
-of the sums, gamma_n times the product of the magnitudes, for the runtime's sums in any order and for our own, is put
-into r beforehand, so that two products do.  Operands of one sign take their ends instead, which keeps small results
-exact and the sign.
+With one operand known and one in [c - r, c + r], the result lies around the product of the centres, at a distance of at
+most the product of r with the magnitudes (S. Rump, Fast and parallel interval arithmetic, BIT 39, 1999).  The error
+bound of the sums, gamma_n times the product of the magnitudes, for the runtime's sums in any order and for our own, is
+included in r beforehand, so that two products suffice.  For operands of one sign their ends are used instead, which
+keeps small results exact, and the sign.
 
-Covered: accumulation in the operands' type, for half precision in float32 with one rounding at the end or none (ONNX
-Runtime leaves out the roundings between operators of half precision), or with as many more as a rule says.
+Covered: accumulation in the operands' type; for half precision in float32, with one rounding at the end or none (ONNX
+    Runtime leaves out the roundings between operators of half precision), or with as many more as a rule states.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ranum_falsify.domain.slack import PRODUCT_ROUNDINGS, gamma, product_share, 
 __all__ = ["bilinear", "bound_weighted", "is_known", "stretch"]
 
 _ROOM = 0.125
-"""Share of the largest number below which nothing overflows on the way."""
+"""Share of the largest number below which no intermediate result overflows."""
 
 _LARGEST = torch.finfo(torch.float64).max
 
 _FAR = 64.0
-"""From this many times the largest number on, bounds are not worth their time."""
+"""From this multiple of the largest number on, bounds are not worth their time."""
 
 _BLOCK = 1 << 17
 """Elements that fit into the nearest cache."""
@@ -59,14 +59,14 @@ def bilinear(
         product: The map; what it returns broadcasts to `shape`.
         a: First operand.
         b: Second operand, of the same dtype; a constant is cheaper here than in the first place.
-        terms: How many products are added up at most; exactly as many where both bounds are single numbers, unless
-            0 is among the values of one of them.
+        terms: The largest number of products that are added up; their exact number if each bound is a single number,
+            unless 0 is among the values of one of them.
         shape: Shape of the result.
-        bias: What is added, before or after the products are.
-        roundings: How often a part of a sum in half precision is rounded to it before more is added, a bias aside.
-        alike: Dimensions of the second operand, not merged, that the map multiplies with equal bounds of the first:
-            along which it may be added up beforehand.
-        count: Exact number of products where it is not `terms`, which then tells of the rounding alone.
+        bias: Number to add, before or after the products.
+        roundings: How often part of a sum in half precision is rounded to it before more is added, apart from a bias.
+        alike: Dimensions of the second operand, not merged, that the map multiplies with equal bounds of the first, so
+            that it may be added up along them beforehand.
+        count: Exact number of products if that is not `terms`, which then determines only the rounding.
     """
     if not a.is_floating:
         return integer_product(product, a, b, terms, shape, bias)
@@ -91,12 +91,12 @@ def bilinear(
 
 @dataclass(frozen=True)
 class _Sums:
-    """How the sums of a product err.
+    """The errors of a product's sums.
 
     Attributes:
         product: The map.
         slack: See :func:`~ranum_falsify.domain.slack.product_share`.
-        lost: What results may lose to underflow.
+        lost: The most that results may lose to underflow.
         alike: See :func:`bilinear`.
     """
 
@@ -106,7 +106,7 @@ class _Sums:
     alike: tuple[int, ...] = ()
 
     def bounds(self, a: Interval, b: Interval, bias: Interval | None) -> tuple[Tensor, Tensor]:
-        """Return bounds on the sums, in the dtype of the operands; its roundings are within the slack."""
+        """Return bounds on the sums, in the dtype of the operands; rounding them is covered by the slack."""
         if b.extremes[0] >= 0:
             return self._bound_between_ends(self.product, a, b, bias)
         if a.extremes[0] >= 0 and (is_known(a) or not is_known(b)):
@@ -131,7 +131,7 @@ class _Sums:
         return b.lower.sum(self.alike, keepdim=True) if self.alike else b.lower
 
     def _bound_around_centre(self, a: Interval, b: Interval, bias: Interval | None) -> tuple[Tensor, Tensor]:
-        # Radii are doubled until the end, which spares a pass over each operand.
+        # Radii stay doubled until the end, which saves a pass over each operand.
         centre_a, width_a, inflated_a = self._ball(a)
         shift, least = (None, torch.full((), 2 * (self.lost + _APART * tiny(a.dtype)), dtype=a.dtype))
         if bias is not None:
@@ -188,12 +188,12 @@ def _sizes(x: Interval) -> Tensor:
 
 
 def stretch(x: Tensor, share: float) -> Tensor:
-    """Return numbers further from 0 by a share of their size, or nearer to it by a negative one."""
+    """Return numbers moved away from 0 by a share of their size, or towards it by a negative share."""
     return torch.add(x, x.abs(), alpha=share)
 
 
 def is_known(x: Interval) -> bool:
-    """Tell whether an operand is stored as a known point; equal bounds stored twice are treated as any others."""
+    """Tell whether an operand is stored as a known point; equal bounds that are stored twice count as any others."""
     return x.lower is x.upper
 
 
@@ -213,13 +213,13 @@ def bound_weighted(
 ) -> Interval:
     """Return bounds on sums and means with weights that are not negative.
 
-    Such a sum rises with each element, and so does what is left of it by an error in proportion to the element.
+    Such a sum rises with each element, and so does the sum minus an error in proportion to the element.
 
     Args:
-        function: The weighted sums, of tensors of the operand's stored shape; means of at most `terms` elements, or
+        function: The weighted sums, of tensors of the operand's stored shape: means of at most `terms` elements, or
             sums with weights of at least 1.
         x: The operand.
-        terms: How many elements are added up at most.
+        terms: The largest number of elements that are added up.
         shape: Shape of the result.
     """
     if not x.is_floating:
@@ -231,7 +231,7 @@ def bound_weighted(
     wide = _convert(x, torch.float64 if risky else work) or x
     share, lost = product_share(terms, work), 4 * terms * tiny(work)
     if work is not x.dtype:
-        # PyTorch rounds the sum to half precision before it divides.
+        # PyTorch rounds the sum to half precision before dividing.
         share, lost = share + 2 * unit(x.dtype), lost + tiny(x.dtype) * torch.finfo(x.dtype).eps
     low, high = function(stretch(wide.lower, -share)), function(stretch(wide.upper, share))
     low = (low - lost).clamp_(min=0) if x.extremes[0] >= 0 else low - lost
@@ -255,7 +255,7 @@ def bound_weighted(
 def _of_halves(
     sums: _Sums, a: Interval, b: Interval, shape: tuple[int, ...], bias: Interval | None, roundings: int
 ) -> Interval:
-    """Return bounds for half precision: sums in float32, rounded or not, and rounded on the way as often as given."""
+    """Return bounds for half precision: sums in float32, rounded or not, with the given roundings in between."""
     wide = [_convert(x, torch.float32) for x in (a, b, bias)]
     count = roundings + (bias is not None)
     limits = torch.finfo(a.dtype)
@@ -274,7 +274,7 @@ def _of_halves(
 
 
 def _bound_overflown(a: Interval, b: Interval, shape: tuple[int, ...], bias: Interval | None) -> Interval:
-    """Return bounds where sums may be far beyond the largest number: no others are worth three products."""
+    """Return bounds where sums may be far beyond the largest number: better ones are not worth three products."""
     same_sign = all(x is None or x.extremes[0] >= 0 for x in (a, b, bias))
     return replace(Interval.fill(0.0 if same_sign else -math.inf, math.inf, shape, a.dtype), nan=not same_sign)
 
@@ -282,7 +282,7 @@ def _bound_overflown(a: Interval, b: Interval, shape: tuple[int, ...], bias: Int
 def _bound_near_overflow(
     sums: _Sums, a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bias: Interval | None
 ) -> Interval:
-    """Return bounds where sums may overflow on the way; such a sum may be anything, also NaN.
+    """Return bounds where intermediate results may overflow; such a sum may be anything, also NaN.
 
     The operands are scaled by powers of 2, so that nothing overflows here.
     """
@@ -309,7 +309,7 @@ def _bound_near_overflow(
 def _times(x: Interval | None, *factors: float) -> Interval | None:
     """Return scaled bounds; powers of 2 keep them exact but for underflow, which the sums allow for.
 
-    Underflow leaves the sign: bounds above 0 would otherwise come to 0 as those of sums that are never positive.
+    Underflow keeps the sign: otherwise bounds above 0 would become 0, like those of sums that are never positive.
     """
     if x is None or all(factor == 1 for factor in factors):
         return x
@@ -334,7 +334,7 @@ def _of_numbers(
     if bias is not None and work is not a.dtype:
         share += 2 * unit(a.dtype)
     corners = [p * q for p in a.extremes for q in b.extremes]
-    # Products beyond float64 would be infinite here, and an infinity less its share is NaN.
+    # Products beyond float64 would be infinite here, and infinity minus a share of it is NaN.
     low, high = (min(max(corner, -_LARGEST), _LARGEST) for corner in (min(corners), max(corners)))
     low, high = count * (low - share * abs(low)), count * (high + share * abs(high))
     least, greatest = (0.0, 0.0) if bias is None else bias.extremes
@@ -362,7 +362,7 @@ def _include_infinities(
     bias: Interval | None,
     count: int | None,
 ) -> Interval:
-    """Return bounds where operands may be infinite: those of the finite ones, and where infinities arrive."""
+    """Return bounds where operands may be infinite: those of the finite ones, and where infinities may reach."""
     rest = None if bias is None else _keep_finite(bias)
     plain = bilinear(product, _keep_finite(a), _keep_finite(b), terms=terms, shape=shape, bias=rest, count=count)
     up_a, down_a, positive_a, negative_a, zero_a = _marks(a)

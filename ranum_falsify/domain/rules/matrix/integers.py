@@ -1,4 +1,4 @@
-"""Sums of products of integers, which are exact or wrap; and what all sums of products share."""
+"""Sums of products of integers, which are exact or wrap; and parts that all sums of products share."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ranum_falsify.domain.interval import Interval, dtype_range
 __all__ = ["EXACT", "Product", "integer_product", "largest_of"]
 
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-"""`product(a, b, c)`: a map that is linear in a and in b, plus c, and rises in each where the other is not negative.
+"""`product(a, b, c)`: a map that is linear in a and in b, plus c, and rises in each if the other is not negative.
 
-It takes tensors of the operands' stored shapes, and as c one of the bias' stored shape or a single number.
+It takes tensors of the operands' stored shapes, and as c a tensor of the bias's stored shape or a single number.
 """
 
 EXACT = 2.0**52
-"""Integers below it are exact in float64, and so are their halves."""
+"""Integers below this are exact in float64, and so are their halves."""
 
 
 def integer_product(

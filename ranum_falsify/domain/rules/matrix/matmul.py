@@ -31,7 +31,7 @@ def matrix_product(
     Args:
         a: First factor, `(..., m, k)` or `(k,)`.
         b: Second factor, `(..., k, n)` or `(k,)`.
-        bias: What is added; it broadcasts to the result.
+        bias: Tensor to add; it broadcasts to the result.
         transposed: Whether the last two dimensions of each are exchanged first.
     """
     left, right = _as_rows(a, transposed[0]), _as_columns(b, transposed[1])
@@ -98,8 +98,8 @@ def sum_scaled(product: Interval, alpha: float, bias: Interval | None, beta: flo
 
     Args:
         product: Bounds on a product.
-        alpha: Its factor; for integers, the scaled value is cut off towards 0.
-        bias: What is added; it broadcasts to the product.
+        alpha: Its factor; for integers, the scaled value is truncated towards 0.
+        bias: Tensor to add; it broadcasts to the product.
         beta: Its factor.
     """
     parts = [_scale(product, alpha)] if bias is None else [_scale(product, alpha), _scale(bias, beta)]
@@ -120,14 +120,14 @@ def _scale(x: Interval, factor: float) -> Interval:
     low, high = (x.lower, x.upper) if x.is_floating else x.doubles()
     ends = (low * factor, high * factor) if factor >= 0 else (high * factor, low * factor)
     if x.is_floating:
-        # Fused with the sum, the scaled value is not rounded on its own.
+        # If it is fused with the sum, the scaled value is not rounded separately.
         share = 4 * unit(x.dtype)
         return Interval.of(stretch(ends[0], -share), stretch(ends[1], share), x.shape)
     return Interval.of(ends[0].trunc(), ends[1].trunc(), x.shape)
 
 
 def _wrap_sum(parts: list[Interval], like: Interval) -> Interval:
-    """Return the sum of float64 bounds in an integer dtype; everything where it may wrap."""
+    """Return the sum of float64 bounds in an integer dtype; its whole range where the sum may wrap."""
     low = sum((part.lower for part in parts[1:]), parts[0].lower)
     high = sum((part.upper for part in parts[1:]), parts[0].upper)
     least, greatest = dtype_range(like.dtype)
@@ -139,16 +139,16 @@ def _wrap_sum(parts: list[Interval], like: Interval) -> Interval:
 
 
 def overflows_in_parts(a: Interval, b: Interval, terms: int, *, factor: float = 1.0, beside: float = 0.0) -> bool:
-    """Tell whether part of a sum of products may overflow where kernels scale each part and add it to something else.
+    """Tell whether part of a sum of products may overflow because kernels scale each part before adding it.
 
     They do so block by block, into memory that holds a bias: the whole sum may be far smaller than its parts.
 
     Args:
         a: First factor of the products.
         b: Second factor.
-        terms: How many products are added up at most.
-        factor: What each part is multiplied by.
-        beside: Greatest magnitude of what the parts are added to.
+        terms: The largest number of products that are added up.
+        factor: Factor of each part.
+        beside: Greatest magnitude of the numbers to which the parts are added.
     """
     if not a.is_floating or not a.size or not b.size:
         return False

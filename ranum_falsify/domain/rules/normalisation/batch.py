@@ -57,10 +57,10 @@ def batch_normalisation(
     sizes = (others[0] + others[1]) * largest + others[2]
     error = 16 * unit(x.dtype) * sizes + 4 * tiny(x.dtype) * (2 + largest)
     ends = reduce(np.minimum, points) + shift[0] - error, reduce(np.maximum, points) + shift[1] + error
-    # What overflows float64 may leave no number.
+    # Numbers that overflow float64 may become NaN.
     ends = np.where(np.isnan(ends[0]), -np.inf, ends[0]), np.where(np.isnan(ends[1]), np.inf, ends[1])
     limit = dtype_range(x.dtype)[1]
-    # Kernels compute the factor first, and may take its products with operand and mean from each other.
+    # Kernels compute the factor first, and may subtract its products with operand and mean from each other.
     overflows = not bool(((sizes < limit) & (largest < limit)).all())
     if np.ndim(ends[0]) == 0:
         return replace(round_numbers_outward(float(ends[0]), float(ends[1]), x.shape, x.dtype), overflows=overflows)
@@ -69,11 +69,11 @@ def batch_normalisation(
 
 
 def _numbers(values: Interval, rank: int | None) -> list[Any]:
-    """Return bounds in float64, as numbers where one is stored: NumPy is faster with few than torch.
+    """Return bounds in float64; as numbers if only one is stored, because NumPy is faster than torch with few.
 
     Args:
         values: The bounds.
-        rank: That of the tensor whose channels they belong to; None for a tensor of its own.
+        rank: Rank of the tensor whose channels they belong to; None for a tensor of its own.
     """
     if values.is_scalar:
         return [np.float64(end) for end in values.extremes]
@@ -83,9 +83,9 @@ def _numbers(values: Interval, rank: int | None) -> list[Any]:
 def _affine(
     x: Interval, factor: Sequence[Tensor], shift: Sequence[Tensor], centre: Sequence[Tensor]
 ) -> Interval | None:
-    """Return bounds in the operand's own type where all else is known and nothing overflows: the common, large case.
+    """Return bounds in the operand's own type if all else is known and nothing overflows: the common, large case.
 
-    x * f less its error, in proportion to |x * f|, rises with x * f, so that the ends of x give the bounds.
+    x * f minus its error, which is in proportion to |x * f|, rises with x * f, so that the ends of x give the bounds.
     """
     known = all(
         bool((ends[1] - ends[0] <= 8 * unit(x.dtype) * ends[0].abs()).all()) for ends in (factor, shift, centre)
@@ -107,7 +107,7 @@ def _affine(
     for end, way in zip(ends, (-1, 1), strict=True):
         bound = torch.addcmul((offset + way * spread).to(x.dtype), end, slope)
         bound = torch.addcmul(bound, end.abs(), slope.abs(), value=way * error)
-        # The spread has room for what runtimes flush to 0.
+        # The spread has room for numbers that runtimes flush to 0.
         bounds.append(torch.nn.functional.hardshrink(bound, limits.tiny))
     return Interval.of(bounds[0], bounds[1], x.shape)
 
@@ -119,7 +119,7 @@ def trained_batch_normalisation(
     rank = len(x.shape)
     rows = sections(x, (0, *range(2, rank)))
     gain, shift = (channelwise(values, rank) for values in (scale, bias))
-    # Kernels take mean, variance and factor in the type of the running statistics.
+    # Kernels use mean, variance and factor in the type of the running statistics.
     halves = accumulation(mean.dtype) is not mean.dtype
     known, wide = moments(rows, apart=halves), mean.dtype
     infinite = squares_overflow(rows) or bool((known.greatest_deviation**2 >= dtype_range(wide)[1] / 2).any())
@@ -127,7 +127,7 @@ def trained_batch_normalisation(
     if infinite:
         z = Standardised(lower=z.lower.clamp(max=0), upper=z.upper.clamp(min=0), nan=True)
     y = finish(rows, z, gain, shift, x)
-    # The factor's products with the operand and with the mean are taken from each other.
+    # The factor's products with the operand and with the mean are subtracted from each other.
     reach = rows.restore(rows.magnitude).clamp(min=0.5) * 2
     if factor_overflows(
         rows, site.op.epsilon, gain, min(x.dtype, mean.dtype, key=lambda dtype: torch.finfo(dtype).max), reach

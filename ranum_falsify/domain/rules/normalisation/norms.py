@@ -21,10 +21,10 @@ from ranum_falsify.domain.slack import LARGEST_SQUARED, POWER_ROUNDINGS, gamma, 
 __all__ = ["divisor_stays_valid", "local_response_normalisation", "norm_normalisation", "norm_stays_positive"]
 
 _BEYOND = 1.25
-"""How large a component may get where squares underflow: x^2 may round down by a third, to the least denormal."""
+"""Largest size of a component whose square underflows: x^2 may round down by a third, to the least denormal."""
 
 _SAFE = 2.0**30
-"""Sums that are so many times the smallest normal number have no share worth mentioning of flushed terms."""
+"""In sums of this many smallest normal numbers or more, the share of flushed terms is negligible."""
 
 
 # norms ----------------------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def local_response_normalisation(site: Site, x: Interval) -> Interval:
 
 
 def divisor_stays_valid(op: Operation, operands: Mapping[str, Interval]) -> bool:
-    """Prove that what `LRN` raises to `beta` is above 0; for a whole `beta`, that it is not 0."""
+    """Prove that the number that `LRN` raises to `beta` is above 0; for an integer `beta`, that it is not 0."""
     x = operands["x"]
     if not x.size or x.may_be_infinite or max(map(abs, x.extremes)) >= LARGEST_SQUARED:
         return not x.size
@@ -139,10 +139,10 @@ def _window_sums(op: Operation, squares: Tensor, channels: int) -> tuple[Tensor,
 
 
 def _divisor(op: Operation, x: Interval) -> tuple[Tensor, Tensor, Tensor]:
-    """Return least and greatest divisors in real numbers, and how far kernels compute them from that.
+    """Return least and greatest divisors in real numbers, and the most by which kernels stray from them.
 
-    ONNX Runtime slides the window: each channel's sum is the last one with a square added and one taken off, so that
-    errors of the largest sum stay in all that follow.
+    ONNX Runtime slides the window: each channel's sum is the previous one plus one square and minus another, so that
+    errors of the largest sum persist in all later ones.
     """
     share = float(op.alpha) / op.size
     fewest, most = (_window_sums(op, squares, x.shape[1])[i] for i, squares in enumerate(_squares(x)))

@@ -48,7 +48,7 @@ Ends = tuple[Tensor, Tensor]
 """Least and greatest values in float64, of a shape that broadcasts with a tensor's stored bounds."""
 
 Dims = Callable[[Operation, int], Sequence[int]]
-"""`dims(op, rank)`: the dimensions that an operator normalises over."""
+"""`dims(op, rank)`: the dimensions over which an operator normalises."""
 
 _HUGE = 1e300
 
@@ -56,7 +56,7 @@ _HUGE = 1e300
 def scale_and_shift(
     z: Ends, scale: Ends | None, bias: Ends | None, dtype: torch.dtype, shape: tuple[int, ...]
 ) -> Interval:
-    """Return bounds of z * scale + bias, each result rounded some times to the dtype."""
+    """Return bounds of z * scale + bias, with each result rounded a few times to the dtype."""
     low, high = (end.clamp(-_HUGE, _HUGE) for end in z)
     if scale is not None:
         points = [end * factor for end in (low, high) for factor in scale]
@@ -81,7 +81,7 @@ def channelwise(values: Interval, rank: int) -> Ends:
 
 
 def layer_normalisation(dims: Dims) -> IntervalRule:
-    """Return the rule of `LayerNormalization`, with the mean and the inverse deviation as further outputs."""
+    """Return the rule of `LayerNormalization`, with the mean and the inverse deviation as additional outputs."""
 
     def rule(site: Site, x: Interval, scale: Interval, bias: Interval | None) -> tuple[Interval, ...]:
         if not x.size:
@@ -123,8 +123,8 @@ def unscaled(dims: Dims, *, added: float) -> IntervalRule:
     """Return the rule of `MeanVarianceNormalization`: no epsilon, and no scale.
 
     Args:
-        dims: What is normalised over.
-        added: What some runtimes add to the deviation.
+        dims: The dimensions over which it normalises.
+        added: Number that some runtimes add to the deviation.
     """
 
     def rule(site: Site, x: Interval) -> Interval:
@@ -172,7 +172,7 @@ def group_normalisation(site: Site, x: Interval, scale: Interval, bias: Interval
 
 
 def _group_rows(op: Operation, apart: Interval) -> Sections:
-    """Return the groups, in float32 where a runtime computes them in it, as the standard says, whatever their type."""
+    """Return the groups, in float32 if a runtime computes them so, as the standard says, whatever their type is."""
     rows = sections(apart, range(2, len(apart.shape)))
     single = rows.dtype is torch.float64 and is_stashed_single(op)
     return replace(rows, dtype=torch.float32) if single else rows
@@ -204,11 +204,11 @@ def factor_overflows(
     """Tell whether scale / sqrt(variance + epsilon), which some kernels compute first, may overflow.
 
     Args:
-        rows: What is normalised.
-        epsilon: What is added to the variance.
-        scale: Bounds of what it is scaled by; they broadcast with the tensor.
+        rows: The numbers that are normalised.
+        epsilon: Number that is added to the variance.
+        scale: Bounds of the scale; they broadcast with the tensor.
         dtype: Type in which kernels compute the factor.
-        reach: What the factor is multiplied with, where it is more than 1.
+        reach: Greatest number by which the factor is multiplied, if that is more than 1.
     """
     size, limit = size_of(scale) * reach, torch.finfo(dtype).max / 2
     if bool((size < limit * math.sqrt(max(epsilon, 0.0))).all()):
@@ -218,22 +218,22 @@ def factor_overflows(
 
 
 def is_stashed_single(op: Operation) -> bool:
-    """Tell whether a normalisation gives its statistics in float32, and computes them in float32 at least."""
+    """Tell whether a normalisation returns its statistics in float32, and computes them in float32 at least."""
     return getattr(op, "stash_type", 1) in (1, None)
 
 
 def statistics_type(op: Operation, dtype: torch.dtype) -> torch.dtype:
-    """Return the type of the mean and of the inverse deviation that `LayerNormalization` gives.
+    """Return the type of the mean and of the inverse deviation that `LayerNormalization` returns.
 
     Args:
         op: The node.
-        dtype: Type of what it normalises.
+        dtype: Type of the normalised tensor.
     """
     return torch.float32 if is_stashed_single(op) else dtype
 
 
 def _statistics(rows: Sections, epsilon: float, x: Interval, wide: torch.dtype) -> tuple[Interval, Interval]:
-    """Return the mean and the inverse of the deviation as `LayerNormalization` gives them, in a type."""
+    """Return the mean and the inverse of the deviation as outputs of `LayerNormalization`, in a type."""
     known = moments(rows)
     kept = tuple(1 if dim in rows.dims else size for dim, size in enumerate(x.shape))
     low, high = known.least_mean - known.drift, known.greatest_mean + known.drift

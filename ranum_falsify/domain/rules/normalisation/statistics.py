@@ -1,6 +1,6 @@
-"""Numbers less their mean, over their deviation: bounds that know what the three have in common.
+"""Numbers minus their mean, divided by their deviation: bounds that use how the three are related.
 
-Let d = x_i - mean and S the sum of squares of the n - 1 others about their own mean.  Then n variance =
+Let d = x_i - mean and S the sum of squares of the n - 1 others around their own mean.  Then n variance =
 n / (n - 1) d^2 + S, so that z_i = d / sqrt(d^2 / (n - 1) + S / n + epsilon) rises with d and its size falls with S:
 bounds on d and S give bounds on z, and |z| <= sqrt(n - 1) (P. Samuelson, How deviant can you be?, Journal of the
 American Statistical Association 63, 1968).
@@ -53,7 +53,7 @@ class Moments:
         greatest_mean: In real numbers.
         least_deviation: Root of the population variance, in real numbers.
         greatest_deviation: In real numbers.
-        drift: How far kernels may compute the mean from its value.
+        drift: The most by which kernels may stray from the mean.
     """
 
     least_mean: Tensor
@@ -63,11 +63,11 @@ class Moments:
     drift: Tensor
 
     def least_root(self, epsilon: float, dtype: torch.dtype) -> Tensor:
-        """Return the least root of variance + epsilon in real numbers, less what flushing takes away."""
+        """Return the least root of variance + epsilon in real numbers, minus the most that flushing takes away."""
         return ((self.least_deviation.square() - 2 * tiny(accumulation(dtype))).clamp(min=0) + epsilon).sqrt()
 
     def stays_positive(self, epsilon: float, dtype: torch.dtype) -> bool:
-        """Tell whether variance + epsilon is above 0 however it is computed without cancelling."""
+        """Tell whether variance + epsilon is above 0, however it is computed without cancellation."""
         if epsilon >= tiny(accumulation(dtype)):
             return True
         root = self.least_root(0.0, dtype)
@@ -97,14 +97,14 @@ def moments(rows: Sections, *, apart: bool = False) -> Moments:
 
     Args:
         rows: The numbers.
-        apart: Whether the mean and the differences to it are tensors of their own, which half precision rounds.
+        apart: Whether the mean and the differences from it are tensors of their own, which half precision rounds.
     """
     n = rows.size
     centre, radius = _centre_and_radius(rows)
     mean = rows.total(centre) / n
     spread = (rows.total((centre - mean).square()) / n).sqrt()
     slack = _own_error(rows)
-    # A mean below the smallest normal number may lose all there is.
+    # A mean below the smallest normal number may be lost completely.
     lost = rows.magnitude.clamp(max=tiny(accumulation(rows.dtype)))
     drift = gamma(n + _updates(n), accumulation(rows.dtype)) * rows.magnitude + lost + slack
     if apart and _is_half(rows):
@@ -125,10 +125,10 @@ def standardise(
 
     Args:
         rows: The numbers.
-        epsilon: What is added to the variance.
+        epsilon: Number that is added to the variance.
         cancels: Whether a runtime computes the variance as mean(x^2) - mean(x)^2.
-        added: What else a runtime may add to the deviation.
-        apart: Whether every step gives a tensor of its own, which half precision rounds.
+        added: Another number that a runtime may add to the deviation.
+        apart: Whether every step writes a tensor of its own, which half precision rounds.
     """
     if _overflows(rows):
         return _make_unknown(rows)
@@ -149,9 +149,9 @@ def standardise(
 
 
 def divide_by_root_mean_square(rows: Sections, epsilon: float, share: float = 1.0) -> Standardised:
-    """Return bounds of x / sqrt(share * sum(x^2) + epsilon) over each section, for a share of 1 / n, say.
+    """Return bounds of x / sqrt(share * sum(x^2) + epsilon) over each section, for example for a share of 1 / n.
 
-    As above, with x in the place of d: the sum of the others' squares is known apart from it.
+    As above, with x in place of d: the sum of the others' squares is known independently of it.
     """
     if _overflows(rows):
         return _make_unknown(rows)
@@ -229,7 +229,7 @@ def _parts(rows: Sections) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def _quotient(d: Tensor, fewest: Tensor, most: Tensor, n: int, epsilon: float) -> Tensor:
-    """Return the greatest z for a greatest d: S as small as can be if d is positive, as large if not."""
+    """Return the greatest z for a greatest d: with S as small as possible if d is positive, as large if not."""
     rest = torch.where(d >= 0, fewest, most)
     return _ratio(d, (d.square() / max(n - 1, 1) + rest / n + epsilon).sqrt())
 
@@ -256,7 +256,7 @@ def _limit(z: Tensor, d: Tensor, root: Tensor, epsilon: float, known: Moments, r
 
 
 def _cancelling_limit(z: Tensor, d: Tensor, root: Tensor, epsilon: float, known: Moments, rows: Sections) -> Tensor:
-    """Return the same where the variance is a difference of two large numbers."""
+    """Return the same if the variance is a difference of two large numbers."""
     lost = cancellation(rows) / root.square()
     near = z + known.drift / root
     factor = torch.where(near >= 0, 1 / (1 - lost).sqrt(), 1 / (1 + lost).sqrt())
@@ -264,7 +264,7 @@ def _cancelling_limit(z: Tensor, d: Tensor, root: Tensor, epsilon: float, known:
 
 
 def cancellation(rows: Sections) -> Tensor:
-    """Return how far mean(x^2) - mean(x)^2 may be computed from the variance, `(..., 1)`."""
+    """Return by how much mean(x^2) - mean(x)^2 may differ from the variance as computed, `(..., 1)`."""
     squares = torch.maximum(rows.lower.square(), rows.upper.square())
     mean = rows.total(squares) / rows.size
     return cancellation_share(rows.size, rows.dtype) * mean + 4 * tiny(accumulation(rows.dtype))

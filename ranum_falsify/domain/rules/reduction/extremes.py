@@ -21,7 +21,7 @@ def extreme(function: Callable[[Tensor, list[int], bool], Tensor]) -> Bound:
     """Return the bounds of a reduction to the largest or smallest element.
 
     Args:
-        function: The row's reduction, which knows the worst value where there is no element.
+        function: The row's reduction, which returns the worst value if there are no elements.
     """
 
     def bound(site: Site, x: Interval, dims: list[int]) -> Interval:

@@ -60,7 +60,7 @@ def _powers(low: Tensor, high: Tensor, copies: int) -> tuple[Tensor, Tensor]:
 
 
 def _parts(x: Interval, dims: Sequence[int], copies: int) -> tuple[Tensor, Tensor]:
-    """Return how small and how large a part of a product may be, in magnitude."""
+    """Return the smallest and the largest magnitude that a part of a product may have."""
     low, high = x.doubles()
     greatest = torch.maximum(low.abs(), high.abs())
     smallest = torch.where((low <= 0) & (high >= 0), 0.0, torch.minimum(low.abs(), high.abs()))
@@ -74,8 +74,7 @@ def _round_stepwise(
 ) -> Interval:
     """Return bounds of products that are rounded at each step.
 
-    A part below the smallest normal number may become 0, or that number at most; what it is multiplied with then
-    counts in full.
+    A part below the smallest normal number may become 0, or at most that number; later factors then count in full.
     """
     small, large = parts
     limits = torch.finfo(x.dtype)
@@ -91,7 +90,7 @@ def _round_stepwise(
     y = round_outward(low, high, x.dtype, shape, Envelope(error))
     if not x.may_be_infinite:
         return replace(y, overflows=overflows)
-    # An infinity and a 0, were it one by underflow, make NaN.
+    # An infinity and a 0, even one from underflow, make NaN.
     top = torch.full_like(y.lower, math.inf)
     return Interval(-top, top, shape, nan=True)
 

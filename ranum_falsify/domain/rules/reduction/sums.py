@@ -53,7 +53,7 @@ Bound = Callable[[Site, Interval, list[int]], Interval]
 
 
 def multiplicity(x: Interval, dims: Sequence[int]) -> int:
-    """Return for how many elements along the dimensions one stored number stands."""
+    """Return for how many elements along the dimensions each stored number stands."""
     return math.prod(x.shape[dim] for dim in dims if x.lower.shape[dim] == 1)
 
 
@@ -68,7 +68,7 @@ def along(
     Args:
         bound: Its bounds along at least one dimension.
         dims_of: `dims_of(op, rank, axes)`: the dimensions that a node reduces, not negative.
-        of_one: Whether it changes a single element, where no dimension is reduced.
+        of_one: Whether it changes a single element when no dimension is reduced.
     """
 
     def rule(site: Site, x: Interval, axes: np.ndarray | None) -> Interval:
@@ -118,8 +118,8 @@ def sums(x: Interval, dims: Sequence[int], *, extra: int = 2) -> Sums:
     """Return bounds of the sums along dimensions, in any order of addition.
 
     Args:
-        x: What is added up.
-        dims: Along what.
+        x: The numbers to add up.
+        dims: The dimensions along which they are added.
         extra: Rounded operations besides the additions.
     """
     copies = multiplicity(x, dims)
@@ -132,7 +132,7 @@ def sums(x: Interval, dims: Sequence[int], *, extra: int = 2) -> Sums:
 
 
 def _include_infinities(x: Interval, dims: Sequence[int], found: Sums) -> Sums:
-    """Return bounds of sums of which some numbers may be infinite; parts of finite ones may become so, too."""
+    """Return bounds of sums whose terms may be infinite; parts of finite sums may become infinite too."""
     copies, along, limit = multiplicity(x, dims), tuple(dims), torch.finfo(accumulation(x.dtype)).max
     limit /= sum_growth(copies * math.prod(x.lower.shape[dim] for dim in dims), x.dtype)
     low, high = x.doubles()
@@ -159,7 +159,7 @@ def _round_sums(x: Interval, low: Tensor, high: Tensor, low_size: Tensor, high_s
     """Return bounds of computed sums around exact ones.
 
     Args:
-        x: What is added up.
+        x: The numbers that are added up.
         low: Sums of the lower bounds.
         high: Sums of the upper bounds.
         low_size: Sums of the magnitudes of the lower bounds.
@@ -170,9 +170,9 @@ def _round_sums(x: Interval, low: Tensor, high: Tensor, low_size: Tensor, high_s
     if not x.is_floating:
         return Sums(low=low, high=high, size=size)
     error = growth(terms, x.dtype) + growth(terms, torch.float64)
-    # The least computed sum is that of the lower bounds, as each x - error |x| rises with x; beyond an error of 1 not.
+    # The least computed sum is that of the lower bounds, because x - error |x| rises with x if the error is below 1.
     sizes = (low_size, high_size) if error < 1 else (size, size)
-    # What is flushed to 0 is at most the smallest normal number, and at most all there is.
+    # Flushing to 0 takes away at most the smallest normal number, and at most all there is.
     flushes = terms * size.clamp(max=tiny(x.dtype))
     least, greatest = low - error * sizes[0] - flushes, high + error * sizes[1] + flushes
     if x.may_be_infinite or x.dtype is torch.float64:
@@ -180,7 +180,7 @@ def _round_sums(x: Interval, low: Tensor, high: Tensor, low_size: Tensor, high_s
             torch.where(least.isnan(), -math.inf, least),
             torch.where(greatest.isnan(), math.inf, greatest),
         )
-    # Sums of numbers of one sign have it, however they are rounded.
+    # Sums of numbers of one sign keep it, however they are rounded.
     if x.extremes[0] >= 0:
         least = least.clamp(min=0)
     if x.extremes[1] <= 0:
@@ -229,7 +229,7 @@ def _sizes(x: Interval) -> Interval:
 
 
 def mean_of(x: Interval, dims: Sequence[int]) -> Interval:
-    """Bound the mean along dimensions, which are kept; 0 of no elements, as the row has it."""
+    """Bound the mean along dimensions, which are kept; the mean of no elements is 0, as in the row."""
     shape, count = keep_dims(x, dims), math.prod(x.shape[dim] for dim in dims)
     if not count:
         return Interval.fill(0, 0, shape, x.dtype)
@@ -242,7 +242,7 @@ def mean_of(x: Interval, dims: Sequence[int]) -> Interval:
 
 
 def mean(site: Site, x: Interval, dims: list[int]) -> Interval:
-    """Bound `ReduceMean`; the mean of no elements is 0 to ONNX Runtime, NaN to others."""
+    """Bound `ReduceMean`; the mean of no elements is 0 in ONNX Runtime, NaN in others."""
     y = mean_of(x, dims)
     empty = y.size > 0 and not x.size and x.is_floating
     return replace(y, nan=True) if empty and site.runtimes != ("onnxruntime",) else y
@@ -251,7 +251,7 @@ def mean(site: Site, x: Interval, dims: list[int]) -> Interval:
 def truncate_to_integers(
     found: Sums, low: Tensor, high: Tensor, dtype: torch.dtype, shape: tuple[int, ...]
 ) -> Interval:
-    """Return bounds of integers: real results are cut towards 0, and sums that may wrap may be anything."""
+    """Return bounds of integers: real results are truncated towards 0, and sums that may wrap may be anything."""
     lowest, highest = dtype_range(dtype)
     fits = (found.size < min(_EXACT_INTEGERS, float(highest))) & (found.low >= float(lowest))
     cut_low, cut_high = (low - MEAN_SHARE * low.abs()).trunc(), (high + MEAN_SHARE * high.abs()).trunc()
@@ -279,7 +279,7 @@ def _square_sums(x: Interval, dims: Sequence[int]) -> Sums:
     error = growth(terms, x.dtype) + growth(terms, torch.float64)
     flushes = torch.where(high == 0, 0.0, 2 * terms * tiny(x.dtype))
     high = high * (1 + error) + flushes
-    # PyTorch rounds the sum to half precision before it goes on.
+    # PyTorch rounds the sum to half precision before continuing.
     high = torch.where(high > torch.finfo(x.dtype).max, math.inf, high)
     over = not x.may_be_infinite and bool(high.isinf().any())
     return Sums(low=(low * (1 - error) - flushes).clamp(min=0), high=high, size=high, overflows=over)
@@ -301,7 +301,7 @@ def euclidean(site: Site, x: Interval, dims: list[int]) -> Interval:
         return truncate_to_integers(found, low, high, x.dtype, shape)
     y = round_outward(low, high, x.dtype, shape, Envelope(4 * unit(x.dtype)))
     if math.prod(x.shape[dim] for dim in dims) == 1:
-        # Of one number some runtimes take the size, whose square may vanish or overflow.
+        # For one number some runtimes compute its size, others its square, which may vanish or overflow.
         y = y.hull(_sizes(x))
     return replace(y, overflows=found.overflows)
 
@@ -315,7 +315,7 @@ def log_of_sum(site: Site, x: Interval, dims: list[int]) -> Interval:
     low, high = (part.clamp(min=least_positive(x.dtype)).log() for part in (found.low, found.high))
     y = round_outward(low, high, x.dtype, shape, site.envelope("Log"))
     # The logarithm of 0 is infinite.
-    # Half precision may overflow in the sum, which PyTorch rounds before it goes on.
+    # In half precision the sum may overflow, because PyTorch rounds it before continuing.
     beyond = found.high > torch.finfo(x.dtype).max
     y = replace(y, upper=torch.where(beyond, math.inf, y.upper).to(x.dtype))
     return replace(y, nan=found.nan, overflows=found.overflows or bool((beyond | (found.low <= 0)).any()))
@@ -330,7 +330,7 @@ def log_of_sum_of_exponentials(site: Site, x: Interval, dims: list[int]) -> Inte
         low, high = (bound + (math.log(copies) if copies else -math.inf) for bound in (low, high))
     if not x.is_floating:
         if count:
-            # The exponentials of integers are cut off, too, all but that of the largest.
+            # The exponentials of integers are truncated too; all but that of the largest become 0.
             low = x.doubles()[0].amax(list(dims), keepdim=True)
         size = torch.maximum(low.abs(), high.abs())
         found = Sums(low=low, high=high, size=size)
@@ -343,14 +343,14 @@ def log_of_sum_of_exponentials(site: Site, x: Interval, dims: list[int]) -> Inte
     absolute = 2 * (terms + u * (2 + spread)) + (logarithm.relative + 2 * u) * (spread + 1) + logarithm.absolute
     y = round_outward(low, high, x.dtype, shape, Envelope(4 * u, absolute, keeps_sign=False))
     y = _widen_without_reference(x, y, dims) if x.may_be_infinite else y
-    # In half precision, what is not rounded may lie beyond the largest number.
+    # In half precision, results that are not rounded may lie beyond the largest number.
     return y if x.may_be_infinite or not count or x.dtype is torch.float16 else y.keep_finite()
 
 
 def _widen_without_reference(x: Interval, y: Interval, dims: Sequence[int]) -> Interval:
-    """Widen bounds of log(sum(exp(x))) by what ONNX Runtime gives where the first number of a sum is infinite.
+    """Widen bounds of log(sum(exp(x))) by ONNX Runtime's results if the first number of a sum is infinite.
 
-    It then takes off 0 in place of the largest number, if that is negative: all exponentials may vanish.
+    It then subtracts 0 instead of the largest number if that is negative: all exponentials may vanish.
     """
     low, high = x.doubles()
     infinite = ((low == -math.inf) | (high == math.inf)).any(tuple(dims), True)

@@ -1,3 +1,3 @@
-"""What rules are made of."""
+"""Building blocks of rules."""
 
 __all__: list[str] = []

@@ -43,9 +43,9 @@ Rule = TypeVar("Rule", bound=IntervalRule)
 
 
 def infinity_aware(rule: Rule) -> Rule:
-    """Mark a rule that takes infinite bounds and says itself whether infinities may give NaN.
+    """Mark a rule that accepts infinite bounds and states itself whether infinities may give NaN.
 
-    For others the analysis assumes, where an operand may be infinite, that the result may be anything and NaN.
+    For other rules, the analysis assumes that the result may be anything and NaN if an operand may be infinite.
     """
     setattr(rule, _AWARE, True)
     return rule
@@ -57,9 +57,9 @@ def is_infinity_aware(rule: IntervalRule | None) -> bool:
 
 
 def shape_aware(rule: Callable[..., Interval | tuple[Interval, ...] | None]) -> IntervalRule:
-    """Mark a rule that says itself whether the shape of the output depends on the input: it answers None then.
+    """Mark a rule that states itself whether the shape of the output depends on the input, by returning None.
 
-    For others the analysis goes by the row.
+    For other rules, the analysis goes by the row.
     """
     setattr(rule, _SHAPED, True)
     return cast(IntervalRule, rule)
@@ -121,13 +121,13 @@ def monotone(
 
 
 def saturate(y: Interval, x: Interval, function: Callable[[Tensor], Tensor], kernel: Envelope) -> Interval:
-    """Return bounds of a rising function, where its kernel comes to the function's limits exactly those.
+    """Return bounds of a rising function; where its kernel returns exactly the function's limits, so do the bounds.
 
     Args:
         y: Bounds of the results.
         x: Bounds of the operands, of the same stored shape.
         function: The function, on float64 with infinities.
-        kernel: What is known of its kernel.
+        kernel: What is known about its kernel.
     """
     least, greatest = x.extremes
     low, high = y.lower, y.upper

@@ -1,7 +1,7 @@
-"""What ONNX Runtime computes by definition: operators as the standard writes them with others, for lack of a kernel.
+"""Operators that ONNX Runtime computes by the standard's definitions with other operators, for lack of a kernel.
 
-It does so for models of opset 18, the one at which the standard gave many definitions, whatever the version of the
-operator; elsewhere such models are refused, or run by a kernel of a wider type.
+It does so for models of opset 18, at which the standard introduced many definitions, whatever the version of the
+operator; at other opsets such models are refused, or run by a kernel of a wider type.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["defines_softplus", "of_exponentials", "softplus"]
 _OPSET = 18
 
 _SURE = 1e-6
-"""How far below the logarithm of the largest number an exponential is sure to be finite."""
+"""How far below the logarithm of the largest number an exponential is certain to be finite."""
 
 _NORMAL, _LEAST = -700.0, -746.0
-"""From where on the exponential is a normal number of float64, and where it is 0."""
+"""Above the first number the exponential is a normal number of float64; below the second it is 0."""
 
 
 def defines_softplus(op: Operation, dtype: torch.dtype) -> bool:
@@ -41,7 +41,7 @@ _softplus = monotone(real_softplus)
 
 @infinity_aware
 def softplus(site: Site, x: Interval) -> Interval:
-    """Bound ln(1 + exp(x)), which is finite for a finite x, but where exp(x) is computed and overflows."""
+    """Bound ln(1 + exp(x)), which is finite for finite x, unless exp(x) is computed and overflows."""
     y = _softplus(site, x)
     assert isinstance(y, Interval)
     y = replace(y, upper=torch.where(x.upper < math.inf, y.upper.clamp(max=dtype_range(y.dtype)[1]), y.upper))
@@ -54,10 +54,10 @@ def softplus(site: Site, x: Interval) -> Interval:
 
 
 def of_exponentials(rule: IntervalRule) -> IntervalRule:
-    """Return the rule of `ReduceLogSumExp`, with what log(sum(exp(x))) in float64 gives where it is so defined.
+    """Return the rule of `ReduceLogSumExp`, with the results of log(sum(exp(x))) in float64 if it is so defined.
 
     Args:
-        rule: Bounds of what kernels compute, which no exponential overflows in.
+        rule: Bounds of the results of kernels, in which no exponential overflows.
     """
 
     def defined(site: Site, x: Interval, axes: np.ndarray | None) -> Interval:
@@ -69,13 +69,13 @@ def of_exponentials(rule: IntervalRule) -> IntervalRule:
         low, high = y.doubles()
         above = (high > math.log(torch.finfo(torch.float64).max) - 1) & (low < math.inf)
         if not y.is_floating:
-            # An infinite number cast to an integer may be any.
+            # An infinite number cast to an integer may become any integer.
             return Interval.fill(*dtype_range(y.dtype), y.shape, y.dtype) if bool(above.any()) else y
         below = (low < _NORMAL) & (high > -math.inf)
         lower = torch.where(below, y.lower.clamp(max=_LEAST), y.lower)
         upper = torch.where(below, y.upper.clamp(min=_NORMAL), y.upper)
         if x.may_be_infinite:
-            # Elements without infinities count as finite ones do elsewhere.
+            # Elements other than infinities count like finite ones elsewhere.
             lower, upper = torch.where(below, -math.inf, lower), torch.where(above, math.inf, upper)
         return replace(y, lower=lower, upper=upper, overflows=y.overflows or bool((above | below).any()))
 

@@ -1,4 +1,4 @@
-"""Monotone functions: how close numbers come to where they are infinite, and which side of a value they keep to."""
+"""Monotone functions: how close numbers come to points of infinity, and on which side of a value they stay."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Limit = Callable[[torch.dtype], float]
 
 
 def find_computed_type(dtype: torch.dtype) -> torch.dtype:
-    """Return the type whose numbers an operand may be: ONNX Runtime keeps results of 16-bit chains in float32."""
+    """Return the type of numbers that an operand may hold: ONNX Runtime keeps results of 16-bit chains in float32."""
     return torch.float64 if dtype is torch.float64 else torch.float32
 
 
 def just_below_one(dtype: torch.dtype) -> float:
-    """Return the largest number below 1 that an operand may be."""
+    """Return the largest number below 1 that an operand may hold."""
     return 1 - float(torch.finfo(find_computed_type(dtype)).eps) / 2
 
 
 def monotone_inside(
     function: Callable[[Tensor], Tensor], *, least: Limit, greatest: Limit | None = None
 ) -> IntervalRule:
-    """Return the rule of a rising function between two limits; operands beyond count as these.
+    """Return the rule of a rising function between two limits; operands beyond a limit count as the limit.
 
     Args:
         function: The function, on float64.

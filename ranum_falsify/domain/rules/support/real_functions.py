@@ -1,6 +1,6 @@
-"""Functions in real arithmetic: elementwise on float64 tensors, good to a few units in the last place everywhere.
+"""Functions in real arithmetic: elementwise on float64 tensors, accurate to a few units in the last place everywhere.
 
-Rules evaluate their bounds by them, and `scripts/measure_kernels.py` compares kernels with them.  PyTorch's own
+Rules evaluate bounds with them, and `scripts/measure_kernels.py` compares kernels with them.  PyTorch's own
 float64 functions cancel where this matters (its Gelu far below 0, its Softplus above 20).
 """
 
@@ -26,7 +26,7 @@ __all__ = [
     "swish",
 ]
 
-# Where the functions below have their only turn, a minimum: roots of their derivatives.
+# The only turning point of each function below, a minimum: the roots of their derivatives.
 GELU_TURN = -0.7517915246935645
 GELU_TANH_TURN = -0.7524614220710162
 MISH_TURN = -1.1924312145154323
@@ -77,5 +77,5 @@ def hard_swish(x: Tensor) -> Tensor:
 
 
 def _times(x: Tensor, factor: Tensor) -> Tensor:
-    """Return a product that is 0 where the factor is, even for an infinite x."""
+    """Return a product that is 0 if the factor is, even for an infinite x."""
     return torch.where(factor == 0, torch.zeros_like(x), x * factor)

@@ -16,13 +16,13 @@ __all__ = ["Sections", "sections"]
 
 @dataclass(frozen=True, kw_only=True)
 class Sections:
-    """Bounds of shape `(..., stored)`: what is reduced together lies along the last dimension.
+    """Bounds of shape `(..., stored)`: elements that are reduced together lie along the last dimension.
 
     Attributes:
         lower: Least values, float64, finite or -Inf.
         upper: Greatest values.
         copies: How many elements of the section each stored one stands for.
-        dtype: That of the tensor.
+        dtype: Type of the tensor.
         dims: Dimensions of the tensor that make up a section.
         stored: Stored shape of the tensor's bounds.
     """
@@ -63,7 +63,7 @@ def sections(x: Interval, dims: Sequence[int]) -> Sections:
 
     Args:
         x: Bounds of a tensor that has elements.
-        dims: What is reduced, negative ones counted from the end; none for sections of one element.
+        dims: The dimensions to reduce, negative ones counted from the end; none for sections of one element.
     """
     rank = len(x.shape)
     reduced = tuple(sorted(dim % rank for dim in dims)) if rank else ()

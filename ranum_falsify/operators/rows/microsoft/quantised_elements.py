@@ -43,7 +43,7 @@ __all__ = [
 
 
 def dequantise(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
-    """Return the numbers that integers stand for, float64."""
+    """Return the numbers that integers represent, float64."""
     steps = x.double() if zero is None else x.double() - zero.double()
     return steps * scale.double()
 
@@ -76,7 +76,7 @@ def _combining(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Te
 
 
 _OnGrids = Callable[[Interval, Grid, Interval, Grid, Grid], Interval | None]
-"""Bounds two operands on their grids, on a third one; None where they may be anything."""
+"""Bounds the result on a third grid, given two operands on theirs; None if the result may be anything."""
 
 
 def _on_grids(bounds: _OnGrids) -> Callable[..., Interval]:
@@ -108,7 +108,7 @@ def _add(a: Interval, first: Grid, b: Interval, second: Grid, grid: Grid) -> Int
     if not all(is_product_normal(ratio) for ratio in ratios):
         return None
     (low, high), (least, greatest) = first.offsets(a), second.offsets(b)
-    # Zero points are scaled by themselves.
+    # Zero points are scaled separately.
     size = 256 * (ratios[0] + ratios[1]) + first.zero.abs() * ratios[0] + second.zero.abs() * ratios[1]
     low, high = low * ratios[0] + least * ratios[1], high * ratios[0] + greatest * ratios[1]
     return requantise(low, high, size, grid, result_shape(a, b), wraps=True)
@@ -137,7 +137,7 @@ def _mapping(function: Callable[[Operation, Tensor], Tensor]) -> Callable[..., T
 
 
 Bounds = Callable[[Site, Tensor], tuple[Tensor, Tensor]]
-"""From numbers, float64, to the least and the greatest result of a kernel in float32 for each."""
+"""Maps numbers, float64, to the least and the greatest result of a float32 kernel for each."""
 
 
 def between_grids(bounds: Callable[[Site, Interval, Grid, Grid], Interval]) -> Callable[..., Interval]:
@@ -160,7 +160,7 @@ def between_grids(bounds: Callable[[Site, Interval, Grid, Grid], Interval]) -> C
 
 
 def _looked_up(bounds: Bounds) -> Callable[..., Interval]:
-    """Return the rule of a function that is looked up."""
+    """Return the rule of a function whose results are looked up."""
 
     def look_up(site: Site, x: Interval, source: Grid, grid: Grid) -> Interval:
         return _look_up(lambda values: bounds(site, values), x, source, grid)
@@ -177,7 +177,7 @@ def _look_up(bounds: Callable[[Tensor], tuple[Tensor, Tensor]], x: Interval, sou
 
 
 def _move(x: Interval, source: Grid | None, grid: Grid | None) -> Interval:
-    """Return bounds of integers that stand on another grid for the same numbers; on the same grid they stay."""
+    """Return bounds of integers that represent the same numbers on another grid; on the same grid they stay."""
     if source is None or grid is None:
         return anything(x.shape, x.dtype)
     if bool(source.scale == grid.scale) and bool(source.zero == grid.zero):

@@ -57,7 +57,7 @@ def _softmax_bounds(site: Site, x: Interval, source: Grid, grid: Grid) -> Interv
     count = math.prod(x.shape[dim] for dim in dims)
     near = [_steps_per_unit(grid.scale * (1 + share)) for share in (2.0**-22, -(2.0**-22))]
     if float(near[1]) >= _LARGEST_PART * count:
-        # The product overflows, and what the kernel makes of infinity is any number.
+        # The product overflows, and kernels turn infinity into any number.
         return anything(x.shape, x.dtype)
     low, high = x.doubles()
     low, high = shares(Interval(low * source.scale, high * source.scale, x.shape), dims)
