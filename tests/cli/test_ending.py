@@ -86,7 +86,7 @@ def test_a_file_being_written_goes_too(tmp_path: Path) -> None:
     code = f"""
 import time
 from pathlib import Path
-from ranum_falsify.cli.ending import ended_by_signals
+from ranum_falsify.cli.ending import end_by_signals
 from ranum_falsify.saving import save_together
 
 def write(stream):
@@ -94,7 +94,7 @@ def write(stream):
     stream.flush()
     time.sleep(60)
 
-with ended_by_signals():
+with end_by_signals():
     save_together({{Path({str(tmp_path / "cex.npy")!r}): write}})
 """
     with subprocess.Popen([sys.executable, "-c", code], env=environment()) as run:

@@ -102,7 +102,7 @@ class TestFalsify:
 
 @pytest.mark.parametrize("redirection", [">/dev/full", "<&- >&- 2>&-"])
 def test_the_exit_status_of_the_process_is_the_verdicts(workshop: Workshop, redirection: str) -> None:
-    words = [sys.executable, "-m", "ranum_falsify", workshop.property(), "--network", "N", workshop.model(), *FEW]
+    words = [sys.executable, "-m", "ranum_falsify", workshop.property(), "--network", "N", workshop.model(), *FEW, "-q"]
     before = names(workshop.folder)
     run = subprocess.run(
         ["sh", "-c", f'"$@" {redirection}', "sh", *map(str, words)],
