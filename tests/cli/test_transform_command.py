@@ -188,7 +188,7 @@ def test_bad_input_is_one_line(workshop: Workshop, arguments: tuple[str, ...], s
 
 
 def test_a_pass_without_a_guarantee_is_refused(workshop: Workshop) -> None:
-    text = block("python", "BreakAdds").replace("@verify.equality\n", "")
+    text = block("python", "BreakAdds").text.replace("@verify.equality\n", "")
     (workshop.folder / "bad.py").write_text(text)
     run = workshop.run("transform", workshop.model(ADD), "BreakAdds", "-o", "out.onnx", "--import", "bad.py")
     assert "pass 'BreakAdds' has no guarantee; put @verify.equality" in run.error
