@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from ranum_falsify.transform.registry import registered
 from tests.cli.workshop import LOG, Workshop
+from tests.snippets import Block, blocks
 from tests.transform.transform_kit import temporary_passes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -28,10 +28,9 @@ def no_pass_stays(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Iterat
         yield
 
 
-def block(language: str, holds: str) -> str:
+def block(language: str, holds: str) -> Block:
     """The first block of the documentation that holds a text."""
-    blocks: list[tuple[str, str]] = re.findall(r"^```(\w*)\n(.*?)^```", DOCS, re.DOTALL | re.MULTILINE)
-    return next(text for kind, text in blocks if kind == language and holds in text)
+    return next(block for block, _ in blocks(DOCS) if block.language == language and holds in block.text)
 
 
 def node_types(path: Path) -> list[str]:
@@ -87,13 +86,13 @@ def test_the_list_says_what_each_pass_is(workshop: Workshop) -> None:
 
 
 def test_the_broken_pass_of_the_documentation_fails_as_it_says(workshop: Workshop) -> None:
-    (workshop.folder / "break_adds.py").write_text(block("python", "BreakAdds"))
-    words = block("sh", "BreakAdds").split()
+    (workshop.folder / "break_adds.py").write_text(block("python", "BreakAdds").text)
+    words = block("sh", "BreakAdds").text.split()
     assert words[:2] == ["ranum-falsify", "transform"]
     workshop.model(ADD)
     run = workshop.run(*words[1:])
     assert run.status == 1
-    assert run.out == block("", "PostconditionError")
+    assert run.out == block("sh", "BreakAdds").output
     assert not (workshop.folder / "out.onnx").exists()
     assert node_types(workshop.folder / "out.checkpoint.onnx") == ["Add"]
     arrays = {name: np.load(workshop.folder / f"out.failing.{name}.npy") for name in "xb"}
@@ -101,10 +100,10 @@ def test_the_broken_pass_of_the_documentation_fails_as_it_says(workshop: Worksho
 
 
 def test_an_older_result_is_not_taken_for_the_new_one(workshop: Workshop) -> None:
-    (workshop.folder / "break_adds.py").write_text(block("python", "BreakAdds"))
+    (workshop.folder / "break_adds.py").write_text(block("python", "BreakAdds").text)
     (workshop.folder / "out.onnx").write_bytes(b"older")
     workshop.model(ADD)
-    run = workshop.run(*block("sh", "BreakAdds").split()[1:])
+    run = workshop.run(*block("sh", "BreakAdds").text.split()[1:])
     assert run.out.endswith("out.onnx is not written; what is there is older\n")
     assert (workshop.folder / "out.onnx").read_bytes() == b"older"
 
@@ -112,7 +111,7 @@ def test_an_older_result_is_not_taken_for_the_new_one(workshop: Workshop) -> Non
 def test_a_configuration_says_what_the_command_line_does(workshop: Workshop) -> None:
     folder = workshop.folder / "settings"
     folder.mkdir()
-    (folder / "break_adds.py").write_text(block("python", "BreakAdds"))
+    (folder / "break_adds.py").write_text(block("python", "BreakAdds").text)
     for name, values in {"x": [1, 2, 3], "b": [1, 1, 1], "y": [2, 3, 4]}.items():
         np.save(folder / f"{name}.npy", np.array(values, dtype=np.float32))
     (folder / "cfg.yaml").write_text(
@@ -189,7 +188,7 @@ def test_bad_input_is_one_line(workshop: Workshop, arguments: tuple[str, ...], s
 
 
 def test_a_pass_without_a_guarantee_is_refused(workshop: Workshop) -> None:
-    text = block("python", "BreakAdds").replace("@verify.equality\n", "")
+    text = block("python", "BreakAdds").text.replace("@verify.equality\n", "")
     (workshop.folder / "bad.py").write_text(text)
     run = workshop.run("transform", workshop.model(ADD), "BreakAdds", "-o", "out.onnx", "--import", "bad.py")
     assert "pass 'BreakAdds' has no guarantee; put @verify.equality" in run.error
@@ -210,7 +209,7 @@ def test_external_data_goes_into_a_file_beside_the_new_model(workshop: Workshop)
 
 
 def test_an_import_that_fails_leaves_no_pass(workshop: Workshop) -> None:
-    (workshop.folder / "half.py").write_text(block("python", "BreakAdds") + "\nraise RuntimeError\n")
+    (workshop.folder / "half.py").write_text(block("python", "BreakAdds").text + "\nraise RuntimeError\n")
     before = registered()
     assert "half.py" in workshop.run("transform", "--list", "--import", "half.py").error
     assert registered() == before
