@@ -30,13 +30,13 @@ from ranum_falsify.transform.checks.inputs import Box
 from ranum_falsify.transform.guarantee import Guarantee
 from ranum_falsify.transform.model import has_external_data, to_proto
 
-__all__ = ["Answer", "decide_difference"]
+__all__ = ["DifferenceAnswer", "decide_difference"]
 
 _OUTPUT = "difference"
 
 
 @dataclass(frozen=True)
-class Answer:
+class DifferenceAnswer:
     """What search and proof found of the difference.
 
     Attributes:
@@ -59,7 +59,7 @@ def decide_difference(
     timeout: float,
     seed: int = 0,
     threads: int = 1,
-) -> Answer:
+) -> DifferenceAnswer:
     """Prove that two models differ by no more than they may in a box, or search for an input at which they do.
 
     Args:
@@ -75,7 +75,7 @@ def decide_difference(
     """
     reason = _find_obstacle(old, new, box, shapes, guarantee)
     if reason:
-        return Answer(f"not searched ({reason})")
+        return DifferenceAnswer(f"not searched ({reason})")
     began = time.monotonic()
     try:
         graph = read(_subtract(old, new, guarantee, tolerance), dims=_name_dims(old, shapes))
@@ -84,13 +84,13 @@ def decide_difference(
         config = SearchConfig(timeout=timeout, seed=seed, processors=threads, prove=prove)
         result = falsify(problem, config)
     except RanumFalsifyError as error:
-        return Answer(f"not searched ({error})")
+        return DifferenceAnswer(f"not searched ({error})")
     if result.verdict == "holds":
-        return Answer("proved")
+        return DifferenceAnswer("proved")
     how = f"searched {time.monotonic() - began:.0f} s"
     if result.counterexample is None:
-        return Answer(how)
-    return Answer(how, dict(zip(shapes, result.counterexample.inputs.values(), strict=True)))
+        return DifferenceAnswer(how)
+    return DifferenceAnswer(how, dict(zip(shapes, result.counterexample.inputs.values(), strict=True)))
 
 
 def _find_obstacle(
