@@ -150,7 +150,7 @@ def _blame(graph: torch.fx.GraphModule) -> None:
     forward: dict[int, torch.fx.Node] = {}
     for node in graph.graph.nodes:
         trace = node.stack_trace or ""
-        if trace.startswith(BACKWARD):
+        if _is_backward(node):
             origin = forward.get(int(trace.removeprefix(BACKWARD)))
             node.stack_trace = BACKWARD + ("" if origin is None else origin.stack_trace or "")
             node.meta["nn_module_stack"] = {} if origin is None else origin.meta.get("nn_module_stack", {})
@@ -166,18 +166,20 @@ def _guard_divisions(graph: torch.fx.GraphModule) -> None:
     """
     aten = torch.ops.aten
     for node in graph.graph.find_nodes(op="call_function", target=aten.copy_.default):
-        # `masked_fill_` is `where`, copied to where the quotient was.
+        # `masked_fill_` is `where`, copied to where the quotient was, which is no view of anything else.
         kept, filled = node.args
-        if set(kept.users) == {node, filled}:
+        if _is_backward(node) and kept.target is aten.div.Tensor and set(kept.users) == {node, filled}:
             node.replace_all_uses_with(filled)
             graph.graph.erase_node(node)
     for node in list(graph.graph.nodes):
-        if node.target is not aten.where.self or not (node.stack_trace or "").startswith(BACKWARD):
+        if node.target is not aten.where.self or not _is_backward(node):
             continue
         condition, _, quotient = node.args
         if quotient.target is not aten.div.Tensor or len(quotient.users) > 1 or not _is_zero_test(condition):
             continue
         divisor = quotient.args[1]
+        if not isinstance(divisor, torch.fx.Node):
+            continue
         with graph.graph.inserting_before(node):
             dtype = {"dtype": divisor.meta["val"].dtype}
             one = graph.graph.call_function(aten.scalar_tensor.default, (1.0,), dtype)
@@ -187,6 +189,10 @@ def _guard_divisions(graph: torch.fx.GraphModule) -> None:
         quotient.args = (quotient.args[0], guarded)
         node.prepend(quotient)
     graph.recompile()
+
+
+def _is_backward(node: torch.fx.Node) -> bool:
+    return (node.stack_trace or "").startswith(BACKWARD)
 
 
 def _is_zero_test(node: torch.fx.Node) -> bool:

@@ -18,6 +18,7 @@ def list_translations() -> dict[Callable[..., Any], Callable[..., Any]]:
     return {
         aten.log_sigmoid.default: _log_sigmoid,
         aten.logaddexp.default: _log_add_exp,
+        aten.select_scatter.default: _select_scatter,
         aten._native_batch_norm_legit_functional.default: _batch_norm,
         aten._native_batch_norm_legit.no_stats: _batch_norm_without_statistics,
     }
@@ -40,6 +41,16 @@ def _log_add_exp(self: Any, other: Any) -> Any:
     """Return log(exp(a) + exp(b)), which the exporter takes of exponentials that may overflow."""
     op = _operators()
     return op.Add(op.Max(self, other), op.Softplus(op.Neg(op.Abs(op.Sub(self, other)))))
+
+
+def _select_scatter(self: Any, src: Any, dim: int, index: int) -> Any:
+    """Return x with one slice replaced, for which the exporter writes a scatter of another rank."""
+    op = _operators()
+    size, axis = self.shape[dim], dim % len(self.shape)
+    shape = [size if i == axis else 1 for i in range(len(self.shape))]
+    places = op.Reshape(op.Constant(value_ints=list(range(size))), op.Constant(value_ints=shape))
+    chosen = op.Equal(places, op.Constant(value_int=index % size))
+    return op.Where(chosen, op.Unsqueeze(src, op.Constant(value_ints=[axis])), self)
 
 
 def _batch_norm(
