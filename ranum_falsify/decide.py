@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 import numpy as np
 
 from ranum_falsify.config import SearchConfig
+from ranum_falsify.errors import is_interruption
 from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.assumptions import assumptions_of
@@ -67,11 +68,13 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
         interrupted = ""
         try:
             _decide(context, search)
-        except KeyboardInterrupt:
-            # An interrupt also ends a step that takes long.
-            interrupted = "timeout" if budget.expired else "Ctrl-C"
         except OutOfTime:
             interrupted = "timeout"
+        except (KeyboardInterrupt, RuntimeError) as error:
+            if not is_interruption(error):
+                raise
+            # An interrupt also ends a step that takes long.
+            interrupted = "timeout" if budget.expired else "Ctrl-C"
     if budget.expired and not interrupted and not context.proof.holds:
         interrupted = "timeout"
     return _result(context, search, interrupted, _seconds(budget))

@@ -20,6 +20,7 @@ __all__ = [
     "UpstreamMissingError",
     "UsageError",
     "ZooError",
+    "is_interruption",
     "is_out_of_memory",
     "reason_of",
 ]
@@ -98,6 +99,17 @@ class ZooError(RanumFalsifyError):
 def reason_of(error: OSError) -> str:
     """Return why a file could not be used, in a few words."""
     return (error.strerror or type(error).__name__).lower()
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Tell whether an error is Ctrl-C or an alarm, or was raised while a library cleaned up after one.
+
+    torch.func fails so where the interrupt comes between its first line and what that has to undo.
+    """
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, KeyboardInterrupt):
+        seen = seen.__context__
+    return seen is not None
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -117,6 +117,26 @@ def test_ctrl_c_gives_the_best_answer_so_far() -> None:
     assert whole.interrupted == ""
 
 
+def test_ctrl_c_while_a_library_cleans_up_is_ctrl_c() -> None:
+    graph = network("(float[3] x) => (float[3] y) { y = Log(x) }")
+    reduced = valid_in_box(graph, [(-1.0, 1.0)])
+
+    def stop(_: Progress) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("nothing to undo")
+
+    result = falsify(reduced, SearchConfig(processors=1), progress=stop)
+    assert (result.verdict, result.interrupted) == ("unknown", "Ctrl-C")
+
+    def fail(_: Progress) -> None:
+        raise RuntimeError("a fault")
+
+    with pytest.raises(RuntimeError, match="a fault"):
+        falsify(reduced, SearchConfig(processors=1), progress=fail)
+
+
 def test_a_child_that_dies_keeps_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
     replay = Confirmer.findings
     replays = 0

@@ -51,7 +51,7 @@ def test_an_export_that_computes_something_else_is_refused() -> None:
     exported = export(case.broken(), case.args, gradient=True)
     graph = rf.load_model(exported.model).graph
     compare_export(exported, graph)
-    with pytest.raises(rf.ModuleError, match=r"RepairedDice: torch.onnx exports something else .*they differ by 0\.0"):
+    with pytest.raises(rf.ModuleError, match=r"RepairedDice: torch.onnx exports something else .*they differ by"):
         compare_export(replace(exported, module=case.repaired()), graph)
 
 

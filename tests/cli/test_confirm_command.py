@@ -46,8 +46,9 @@ def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     # A stand-in that fails wherever somebody imports the package after all.
     (folder / "ranum_falsify.py").write_text("raise ImportError('the tests stand alone')\n")
+    plugins = ["-p", "no:cacheprovider", "-p", "no:ranum_falsify.testing"]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", *arguments, "."],
+        [sys.executable, "-m", "pytest", "-q", *plugins, "-W", "error", *arguments, "."],
         cwd=folder,
         env={**environment, "OMP_NUM_THREADS": "1"},
         capture_output=True,
