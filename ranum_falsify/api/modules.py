@@ -107,7 +107,8 @@ class _Blame:
             parameters = ["the parameters"] if self.exported.parameters else []
             *most, last = [*inputs, *parameters]
             leaves = f"{', '.join(most)} and {last}" if most else last
-            yield f"the backward pass goes from the sum of the floating outputs to {leaves}, by PyTorch's formulas for derivatives"
+            formulas = "by PyTorch's formulas for derivatives"
+            yield f"the backward pass goes from the sum of the floating outputs to {leaves}, {formulas}"
 
     def _show(self, operator: OperatorResult, counterexample: Counterexample, notices: list[str]) -> OperatorResult:
         run = self._run(counterexample)
