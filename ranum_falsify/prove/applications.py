@@ -9,6 +9,7 @@ import torch
 from dnnv.nn import Operation
 
 from ranum_falsify.domain import Interval
+from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.interval import dtype_range
 from ranum_falsify.network import Graph
 from ranum_falsify.network.tensors import torch_dtype
@@ -18,7 +19,6 @@ from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.targets import operators_of
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.checked import Checked
-from ranum_falsify.prove.function_bounds import Bounds
 from ranum_falsify.prove.induction import find_applications, find_before
 from ranum_falsify.prove.term_bounds import BoundsFrame
 from ranum_falsify.validity import Constraint
@@ -149,36 +149,35 @@ class Applications:
 
     # bounds -----------------------------------------------------------------------------------------------------
 
-    def _env(self) -> dict[str, Bounds]:
+    def _env(self) -> dict[str, Enclosure]:
         return {name: _doubles(x) for name, x in self.box.items()}
 
     def _nothing_is_valid(self, goal: ValidityGoal) -> torch.Tensor:
         return torch.zeros(1, dtype=torch.bool)
 
-    def _outputs_given(self, call: NetworkCall) -> Sequence[Bounds]:
+    def _outputs_given(self, call: NetworkCall) -> Sequence[Enclosure]:
         known = zip(self.check(call).outputs, call.graph.output_details, strict=True)
         return [_make_unknown(details.shape) if bounds is None else _doubles(bounds) for bounds, details in known]
 
-    def _outputs_surely(self, call: NetworkCall) -> Sequence[Bounds]:
+    def _outputs_surely(self, call: NetworkCall) -> Sequence[Enclosure]:
         if not self.is_sound(call):
             return [_make_unknown(details.shape) for details in call.graph.output_details]
         return self._outputs_given(call)
 
 
-def _doubles(x: Interval) -> Bounds:
+def _doubles(x: Interval) -> Enclosure:
     """Return bounds in the form of terms: float64, with a batch of 1."""
-    low, high = x.expand()
-    return low.double()[None], high.double()[None]
+    return Enclosure(*x.expand()).map(lambda end: end.double()[None])
 
 
-def _make_unknown(shape: Sequence[int]) -> Bounds:
+def _make_unknown(shape: Sequence[int]) -> Enclosure:
     unknown = torch.full((1, *shape), torch.nan, dtype=torch.float64)
-    return unknown, unknown
+    return Enclosure(unknown, unknown)
 
 
-def _cast(bounds: Bounds, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval | None:
+def _cast(bounds: Enclosure, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval | None:
     """Return bounds of a term as those of a network's input; None if they say nothing or leave the input's type."""
-    low, high = (bound[0] for bound in bounds)
+    low, high = bounds.map(lambda end: end[0])
     if bool(low.isnan().any()):
         return None
     if dtype is torch.bool:

@@ -7,30 +7,26 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.slack import FUNCTION_SHARE
 from ranum_falsify.properties.formula.terms import Elementwise
 
-__all__ = ["FUNCTION_BOUNDS", "Bounds", "even", "propagate_nan"]
-
-Bounds = tuple[Tensor, Tensor]
-"""Least and greatest values, float64, `(batch, *shape)`; both are NaN where NaN is possible."""
+__all__ = ["FUNCTION_BOUNDS", "propagate_nan"]
 
 
-def propagate_nan(low: Tensor, high: Tensor) -> Bounds:
+def propagate_nan(x: Enclosure) -> Enclosure:
     """Return bounds, with both NaN where one is."""
-    nan = low.isnan() | high.isnan()
-    return torch.where(nan, torch.nan, low), torch.where(nan, torch.nan, high)
+    nan = x.low.isnan() | x.high.isnan()
+    return x.map(lambda end: torch.where(nan, torch.nan, end))
 
 
-def _rising(term: Elementwise, x: Bounds) -> Bounds:
-    """A non-decreasing function that is exact or rounded correctly."""
-    return term.function(x[0]), term.function(x[1])
+def _keep_where(condition: Tensor, x: Enclosure) -> Enclosure:
+    return x.map(lambda end: torch.where(condition, end, torch.nan))
 
 
-def _approximated(term: Elementwise, x: Bounds) -> Bounds:
-    """A non-decreasing function whose kernel has errors; outside its domain it is NaN."""
-    low, high = propagate_nan(term.function(x[0]), term.function(x[1]))
-    return _step_below(low), _step_above(high)
+def _step_outward(x: Enclosure) -> Enclosure:
+    """Include the errors of a function's kernel."""
+    return Enclosure(_step_below(x.low), _step_above(x.high))
 
 
 def _step_below(x: Tensor) -> Tensor:
@@ -41,92 +37,57 @@ def _step_above(x: Tensor) -> Tensor:
     return torch.where(x.isinf(), x, x + (x.abs() * FUNCTION_SHARE + torch.finfo(x.dtype).tiny))
 
 
-def _corners(function: Callable[[Tensor, Tensor], Tensor], a: Bounds, b: Bounds) -> Bounds:
-    points = [function(p, q) for p in a for q in b]
-    low, high = points[0], points[0]
-    for point in points[1:]:
-        low, high = torch.minimum(low, point), torch.maximum(high, point)
-    return low, high
+def _rising(term: Elementwise, *operands: Enclosure) -> Enclosure:
+    """A function that falls in no operand and is exact or rounded correctly."""
+    first, *others = operands
+    return first.map(term.function, *others)
 
 
-def _product(term: Elementwise, a: Bounds, b: Bounds) -> Bounds:
-    return _corners(torch.mul, a, b)
+def _approximated(term: Elementwise, x: Enclosure) -> Enclosure:
+    """A non-decreasing function whose kernel has errors; outside its domain it is NaN."""
+    return _step_outward(propagate_nan(x.map(term.function)))
 
 
-def _sum(term: Elementwise, a: Bounds, b: Bounds) -> Bounds:
-    return a[0] + b[0], a[1] + b[1]
+def _is_nonzero(x: Enclosure) -> Tensor:
+    return (x.low > 0) | (x.high < 0)
 
 
-def _difference(term: Elementwise, a: Bounds, b: Bounds) -> Bounds:
-    return a[0] - b[1], a[1] - b[0]
-
-
-def _quotient(term: Elementwise, a: Bounds, b: Bounds) -> Bounds:
-    low, high = _corners(torch.div, a, b)
-    nonzero = (b[0] > 0) | (b[1] < 0)
-    return torch.where(nonzero, low, torch.nan), torch.where(nonzero, high, torch.nan)
-
-
-def _reciprocal(term: Elementwise, x: Bounds) -> Bounds:
-    nonzero = (x[0] > 0) | (x[1] < 0)
-    low, high = (torch.where(nonzero, 1 / bound, torch.nan) for bound in (x[1], x[0]))
-    return low, high
-
-
-def _negate(term: Elementwise, x: Bounds) -> Bounds:
-    return -x[1], -x[0]
-
-
-def even(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> Bounds:
-    """A function that falls until 0 and rises after it, computed exactly."""
-    at_low, at_high = function(low), function(high)
-    least = torch.where((low <= 0) & (high >= 0), function(torch.zeros_like(low)), torch.minimum(at_low, at_high))
-    return least, torch.maximum(at_low, at_high)
-
-
-def _cosh(term: Elementwise, x: Bounds) -> Bounds:
-    low, high = even(torch.cosh, *x)
-    return _step_below(low), _step_above(high)
-
-
-def _wave(term: Elementwise, x: Bounds) -> Bounds:
+def _wave(term: Elementwise, x: Enclosure) -> Enclosure:
     """Sine or cosine; at infinity it is NaN."""
-    finite = x[0].isfinite() & x[1].isfinite()
-    one = torch.where(finite, 1.0, torch.nan).to(x[0].dtype)
-    return -one, one
+    finite = x.low.isfinite() & x.high.isfinite()
+    one = torch.where(finite, 1.0, torch.nan).to(x.low.dtype)
+    return Enclosure(-one, one)
 
 
-def _power(term: Elementwise, a: Bounds, b: Bounds) -> Bounds:
+def _power(term: Elementwise, a: Enclosure, b: Enclosure) -> Enclosure:
     """A power is monotone in each operand where the base is positive."""
-    low, high = _corners(torch.pow, a, b)
-    positive = a[0] > 0
-    return _step_below(torch.where(positive, low, torch.nan)), _step_above(torch.where(positive, high, torch.nan))
+    return _step_outward(_keep_where(a.low > 0, Enclosure.hull_of(a.corners(torch.pow, b))))
 
 
-def _extreme(term: Elementwise, a: Bounds, b: Bounds) -> Bounds:
-    return term.function(a[0], b[0]), term.function(a[1], b[1])
-
-
-FUNCTION_BOUNDS: dict[str, Callable[..., Bounds]] = {
-    **dict.fromkeys(("floor", "ceil", "trunc", "sign", "positive", "sqrt"), _rising),
+FUNCTION_BOUNDS: dict[str, Callable[..., Enclosure]] = {
+    **dict.fromkeys(
+        ("floor", "ceil", "trunc", "sign", "positive", "sqrt", "maximum", "minimum"),
+        _rising,
+    ),
     **dict.fromkeys(
         (*("exp", "exp2", "expm1", "log", "log2", "log10", "log1p"), *("sinh", "tanh", "arcsin", "arctan")),
         _approximated,
     ),
-    "square": lambda term, x: even(torch.square, *x),
-    "absolute": lambda term, x: even(torch.abs, *x),
-    "arccos": lambda term, x: (_step_below(torch.acos(x[1])), _step_above(torch.acos(x[0]))),
-    "cosh": _cosh,
+    "square": lambda term, x: x.map_even(torch.square),
+    "absolute": lambda term, x: x.map_even(torch.abs),
+    "arccos": lambda term, x: _step_outward(x.map_falling(torch.acos)),
+    "cosh": lambda term, x: _step_outward(x.map_even(torch.cosh, least=1.0)),
     "sin": _wave,
     "cos": _wave,
-    "+": _sum,
-    "-": _difference,
-    "*": _product,
-    "/": _quotient,
-    "negate": _negate,
-    "reciprocal": _reciprocal,
+    "+": lambda term, a, b: a.add(b),
+    "-": lambda term, a, b: a.subtract(b),
+    "*": lambda term, a, b: a.multiply(b),
+    "/": lambda term, a, b: _keep_where(_is_nonzero(b), a.divide(b)),
+    "negate": lambda term, x: x.negate(),
+    "reciprocal": lambda term, x: _keep_where(_is_nonzero(x), x.map_falling(lambda end: 1 / end)),
     "power": _power,
-    "maximum": _extreme,
-    "minimum": _extreme,
 }
-"""By the term's name: `rule(term, *bounds of the operands, aligned)`; a function without an entry has no bounds."""
+"""By the term's name: `rule(term, *bounds of the operands, aligned)`; a function without an entry has no bounds.
+
+Bounds are float64, `(batch, *shape)`; both are NaN where NaN is possible.
+"""

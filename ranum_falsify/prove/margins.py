@@ -9,6 +9,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.linear.bounds import LinearAnalysis, LinearBounds
 from ranum_falsify.domain.linear.splitting import SplitResult, split_and_bound
 from ranum_falsify.domain.slack import unit
@@ -18,7 +19,6 @@ from ranum_falsify.properties.formula.leaves import ComparisonLeaf
 from ranum_falsify.properties.formula.terms import Choice, Output, Term, Variable
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.affine_terms import LinearForm, linear_form
-from ranum_falsify.prove.function_bounds import Bounds
 from ranum_falsify.prove.term_bounds import BoundsFrame, margin_bounds
 
 __all__ = ["MarginProof"]
@@ -120,9 +120,9 @@ class MarginProof:
         high = bounds.upper + self._offset + self._error
         # Functionals without bounds are NaN after infinities are subtracted.
         low, high = low.nan_to_num(-torch.inf, torch.inf, -torch.inf), high.nan_to_num(torch.inf, torch.inf, -torch.inf)
-        frame = _BoxFrame(self._problem, self._plain, self._known, self._valid, low, high)
-        holds = (margin_bounds(self._problem.clause_circuit, frame)[0] >= 0).all(1)
-        return holds | (margin_bounds(self._problem.penalty_circuit, frame)[1] < 0).any(1)
+        frame = _BoxFrame(self._problem, self._plain, self._known, self._valid, Enclosure(low, high))
+        holds = (margin_bounds(self._problem.clause_circuit, frame).low >= 0).all(1)
+        return holds | (margin_bounds(self._problem.penalty_circuit, frame).high < 0).any(1)
 
 
 class _BoxFrame(BoundsFrame):
@@ -134,30 +134,28 @@ class _BoxFrame(BoundsFrame):
         plain: Mapping[int, slice],
         known: Mapping[tuple[int, int], slice],
         valid: Mapping[int, bool],
-        low: Tensor,
-        high: Tensor,
+        bounds: Enclosure,
     ) -> None:
-        self._elements, self._low, self._high = plain, low, high
+        self._elements, self._bounds = plain, bounds
 
-        def differences(first: Term, second: Term) -> Bounds | None:
+        def differences(first: Term, second: Term) -> Enclosure | None:
             rows = known.get((id(first), id(second)))
-            return None if rows is None else (low[:, rows], high[:, rows])
+            return None if rows is None else bounds.map(lambda end: end[:, rows])
 
-        def outputs(call: NetworkCall) -> Sequence[Bounds]:
+        def outputs(call: NetworkCall) -> Sequence[Enclosure]:
             raise AssertionError("outputs are looked up by their terms")
 
         def goals(goal: ValidityGoal) -> Tensor:
-            return torch.full((len(low),), valid[id(goal)])
+            return torch.full((len(bounds.low),), valid[id(goal)])
 
-        super().__init__({"": (low, high)}, outputs, goals, differences)
+        super().__init__({"": bounds}, outputs, goals, differences)
 
-    def value(self, term: Term) -> Bounds:
+    def value(self, term: Term) -> Enclosure:
         """Return the bounds of a term; of outputs and variables, those of their functionals."""
         rows = self._elements.get(id(term))
         if rows is None:
             return super().value(term)
-        low, high = (bound[:, rows].reshape(-1, *term.shape) for bound in (self._low, self._high))
-        return low, high
+        return self._bounds.map(lambda end: end[:, rows].reshape(-1, *term.shape))
 
 
 def _differences(circuits: Sequence[Circuit]) -> Iterator[tuple[Term, Term, LinearForm | None]]:

@@ -205,9 +205,9 @@ class _Region:
         if self._problem.is_pure_validity:
             return all(known.is_valid(goal) for goal in self._problem.goals)
         frame = known.frame_surely()
-        if bool((margin_bounds(self._problem.clause_circuit, frame)[0] >= 0).all()):
+        if bool((margin_bounds(self._problem.clause_circuit, frame).low >= 0).all()):
             return True
-        return bool((margin_bounds(self._problem.penalty_circuit, frame)[1] < 0).any())
+        return bool((margin_bounds(self._problem.penalty_circuit, frame).high < 0).any())
 
     def _margins_hold(self, linear: Mapping[int, Analyses], deadline: float) -> bool:
         first = self._problem.calls[0]

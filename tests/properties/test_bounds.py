@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.formula.circuit import Circuit
 from ranum_falsify.properties.formula.frame import Frame
 from ranum_falsify.properties.problem.problem import Problem
-from ranum_falsify.prove.function_bounds import Bounds
 from ranum_falsify.prove.term_bounds import BoundsFrame, margin_bounds
 from tests.properties.properties_kit import Batch, problem
 
@@ -71,10 +71,10 @@ FORMULAS = [
 
 
 def frame(reduced: Problem, lower: Tensor, upper: Tensor) -> BoundsFrame:
-    env = {"x": (lower.double(), upper.double())}
+    env = {"x": Enclosure(lower.double(), upper.double())}
 
-    def outputs(call: NetworkCall) -> Sequence[Bounds]:
-        return [(-upper.double(), -lower.double())]
+    def outputs(call: NetworkCall) -> Sequence[Enclosure]:
+        return [Enclosure(-upper.double(), -lower.double())]
 
     def valid(goal: ValidityGoal) -> Tensor:
         return torch.zeros(len(lower), dtype=torch.bool)

@@ -12,6 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import round_outward
@@ -98,7 +99,7 @@ def _constant(low: Tensor, high: Tensor, exponent: float) -> Pair:
 
 def _general(low: Tensor, high: Tensor, least_exponent: Tensor, greatest_exponent: Tensor) -> Pair:
     """Bound powers of ranges of exponents."""
-    least, greatest = _corners(low.clamp(min=0), high.clamp(min=0), least_exponent, greatest_exponent)
+    least, greatest = _bound_by_corners(low.clamp(min=0), high.clamp(min=0), least_exponent, greatest_exponent)
     if not bool((low < 0).any()):
         return least, greatest
     from_below, from_above = _negative(low, high.clamp(max=0), least_exponent, greatest_exponent)
@@ -108,13 +109,9 @@ def _general(low: Tensor, high: Tensor, least_exponent: Tensor, greatest_exponen
     return least, greatest
 
 
-def _corners(low: Tensor, high: Tensor, least_exponent: Tensor, greatest_exponent: Tensor) -> Pair:
+def _bound_by_corners(low: Tensor, high: Tensor, least_exponent: Tensor, greatest_exponent: Tensor) -> Enclosure:
     """Bound powers of bases that are not negative."""
-    first, *rest = [torch.pow(base, y) for base in (low, high) for y in (least_exponent, greatest_exponent)]
-    least, greatest = first, first
-    for corner in rest:
-        least, greatest = torch.minimum(least, corner), torch.maximum(greatest, corner)
-    return least, greatest
+    return Enclosure.hull_of(Enclosure(low, high).corners(torch.pow, Enclosure(least_exponent, greatest_exponent)))
 
 
 def _negative(low: Tensor, high: Tensor, least_exponent: Tensor, greatest_exponent: Tensor) -> Pair:
@@ -122,7 +119,7 @@ def _negative(low: Tensor, high: Tensor, least_exponent: Tensor, greatest_expone
     first, last = least_exponent.ceil(), greatest_exponent.floor()
     none = (first > last) | (low >= 0)
     nearest, furthest = ((-bound).clamp(min=0) + 0.0 for bound in (high, low))  # -0 would turn the sign of infinity
-    least, greatest = _corners(nearest, furthest, first, torch.maximum(first, last))
+    least, greatest = _bound_by_corners(nearest, furthest, first, torch.maximum(first, last))
     single = first == last
     odd, even = single & (first % 2 != 0) & first.isfinite(), single & (first % 2 == 0)
     lower = torch.where(odd | ~even, -greatest, least)

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.slack import sum_error, tiny, unit
 
 __all__ = [
     "Curve",
-    "Enclosure",
     "Flow",
     "Layer",
     "Overflow",
@@ -38,43 +39,6 @@ _ROOM = 0.25
 
 class Overflow(Exception):
     """A partial sum may overflow, after which a runtime can compute anything."""
-
-
-@dataclass(frozen=True)
-class Enclosure:
-    """Bounds in float64, of equal shapes."""
-
-    low: Tensor
-    high: Tensor
-
-    @property
-    def size(self) -> Tensor:
-        """Greatest absolute values."""
-        return torch.maximum(self.low.abs(), self.high.abs())
-
-    def chunk(self, count: int) -> list[Enclosure]:
-        """Return equal parts along the last dimension."""
-        return [Enclosure(*ends) for ends in zip(self.low.chunk(count, -1), self.high.chunk(count, -1), strict=True)]
-
-    def hull(self, other: Enclosure) -> Enclosure:
-        """Return bounds on the values of both."""
-        return Enclosure(torch.minimum(self.low, other.low), torch.maximum(self.high, other.high))
-
-    def where(self, condition: Tensor, other: Enclosure) -> Enclosure:
-        """Return these bounds where a condition holds, and others elsewhere."""
-        return Enclosure(torch.where(condition, self.low, other.low), torch.where(condition, self.high, other.high))
-
-    def widen(self, error: Tensor | float) -> Enclosure:
-        """Return the bounds moved outwards."""
-        return Enclosure(self.low - error, self.high + error)
-
-    def last(self, begin: int, end: int) -> Enclosure:
-        """Return a part of the last dimension."""
-        return Enclosure(self.low[..., begin:end], self.high[..., begin:end])
-
-    def spread(self, *sizes: int) -> Enclosure:
-        """Return the bounds repeated along dimensions of size 1."""
-        return Enclosure(self.low.expand(sizes), self.high.expand(sizes))
 
 
 State = tuple[Enclosure, ...]
@@ -117,8 +81,7 @@ class Flow:
 
     def recur(self, h: Enclosure, rows: slice = slice(None)) -> Enclosure:
         """Return the hidden state times rows of the recurrence weights."""
-        weights = Enclosure(self.weights.low[rows], self.weights.high[rows])
-        return self.product(h.spread(h.low.shape[0], self.hidden), weights)
+        return self.product(h.spread(h.low.shape[0], self.hidden), self.weights.map(lambda end: end[rows]))
 
     def product(self, a: Enclosure, b: Enclosure) -> Enclosure:
         """Return a times b transposed, with the error of the longest sum of which it may be a part.
@@ -126,7 +89,7 @@ class Flow:
         Raises:
             Overflow: A sum may overflow.
         """
-        (centre, radius), (middle, width) = (((x.low + x.high) / 2, (x.high - x.low) / 2) for x in (a, b))
+        (centre, radius), (middle, width) = a.ball, b.ball
         near = centre @ middle.mT
         reach = centre.abs() + radius
         away = radius @ middle.abs().mT + reach @ width.mT
@@ -134,28 +97,23 @@ class Flow:
         terms = self.inputs.low.shape[-1] + self.hidden
         error = sum_error(terms, self.dtype, 8) * size + 2 * terms * tiny(self.dtype)
         self._check(size)
-        return Enclosure(near - away - error, near + away + error)
+        return Enclosure(near - away, near + away).widen(error)
 
     def sum(self, *terms: Enclosure | None) -> Enclosure:
         """Return the sum of the terms that are present, in any order."""
         known = [term for term in terms if term is not None]
-        low, high, size = known[0].low, known[0].high, known[0].size
-        for term in known[1:]:
-            low, high, size = low + term.low, high + term.high, size + term.size
+        size = reduce(torch.add, [term.size for term in known])
         self._check(size)
-        return Enclosure(low, high).widen(sum_error(len(known), self.dtype, 4) * size)
+        return reduce(Enclosure.add, known).widen(sum_error(len(known), self.dtype, 4) * size)
 
     def times(self, a: Enclosure, b: Enclosure) -> Enclosure:
         """Return the elementwise product."""
-        points = [p * q for p in (a.low, a.high) for q in (b.low, b.high)]
-        low = torch.minimum(torch.minimum(points[0], points[1]), torch.minimum(points[2], points[3]))
-        high = torch.maximum(torch.maximum(points[0], points[1]), torch.maximum(points[2], points[3]))
-        result = Enclosure(low, high)
+        result = a.multiply(b)
         return result.widen(2 * unit(self.dtype) * result.size + tiny(self.dtype))
 
     def complement(self, a: Enclosure) -> Enclosure:
         """Return 1 - a."""
-        result = Enclosure(1 - a.high, 1 - a.low)
+        result = a.map_falling(lambda end: 1 - end)
         return result.widen(2 * unit(self.dtype) * result.size)
 
     def _check(self, size: Tensor) -> None:
@@ -257,11 +215,8 @@ def layer_bounds(layer: Layer, step_of: Callable[[Flow, int], Step]) -> tuple[In
         last.append(state)
     time, batch, _ = layer.x.shape
     directions = len(layer.reversed)
-    y = Enclosure(torch.stack([s.low for s in seen], 1), torch.stack([s.high for s in seen], 1))
-    states = [
-        Enclosure(torch.stack([s.low for s in parts]), torch.stack([s.high for s in parts]))
-        for parts in zip(*last, strict=True)
-    ]
+    y = Enclosure.stack(seen, 1)
+    states = [Enclosure.stack(parts) for parts in zip(*last, strict=True)]
     shapes = [(time, directions, batch, layer.hidden), *[(directions, batch, layer.hidden)] * len(states)]
     return tuple(_cast(part, layer.x.dtype, shape) for part, shape in zip((y, *states), shapes, strict=True))
 
@@ -269,8 +224,7 @@ def layer_bounds(layer: Layer, step_of: Callable[[Flow, int], Step]) -> tuple[In
 def _run(layer: Layer, flow: Flow, step: Step, state: State, backwards: bool) -> tuple[Enclosure, State]:
     """Return the hidden state after each time step, 0 beyond a sample's length, and the last state."""
     time, _, inputs = layer.x.shape
-    low, high = (end.expand(-1, -1, inputs) for end in layer.x.doubles())
-    projected = flow.project(Enclosure(low, high))
+    projected = flow.project(Enclosure(*layer.x.doubles()).spread(-1, -1, inputs))
     many = projected.low.shape[0] > 1
     zero = torch.zeros(layer.batch, layer.size, dtype=torch.float64)
     nothing, seen = Enclosure(zero, zero), list[Enclosure]()
@@ -286,7 +240,7 @@ def _run(layer: Layer, flow: Flow, step: Step, state: State, backwards: bool) ->
         state = new
     if backwards:
         seen.reverse()
-    return Enclosure(torch.stack([s.low for s in seen]), torch.stack([s.high for s in seen])), state
+    return Enclosure.stack(seen), state
 
 
 def _cast(part: Enclosure, dtype: torch.dtype, shape: tuple[int, ...]) -> Interval:

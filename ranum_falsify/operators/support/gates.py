@@ -12,7 +12,8 @@ from dnnv.nn import Operation
 from torch import Tensor
 from torch.nn import functional
 
-from ranum_falsify.domain.rules.recurrent import Curve, Enclosure
+from ranum_falsify.domain.enclosure import Enclosure
+from ranum_falsify.domain.rules.recurrent import Curve
 from ranum_falsify.domain.rules.support.real_functions import softplus
 from ranum_falsify.domain.slack import GATE_ROUNDINGS, unit
 from ranum_falsify.errors import UnsupportedAttributeError
@@ -129,12 +130,12 @@ def _curve(key: str, given: Sequence[float], complete: bool, clip: float | None,
     relative, absolute = 8 * u, 0.0 if key in _EXACT_FUNCTIONS else GATE_ROUNDINGS * u * scale
 
     def curve(x: Enclosure) -> Enclosure:
-        x = Enclosure(x.low.clamp(-clip, clip), x.high.clamp(-clip, clip)) if clip else x
+        x = x.map(lambda end: end.clamp(-clip, clip)) if clip else x
         results = [_extremes(function, x, jumps) for function in variants]
         y = results[0] if len(results) == 1 else results[0].hull(results[1])
         reached = absolute + (relative * scale * x.size if key == "affine" else 0.0)
-        low, high = y.low - y.low.abs() * relative - reached, y.high + y.high.abs() * relative + reached
-        return Enclosure(low.clamp(0, 1), high.clamp(0, 1)) if key == "hardsigmoid" else Enclosure(low, high)
+        y = Enclosure(y.low - y.low.abs() * relative, y.high + y.high.abs() * relative).widen(reached)
+        return y.map(lambda end: end.clamp(0, 1)) if key == "hardsigmoid" else y
 
     return curve
 

@@ -16,6 +16,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.order import SIGNED, greatest, least
 from ranum_falsify.domain.rounding import flush, round_bounds, round_outward
@@ -48,14 +49,15 @@ _SAFE_BITS = 62
 Pair = tuple[Tensor, Tensor]
 
 
-def ends(x: Interval) -> Pair:
+def ends(x: Interval) -> Enclosure:
     """Return both bounds in a type in which sums and products of them are at least as exact as in their own."""
     if x.dtype in _HALF:
-        return x.doubles()
-    return x.lower, x.upper
+        return Enclosure(*x.doubles())
+    return Enclosure(x.lower, x.upper)
 
 
-def _result(low: Tensor, high: Tensor, a: Interval, shape: tuple[int, ...]) -> Interval:
+def _result(bounds: Enclosure, a: Interval, shape: tuple[int, ...]) -> Interval:
+    low, high = bounds
     if low.dtype is a.dtype:
         return flush(Interval.of(low, high, shape))
     return round_bounds(low, high, a.dtype, shape)
@@ -69,9 +71,9 @@ def add(site: Site, a: Interval, b: Interval) -> Interval:
     """Bound a + b; NaN where opposite infinities may meet."""
     if not a.is_floating:
         return _integers(torch.add, a, b)
-    (low, high), (b_low, b_high) = ends(a), ends(b)
-    nan = _may_meet((a, b), (low, b_high), (high, b_low))
-    return _sum(a, b, low + b_low, high + b_high, nan=nan)
+    x, y = ends(a), ends(b)
+    nan = _may_meet((a, b), (x.low, y.high), (x.high, y.low))
+    return _sum(a, b, x.add(y), nan=nan)
 
 
 @infinity_aware
@@ -79,15 +81,16 @@ def subtract(site: Site, a: Interval, b: Interval) -> Interval:
     """Bound a - b; NaN where equal infinities may meet."""
     if not a.is_floating:
         return _integers(torch.sub, a, b)
-    (low, high), (b_low, b_high) = ends(a), ends(b)
-    nan = _may_meet((a, b), (low, -b_low), (high, -b_high)) if _infinite(a, b) else False
-    return _sum(a, b, low - b_high, high - b_low, nan=nan)
+    x, y = ends(a), ends(b)
+    nan = _may_meet((a, b), (x.low, -y.low), (x.high, -y.high)) if _infinite(a, b) else False
+    return _sum(a, b, x.subtract(y), nan=nan)
 
 
-def _sum(a: Interval, b: Interval, low: Tensor, high: Tensor, *, nan: bool) -> Interval:
+def _sum(a: Interval, b: Interval, bounds: Enclosure, *, nan: bool) -> Interval:
     if nan:
-        low, high = torch.where(low.isnan(), -math.inf, low), torch.where(high.isnan(), math.inf, high)
-    return replace(_result(low, high, a, result_shape(a, b)), nan=nan)
+        low, high = bounds
+        bounds = Enclosure(torch.where(low.isnan(), -math.inf, low), torch.where(high.isnan(), math.inf, high))
+    return replace(_result(bounds, a, result_shape(a, b)), nan=nan)
 
 
 def _infinite(*operands: Interval) -> bool:
@@ -111,12 +114,12 @@ def multiply(site: Site, a: Interval, b: Interval) -> Interval:
     """Bound a * b; NaN where 0 and an infinity may meet."""
     if not a.is_floating:
         return _integers(torch.mul, a, b)
-    low, high = _corners(torch.mul, a, b)
+    bounds = _bound_by_corners(torch.mul, a, b)
     if not _infinite(a, b):
-        y = _result(low, high, a, result_shape(a, b))
+        y = _result(bounds, a, result_shape(a, b))
         return _find_gap(y, a.distance * b.distance) if a.gap or b.gap else y
     zero_times = (a.contains(0) & _is_unbounded(b)) | (_is_unbounded(a) & b.contains(0))
-    return replace(_result(low, high, a, result_shape(a, b)), nan=bool(zero_times.any()))
+    return replace(_result(bounds, a, result_shape(a, b)), nan=bool(zero_times.any()))
 
 
 def square(x: Interval) -> Interval:
@@ -125,7 +128,7 @@ def square(x: Interval) -> Interval:
     size, others = low.abs(), high.abs()
     least_size = torch.where((low <= 0) & (high >= 0), x.gap, torch.minimum(size, others))
     size = torch.maximum(size, others)
-    return _result(least_size * least_size, size * size, x, x.shape)
+    return _result(Enclosure(least_size * least_size, size * size), x, x.shape)
 
 
 def _is_unbounded(x: Interval) -> Tensor:
@@ -140,21 +143,13 @@ def _find_gap(y: Interval, distance: float) -> Interval:
     return replace(y, gap=distance) if distance >= tiny(y.dtype) else y
 
 
-def _corners(function: Callable[[Tensor, Tensor], Tensor], a: Interval, b: Interval) -> Pair:
+def _bound_by_corners(function: Callable[[Tensor, Tensor], Tensor], a: Interval, b: Interval) -> Enclosure:
     """Return the extremes of a function that is monotone in each operand, at the corners of both."""
-    (a_low, a_high), (b_low, b_high) = ends(a), ends(b)
-    if a.lower is a.upper and b.lower is b.upper:
-        points = [function(a_low, b_low)]
-    elif b.lower is b.upper:
-        points = [function(a_low, b_low), function(a_high, b_low)]
-    elif a.lower is a.upper:
-        points = [function(a_low, b_low), function(a_low, b_high)]
-    else:
-        points = [function(p, q) for p in (a_low, a_high) for q in (b_low, b_high)]
+    points = ends(a).corners(function, ends(b))
     if _infinite(a, b):
         # 0 * inf and inf / inf: the limits of valid results are among the other corners, or 0.
         points = [torch.where(point.isnan(), 0.0, point) for point in points]
-    return reduce(torch.minimum, points), reduce(torch.maximum, points)
+    return Enclosure.hull_of(points)
 
 
 # quotients ------------------------------------------------------------------------------------------------------
@@ -168,9 +163,9 @@ def divide(site: Site, a: Interval, b: Interval) -> Interval:
     shape = result_shape(a, b)
     around = bool(((b.lower <= 0) & (b.upper >= 0)).any())
     parts = _split_at_zero(b) if around else ((b, None),)
-    low, high = _hull([(*_corners(torch.div, a, part), has) for part, has in parts])
+    bounds = _hull([(_bound_by_corners(torch.div, a, part), has) for part, has in parts])
     # A division by 0 is infinite, or NaN, however small the dividends and however far the other divisors.
-    y = replace(_result(low, high, a, shape), overflows=around and bool(b.contains(0).any()))
+    y = replace(_result(bounds, a, shape), overflows=around and bool(b.contains(0).any()))
     if _infinite(a, b):
         return replace(y, nan=bool((_is_unbounded(a) & _is_unbounded(b)).any()))
     reach = max(abs(end) for end in b.extremes) if a.gap and b.size else 0.0
@@ -187,10 +182,12 @@ def _split_at_zero(b: Interval) -> tuple[tuple[Interval, Tensor | None], ...]:
     return (positive, (high > 0) | nothing), (negative, (low < 0) | nothing)
 
 
-def _hull(parts: Sequence[tuple[Tensor, Tensor, Tensor | None]]) -> Pair:
-    lows = [low if has is None else torch.where(has, low, math.inf) for low, _, has in parts]
-    highs = [high if has is None else torch.where(has, high, -math.inf) for _, high, has in parts]
-    return reduce(torch.minimum, lows), reduce(torch.maximum, highs)
+def _hull(parts: Sequence[tuple[Enclosure, Tensor | None]]) -> Enclosure:
+    known = [
+        x if has is None else Enclosure(torch.where(has, x.low, math.inf), torch.where(has, x.high, -math.inf))
+        for x, has in parts
+    ]
+    return reduce(Enclosure.hull, known)
 
 
 @infinity_aware
@@ -198,7 +195,7 @@ def reciprocal(site: Site, x: Interval) -> Interval:
     """Bound 1 / x without 0; kernels approximate it."""
     smallest = least_positive(x.dtype)
     parts = _split_at_zero(Interval(*x.doubles(), x.shape, gap=max(x.gap, smallest)))
-    low, high = _hull([(1 / part.upper, 1 / part.lower, has) for part, has in parts])
+    low, high = _hull([(ends(part).map_falling(lambda end: 1 / end), has) for part, has in parts])
     return round_outward(low, high, x.dtype, x.shape, site.own_envelope())
 
 

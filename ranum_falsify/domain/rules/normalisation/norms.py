@@ -11,6 +11,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 from torch.nn import functional
 
+from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.normalisation.statistics import divide_by_root_mean_square
@@ -122,10 +123,8 @@ def divisor_stays_valid(op: Operation, operands: Mapping[str, Interval]) -> bool
     return bool(valid.all())
 
 
-def _squares(x: Interval) -> tuple[Tensor, Tensor]:
-    low, high = x.doubles()
-    ends = low.square(), high.square()
-    return torch.where((low <= 0) & (high >= 0), 0.0, torch.minimum(*ends)), torch.maximum(*ends)
+def _squares(x: Interval) -> Enclosure:
+    return Enclosure(*x.doubles()).map_even(torch.square)
 
 
 def _window_sums(op: Operation, squares: Tensor, channels: int) -> tuple[Tensor, Tensor]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.rules.support.sections import Sections
 from ranum_falsify.domain.slack import (
     LARGEST_SQUARED,
@@ -155,8 +156,7 @@ def divide_by_root_mean_square(rows: Sections, epsilon: float, share: float = 1.
     """
     if _overflows(rows):
         return _make_unknown(rows)
-    most = torch.maximum(rows.lower.abs(), rows.upper.abs()).square()
-    fewest = torch.where((rows.lower <= 0) & (rows.upper >= 0), 0.0, torch.minimum(rows.lower**2, rows.upper**2))
+    fewest, most = Enclosure(rows.lower, rows.upper).map_even(torch.square)
     slack = _own_share(rows)
     others = (rows.total(fewest) * (1 - slack) - fewest).clamp(min=0), rows.total(most) * (1 + slack) - most
     smallest = tiny(accumulation(rows.dtype))

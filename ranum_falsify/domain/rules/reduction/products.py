@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import round_outward
@@ -61,9 +62,7 @@ def _powers(low: Tensor, high: Tensor, copies: int) -> tuple[Tensor, Tensor]:
 
 def _parts(x: Interval, dims: Sequence[int], copies: int) -> tuple[Tensor, Tensor]:
     """Return the smallest and the largest magnitude that a part of a product may have."""
-    low, high = x.doubles()
-    greatest = torch.maximum(low.abs(), high.abs())
-    smallest = torch.where((low <= 0) & (high >= 0), 0.0, torch.minimum(low.abs(), high.abs()))
+    smallest, greatest = Enclosure(*x.doubles()).map_even(torch.abs)
     # In logarithms, so that no part leaves the range of float64.
     small, large = smallest.clamp(max=1).log() * copies, greatest.clamp(min=1).log() * copies
     return small.sum(list(dims), keepdim=True), large.sum(list(dims), keepdim=True)

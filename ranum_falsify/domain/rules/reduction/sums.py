@@ -17,6 +17,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.kernels.envelopes import Envelope
 from ranum_falsify.domain.rounding import round_outward
@@ -263,10 +264,7 @@ def truncate_to_integers(
 
 def squares(x: Interval) -> Interval:
     """Return bounds of the real squares, float64."""
-    low, high = x.doubles()
-    size, other = low.abs(), high.abs()
-    least = torch.where((low <= 0) & (high >= 0), 0.0, torch.minimum(size, other))
-    return Interval(least.square(), torch.maximum(size, other).square(), x.shape)
+    return Interval(*Enclosure(*x.doubles()).map_even(torch.square), x.shape)
 
 
 def _square_sums(x: Interval, dims: Sequence[int]) -> Sums:
