@@ -13,11 +13,23 @@ PACKAGE = Path(__file__).resolve().parent.parent / "ranum_falsify"
 NAMES = {spec.op_type for spec in list_supported()}
 
 # Where operators are at home: rows and relations, their rules and curves, what was measured of their kernels and how to
-# measure it, and the networks of the zoo.
-HOMES = ("operators/", "domain/rules/", "domain/kernels/", "domain/linear/curves.py", "selfcheck/subjects.py", "zoo/")
+# measure it, what passes rewrite, and the networks of the zoo.
+HOMES = (
+    "operators/",
+    "domain/rules/",
+    "domain/kernels/",
+    "domain/linear/curves.py",
+    "selfcheck/subjects.py",
+    "transform/passes/",
+    "zoo/",
+)
 
 # file -> the operators that it names all the same, and why
 WAIVERS: dict[str, tuple[set[str], str]] = {
+    "transform/checks/difference.py": (
+        {"Abs", "Add", "Cast", "Concat", "Constant", "Mul", "Reshape", "Sub"},
+        "writes nodes: the difference of two models",
+    ),
     "confirm/exposed.py": ({"Cast"}, "writes nodes: NumPy has no bfloat16"),
     "replay/confirmer.py": ({"If"}, "branches are part of the graph, and are looked into"),
     "search/fusion.py": ({"Add", "MatMul"}, "a kernel of PyTorch computes both at once"),

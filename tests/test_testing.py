@@ -115,11 +115,7 @@ def test_a_project_is_red_and_once_repaired_green(tmp_path: Path, capsys: pytest
     assert green.returncode == 0 and "1 passed" in green.stdout, green.stdout + green.stderr
 
 
-class TestPlugin:
-    def test_markers_folders_and_the_summary(self, tmp_path: Path) -> None:
-        (tmp_path / "test_it.py").write_text(
-            MODELS
-            + """
+MARKED = """
 def test_open():
     assert_no_invalid_input(SUM, **QUICK)
 
@@ -150,7 +146,11 @@ def test_twice(name):
         with pytest.raises(AssertionError, match="logarithm"):
             assert_no_invalid_input(LOG, box=(0, 1))
 """
-        )
+
+
+class TestPlugin:
+    def test_markers_folders_and_the_summary(self, tmp_path: Path) -> None:
+        (tmp_path / "test_it.py").write_text(MODELS + MARKED)
         run = run_pytest(tmp_path, "--strict-markers", "--ranum-falsify-dir", "kept", "-n", "1")
         assert "1 failed, 5 passed, 4 errors" in run.stdout, run.stdout + run.stderr
         for given in ("hold=True", "True", "holds='no'", ""):

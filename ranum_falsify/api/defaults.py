@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from dnnv.nn import Operation
-from dnnv.nn.operations import Gather
 
-from ranum_falsify.network import Graph, spec_of
-from ranum_falsify.network.order import operands_in
-from ranum_falsify.operators.rows.indexing import GatherElements, OneHot
+from ranum_falsify.network import Graph
+from ranum_falsify.operators.relations.tables import find_table_sizes
 
 __all__ = ["DefaultRange", "default_range"]
 
@@ -21,8 +17,6 @@ _IMAGES = frozenset("image images img imgs pixel pixels photo photos picture pic
 _MASKS = frozenset("mask masks masked".split())
 _COLOURS = (1, 3, 4)
 _LEAST_SIDE = 16  # pixels
-_MOVING = frozenset("Cast Expand Flatten Identity Reshape Slice Squeeze Transpose Unsqueeze".split())
-"""What passes positions on unchanged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +54,7 @@ def default_range(graph: Graph, position: int) -> DefaultRange | None:
         if words & _IMAGES or _is_image(tuple(int(size) for size in details.shape)):
             return DefaultRange(lower=0, upper=1, reason="an image")
         return DefaultRange(lower=-1, upper=1, reason="floating numbers")
-    if sizes := list(_table_sizes(graph, source)):
+    if sizes := list(find_table_sizes(graph, source)):
         return DefaultRange(lower=0, upper=min(sizes) - 1, reason="indices of a table")
     if words & _MASKS:
         return DefaultRange(lower=0, upper=1, reason="a mask")
@@ -76,20 +70,3 @@ def _is_image(shape: tuple[int, ...]) -> bool:
         return False
     sides = ((shape[1], shape[2:]), (shape[3], shape[1:3]))
     return any(colours in _COLOURS and min(rest) >= _LEAST_SIDE for colours, rest in sides)
-
-
-def _table_sizes(graph: Graph, source: Operation) -> Iterator[int]:
-    """Yield the sizes of the tables that an input chooses from."""
-    carriers = {id(source)}
-    for op in graph.order:
-        read = {id(operand) for operand in operands_in(op)} & carriers
-        if not read:
-            continue
-        if type(op).__name__ in _MOVING and id(spec_of(op).operands_of(op)[0]) in read:
-            carriers.add(id(op))
-        elif isinstance(op, OneHot) and id(op.indices) in read:
-            yield int(np.asarray(op.depth).reshape(-1)[0])
-        elif isinstance(op, (Gather, GatherElements)) and id(op.indices) in read:
-            table, _ = spec_of(op).operands_of(op)
-            shape = table.shape if isinstance(table, np.ndarray) else graph.details_of(table).shape
-            yield int(shape[op.axis])

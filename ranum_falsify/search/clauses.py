@@ -118,7 +118,8 @@ class ClauseSearch:
         if violated:
             self.counterexample = Counterexample(inputs=env)
         elif least < 0:
-            self.unconfirmed = [f"a margin of {float(least):.3g} in torch, not confirmed by a replay"]
+            judges = "ONNX Runtime" if self.context.config.judge == "onnxruntime" else "ONNX Runtime and PyTorch"
+            self.unconfirmed = [f"a margin of {float(least):.3g} in the search, not confirmed by {judges}"]
         return violated
 
     def _is_valid(self, goal: ValidityGoal, arguments: tuple[np.ndarray, ...]) -> bool:
