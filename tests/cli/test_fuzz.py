@@ -16,7 +16,7 @@ FAULTS = """
 import json, sys, tempfile
 from pathlib import Path
 import fuzz_inputs as fuzz
-from lab.fuzz.cases import mutated_case
+from lab.fuzz.cases import mutate_case
 
 fuzz.import_all()
 fuzz._HANG = 2.5
@@ -25,7 +25,7 @@ found = []
 for value in ("max(itertools.repeat(1))", "1"):
     text = f"import itertools\\nN = Network('N')\\nb = {value}\\nForall(x, Implies(0 <= x <= b, N(x)[0, 0] >= 0))\\n"
     with tempfile.TemporaryDirectory() as folder:
-        case = mutated_case(0, "property", "prop.py", text.encode(), model)
+        case = mutate_case(0, "property", "prop.py", text.encode(), model)
         found.append(fuzz.run_case(case, Path(folder), search=False).result)
         fuzz._MOST_MEMORY = 10**7
 print(json.dumps(found))
