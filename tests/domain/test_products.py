@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ranum_falsify.domain import Interval
-from ranum_falsify.domain.rules.matrix.bilinear import bound_weighted
+from ranum_falsify.domain.rules.matrix.bilinear import bilinear, bound_weighted
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product, sum_scaled
 
 F32 = torch.float32
@@ -137,3 +137,18 @@ def test_means_of_non_negative_numbers_are_not_negative() -> None:
     x = Interval.of(torch.tensor([[0.0, 0.0]]), torch.tensor([[1.0, 3.0]]))
     y = bound_weighted(lambda t: t.mean(1, keepdim=True), x, terms=2, shape=(1, 1))
     assert y.lower.item() == 0 and y.upper.item() == pytest.approx(2, rel=1e-5)
+
+
+def test_roundings_in_between_count_whatever_the_operands() -> None:
+    def upper(x: Interval, roundings: int) -> float:
+        def product(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None) -> torch.Tensor:
+            return a * b if c is None else a * b + c
+
+        weights = Interval.fill(0.5, 1.5, (2,), torch.float16)
+        return bilinear(product, x, weights, terms=8, shape=(2,), roundings=roundings).expand()[1][0].item()
+
+    low, high = torch.tensor([1.0, -1.0]).half(), torch.tensor([1000.0, 1000.0]).half()
+    finite, infinite = Interval.of(low, high), Interval.of(torch.tensor([1.0, -math.inf]).half(), high)
+    assert upper(infinite, 6) == upper(finite, 6) > upper(finite, 0)
+    number = Interval.fill(1, 1000, (2,), torch.float16)
+    assert upper(number, 6) > upper(number, 0)

@@ -72,12 +72,12 @@ def bilinear(
         return integer_product(product, a, b, terms, shape, bias)
     operands = [a, b] if bias is None else [a, b, bias]
     if any(x.may_be_infinite for x in operands):
-        return _include_infinities(product, a, b, terms, shape, bias, count)
+        return _include_infinities(product, a, b, terms, shape, bias, count, roundings)
     work = _accumulator(a.dtype)
     if gamma(terms + PRODUCT_ROUNDINGS, work) > 0.5:
         return Interval.fill(-math.inf, math.inf, shape, a.dtype)
     if a.is_scalar and b.is_scalar and (bias is None or bias.is_scalar):
-        return _of_numbers(a, b, terms, shape, bias, terms if count is None else count)
+        return _of_numbers(a, b, terms, shape, bias, terms if count is None else count, roundings)
     left, right = (max(largest_of(x), 1.0) for x in (a, b))
     sums = _Sums(product, product_share(terms, work), 4 * terms * tiny(work) * max(left, right), tuple(alike))
     if terms * largest_of(a) * largest_of(b) >= _FAR * torch.finfo(work).max:
@@ -326,20 +326,20 @@ def _scale_end(end: Tensor, factors: Sequence[float]) -> Tensor:
 
 
 def _of_numbers(
-    a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bias: Interval | None, count: int
+    a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bias: Interval | None, count: int, roundings: int
 ) -> Interval:
     """Return bounds where one number is stored for each."""
     work = _accumulator(a.dtype)
     share, lost = product_share(terms, work), 4 * terms * tiny(work) * max(largest_of(a), largest_of(b), 1.0)
-    if bias is not None and work is not a.dtype:
-        share += 2 * unit(a.dtype)
+    between = roundings + (bias is not None) if work is not a.dtype else 0
+    share, lost = share + 2 * between * unit(a.dtype), lost + between * tiny(a.dtype) * torch.finfo(a.dtype).eps
     corners = [p * q for p in a.extremes for q in b.extremes]
     # Products beyond float64 would be infinite here, and infinity minus a share of it is NaN.
     low, high = (min(max(corner, -_LARGEST), _LARGEST) for corner in (min(corners), max(corners)))
     low, high = count * (low - share * abs(low)), count * (high + share * abs(high))
     least, greatest = (0.0, 0.0) if bias is None else bias.extremes
     one_sign = (low >= 0 and least >= 0) or (high <= 0 and greatest <= 0)
-    rounds = bias is not None and work is not a.dtype and max(-low, high) > torch.finfo(a.dtype).max
+    rounds = between > 0 and max(-low, high) > torch.finfo(a.dtype).max
     if (max(-low, high) + max(-least, greatest)) * (1 + share) >= torch.finfo(work).max or rounds:
         ends = (0.0 if low >= 0 and one_sign else -math.inf, 0.0 if high <= 0 and one_sign else math.inf)
         return replace(Interval.fill(*ends, shape, a.dtype), nan=not one_sign and not rounds)
@@ -361,10 +361,12 @@ def _include_infinities(
     shape: tuple[int, ...],
     bias: Interval | None,
     count: int | None,
+    roundings: int,
 ) -> Interval:
     """Return bounds where operands may be infinite: those of the finite ones, and where infinities may reach."""
     rest = None if bias is None else _keep_finite(bias)
-    plain = bilinear(product, _keep_finite(a), _keep_finite(b), terms=terms, shape=shape, bias=rest, count=count)
+    finite = (_keep_finite(a), _keep_finite(b))
+    plain = bilinear(product, *finite, terms=terms, shape=shape, bias=rest, roundings=roundings, count=count)
     up_a, down_a, positive_a, negative_a, zero_a = _marks(a)
     up_b, down_b, positive_b, negative_b, zero_b = _marks(b)
     up_c, down_c = (None, None) if bias is None else _marks(bias)[:2]
