@@ -152,3 +152,15 @@ def test_roundings_in_between_count_whatever_the_operands() -> None:
     assert upper(infinite, 6) == upper(finite, 6) > upper(finite, 0)
     number = Interval.fill(1, 1000, (2,), torch.float16)
     assert upper(number, 6) > upper(number, 0)
+
+
+def test_roundings_in_between_count_near_overflow() -> None:
+    def upper(roundings: int) -> float:
+        def product(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None) -> torch.Tensor:
+            return a * b if c is None else a * b + c
+
+        x = Interval.of(torch.tensor([1e36, 1e35]).bfloat16(), torch.tensor([2e36, 1e36]).bfloat16())
+        weights = Interval.of(torch.tensor([1.0, 2.0]).bfloat16(), torch.tensor([2.0, 4.0]).bfloat16())
+        return bilinear(product, x, weights, terms=8, shape=(2,), roundings=roundings).expand()[1][0].item()
+
+    assert upper(0) < upper(6) < math.inf

@@ -83,7 +83,8 @@ def bilinear(
     if terms * largest_of(a) * largest_of(b) >= _FAR * torch.finfo(work).max:
         return _bound_overflown(a, b, shape, bias)
     if terms * left * right + (0 if bias is None else largest_of(bias)) >= _ROOM * torch.finfo(work).max:
-        return _bound_near_overflow(sums, a, b, terms, shape, bias)
+        between = 0 if a.dtype is work else roundings + (bias is not None)
+        return _bound_near_overflow(sums, a, b, terms, shape, bias, between)
     if a.dtype is not work:
         return _of_halves(sums, a, b, shape, bias, roundings)
     return Interval.of(*sums.bounds(a, b, bias), shape)
@@ -280,7 +281,7 @@ def _bound_overflown(a: Interval, b: Interval, shape: tuple[int, ...], bias: Int
 
 
 def _bound_near_overflow(
-    sums: _Sums, a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bias: Interval | None
+    sums: _Sums, a: Interval, b: Interval, terms: int, shape: tuple[int, ...], bias: Interval | None, between: int
 ) -> Interval:
     """Return bounds where intermediate results may overflow; such a sum may be anything, also NaN.
 
@@ -294,7 +295,8 @@ def _bound_near_overflow(
         scales[0] *= 2.0 ** -math.ceil(math.log2(max(largest_of(bias) * scales[0] * scales[1], 1.0)))
     whole = scales[0] * scales[1]
     small = (_times(wide_a, scales[0]), _times(wide_b, scales[1]), _times(wide_bias, scales[0], scales[1]))
-    scaled = replace(sums, lost=8 * terms * tiny(work))
+    # In half precision parts of the sum may be rounded before more is added, as in `_of_halves`.
+    scaled = replace(sums, slack=sums.slack + 2 * between * unit(dtype), lost=8 * terms * tiny(work))
     low, high = scaled.bounds(*small)  # type: ignore[arg-type]
     beyond = ~(scaled.magnitude(*small) < torch.finfo(work).max * whole)  # type: ignore[arg-type]
     same_sign = all(x is None or x.extremes[0] >= 0 for x in (a, b, bias))
