@@ -105,7 +105,11 @@ def _widened_subject(case: OperatorCase, seed: int) -> Subject | None:
     arrays = case.arrays(seed)
     kinds = {x.dtype for x in arrays if x is not None and is_float(x)}
     # Operators that name the type of their output are others in float32.
-    if kinds != {np.dtype(np.float16)} or {"to", "dtype", "output_datatype"} & case.attributes.keys() or case.op_type == "CastLike":
+    if (
+        kinds != {np.dtype(np.float16)}
+        or {"to", "dtype", "output_datatype"} & case.attributes.keys()
+        or case.op_type == "CastLike"
+    ):
         return None
     with np.errstate(all="ignore"):
         wider = [x.astype(np.float32) if x is not None and x.dtype == np.float16 else x for x in arrays]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
-from ranum_falsify.domain.slack import accumulation, fourier_share, tiny
+from ranum_falsify.domain.slack import accumulation, fourier_share, tiny, unit
 
 __all__ = ["transform_bounds"]
 
@@ -24,7 +24,13 @@ _COEFFICIENTS = 1 << 21
 
 
 def transform_bounds(
-    transform: Callable[[Tensor], Tensor], x: Interval, length: int, *, shape: tuple[int, ...], dtype: torch.dtype
+    transform: Callable[[Tensor], Tensor],
+    x: Interval,
+    length: int,
+    *,
+    inverse: bool = False,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
 ) -> Interval:
     """Return bounds on the transforms of signals.
 
@@ -32,6 +38,7 @@ def transform_bounds(
         transform: The transform of the last two dimensions, time and parts; no coefficient exceeds 2.
         x: Signals, `(..., time, parts)`, finite.
         length: Length of the transform.
+        inverse: Whether results are divided by the length.
         shape: Shape of the result.
         dtype: Type of the result.
     """
@@ -42,7 +49,10 @@ def transform_bounds(
         return replace(Interval.fill(-math.inf, math.inf, shape, dtype), nan=True)
     centre, radius = low + (high - low) / 2, (high - low) / 2
     y = transform(centre)
-    error = fourier_share(length, work) * size + _growth(length) * tiny(work)
+    error = 2 * fourier_share(length, work) * size + _growth(length) * tiny(work)
+    if inverse:
+        # ONNX Runtime has the reciprocal of the length in float32.
+        error = (error + 4 * unit(torch.float32) * size) / length
     stray = _spread(transform, radius, y) + error
     return round_outward(y - stray, y + stray, dtype, shape)
 

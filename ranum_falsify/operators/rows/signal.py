@@ -176,7 +176,9 @@ def _dft_bounds(site: Site, x: Interval, length: np.ndarray | None, axis: np.nda
     moved = x.split(dim, len(x.shape) - 1).move(lambda bound: bound.movedim(dim, -2))
     *shape, parts = site.shape
     shape.append(shape.pop(dim))
-    y = transform_bounds(_along(site.op, size), moved, size, shape=(*shape, parts), dtype=x.dtype)
+    y = transform_bounds(
+        _along(site.op, size), moved, size, inverse=bool(site.op.inverse), shape=(*shape, parts), dtype=x.dtype
+    )
     return replace(y.move(lambda bound: bound.movedim(-2, dim)), nan=y.nan)
 
 
