@@ -22,7 +22,7 @@ from ranum_falsify.operators.support.functions import ints
 __all__ = ["MaxRoiPool", "NonMaxSuppression", "RoiAlign"]
 
 _MOST = 64
-"""Samples along one axis of a bin where regions that are computed decide about their number."""
+"""Samples along one axis of a bin where regions decide about their number: for much larger ones than the map, fewer."""
 
 _FAR, _MANY = 2.0**30, 1 << 20
 """Coordinates and numbers of samples beyond which kernels' integers may overflow, or their time."""
@@ -39,16 +39,17 @@ def _extents(op: Operation, rois: Tensor) -> tuple[Tensor, Tensor]:
     return start, end - start if half_pixel else (end - start).clamp(min=1.0)
 
 
-def _count_samples(op: Operation, sizes: Tensor, bins: int) -> tuple[Tensor, int]:
+def _count_samples(op: Operation, sizes: Tensor, bins: int, length: int) -> tuple[Tensor, int]:
     """Return how many samples each region's bins have along one axis, and the most that any has."""
     if op.sampling_ratio > 0:
         return torch.full_like(sizes, float(op.sampling_ratio)), op.sampling_ratio
-    counts = (sizes.detach() / bins).ceil().clamp(min=0)
+    limit = max(_MOST, 4 * length // bins)
+    counts = (sizes.detach() / bins).ceil().clamp(0, limit)
     try:
         most = int(counts.max()) if counts.numel() else 0
     except RuntimeError:  # under `vmap` no number decides about shapes
-        most = _MOST
-    return counts, min(max(most, 1), _MANY)
+        most = limit
+    return counts, max(most, 1)
 
 
 def _weights(start: Tensor, size: Tensor, bins: int, counts: Tensor, most: int, length: int) -> tuple[Tensor, Tensor]:
@@ -72,8 +73,9 @@ def _roi_align(op: Operation, x: Tensor, rois: Tensor, batch_indices: Tensor) ->
     maps = x.to(work).index_select(0, torch.remainder(batch_indices, x.shape[0]).reshape(-1))
     sides = []
     for axis, bins in ((1, op.output_height), (0, op.output_width)):
-        counts, most = _count_samples(op, size[:, axis], bins)
-        sides.append((counts, _weights(start[:, axis], size[:, axis], bins, counts, most, x.shape[3 - axis])))
+        length = x.shape[3 - axis]
+        counts, most = _count_samples(op, size[:, axis], bins, length)
+        sides.append((counts, _weights(start[:, axis], size[:, axis], bins, counts, most, length)))
     (rows, row_weights), (columns, column_weights) = sides
     if op.mode == "max":
         return _maxima(maps, rows, columns, row_weights, column_weights).to(x.dtype)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from dnnv.nn import Operation
@@ -19,7 +21,7 @@ from ranum_falsify.operators.support.functions import ints
 
 __all__ = ["AffineGrid", "GridSample"]
 
-_NATIVE = (torch.float32, torch.float64)
+_NATIVE, _FAR = (torch.float32, torch.float64), 2.0**28
 
 
 def _base(sizes: list[int], aligned: bool, like: Tensor) -> Tensor:
@@ -76,7 +78,11 @@ def _sample(op: Operation, x: Tensor, grid: Tensor) -> Tensor:
         raise UnsupportedAttributeError(f"GridSample over {x.ndim - 2} axes is not supported; use 2 or 3")
     mode = {"linear": "bilinear", "cubic": "bicubic"}.get(_mode(op), _mode(op))
     work = x.dtype if x.dtype in _NATIVE else torch.float32
-    return functional.grid_sample(x.to(work), grid.to(work), mode, op.padding_mode, bool(op.align_corners)).to(x.dtype)
+    # PyTorch's kernels read outside their memory at places that are NaN or far away.
+    limit = _FAR / max(*x.shape[2:], 1)
+    near = grid.to(work).nan_to_num(0.0, limit, -limit).clamp(-limit, limit)
+    y = functional.grid_sample(x.to(work), near, mode, op.padding_mode, bool(op.align_corners))
+    return torch.where(grid.isnan().any(-1)[:, None], math.nan, y).to(x.dtype)
 
 
 def _sample_bounds(site: Site, x: Interval, grid: Interval) -> Interval:
