@@ -3,6 +3,7 @@
 from ranum_falsify.operators.rows import (
     activation,
     arithmetic,
+    attention,
     cast,
     comparison,
     control,
@@ -37,6 +38,7 @@ from ranum_falsify.operators.rows import (
 __all__ = [
     "activation",
     "arithmetic",
+    "attention",
     "cast",
     "comparison",
     "control",
