@@ -115,7 +115,9 @@ def bound_means(v: Interval, bias: Bias | None, shape: tuple[int, ...]) -> Inter
     low, high = torch.where(zero, low.clamp(max=0), low), torch.where(zero, high.clamp(min=0), high)
     below, above = low - error, high + error
     below, above = torch.where(low >= 0, below.clamp(min=0), below), torch.where(high <= 0, above.clamp(max=0), above)
-    return round_outward(below, above, v.dtype, shape)
+    y = round_outward(below, above, v.dtype, shape)
+    # ONNX Runtime's kernel of float64 gives NaN where the others, and the standard, give 0.
+    return replace(y, nan=v.dtype is torch.float64 and bool(zero.any()))
 
 
 def _extremes(low: Tensor, high: Tensor, maybe: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:

@@ -100,11 +100,9 @@ def interpolate(
     places = grid.expand()[0].double()
     if mode == "nearest":
         near = list(_places_near(places, doubt, sizes))
-        ends = (
-            reduce(torch.minimum, (sample(low, p) for p in near)),
-            reduce(torch.maximum, (sample(high, p) for p in near)),
-        )
-        return Interval.of(*(end.to(x.dtype) for end in ends), shape)
+        least = reduce(torch.minimum, (sample(low, place) for place in near))
+        greatest = reduce(torch.maximum, (sample(high, place) for place in near))
+        return Interval.of(least.to(x.dtype), greatest.to(x.dtype), shape)
     size = torch.maximum(low.abs(), high.abs()).amax(dims, keepdim=True)
     # Along each axis, places off by `doubt` read up to twice the largest element times it elsewhere.
     error = size * (_CUBIC if mode == "cubic" else 1.0) * (len(dims) * 4 * doubt + 64 * unit(x.dtype))

@@ -32,7 +32,9 @@ from ranum_falsify.operators.rows import (
     signal,
     slicing,
     softmax,
+    transformer_parts,
     trigonometry,
+    writing,
 )
 
 __all__ = [
@@ -67,5 +69,7 @@ __all__ = [
     "signal",
     "slicing",
     "softmax",
+    "transformer_parts",
     "trigonometry",
+    "writing",
 ]

@@ -116,7 +116,7 @@ def _bias_bounds(
     seen = [_seen(op, queries, keys, _offset(end, past, queries), torch.device("cpu")) for end in ends]
     if seen[0] is not None and seen[1] is not None:
         # A window moves with the length: what both ends see is seen, and what lies between may be.
-        known = ends[0] is None or bool((ends[0] == ends[1]).all())  # type: ignore[union-attr]
+        known = ends[0] is None or bool((ends[0] == ends[1]).all())
         moves = getattr(op, "left_window_size", None) not in (None, -1) and not known
         found.append(Bias.of_choice(seen[0] & seen[1], torch.ones_like(seen[0]) if moves else seen[0] | seen[1]))
     if ends[0] is not None and ends[1] is not None:

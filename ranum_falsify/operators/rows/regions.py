@@ -79,7 +79,7 @@ def _roi_align(op: Operation, x: Tensor, rois: Tensor, batch_indices: Tensor) ->
     (rows, row_weights), (columns, column_weights) = sides
     if op.mode == "max":
         return _maxima(maps, rows, columns, row_weights, column_weights).to(x.dtype)
-    down, across = (sum(pair).sum(2) for pair in (row_weights, column_weights))  # type: ignore[arg-type]
+    down, across = ((low + high).sum(2) for low, high in (row_weights, column_weights))
     y = down[:, None] @ maps @ across.mT[:, None]
     return (y / (rows * columns).clamp(min=1).reshape(-1, 1, 1, 1)).to(x.dtype)
 

@@ -142,7 +142,8 @@ def _transform(x: Tensor, length: int, *, inverse: bool = False, onesided: bool 
     work = x if x.dtype in (torch.float32, torch.float64) else x.float()
     z = work[..., 0] if work.shape[-1] == 1 else torch.complex(work[..., 0], work[..., 1])
     if inverse and onesided:
-        return torch.fft.irfft(z, length).unsqueeze(-1).to(x.dtype)
+        y: Tensor = torch.fft.irfft(z, length)
+        return y.unsqueeze(-1).to(x.dtype)
     if onesided and not z.is_complex():
         y = torch.fft.rfft(z, length)
     else:

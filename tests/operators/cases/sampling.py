@@ -68,6 +68,17 @@ def chosen(name: str, *limits: Any, **attributes: Any) -> OperatorCase:
     )
 
 
+def deformed(name: str, offset: Any, *rest: Any, w: Spread | None = None, **attributes: Any) -> OperatorCase:
+    return OperatorCase(
+        op_type="DeformConv",
+        name=name,
+        inputs=[Spread((1, 4, 4, 5)), w or Spread((2, 4, 2, 2)), offset, *rest],
+        attributes=attributes,
+        opset=19,
+        tolerance=(1e-4, 1e-4),
+    )
+
+
 CASES = [
     *(
         sampled(f"{padding} {aligned}", PLANE, Spread((1, 2, 3, 2)), mode, padding_mode=padding, align_corners=aligned)
@@ -121,6 +132,19 @@ CASES = [
             gradient=scale == 1,
         )
         for scale in (1.0, 0.6)
+    ),
+    deformed("plain", Spread((1, 8, 3, 4), low=-1, high=1)),
+    deformed("bias", Spread((1, 8, 3, 4)), Spread((2,))),
+    deformed("mask", Spread((1, 8, 3, 4)), Spread((2,)), Spread((1, 4, 3, 4))),
+    deformed("groups", Spread((1, 16, 3, 4)), w=Spread((2, 2, 2, 2)), group=2, offset_group=2),
+    deformed(
+        "geometry",
+        Spread((1, 8, 2, 5)),
+        None,
+        Spread((1, 4, 2, 5)),
+        strides=[2, 1],
+        pads=[0, 1, 1, 1],
+        dilations=[2, 2],
     ),
     chosen("few", np.array([3]), np.array([0.5], np.float32), np.array([0.0], np.float32)),
     chosen("likely", np.array([3]), np.array([0.5], np.float32), np.array([0.4], np.float32)),

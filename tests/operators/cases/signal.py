@@ -57,7 +57,13 @@ CASES = [
         OperatorCase(
             op_type="MelWeightMatrix",
             name=f"{bins} of {length} {dtype}",
-            inputs=[np.array(bins), np.array(length), np.array(rate), np.float32(low), np.float32(high)],
+            inputs=[
+                np.array(bins),
+                np.array(length),
+                np.array(rate),
+                np.array(low, np.float32),
+                np.array(high, np.float32),
+            ],
             attributes={"output_datatype": dtype},
             gradient=False,
             vmap=False,
