@@ -67,8 +67,8 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 def problem(case: Any) -> str | None:
     """Return on one line why a case fails, None if it passes.
 
-    A case runs as it is and, if its operators read operands as shapes or axes, again with those as constants.  It passes
-    if outputs are those expected and lie within the bounds for its inputs.
+    A case runs as it is and, if its operators read operands as shapes or axes, again with those as constants.  It
+    passes if outputs are those expected and lie within the bounds for its inputs.
     """
     inputs = [_array(value) for value in case.data_sets[0][0]]
     outputs = [_array(value) for value in case.data_sets[0][1]]
