@@ -16,6 +16,8 @@ __all__ = [
     "constant",
     "constant_array",
     "dtype_of",
+    "given_attribute",
+    "integer",
     "integers",
     "length_of",
     "node_of",
@@ -86,12 +88,20 @@ def attribute(node: ir.Node, name: str, default: int) -> int:
     Raises:
         RefusedError: It is a parameter of a local function.
     """
+    found = given_attribute(node, name)
+    return default if found is None else int(found.as_int())
+
+
+def given_attribute(node: ir.Node, name: str) -> ir.Attr | None:
+    """Return an attribute of a node, None where it does not have it.
+
+    Raises:
+        RefusedError: It is a parameter of a local function.
+    """
     found = node.attributes.get(name)
-    if found is None:
-        return default
-    if found.is_ref():
+    if found is not None and found.is_ref():
         raise RefusedError(f"attribute {name!r} is a parameter of a local function; inline it first")
-    return int(found.as_int())
+    return found
 
 
 def constant_array(value: ir.Value) -> np.ndarray | None:
@@ -105,6 +115,12 @@ def constant_array(value: ir.Value) -> np.ndarray | None:
 def constant(op: Any, values: Any, dtype: ir.DataType) -> ir.Value:
     """Return a new constant of an element type."""
     made: ir.Value = op.Constant(value=ir.tensor(np.asarray(values).astype(dtype.numpy())))
+    return made
+
+
+def integer(op: Any, value: int) -> ir.Value:
+    """Return a new constant that holds one index."""
+    made: ir.Value = op.Constant(value=ir.tensor(np.asarray(value, dtype=np.int64)))
     return made
 
 
@@ -130,10 +146,7 @@ def axes_of(node: ir.Node) -> list[int]:
         if array is None:
             raise RefusedError("its axes are not constant")
         axes = [int(axis) for axis in array.reshape(-1)]
-    elif "axes" in node.attributes:
-        found = node.attributes["axes"]
-        if found.is_ref():
-            raise RefusedError("attribute 'axes' is a parameter of a local function; inline it first")
+    elif (found := given_attribute(node, "axes")) is not None:
         axes = list(found.as_ints())
     if not axes:
         return [] if attribute(node, "noop_with_empty_axes", 0) else list(range(rank))
