@@ -19,9 +19,11 @@ from ranum_falsify.properties.formula.terms import Arg, Const
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.scalars import Compound, Extreme, Number, Quantity, Scalar, Scalars, spell
 
-__all__ = ["Naming", "Statement", "Together", "VnnlibText", "all_of", "any_of", "at_least", "at_most", "write_vnnlib"]
+__all__ = ["Assertion", "Naming", "Together", "VnnlibText", "all_of", "any_of", "at_least", "at_most", "write_vnnlib"]
 
 _MOST_COMPARISONS = 50_000
+_FALSEHOOD = ("(<= Y_0 0.0)", f"(>= Y_0 {spell(2.0**128)})")
+"""There is no word for what is false; bounds of a network whose numbers are finite show that this is."""
 
 
 @dataclass(frozen=True)
@@ -29,25 +31,25 @@ class Together:
     """A conjunction, or a disjunction, of any number of statements."""
 
     any: bool
-    parts: tuple[Statement, ...]
+    parts: tuple[Assertion, ...]
 
 
-Statement = str | Together
+Assertion = str | Together
 """A comparison as VNN-LIB writes it, or several."""
 
 
-def all_of(parts: Iterable[Statement]) -> Statement:
+def all_of(parts: Iterable[Assertion]) -> Assertion:
     """Return the conjunction."""
     return _join(False, parts)
 
 
-def any_of(parts: Iterable[Statement]) -> Statement:
+def any_of(parts: Iterable[Assertion]) -> Assertion:
     """Return the disjunction."""
     return _join(True, parts)
 
 
-def _join(any_: bool, parts: Iterable[Statement]) -> Statement:
-    kept: list[Statement] = []
+def _join(any_: bool, parts: Iterable[Assertion]) -> Assertion:
+    kept: list[Assertion] = []
     for part in parts:
         if isinstance(part, Together) and (part.any == any_ or len(part.parts) == 1):
             kept.extend(part.parts)
@@ -77,7 +79,7 @@ class Naming:
     outputs: Mapping[int, int]
     input_count: int
     output_count: int
-    goals: Mapping[int, Statement] = field(default_factory=dict)
+    goals: Mapping[int, Assertion] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ def write_vnnlib(problem: Problem, naming: Naming) -> VnnlibText:
     Raises:
         PropertyError: VNN-LIB cannot say it.
     """
-    writer = _Writer(naming)
+    writer = _VnnlibWriter(naming)
     violated = negate(conjunction(problem.clauses))
     statement = all_of([writer.state(formula) for formula in (*problem.penalties, violated)])
     lines = ["; What a counterexample satisfies."]
@@ -137,7 +139,7 @@ def _bounds(variable: InputVariable, first: int) -> Iterator[str]:
         yield f"(assert (<= X_{number} {spell(upper)}))"
 
 
-def _alternatives(statement: Statement) -> list[tuple[str, ...]]:
+def _alternatives(statement: Assertion) -> list[tuple[str, ...]]:
     """Return the disjunctive normal form: conjunctions of which one is true.
 
     Raises:
@@ -162,7 +164,7 @@ def _alternatives(statement: Statement) -> list[tuple[str, ...]]:
 
 
 def _assertion(alternatives: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    alternatives = alternatives or [("(<= Y_0 0.0)", "(>= Y_0 1.0)")]  # there is no word for what is false
+    alternatives = alternatives or [_FALSEHOOD]
     if len(alternatives) == 1:
         yield from (f"(assert {atom})" for atom in alternatives[0])
         return
@@ -171,7 +173,7 @@ def _assertion(alternatives: Sequence[tuple[str, ...]]) -> Iterator[str]:
     yield "))"
 
 
-class _Writer:
+class _VnnlibWriter:
     """Writes formulas, and counts what it cannot say exactly."""
 
     def __init__(self, naming: Naming) -> None:
@@ -189,7 +191,7 @@ class _Writer:
         if self._sums:
             yield f"{self._sums} comparisons are of sums or products, which some tools do not read"
 
-    def state(self, formula: Formula) -> Statement:
+    def state(self, formula: Formula) -> Assertion:
         """Return what is true where a formula is."""
         if isinstance(formula, Truth):
             return _TRUE if formula.value else _FALSE
@@ -199,12 +201,12 @@ class _Writer:
             return _join(formula.any, self._elements(formula))
         return self._goal(formula)
 
-    def _goal(self, formula: Goal) -> Statement:
+    def _goal(self, formula: Goal) -> Assertion:
         if not formula.negated:
             raise PropertyError("property: VNN-LIB cannot say that no operator receives invalid input, as a condition")
         return self._naming.goals[id(formula.goal)]
 
-    def _elements(self, formula: Comparison) -> Iterator[Statement]:
+    def _elements(self, formula: Comparison) -> Iterator[Assertion]:
         left, right = formula.left, formula.right
         if formula.kind == "==" and isinstance(right, Arg):
             left, right = right, left
@@ -215,14 +217,14 @@ class _Writer:
         for first, second in zip(*(side.reshape(-1) for side in sides), strict=True):
             yield self._compare(formula, first, second)
 
-    def _compare(self, formula: Comparison, left: Scalar, right: Scalar) -> Statement:
+    def _compare(self, formula: Comparison, left: Scalar, right: Scalar) -> Assertion:
         if formula.kind != "==":
             is_strict = (formula.kind == "<") != formula.negated
             return self._order(*((right, left) if formula.negated else (left, right)), strict=is_strict)
         both = (self._order(left, right, strict=formula.negated), self._order(right, left, strict=formula.negated))
         return _join(formula.negated, both)
 
-    def _choices(self, arg: Arg, index: Const, negated: bool) -> Iterator[Statement]:
+    def _choices(self, arg: Arg, index: Const, negated: bool) -> Iterator[Assertion]:
         """Yield that an argmax or argmin is an index; the first of equal scores is chosen."""
         scores = np.moveaxis(self._scalars.of(arg.base), arg.axis, -1)
         for place, chosen in zip(np.ndindex(arg.shape), np.broadcast_to(index.array, arg.shape).flat, strict=True):
@@ -239,7 +241,7 @@ class _Writer:
                 parts.append(self._order(*(pair[::-1] if negated else pair), strict=is_strict))
             yield _join(negated, parts)
 
-    def _order(self, small: Scalar, large: Scalar, *, strict: bool) -> Statement:
+    def _order(self, small: Scalar, large: Scalar, *, strict: bool) -> Assertion:
         """Return that one is at most the other, or less."""
         if isinstance(small, Extreme):
             return _join(not small.is_greatest, [self._order(part, large, strict=strict) for part in small.parts])
