@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, NoReturn
@@ -51,6 +51,10 @@ class Rewrite(ABC):
     def pattern(self, op: Any, *args: Any, **operands: Any) -> Any:
         """Return the operators that are looked for, `op.Name(...)` of variables; their names bind the operands."""
 
+    def patterns(self) -> Sequence[Callable[..., Any]]:
+        """Return all patterns of the pass, which bind the same names; `pattern` alone, where it does not say more."""
+        return [self.pattern]
+
     def check(self, context: Any, *args: Any, **operands: Any) -> bool:
         """Tell whether a match may be replaced; all may, where a pass does not say otherwise.
 
@@ -84,17 +88,20 @@ def apply_rewrite(rewrite: Rewrite | RewriteRuleClassBase, model: ir.Model) -> t
         How many matches were replaced, and which were refused.
     """
     application = _Application(rewrite, model)
-    rule = RewriteRule(
-        rewrite.pattern,
-        application.rewrite,
-        application.check,
-        remove_nodes=rewrite.remove_nodes,
-        # Rules of onnxscript may have them.
-        graph_pre_visitor=getattr(rewrite, "setup", None),
-        graph_post_visitor=getattr(rewrite, "cleanup", None),
-    )
-    rules = RewriteRuleSet([rule], commute=getattr(rewrite, "commute", False))
-    replaced = rules.apply_to_model(model)
+    patterns = rewrite.patterns() if isinstance(rewrite, Rewrite) else [rewrite.pattern]
+    rules = [
+        RewriteRule(
+            pattern,
+            application.rewrite,
+            application.check,
+            remove_nodes=rewrite.remove_nodes,
+            # Rules of onnxscript may have them.
+            graph_pre_visitor=getattr(rewrite, "setup", None),
+            graph_post_visitor=getattr(rewrite, "cleanup", None),
+        )
+        for pattern in patterns
+    ]
+    replaced = RewriteRuleSet(rules, commute=getattr(rewrite, "commute", False)).apply_to_model(model)
     return replaced, tuple(application.refusals.values())
 
 
