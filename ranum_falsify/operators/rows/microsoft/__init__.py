@@ -10,6 +10,7 @@ from ranum_falsify.operators.rows.microsoft import (
     products,
     quantised_elements,
     quantised_products,
+    quantised_recurrent,
     quantised_reductions,
     quantisers,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "products",
     "quantised_elements",
     "quantised_products",
+    "quantised_recurrent",
     "quantised_reductions",
     "quantisers",
 ]
