@@ -3,6 +3,8 @@
 from ranum_falsify.operators.rows.microsoft import (
     attention,
     block_products,
+    distance,
+    embedding,
     gelu,
     grouped_heads,
     heads,
@@ -18,6 +20,8 @@ from ranum_falsify.operators.rows.microsoft import (
 __all__ = [
     "attention",
     "block_products",
+    "distance",
+    "embedding",
     "gelu",
     "grouped_heads",
     "heads",
