@@ -15,6 +15,7 @@ from torch import Tensor
 from ranum_falsify.config import Reach
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.evaluate import Value
+from ranum_falsify.network.graph import list_black_boxes
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.operators.support.conditions import list_stated_conditions
 from ranum_falsify.replay.gradients import operand_ranges
@@ -59,9 +60,10 @@ def find_failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapp
         feeds: One array per input.
 
     Returns:
-        By the name of the operator; None where the network draws random numbers, which differ from those of the replay.
+        By the name of the operator; None where the network draws random numbers, which differ from those of the replay,
+        or has operators that PyTorch cannot run.
     """
-    if any(spec_of(op).is_random(op) for op in graph.nodes):
+    if any(spec_of(op).is_random(op) for op in graph.nodes) or list_black_boxes(graph):
         return None
     failing: dict[str, tuple[Operation, Literal["nan", "inf"], Mapping[str, tuple[float, float]]]] = {}
     bad: set[int] = set()

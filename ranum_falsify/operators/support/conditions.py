@@ -7,6 +7,7 @@ from dnnv.nn import Operation
 
 from ranum_falsify.domain import Interval, Visited
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
+from ranum_falsify.network.blackbox import BlackBox, title_of
 from ranum_falsify.network.trace import UnfitBranch
 from ranum_falsify.validity import Bounds, Constraint, Finite
 
@@ -39,7 +40,9 @@ def conditions_of(op: Operation, *, sees_branches: bool = False) -> tuple[Constr
     """
     spec = spec_of(op)
     conditions = list(list_stated_conditions(op))
-    if not sees_branches and any(isinstance(value, _SUBGRAPHS) for value in op.__dict__.values()):
+    if isinstance(op, BlackBox):
+        conditions.append(_NoRow(reason=f"operator {title_of(spec.op_type, spec.domain)} is not supported"))
+    elif not sees_branches and any(isinstance(value, _SUBGRAPHS) for value in op.__dict__.values()):
         conditions.append(_Opaque())
     elif spec.overflow:
         conditions.append(Finite())
@@ -74,6 +77,14 @@ class _Computed(Finite):
             return False
         read = [x for name, x in operands.items() if not name.startswith("output")]
         return not any(y.may_be_infinite for y in written) or any(x.may_be_infinite for x in read)
+
+
+class _NoRow(Finite):
+    """An operator without a row is valid; nothing is known about it."""
+
+    def holds(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.holds`."""
+        return False
 
 
 class _Opaque(Finite):
