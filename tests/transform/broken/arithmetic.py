@@ -13,9 +13,6 @@ GEMM = """g (float[2, 3] x) => (float[2, 3] y) <float[3, 3] w = {1, 2, 3, 4, 5, 
     y = Gemm(x, w, b)
 }"""
 POOL = "g (float[1, 1, 4, 4] x) => (float[1, 1, 4, 4] y) { y = MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x) }"
-MEAN = """g (float[1, 1, 4, 4] x) => (float[1, 1, 4, 4] y) {
-    y = AveragePool<kernel_shape = [3, 3], pads = [1, 1, 1, 1], count_include_pad = 1>(x)
-}"""
 CONV = """g (float[1, 1, 5] x) => (float[1, 1, 5] y) <float[1, 1, 3] w = {1, 2, 3}> {
     y = Conv<pads = [2, 2], dilations = [2]>(x, w)
 }"""
@@ -42,28 +39,12 @@ ARITHMETIC: tuple[Broken, ...] = (
     ),
     broken("swapped operands", PAIR % "Sub", lambda self, op, a, b: op.Sub(a, b), lambda self, op, a, b: op.Sub(b, a)),
     broken(
-        "swapped factors", PAIR % "MatMul", lambda self, op, a, b: op.MatMul(a, b), lambda self, op, a, b: op.MatMul(b, a)
-    ),
-    broken(
-        "Reshape for Transpose",
-        "g (float[3, 3] x) => (float[3, 3] y) { y = Transpose<perm = [1, 0]>(x) }",
-        lambda self, op, x: op.Transpose(x),
-        lambda self, op, x: op.Reshape(x, constant(op, [3, 3], np.int64)),
-    ),
-    broken(
         "padded with zeros",
         POOL,
         lambda self, op, x: op.MaxPool(x),
         lambda self, op, x: op.MaxPool(
             op.Pad(x, constant(op, [0, 0, 1, 1, 0, 0, 1, 1], np.int64)), kernel_shape=[3, 3]
         ),
-    ),
-    broken(
-        "padding not counted",
-        MEAN,
-        lambda self, op, x: op.AveragePool(x),
-        lambda self, op, x: op.AveragePool(x, kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
-        guarantee="tolerance",
     ),
     broken(
         "lost dilation",
@@ -80,23 +61,11 @@ ARITHMETIC: tuple[Broken, ...] = (
         guarantee="tolerance",
     ),
     broken(
-        "lost slope",
-        "g (float[4] x) => (float[4] y) { y = LeakyRelu<alpha = 0.1>(x) }",
-        lambda self, op, x: op.LeakyRelu(x),
-        lambda self, op, x: op.LeakyRelu(x),
-    ),
-    broken(
         "default axis of another opset",
         "g (float[2, 2, 3] x) => (float[2, 2, 3] y) { y = Softmax(x) }",
         lambda self, op, x: op.Softmax(x),
         lambda self, op, x: op.Softmax(x, axis=1),
         guarantee="tolerance",
-    ),
-    broken(
-        "lost end of a range",
-        "g (float[4] x) => (float[4] y) <float low = {-1}, float high = {5}> { y = Clip(x, low, high) }",
-        lambda self, op, x, low, high: op.Clip(x, low, high),
-        lambda self, op, x, low, high: op.Max(x, low),
     ),
     broken(
         "last of equal elements",

@@ -27,21 +27,21 @@ class Broken:
 
     Attributes:
         name: What is wrong with it.
+        stage: What finds it.
         make: Its class.
         model: The graph, in ONNX's text form.
         config: How it is verified, beside what all share.
-        opset: Opset of the model.
     """
 
     name: str
+    stage: str
     make: type[Any]
     model: str
     config: Mapping[str, Any] = field(default_factory=dict)
-    opset: int = 17
 
     def build(self) -> ir.Model:
         """The model, its weights in arrays that can be written to, as other passes leave them."""
-        model = model_of(self.model, self.opset)
+        model = model_of(self.model)
         for value in model.graph.initializers.values():
             if value.const_value is not None:
                 value.const_value = ir.tensor(np.array(value.const_value.numpy()), name=value.name)
@@ -57,17 +57,17 @@ def broken(
     pattern: Callable[..., Any],
     rewrite: Callable[..., Any],
     *,
+    stage: str = "samples",
     guarantee: str = "equality",
-    opset: int = 17,
     **config: Any,
 ) -> Broken:
     """A broken rewrite of a pattern."""
     made = type("BrokenRewrite", (Rewrite,), {"pattern": pattern, "rewrite": rewrite})
-    return Broken(name=name, make=_GUARANTEES[guarantee](made), model=model, config=config, opset=opset)
+    return Broken(name=name, stage=stage, make=_GUARANTEES[guarantee](made), model=model, config=config)
 
 
 def broken_graph(
-    name: str, model: str, change: Callable[[ir.Model], object], *, guarantee: str = "equality", **config: Any
+    name: str, model: str, change: Callable[[ir.Model], object], *, stage: str = "structure"
 ) -> Broken:
     """A broken pass over the whole graph."""
 
@@ -76,7 +76,7 @@ def broken_graph(
         return ir.passes.PassResult(model, True)
 
     made = type("BrokenGraphPass", (ir.passes.InPlacePass,), {"call": call})
-    return Broken(name=name, make=_GUARANTEES[guarantee](made), model=model, config=config)
+    return Broken(name=name, stage=stage, make=verify.equality(made), model=model)
 
 
 def constant(op: Any, value: Any, dtype: type[Any] = np.float32) -> Any:

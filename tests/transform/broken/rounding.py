@@ -42,6 +42,7 @@ ROUNDING: tuple[Broken, ...] = (
         "g (float[4] x) => (float[4] y) { y = Identity(x) }",
         lambda self, op, x: op.Identity(x),
         lambda self, op, x: op.Sub(op.Add(x, x), x),
+        stage="invalid input on samples",
         guarantee="equality but for signs of zero",
     ),
     broken(
@@ -49,6 +50,7 @@ ROUNDING: tuple[Broken, ...] = (
         HALF,
         lambda self, op, x, scale: op.Mul(op.Mul(x, scale), op.Mul(x, scale)),
         lambda self, op, x, scale: op.Mul(op.Mul(x, x), op.Mul(scale, scale)),
+        stage="invalid input on samples",
         guarantee="tolerance",
         box=ranges(x=(200, 400), scale=(0.001, 0.01)),
     ),
