@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,9 +62,11 @@ class Levels:
         return self._written.outputs(feeds)
 
     def look(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Graph outputs and findings, both without optimisations."""
+        """Graph outputs and findings, both without optimisations, and how long it took."""
+        began = time.process_time()
         look = self._written.look(feeds)
-        return {"outputs": look.outputs, "findings": list(look.findings.values())}
+        seconds = time.process_time() - began
+        return {"outputs": look.outputs, "findings": list(look.findings.values()), "seconds": seconds}
 
     def outputs(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the graph outputs at the default level of optimisations."""
