@@ -35,6 +35,7 @@ __all__ = [
     "Constraint",
     "Finite",
     "GreaterThan",
+    "InvalidRange",
     "LessThan",
     "NotInfinite",
     "NotZero",
@@ -79,6 +80,23 @@ def _make_strict(distance: Tensor) -> Tensor:
 
 def _floating(x: Tensor) -> Tensor:
     return x if x.is_floating_point() else x.double()
+
+
+@dataclass(frozen=True, kw_only=True)
+class InvalidRange:
+    """A range of numbers of which one element is enough to violate a condition.
+
+    Attributes:
+        operand: Name of the operand.
+        lower: Its lower end.
+        upper: Its upper end.
+        is_open: Whether its finite ends are outside.
+    """
+
+    operand: str
+    lower: float = -math.inf
+    upper: float = math.inf
+    is_open: bool = False
 
 
 class Constraint(ABC):
@@ -141,6 +159,17 @@ class Constraint(ABC):
         """Return operand, lowest and highest valid value in float32, or None where clipping does not help."""
         return None
 
+    def invalid_ranges(self, dtype: torch.dtype) -> tuple[InvalidRange, ...] | None:
+        """Return the ranges in which finite operands of a floating type are invalid.
+
+        Args:
+            dtype: The type.
+
+        Returns:
+            None if the condition is no matter of ranges; nothing if no number of the type violates it.
+        """
+        return None
+
     def is_violated(self, op: Operation, operands: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return where concrete operands violate the constraint, as booleans of the margin's shape."""
         tensors = {name: torch.from_numpy(np.array(value)) for name, value in operands.items()}
@@ -198,6 +227,11 @@ class _Bounded(Constraint):
         if self.only_finite:
             beyond = beyond & (x.lower > -math.inf) & (x.upper < math.inf)
         return bool(beyond.any())
+
+    def invalid_ranges(self, dtype: torch.dtype) -> tuple[InvalidRange, ...]:
+        """See :meth:`Constraint.invalid_ranges`."""
+        end = "upper" if self._is_lower else "lower"
+        return (InvalidRange(operand=self.operand, is_open=not self._is_strict, **{end: self._bound(dtype)}),)
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
@@ -261,6 +295,10 @@ class NotZero(Constraint):
         """See :meth:`Constraint.fails`."""
         return bool(surely_zero(operands[self.operand]).any())
 
+    def invalid_ranges(self, dtype: torch.dtype) -> tuple[InvalidRange, ...]:
+        """See :meth:`Constraint.invalid_ranges`."""
+        return (InvalidRange(operand=self.operand, lower=0.0, upper=0.0),)
+
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
         return f"{self.operand} != 0"
@@ -277,6 +315,7 @@ class Condition(Constraint):
     needs_infinity: bool = False
     holds_of: Callable[[Operation, Bounds], bool] | None = None
     fails_of: Callable[[Operation, Bounds], bool] | None = None
+    ranges_of: Callable[[torch.dtype], tuple[InvalidRange, ...]] | None = None
 
     def margin(self, op: Operation, operands: Operands) -> Tensor:
         """See :meth:`Constraint.margin`."""
@@ -297,6 +336,10 @@ class Condition(Constraint):
     def fails(self, op: Operation, operands: Bounds) -> bool:
         """See :meth:`Constraint.fails`."""
         return self.fails_of is not None and self.fails_of(op, operands)
+
+    def invalid_ranges(self, dtype: torch.dtype) -> tuple[InvalidRange, ...] | None:
+        """See :meth:`Constraint.invalid_ranges`."""
+        return None if self.ranges_of is None else self.ranges_of(dtype)
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
@@ -380,6 +423,12 @@ class Finite(Constraint):
             return False
         # Bounds leave out NaN, but that is invalid as well.
         return any(x.surely_infinite for name, x in operands.items() if name.startswith("output"))
+
+    def invalid_ranges(self, dtype: torch.dtype) -> tuple[InvalidRange, ...]:
+        """See :meth:`Constraint.invalid_ranges`."""
+        end = largest(dtype)
+        above = InvalidRange(operand="output", lower=end, is_open=True)
+        return above, InvalidRange(operand="output", upper=-end, is_open=True)
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""

@@ -23,6 +23,8 @@ __all__ = [
     "dtype_of",
     "element_type",
     "first_operand",
+    "given_attribute",
+    "integer",
     "integers",
     "length_of",
     "limits_of",
@@ -131,12 +133,20 @@ def attribute(node: ir.Node, name: str, default: int) -> int:
     Raises:
         RefusedError: It is a parameter of a local function.
     """
+    found = given_attribute(node, name)
+    return default if found is None else int(found.as_int())
+
+
+def given_attribute(node: ir.Node, name: str) -> ir.Attr | None:
+    """Return an attribute of a node, None where it does not have it.
+
+    Raises:
+        RefusedError: It is a parameter of a local function.
+    """
     found = node.attributes.get(name)
-    if found is None:
-        return default
-    if found.is_ref():
+    if found is not None and found.is_ref():
         raise RefusedError(f"attribute {name!r} is a parameter of a local function; inline it first")
-    return int(found.as_int())
+    return found
 
 
 def shape_of(value: ir.Value) -> list[int | None]:
@@ -210,6 +220,12 @@ def check_integers(opset: int) -> None:
         raise RefusedError(f"a constant of int64 needs opset {_INTEGER_CONSTANTS}; convert the model")
 
 
+def integer(op: Any, value: int) -> ir.Value:
+    """Return a new constant that holds one index."""
+    made: ir.Value = op.Constant(value=ir.tensor(np.asarray(value, dtype=np.int64)))
+    return made
+
+
 def integers(op: Any, values: Sequence[int]) -> ir.Value:
     """Return a new constant that holds axes or sizes."""
     made: ir.Value = op.Constant(value=ir.tensor(np.asarray(values, dtype=np.int64)))
@@ -229,10 +245,7 @@ def axes_of(node: ir.Node) -> list[int]:
     axes: list[int] = []
     if given is not None:
         axes = [int(axis) for axis in required_constant(given, "its axes are").reshape(-1)]
-    elif "axes" in node.attributes:
-        found = node.attributes["axes"]
-        if found.is_ref():
-            raise RefusedError("attribute 'axes' is a parameter of a local function; inline it first")
+    elif (found := given_attribute(node, "axes")) is not None:
         axes = list(found.as_ints())
     if not axes:
         return [] if attribute(node, "noop_with_empty_axes", 0) else list(range(rank))

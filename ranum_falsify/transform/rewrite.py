@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, NoReturn
 
 import onnx_ir as ir
 from onnxscript.rewriter import MatchResult
 from onnxscript.rewriter.pattern import RewriteRule, RewriteRuleClassBase, RewriteRuleSet
+
+from ranum_falsify.transform.naming import NodeNames, all_nodes
 
 __all__ = ["Refusal", "RefusedError", "Rewrite", "apply_rewrite"]
 
@@ -112,8 +113,8 @@ class _Application:
 
     def __init__(self, rewrite: Rewrite | RewriteRuleClassBase, model: ir.Model) -> None:
         self._rewrite = rewrite
-        self._original = set(_nodes(model))
-        self._names = {node.name for node in self._original}
+        self._original = set(all_nodes(model))
+        self._names = NodeNames(self._original)
         self._root = ""
         self.refusals: dict[ir.Node, Refusal] = {}
 
@@ -140,22 +141,5 @@ class _Application:
         """Build what takes the place of the match that was checked last; its nodes are named after it."""
         rewrite: Any = self._rewrite.rewrite
         outputs = rewrite(op, **operands)
-        for node in op.nodes:
-            if not node.name:
-                node.name = self._fresh(f"{self._root}/{node.op_type}")
+        self._names.name(op.nodes, self._root)
         return outputs
-
-    def _fresh(self, name: str) -> str:
-        found = name
-        for number in count(2):
-            if found not in self._names:
-                break
-            found = f"{name}_{number}"
-        self._names.add(found)
-        return found
-
-
-def _nodes(model: ir.Model) -> Iterator[ir.Node]:
-    yield from model.graph.all_nodes()
-    for function in model.functions.values():
-        yield from function.all_nodes()

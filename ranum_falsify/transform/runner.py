@@ -106,9 +106,10 @@ class Verification:
         began = time.monotonic()
         applied = apply_pass(call, self.model)
         verified: Sequence[str] = ()
+        largest = 0.0
         if applied.model is not None:
             try:
-                verified = self._verify(call, applied.model)
+                verified, largest = self._verify(call, applied.model)
             except VerificationError as error:
                 raise PostconditionError(call.text, checkpoint=self.model, reports=self.reports) from error
             self.model = applied.model
@@ -119,13 +120,14 @@ class Verification:
             replaced=applied.replaced,
             refusals=applied.refusals,
             verified=verified,
+            largest=largest,
             seconds=time.monotonic() - began,
         )
         self.reports.append(report)
         return report
 
-    def _verify(self, call: PassCall, candidate: ir.Model) -> Sequence[str]:
-        """Verify what a pass made, and return how; the runs are then those of the new model.
+    def _verify(self, call: PassCall, candidate: ir.Model) -> tuple[Sequence[str], float]:
+        """Verify what a pass made; return how, and the largest difference. The runs are then those of the new model.
 
         Raises:
             VerificationError: It is not what the pass promised.
@@ -145,7 +147,7 @@ class Verification:
         self._runs.close()
         self._runs = runs
         skipped = f" of {sampled.compared + sampled.skipped}" if sampled.skipped else ""
-        return "structure", f"sampled {sampled.compared}{skipped}", *decided
+        return ("structure", f"sampled {sampled.compared}{skipped}", *decided), sampled.largest
 
     def _compare(self, runs: Runs, call: PassCall) -> Sampled:
         if self._samples is None:

@@ -117,6 +117,9 @@ def _difference(ours: np.ndarray, theirs: Any, case: Any, *, values: bool) -> st
         # The tolerances of the cases are below the rounding errors of 16-bit types.
         step = 2.0**-7 if ours.dtype == ml_dtypes.bfloat16 else 2.0**-10
         rtol, atol = max(rtol, 4 * step), max(atol, 2 * step)
+    elif ours.dtype == np.float32:
+        # Sums of numbers err by a share of the greatest of them.
+        atol = max(atol, 2.0**-22 * float(np.abs(np.asarray(theirs)[np.isfinite(theirs)]).max(initial=0.0)))
     if ours.dtype.kind not in "biuc":
         ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
     close = np.isclose(ours, theirs, rtol=rtol, atol=atol, equal_nan=True)

@@ -16,6 +16,7 @@ from ranum_falsify.transform.passes import (
     lower_shape,
     reduce_sum,
     stable,
+    unrolling,
 )
 
 __all__ = [
@@ -34,4 +35,5 @@ __all__ = [
     "lower_shape",
     "reduce_sum",
     "stable",
+    "unrolling",
 ]
