@@ -18,15 +18,16 @@ from dnnv.nn.utils import TensorDetails
 from torch import Tensor
 
 from ranum_falsify.errors import ModelError
+from ranum_falsify.network.blackbox import BlackBox, title_of
 from ranum_falsify.network.evaluate import Value, apply
 from ranum_falsify.network.model_file import fix_model, free_model
 from ranum_falsify.network.naming import UniqueNames
 from ranum_falsify.network.order import operands_in, topological_order
 from ranum_falsify.network.registry import spec_of
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.network.writer import to_onnx
+from ranum_falsify.network.writer import nodes_with_branches, to_onnx
 
-__all__ = ["Graph", "ReadAgain", "ReadOptions", "Watch"]
+__all__ = ["Graph", "ReadAgain", "ReadOptions", "Watch", "list_black_boxes"]
 
 Watch = Callable[[Operation, Sequence[Value], tuple[Tensor, ...]], None]
 """Called with each node of an evaluation, its operands in the order of its row, and its outputs."""
@@ -34,11 +35,19 @@ Watch = Callable[[Operation, Sequence[Value], tuple[Tensor, ...]], None]
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """How a model was read: sizes of symbolic dimensions, freed initializers, fixed inputs."""
+    """How a model was read.
+
+    Attributes:
+        dims: Sizes of symbolic dimensions.
+        free: Freed initializers.
+        fixed: Inputs that became constants.
+        strict: Whether operators without a row are refused.
+    """
 
     dims: Mapping[str, int] = field(default_factory=dict)
     free: tuple[str, ...] = ()
     fixed: Mapping[str, np.ndarray] = field(default_factory=dict)
+    strict: bool = False
 
 
 ReadAgain = Callable[[ReadOptions], "Graph"]
@@ -339,6 +348,12 @@ class Graph(OperationGraph):
         if self.read_again is None:
             raise ModelError("only a whole network can have freed weights or fixed inputs, not a slice or composition")
         return self.read_again(options)
+
+
+def list_black_boxes(graph: Graph) -> list[str]:
+    """Return the titles of a graph's operators without a row, those in subgraphs included."""
+    boxes = (spec_of(op) for op in nodes_with_branches(graph) if isinstance(op, BlackBox))
+    return [title_of(spec.op_type, spec.domain) for spec in boxes]
 
 
 def _clone(op: Operation, clones: Mapping[int, Operation], name: str | None = None) -> Operation:
