@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ranum_falsify.transform.apply import apply_pass
 from ranum_falsify.transform.catalogue import find_pass
 from ranum_falsify.transform.model import count_operators
-from tests.transform.caisar_cases import session
+from tests.transform.sweeping import session
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 FUNCTIONS = {"RNN": 1, "GRU": 2, "LSTM": 3}

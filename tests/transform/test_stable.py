@@ -10,7 +10,7 @@ from ranum_falsify.transform.apply import apply_pass
 from ranum_falsify.transform.catalogue import find_pass
 from ranum_falsify.transform.passes import stable
 from ranum_falsify.transform.registry import registered
-from tests.transform.caisar_cases import session
+from tests.transform.sweeping import session
 from tests.transform.transform_kit import model_of, operators, proto_of, transformed
 
 
