@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from ranum_falsify.properties.formula.formula import (
 )
 from ranum_falsify.properties.formula.terms import Choice, Term, Variable
 from ranum_falsify.properties.language.walk import is_free_symbol, shorten, subexpressions
+from ranum_falsify.properties.problem.alternatives import alternatives_of
 from ranum_falsify.properties.problem.box import BoxBuilder, conjuncts
 from ranum_falsify.properties.problem.inputs import AllInputs
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
@@ -195,25 +196,35 @@ def _type_text(variable: Variable | AllInputs) -> str:
 def _boxes(
     box: BoxBuilder, penalties: list[Formula]
 ) -> tuple[tuple[InputVariable, ...], tuple[tuple[InputVariable, ...], ...]]:
-    """Return the box of all counterexamples, and the boxes of the alternatives if a penalty is a disjunction."""
+    """Return the box of all counterexamples, and the boxes of the alternatives that penalties leave."""
+    regions = [box]
     for penalty in penalties:
-        if not isinstance(penalty, Junction) or not penalty.any or len(penalty.parts) > _MAX_REGIONS:
-            continue
-        alternatives = []
-        for part in penalty.parts:
-            alternative = box.copy()
-            narrowed = [alternative.absorb(conjunct) for conjunct in conjuncts(part)]
-            if any(narrowed) and not alternative.is_empty:
-                alternatives.append(alternative)
-            elif not any(narrowed):
-                break
-        else:
-            if not alternatives:
+        for parts in alternatives_of(penalty):
+            if len(parts) * len(regions) > _MAX_REGIONS:
+                continue
+            narrowed = [_narrow(region, parts) for region in regions]
+            if any(found is None for found in narrowed):
+                continue
+            regions = [alternative for found in narrowed for alternative in found or ()]
+            if not regions:
                 raise PropertyError(f"property: no input satisfies {describe(penalty)}")
-            regions = tuple(alternative.finish() for alternative in alternatives)
-            return box.hull(alternatives).finish(), regions
-    inputs = box.finish()
-    return inputs, (inputs,)
+    if regions == [box]:
+        inputs = box.finish()
+        return inputs, (inputs,)
+    return box.hull(regions).finish(), tuple(region.finish() for region in regions)
+
+
+def _narrow(box: BoxBuilder, parts: Sequence[Formula]) -> list[BoxBuilder] | None:
+    """Return the parts of a box that alternatives leave; None if one of them says nothing about it."""
+    found = []
+    for part in parts:
+        alternative = box.copy()
+        narrowed = [alternative.absorb(conjunct) for conjunct in conjuncts(part)]
+        if not any(narrowed):
+            return None
+        if not alternative.is_empty:
+            found.append(alternative)
+    return found
 
 
 def _find_used(formulas: tuple[Formula, ...]) -> set[int]:
