@@ -15,6 +15,7 @@ from ranum_falsify.domain import IntervalAnalysis
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.domain.linear.splitting import SplitResult
 from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network.contents import list_black_boxes
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.analyses import Analyses, analyses_of, notices_of
@@ -130,7 +131,9 @@ class Prover:
             raise _Late
 
     def _conclude(self) -> Proof:
-        held = frozenset(number for number, region in enumerate(self._regions) if region.holds())
+        # Of operators without a row, nothing is known, not even how far the harm goes.
+        known = not any(list_black_boxes(graph) for graph in self.graphs.values())
+        held = frozenset(number for number, region in enumerate(self._regions) if known and region.holds())
         holds = len(held) == len(self._regions)
         self.proof = Proof(
             holds=holds,

@@ -77,6 +77,8 @@ def spatial_windows(node: ir.Node, lengths: Sequence[int], kernel: Sequence[int]
     strides = integers_attribute(node, "strides", [1] * rank)
     dilations = integers_attribute(node, "dilations", [1] * rank)
     spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
+    if spans != list(kernel) and text_attribute(node, "auto_pad", "NOTSET").startswith("SAME"):
+        raise RefusedError("it has dilations and auto_pad, which runtimes read differently; give pads")
     padding = _padding(node, lengths, spans, strides)
     ceils = bool(attribute(node, "ceil_mode", 0))
     windows = []

@@ -70,7 +70,14 @@ def _conv(rng: Rng) -> Case:
     node = make_node("Conv", names, ["y"], **attributes)
     gain = float(np.abs(weights).sum()) * (1 if kind == TensorProto.FLOAT else 0.2)
     return model_case(
-        [node], {"x": (kind, _named(rng, shape), shape)}, opset, constants=constants, gain=gain, floor=3, most=1e-4
+        [node],
+        {"x": (kind, _named(rng, shape), shape)},
+        opset,
+        constants=constants,
+        gain=gain,
+        floor=3,
+        most=1e-4,
+        refusable=["dilations and auto_pad"],
     )
 
 
@@ -140,7 +147,13 @@ def _pool(
         if op_type == "AveragePool" and rng.random() < 0.4:
             attributes["count_include_pad"] = 1
         node = make_node(op_type, ["x"], ["y"], **attributes)
-        reasons = ["nothing but padding", "and the model says", "of double needs opset 8", *refusable]
+        reasons = [
+            "nothing but padding",
+            "dilations and auto_pad",
+            "and the model says",
+            "of double needs opset 8",
+            *refusable,
+        ]
         inputs = {"x": (kind, _named(rng, shape), shape)}
         return model_case([node], inputs, opset, refusable=reasons, **fields)
 

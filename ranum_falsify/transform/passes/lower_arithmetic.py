@@ -140,7 +140,7 @@ class LowerDivision(Lowering):
             return np.asarray(1 / divisor)
 
 
-@verify.equality
+@verify.tolerance
 @register(
     "lower_reciprocal", takes=["Reciprocal"], gives=["Constant", "Div"], needs="float elements", needs_shapes=True
 )

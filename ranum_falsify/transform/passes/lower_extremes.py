@@ -127,7 +127,10 @@ class _Extreme(Lowering):
         raise NotImplementedError
 
 
-_NEEDS = "floats; finite operands of at most half the greatest float, so that differences are finite"
+_NEEDS = (
+    "finite floats, of at most half the greatest so that differences are finite; exact where, of two, the lesser "
+    "magnitude is at least a millionth of the other (float32)"
+)
 
 
 @verify.tolerance

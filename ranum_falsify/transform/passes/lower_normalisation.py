@@ -65,7 +65,8 @@ class _BatchNormalization(Lowering):
     "lower_batch_normalization",
     takes=["BatchNormalization"],
     gives=["Constant", "Add", "Mul"],
-    needs="floats; inference; constant scale, bias, mean and variance; a known rank",
+    needs="floats; inference; constant scale, bias, mean and variance; a known rank; scaled operands that do not "
+    "overflow",
     needs_shapes=True,
 )
 class LowerBatchNormalization(_BatchNormalization):
@@ -92,7 +93,7 @@ class LowerBatchNormalization(_BatchNormalization):
     takes=["BatchNormalization"],
     gives=["Constant", "Add", "Conv", "Gemm", "MatMul"],
     needs="floats; inference; a Conv, a Gemm, or a MatMul of a matrix before it, whose weights are constant, and which "
-    "nothing else reads",
+    "nothing else reads; scaled sums that do not overflow",
     needs_shapes=True,
 )
 class FoldBatchNormalization(_BatchNormalization):
