@@ -55,6 +55,10 @@ def bound_anything_of(shape: tuple[int, ...], dtype: torch.dtype) -> Interval:
 def bound_scores(q: Interval, k: Interval, scale: float) -> Interval:
     """Return bounds of scaled products of queries and keys, `(..., queries, size)` and `(..., keys, size)`."""
     y = sum_scaled(matrix_product(q, k, transposed=(False, True)), scale, None, 0.0)
+    if q.dtype is torch.float64 and not y.may_be_infinite:
+        # ONNX Runtime has the scale, and its root, in float32.
+        share = 8 * unit(torch.float32)
+        return replace(y, lower=y.lower - share * y.lower.abs(), upper=y.upper + share * y.upper.abs())
     if q.dtype not in (torch.float16, torch.bfloat16):
         return y
     # Both factors are scaled first, and each step may be rounded to half precision.
