@@ -21,6 +21,7 @@ from google.protobuf.message import EncodeError
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError, is_out_of_memory
 from ranum_falsify.network.child import Child, ChildDeathError
 from ranum_falsify.network.graph import Graph
+from ranum_falsify.network.lowering import lower
 from ranum_falsify.network.model_file import free_model, load_model
 from ranum_falsify.network.nesting import attribute_graphs
 from ranum_falsify.network.reader import read
@@ -73,6 +74,7 @@ def _optimise(graph: Graph) -> Optimised:
     model = graph.as_onnx() if graph.source is None else free_model(graph.source, graph.options.free)
     try:
         rewritten, memory = _rewrite(model)
+        rewritten = lower(rewritten)
         opaque = _cut_off_unsupported(rewritten, graph)
         found = read(rewritten, dims=graph.options.dims, fixed=graph.options.fixed)
         left = sum(array.nbytes for _, arrays in found.folded for array in arrays)

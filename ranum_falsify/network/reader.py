@@ -28,6 +28,7 @@ from ranum_falsify.network.fields import array_of, fields_of
 from ranum_falsify.network.functions import inline_functions
 from ranum_falsify.network.graph import Graph, ReadOptions
 from ranum_falsify.network.guards import TOO_MUCH_MEMORY
+from ranum_falsify.network.lowering import lower
 from ranum_falsify.network.model_file import (
     check_structure,
     fix_model,
@@ -101,7 +102,7 @@ class _Reader:
     def __init__(self, model: onnx.ModelProto, options: ReadOptions, known: Mapping[str, TensorDetails]) -> None:
         self.source = model
         self.known = known
-        self.model = fix_model(free_model(model, options.free), options.fixed)
+        self.model = lower(fix_model(free_model(model, options.free), options.fixed))
         self.options = options
         self.opset = opset_of(model)
         self.opsets = {entry.domain: entry.version for entry in model.opset_import}
