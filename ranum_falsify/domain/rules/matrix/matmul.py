@@ -16,7 +16,7 @@ from ranum_falsify.domain.rules.matrix.bilinear import bilinear, is_known, stret
 from ranum_falsify.domain.rules.matrix.integers import EXACT, largest_of
 from ranum_falsify.domain.slack import accumulation, growth, unit
 
-__all__ = ["largest_finite", "matrix_product", "overflows_in_parts", "sum_scaled"]
+__all__ = ["largest_finite", "matrix_product", "overflows_in_parts", "sum_scaled", "vanishes_beside"]
 
 
 def matrix_product(
@@ -152,10 +152,30 @@ def overflows_in_parts(a: Interval, b: Interval, terms: int, *, factor: float = 
     """
     if not a.is_floating or not a.size or not b.size:
         return False
-    work, share = accumulation(a.dtype), growth(terms + 4, a.dtype)
-    limit = torch.finfo(work).max
-    size = abs(factor) * terms * largest_finite(a) * largest_finite(b) * (1 + share)
-    return not size + beside * (1 + share) <= limit
+    share, limit = growth(terms + 4, a.dtype), torch.finfo(accumulation(a.dtype)).max
+    return not _bound_parts(a, b, terms, factor) + beside * (1 + share) <= limit
+
+
+def vanishes_beside(a: Interval, b: Interval, terms: int, *, factor: float = 1.0, bias: float = 0.0) -> bool:
+    """Tell whether a sum of products is lost beside the largest number, in whatever parts it is added to that.
+
+    Sums of numbers that are together less than half a unit in the last place of the largest one round to it at most.
+
+    Args:
+        a: First factor of the products.
+        b: Second factor.
+        terms: The largest number of products that are added up.
+        factor: Factor of each part.
+        bias: Greatest magnitude of what else is added.
+    """
+    work = accumulation(a.dtype)
+    return _bound_parts(a, b, terms, factor) + bias < torch.finfo(work).max * unit(work) / 2
+
+
+def _bound_parts(a: Interval, b: Interval, terms: int, factor: float) -> float:
+    """Return the greatest magnitude of any part of a sum of scaled products, as it is computed."""
+    share = growth(terms + 4, a.dtype)
+    return abs(factor) * terms * largest_finite(a) * largest_finite(b) * (1 + share)
 
 
 def largest_finite(x: Interval) -> float:
