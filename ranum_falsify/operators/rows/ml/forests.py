@@ -207,6 +207,7 @@ def _columns(y: Interval, *columns: int) -> Interval:
     batch=batching.by_rows,
     kernel=("Sigmoid", "Exp"),
     valid=(),
+    thresholds=lambda op: op.forest.thresholds,
 )
 class TreeEnsembleClassifier(Operation):
     """https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsembleClassifier.html."""
@@ -253,6 +254,7 @@ def _regress_bounds(site: Site, x: Interval) -> Interval:
     batch=batching.by_rows,
     kernel=("Sigmoid", "Exp"),
     valid=(),
+    thresholds=lambda op: op.forest.thresholds,
 )
 class TreeEnsembleRegressor(Operation):
     """https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsembleRegressor.html."""
@@ -291,6 +293,7 @@ def _sum_up_bounds(site: Site, x: Interval) -> Interval:
     batch=batching.by_rows,
     kernel=("Sigmoid", "Exp"),
     valid=(),
+    thresholds=lambda op: op.forest.thresholds,
 )
 class TreeEnsemble(Operation):
     """https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsemble.html."""
