@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ranum_falsify.transform.rewrite import RefusedError
+from ranum_falsify.transform.operands import given_attribute
 
 __all__ = ["float_attribute", "integers_attribute", "text_attribute"]
 
@@ -18,7 +18,7 @@ def float_attribute(node: ir.Node, name: str, default: float) -> float:
     Raises:
         RefusedError: It is a parameter of a local function.
     """
-    found = _given(node, name)
+    found = given_attribute(node, name)
     return float(np.float32(default if found is None else found.as_float()))
 
 
@@ -28,7 +28,7 @@ def text_attribute(node: ir.Node, name: str, default: str) -> str:
     Raises:
         RefusedError: It is a parameter of a local function.
     """
-    found = _given(node, name)
+    found = given_attribute(node, name)
     return default if found is None else found.as_string()
 
 
@@ -38,12 +38,5 @@ def integers_attribute(node: ir.Node, name: str, default: Sequence[int]) -> list
     Raises:
         RefusedError: It is a parameter of a local function.
     """
-    found = _given(node, name)
+    found = given_attribute(node, name)
     return list(default) if found is None else [int(value) for value in found.as_ints()]
-
-
-def _given(node: ir.Node, name: str) -> ir.Attr | None:
-    found = node.attributes.get(name)
-    if found is not None and found.is_ref():
-        raise RefusedError(f"attribute {name!r} is a parameter of a local function; inline it first")
-    return found

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from ranum_falsify.transform import verify
 from ranum_falsify.transform.blocks import negated
+from ranum_falsify.transform.expansion import is_read
 from ranum_falsify.transform.lowering import Lowering
 from ranum_falsify.transform.operands import (
     FLOATS,
@@ -43,7 +44,7 @@ __all__ = [
 class LowerNegation(Lowering):
     """-x becomes x * -1."""
 
-    operator = "Neg"
+    op_type = "Neg"
 
     def accept(self, node: ir.Node) -> None:
         """Check the element type."""
@@ -59,7 +60,7 @@ class LowerNegation(Lowering):
 class LowerSubtraction(Lowering):
     """x - y becomes x + y * -1, and x - c, of a constant c, becomes x + -c."""
 
-    operator = "Sub"
+    op_type = "Sub"
 
     def accept(self, node: ir.Node) -> None:
         """Check the element type."""
@@ -78,7 +79,7 @@ class LowerSubtraction(Lowering):
 class LowerSum(Lowering):
     """Sum of several operands becomes additions of two, from the first to the last."""
 
-    operator = "Sum"
+    op_type = "Sum"
 
     def accept(self, node: ir.Node) -> None:
         """Check the element type."""
@@ -94,7 +95,7 @@ class LowerSum(Lowering):
 class LowerMean(Lowering):
     """Mean of n operands becomes the sum of their n-th parts, which overflows nowhere."""
 
-    operator = "Mean"
+    op_type = "Mean"
 
     def accept(self, node: ir.Node) -> None:
         """Check the element type."""
@@ -118,7 +119,7 @@ class LowerMean(Lowering):
 class LowerDivision(Lowering):
     """x / c, of a constant c, becomes x * (1 / c)."""
 
-    operator = "Div"
+    op_type = "Div"
 
     def accept(self, node: ir.Node) -> None:
         """Check that the reciprocals are as exact as floats can be."""
@@ -147,7 +148,7 @@ class LowerDivision(Lowering):
 class LowerReciprocal(Lowering):
     """Reciprocal(x) becomes 1 / x."""
 
-    operator = "Reciprocal"
+    op_type = "Reciprocal"
 
     def accept(self, node: ir.Node) -> None:
         """Check the element type."""
@@ -169,7 +170,7 @@ class LowerReciprocal(Lowering):
 class LowerPower(Lowering):
     """Pow(x, c), of a constant c, becomes a product, a square root or a reciprocal."""
 
-    operator = "Pow"
+    op_type = "Pow"
 
     def accept(self, node: ir.Node) -> None:
         """Check the exponent, and that it adds no dimension."""
@@ -201,15 +202,14 @@ class LowerPower(Lowering):
 class LowerDropout(Lowering):
     """Dropout, which does nothing at inference, becomes Identity."""
 
-    operator = "Dropout"
+    op_type = "Dropout"
 
     def accept(self, node: ir.Node) -> None:
         """Check that it does not train."""
         training = operand(node, 2)
         if training is not None and required_constant(training, "its training mode is").any():
             raise RefusedError("it is in training mode")
-        mask = node.outputs[1] if len(node.outputs) > 1 else None
-        if mask is not None and (mask.uses() or mask.is_graph_output()):
+        if any(is_read(value) for value in node.outputs[1:]):
             raise RefusedError("its mask is used")
 
     def lower(self, op: Any, node: ir.Node) -> Any:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from ranum_falsify.transform import verify
 from ranum_falsify.transform.attributes import integers_attribute
 from ranum_falsify.transform.blocks import reduced, runs_of, taken
+from ranum_falsify.transform.expansion import is_read
 from ranum_falsify.transform.lowering import Lowering
 from ranum_falsify.transform.operands import (
     FLOATS,
@@ -64,7 +65,7 @@ class _GlobalPool(Lowering):
 class LowerGlobalAveragePool(_GlobalPool):
     """GlobalAveragePool becomes ReduceMean of the spatial axes."""
 
-    operator = "GlobalAveragePool"
+    op_type = "GlobalAveragePool"
     reduction = "ReduceMean"
 
 
@@ -79,7 +80,7 @@ class LowerGlobalAveragePool(_GlobalPool):
 class LowerGlobalMaxPool(_GlobalPool):
     """GlobalMaxPool becomes ReduceMax of the spatial axes."""
 
-    operator = "GlobalMaxPool"
+    op_type = "GlobalMaxPool"
     reduction = "ReduceMax"
 
 
@@ -94,7 +95,7 @@ class LowerGlobalMaxPool(_GlobalPool):
 class LowerAveragePool(Lowering):
     """AveragePool becomes Conv, each channel by itself, and Mul where padding does not count."""
 
-    operator = "AveragePool"
+    op_type = "AveragePool"
 
     def accept(self, node: ir.Node) -> None:
         """Check that sizes are fixed, and that each window has something to average."""
@@ -139,11 +140,11 @@ class LowerAveragePool(Lowering):
 class LowerMaxPool(Lowering):
     """MaxPool becomes, for each spatial axis, Max of the slices that lie under the places of the kernel."""
 
-    operator = "MaxPool"
+    op_type = "MaxPool"
 
     def accept(self, node: ir.Node) -> None:
         """Check that sizes are fixed, that slices are few, and that each window covers an element."""
-        if len(node.outputs) > 1 and (node.outputs[1].uses() or node.outputs[1].is_graph_output()):
+        if any(is_read(value) for value in node.outputs[1:]):
             raise RefusedError("its indices are used")
         x = first_operand(node)
         dtype = dtype_of(x, FLOATS)

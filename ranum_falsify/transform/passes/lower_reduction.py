@@ -49,7 +49,7 @@ _DOUBLE_MAX = 8  # opset
 class LowerReduceMean(Lowering):
     """ReduceMean of n elements becomes the sum of their n-th parts, which overflows nowhere."""
 
-    operator = "ReduceMean"
+    op_type = "ReduceMean"
 
     def accept(self, node: ir.Node) -> None:
         """Check that the number of elements is known, and that its reciprocal is exact enough."""
@@ -106,7 +106,7 @@ class _SumOf(Lowering):
 class LowerReduceL1(_SumOf):
     """ReduceL1 becomes the sum of magnitudes."""
 
-    operator = "ReduceL1"
+    op_type = "ReduceL1"
 
     def _term(self, op: Any, x: ir.Value) -> Any:
         return op.Abs(x)
@@ -123,7 +123,7 @@ class LowerReduceL1(_SumOf):
 class LowerReduceSumSquare(_SumOf):
     """ReduceSumSquare becomes the sum of squares."""
 
-    operator = "ReduceSumSquare"
+    op_type = "ReduceSumSquare"
 
 
 @verify.tolerance
@@ -137,7 +137,7 @@ class LowerReduceSumSquare(_SumOf):
 class LowerReduceL2(_SumOf):
     """ReduceL2 becomes the square root of the sum of squares."""
 
-    operator = "ReduceL2"
+    op_type = "ReduceL2"
 
     def lower(self, op: Any, node: ir.Node) -> Any:
         """Take the root."""
@@ -188,7 +188,7 @@ _EXTREME_NEEDS = f"floats, none of them NaN; constant axes, each of at most {_LO
 class LowerReduceMax(_ExtremeAlong):
     """ReduceMax becomes, for each axis, Max of its slices."""
 
-    operator = "ReduceMax"
+    op_type = "ReduceMax"
     joins = "Max"
 
 
@@ -203,5 +203,5 @@ class LowerReduceMax(_ExtremeAlong):
 class LowerReduceMin(_ExtremeAlong):
     """ReduceMin becomes, for each axis, Min of its slices."""
 
-    operator = "ReduceMin"
+    op_type = "ReduceMin"
     joins = "Min"
