@@ -27,7 +27,7 @@ from ranum_falsify.network.trace import Traced
 
 __all__ = ["BlackBox", "Engine", "make_engine", "spec_of_black_box", "title_of"]
 
-_SECONDS = 60.0
+_SECONDS = 20.0
 """How long ONNX Runtime may take to load a node, and to run it on a batch."""
 _MEMORY, _FACTOR = 2**30, 16
 """Bytes of memory that it may take for a small node, and for a large one as a multiple of its size."""
@@ -47,7 +47,8 @@ class BlackBox(Operation):
     Attributes:
         x: What it reads: its inputs, None where absent, and then what its subgraphs capture.
         proto: The node as the model has it.
-        captured: Names of the tensors that its subgraphs capture.
+        captured: Names of the tensors that its subgraphs capture; None if it has no subgraphs.
+        why: Why nothing is known of it.
         engine: Evaluates it.
     """
 

@@ -7,7 +7,8 @@ tensor's shape, folds what no input reaches (shape arithmetic included) and reso
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,16 +24,17 @@ from ranum_falsify.errors import ModelError, UnsupportedOperatorError
 from ranum_falsify.network.blackbox import make_engine, spec_of_black_box, title_of
 from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.explained import explain_errors
-from ranum_falsify.network.fields import array_of, fields_of
+from ranum_falsify.network.fields import fields_of, initializers_of
 from ranum_falsify.network.graph import Graph, ReadOptions
 from ranum_falsify.network.model_file import check_structure, opset_of
 from ranum_falsify.network.naming import UniqueNames
-from ranum_falsify.network.nesting import attribute_graphs, names_captured, names_read
+from ranum_falsify.network.nesting import attribute_graphs, name_of, names_captured, names_read
 from ranum_falsify.network.registry import OperatorSpec, find, make_node, schema_of, spec_of
 from ranum_falsify.network.tensors import details_of, to_numpy
 from ranum_falsify.network.trace import Run, Scope, Traced, UnfitBranch, constant
+from ranum_falsify.network.unrolling import MOST_NODES, NotUnrolledError, TooLargeError, is_loop, unroll
 
-__all__ = ["GraphBuilder", "initializers_of"]
+__all__ = ["GraphBuilder"]
 
 
 class GraphBuilder:
@@ -47,6 +49,8 @@ class GraphBuilder:
         notices: What a user should know.
         folded: Operations that depend on no input, with their values.
         names: The names that are taken.
+        inlined: Names of the operations that lie in subgraphs of the model.
+        spent: How many nodes loops were unrolled to.
     """
 
     def __init__(self, model: onnx.ModelProto, options: ReadOptions, known: Mapping[str, TensorDetails]) -> None:
@@ -58,6 +62,9 @@ class GraphBuilder:
         self.notices = list[str]()
         self.folded: list[tuple[Operation, tuple[np.ndarray, ...]]] = []
         self.names = UniqueNames()
+        self.inlined = set[str]()
+        self.spent = 0
+        self._path, self._numbers, self._is_inner = "", tuple[int, ...](), False
 
     def check_operators(self) -> None:
         """Look for operators without a row.
@@ -74,7 +81,8 @@ class GraphBuilder:
         pending = [self.model.graph]
         while pending:
             for node in pending.pop().node:
-                if find(node.op_type, node.domain) is None or self.find_schema(node) is None:
+                known = is_loop(node) or find(node.op_type, node.domain) is not None
+                if not known or self.find_schema(node) is None:
                     missing[title_of(node.op_type, node.domain)] += 1
                 pending.extend(attribute_graphs(node))
         listed = ", ".join(f"{name} ({count})" for name, count in sorted(missing.items()))
@@ -104,15 +112,18 @@ class GraphBuilder:
         for name in keep:
             last.pop(name, None)
         for position, node in enumerate(order):
-            if node.op_type == "If" and (condition := scope.constant_value(node.input[0])) is not None:
-                self._inline(node, bool(condition.reshape(-1)[0]), scope)
+            if node.op_type == "If" and (condition := self.decide(scope[node.input[0]])) is not None:
+                self._inline(node, bool(condition), scope)
+            elif is_loop(node):
+                self._unroll(node, scope)
             else:
-                self._add(node, scope)
+                self.add(node, scope)
             for name in reads[position]:
                 if last.get(name) == position:
                     scope.forget_example(name)
 
-    def _add(self, node: onnx.NodeProto, scope: Scope) -> None:
+    def add(self, node: onnx.NodeProto, scope: Scope) -> None:
+        """Add a node, and what it writes to the scope."""
         spec, schema = find(node.op_type, node.domain), self.find_schema(node)
         if spec is None or schema is None:
             self._add_black_box(node, scope)
@@ -120,7 +131,7 @@ class GraphBuilder:
         subgraphs = {a.name: a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH}
         traced = {name: scope[name] for name in node.input if name}
         fields, operands = fields_of(node, spec, schema, traced, skip=subgraphs)
-        fields["opset"] = self.opset
+        fields |= {"opset": self.opset, "output_names": self._name_outputs(node)}
         if subgraphs:
             captured = self._branches(node, subgraphs, scope, fields)
             operands = [_choose_condition(operands[0], fields), *captured]
@@ -135,36 +146,46 @@ class GraphBuilder:
                 arrays = tuple(to_numpy(value) for value in values)
             scope.tensors.update(zip(node.output, map(constant, arrays), strict=False))
             if foldable:
-                named = make_node(spec, node.name or f"{node.op_type}_{node.output[0]}", fields)
+                named = make_node(spec, self.title_of(node), fields)
                 self.folded.append((named, arrays))
             return
-        op = make_node(spec, self.names.take(node.name or f"{node.op_type}_{node.output[0]}"), fields)
+        op = make_node(spec, self.names.take(self.title_of(node)), fields)
         if spec.is_random(op):
             self.notices.append(f"node {op.name!r} ({node.op_type}) draws random numbers: results are nondeterministic")
         self._write(node, op, operands, scope, fixed_shape=fixed_shape)
 
-    def _add_black_box(self, node: onnx.NodeProto, scope: Scope) -> None:
-        """Add a node that has no row; it is never a constant, so that no proof rests on what it gives once."""
+    def _add_black_box(self, node: onnx.NodeProto, scope: Scope, why: str = "") -> None:
+        """Add a node that only ONNX Runtime runs; it is never a constant, as no proof may rest on what it gives once.
+
+        Args:
+            node: The node.
+            scope: What it reads, and what it writes.
+            why: Why nothing is known of it, if not for want of a row.
+        """
+        title = title_of(node.op_type, node.domain)
+        why = f"{title}: {why}" if why else f"operator {title} is not supported"
+        if self.options.strict:
+            raise UnsupportedOperatorError(f"node {self.title_of(node)!r}: {why}; --strict refuses it")
         captured = names_captured(node)
         reads = [(name, scope[name] if name else None) for name in (*node.input, *captured)]
         try:
             engine = make_engine(node, reads, self.opsets, self.model.ir_version)
         except UnsupportedOperatorError as error:
-            raise UnsupportedOperatorError(f"{self._list_unsupported()}; {node.op_type}: {error}") from error
+            listed = self._list_unsupported() or f"node {self.title_of(node)!r}: {why}"
+            raise UnsupportedOperatorError(f"{listed}; {node.op_type}: {error}") from error
         fields: dict[str, Any] = {
             "x": tuple(None if t is None else t.source for _, t in reads),
-            "captured": tuple(captured),
+            "captured": tuple(captured) if any(attribute_graphs(node)) else None,
         }
-        fields |= {"proto": node, "engine": engine, "output_names": tuple(node.output)}
+        fields |= {"proto": node, "engine": engine, "why": why, "output_names": self._name_outputs(node)}
         fields |= {"version": self.opsets.get(node.domain, 1), "opset": self.opset}
         domain = "" if node.domain == "ai.onnx" else node.domain
         spec = spec_of_black_box(node.op_type, domain, rigid=engine.rigid)
-        op = make_node(spec, self.names.take(node.name or f"{node.op_type}_{node.output[0]}"), fields)
+        op = make_node(spec, self.names.take(self.title_of(node)), fields)
         operands = [traced for _, traced in reads]
-        title = title_of(node.op_type, node.domain)
         self.notices.append(
-            f"node {op.name!r}: operator {title} is not supported, so nothing is known of its result, and the network "
-            "is never proved; ONNX Runtime evaluates it"
+            f"node {op.name!r}: {why}, so nothing is known of its result, and the network is never proved; "
+            "ONNX Runtime evaluates it"
         )
         self._write(node, op, operands, scope, fixed_shape=_has_fixed_shape(spec, operands))
 
@@ -172,6 +193,8 @@ class GraphBuilder:
         self, node: onnx.NodeProto, op: Operation, operands: Sequence[Traced | None], scope: Scope, *, fixed_shape: bool
     ) -> None:
         """Add what a node writes to a scope."""
+        if self._is_inner:
+            self.inlined.add(op.name)
         run = Run(partial(self._run, node, spec_of(op), op, operands), operands)
         known = self._find_known_details(node, scope) if fixed_shape else None
         values = run.evaluate() if known is None else ()
@@ -197,7 +220,77 @@ class GraphBuilder:
         with explain_errors(node, operands), torch.no_grad():
             return apply(spec, op, [None if t is None else t.value_for(spec, i) for i, t in enumerate(operands)])
 
+    # names ------------------------------------------------------------------------------------------------------
+
+    def title_of(self, node: onnx.NodeProto) -> str:
+        """Return a node's name, after the path to the subgraph that it is in, and with the number of its iteration."""
+        return self._qualify(name_of(node))
+
+    def _name_outputs(self, node: onnx.NodeProto) -> tuple[str, ...]:
+        return tuple(name and self._qualify(name) for name in node.output)
+
+    def _qualify(self, name: str) -> str:
+        numbers = f"[{','.join(map(str, self._numbers))}]" if self._numbers else ""
+        return f"{self._path}{name.lstrip('/')}{numbers}" if self._path else name
+
+    @contextmanager
+    def inside(self, path: str, number: int | None = None) -> Iterator[None]:
+        """Name the nodes that are built as those of a subgraph.
+
+        Args:
+            path: What it adds to the path that their names begin with.
+            number: The number of the iteration that they belong to.
+        """
+        before = self._path, self._numbers, self._is_inner
+        self._path += path.lstrip("/" if self._path else "")
+        if number is not None:
+            self._numbers = (*self._numbers, number)
+        self._is_inner = True
+        try:
+            yield
+        finally:
+            self._path, self._numbers, self._is_inner = before
+
     # subgraphs --------------------------------------------------------------------------------------------------
+
+    def decide(self, traced: Traced) -> int | None:
+        """Return the value of a tensor that steers the flow of control; None if an input decides it."""
+        if traced.is_constant or self.options.example is not None:
+            return int(traced.tensor().reshape(-1)[0])
+        return None
+
+    def has_known_shape(self, traced: Traced) -> bool:
+        """Tell whether a tensor has the same shape for every input that the graph is built for."""
+        return traced.fixed_shape or self.options.example is not None
+
+    def spend_on_loops(self, nodes: int) -> None:
+        """Count nodes of an iteration.
+
+        Raises:
+            TooLargeError: The loops of the model have too many.
+        """
+        self.check_loops(nodes)
+        self.spent += nodes
+
+    def check_loops(self, nodes: int) -> None:
+        """Check that loops may unroll to some more nodes.
+
+        Raises:
+            TooLargeError: They may not.
+        """
+        if self.spent + nodes > MOST_NODES:
+            raise TooLargeError(f"its iterations are more than {MOST_NODES:,} nodes")
+
+    def _unroll(self, node: onnx.NodeProto, scope: Scope) -> None:
+        folded, notices, names = len(self.folded), len(self.notices), self.names.copy()
+        try:
+            unroll(self, node, scope)
+        except NotUnrolledError as error:
+            if isinstance(error, TooLargeError) and self._path:
+                raise
+            del self.folded[folded:], self.notices[notices:]
+            self.names = names
+            self._add_black_box(node, scope, str(error))
 
     def _inline(self, node: onnx.NodeProto, condition: bool, scope: Scope) -> None:
         wanted = "then_branch" if condition else "else_branch"
@@ -206,7 +299,11 @@ class GraphBuilder:
             raise ModelError(f"node {node.name or node.output[0]!r} (If) needs attribute {wanted!r}")
         inner = scope.child(initializers_of(graph))
         names = [output.name for output in graph.output]
-        self.build(check_structure(graph, outer=frozenset(scope.names())), inner, names)
+        order = check_structure(graph, outer=frozenset(scope.names()))
+        # What an input decides is named by its path, what is never otherwise as if it had no condition.
+        path = "" if scope[node.input[0]].is_constant else f"{name_of(node)}/{wanted}/"
+        with self.inside(path):
+            self.build(order, inner, names)
         for outer_name, name in zip(node.output, names, strict=True):
             scope[outer_name] = inner[name]
 
@@ -263,12 +360,6 @@ class GraphBuilder:
         return op
 
 
-def initializers_of(graph: onnx.GraphProto) -> dict[str, Traced]:
-    """Return the constants that a graph stores, by name."""
-    dense = {tensor.name: constant(_array(tensor.name, tensor)) for tensor in graph.initializer}
-    return dense | {s.values.name: constant(_array(s.values.name, s)) for s in graph.sparse_initializer}
-
-
 def _one(value: Callable[[], torch.Tensor]) -> tuple[torch.Tensor]:
     return (value(),)
 
@@ -291,11 +382,3 @@ def _choose_condition(condition: Traced | None, fields: Mapping[str, Any]) -> Tr
         if not isinstance(branch, UnfitBranch):
             return replace(condition, example=torch.full_like(condition.tensor(), value))
     raise ModelError(branch.error)
-
-
-def _array(name: str, tensor: onnx.TensorProto | onnx.SparseTensorProto) -> np.ndarray:
-    try:
-        return array_of(tensor)
-    except (ValueError, TypeError, KeyError, IndexError, RuntimeError, AssertionError) as error:
-        why = str(error)[:80]
-        raise ModelError(f"initializer {name!r} is malformed ({why}); export the model again") from error

@@ -18,16 +18,15 @@ from dnnv.nn.utils import TensorDetails
 from torch import Tensor
 
 from ranum_falsify.errors import ModelError
-from ranum_falsify.network.blackbox import BlackBox, title_of
 from ranum_falsify.network.evaluate import Value, apply
 from ranum_falsify.network.model_file import fix_model, free_model
 from ranum_falsify.network.naming import UniqueNames
 from ranum_falsify.network.order import operands_in, topological_order
 from ranum_falsify.network.registry import spec_of
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.network.writer import nodes_with_branches, to_onnx
+from ranum_falsify.network.writer import to_onnx
 
-__all__ = ["Graph", "ReadAgain", "ReadOptions", "Watch", "list_black_boxes"]
+__all__ = ["Graph", "ReadAgain", "ReadOptions", "Watch"]
 
 Watch = Callable[[Operation, Sequence[Value], tuple[Tensor, ...]], None]
 """Called with each node of an evaluation, its operands in the order of its row, and its outputs."""
@@ -42,12 +41,14 @@ class ReadOptions:
         free: Freed initializers.
         fixed: Inputs that became constants.
         strict: Whether operators without a row are refused.
+        example: Values of all inputs that decide branches and loops; None where only constants do.
     """
 
     dims: Mapping[str, int] = field(default_factory=dict)
     free: tuple[str, ...] = ()
     fixed: Mapping[str, np.ndarray] = field(default_factory=dict)
     strict: bool = False
+    example: Mapping[str, np.ndarray] | None = None
 
 
 ReadAgain = Callable[[ReadOptions], "Graph"]
@@ -71,6 +72,8 @@ class Graph(OperationGraph):
             the constants of the graph that runtimes compute by themselves.
         shapes: Shape and dtype, by name, of the tensors of the model for which both are the same for every input; none
             for slices and compositions.
+        inlined: Names of the operations that lie in subgraphs of the model: of branches that are always taken, and of
+            loops, which are unrolled.
         read_again: Reads the model of a whole network with other options; None for slices, compositions and branches.
     """
 
@@ -88,6 +91,7 @@ class Graph(OperationGraph):
         unset_dims: tuple[str, ...] = (),
         folded: tuple[tuple[Operation, tuple[np.ndarray, ...]], ...] = (),
         shapes: Mapping[str, TensorDetails] | None = None,
+        inlined: frozenset[str] = frozenset(),
         read_again: ReadAgain | None = None,
     ) -> None:
         super().__init__(list(output_operations))
@@ -101,6 +105,7 @@ class Graph(OperationGraph):
         self.unset_dims = unset_dims
         self.folded = folded
         self.shapes = shapes or {}
+        self.inlined = inlined
         self.read_again = read_again
 
     @property
@@ -226,6 +231,7 @@ class Graph(OperationGraph):
     def copy(self) -> Graph:
         """Return a graph of the same nodes; nodes are never changed in place."""
         whole: dict[str, Any] = {"source": self.source, "options": self.options, "shapes": self.shapes}
+        whole["inlined"] = self.inlined
         return self._derive(self.output_operations, self.output_names, read_again=self.read_again, **whole)
 
     def __getitem__(self, index: Any) -> Graph:
@@ -348,12 +354,6 @@ class Graph(OperationGraph):
         if self.read_again is None:
             raise ModelError("only a whole network can have freed weights or fixed inputs, not a slice or composition")
         return self.read_again(options)
-
-
-def list_black_boxes(graph: Graph) -> list[str]:
-    """Return the titles of a graph's operators without a row, those in subgraphs included."""
-    boxes = (spec_of(op) for op in nodes_with_branches(graph) if isinstance(op, BlackBox))
-    return [title_of(spec.op_type, spec.domain) for spec in boxes]
 
 
 def _clone(op: Operation, clones: Mapping[int, Operation], name: str | None = None) -> Operation:

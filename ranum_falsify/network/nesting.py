@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import onnx
 
-__all__ = ["attribute_graphs", "names_captured", "names_read", "rename_captured"]
+__all__ = ["attribute_graphs", "name_of", "names_captured", "names_read", "rename_captured"]
 
 
 def attribute_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -15,6 +15,11 @@ def attribute_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.g
         yield from attribute.graphs
+
+
+def name_of(node: onnx.NodeProto) -> str:
+    """Return a node's name; one without gets that of its operator and its first output."""
+    return str(node.name or f"{node.op_type}_{node.output[0]}")
 
 
 def names_read(node: onnx.NodeProto) -> Iterator[str]:

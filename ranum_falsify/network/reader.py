@@ -14,7 +14,8 @@ from dnnv.nn.operations import Input
 from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.errors import ModelError, UnsupportedTypeError, is_out_of_memory
-from ranum_falsify.network.builder import GraphBuilder, initializers_of
+from ranum_falsify.network.builder import GraphBuilder
+from ranum_falsify.network.fields import initializers_of
 from ranum_falsify.network.functions import inline_functions
 from ranum_falsify.network.graph import Graph, ReadOptions
 from ranum_falsify.network.guards import TOO_MUCH_MEMORY
@@ -25,7 +26,7 @@ from ranum_falsify.network.model_file import (
     is_given,
     load_model,
 )
-from ranum_falsify.network.tensors import ONNX_TO_NUMPY, torch_dtype
+from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_torch, torch_dtype
 from ranum_falsify.network.trace import Run, Scope
 
 __all__ = ["read"]
@@ -115,6 +116,7 @@ class _Reader(GraphBuilder):
             unset_dims=tuple(self.unset_dims),
             folded=tuple(self.folded),
             shapes=shapes,
+            inlined=frozenset(self.inlined),
             read_again=partial(_read, self.source, known=shapes),
         )
 
@@ -127,7 +129,9 @@ class _Reader(GraphBuilder):
                 continue
             shape, dtype = self._shape(info), _element_type(info)
             op = Input(np.array(shape, dtype=np.int64), dtype, name=self.names.take(info.name))
-            run = Run(partial(_zeros, info.name, shape, dtype))
+            example = self.options.example
+            make = partial(_zeros, info.name, shape, dtype) if example is None else partial(_given, example[info.name])
+            run = Run(make)
             scope.define(info.name, op, TensorDetails(shape, dtype), run)
             if not self.known:
                 run.make_examples()
@@ -169,6 +173,10 @@ def _zeros(name: str, shape: tuple[int, ...], dtype: np.dtype) -> tuple[torch.Te
         return (torch.zeros(shape, dtype=torch_dtype(dtype)),)
     except RuntimeError as error:
         raise ModelError(f"input {name!r} of shape {list(shape)} does not fit into memory; make it smaller") from error
+
+
+def _given(array: np.ndarray) -> tuple[torch.Tensor]:
+    return (to_torch(array),)
 
 
 def _element_type(info: onnx.ValueInfoProto) -> np.dtype:

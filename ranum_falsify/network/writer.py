@@ -18,6 +18,7 @@ from onnx import helper, numpy_helper
 
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network.blackbox import BlackBox
+from ranum_falsify.network.contents import nodes_with_branches
 from ranum_falsify.network.fields import input_fields
 from ranum_falsify.network.model_file import OLDEST_OPSET
 from ranum_falsify.network.naming import UniqueNames
@@ -29,7 +30,7 @@ from ranum_falsify.network.trace import UnfitBranch
 if TYPE_CHECKING:
     from ranum_falsify.network.graph import Graph
 
-__all__ = ["nodes_with_branches", "to_onnx"]
+__all__ = ["to_onnx"]
 
 _Tensor = tuple[int, int]
 """Identity of a node and index of its output."""
@@ -63,17 +64,6 @@ def to_onnx(graph: Graph) -> onnx.ModelProto:
 
 
 # opsets ---------------------------------------------------------------------------------------------------------------
-
-
-def nodes_with_branches(graph: Graph) -> list[Operation]:
-    """Return the nodes of a graph, and those of its subgraphs."""
-    nodes: list[Operation] = []
-    pending = [graph]
-    while pending:
-        for op in pending.pop().nodes:
-            nodes.append(op)
-            pending.extend(cast("Graph", value) for value in op.__dict__.values() if isinstance(value, OperationGraph))
-    return nodes
 
 
 def _opsets(graph: Graph) -> dict[str, int]:
@@ -197,7 +187,7 @@ class _Writer:
         node = onnx.NodeProto()
         node.CopyFrom(op.proto)
         outer = len(node.input)
-        rename_captured(node, dict(zip(op.captured, reads[outer:], strict=True)), self.names.take)
+        rename_captured(node, dict(zip(op.captured or (), reads[outer:], strict=True)), self.names.take)
         node.name, node.input[:], node.output[:] = op.name, reads[:outer], self._outputs(op, names)
         return node
 

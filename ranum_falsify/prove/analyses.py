@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from ranum_falsify.config import Runtime
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.network import Graph
-from ranum_falsify.network.graph import list_black_boxes
+from ranum_falsify.network.contents import list_black_boxes
 from ranum_falsify.network.optimised import optimise
 from ranum_falsify.operators.relations.rewrites import is_rewritten
 from ranum_falsify.prove.checked import Checked, check

@@ -15,7 +15,7 @@ from ranum_falsify.domain import IntervalAnalysis
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.domain.linear.splitting import SplitResult
 from ranum_falsify.network import Graph, spec_of
-from ranum_falsify.network.graph import list_black_boxes
+from ranum_falsify.network.contents import list_black_boxes
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.analyses import Analyses, analyses_of, notices_of

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ranum_falsify.config import Reach
 from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network.contents import list_black_boxes
 from ranum_falsify.network.evaluate import Value
-from ranum_falsify.network.graph import list_black_boxes
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.operators.support.conditions import list_stated_conditions
 from ranum_falsify.replay.gradients import operand_ranges

@@ -25,7 +25,7 @@ class Expansion(ir.passes.InPlacePass):
         refusals: Those that were left, with the reasons.
     """
 
-    op_type: ClassVar[str]
+    operator: ClassVar[str]
     """The operator."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Expansion(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, bool(self.replaced))
 
     def _is_meant(self, node: ir.Node) -> bool:
-        return node.op_type == self.op_type and node.domain in ("", "ai.onnx")
+        return node.op_type == self.operator and node.domain in ("", "ai.onnx")
 
 
 def is_read(value: ir.Value) -> bool:

@@ -210,7 +210,8 @@ def _watch_operators(problem: Problem, graph: Graph) -> tuple[_Watched, list[str
             watched[id(goal)] += found or []
     notices = []
     if proved:
-        notices.append(f"{len(proved)} operators are proved, and not in the VNN-LIB file")
+        many = "1 operator is" if len(proved) == 1 else f"{len(proved)} operators are"
+        notices.append(f"{many} proved, and not in the VNN-LIB file")
     if unsaid:
         more = f" and {len(unsaid) - _MOST_NAMED} more" if len(unsaid) > _MOST_NAMED else ""
         named = "; ".join(unsaid[:_MOST_NAMED])

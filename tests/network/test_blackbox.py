@@ -9,7 +9,7 @@ from onnx.parser import parse_model
 
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError
 from ranum_falsify.network import blackbox, read, registry, spec_of
-from ranum_falsify.network.graph import list_black_boxes
+from ranum_falsify.network.contents import list_black_boxes
 from ranum_falsify.search.batching import BatchedModel
 from ranum_falsify.search.converter import convert
 

@@ -159,6 +159,7 @@ BETWEEN = [
     ("p = Softmax(x) q = Clip(p, c, top) y = Log(q)", lambda p: np.clip(p, np.log(1e-6), np.log(0.5))),
     ("p = Softmax(x) q = Max(c, p) r = Min(q, top) y = Log(r)", lambda p: np.clip(p, np.log(1e-6), np.log(0.5))),
     ("p = Softmax(x) q = Abs(p) y = Log(q)", lambda p: p),
+    ("p = Softmax(x) q = Relu(p) y = Log(q)", lambda p: p),
     ("p = Softmax(x) h = Cast<to = 11>(p) q = Cast<to = 1>(h) y = Log(q)", lambda p: p),
     ("p = Softmax(x) f = Reshape(p, six) q = Reshape(f, s) y = Log(q)", lambda p: p),
     (
@@ -166,6 +167,19 @@ BETWEEN = [
         lambda p: np.logaddexp(p, -13.815511),
     ),
 ]
+
+
+TILED = """g (float[1, 3] x) => (float[1, 3] y) { last = Constant<value_ints = [1]>() one = Constant<value_ints = [1]>()
+    e = Exp(x) s = ReduceSum(e, last) n = Shape<start = 1>(x) r = Concat<axis = 0>(one, n) t = Tile(s, r) y = Div(e, t) }"""
+
+
+def test_a_sum_may_be_tiled_back_by_what_only_the_shape_says() -> None:
+    x = np.array([[300, 1, -2]], dtype=np.float32)
+    assert (run(rewritten("stable_softmax", model_of(TILED)), {"x": x})[0] == [[1, 0, 0]]).all()
+    twice = TILED.replace("Concat<axis = 0>(one, n)", "Concat<axis = 0>(two, n)").replace(
+        "one = Constant<value_ints = [1]>()", "two = Constant<value_ints = [2]>()"
+    )
+    assert apply_pass(find_pass("stable_softmax"), model_of(twice)).model is None, "there are two rows then"
 
 
 @pytest.mark.parametrize(("body", "exact"), BETWEEN, ids=[body for body, _ in BETWEEN])

@@ -79,7 +79,7 @@ def test_layers_in_branches_are_written_out() -> None:
     [
         (text(time="T"), 17, "axis 0 of 'x' has no fixed length"),
         (text(time=257), 17, "it takes 257 time steps; at most 256 are written out"),
-        (text(), 8, "constant indices need opset 9"),
+        (text(), 8, "a constant of int64 needs opset 9"),
         (text(attributes=', direction = "sideways"'), 17, "direction 'sideways' is unknown"),
         (text(attributes=', activations = ["Sigmoid", "Tanh"]'), 17, "it names 2 activations; 3 are needed"),
         (text(attributes=', activations = ["Sigmoid", "Tanh", "Gelu"]'), 17, "activation 'Gelu' is unknown"),

@@ -52,7 +52,8 @@ def _max_unpool_bounds(site: Site, x: Interval, indices: Interval, output_shape:
     shape = _unpooled_shape(site.op, x.shape)
     if output_shape is not None or not indices.is_point or not x.size:
         # Runtimes count positions in the larger shape, or in that of the windows.
-        return Interval.fill(0, 0, site.shape, x.dtype).hull(_any_of(x, len(site.shape)))
+        whole = shape if output_shape is None else tuple(ints(output_shape) or ())
+        return Interval.fill(0, 0, whole, x.dtype).hull(_any_of(x, len(whole)))
     flat = torch.remainder(indices.expand()[0], math.prod(shape)).reshape(-1, 1)
     zeros = Interval.fill(0, 0, (math.prod(shape), 1), x.dtype)
     return reshape(scatter(zeros, flat, reshape(x, (x.size, 1)), None), shape)

@@ -7,7 +7,7 @@ from dnnv.nn import Operation
 
 from ranum_falsify.domain import Interval, Visited
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
-from ranum_falsify.network.blackbox import BlackBox, title_of
+from ranum_falsify.network.blackbox import BlackBox
 from ranum_falsify.network.trace import UnfitBranch
 from ranum_falsify.validity import Bounds, Constraint, Finite
 
@@ -41,7 +41,7 @@ def conditions_of(op: Operation, *, sees_branches: bool = False) -> tuple[Constr
     spec = spec_of(op)
     conditions = list(list_stated_conditions(op))
     if isinstance(op, BlackBox):
-        conditions.append(_NoRow(reason=f"operator {title_of(spec.op_type, spec.domain)} is not supported"))
+        conditions.append(_NoRow(reason=op.why))
     elif not sees_branches and any(isinstance(value, _SUBGRAPHS) for value in op.__dict__.values()):
         conditions.append(_Opaque())
     elif spec.overflow or spec.valid:

@@ -95,12 +95,12 @@ class VnnlibText:
     notices: tuple[str, ...] = ()
 
 
-def at_most(x: Quantity, bound: float, *, strict: bool = False) -> str:
+def at_most(x: Quantity | Compound, bound: float, *, strict: bool = False) -> str:
     """Return the comparison x <= bound, or x < bound, of numbers of the element type of x."""
     return f"(<= {x} {spell(_step(x, bound, -1) if strict else bound)})"
 
 
-def at_least(x: Quantity, bound: float, *, strict: bool = False) -> str:
+def at_least(x: Quantity | Compound, bound: float, *, strict: bool = False) -> str:
     """Return the comparison x >= bound, or x > bound, of numbers of the element type of x."""
     return f"(>= {x} {spell(_step(x, bound, 1) if strict else bound)})"
 
@@ -249,18 +249,18 @@ class _VnnlibWriter:
             return _join(large.is_greatest, [self._order(small, part, strict=strict) for part in large.parts])
         if isinstance(small, Number) and isinstance(large, Number):
             return _TRUE if (small.value < large.value if strict else small.value <= large.value) else _FALSE
-        if isinstance(small, Quantity) and isinstance(large, Number):
+        self._sums += isinstance(small, Compound) or isinstance(large, Compound)
+        if isinstance(large, Number) and not isinstance(small, Number):
             return at_most(small, large.value, strict=strict)
-        if isinstance(large, Quantity) and isinstance(small, Number):
+        if isinstance(small, Number) and not isinstance(large, Number):
             return at_least(large, small.value, strict=strict)
         self._ties += strict
-        self._sums += isinstance(small, Compound) or isinstance(large, Compound)
         return f"(<= {small} {large})"
 
 
-def _step(x: Quantity, bound: float, way: int) -> float:
+def _step(x: Quantity | Compound, bound: float, way: int) -> float:
     """Return the nearest number of an element type above a bound (`way` 1), or below it (-1)."""
-    dtype = x.dtype
+    dtype = x.dtype if isinstance(x, Quantity) else np.dtype(np.float64)  # in which properties compute
     if dtype.kind in "iub":
         return float(np.floor(bound) + 1 if way > 0 else np.ceil(bound) - 1)
     with np.errstate(over="ignore"):

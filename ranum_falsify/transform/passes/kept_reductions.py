@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from ranum_falsify.transform.operands import attribute, constant_array
 from ranum_falsify.transform.passes.expressions import Reduction, made_by, operand, reduction, same_tensor, scalar_of
 
 __all__ = ["is_kept", "kept_reduction", "kept_value", "quotient_of"]
@@ -81,11 +82,35 @@ def _is_within(node: ir.Node, value: ir.Value, like: ir.Value) -> bool:
         shape = made_by(operand(node, 1), "Shape")
         if shape is not None and not shape.attributes and _same_shape(operand(shape, 0), like):
             return True
-    if value.shape is None or like.shape is None or len(value.shape) != len(like.shape):
+    if like.shape is None:
+        return False
+    repeats = _lengths(operand(node, 1)) if node.op_type == "Tile" else None
+    if repeats is not None and len(repeats) == len(like.shape):
+        return all(count == 1 or count == dim for count, dim in zip(repeats, like.shape, strict=True))
+    if value.shape is None or len(value.shape) != len(like.shape):
         return False
     if all(isinstance(dim, int) and dim > 1 for dim in like.shape):
         return True  # any other length would be an error
     return all(dim == 1 or _is_equal(dim, whole) for dim, whole in zip(value.shape, like.shape, strict=True))
+
+
+def _lengths(value: ir.Value) -> list[int] | None:
+    """Return integers that are constants, or lengths of dimensions; None where they are not known."""
+    array = constant_array(value)
+    if array is not None:
+        return [int(one) for one in array.reshape(-1)]
+    node = made_by(value, "Concat", "Shape", "Identity")
+    if node is None:
+        return None
+    if node.op_type == "Shape":
+        shape = operand(node, 0).shape
+        if shape is None:
+            return None
+        end = attribute(node, "end", len(shape))
+        known = [dim for dim in shape[attribute(node, "start", 0) : end]]
+        return [int(dim) for dim in known if isinstance(dim, int)] if all(isinstance(d, int) for d in known) else None
+    parts = [None if one is None else _lengths(one) for one in node.inputs]
+    return None if any(part is None for part in parts) else [one for part in parts for one in part or ()]
 
 
 def _is_equal(one: int | ir.SymbolicDim, other: int | ir.SymbolicDim) -> bool:

@@ -37,6 +37,8 @@ from ranum_falsify.transform.rewrite import RefusedError
 
 __all__ = ["Core", "LogReader", "between", "inside", "leaf", "limits_of"]
 
+_IDENTITIES = ("Abs", "Relu", "LeakyRelu")  # of positive numbers
+
 Core = Callable[["LogReader", ir.Value, ir.DataType], Plan | None]
 """Reads the logarithm of a value of one form, in an element type; None if it is not of that form."""
 
@@ -125,8 +127,8 @@ def leaf(x: ir.Value, dtype: ir.DataType) -> Plan:
 
 
 def _magnitude(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
-    """Read the magnitude of what has a logarithm, and so is positive itself."""
-    node = made_by(value, "Abs")
+    """Read the magnitude, or the positive part, of what has a logarithm, and so is positive itself."""
+    node = made_by(value, *_IDENTITIES)
     return None if node is None else reader.read(operand(node, 0), dtype)
 
 
@@ -187,7 +189,7 @@ def limits_of(value: ir.Value) -> tuple[ir.Value, Fraction | None, Fraction | No
 
 def inside(value: ir.Value) -> ir.Value | None:
     """Return the tensor that a magnitude, a clip or an epsilon is put around, None if there is nothing of that."""
-    node = made_by(value, "Abs")
+    node = made_by(value, *_IDENTITIES)
     if node is not None:
         return operand(node, 0)
     limited = limits_of(value)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from ranum_falsify.transform.attributes import float_attribute, text_attribute
 from ranum_falsify.transform.operands import (
     FLOATS,
     attribute,
@@ -15,7 +16,9 @@ from ranum_falsify.transform.operands import (
     dtype_of,
     given_attribute,
     length_of,
+    operand,
     rank_of,
+    required_constant,
 )
 from ranum_falsify.transform.rewrite import RefusedError
 
@@ -119,9 +122,8 @@ def read_layer(node: ir.Node, *, gates: int, functions: Sequence[str], states: i
     steps = length_of(x, 1 if is_batch_first else 0)
     if steps > _LONGEST:
         raise RefusedError(f"it takes {steps:,} time steps; at most {_LONGEST} are written out")
-    _check_lengths(_operand(node, 4), steps)
-    clip = given_attribute(node, "clip")
-    initial = [_start(_operand(node, 5 + state)) for state in range(states)]
+    _check_lengths(operand(node, 4), steps)
+    initial = [_start(operand(node, 5 + state)) for state in range(states)]
     ways = _read_ways(node, gates, functions, opset)
     return RecurrentLayer(
         x=x,
@@ -129,22 +131,16 @@ def read_layer(node: ir.Node, *, gates: int, functions: Sequence[str], states: i
         steps=steps,
         hidden=len(ways[0].r[0]),
         is_batch_first=is_batch_first,
-        clip=0.0 if clip is None else max(float(clip.as_float()), 0.0),
+        clip=max(float_attribute(node, "clip", 0.0), 0.0),
         initial=initial,
         ways=ways,
     )
 
 
-def _operand(node: ir.Node, position: int) -> ir.Value | None:
-    return node.inputs[position] if position < len(node.inputs) else None
-
-
 def _check_lengths(lengths: ir.Value | None, steps: int) -> None:
     if lengths is None:
         return
-    array = constant_array(lengths)
-    if array is None:
-        raise RefusedError("the lengths of its sequences (sequence_lens) are not constant")
+    array = required_constant(lengths, "the lengths of its sequences (sequence_lens) are")
     if (array != steps).any():
         raise RefusedError(f"its sequences have lengths of their own (sequence_lens); all must be {steps}")
 
@@ -156,8 +152,7 @@ def _start(value: ir.Value | None) -> ir.Value | None:
 
 
 def _read_ways(node: ir.Node, gates: int, functions: Sequence[str], opset: int) -> list[Way]:
-    direction = given_attribute(node, "direction")
-    name = "forward" if direction is None else direction.as_string()
+    name = text_attribute(node, "direction", "forward")
     reversals = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}.get(name)
     if reversals is None:
         raise RefusedError(f"direction {name!r} is unknown")
@@ -185,13 +180,8 @@ def _read_ways(node: ir.Node, gates: int, functions: Sequence[str], opset: int) 
 
 
 def _weights(node: ir.Node, position: int, name: str) -> np.ndarray | None:
-    value = _operand(node, position)
-    if value is None:
-        return None
-    array = constant_array(value)
-    if array is None:
-        raise RefusedError(f"its weights {name} are not constant")
-    return array
+    value = operand(node, position)
+    return None if value is None else required_constant(value, f"its weights {name} are")
 
 
 def _read_activations(node: ir.Node, functions: Sequence[str], directions: int, opset: int) -> list[ActivationCall]:

@@ -14,15 +14,14 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
+from ranum_falsify.transform.blocks import clipped
 from ranum_falsify.transform.expansion import Expansion, Plan, is_read
-from ranum_falsify.transform.operands import attribute, constant, integer, integers
+from ranum_falsify.transform.operands import attribute, check_integers, constant, integer, integers
 from ranum_falsify.transform.passes.recurrence import RecurrentLayer, Way, read_layer
 from ranum_falsify.transform.registry import register
-from ranum_falsify.transform.rewrite import RefusedError
 
 __all__ = ["UnrollGru", "UnrollLstm", "UnrollRnn"]
 
-_INTEGER_CONSTANTS, _CLIP_HAS_INPUTS = 9, 11  # opsets
 _NEEDS = "opset 9; floats; a fixed number of time steps, at most 256; constant weights; sequences of full length"
 _COMMON = ["Constant", "Gather", "MatMul", "Add", "Mul", "Tanh", "Reshape", "Concat"]
 
@@ -48,8 +47,7 @@ class _Unrolling(Expansion):
 
     def plan(self, node: ir.Node, opset: int) -> Plan:
         """Return what writes a layer out."""
-        if opset < _INTEGER_CONSTANTS:
-            raise RefusedError(f"constant indices need opset {_INTEGER_CONSTANTS}; convert the model")
+        check_integers(opset)
         layer = read_layer(node, gates=self.gates, functions=self.functions, states=self.states, opset=opset)
 
         def build(op: Any) -> Sequence[ir.Value | None]:
@@ -72,7 +70,7 @@ class _Unrolling(Expansion):
 class UnrollRnn(_Unrolling):
     """RNN becomes a MatMul and an activation for each time step."""
 
-    op_type, gates, functions = "RNN", 1, ("Tanh",)
+    operator, gates, functions = "RNN", 1, ("Tanh",)
 
     def step_of(self, cell: _Cell, node: ir.Node) -> _Step:
         """Return h' = f(x W + h R + b)."""
@@ -88,7 +86,7 @@ class UnrollRnn(_Unrolling):
 class UnrollGru(_Unrolling):
     """GRU becomes products, sums and activations for each time step."""
 
-    op_type, gates, functions = "GRU", 3, ("Sigmoid", "Tanh")
+    operator, gates, functions = "GRU", 3, ("Sigmoid", "Tanh")
 
     def step_of(self, cell: _Cell, node: ir.Node) -> _Step:
         """Return h' = (1 - z) n + z h, where the reset gate acts on h, or on the product of h with its weights."""
@@ -116,7 +114,7 @@ class UnrollGru(_Unrolling):
 class UnrollLstm(_Unrolling):
     """LSTM becomes products, sums and activations for each time step."""
 
-    op_type, gates, functions, states = "LSTM", 4, ("Sigmoid", "Tanh", "Tanh"), 2
+    operator, gates, functions, states = "LSTM", 4, ("Sigmoid", "Tanh", "Tanh"), 2
 
     def step_of(self, cell: _Cell, node: ir.Node) -> _Step:
         """Return c' = f c + i g and h' = o tanh(c'); the gates may see c through peepholes."""
@@ -191,7 +189,9 @@ class _Cell:
     def activate(self, position: int, x: ir.Value, *, clips: bool = True) -> ir.Value:
         """Return an activation of the direction, its operand clipped where the layer says so."""
         call = self._way.activations[position]
-        x = self._clip(x) if clips and self._layer.clip else x
+        limit = self._layer.clip
+        if clips and limit:
+            x = clipped(self.op, self._opset, x, -limit, limit, self._layer.dtype)
         made: ir.Value
         if call.name == "Affine":
             alpha, beta = map(self.number, call.parameters)
@@ -203,15 +203,6 @@ class _Cell:
             parameters = dict(zip(("alpha", "beta"), call.parameters, strict=False))
             made = getattr(self.op, call.name)(x, **parameters)
         return made
-
-    def _clip(self, x: ir.Value) -> ir.Value:
-        limit = self._layer.clip
-        clipped: ir.Value = (
-            self.op.Clip(x, min=-limit, max=limit)
-            if self._opset < _CLIP_HAS_INPUTS
-            else self.op.Clip(x, self.number(-limit), self.number(limit))
-        )
-        return clipped
 
     def _product(self, gate: int, h: ir.Value) -> ir.Value:
         product: ir.Value = self.op.MatMul(h, self._constant("r", gate, self._way.r[gate]))
