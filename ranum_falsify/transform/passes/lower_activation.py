@@ -63,7 +63,7 @@ class _Activation(Lowering):
 class LowerAbsolute(_Activation):
     """|x| becomes Relu(x) + Relu(-x), of which one is always 0."""
 
-    op_type = "Abs"
+    operator = "Abs"
 
     def lower(self, op: Any, node: ir.Node) -> Any:
         """Add the positive part and the negative part."""
@@ -82,7 +82,7 @@ class LowerAbsolute(_Activation):
 class LowerLeakyRelu(_Activation):
     """LeakyRelu(x) becomes Relu(x) + -alpha * Relu(-x), of which one term is always 0."""
 
-    op_type = "LeakyRelu"
+    operator = "LeakyRelu"
 
     def accept(self, node: ir.Node) -> None:
         """Check that the slope is exact: ONNX Runtime takes it in float32 whatever the element type."""
@@ -111,7 +111,7 @@ class LowerLeakyRelu(_Activation):
 class LowerPRelu(_Activation):
     """PRelu(x, slope) becomes Relu(x) + -slope * Relu(-x)."""
 
-    op_type = "PRelu"
+    operator = "PRelu"
 
     def accept(self, node: ir.Node) -> None:
         """Check that constant slopes are finite: they meet 0 where x is positive."""
@@ -143,7 +143,7 @@ class LowerPRelu(_Activation):
 class LowerHardSigmoid(_Activation):
     """HardSigmoid(x) becomes Clip(alpha * x + beta, 0, 1)."""
 
-    op_type = "HardSigmoid"
+    operator = "HardSigmoid"
 
     def accept(self, node: ir.Node) -> None:
         """Check that what is clipped cannot overflow."""
@@ -170,7 +170,7 @@ class LowerHardSigmoid(_Activation):
 class LowerHardSwish(_Activation):
     """HardSwish(x) becomes x * HardSigmoid(x)."""
 
-    op_type = "HardSwish"
+    operator = "HardSwish"
 
     def lower(self, op: Any, node: ir.Node) -> Any:
         """Multiply by the gate."""
@@ -189,7 +189,7 @@ class LowerHardSwish(_Activation):
 class LowerSoftsign(_Activation):
     """Softsign(x) becomes x / (1 + |x|)."""
 
-    op_type = "Softsign"
+    operator = "Softsign"
 
     def lower(self, op: Any, node: ir.Node) -> Any:
         """Divide by what is never less than 1."""
@@ -227,7 +227,7 @@ class _Exponential(_Activation):
 class LowerElu(_Exponential):
     """Elu(x) becomes Relu(x) + alpha * (Exp(-Relu(-x)) - 1), whose Exp cannot overflow."""
 
-    op_type = "Elu"
+    operator = "Elu"
 
     def _factors(self, node: ir.Node) -> tuple[float, float, float]:
         return 1.0, float_attribute(node, "alpha", 1.0), 1.0
@@ -244,7 +244,7 @@ class LowerElu(_Exponential):
 class LowerSelu(_Exponential):
     """Selu(x) becomes gamma * Relu(x) + gamma * alpha * (Exp(-Relu(-x)) - 1)."""
 
-    op_type = "Selu"
+    operator = "Selu"
 
     def _factors(self, node: ir.Node) -> tuple[float, float, float]:
         gamma = float_attribute(node, "gamma", _SELU_GAMMA)
@@ -262,7 +262,7 @@ class LowerSelu(_Exponential):
 class LowerCelu(_Exponential):
     """Celu(x) becomes Relu(x) + alpha * (Exp(-Relu(-x) / alpha) - 1)."""
 
-    op_type = "Celu"
+    operator = "Celu"
 
     def accept(self, node: ir.Node) -> None:
         """Check that x / alpha cannot overflow."""
@@ -287,7 +287,7 @@ class LowerCelu(_Exponential):
 class LowerGelu(_Activation):
     """Gelu(x) becomes x / 2 * (1 + Erf(x / Sqrt(2)))."""
 
-    op_type = "Gelu"
+    operator = "Gelu"
     dtypes = (ir.DataType.FLOAT,)
 
     def accept(self, node: ir.Node) -> None:

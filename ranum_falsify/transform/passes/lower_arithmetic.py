@@ -44,7 +44,7 @@ __all__ = [
 class LowerNegation(Lowering):
     """-x becomes x * -1."""
 
-    op_type = "Neg"
+    operator = "Neg"
 
     def accept(self, node: ir.Node) -> None:
         """Check the element type."""
@@ -60,7 +60,7 @@ class LowerNegation(Lowering):
 class LowerSubtraction(Lowering):
     """x - y becomes x + y * -1, and x - c, of a constant c, becomes x + -c."""
 
-    op_type = "Sub"
+    operator = "Sub"
 
     def accept(self, node: ir.Node) -> None:
         """Check the element type."""
@@ -79,7 +79,7 @@ class LowerSubtraction(Lowering):
 class LowerSum(Lowering):
     """Sum of several operands becomes additions of two, from the first to the last."""
 
-    op_type = "Sum"
+    operator = "Sum"
 
     def accept(self, node: ir.Node) -> None:
         """Check the element type."""
@@ -95,7 +95,7 @@ class LowerSum(Lowering):
 class LowerMean(Lowering):
     """Mean of n operands becomes the sum of their n-th parts, which overflows nowhere."""
 
-    op_type = "Mean"
+    operator = "Mean"
 
     def accept(self, node: ir.Node) -> None:
         """Check the element type."""
@@ -119,7 +119,7 @@ class LowerMean(Lowering):
 class LowerDivision(Lowering):
     """x / c, of a constant c, becomes x * (1 / c)."""
 
-    op_type = "Div"
+    operator = "Div"
 
     def accept(self, node: ir.Node) -> None:
         """Check that the reciprocals are as exact as floats can be."""
@@ -148,7 +148,7 @@ class LowerDivision(Lowering):
 class LowerReciprocal(Lowering):
     """Reciprocal(x) becomes 1 / x."""
 
-    op_type = "Reciprocal"
+    operator = "Reciprocal"
 
     def accept(self, node: ir.Node) -> None:
         """Check the element type."""
@@ -170,7 +170,7 @@ class LowerReciprocal(Lowering):
 class LowerPower(Lowering):
     """Pow(x, c), of a constant c, becomes a product, a square root or a reciprocal."""
 
-    op_type = "Pow"
+    operator = "Pow"
 
     def accept(self, node: ir.Node) -> None:
         """Check the exponent, and that it adds no dimension."""
@@ -202,7 +202,7 @@ class LowerPower(Lowering):
 class LowerDropout(Lowering):
     """Dropout, which does nothing at inference, becomes Identity."""
 
-    op_type = "Dropout"
+    operator = "Dropout"
 
     def accept(self, node: ir.Node) -> None:
         """Check that it does not train."""

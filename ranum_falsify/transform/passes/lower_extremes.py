@@ -47,7 +47,7 @@ class LowerClip(Lowering):
     What comes out is never outside the bounds, so that what they guard stays guarded.
     """
 
-    op_type = "Clip"
+    operator = "Clip"
 
     def accept(self, node: ir.Node) -> None:
         """Check the bounds."""
@@ -144,7 +144,7 @@ _NEEDS = (
 class LowerMax(_Extreme):
     """Max(a, b) becomes a + Relu(b - a), in two steps so that rounding loses nothing."""
 
-    op_type = "Max"
+    operator = "Max"
 
     def _join(self, op: Any, bound: ir.Value, x: ir.Value) -> Any:
         array = constant_array(bound)
@@ -165,7 +165,7 @@ class LowerMax(_Extreme):
 class LowerMin(_Extreme):
     """Min(a, b) becomes a - Relu(a - b), in two steps so that rounding loses nothing."""
 
-    op_type = "Min"
+    operator = "Min"
 
     def _join(self, op: Any, bound: ir.Value, x: ir.Value) -> Any:
         return lesser_of(op, bound, x, self._dtype)

@@ -49,7 +49,7 @@ _PADS_ARE_INPUTS = 11  # opset
 class LowerSplit(Lowering):
     """Split becomes a Slice for each part."""
 
-    op_type = "Split"
+    operator = "Split"
 
     def accept(self, node: ir.Node) -> None:
         """Check that the parts are known."""
@@ -91,7 +91,7 @@ class LowerSplit(Lowering):
 class LowerGather(Lowering):
     """Gather of constant indices becomes Slice, or Concat of several."""
 
-    op_type = "Gather"
+    operator = "Gather"
 
     def accept(self, node: ir.Node) -> None:
         """Check that the indices are known, that they exist, and that slices are few."""
@@ -142,7 +142,7 @@ class LowerGather(Lowering):
 class LowerPad(Lowering):
     """Pad becomes, for each axis, Slice where padding is negative, and Concat with what is added."""
 
-    op_type = "Pad"
+    operator = "Pad"
 
     def accept(self, node: ir.Node) -> None:
         """Check the padding."""
@@ -228,7 +228,7 @@ class LowerPad(Lowering):
 class LowerExpand(Lowering):
     """Expand becomes Mul with ones."""
 
-    op_type = "Expand"
+    operator = "Expand"
 
     def accept(self, node: ir.Node) -> None:
         """Check the shape."""
@@ -258,7 +258,7 @@ class LowerExpand(Lowering):
 class LowerTile(Lowering):
     """Tile becomes, for each axis, Concat of copies."""
 
-    op_type = "Tile"
+    operator = "Tile"
 
     def accept(self, node: ir.Node) -> None:
         """Check the copies."""

@@ -49,7 +49,7 @@ _NARROW = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 class LowerGemm(Lowering):
     """Gemm becomes MatMul and Add; constants are transposed and scaled here and now."""
 
-    op_type = "Gemm"
+    operator = "Gemm"
 
     def accept(self, node: ir.Node) -> None:
         """Check the element type, and that constants stay finite when scaled."""
@@ -188,7 +188,7 @@ _CONVOLUTION_NEEDS = (
 class LowerConv(_Convolution):
     """Conv becomes Reshape, MatMul with a matrix that has the weights wherever they are used, Add, Reshape."""
 
-    op_type = "Conv"
+    operator = "Conv"
 
     def _linear(self, node: ir.Node, x: ir.Value) -> _Linear:
         weights = required_constant(operand(node, 1), "its weights are").astype(np.float64)
@@ -216,7 +216,7 @@ class LowerConv(_Convolution):
 class LowerConvTranspose(_Convolution):
     """ConvTranspose becomes Reshape, MatMul with a matrix that has the weights wherever they are used, Add, Reshape."""
 
-    op_type = "ConvTranspose"
+    operator = "ConvTranspose"
 
     def _linear(self, node: ir.Node, x: ir.Value) -> _Linear:
         weights = required_constant(operand(node, 1), "its weights are").astype(np.float64)

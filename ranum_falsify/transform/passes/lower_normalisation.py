@@ -56,7 +56,7 @@ _WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 class LowerBatchNormalization(Lowering):
     """BatchNormalization becomes Mul and Add."""
 
-    op_type = "BatchNormalization"
+    operator = "BatchNormalization"
 
     def accept(self, node: ir.Node) -> None:
         """Check that the channels' place is known."""
@@ -208,7 +208,7 @@ _SQUARES = "float32 or float64; a known rank; deviations from the mean whose squ
 class LowerLayerNormalization(_Centred):
     """LayerNormalization becomes mean, variance and arithmetic."""
 
-    op_type = "LayerNormalization"
+    operator = "LayerNormalization"
 
     def lower(self, op: Any, node: ir.Node) -> Any:
         """Normalise all axes from the one given on, then scale and move."""
@@ -231,7 +231,7 @@ class LowerLayerNormalization(_Centred):
 class LowerInstanceNormalization(_Centred):
     """InstanceNormalization becomes mean, variance and arithmetic."""
 
-    op_type = "InstanceNormalization"
+    operator = "InstanceNormalization"
 
     def accept(self, node: ir.Node) -> None:
         """Check that images have axes."""
@@ -298,7 +298,7 @@ _SOFTMAX_NEEDS = "float32 or float64; a known rank; operands whose differences d
 class LowerSoftmax(_Softmax):
     """Softmax(x) becomes e / ReduceSum(e) with e = Exp(x - ReduceMax(x)), which cannot overflow."""
 
-    op_type = "Softmax"
+    operator = "Softmax"
 
     def lower(self, op: Any, node: ir.Node) -> Any:
         """Divide by the sum, which is at least 1."""
@@ -317,7 +317,7 @@ class LowerSoftmax(_Softmax):
 class LowerLogSoftmax(_Softmax):
     """LogSoftmax(x) becomes d - Log(ReduceSum(Exp(d))) with d = x - ReduceMax(x), which cannot overflow."""
 
-    op_type = "LogSoftmax"
+    operator = "LogSoftmax"
 
     def lower(self, op: Any, node: ir.Node) -> Any:
         """Subtract the logarithm of a sum that is at least 1."""

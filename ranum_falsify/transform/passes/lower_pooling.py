@@ -65,7 +65,7 @@ class _GlobalPool(Lowering):
 class LowerGlobalAveragePool(_GlobalPool):
     """GlobalAveragePool becomes ReduceMean of the spatial axes."""
 
-    op_type = "GlobalAveragePool"
+    operator = "GlobalAveragePool"
     reduction = "ReduceMean"
 
 
@@ -80,7 +80,7 @@ class LowerGlobalAveragePool(_GlobalPool):
 class LowerGlobalMaxPool(_GlobalPool):
     """GlobalMaxPool becomes ReduceMax of the spatial axes."""
 
-    op_type = "GlobalMaxPool"
+    operator = "GlobalMaxPool"
     reduction = "ReduceMax"
 
 
@@ -95,7 +95,7 @@ class LowerGlobalMaxPool(_GlobalPool):
 class LowerAveragePool(Lowering):
     """AveragePool becomes Conv, each channel by itself, and Mul where padding does not count."""
 
-    op_type = "AveragePool"
+    operator = "AveragePool"
 
     def accept(self, node: ir.Node) -> None:
         """Check that sizes are fixed, and that each window has something to average."""
@@ -140,7 +140,7 @@ class LowerAveragePool(Lowering):
 class LowerMaxPool(Lowering):
     """MaxPool becomes, for each spatial axis, Max of the slices that lie under the places of the kernel."""
 
-    op_type = "MaxPool"
+    operator = "MaxPool"
 
     def accept(self, node: ir.Node) -> None:
         """Check that sizes are fixed, that slices are few, and that each window covers an element."""

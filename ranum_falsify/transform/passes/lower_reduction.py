@@ -48,7 +48,7 @@ _DOUBLE_MAX = 8  # opset
 class LowerReduceMean(Lowering):
     """ReduceMean of n elements becomes the sum of their n-th parts, which overflows nowhere."""
 
-    op_type = "ReduceMean"
+    operator = "ReduceMean"
 
     def accept(self, node: ir.Node) -> None:
         """Check that the number of elements is known, and that its reciprocal is exact enough."""
@@ -105,7 +105,7 @@ class _SumOf(Lowering):
 class LowerReduceL1(_SumOf):
     """ReduceL1 becomes the sum of magnitudes."""
 
-    op_type = "ReduceL1"
+    operator = "ReduceL1"
 
     def _term(self, op: Any, x: ir.Value) -> Any:
         return op.Abs(x)
@@ -122,7 +122,7 @@ class LowerReduceL1(_SumOf):
 class LowerReduceSumSquare(_SumOf):
     """ReduceSumSquare becomes the sum of squares."""
 
-    op_type = "ReduceSumSquare"
+    operator = "ReduceSumSquare"
 
 
 @verify.tolerance
@@ -136,7 +136,7 @@ class LowerReduceSumSquare(_SumOf):
 class LowerReduceL2(_SumOf):
     """ReduceL2 becomes the square root of the sum of squares."""
 
-    op_type = "ReduceL2"
+    operator = "ReduceL2"
 
     def lower(self, op: Any, node: ir.Node) -> Any:
         """Take the root."""
@@ -187,7 +187,7 @@ _EXTREME_NEEDS = "floats, none of them NaN; constant axes, of fixed length"
 class LowerReduceMax(_ExtremeAlong):
     """ReduceMax becomes, for each axis, Max of its halves, of their halves, and so on."""
 
-    op_type = "ReduceMax"
+    operator = "ReduceMax"
     joins = "Max"
 
 
@@ -202,5 +202,5 @@ class LowerReduceMax(_ExtremeAlong):
 class LowerReduceMin(_ExtremeAlong):
     """ReduceMin becomes, for each axis, Min of its halves, of their halves, and so on."""
 
-    op_type = "ReduceMin"
+    operator = "ReduceMin"
     joins = "Min"

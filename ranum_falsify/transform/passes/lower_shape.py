@@ -79,7 +79,7 @@ def _normal(axes: list[int], rank: int) -> set[int]:
 class LowerSqueeze(_Reshaping):
     """Squeeze becomes Reshape."""
 
-    op_type = "Squeeze"
+    operator = "Squeeze"
 
     def _new(self, node: ir.Node, old: _Shape) -> _Shape:
         axes = self._axes(node)
@@ -96,7 +96,7 @@ class LowerSqueeze(_Reshaping):
 class LowerUnsqueeze(_Reshaping):
     """Unsqueeze becomes Reshape."""
 
-    op_type = "Unsqueeze"
+    operator = "Unsqueeze"
 
     def _new(self, node: ir.Node, old: _Shape) -> _Shape:
         axes = self._axes(node) or []
@@ -113,7 +113,7 @@ class LowerUnsqueeze(_Reshaping):
 class LowerFlatten(_Reshaping):
     """Flatten becomes Reshape."""
 
-    op_type = "Flatten"
+    operator = "Flatten"
 
     def _new(self, node: ir.Node, old: _Shape) -> _Shape:
         rank, axis = len(old), attribute(node, "axis", 1)
@@ -174,7 +174,7 @@ _BLOCK_NEEDS = "images of fixed size"
 class LowerDepthToSpace(_Blocks):
     """DepthToSpace becomes Reshape, Transpose, Reshape."""
 
-    op_type = "DepthToSpace"
+    operator = "DepthToSpace"
 
     def _lengths(self, node: ir.Node, channels: int, height: int, width: int) -> tuple[list[int], list[int], list[int]]:
         size = attribute(node, "blocksize", 1)
@@ -199,7 +199,7 @@ class LowerDepthToSpace(_Blocks):
 class LowerSpaceToDepth(_Blocks):
     """SpaceToDepth becomes Reshape, Transpose, Reshape."""
 
-    op_type = "SpaceToDepth"
+    operator = "SpaceToDepth"
 
     def _lengths(self, node: ir.Node, channels: int, height: int, width: int) -> tuple[list[int], list[int], list[int]]:
         size = attribute(node, "blocksize", 1)
