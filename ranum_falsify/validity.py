@@ -4,8 +4,9 @@ A :class:`Constraint` is attached to an operator row.  It serves the proof (`hol
 (`fails`), the search (`margin`, `crossing`), the replay and generated tests (`is_violated`), fixes (`clip_bounds`) and
 people (`describe`).
 
-An operator receives an invalid input when (a) no input element is NaN, yet an output element is NaN, or (b) all
-inputs it reads are finite, yet an output element is infinite.
+An operator receives an invalid input when (a) no element that it reads is NaN, yet an output element is NaN, or (b) all
+elements that it reads are finite, yet an output element is infinite.  An elementwise operator is judged element by
+element: what it reads is the elements of its operands at the same place.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
+from ranum_falsify.network import spec_of
 
 if TYPE_CHECKING:
     from dnnv.nn import Operation
@@ -389,6 +391,9 @@ def _room(size: Tensor) -> Tensor:
 class Finite(Constraint):
     """The generic condition: finite operands give a finite output, and operands without NaN an output without NaN.
 
+    Bounds of the output must be those of an analysis, which marks outputs that finite operands may make infinite as
+    overflowing: an infinity that an operand may hold, such as that of a mask, may make the output infinite.
+
     The margin is the distance to overflow in natural logarithms, ln(largest) - ln|output|, so that descent has a
     usable slope far from overflow.  Infinite operands may give infinity, but not NaN (Inf - Inf, 0 * Inf).
     """
@@ -400,9 +405,10 @@ class Finite(Constraint):
         output = _floating(operands["output"])
         size = output.abs()
         no_nan = finite = torch.ones((), dtype=torch.bool, device=output.device)
+        elementwise = spec_of(op).elementwise
         for name, operand in operands.items():
             if operand.is_floating_point() and operand.numel() and not name.startswith("output"):
-                greatest = operand.detach().abs().amax()
+                greatest = operand.detach() if elementwise else operand.detach().abs().amax()
                 no_nan = no_nan & ~greatest.isnan()
                 finite = finite & greatest.isfinite()
         invalid = torch.where(output.isnan(), no_nan, finite)
@@ -414,7 +420,7 @@ class Finite(Constraint):
         if any(y.nan or y.overflows for y in written):
             return False
         read = [x for name, x in operands.items() if not name.startswith("output")]
-        return not any(y.may_be_infinite for y in written) or any(x.surely_infinite for x in read)
+        return not any(y.may_be_infinite for y in written) or any(x.may_be_infinite for x in read)
 
     def fails(self, op: Operation, operands: Bounds) -> bool:
         """See :meth:`Constraint.fails`."""

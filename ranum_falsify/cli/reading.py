@@ -42,6 +42,7 @@ def load_files(
     vnnlib: bool = False,
     parameters: Mapping[str, str] | None = None,
     dims: Mapping[str, int] | None = None,
+    strict: bool = False,
     dtype: HalfPrecision | None = None,
     memory: int | None = None,
 ) -> Loaded:
@@ -53,6 +54,7 @@ def load_files(
         vnnlib: Whether the property is VNN-LIB even if its suffix does not say so.
         parameters: Values of the property's parameters, as text.
         dims: Sizes of symbolic dimensions.
+        strict: Whether operators that are not supported are refused.
         dtype: Half precision that the networks are converted to, None to leave them as they are.
         memory: Bytes that this may take beyond what the files' sizes explain, None for 0.35 GB.
 
@@ -69,7 +71,7 @@ def load_files(
         prop = load_property(property_path, parameters=parameters, vnnlib=vnnlib or None)
         runnables = {name: Runnable(path) for name, path in networks.items()}
         sizes = share_dims(runnables, dims or {})
-        models = {name: runnable.read(sizes[name]) for name, runnable in runnables.items()}
+        models = {name: runnable.read(sizes[name], strict=strict) for name, runnable in runnables.items()}
         return load(prop, models, dtype=dtype)
 
 

@@ -210,12 +210,6 @@ def constant(op: Any, values: Any, dtype: ir.DataType) -> ir.Value:
     return made
 
 
-def integer(op: Any, value: int) -> ir.Value:
-    """Return a new constant that holds one index."""
-    made: ir.Value = op.Constant(value=ir.tensor(np.asarray(value, dtype=np.int64)))
-    return made
-
-
 def check_integers(opset: int) -> None:
     """Check that an opset has constants that hold axes or sizes.
 
@@ -224,6 +218,12 @@ def check_integers(opset: int) -> None:
     """
     if opset < _INTEGER_CONSTANTS:
         raise RefusedError(f"a constant of int64 needs opset {_INTEGER_CONSTANTS}; convert the model")
+
+
+def integer(op: Any, value: int) -> ir.Value:
+    """Return a new constant that holds one index."""
+    made: ir.Value = op.Constant(value=ir.tensor(np.asarray(value, dtype=np.int64)))
+    return made
 
 
 def integers(op: Any, values: Sequence[int]) -> ir.Value:

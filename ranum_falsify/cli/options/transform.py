@@ -62,7 +62,7 @@ class PassOptions(CommonOptions):
         dims: Size of a symbolic dimension in samples; by default 2, or another with which the model runs.
         verify_timeout: Seconds for a proof, after each pass, that the models agree on the whole box, and for a search
             for an input on which they do not; without it, samples are all.
-        samples: Inputs to draw and to compare the models on.
+        samples: Inputs to draw and to compare the models on; by default 64, or fewer where one takes long, but 8.
         seed: Seed of the samples.
         processors: Threads of ONNX Runtime.
         memory: Memory that reading may use beyond what the file size explains; by default 0.35.
@@ -87,7 +87,7 @@ class PassOptions(CommonOptions):
         Group("verification"),
     ] = field(default_factory=dict)
     verify_timeout: Annotated[float, Option(metavar="SECONDS", parse=parse_duration), Group("verification")] = 0.0
-    samples: Annotated[int, Option(), Group("verification")] = 64
+    samples: Annotated[int | None, Option(), Group("verification")] = None
     seed: Annotated[Seed, Group("verification")] = 0
     processors: Annotated[int, Option("-p --processors --n_proc", least=1), Group("verification")] = 1
     memory: Memory = None

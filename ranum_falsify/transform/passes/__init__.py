@@ -15,7 +15,11 @@ from ranum_falsify.transform.passes import (
     lower_reduction,
     lower_shape,
     reduce_sum,
-    stable,
+    stable_exponentials,
+    stable_logarithms,
+    stable_losses,
+    stable_norms,
+    stable_statistics,
     unrolling,
 )
 
@@ -34,6 +38,10 @@ __all__ = [
     "lower_reduction",
     "lower_shape",
     "reduce_sum",
-    "stable",
+    "stable_exponentials",
+    "stable_logarithms",
+    "stable_losses",
+    "stable_norms",
+    "stable_statistics",
     "unrolling",
 ]
