@@ -76,6 +76,12 @@ def test_models_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no model has such a name" in refusal(capsys, "bench_precision", "--match", "there is none")
 
 
+def test_models_for_other_verifiers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no model has such a name" in refusal(capsys, "bench_lowering", "--match", "there is none")
+    if not importlib.import_module("lab.bench.lirpa").is_installed():
+        assert "nothing is measured: auto_LiRPA is not installed" in refusal(capsys, "bench_lowering")
+
+
 def test_defects_of_the_zoo(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "no defect '99'" in refusal(capsys, "bench_zoo", "--only", "99", "--folder", tmp_path)
     assert "nothing is measured yet" in refusal(capsys, "bench_zoo", "--page", "--folder", tmp_path)
