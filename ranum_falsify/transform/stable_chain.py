@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from ranum_falsify.transform.catalogue import all_passes
+import onnx_ir as ir
 
-__all__ = ["equal_passes"]
+from ranum_falsify.transform.apply import apply_pass
+from ranum_falsify.transform.catalogue import all_passes, find_pass
+from ranum_falsify.transform.model import count_operators
+from ranum_falsify.transform.passes.stable_parts import StableForm
+
+__all__ = ["apply_stable", "equal_passes"]
 
 # Whole losses come first: what they are made of has stable forms, too, in which they are not found any more.
 # So do products of sums of exponentials before softmax and sigmoid, which are written so.
@@ -19,3 +24,12 @@ def equal_passes() -> list[str]:
         return next((number for number, first in enumerate(_FIRST) if name.startswith(first)), len(_FIRST))
 
     return sorted(names, key=place)
+
+
+def apply_stable(name: str, model: ir.Model) -> ir.Model | None:
+    """Return what a stable form makes of a model, None where it finds nothing; nothing is verified."""
+    call = find_pass(name)
+    form = call.spec.make
+    if issubclass(form, StableForm) and not count_operators(model).keys() & set(form.roots):
+        return None  # what takes time is to copy the model, and to infer its shapes
+    return apply_pass(call, model).model

@@ -169,8 +169,9 @@ BETWEEN = [
 ]
 
 
-TILED = """g (float[1, 3] x) => (float[1, 3] y) { last = Constant<value_ints = [1]>() one = Constant<value_ints = [1]>()
-    e = Exp(x) s = ReduceSum(e, last) n = Shape<start = 1>(x) r = Concat<axis = 0>(one, n) t = Tile(s, r) y = Div(e, t) }"""
+TILED = """g (float[1, 3] x) => (float[1, 3] y) {
+    last = Constant<value_ints = [1]>() one = Constant<value_ints = [1]>() e = Exp(x) s = ReduceSum(e, last)
+    n = Shape<start = 1>(x) r = Concat<axis = 0>(one, n) t = Tile(s, r) y = Div(e, t) }"""
 
 
 def test_a_sum_may_be_tiled_back_by_what_only_the_shape_says() -> None:
