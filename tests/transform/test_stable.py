@@ -193,6 +193,12 @@ def test_what_stands_between_stays_in_effect(body: str, exact: object) -> None:
     np.testing.assert_allclose(found, exact(log_softmax(x.astype(np.float64))), rtol=1e-5)
 
 
+@pytest.mark.parametrize("body", ["e = Exp(x) y = Log(e)", "n = Neg(x) e = Exp(n) l = Log(e) y = Neg(l)"])
+def test_what_is_left_may_be_a_tensor_that_is_there_already(body: str) -> None:
+    x = np.array([[200, -200, 1], [0, 2, 3]], dtype=np.float32)
+    assert (run(rewritten("stable_log_quotient", model_of(graph(body))), {"x": x})[0] == x).all()
+
+
 def test_an_epsilon_that_rounds_away_is_not_lost() -> None:
     """1 + 1e-10 is 1 in float32, so that Log(1e-10 + 1 - Sigmoid(x)) is infinite at 20."""
     body = "e = Constant<value_float = 1e-10>() p = Sigmoid(x) o = Add(e, one) q = Sub(o, p) y = Log(q)"
