@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ranum_falsify.transform.apply import apply_pass
 from ranum_falsify.transform.catalogue import find_pass
-from tests.transform.caisar_cases import session
+from tests.transform.sweeping import session
 
 Forms = Mapping[str, Callable[[Tensor, Tensor], Tensor]]
 

@@ -13,8 +13,8 @@ import pytest
 import ranum_falsify as rf
 from ranum_falsify.transform.apply import apply_pass
 from ranum_falsify.transform.catalogue import all_passes, find_pass
-from tests.transform.caisar_cases import session
 from tests.transform.stable_forms import FORMS, Form, log_softmax, softplus
+from tests.transform.sweeping import session
 from tests.transform.transform_kit import model_of, operators, proto_of, transformed
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs" / "transform.md"

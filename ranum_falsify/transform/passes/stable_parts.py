@@ -40,7 +40,7 @@ class StableForm(Rewrite):
     roots: ClassVar[tuple[str, ...]]
     """Operators of the last node of a match."""
 
-    def patterns(self) -> Sequence[Callable[..., Any]]:
+    def patterns(self, model: ir.Model) -> Sequence[Callable[..., Any]]:
         """Match each node of these operators."""
         return [_pattern_of(root) for root in self.roots]
 
