@@ -20,12 +20,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 import onnx_ir as ir
 
-from ranum_falsify.errors import RanumFalsifyError
+from ranum_falsify.errors import RanumFalsifyError, TransformError
 from ranum_falsify.transform.config import TransformConfig
 from ranum_falsify.transform.model import to_proto
 from ranum_falsify.transform.outcome import PostconditionError
 from ranum_falsify.transform.runner import transform
-from ranum_falsify.transform.stable_chain import apply_stable, equal_passes
+from ranum_falsify.transform.stable_chain import apply_stable, equal_passes, infer_shapes
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.catalogue import MODELS, model_of
 from ranum_falsify.zoo.detect import analysis_of, problem_of
@@ -41,14 +41,15 @@ class Row:
         passes: Those that apply to its model, in order.
         is_proved: Whether its operator is gone or proved, and all new operators are proved.
         left: Operators of the new model with conditions that are not proved.
-        verified: Whether the new model computes the same on samples, None where that was not asked for.
+        verified: Whether the new model computes the same on samples: `yes`, `no`, or why that cannot be said; empty
+            where it was not asked for.
     """
 
     defect: Defect
     passes: tuple[str, ...]
     is_proved: bool
     left: tuple[str, ...]
-    verified: bool | None = None
+    verified: str = ""
 
 
 def rows(model: ZooModel, samples: int = 0) -> Iterator[Row]:
@@ -59,15 +60,15 @@ def rows(model: ZooModel, samples: int = 0) -> Iterator[Row]:
     old = {node.name for node in architecture.model.graph.node}
     flagged = {flag.node for flag in analysis.flags}
     left = tuple(flag.node for flag in analysis.open)
-    verified = verifies(architecture, passes, samples) if samples else None
+    verified = verify(architecture, passes, samples) if samples and passes else ""
     for defect in model.defects:
-        is_proved = bool(passes) and defect.node not in left and not flagged - old
+        is_proved = bool(passes) and defect.node not in flagged and not flagged - old
         yield Row(defect=defect, passes=passes, is_proved=is_proved, left=left, verified=verified)
 
 
 def stabilised(model: ir.Model) -> tuple[ir.Model, tuple[str, ...]]:
     """Return a model after all stable forms that apply and are equal in real arithmetic, and their names."""
-    applied = []
+    model, applied = infer_shapes(model), []
     for name in equal_passes():
         made = apply_stable(name, model)
         if made is not None:
@@ -76,7 +77,7 @@ def stabilised(model: ir.Model) -> tuple[ir.Model, tuple[str, ...]]:
     return model, tuple(applied)
 
 
-def verifies(architecture: Architecture, passes: Sequence[str], samples: int) -> bool:
+def verify(architecture: Architecture, passes: Sequence[str], samples: int) -> str:
     """Tell whether passes keep their promises on samples of the inputs' box, with the initial weights."""
     box = {one.name: (np.float64(one.low), np.float64(one.high)) for one in architecture.inputs}
     config = TransformConfig(samples=samples, box=box)
@@ -84,16 +85,18 @@ def verifies(architecture: Architecture, passes: Sequence[str], samples: int) ->
         transform(ir.from_proto(architecture.model), passes, config, folder=Path.cwd())
     except PostconditionError as error:
         print(f"{error}: {error.__cause__}", file=sys.stderr)
-        return False
-    return True
+        return "no"
+    except TransformError as error:
+        print(error, file=sys.stderr)
+        return "random" if "random" in str(error) else "not comparable"
+    return "yes"
 
 
 def line(row: Row) -> str:
     """Return a row of the table."""
-    verified = {None: "", True: "yes", False: "no"}[row.verified]
     outcome = "proved" if row.is_proved else "open"
     cells = (row.defect.id, row.defect.node, row.defect.operator, ", ".join(row.passes), outcome, ", ".join(row.left))
-    return "| " + " | ".join((*cells, verified)) + " |"
+    return "| " + " | ".join((*cells, row.verified)) + " |"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

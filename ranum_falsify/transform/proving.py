@@ -22,7 +22,7 @@ from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.prove.prover import Prover
 from ranum_falsify.transform.model import to_proto
-from ranum_falsify.transform.stable_chain import apply_stable, equal_passes
+from ranum_falsify.transform.stable_chain import apply_stable, equal_passes, infer_shapes
 
 __all__ = ["RewriteProofs", "prove_after_rewriting"]
 
@@ -102,7 +102,7 @@ class _Search:
         Raises:
             _Late: The time is up.
         """
-        whole = ir.from_proto(_named(self._call.graph))
+        whole = infer_shapes(ir.from_proto(_named(self._call.graph)))
         alone = list(self._apply(whole))
         for name, model in alone:
             self._try([name], model)
