@@ -22,6 +22,7 @@ from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError
 from ranum_falsify.network.blackbox import make_engine, spec_of_black_box, title_of
+from ranum_falsify.network.contents import list_makers
 from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.explained import explain_errors
 from ranum_falsify.network.fields import fields_of, initializers_of
@@ -340,6 +341,7 @@ class GraphBuilder:
                 details=inner.details,
                 opset=self.opset,
                 options=self.options,
+                folded=list_makers(outputs, self.folded),
             )
         return [scope[name] for name in captured]
 
