@@ -9,7 +9,8 @@ but the outputs, as users run it. The first run names nodes; a node is a `Findin
 (b) all its operands are finite, yet an output holds an infinity that is not a constant.
 
 Operands are what the node reads: inputs, tensors captured by its subgraphs, and constants in
-its attributes. A subgraph (If, Loop, Scan) counts as one node. In (b) an infinity is a
+its attributes. A subgraph (If, Loop, Scan) counts as one node. An elementwise operator is judged
+element by element: what it reads is the elements of its operands at the same place. In (b) an infinity is a
 constant when no input's value can change it, such as an attention mask computed from weights.
 An integer division by zero, at which ONNX Runtime refuses to go on, is (a), and so is a division
 of the least integer of 32 or 64 bits by -1, at which processors may end the process: if the
@@ -101,10 +102,12 @@ class Replay:
         outputs: the graph outputs that are numeric tensors, in the model's order (bfloat16 as
             float32), at the default level; empty when ONNX Runtime stopped at an integer division.
         findings: in topological order, so that the first one is the first node to go wrong.
+        seconds: how long a run without optimisations alone took a core, 0 where both levels were run.
     """
 
     outputs: Mapping[str, np.ndarray]
     findings: tuple[Finding, ...]
+    seconds: float = 0.0
 
 
 class Replayer:
@@ -204,7 +207,7 @@ class Replayer:
     def _replay(self, command: str, inputs: Mapping[str, np.ndarray]) -> Replay:
         result = self._request(command, inputs)
         findings = tuple(Finding(**finding) for finding in result["findings"])
-        return Replay(outputs=result["outputs"], findings=findings)
+        return Replay(outputs=result["outputs"], findings=findings, seconds=result.get("seconds", 0.0))
 
     def outputs(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Run the model as users do and return its outputs only; arguments and errors as for `run`."""

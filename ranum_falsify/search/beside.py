@@ -104,10 +104,20 @@ def _fails(op: Operation, operands: Sequence[Value], results: tuple[Tensor, ...]
     conditions = list_stated_conditions(op)
     if conditions and not any(isinstance(y, Tensor) and y.is_floating_point() for y in results):
         return bool((least_margins(conditions, op, operands, results) < 0).any())
-    read = [_status(value) for value in operands]
-    finite = not any(inf for _, inf in read)
-    written = [_status(value) for value in results]
-    return not any(nan for nan, _ in read) and any(nan or (inf and finite) for nan, inf in written)
+    read = [to_torch(value) if isinstance(value, np.ndarray) else value for value in operands]
+    floating = [x for x in read if isinstance(x, Tensor) and x.is_floating_point()]
+    if not spec_of(op).elementwise:
+        floating = [x.abs().amax() for x in floating if x.numel()]
+    return any(_is_invalid(y, floating) for y in results if isinstance(y, Tensor) and y.is_floating_point())
+
+
+def _is_invalid(y: Tensor, read: Sequence[Tensor]) -> bool:
+    """Tell whether an element is NaN, or infinite, although those that it is computed from are not."""
+    clean, finite = torch.ones_like(y, dtype=torch.bool), torch.ones_like(y, dtype=torch.bool)
+    for x in read:
+        clean &= ~x.isnan()
+        finite &= x.isfinite()
+    return bool(((y.isnan() & clean) | (y.isinf() & finite)).any())
 
 
 def add_runtimes(result: OperatorResult, failing: Collection[str] | None) -> OperatorResult:

@@ -120,11 +120,12 @@ class OperatorSearch:
             if not endless:
                 return
 
-    def objectives(self) -> Iterator[tuple[Objective, Callable[[Sequence[Tensor]], bool]]]:
-        """Yield the objectives for other back ends, each with a function that replays a batch of one candidate."""
+    def objectives(self) -> Iterator[tuple[Objective, Region, Callable[[Sequence[Tensor]], bool]]]:
+        """Yield what other back ends make negative, and where; each with a function that replays a candidate."""
         for state in self._list_open():
-            if self._is_open(state):
-                yield self.context.objective([state.target]), partial(self._replays, state)
+            for region in self.context.regions():
+                if self._is_open(state):
+                    yield self.context.objective([state.target]), region, partial(self._replays, state)
 
     def _replays(self, state: _State, inputs: Sequence[Tensor]) -> bool:
         self._confirm(state, inputs, 0)

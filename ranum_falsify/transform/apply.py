@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
 from onnxscript.rewriter.pattern import RewriteRuleClassBase
@@ -12,6 +14,7 @@ from onnxscript.rewriter.pattern import RewriteRuleClassBase
 from ranum_falsify.errors import TransformError
 from ranum_falsify.network.functions import first_line
 from ranum_falsify.transform.catalogue import PassCall
+from ranum_falsify.transform.expansion import Expansion
 from ranum_falsify.transform.model import copy_model
 from ranum_falsify.transform.rewrite import Refusal, Rewrite, apply_rewrite
 
@@ -33,6 +36,11 @@ def apply_pass(call: PassCall, model: ir.Model) -> Applied:
     Raises:
         TransformError: The pass itself fails.
     """
+    with _unwritable(model):
+        return _apply(call, model)
+
+
+def _apply(call: PassCall, model: ir.Model) -> Applied:
     candidate = copy_model(model)
     if call.spec.needs_shapes:
         _infer_shapes(candidate)
@@ -42,6 +50,8 @@ def apply_pass(call: PassCall, model: ir.Model) -> Applied:
             replaced, refusals = apply_rewrite(made, candidate)
             return Applied(candidate if replaced else None, replaced, refusals)
         result = made(candidate)
+        if isinstance(made, Expansion):
+            return Applied(result.model if result.modified else None, made.replaced, made.refusals)
     except TransformError:
         raise
     except ir.passes.PreconditionError as error:
@@ -51,6 +61,21 @@ def apply_pass(call: PassCall, model: ir.Model) -> Applied:
             f"pass {call.text!r} raised {type(error).__name__} ({first_line(error)}); --debug shows where"
         ) from error
     return Applied(result.model if result.modified else None)
+
+
+@contextmanager
+def _unwritable(model: ir.Model) -> Iterator[None]:
+    """Keep the arrays of a model, which a copy of it shares, from being written to."""
+    tensors = (value.const_value for graph in model.graphs() for value in graph.initializers.values())
+    arrays = [tensor.raw for tensor in tensors if isinstance(tensor, ir.Tensor) and isinstance(tensor.raw, np.ndarray)]
+    writable = [array for array in arrays if array.flags.writeable]
+    for array in writable:
+        array.setflags(write=False)
+    try:
+        yield
+    finally:
+        for array in writable:
+            array.setflags(write=True)
 
 
 def _infer_shapes(model: ir.Model) -> None:

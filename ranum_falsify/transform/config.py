@@ -32,7 +32,7 @@ class TransformConfig:
 
     Attributes:
         references: Inputs that the user gives.
-        samples: How many further inputs are drawn.
+        samples: How many further inputs are drawn; None for 64, or as many as run in half a second of a core, at least 8.
         seed: Seed of the draws.
         box: Where inputs lie; those that are not in it range over a quarter of what their element type holds.
         dims: Sizes of symbolic dimensions; 2 where none is given, or another with which the model runs.
@@ -45,7 +45,7 @@ class TransformConfig:
     """
 
     references: Sequence[Reference] = ()
-    samples: int = 64
+    samples: int | None = None
     seed: int = 0
     box: Box = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.errors import TransformError
 from ranum_falsify.transform.apply import apply_pass
 from ranum_falsify.transform.catalogue import PassCall, find_pass
-from ranum_falsify.transform.checks.difference import decide_difference
+from ranum_falsify.transform.checks.difference import Judgement, Question, decide
+from ranum_falsify.transform.checks.comparing import distance_of
 from ranum_falsify.transform.checks.drawing import make_samples
+from ranum_falsify.transform.checks.joining import join
 from ranum_falsify.transform.checks.metrics import check_metric
+from ranum_falsify.transform.checks.numbering import Numbering
 from ranum_falsify.transform.checks.runs import Runs
 from ranum_falsify.transform.checks.samples import Limits, Sample, Sampled, compare_on_samples
 from ranum_falsify.transform.checks.structure import passes_checker, structure_faults
@@ -87,6 +91,7 @@ class Verification:
         self._folder = folder
         self._runs = self._start(model)
         self._samples: list[Sample] | None = None
+        self._numbering = Numbering()
         self._checker = config.model_checker and passes_checker(model)
         if config.model_checker and not self._checker:
             self.notices.append("the ONNX checker refuses the model as it is, so it is not asked about what follows")
@@ -106,9 +111,10 @@ class Verification:
         began = time.monotonic()
         applied = apply_pass(call, self.model)
         verified: Sequence[str] = ()
+        largest = 0.0
         if applied.model is not None:
             try:
-                verified = self._verify(call, applied.model)
+                verified, largest = self._verify(call, applied.model)
             except VerificationError as error:
                 raise PostconditionError(call.text, checkpoint=self.model, reports=self.reports) from error
             self.model = applied.model
@@ -119,13 +125,14 @@ class Verification:
             replaced=applied.replaced,
             refusals=applied.refusals,
             verified=verified,
+            largest=largest,
             seconds=time.monotonic() - began,
         )
         self.reports.append(report)
         return report
 
-    def _verify(self, call: PassCall, candidate: ir.Model) -> Sequence[str]:
-        """Verify what a pass made, and return how; the runs are then those of the new model.
+    def _verify(self, call: PassCall, candidate: ir.Model) -> tuple[Sequence[str], float]:
+        """Verify what a pass made; return how, and the largest difference. The runs are then those of the new model.
 
         Raises:
             VerificationError: It is not what the pass promised.
@@ -133,11 +140,12 @@ class Verification:
         faults = structure_faults(self.model, candidate, checker=self._checker, changes_opset=call.spec.changes_opset)
         if faults:
             raise VerificationError("; ".join(faults))
+        is_same = self._numbering.is_same(self.model, candidate)
         runs = self._start(candidate)
-        decided: Sequence[str] = ()
+        decided: Sequence[str] = ["proved"] if is_same else []
         try:
             sampled = self._compare(runs, call)
-            if self._config.verify_timeout:
+            if self._config.verify_timeout and not is_same:
                 decided = [self._decide(candidate, runs, call)]
         except BaseException:
             runs.close()
@@ -145,7 +153,7 @@ class Verification:
         self._runs.close()
         self._runs = runs
         skipped = f" of {sampled.compared + sampled.skipped}" if sampled.skipped else ""
-        return "structure", f"sampled {sampled.compared}{skipped}", *decided
+        return ("structure", f"sampled {sampled.compared}{skipped}", *decided), sampled.largest
 
     def _compare(self, runs: Runs, call: PassCall) -> Sampled:
         if self._samples is None:
@@ -171,24 +179,30 @@ class Verification:
         """
         assert self._samples
         config, guarantee = self._config, call.spec.guarantee
-        answer = decide_difference(
-            self.model,
-            candidate,
-            box=config.box,
-            shapes={name: array.shape for name, array in self._samples[-1].inputs.items()},
+        limits = Limits(config.tolerance, config.metrics)
+
+        def judge(inputs: Mapping[str, np.ndarray]) -> Judgement:
+            # What seems to differ may be both NaN, or where the old model is not exact itself.
+            found = compare_on_samples(self._runs, runs, [Sample(None, inputs, {})], guarantee, limits)
+            before, after = self._runs.run(inputs).outputs, runs.run(inputs).outputs
+            return Judgement(found.fault, distance_of(before, after, config.tolerance))
+
+        question = Question(
+            old=self.model,
+            new=candidate,
+            joined=join(self.model, candidate),
             guarantee=guarantee,
             tolerance=config.tolerance,
+            box=config.box,
+            shapes={name: array.shape for name, array in self._samples[-1].inputs.items()},
             timeout=config.verify_timeout,
             seed=config.seed,
             threads=config.threads,
         )
-        if answer.inputs is not None:
-            # What seems to differ may be both NaN, or where the old model is not exact itself.
-            limits = Limits(config.tolerance, config.metrics)
-            found = compare_on_samples(self._runs, runs, [Sample(None, answer.inputs, {})], guarantee, limits)
-            if found.fault is not None:
-                raise VerificationError(found.fault.what, found.fault.inputs)
-        return answer.how
+        decision = decide(question, judge)
+        if decision.fault is not None:
+            raise VerificationError(decision.fault.what, decision.fault.inputs)
+        return decision.how
 
     def _start(self, model: ir.Model) -> Runs:
         runs = Runs(model, self._folder, threads=self._config.threads, timeout=self._config.timeout)

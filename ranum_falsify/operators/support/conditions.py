@@ -34,10 +34,9 @@ def conditions_of(op: Operation) -> tuple[Constraint, ...]:
     conditions = list(list_stated_conditions(op))
     if isinstance(op, BlackBox):
         conditions.append(_NoRow(reason=op.why))
-    elif spec.overflow:
+    elif spec.overflow or spec.valid:
+        # Close to a limit that operands keep, kernels may stray beyond.
         conditions.append(Finite())
-    elif spec.valid:
-        conditions.append(_Computed())
     return tuple(conditions)
 
 
@@ -55,18 +54,6 @@ def is_proved(visited: Visited) -> bool:
     """Tell whether all conditions of an operator hold; see :func:`conditions_of`."""
     bounds = name_bounds(spec_of(visited.op), visited)
     return all(c.holds(visited.op, bounds) for c in conditions_of(visited.op))
-
-
-class _Computed(Finite):
-    """The output is finite as kernels compute it: close to a limit that the operand keeps, they may stray beyond."""
-
-    def holds(self, op: Operation, operands: Bounds) -> bool:
-        """See :meth:`Constraint.holds`."""
-        written = [x for name, x in operands.items() if name.startswith("output")]
-        if any(y.nan or y.overflows for y in written):
-            return False
-        read = [x for name, x in operands.items() if not name.startswith("output")]
-        return not any(y.may_be_infinite for y in written) or any(x.may_be_infinite for x in read)
 
 
 class _NoRow(Finite):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .graph import GOOD, Status, Value, status_of
+from .graph import GOOD, Status, Value, find_bad, status_of
 from .model import STOP, InspectedModel, Look
 from .session import Session, Setting, write_optimised
 
@@ -61,9 +62,11 @@ class Levels:
         return self._written.outputs(feeds)
 
     def look(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """Graph outputs and findings, both without optimisations."""
+        """Graph outputs and findings, both without optimisations, and how long it took."""
+        began = time.process_time()
         look = self._written.look(feeds)
-        return {"outputs": look.outputs, "findings": list(look.findings.values())}
+        seconds = time.process_time() - began
+        return {"outputs": look.outputs, "findings": list(look.findings.values()), "seconds": seconds}
 
     def outputs(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the graph outputs at the default level of optimisations."""
@@ -127,8 +130,8 @@ class Levels:
             k = self._written.producers.get(end, -1)
             kind = self._kind(end, seen.ends[end], feeds)
             if kind is not None and k not in look.findings | added:
-                test = np.isnan if kind == "nan" else np.isinf
-                found = self._written.finding(k, end, test, seen.outputs.get(end, []), "onnxruntime")
+                bad = find_bad(seen.outputs.get(end), kind)
+                found = self._written.finding(k, end, kind, bad, "onnxruntime")
                 added[k] = found | {"operands": {}, "values": {}, "reach": "output", "optimisations": "default"}
         return added
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ranum_falsify.transform.guarantee import Guarantee
 
-__all__ = ["Difference", "Tolerance", "compare"]
+__all__ = ["Difference", "Tolerance", "compare", "distance_of"]
 
 _RELATIVE = {2: 1e-2, 4: 1e-5, 8: 1e-10}  # by bytes of an element; 1e-5 is the default of numpy.allclose
 
@@ -105,6 +105,21 @@ def compare(
         if wrong.any():
             differences.append(_largest(name, old, new, wrong))
     return max(differences, key=lambda difference: difference.size, default=None)
+
+
+def distance_of(
+    expected: Mapping[str, np.ndarray], actual: Mapping[str, np.ndarray], tolerance: Tolerance
+) -> float:
+    """Return by how much outputs are at most apart, beyond the relative tolerance; infinite where shapes differ."""
+    most = 0.0
+    for name, old in expected.items():
+        if name not in actual or actual[name].shape != old.shape:
+            return np.inf
+        wide, other = _widen(old), _widen(actual[name])
+        with np.errstate(invalid="ignore", over="ignore"):
+            apart = np.abs(wide - other) - tolerance.relative(old.dtype) * np.abs(wide)
+        most = max(most, float(np.max(apart, initial=0.0, where=~np.isnan(apart))))
+    return most
 
 
 def _is_equal(old: np.ndarray, new: np.ndarray, *, signed_zero: bool) -> np.ndarray:

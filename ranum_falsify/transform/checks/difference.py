@@ -1,192 +1,294 @@
-"""The difference of two models as one network, for the engines that search and prove.
+"""The difference of two models over a box, and the operators that one has and the other has not: proof and search.
 
-Its output is, for each element of each output, by how much the two are further apart than they may be.  An input at
-which it is positive shows a broken promise; a proof that it never is proves the promise for the whole box, wherever
-ONNX Runtime computes both models.
+Both models are one network.  An input at which the difference is positive, or a new operator receives invalid input,
+shows a broken promise; a proof that there is none proves the promise for the whole box, on ONNX Runtime.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import onnx
-import onnx.compose
 import onnx_ir as ir
-from onnx import TensorProto, helper, numpy_helper
+from dnnv.properties import Expression
+from dnnv.properties.expressions import (
+    And,
+    Call,
+    Constant,
+    Context,
+    Forall,
+    Implies,
+    LessThanOrEqual,
+    Network,
+    Symbol,
+)
+from onnx import helper
 
 from ranum_falsify.config import ProveConfig, SearchConfig
 from ranum_falsify.decide import falsify
 from ranum_falsify.errors import RanumFalsifyError
-from ranum_falsify.network import read
-from ranum_falsify.network.functions import inline_functions
-from ranum_falsify.properties.language.parse import parse_dnnp
+from ranum_falsify.network import Graph, read
+from ranum_falsify.properties.language import vocabulary
 from ranum_falsify.properties.problem.reduce import reduce
+from ranum_falsify.network.tensors import to_torch
+from ranum_falsify.search.result import Answer
+from ranum_falsify.search.starts import Box
 from ranum_falsify.transform.checks.comparing import Tolerance
-from ranum_falsify.transform.checks.inputs import Box
+from ranum_falsify.transform.checks.driving import drive
+from ranum_falsify.transform.checks.inputs import Box as Ranges
+from ranum_falsify.transform.checks.joining import Allowance, Joined
+from ranum_falsify.transform.checks.samples import SampleFault
 from ranum_falsify.transform.guarantee import Guarantee
-from ranum_falsify.transform.model import has_external_data, to_proto
+from ranum_falsify.transform.model import has_external_data
 
-__all__ = ["DifferenceAnswer", "decide_difference"]
+__all__ = ["Decision", "Judgement", "Question", "decide"]
 
-_OUTPUT = "difference"
+_MOST_ROUNDS = 12
+_STARTS = 100
 
 
 @dataclass(frozen=True)
-class DifferenceAnswer:
-    """What search and proof found of the difference.
+class Judgement:
+    """What runs of both models on an input that the search found showed.
 
     Attributes:
-        how: `proved`, `searched N s`, or `not searched (why)`.
-        inputs: Inputs on which the models seem to differ by more than they may, None where none were found.
+        fault: What the guarantee does not allow, None where it allows what it saw.
+        distance: How far outputs are apart beyond their relative tolerance.
     """
 
-    how: str
-    inputs: Mapping[str, np.ndarray] | None = None
+    fault: SampleFault | None
+    distance: float = 0.0
 
 
-def decide_difference(
-    old: ir.Model,
-    new: ir.Model,
-    *,
-    box: Box,
-    shapes: Mapping[str, tuple[int, ...]],
-    guarantee: Guarantee,
-    tolerance: Tolerance,
-    timeout: float,
-    seed: int = 0,
-    threads: int = 1,
-) -> DifferenceAnswer:
-    """Prove that two models differ by no more than they may in a box, or search for an input at which they do.
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked about two models.
 
-    Args:
+    Attributes:
         old: The model before.
         new: The model after.
-        box: Where inputs lie, each between two numbers.
-        shapes: The shapes of the inputs, which have sizes for symbolic dimensions.
-        guarantee: `equality` or `tolerance`.
+        joined: Both.
+        guarantee: What must hold of their outputs.
         tolerance: How far outputs may be apart.
+        box: Where inputs lie.
+        shapes: The shapes of the inputs, which have sizes for symbolic dimensions.
         timeout: Seconds.
         seed: Seed of the search.
         threads: Threads of torch and ONNX Runtime.
     """
-    reason = _find_obstacle(old, new, box, shapes, guarantee)
-    if reason:
-        return DifferenceAnswer(f"not searched ({reason})")
+
+    old: ir.Model
+    new: ir.Model
+    joined: Joined
+    guarantee: Guarantee
+    tolerance: Tolerance
+    box: Ranges
+    shapes: Mapping[str, tuple[int, ...]]
+    timeout: float
+    seed: int = 0
+    threads: int = 1
+
+    @property
+    def obstacle(self) -> str:
+        """Why the models cannot be looked at as one network, empty where they can."""
+        without = [name for name in self.shapes if name not in self.box]
+        if without:
+            return f"input {without[0]!r} has no range; give --box"
+        if any(self.new.opset_imports.get(domain, v) != v for domain, v in self.old.opset_imports.items()):
+            return "the opsets differ"
+        if has_external_data(self.old) or has_external_data(self.new):
+            return "weights lie in files of their own"
+        if {value.name for value in self.old.graph.inputs} & {value.name for value in self.old.graph.outputs}:
+            return "an output is an input"
+        return ""
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """The sizes of symbolic dimensions, by input and axis."""
+        return {
+            f"{value.name}:{axis}": self.shapes[value.name or ""][axis]
+            for value in self.old.graph.inputs
+            for axis, dim in enumerate(value.shape or ())
+            if value.name in self.shapes and (not isinstance(dim, int) or dim < 0)
+        }
+
+    def allowances(self, least: float) -> dict[str, Allowance]:
+        """Return the tolerance of each output, absolute tolerances no less than asked for."""
+        return {value.name or "": self._allowance(value, least) for value in self.old.graph.outputs}
+
+    def _allowance(self, value: ir.Value, least: float) -> Allowance:
+        """Return the tolerance of an output; integers and flags must be equal."""
+        dtype = None if value.dtype is None else np.dtype(value.dtype.numpy())
+        is_float = dtype is not None and (dtype.kind == "f" or dtype.name == "bfloat16")
+        if dtype is None or not is_float or self.guarantee.kind != "tolerance":
+            return 0.0, 0.0
+        return self.tolerance.relative(dtype), max(least, self.tolerance.atol)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What came of proof and search.
+
+    Attributes:
+        how: `proved`, `searched N s`, or `not searched (why)`.
+        fault: What was found, None where nothing was.
+    """
+
+    how: str
+    fault: SampleFault | None = None
+
+
+def decide(question: Question, judge: Callable[[Mapping[str, np.ndarray]], Judgement]) -> Decision:
+    """Prove that two models differ by no more than they may in a box, and that no new operator receives invalid input.
+
+    What is not proved is searched for an input at which it is not so.
+
+    Args:
+        question: What is asked.
+        judge: Runs both models on an input that the search found.
+    """
+    if question.obstacle:
+        return Decision(f"not searched ({question.obstacle})")
     began = time.monotonic()
     try:
-        graph = read(_subtract(old, new, guarantee, tolerance), dims=_name_dims(old, shapes))
-        problem = reduce(parse_dnnp(_state(list(shapes), box), Path("the difference")), {"N": graph})
-        prove = ProveConfig(timeout=timeout / 2, runtimes=("onnxruntime",))
-        config = SearchConfig(timeout=timeout, seed=seed, processors=threads, prove=prove)
-        result = falsify(problem, config)
+        with Context():
+            return _decide(question, judge, began)
     except RanumFalsifyError as error:
-        return DifferenceAnswer(f"not searched ({error})")
-    if result.verdict == "holds":
-        return DifferenceAnswer("proved")
-    how = f"searched {time.monotonic() - began:.0f} s"
-    if result.counterexample is None:
-        return DifferenceAnswer(how)
-    return DifferenceAnswer(how, dict(zip(shapes, result.counterexample.inputs.values(), strict=True)))
+        return Decision(f"not searched ({error})")
 
 
-def _find_obstacle(
-    old: ir.Model, new: ir.Model, box: Box, shapes: Mapping[str, tuple[int, ...]], guarantee: Guarantee
-) -> str:
-    """Return why the models cannot be subtracted, empty where they can."""
-    if guarantee.kind == "metric":
-        return "metrics are of samples"
-    without = [name for name in shapes if name not in box or any(np.ndim(bound) for bound in box[name])]
-    if without:
-        return f"input {without[0]!r} has no range; give --box"
-    if old.opset_imports != new.opset_imports:
-        return "the opsets differ"
-    if has_external_data(old) or has_external_data(new):
-        return "weights lie in files of their own"
-    return ""
+def _decide(
+    question: Question, judge: Callable[[Mapping[str, np.ndarray]], Judgement], began: float
+) -> Decision:
+    """Decide what is left of validity first, then of the difference."""
+    fault, is_valid = _decide_validity(question, judge, began + question.timeout / 2)
+    is_equal = question.joined.is_same
+    if fault is None and not is_equal and question.guarantee.kind != "metric":
+        fault, is_equal = _decide_difference(question, judge, began + question.timeout)
+    if is_valid and is_equal:
+        return Decision("proved")
+    part = " (validity proved)" if is_valid else " (difference proved)" if is_equal else ""
+    return Decision(f"searched {time.monotonic() - began:.0f} s{part}", fault)
 
 
-def _name_dims(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Return the sizes of symbolic dimensions, by input and axis."""
-    return {
-        f"{value.name}:{axis}": shapes[value.name or ""][axis]
-        for value in model.graph.inputs
-        for axis, dim in enumerate(value.shape or ())
-        if value.name in shapes and (not isinstance(dim, int) or dim < 0)
-    }
+def _decide_validity(
+    question: Question, judge: Callable[[Mapping[str, np.ndarray]], Judgement], end: float
+) -> tuple[SampleFault | None, bool]:
+    """Return a new operator's invalid input, and whether it is proved that there is none.
+
+    Operators that the old model has too receive there what they receive here.
+    """
+    whole = not question.joined.is_partial
+    if not question.joined.added or question.joined.is_same:
+        return None, whole and not question.joined.added
+    graph = _read(question, 0.0)
+    there = {op.name for op in graph.nodes}  # constants are computed when it is read
+    nodes = [name for name in question.joined.added if name in there]
+    if not nodes:
+        return None, whole
+    goal = Call(Constant(vocabulary.no_invalid_input), (_applied(question),), {"nodes": Constant(nodes)})
+    answer = _ask(question, graph, goal, end, starts=_STARTS)
+    for operator in answer.operators:
+        found = operator.counterexample
+        fault = None if found is None else judge(_named(question, found.inputs)).fault
+        if fault is not None:
+            return fault, False
+    return None, answer.verdict == "holds" and whole
 
 
-def _state(names: Sequence[str], box: Box) -> str:
-    """Return the property that the difference is nowhere positive."""
-    variables = [f"x{number}" for number in range(len(names))]
-    ranges = [
-        f"{float(box[name][0])!r} <= {x} <= {float(box[name][1])!r}" for x, name in zip(variables, names, strict=True)
-    ]
-    premise = ranges[0] if len(ranges) == 1 else f"And({', '.join(ranges)})"
-    text = f"Implies({premise}, N({', '.join(variables)}) <= 0)"
-    for x in reversed(variables):
-        text = f"Forall({x}, {text})"
-    return f'from dnnv.properties import *\nN = Network("N")\n{text}\n'
+def _decide_difference(
+    question: Question, judge: Callable[[Mapping[str, np.ndarray]], Judgement], end: float
+) -> tuple[SampleFault | None, bool]:
+    """Return an input at which the outputs differ by more than they may, and whether it is proved that there is none.
+
+    What the guarantee allows, because the old model is not exact itself, is allowed from then on.
+    """
+    fault = _drive(question, judge, time.monotonic() + question.timeout / 8)
+    if fault is not None:
+        return fault, False
+    least = 0.0
+    for number in range(_MOST_ROUNDS):
+        answer = _ask(question, _read(question, least), _goal(question), end, starts=-1)
+        if answer.verdict == "holds":
+            return None, number == 0
+        if answer.counterexample is None:
+            return None, False
+        judgement = judge(_named(question, answer.counterexample.inputs))
+        if judgement.fault is not None or not 0 < judgement.distance < math.inf or time.monotonic() >= end:
+            return judgement.fault, False
+        if question.guarantee.kind != "tolerance":
+            return None, False
+        least = 2 * max(least, judgement.distance)
+    return None, False
 
 
-def _subtract(old: ir.Model, new: ir.Model, guarantee: Guarantee, tolerance: Tolerance) -> onnx.ModelProto:
-    """Return the network of the difference."""
-    before, after = (inline_functions(to_proto(model)) for model in (old, new))
-    names = [value.name for value in before.graph.output]
-    kinds = {value.name: value.type.tensor_type.elem_type for value in before.graph.output}
-    parts = [
-        onnx.compose.add_prefix(model, prefix, rename_inputs=False)
-        for model, prefix in ((before, "old/"), (after, "new/"))
-    ]
-    joined = onnx.ModelProto()
-    joined.CopyFrom(parts[0])
-    graph = joined.graph
-    del graph.value_info[:], graph.output[:]
-    graph.node.extend(parts[1].graph.node)
-    graph.initializer.extend(parts[1].graph.initializer)
-    ends = []
-    for name in names:
-        allowed = _allowance(kinds[name], tolerance) if guarantee.kind == "tolerance" else (0.0, 0.0)
-        graph.node.extend(_differ(name, allowed))
-        ends.append(f"{name}/flat")
-    graph.initializer.append(numpy_helper.from_array(np.array([-1], dtype=np.int64), "flat"))
-    graph.node.append(helper.make_node("Concat", ends, [_OUTPUT], name=_OUTPUT, axis=0))
-    graph.output.append(helper.make_tensor_value_info(_OUTPUT, TensorProto.DOUBLE, [None]))
-    return joined
+def _drive(
+    question: Question, judge: Callable[[Mapping[str, np.ndarray]], Judgement], end: float
+) -> SampleFault | None:
+    """Return an input at which the outputs differ by more than they may, among those at which something is extreme."""
+    graph = _read(question, 0.0, exposed=True)
+    variables = reduce(_state(question, _goal(question)), {_NETWORK: _read(question, 0.0)}).inputs
+    boxes = [Box(to_torch(variable.lower), to_torch(variable.upper)) for variable in variables]
+    for inputs in drive(graph, boxes, seed=question.seed, end=end):
+        fault = judge(dict(zip(question.shapes, inputs, strict=True))).fault
+        if fault is not None:
+            return fault
+    return None
 
 
-def _allowance(kind: int, tolerance: Tolerance) -> tuple[float, float]:
-    """Return the relative and the absolute tolerance of an output; integers and flags must be equal."""
-    dtype = helper.tensor_dtype_to_np_dtype(kind)
-    is_float = dtype.kind == "f" or dtype.name == "bfloat16"
-    return (tolerance.relative(dtype), tolerance.atol) if is_float else (0.0, 0.0)
+def _read(question: Question, least: float, *, exposed: bool = False) -> Graph:
+    """Return the network of the difference, `least` being the least absolute tolerance."""
+    return read(question.joined.subtract(question.allowances(least), exposed=exposed), dims=question.dims)
 
 
-def _differ(name: str, allowed: tuple[float, float]) -> Iterator[onnx.NodeProto]:
-    """Yield what computes by how much more than allowed two outputs differ, in double precision and flat."""
+def _goal(question: Question) -> Expression:
+    """Return that no element of the difference is positive."""
+    return LessThanOrEqual(_applied(question), Constant(0.0))
 
-    def node(op_type: str, inputs: Sequence[str], step: str, **attributes: int) -> onnx.NodeProto:
-        operands = [operand if "/" in operand or operand == "flat" else f"{name}/{operand}" for operand in inputs]
-        made = helper.make_node(op_type, operands, [f"{name}/{step}"], name=f"{name}/{step}")
-        made.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
-        return made
 
-    def constant(value: float, step: str) -> onnx.NodeProto:
-        tensor = numpy_helper.from_array(np.array(value, dtype=np.float64))
-        return helper.make_node("Constant", [], [f"{name}/{step}"], name=f"{name}/{step}", value=tensor)
+def _ask(question: Question, graph: Graph, goal: Expression, end: float, *, starts: int) -> Answer:
+    """Decide whether a goal holds on the box, with a number of starts, or -1 for as many as there is time for."""
+    left = max(end - time.monotonic(), 0.1)
+    config = SearchConfig(
+        n_starts=starts,
+        timeout=left,
+        seed=question.seed,
+        processors=question.threads,
+        prove=ProveConfig(timeout=left / 2, runtimes=("onnxruntime",)),
+    )
+    return falsify(reduce(_state(question, goal), {_NETWORK: graph}), config)
 
-    relative, absolute = allowed
-    yield node("Cast", [f"old/{name}"], "wide_old", to=TensorProto.DOUBLE)
-    yield node("Cast", [f"new/{name}"], "wide_new", to=TensorProto.DOUBLE)
-    yield node("Sub", ["wide_new", "wide_old"], "signed")
-    yield node("Abs", ["signed"], "distance")
-    yield constant(relative, "relative")
-    yield constant(absolute, "absolute")
-    yield node("Abs", ["wide_old"], "size")
-    yield node("Mul", ["size", "relative"], "share")
-    yield node("Add", ["share", "absolute"], "allowed")
-    yield node("Sub", ["distance", "allowed"], "excess")
-    yield node("Reshape", ["excess", "flat"], "flat")
+
+_NETWORK = "N"
+
+
+def _variables(question: Question) -> list[Expression]:
+    symbol, count = Symbol("x"), len(question.shapes)
+    return [symbol] if count == 1 else [symbol[Constant(position)] for position in range(count)]
+
+
+def _applied(question: Question) -> Expression:
+    """Return the network, applied to its inputs."""
+    return Call(Network(_NETWORK), (Symbol("x"),), {})
+
+
+def _state(question: Question, goal: Expression) -> Expression:
+    """Return the property that a goal holds on the box."""
+    parts = []
+    for variable, (name, shape) in zip(_variables(question), question.shapes.items(), strict=True):
+        low, high = (_bound(bound, shape) for bound in question.box[name])
+        parts += [LessThanOrEqual(Constant(low), variable), LessThanOrEqual(variable, Constant(high))]
+    return Forall(Symbol("x"), Implies(And(*parts), goal))
+
+
+def _bound(bound: np.ndarray | np.floating, shape: tuple[int, ...]) -> float | np.ndarray:
+    """Return a bound as the property holds it: a number, or an array of the input's shape."""
+    return float(bound) if np.ndim(bound) == 0 else np.broadcast_to(bound, shape).copy()
+
+
+def _named(question: Question, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return a counterexample by the names of the model's inputs."""
+    return dict(zip(question.shapes, inputs.values(), strict=True))

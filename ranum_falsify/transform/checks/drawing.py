@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 
 import numpy as np
 import onnx_ir as ir
 
-from ranum_falsify.errors import TransformError
+from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError, TransformError
 from ranum_falsify.transform.checks.comparing import compare
-from ranum_falsify.transform.checks.inputs import InputSpec, draw_inputs, input_specs
+from ranum_falsify.transform.checks.inputs import InputSpec, draw_inputs, draw_special_inputs, input_specs
+from ranum_falsify.transform.checks.landmarks import landmarks_of
 from ranum_falsify.transform.checks.runs import Runs
 from ranum_falsify.transform.checks.samples import Sample
 from ranum_falsify.transform.config import Reference, TransformConfig
@@ -19,6 +22,10 @@ from ranum_falsify.transform.guarantee import Guarantee
 __all__ = ["Drawn", "make_samples"]
 
 _SIZES = (2, 1, 32, 512)  # of symbolic dimensions: the first with which the model runs
+_TRIED = 4  # samples that must run before others are drawn
+_MOST_DRAWN, _LEAST_DRAWN = 64, 8  # one of each kind, at least
+_BUDGET = 0.5  # seconds of a core for the runs of one model, unless a number of samples is asked for
+_SPECIAL = 3
 
 
 @dataclass(frozen=True)
@@ -44,49 +51,110 @@ def make_samples(model: ir.Model, config: TransformConfig, runs: Runs) -> Drawn:
     given = [_sample(key, reference, model) for key, reference in enumerate(config.references)]
     for sample in given:
         _check_reference(sample, runs, config)
-    drawn: list[dict[str, np.ndarray]] = []
-    if config.samples:
+    drawn: list[Sample] = []
+    if config.samples != 0:
         try:
-            drawn, notice = _draw(input_specs(model), config, runs)
+            drawn, notice = _draw(model, config, runs, first=len(given))
             notices += notice
         except TransformError as error:
             if not given:
                 raise
             notices.append(f"only the references are compared: {error}")
-    samples = [*given, *(Sample(len(given) + number, inputs, {}) for number, inputs in enumerate(drawn))]
+    samples = [*given, *drawn]
     if not samples:
         raise TransformError("there is nothing to verify passes on; ask for samples, or give inputs with --reference")
-    _check_deterministic(samples, runs)
+    _check_deterministic(samples[0], runs)
     return Drawn(samples, notices)
 
 
 def _draw(
-    specs: Sequence[InputSpec], config: TransformConfig, runs: Runs
-) -> tuple[list[dict[str, np.ndarray]], Sequence[str]]:
-    """Return drawn inputs, symbolic dimensions of the first size with which the model runs."""
+    model: ir.Model, config: TransformConfig, runs: Runs, *, first: int
+) -> tuple[list[Sample], Sequence[str]]:
+    """Return drawn samples, symbolic dimensions of the first size with which the model runs.
+
+    Args:
+        model: The model.
+        config: What is asked for.
+        runs: The model's runs.
+        first: The key of the first.
+
+    Raises:
+        TransformError: It runs with no size.
+    """
+    specs = input_specs(model)
     names = {dim for spec in specs for dim in spec.shape if isinstance(dim, str)}
     _check_names("--dim", config.dims, names)
     _check_names("--box", config.box, {spec.name for spec in specs})
     why = ""
     for size in _SIZES:
-        drawn = list(
-            draw_inputs(
-                specs,
-                config.samples,
-                box=config.box,
-                sizes=lambda spec: spec.sized(config.dims, size),  # noqa: B023 - called at once
-                seed=config.seed,
-            )
-        )
-        first = next((run.error for run in map(runs.run, drawn[:4]) if run.error), "")
-        if not first:
+        sizes = partial(InputSpec.sized, dims=config.dims, default=size)
+        samples, error = _try_samples(_Source(specs, sizes, landmarks_of(model), config, first), runs)
+        if not error:
             free = sorted(name or "(unnamed)" for name in names - config.dims.keys())
             told = [f"dimensions taken as {size} in samples: {', '.join(free)}"] if free else []
-            return drawn, told
-        why = why or first
+            return samples, told
+        why = why or error
         if not names - config.dims.keys():
             break
     raise TransformError(f"no samples can be drawn ({why}); give inputs with --reference, or sizes with --dim")
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What samples are drawn from."""
+
+    specs: Sequence[InputSpec]
+    sizes: Callable[[InputSpec], tuple[int, ...]]
+    landmarks: Sequence[float]
+    config: TransformConfig
+    first: int
+
+    def draw(self) -> Iterator[Sample]:
+        """Yield ordinary samples."""
+        count = _MOST_DRAWN if self.config.samples is None else self.config.samples
+        drawn = draw_inputs(
+            self.specs,
+            count,
+            box=self.config.box,
+            sizes=self.sizes,
+            seed=self.config.seed,
+            landmarks=self.landmarks,
+        )
+        for key, inputs in enumerate(drawn, start=self.first):
+            yield Sample(key, inputs, {})
+
+    def draw_special(self) -> Iterator[Sample]:
+        """Yield samples that are not finite."""
+        drawn = draw_special_inputs(
+            self.specs, _SPECIAL, box=self.config.box, sizes=self.sizes, seed=self.config.seed
+        )
+        for number, inputs in enumerate(drawn):
+            yield Sample(-1 - number, inputs, {}, is_finite=False)
+
+
+def _try_samples(source: _Source, runs: Runs) -> tuple[list[Sample], str]:
+    """Return samples, as many as may be run, and why the model does not run on them, empty where it does."""
+    drawing = source.draw()
+    samples = list(islice(drawing, _TRIED))
+    costs = []
+    for sample in samples:
+        run = runs.run(sample.inputs, sample.key)
+        if run.error:
+            runs.forget()
+            return [], run.error
+        costs.append(run.seconds)
+    if source.config.samples is None:
+        affordable = int(_BUDGET / max(min(costs), 1e-9))
+        drawing = islice(drawing, max(affordable, _LEAST_DRAWN) - _TRIED)
+    return [*samples, *drawing, *(sample for sample in source.draw_special() if _runs_on(sample, runs))], ""
+
+
+def _runs_on(sample: Sample, runs: Runs) -> bool:
+    """Tell whether the model runs on a sample that few models are made for."""
+    try:
+        return not runs.run(sample.inputs, sample.key).error
+    except (ReplayCrashError, ReplayTimeoutError):
+        return False
 
 
 def _check_names(option: str, given: Mapping[str, object], known: set[str]) -> None:
@@ -153,7 +221,7 @@ def _check_reference(sample: Sample, runs: Runs, config: TransformConfig) -> Non
         )
 
 
-def _check_deterministic(samples: Sequence[Sample], runs: Runs) -> None:
-    first, again = (runs.run(samples[0].inputs) for _ in range(2))
+def _check_deterministic(sample: Sample, runs: Runs) -> None:
+    first, again = runs.run(sample.inputs, sample.key), runs.run(sample.inputs)
     if compare(first.outputs, again.outputs, Guarantee(kind="equality"), TransformConfig().tolerance) is not None:
         raise TransformError("the model draws random numbers, so that no two runs can be compared; remove the draws")

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from ranum_falsify.errors import TransformError
 
-__all__ = ["Box", "InputSpec", "draw_inputs", "input_specs"]
+__all__ = ["Box", "InputSpec", "draw_inputs", "draw_special_inputs", "input_specs"]
 
 _Bound = np.ndarray | np.floating[Any]
 
@@ -21,6 +21,7 @@ Box = Mapping[str, tuple[_Bound, _Bound]]
 
 _FLOATS = ("float16", "float32", "float64", "bfloat16")
 _MOST_TINY = 50
+_HALVES = np.arange(-5, 6) / 2
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ def draw_inputs(
     box: Box,
     sizes: Callable[[InputSpec], tuple[int, ...]],
     seed: int,
+    landmarks: Sequence[float] = (),
 ) -> Iterator[dict[str, np.ndarray]]:
     """Yield inputs: of each kind in turn, all inputs of the model of one kind.
 
@@ -86,32 +88,60 @@ def draw_inputs(
         box: Where they lie; an input that is not in it ranges over a quarter of its element type's finite range.
         sizes: The shape of an input.
         seed: Seed of the random choices.
+        landmarks: Values at which the model may change what it does.
     """
     for number in range(count):
         rng = np.random.default_rng((seed, number))
         kind, turn = _KINDS[number % len(_KINDS)], number // len(_KINDS)
-        yield {spec.name: _draw(spec, sizes(spec), box.get(spec.name), kind, turn, rng) for spec in specs}
+        choice = _Choice(kind, turn, rng, np.asarray(landmarks, np.float64))
+        yield {spec.name: _draw(spec, sizes(spec), box.get(spec.name), choice) for spec in specs}
+
+
+def draw_special_inputs(
+    specs: Sequence[InputSpec], count: int, *, box: Box, sizes: Callable[[InputSpec], tuple[int, ...]], seed: int
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yield inputs that hold infinities or NaN, or both; inputs that have a range keep to it.
+
+    Arguments are those of `draw_inputs`.
+    """
+    free = {spec.name for spec in specs if spec.name not in box and spec.dtype.name in _FLOATS}
+    special = ([np.inf, -np.inf], [np.nan], [np.inf, -np.inf, np.nan])
+    for number, inputs in enumerate(draw_inputs(specs, count if free else 0, box=box, sizes=sizes, seed=seed)):
+        rng = np.random.default_rng((seed, number))
+        for name in free:
+            array = inputs[name]
+            values = rng.choice(special[number % len(special)], array.shape).astype(array.dtype)
+            inputs[name] = np.where(rng.random(array.shape) < 0.3, values, array)
+        yield inputs
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Which kind of sample is drawn, for the how-manieth time, and from what."""
+
+    kind: _Kind
+    turn: int
+    rng: np.random.Generator
+    landmarks: np.ndarray
 
 
 def _draw(
-    spec: InputSpec,
-    shape: tuple[int, ...],
-    limits: tuple[_Bound, _Bound] | None,
-    kind: _Kind,
-    turn: int,
-    rng: np.random.Generator,
+    spec: InputSpec, shape: tuple[int, ...], limits: tuple[_Bound, _Bound] | None, choice: _Choice
 ) -> np.ndarray:
+    rng, turn = choice.rng, choice.turn
     if spec.dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(bool)
     if spec.dtype.kind in "iu":
         # Without a box they may well be indices, which must be small.
-        low, high = (0, 3 if turn else 1) if limits is None else limits
-        values = rng.integers(np.asarray(low).astype(np.int64), np.asarray(high).astype(np.int64) + 1, shape)
-        return values.astype(spec.dtype)
+        ends = (0, 3 if turn else 1) if limits is None else limits
+        low, high = (np.asarray(end).astype(spec.dtype) for end in ends)
+        values = rng.integers(low, high, shape, dtype=spec.dtype, endpoint=True)
+        corner = np.where(rng.random(shape) < 0.5, low, high)
+        return corner.astype(spec.dtype) if choice.kind is _corners else values
     quarter = float(_limits(spec.dtype).max) / 4
     bounds = (np.float64(-quarter), np.float64(quarter)) if limits is None else limits
     least, greatest = (np.broadcast_to(np.asarray(bound, np.float64), shape) for bound in bounds)
-    drawn = kind(_Draw(shape, least, greatest, limits is not None, turn, spec.dtype, rng))
+    drawn = choice.kind(_Draw(shape, least, greatest, limits is not None, turn, spec.dtype, rng, choice.landmarks))
     with np.errstate(over="ignore"):
         return np.clip(drawn, least, greatest).astype(spec.dtype)
 
@@ -127,6 +157,7 @@ class _Draw:
     turn: int
     dtype: np.dtype
     rng: np.random.Generator
+    landmarks: np.ndarray
 
 
 def _limits(dtype: np.dtype) -> Any:
@@ -162,11 +193,25 @@ def _denormals(draw: _Draw) -> np.ndarray:
 def _ties(draw: _Draw) -> np.ndarray:
     """Few values, some of them neighbours in the element type."""
     values: np.ndarray = _uniform(draw).reshape(-1)[:3] if draw.turn % 2 else np.array([-1.0, 0.0, 1.0])
+    return _pick(draw, values, (0.0, 0.3)[draw.turn % 2])
+
+
+def _landmarks(draw: _Draw) -> np.ndarray:
+    """Constants of the model, halves, and their neighbours in the element type; every other time as `_uniform`."""
+    if not draw.turn % 2:
+        return _uniform(draw)
+    own = _pick(draw, draw.landmarks if draw.landmarks.size else _HALVES, 0.3)
+    return np.where(draw.rng.random(draw.shape) < 0.5, own, _pick(draw, _HALVES, 0.1))
+
+
+def _pick(draw: _Draw, values: np.ndarray, share: float) -> np.ndarray:
+    """Return elements out of some values, a share of them moved to a neighbour."""
     if not values.size:
         return np.zeros(draw.shape)
     picked = draw.rng.choice(values, draw.shape)
-    step = float(_limits(draw.dtype).eps) * np.abs(picked)
-    return picked + np.where(draw.rng.random(draw.shape) < (0.0, 0.3)[draw.turn % 2], step, 0.0)
+    step = float(_limits(draw.dtype).eps) * np.abs(picked) * draw.rng.choice([-0.5, 1.0], draw.shape)
+    moved: np.ndarray = picked + np.where(draw.rng.random(draw.shape) < share, step, 0.0)
+    return moved
 
 
 def _huge(draw: _Draw) -> np.ndarray:
@@ -179,4 +224,4 @@ def _huge(draw: _Draw) -> np.ndarray:
     return signed
 
 
-_KINDS: tuple[_Kind, ...] = (_uniform, _corners, _ties, _huge, _uniform, _zeros, _denormals, _huge)
+_KINDS: tuple[_Kind, ...] = (_uniform, _corners, _ties, _huge, _landmarks, _zeros, _denormals, _huge)

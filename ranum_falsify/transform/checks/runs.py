@@ -30,11 +30,13 @@ class SampleRun:
         outputs: Arrays by output; those that are no numeric tensors are missing.
         findings: Operators that received invalid input.
         error: Why the model did not run, if it did not.
+        seconds: How long it took a core.
     """
 
     outputs: Mapping[str, np.ndarray]
     findings: tuple[Finding, ...] = ()
     error: str = ""
+    seconds: float = 0.0
 
 
 class Runs:
@@ -82,7 +84,8 @@ class Runs:
             return self._kept[key]
         try:
             seen = self._replayer.look(inputs)
-            run = SampleRun({name: self._typed(name, array) for name, array in seen.outputs.items()}, seen.findings)
+            outputs = {name: self._typed(name, array) for name, array in seen.outputs.items()}
+            run = SampleRun(outputs, seen.findings, seconds=seen.seconds)
         except (ReplayCrashError, ReplayTimeoutError):
             raise
         except ReplayError as error:
@@ -93,6 +96,11 @@ class Runs:
                 self._kept[key] = run
                 self._bytes += size
         return run
+
+    def forget(self) -> None:
+        """Forget what samples showed."""
+        self._kept.clear()
+        self._bytes = 0
 
     def wide(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Return the outputs in double precision, as far as they can be computed."""
