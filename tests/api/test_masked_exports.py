@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import math
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,35 +71,35 @@ class Padded(nn.Module):
         return self.layer(x, src_key_padding_mask=padding)  # type: ignore[no-any-return]
 
 
-def export(module: nn.Module, arguments: tuple[Any, ...], *, dynamo: bool) -> bytes:
-    file = io.BytesIO()
+def export(module: nn.Module, arguments: tuple[Any, ...], folder: Path, *, dynamo: bool = False) -> bytes:
+    path = folder / "model.onnx"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if dynamo:
             program = torch.onnx.export(module.eval(), arguments, dynamo=True, opset_version=18, verbose=False)
             assert program is not None
             return program.model_proto.SerializeToString()  # type: ignore[no-any-return]
-        torch.onnx.export(module.eval(), arguments, file, dynamo=False, opset_version=17)
-    return file.getvalue()
+        torch.onnx.export(module.eval(), arguments, str(path), dynamo=False, opset_version=17)
+    return path.read_bytes()
 
 
 @pytest.mark.parametrize(
     ("mask", "dynamo"),
     [("causal", True), ("filled", False), ("added", False), ("lowest", False)],
 )
-def test_a_masked_decoder_of_two_layers_holds(mask: str, dynamo: bool) -> None:
+def test_a_masked_decoder_of_two_layers_holds(mask: str, dynamo: bool, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    model = export(Decoder(mask), (torch.zeros(1, T, dtype=torch.int64),), dynamo=dynamo)
+    model = export(Decoder(mask), (torch.zeros(1, T, dtype=torch.int64),), tmp_path, dynamo=dynamo)
     start = time.monotonic()
     assert rf.check(model, box=(0, WORDS - 1)).verdict == "holds"
     assert time.monotonic() - start < 60
 
 
 @pytest.mark.parametrize(("condition", "verdict"), [("np.sum(padding) < 6", "holds"), ("True", "violated")])
-def test_padding_must_leave_a_word(condition: str, verdict: str) -> None:
+def test_padding_must_leave_a_word(condition: str, verdict: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     padding = torch.arange(T)[None] >= 4
-    model = export(Padded(), (torch.randn(1, T, C), padding), dynamo=False)
+    model = export(Padded(), (torch.randn(1, T, C), padding), tmp_path)
     text = f"""
 from dnnv.properties import *
 from ranum_falsify.properties import *
@@ -110,7 +110,7 @@ Forall(x, Forall(padding, Implies(And(-1 <= x <= 1, {condition}), no_invalid_inp
     assert rf.falsify(model, text).verdict == verdict
 
 
-def test_multihead_attention_with_a_mask_holds() -> None:
+def test_multihead_attention_with_a_mask_holds(tmp_path: Path) -> None:
     torch.manual_seed(0)
 
     class Masked(nn.Module):
@@ -122,4 +122,4 @@ def test_multihead_attention_with_a_mask_holds() -> None:
             mask = nn.Transformer.generate_square_subsequent_mask(T)
             return self.heads(x, x, x, attn_mask=mask, need_weights=False)[0]  # type: ignore[no-any-return]
 
-    assert rf.check(export(Masked(), (torch.randn(1, T, C),), dynamo=False), box=(-1, 1)).verdict == "holds"
+    assert rf.check(export(Masked(), (torch.randn(1, T, C),), tmp_path), box=(-1, 1)).verdict == "holds"
