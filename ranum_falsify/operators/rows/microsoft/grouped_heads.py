@@ -17,6 +17,7 @@ from ranum_falsify.domain.rules.attention import attention_bounds, bound_anythin
 from ranum_falsify.domain.rules.shape import collapse, cut, join
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.rows.attention import attend, split_heads
 from ranum_falsify.operators.rows.microsoft.heads import INTS, join_heads, scale_of
 from ranum_falsify.operators.rows.transformer_parts import (
@@ -27,9 +28,19 @@ from ranum_falsify.operators.rows.transformer_parts import (
     rotated_bounds,
 )
 from ranum_falsify.operators.support.families import opaque
-from ranum_falsify.operators.support.microsoft_schemas import FLOATS, schema
+from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema
 
 __all__ = ["GroupQueryAttention"]
+
+
+def _check(op: Operation) -> None:
+    """Refuse a softmax of another kind.
+
+    Raises:
+        UnsupportedAttributeError: The node has one.
+    """
+    if op.smooth_softmax > 0:
+        raise UnsupportedAttributeError(f"{DOMAIN}::GroupQueryAttention: smooth_softmax is not supported; leave it out")
 
 
 def _unpack(op: Operation, query: Tensor, key: Tensor | None, value: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -78,6 +89,7 @@ def _grouped(
     cos_cache: Tensor | None,
     sin_cache: Tensor | None,
 ) -> tuple[Tensor, ...]:
+    _check(op)
     q, k, v = _unpack(op, query, key, value)
     first = _first_places(lengths, _total(total), q.shape[2])
     if op.do_rotary and cos_cache is not None and sin_cache is not None:
@@ -107,6 +119,7 @@ def _grouped_bounds(
     sin_cache: Interval | None,
 ) -> tuple[Interval, ...]:
     op = site.op
+    _check(op)
     q, k, v = _unpacked_bounds(op, query, key, value)
     past, length = 0 if past_key is None else past_key.shape[2], _total(total)
     outputs = (*query.shape[:2], op.num_heads * q.shape[3]), *[(*k.shape[:2], max(past, length), q.shape[3])] * 2

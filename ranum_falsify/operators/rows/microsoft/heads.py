@@ -214,7 +214,19 @@ def _sequence(x: Tensor | Interval) -> int:
     return x.shape[2] if len(x.shape) == 4 else x.shape[1]
 
 
+def _check_rotation(op: Operation) -> None:
+    """Refuse layouts and scales that ONNX Runtime's kernels for the CPU do not know.
+
+    Raises:
+        UnsupportedAttributeError: The node has one of these.
+    """
+    for name, value in (("is_packed_batching", 0), ("scale", 1.0)):
+        if getattr(op, name) != value:
+            raise UnsupportedAttributeError(f"{DOMAIN}::RotaryEmbedding: {name} is not supported; leave it out")
+
+
 def _rotary(op: Operation, x: Tensor, position_ids: Tensor, cos_cache: Tensor, sin_cache: Tensor) -> Tensor:
+    _check_rotation(op)
     places = _positions(position_ids, x.shape[0], _sequence(x))
     cos, sin = find_angles(cos_cache, places), find_angles(sin_cache, places)
     return rotate(x, cos, sin, _heads_of(op, x, cos), bool(op.interleaved))
