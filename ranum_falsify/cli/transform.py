@@ -14,6 +14,7 @@ from ranum_falsify.cli.files import check_writable
 from ranum_falsify.cli.options import SimplifyOptions, TransformOptions
 from ranum_falsify.cli.options.check import Bounds
 from ranum_falsify.cli.output import say
+from ranum_falsify.cli.property_box import PropertyBox, box_of_property
 from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.network.guards import memory_limit
@@ -57,7 +58,10 @@ def run(options: TransformOptions | SimplifyOptions) -> int:
     passes = _passes(options, file)
     with memory_limit(options.memory):
         model = read_model(options.model)
-    config = _config(options, file, model)
+    stated = PropertyBox({}, {})
+    if options.property_path is not None:
+        stated = box_of_property(options.property_path, options.model, options.dims, memory=options.memory)
+    config = _config(options, file, model, stated)
     from ranum_falsify.transform.runner import transform  # imports torch
 
     verbose = options.verbosity > 0 or file.verbose
@@ -76,7 +80,7 @@ def run(options: TransformOptions | SimplifyOptions) -> int:
     write_model(done.model, options.output)
     counts = count_operators(done.model)
     with verdict_stands():
-        say(_summary(options.output, counts, done.notices) if options.verbosity >= 0 else ())
+        say(_summary(options.output, counts, [*stated.notices, *done.notices]) if options.verbosity >= 0 else ())
         left = _list_left(done.model, options.only)
         say(left)
     return _LEFT if left else 0
@@ -103,7 +107,9 @@ def _passes(options: TransformOptions | SimplifyOptions, file: FileConfig) -> Se
     return passes
 
 
-def _config(options: TransformOptions | SimplifyOptions, file: FileConfig, model: ir.Model) -> TransformConfig:
+def _config(
+    options: TransformOptions | SimplifyOptions, file: FileConfig, model: ir.Model, stated: PropertyBox
+) -> TransformConfig:
     references = []
     if file.inputs:
         references.append(Reference(_arrays(file.inputs), _arrays(file.outputs)))
@@ -114,14 +120,25 @@ def _config(options: TransformOptions | SimplifyOptions, file: FileConfig, model
         references=references,
         samples=options.samples,
         seed=options.seed,
-        box=_spread_box(options.box or {}, inputs),
-        dims=options.dims,
+        box={**stated.box, **_spread_box(options.box or {}, inputs)},
+        dims={**_sizes(model, stated.shapes), **options.dims},
         tolerance=file.tolerance,
         metrics=file.metrics,
         model_checker=file.model_checker,
         threads=options.processors,
+        providers=file.providers,
         verify_timeout=options.verify_timeout,
     )
+
+
+def _sizes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Return the sizes of symbolic dimensions in a property about the model."""
+    return {
+        str(dim.value or ""): size
+        for value in model.graph.inputs
+        for dim, size in zip(value.shape or (), shapes.get(value.name or "", ()), strict=False)
+        if not isinstance(dim, int)
+    }
 
 
 def _spread_box(box: Mapping[str | EllipsisType, Bounds], inputs: Sequence[str]) -> Box:

@@ -51,7 +51,8 @@ class PassOptions(CommonOptions):
         imports: A Python file that registers passes; it is a program and runs; may be repeated.
         only: Operators that may be left in the new model, separated by commas; others are named.
         references: An input to compare the models on, as .npy, beside the samples; give all inputs.
-        box: What samples of all inputs range over; --box NAME=LO,HI for one of them; may be repeated.
+        property_path: A property of the model, DNNP or VNN-LIB: inputs range over what it says.
+        box: What all inputs range over; --box NAME=LO,HI for one of them; may be repeated.
         dims: Size of a symbolic dimension in samples; by default 2, or another with which the model runs.
         verify_timeout: Seconds for a proof, after each pass, that the models agree on the whole box, and for a search
             for an input on which they do not; without it, samples are all.
@@ -72,6 +73,9 @@ class PassOptions(CommonOptions):
         Option("--reference", metavar="NAME=FILE", parse=parse_pair, gather=to_paths),
         Group("verification"),
     ] = field(default_factory=dict)
+    property_path: Annotated[
+        Path | None, Option("--property", metavar="FILE", in_files=False), Group("verification")
+    ] = None
     box: Annotated[Box, Group("verification")] = None
     dims: Annotated[
         Mapping[str, int],

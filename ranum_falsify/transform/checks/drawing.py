@@ -24,7 +24,7 @@ __all__ = ["Drawn", "make_samples"]
 _SIZES = (2, 1, 32, 512)  # of symbolic dimensions: the first with which the model runs
 _TRIED = 4  # samples that must run before others are drawn
 _MOST_DRAWN, _LEAST_DRAWN = 64, 8  # one of each kind, at least
-_BUDGET = 0.5  # seconds of a core for the runs of one model, unless a number of samples is asked for
+_BUDGET = 0.4  # seconds of a core for the runs of one model, unless a number of samples is asked for
 _SPECIAL = 3
 
 
@@ -67,9 +67,7 @@ def make_samples(model: ir.Model, config: TransformConfig, runs: Runs) -> Drawn:
     return Drawn(samples, notices)
 
 
-def _draw(
-    model: ir.Model, config: TransformConfig, runs: Runs, *, first: int
-) -> tuple[list[Sample], Sequence[str]]:
+def _draw(model: ir.Model, config: TransformConfig, runs: Runs, *, first: int) -> tuple[list[Sample], Sequence[str]]:
     """Return drawn samples, symbolic dimensions of the first size with which the model runs.
 
     Args:
@@ -125,9 +123,7 @@ class _Source:
 
     def draw_special(self) -> Iterator[Sample]:
         """Yield samples that are not finite."""
-        drawn = draw_special_inputs(
-            self.specs, _SPECIAL, box=self.config.box, sizes=self.sizes, seed=self.config.seed
-        )
+        drawn = draw_special_inputs(self.specs, _SPECIAL, box=self.config.box, sizes=self.sizes, seed=self.config.seed)
         for number, inputs in enumerate(drawn):
             yield Sample(-1 - number, inputs, {}, is_finite=False)
 
@@ -146,7 +142,9 @@ def _try_samples(source: _Source, runs: Runs) -> tuple[list[Sample], str]:
     if source.config.samples is None:
         affordable = int(_BUDGET / max(min(costs), 1e-9))
         drawing = islice(drawing, max(affordable, _LEAST_DRAWN) - _TRIED)
-    return [*samples, *drawing, *(sample for sample in source.draw_special() if _runs_on(sample, runs))], ""
+    drawn = [*samples, *drawing]
+    special = islice(source.draw_special(), -(-len(drawn) * _SPECIAL // _MOST_DRAWN))
+    return [*drawn, *(sample for sample in special if _runs_on(sample, runs))], ""
 
 
 def _runs_on(sample: Sample, runs: Runs) -> bool:
