@@ -14,7 +14,7 @@ from ranum_falsify.cli.files import check_writable
 from ranum_falsify.cli.options import SimplifyOptions, TransformOptions
 from ranum_falsify.cli.options.check import Bounds
 from ranum_falsify.cli.output import say
-from ranum_falsify.cli.property_box import PropertyBox, box_of_property
+from ranum_falsify.cli.reading import check_files
 from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.network.guards import memory_limit
@@ -23,7 +23,7 @@ from ranum_falsify.report.names import make_safe_name, unique_names
 from ranum_falsify.report.text import plural
 from ranum_falsify.saving import save_together
 from ranum_falsify.transform.catalogue import all_passes, import_passes
-from ranum_falsify.transform.checks.inputs import Box
+from ranum_falsify.transform.checks.inputs import Box, input_specs
 from ranum_falsify.transform.config import Reference, TransformConfig
 from ranum_falsify.transform.config_file import FileConfig, Files, read_config
 from ranum_falsify.transform.model import count_operators, read_model, write_model
@@ -32,6 +32,7 @@ from ranum_falsify.transform.outcome import PassReport, PostconditionError
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from ranum_falsify.api.property_box import PropertyBox
     from ranum_falsify.transform.registry import PassSpec
 
 __all__ = ["run"]
@@ -46,10 +47,7 @@ def run(options: TransformOptions | SimplifyOptions) -> int:
     Raises:
         RanumFalsifyError: The user's input is invalid.
     """
-    given = options.config if isinstance(options, TransformOptions) else None
-    file = FileConfig() if given is None else read_config(given)
-    for path in (*file.imports, *options.imports):
-        import_passes(path)
+    file = _read_settings(options)
     if options.model is None or (isinstance(options, TransformOptions) and options.lists_passes):
         say(_listing(all_passes()))
         return 0
@@ -58,9 +56,7 @@ def run(options: TransformOptions | SimplifyOptions) -> int:
     passes = _passes(options, file)
     with memory_limit(options.memory):
         model = read_model(options.model)
-    stated = PropertyBox({}, {})
-    if options.property_path is not None:
-        stated = box_of_property(options.property_path, options.model, options.dims, memory=options.memory)
+    stated = _stated(options, options.model)
     config = _config(options, file, model, stated)
     from ranum_falsify.transform.runner import transform  # imports torch
 
@@ -80,10 +76,33 @@ def run(options: TransformOptions | SimplifyOptions) -> int:
     write_model(done.model, options.output)
     counts = count_operators(done.model)
     with verdict_stands():
-        say(_summary(options.output, counts, [*stated.notices, *done.notices]) if options.verbosity >= 0 else ())
+        say(
+            _summary(options.output, counts, [*(stated.notices if stated else ()), *done.notices])
+            if options.verbosity >= 0
+            else ()
+        )
         left = _list_left(done.model, options.only)
         say(left)
     return _LEFT if left else 0
+
+
+def _read_settings(options: TransformOptions | SimplifyOptions) -> FileConfig:
+    """Return what the configuration says, and register the passes of users' files."""
+    given = options.config if isinstance(options, TransformOptions) else None
+    file = FileConfig() if given is None else read_config(given)
+    for path in (*file.imports, *options.imports):
+        import_passes(path)
+    return file
+
+
+def _stated(options: TransformOptions | SimplifyOptions, model: Path) -> PropertyBox | None:
+    """Return what a property says of the model's inputs, None without one."""
+    if options.property_path is None:
+        return None
+    check_files(options.property_path, {})
+    from ranum_falsify.api.property_box import box_of_property  # imports torch
+
+    return box_of_property(options.property_path, model, options.dims, memory=options.memory)
 
 
 def _passes(options: TransformOptions | SimplifyOptions, file: FileConfig) -> Sequence[str]:
@@ -108,8 +127,9 @@ def _passes(options: TransformOptions | SimplifyOptions, file: FileConfig) -> Se
 
 
 def _config(
-    options: TransformOptions | SimplifyOptions, file: FileConfig, model: ir.Model, stated: PropertyBox
+    options: TransformOptions | SimplifyOptions, file: FileConfig, model: ir.Model, stated: PropertyBox | None
 ) -> TransformConfig:
+    box, shapes = ({}, {}) if stated is None else (stated.box, stated.shapes)
     references = []
     if file.inputs:
         references.append(Reference(_arrays(file.inputs), _arrays(file.outputs)))
@@ -120,8 +140,8 @@ def _config(
         references=references,
         samples=options.samples,
         seed=options.seed,
-        box={**stated.box, **_spread_box(options.box or {}, inputs)},
-        dims={**_sizes(model, stated.shapes), **options.dims},
+        box={**box, **_spread_box(options.box or {}, inputs)},
+        dims={**_sizes(model, shapes), **options.dims},
         tolerance=file.tolerance,
         metrics=file.metrics,
         model_checker=file.model_checker,
@@ -134,10 +154,10 @@ def _config(
 def _sizes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """Return the sizes of symbolic dimensions in a property about the model."""
     return {
-        str(dim.value or ""): size
-        for value in model.graph.inputs
-        for dim, size in zip(value.shape or (), shapes.get(value.name or "", ()), strict=False)
-        if not isinstance(dim, int)
+        dim: size
+        for spec in (input_specs(model) if shapes else ())
+        for dim, size in zip(spec.shape, shapes.get(spec.name, ()), strict=False)
+        if isinstance(dim, str)
     }
 
 

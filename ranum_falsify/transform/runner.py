@@ -13,7 +13,7 @@ from ranum_falsify.errors import TransformError
 from ranum_falsify.transform.apply import apply_pass
 from ranum_falsify.transform.catalogue import PassCall, find_pass
 from ranum_falsify.transform.checks.comparing import distance_of
-from ranum_falsify.transform.checks.difference import Judgement, Question, decide
+from ranum_falsify.transform.checks.difference import DifferenceQuestion, Judgement, decide
 from ranum_falsify.transform.checks.drawing import make_samples
 from ranum_falsify.transform.checks.joining import join
 from ranum_falsify.transform.checks.metrics import check_metric
@@ -206,7 +206,7 @@ class Verification:
             before, after = self._runs.run(inputs).outputs, runs.run(inputs).outputs
             return Judgement(found.fault, distance_of(before, after, config.tolerance))
 
-        question = Question(
+        question = DifferenceQuestion(
             old=self.model,
             new=candidate,
             joined=join(self.model, candidate),

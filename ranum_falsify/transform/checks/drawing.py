@@ -88,7 +88,7 @@ def _draw(model: ir.Model, config: TransformConfig, runs: Runs, *, first: int) -
         sizes = partial(InputSpec.sized, dims=config.dims, default=size)
         samples, error = _try_samples(_Source(specs, sizes, landmarks_of(model), config, first), runs)
         if not error:
-            free = sorted(name or "(unnamed)" for name in names - config.dims.keys())
+            free = sorted(names - config.dims.keys())
             told = [f"dimensions taken as {size} in samples: {', '.join(free)}"] if free else []
             return samples, told
         why = why or error

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ranum_falsify.cli.reading import check_files, load_files
+from dnnv.properties.expressions import Network
+
+from ranum_falsify.api.loading import load
+from ranum_falsify.api.properties import load_property
+from ranum_falsify.api.runnable import Runnable
 from ranum_falsify.errors import PropertyError
+from ranum_falsify.network.guards import memory_limit
+from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.language.walk import subexpressions
 from ranum_falsify.transform.checks.inputs import Box
-
-if TYPE_CHECKING:
-    from ranum_falsify.properties.formula.applications import NetworkCall
 
 __all__ = ["PropertyBox", "box_of_property"]
 
@@ -45,16 +48,12 @@ def box_of_property(path: Path, model: Path, dims: Mapping[str, int], *, memory:
         PropertyError: It cannot be read, does not fit the model, or is about several networks.
         ModelError: The model cannot be read.
     """
-    from dnnv.properties.expressions import Network  # takes seconds
-
-    from ranum_falsify.api.properties import load_property
-    from ranum_falsify.properties.language.walk import subexpressions
-
-    check_files(path, {"": model})
-    names = sorted({e.identifier for e in subexpressions(load_property(path).phi) if isinstance(e, Network)})
-    if len(names) != 1:
-        raise PropertyError(f"{path}: is about {len(names)} networks; give a property of the one that is rewritten")
-    problem = load_files(path, {names[0]: model}, dims=dims, memory=memory).problem
+    with memory_limit(memory):
+        prop = load_property(path)
+        names = sorted({e.identifier for e in subexpressions(prop.phi) if isinstance(e, Network)})
+        if len(names) != 1:
+            raise PropertyError(f"{path}: is about {len(names)} networks; give a property of the one that is rewritten")
+        problem = load(prop, {names[0]: Runnable(model).read(dims)}).problem
     bounds = {variable.name: variable for variable in problem.inputs}
     found = {
         name: bounds[variable]
