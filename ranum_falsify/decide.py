@@ -98,6 +98,8 @@ def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch) -> No
             search.run()
         if prover is not None and not search.is_done:
             _refine(context, search, prover)
+        if isinstance(search, ClauseSearch) and search.is_unfinished and not (search.is_done or context.proof.holds):
+            search.run()
         for number, backend in enumerate(config.backend):
             if search.is_done or context.proof.holds:
                 return

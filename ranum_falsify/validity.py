@@ -4,8 +4,9 @@ A :class:`Constraint` is attached to an operator row.  It serves the proof (`hol
 (`fails`), the search (`margin`, `crossing`), the replay and generated tests (`is_violated`), fixes (`clip_bounds`) and
 people (`describe`).
 
-An operator receives an invalid input when (a) no input element is NaN, yet an output element is NaN, or (b) all
-inputs it reads are finite, yet an output element is infinite.
+An operator receives an invalid input when (a) no element that it reads is NaN, yet an output element is NaN, or (b) all
+elements that it reads are finite, yet an output element is infinite.  An elementwise operator is judged element by
+element: what it reads is the elements of its operands at the same place.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
+from ranum_falsify.network import spec_of
 
 if TYPE_CHECKING:
     from dnnv.nn import Operation
@@ -35,6 +37,7 @@ __all__ = [
     "Constraint",
     "Finite",
     "GreaterThan",
+    "InvalidRange",
     "LessThan",
     "NotInfinite",
     "NotZero",
@@ -79,6 +82,23 @@ def _make_strict(distance: Tensor) -> Tensor:
 
 def _floating(x: Tensor) -> Tensor:
     return x if x.is_floating_point() else x.double()
+
+
+@dataclass(frozen=True, kw_only=True)
+class InvalidRange:
+    """A range of numbers of which one element is enough to violate a condition.
+
+    Attributes:
+        operand: Name of the operand.
+        lower: Its lower end.
+        upper: Its upper end.
+        is_open: Whether its finite ends are outside.
+    """
+
+    operand: str
+    lower: float = -math.inf
+    upper: float = math.inf
+    is_open: bool = False
 
 
 class Constraint(ABC):
@@ -141,6 +161,17 @@ class Constraint(ABC):
         """Return operand, lowest and highest valid value in float32, or None where clipping does not help."""
         return None
 
+    def invalid_ranges(self, dtype: torch.dtype) -> tuple[InvalidRange, ...] | None:
+        """Return the ranges in which finite operands of a floating type are invalid.
+
+        Args:
+            dtype: The type.
+
+        Returns:
+            None if the condition is no matter of ranges; nothing if no number of the type violates it.
+        """
+        return None
+
     def is_violated(self, op: Operation, operands: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return where concrete operands violate the constraint, as booleans of the margin's shape."""
         tensors = {name: torch.from_numpy(np.array(value)) for name, value in operands.items()}
@@ -198,6 +229,11 @@ class _Bounded(Constraint):
         if self.only_finite:
             beyond = beyond & (x.lower > -math.inf) & (x.upper < math.inf)
         return bool(beyond.any())
+
+    def invalid_ranges(self, dtype: torch.dtype) -> tuple[InvalidRange, ...]:
+        """See :meth:`Constraint.invalid_ranges`."""
+        end = "upper" if self._is_lower else "lower"
+        return (InvalidRange(operand=self.operand, is_open=not self._is_strict, **{end: self._bound(dtype)}),)
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
@@ -261,6 +297,10 @@ class NotZero(Constraint):
         """See :meth:`Constraint.fails`."""
         return bool(surely_zero(operands[self.operand]).any())
 
+    def invalid_ranges(self, dtype: torch.dtype) -> tuple[InvalidRange, ...]:
+        """See :meth:`Constraint.invalid_ranges`."""
+        return (InvalidRange(operand=self.operand, lower=0.0, upper=0.0),)
+
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
         return f"{self.operand} != 0"
@@ -277,6 +317,7 @@ class Condition(Constraint):
     needs_infinity: bool = False
     holds_of: Callable[[Operation, Bounds], bool] | None = None
     fails_of: Callable[[Operation, Bounds], bool] | None = None
+    ranges_of: Callable[[torch.dtype], tuple[InvalidRange, ...]] | None = None
 
     def margin(self, op: Operation, operands: Operands) -> Tensor:
         """See :meth:`Constraint.margin`."""
@@ -297,6 +338,10 @@ class Condition(Constraint):
     def fails(self, op: Operation, operands: Bounds) -> bool:
         """See :meth:`Constraint.fails`."""
         return self.fails_of is not None and self.fails_of(op, operands)
+
+    def invalid_ranges(self, dtype: torch.dtype) -> tuple[InvalidRange, ...] | None:
+        """See :meth:`Constraint.invalid_ranges`."""
+        return None if self.ranges_of is None else self.ranges_of(dtype)
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""
@@ -346,6 +391,9 @@ def _room(size: Tensor) -> Tensor:
 class Finite(Constraint):
     """The generic condition: finite operands give a finite output, and operands without NaN an output without NaN.
 
+    Bounds of the output must be those of an analysis, which marks outputs that finite operands may make infinite as
+    overflowing: an infinity that an operand may hold, such as that of a mask, may make the output infinite.
+
     The margin is the distance to overflow in natural logarithms, ln(largest) - ln|output|, so that descent has a
     usable slope far from overflow.  Infinite operands may give infinity, but not NaN (Inf - Inf, 0 * Inf).
     """
@@ -357,9 +405,10 @@ class Finite(Constraint):
         output = _floating(operands["output"])
         size = output.abs()
         no_nan = finite = torch.ones((), dtype=torch.bool, device=output.device)
+        elementwise = spec_of(op).elementwise
         for name, operand in operands.items():
             if operand.is_floating_point() and operand.numel() and not name.startswith("output"):
-                greatest = operand.detach().abs().amax()
+                greatest = operand.detach() if elementwise else operand.detach().abs().amax()
                 no_nan = no_nan & ~greatest.isnan()
                 finite = finite & greatest.isfinite()
         invalid = torch.where(output.isnan(), no_nan, finite)
@@ -371,7 +420,7 @@ class Finite(Constraint):
         if any(y.nan or y.overflows for y in written):
             return False
         read = [x for name, x in operands.items() if not name.startswith("output")]
-        return not any(y.may_be_infinite for y in written) or any(x.surely_infinite for x in read)
+        return not any(y.may_be_infinite for y in written) or any(x.may_be_infinite for x in read)
 
     def fails(self, op: Operation, operands: Bounds) -> bool:
         """See :meth:`Constraint.fails`."""
@@ -380,6 +429,12 @@ class Finite(Constraint):
             return False
         # Bounds leave out NaN, but that is invalid as well.
         return any(x.surely_infinite for name, x in operands.items() if name.startswith("output"))
+
+    def invalid_ranges(self, dtype: torch.dtype) -> tuple[InvalidRange, ...]:
+        """See :meth:`Constraint.invalid_ranges`."""
+        end = largest(dtype)
+        above = InvalidRange(operand="output", lower=end, is_open=True)
+        return above, InvalidRange(operand="output", upper=-end, is_open=True)
 
     def describe(self) -> str:
         """See :meth:`Constraint.describe`."""

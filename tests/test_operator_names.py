@@ -32,16 +32,17 @@ WAIVERS: dict[str, tuple[set[str], str]] = {
         "writes nodes: the difference of two models",
     ),
     "confirm/exposed.py": ({"Cast"}, "writes nodes: NumPy has no bfloat16"),
-    "replay/confirmer.py": ({"If"}, "branches are part of the graph, and are looked into"),
+    "replay/confirmer.py": ({"If"}, "subgraphs are part of the graph, and are looked into"),
     "search/fusion.py": ({"Add", "MatMul"}, "a kernel of PyTorch computes both at once"),
     "replay/worker/graph.py": ({"Constant"}, "a stored tensor, spelled as a node"),
     "replay/worker/session.py": ({"Cast"}, "writes nodes: NumPy has no bfloat16"),
     "network/draws.py": ({"CastLike", "Less"}, "writes nodes: a comparison with what is drawn"),
     "network/precision.py": ({"Cast"}, "writes nodes, and removes what a converter wrote"),
-    "network/reader.py": (
+    "network/builder.py": (
         {"Identity", "If"},
         "branches are part of the graph; constants that are outputs need nodes",
     ),
+    "network/unrolling.py": ({"Concat", "Gather", "Unsqueeze"}, "writes nodes: what loops take apart, and collect"),
     "network/writer.py": ({"Identity"}, "writes nodes: an output that is another one's copy"),
 }
 

@@ -32,7 +32,9 @@ def falsify(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, 
     """
     settings = settings_of(options)
     prop = property_of(property)
-    return answer_loaded(load(prop, map_models(model, prop, settings.dims), dtype=settings.dtype), settings)
+    return answer_loaded(
+        load(prop, map_models(model, prop, settings.dims, strict=settings.strict), dtype=settings.dtype), settings
+    )
 
 
 def prove(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, **options: Unpack[Options]) -> Result:
@@ -45,7 +47,9 @@ def prove(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, **
         raise UsageError("prove=False: nothing would be done; call falsify for a search alone")
     settings = replace(settings, config=replace(settings.config, n_starts=0))
     prop = property_of(property)
-    return answer_loaded(load(prop, map_models(model, prop, settings.dims), dtype=settings.dtype), settings)
+    return answer_loaded(
+        load(prop, map_models(model, prop, settings.dims, strict=settings.strict), dtype=settings.dtype), settings
+    )
 
 
 def answer_loaded(loaded: Loaded, settings: Settings) -> Result:
@@ -60,7 +64,11 @@ def answer_loaded(loaded: Loaded, settings: Settings) -> Result:
 
 
 def map_models(
-    model: ModelLike | Mapping[str, ModelLike], prop: Property, dims: Mapping[str, int] | None
+    model: ModelLike | Mapping[str, ModelLike],
+    prop: Property,
+    dims: Mapping[str, int] | None,
+    *,
+    strict: bool = False,
 ) -> Mapping[str, Model]:
     """Return models by the names that a property gives its networks, read unless they were.
 
@@ -69,4 +77,4 @@ def map_models(
         UsageError: One model is given for a property of several networks, or sizes for a model that was read before.
     """
     given = model if isinstance(model, Mapping) else {network_of(prop): model}
-    return {name: model_of(one, dims) for name, one in given.items()}
+    return {name: model_of(one, dims, strict=strict) for name, one in given.items()}

@@ -56,12 +56,16 @@ ModelLike = Model | str | Path | onnx.ModelProto | bytes
 """What functions take for a model: one that is loaded, a path, a protobuf message, or its bytes."""
 
 
-def load_model(source: str | Path | onnx.ModelProto | bytes, *, dims: Mapping[str, int] | None = None) -> Model:
+def load_model(
+    source: str | Path | onnx.ModelProto | bytes, *, dims: Mapping[str, int] | None = None, strict: bool = False
+) -> Model:
     """Read an ONNX model.
 
     Args:
         source: A path, a model in memory, which is copied, or the bytes of one.
         dims: Sizes of symbolic dimensions, by name or as `input:axis`; 1 where not given.
+        strict: Whether a model is refused if it has operators that are not supported; if not, ONNX Runtime evaluates
+            them, and the model is never proved.
 
     Raises:
         ModelError: It cannot be read; one line says why and what to do.
@@ -69,16 +73,16 @@ def load_model(source: str | Path | onnx.ModelProto | bytes, *, dims: Mapping[st
     began = time.monotonic()
     if isinstance(source, str | Path):
         path = Path(source)
-        graph = read(path, dims=dims)
+        graph = read(path, dims=dims, strict=strict)
         return Model(graph=graph, source=fingerprint(path), path=path, seconds=time.monotonic() - began)
     proto = parse_model(source)
     data = source if isinstance(source, bytes) else proto.SerializeToString(deterministic=True)
-    graph = read(proto, dims=dims)
+    graph = read(proto, dims=dims, strict=strict)
     origin = Fingerprint(path=_IN_MEMORY, sha256=hashlib.sha256(data).hexdigest())
     return Model(graph=graph, source=origin, seconds=time.monotonic() - began)
 
 
-def model_of(model: ModelLike, dims: Mapping[str, int] | None) -> Model:
+def model_of(model: ModelLike, dims: Mapping[str, int] | None, *, strict: bool = False) -> Model:
     """Return a model, read unless it was.
 
     Raises:
@@ -86,7 +90,7 @@ def model_of(model: ModelLike, dims: Mapping[str, int] | None) -> Model:
         UsageError: Sizes are given for a model that was read before.
     """
     if not isinstance(model, Model):
-        return load_model(model, dims=dims)
+        return load_model(model, dims=dims, strict=strict)
     if dims and dict(dims) != dict(model.graph.options.dims):
         raise UsageError("dims: the model was read with other sizes; give them to load_model")
     return model

@@ -58,15 +58,19 @@ class Runnable:
         assert not isinstance(self.given, str | Path)
         return inline_functions(parse_model(self.given))
 
-    def read(self, dims: Mapping[str, int]) -> Model:
+    def read(self, dims: Mapping[str, int], *, strict: bool = False) -> Model:
         """Return the model with its graph.
+
+        Args:
+            dims: Sizes of symbolic dimensions.
+            strict: Whether operators that are not supported are refused.
 
         Raises:
             ModelError: It cannot be read.
         """
         if isinstance(self.given, Model) and dict(self.given.graph.options.dims) == dict(dims):
             return self.given
-        return load_model(self.path or self.load(), dims=dims)
+        return load_model(self.path or self.load(), dims=dims, strict=strict)
 
     def sha256(self) -> str:
         """Return the hash of its file, or of its bytes.

@@ -35,6 +35,7 @@ class Options(TypedDict, total=False):
             unless `prove` is False, those that PyTorch shows, and the answer says what ONNX Runtime gives.
         dtype: `float16` or `bfloat16`: treat the networks as if converted to it.
         dims: Sizes of symbolic dimensions of models that are not loaded yet.
+        strict: Whether models that are not loaded yet are refused if they have operators that are not supported.
         self_check: Whether the installed kernels are checked before anything is proved.
         progress: Called now and then with how far the run has got.
     """
@@ -53,6 +54,7 @@ class Options(TypedDict, total=False):
     runtime: Runtime | Sequence[Runtime] | None
     dtype: HalfPrecision | None
     dims: Mapping[str, int] | None
+    strict: bool
     self_check: bool
     progress: Callable[[Progress], None] | None
 
@@ -65,6 +67,7 @@ class Settings:
         config: How to prove and search.
         dtype: Half precision that the networks are converted to.
         dims: Sizes of symbolic dimensions.
+        strict: Whether operators that are not supported are refused.
         self_check: Whether the installed kernels are checked.
         progress: Called with how far the run has got.
     """
@@ -72,6 +75,7 @@ class Settings:
     config: SearchConfig
     dtype: HalfPrecision | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
+    strict: bool = False
     self_check: bool = True
     progress: Callable[[Progress], None] | None = None
 
@@ -93,7 +97,7 @@ def settings_of(options: Mapping[str, Any], *, runtimes: tuple[Runtime, ...] = R
             hint = f"did you mean {near[0]!r}?" if near else f"options: {', '.join(Options.__annotations__)}"
             raise TypeError(f"there is no option {name!r}; {hint}")
     given = dict(options)
-    others: dict[str, Any] = {name: given.pop(name) for name in ("self_check", "progress") if name in given}
+    others: dict[str, Any] = {name: given.pop(name) for name in ("strict", "self_check", "progress") if name in given}
     dims = given.pop("dims", None) or {}
     dtype = given.pop("dtype", None)
     if dtype is not None and dtype not in get_args(HalfPrecision):

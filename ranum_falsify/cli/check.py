@@ -41,7 +41,7 @@ def _state(options: CheckOptions) -> tuple[Model, Statement]:
     from ranum_falsify.api.models import load_model  # imports torch
     from ranum_falsify.api.question import ValidityQuestion
 
-    model = load_model(options.model, dims=options.dims)
+    model = load_model(options.model, dims=options.dims, strict=options.strict)
     question = ValidityQuestion(
         box=options.box,
         only=options.only,

@@ -46,6 +46,7 @@ def run(options: ConfirmOptions) -> int:
         options.networks,
         parameters=options.parameters,
         dims=options.dims,
+        strict=options.strict,
         dtype=options.dtype,
         memory=options.memory,
     )

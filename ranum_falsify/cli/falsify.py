@@ -33,6 +33,7 @@ def run(options: FalsifyOptions, *, owns_process: bool = False) -> int:
             vnnlib=options.vnnlib,
             parameters=options.parameters,
             dims=options.dims,
+            strict=options.strict,
             dtype=options.dtype,
             memory=options.memory,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,10 @@ from ranum_falsify.errors import ModelError, PropertyError
 
 if TYPE_CHECKING:
     from ranum_falsify.api.loading import Loaded
+    from ranum_falsify.api.property_box import PropertyBox
+    from ranum_falsify.transform.stating import StatedProperty
 
-__all__ = ["check_files", "load_files"]
+__all__ = ["box_of_file", "check_files", "load_files", "state_file"]
 
 
 def check_files(property_path: Path | None, networks: Mapping[str, Path]) -> None:
@@ -40,6 +43,7 @@ def load_files(
     vnnlib: bool = False,
     parameters: Mapping[str, str] | None = None,
     dims: Mapping[str, int] | None = None,
+    strict: bool = False,
     dtype: HalfPrecision | None = None,
     memory: int | None = None,
 ) -> Loaded:
@@ -51,6 +55,7 @@ def load_files(
         vnnlib: Whether the property is VNN-LIB even if its suffix does not say so.
         parameters: Values of the property's parameters, as text.
         dims: Sizes of symbolic dimensions.
+        strict: Whether operators that are not supported are refused.
         dtype: Half precision that the networks are converted to, None to leave them as they are.
         memory: Bytes that this may take beyond what the files' sizes explain, None for 0.35 GB.
 
@@ -67,5 +72,58 @@ def load_files(
         prop = load_property(property_path, parameters=parameters, vnnlib=vnnlib or None)
         runnables = {name: Runnable(path) for name, path in networks.items()}
         sizes = share_dims(runnables, dims or {})
-        models = {name: runnable.read(sizes[name]) for name, runnable in runnables.items()}
+        models = {name: runnable.read(sizes[name], strict=strict) for name, runnable in runnables.items()}
         return load(prop, models, dtype=dtype)
+
+
+def box_of_file(
+    property_path: Path,
+    model: Path,
+    *,
+    parameters: Mapping[str, str],
+    dims: Mapping[str, int],
+    vnnlib: bool = False,
+) -> PropertyBox:
+    """Read a property of one model, and return what it says the inputs range over; as for `state_file`."""
+    from ranum_falsify.api.models import load_model  # imports torch
+    from ranum_falsify.api.properties import load_property
+    from ranum_falsify.api.property_box import box_of_property
+
+    prop = load_property(property_path, parameters=parameters, vnnlib=vnnlib or None)
+    return box_of_property(prop, load_model(model, dims=dims))
+
+
+def state_file(
+    property_path: Path,
+    model: Path,
+    *,
+    parameters: Mapping[str, str],
+    dims: Mapping[str, int],
+    vnnlib: bool = False,
+) -> StatedProperty:
+    """Read a property of one model, and state it as VNN-LIB.
+
+    Args:
+        property_path: The property file.
+        model: The model of its network.
+        parameters: Values of the property's parameters, as text.
+        dims: Sizes of symbolic dimensions.
+        vnnlib: Whether the property is VNN-LIB even if its suffix does not say so.
+
+    Raises:
+        PropertyError: The property cannot be read, does not fit the network, or VNN-LIB cannot say it.
+        ModelError: The model cannot be read.
+    """
+    from ranum_falsify.api.loading import load  # imports torch
+    from ranum_falsify.api.models import load_model
+    from ranum_falsify.api.properties import load_property, network_of
+    from ranum_falsify.transform.stating import state_property
+
+    prop = load_property(property_path, parameters=parameters, vnnlib=vnnlib or None)
+    loaded = load(prop, {network_of(prop): load_model(model, dims=dims)})
+    try:
+        stated = state_property(loaded.problem)
+    except PropertyError as error:
+        # What states it knows no files.
+        raise PropertyError(f"{property_path}: {str(error).removeprefix('property: ')}") from error
+    return replace(stated, notices=(*loaded.notices, *stated.notices))

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import EllipsisType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ranum_falsify.cli.files import check_writable
+from ranum_falsify.cli.files import check_writable, is_stream, write_json
 from ranum_falsify.cli.options import SimplifyOptions, TransformOptions
 from ranum_falsify.cli.options.check import Bounds
 from ranum_falsify.cli.output import say
-from ranum_falsify.cli.reading import check_files
+from ranum_falsify.cli.reading import box_of_file, check_files, state_file
 from ranum_falsify.cli.streams import verdict_stands
+from ranum_falsify.cli.transform_text import list_passes, report_pass, summarise
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.network.guards import memory_limit
 from ranum_falsify.report.arrays import load_array
 from ranum_falsify.report.names import make_safe_name, unique_names
 from ranum_falsify.report.text import plural
+from ranum_falsify.report.transform_report import FORMAT, Failure, transform_report
 from ranum_falsify.saving import save_together
 from ranum_falsify.transform.catalogue import all_passes, import_passes
 from ranum_falsify.transform.checks.inputs import Box, input_specs
@@ -28,17 +31,14 @@ from ranum_falsify.transform.config import Reference, TransformConfig
 from ranum_falsify.transform.config_file import FileConfig, Files, read_config
 from ranum_falsify.transform.model import count_operators, read_model, write_model
 from ranum_falsify.transform.outcome import PassReport, PostconditionError
+from ranum_falsify.transform.passes.chains import CHAINS
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from ranum_falsify.api.property_box import PropertyBox
-    from ranum_falsify.transform.registry import PassSpec
-
 __all__ = ["run"]
 
 _FAILED, _LEFT = 1, 3
-_MOST_SHOWN = 5
 
 
 def run(options: TransformOptions | SimplifyOptions) -> int:
@@ -47,62 +47,178 @@ def run(options: TransformOptions | SimplifyOptions) -> int:
     Raises:
         RanumFalsifyError: The user's input is invalid.
     """
-    file = _read_settings(options)
-    if options.model is None or (isinstance(options, TransformOptions) and options.lists_passes):
-        say(_listing(all_passes()))
-        return 0
-    assert options.output is not None
-    check_writable("--output", options.output)
-    passes = _passes(options, file)
-    with memory_limit(options.memory):
-        model = read_model(options.model)
-    stated = _stated(options, options.model)
-    config = _config(options, file, model, stated)
-    from ranum_falsify.transform.runner import transform  # imports torch
-
-    verbose = options.verbosity > 0 or file.verbose
-    try:
-        done = transform(
-            model,
-            passes,
-            config,
-            folder=options.model.resolve().parent,
-            before_pass=lambda number, name, before: _keep(file, number, name, before),
-            after_pass=lambda report: say(_report(report, verbose)) if options.verbosity >= 0 else None,
-        )
-    except PostconditionError as error:
-        _explain(error, options.output, file.checkpoint)
-        return _FAILED
-    write_model(done.model, options.output)
-    counts = count_operators(done.model)
-    with verdict_stands():
-        say(
-            _summary(options.output, counts, [*(stated.notices if stated else ()), *done.notices])
-            if options.verbosity >= 0
-            else ()
-        )
-        left = _list_left(done.model, options.only)
-        say(left)
-    return _LEFT if left else 0
-
-
-def _read_settings(options: TransformOptions | SimplifyOptions) -> FileConfig:
-    """Return what the configuration says, and register the passes of users' files."""
     given = options.config if isinstance(options, TransformOptions) else None
     file = FileConfig() if given is None else read_config(given)
     for path in (*file.imports, *options.imports):
         import_passes(path)
-    return file
+    if options.model is None or (isinstance(options, TransformOptions) and options.lists_passes):
+        say(list_passes(all_passes()))
+        return 0
+    assert options.output is not None
+    targets = {"--output": options.output} | _beside(options)
+    for option, path in targets.items():
+        check_writable(option, path)
+    if options.json is not None and not is_stream(Path(options.json)) and options.json != "-":
+        check_writable("--json", Path(options.json))
+    passes = _passes(options, file)
+    given = _read(options)
+    return _Run(options, file, passes, _config(options, file, given), given).carry_out()
 
 
-def _stated(options: TransformOptions | SimplifyOptions, model: Path) -> PropertyBox | None:
-    """Return what a property says of the model's inputs, None without one."""
-    if options.property_path is None:
-        return None
-    check_files(options.property_path, {})
-    from ranum_falsify.api.property_box import box_of_property  # imports torch
+def _beside(options: TransformOptions | SimplifyOptions) -> dict[str, Path]:
+    """Return what is written beside the new model."""
+    assert options.output is not None
+    if isinstance(options, SimplifyOptions) or options.property_path is None or options.tools is None:
+        return {}
+    return {"--property": options.output.with_suffix(".vnnlib")}
 
-    return box_of_property(options.property_path, model, options.dims, memory=options.memory)
+
+@dataclass(frozen=True)
+class _Given:
+    """What is rewritten.
+
+    Attributes:
+        model: The model; with a property for other tools, the network that their file is about.
+        box: What the property says that inputs range over.
+        dims: Sizes of symbolic dimensions.
+        text: The property, as other tools read it.
+        notices: What it does not say.
+    """
+
+    model: ir.Model
+    box: Box = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    text: str = ""
+    notices: Sequence[str] = ()
+
+
+def _read(options: TransformOptions | SimplifyOptions) -> _Given:
+    """Read the model, and the property if there is one."""
+    assert options.model is not None
+    with memory_limit(options.memory):
+        if isinstance(options, SimplifyOptions) or options.property_path is None:
+            return _Given(read_model(options.model), dims=options.dims)
+        path = options.property_path
+        check_files(path, {"MODEL": options.model})
+        if options.tools is not None:
+            stated = state_file(
+                path, options.model, parameters=options.parameters, dims=options.dims, vnnlib=options.vnnlib
+            )
+            return _Given(stated.model, stated.box, {}, stated.text, stated.notices)
+        ranges = box_of_file(
+            path, options.model, parameters=options.parameters, dims=options.dims, vnnlib=options.vnnlib
+        )
+        model = read_model(options.model)
+        return _Given(model, ranges.box, _sizes(model, ranges.shapes), notices=ranges.notices)
+
+
+def _sizes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Return the sizes of symbolic dimensions in a property about the model."""
+    return {
+        dim: size
+        for spec in input_specs(model)
+        for dim, size in zip(spec.shape, shapes.get(spec.name, ()), strict=False)
+        if isinstance(dim, str)
+    }
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run of the command, once all is read."""
+
+    options: TransformOptions | SimplifyOptions
+    file: FileConfig
+    passes: Sequence[str]
+    config: TransformConfig
+    given: _Given
+
+    @property
+    def output(self) -> Path:
+        """Where the new model goes."""
+        assert self.options.output is not None
+        return self.options.output
+
+    def carry_out(self) -> int:
+        """Run the passes, write, and report; return the exit status."""
+        from ranum_falsify.transform.runner import transform  # imports torch
+
+        assert self.options.model is not None
+        try:
+            done = transform(
+                self.given.model,
+                self.passes,
+                self.config,
+                folder=self.options.model.resolve().parent,
+                before_pass=lambda number, name, before: _keep(self.file, number, name, before),
+                after_pass=self._say_pass,
+            )
+        except PostconditionError as error:
+            failure = self._explain(error)
+            self._write_json(transform_report(error.reports, failure=failure))
+            return _FAILED
+        beside = list(_beside(self.options).values())
+        texts = {path: self.given.text.encode() for path in beside}
+        write_model(done.model, self.output, beside=texts)
+        notices = [*self.given.notices, *done.notices]
+        counts = count_operators(done.model)
+        left = {name: count for name, count in counts.items() if not self._may_stay(name)}
+        with verdict_stands():
+            self._say(summarise(self.output, counts, notices, beside) if self.options.verbosity >= 0 else ())
+            if left:
+                listed = ", ".join(f"{name} {count}" for name, count in sorted(left.items()))
+                self._say([f"outside {'--only' if self.options.only is not None else '--for'}: {listed}"])
+        self._write_json(
+            transform_report(
+                done.reports,
+                output=self.output,
+                vnnlib=beside[0] if beside else None,
+                operators=counts,
+                outside=left,
+                notices=notices,
+            )
+        )
+        return _LEFT if left else 0
+
+    def _may_stay(self, operator: str) -> bool:
+        wanted = self.options.only
+        if wanted is None and isinstance(self.options, TransformOptions) and self.options.tools is not None:
+            wanted = CHAINS[self.options.tools].operators
+        return wanted is None or operator in wanted
+
+    def _say_pass(self, report: PassReport) -> None:
+        if self.options.verbosity >= 0:
+            self._say(report_pass(report, self.options.verbosity > 0 or self.file.verbose))
+
+    def _say(self, lines: Iterable[str]) -> None:
+        if self.options.json != "-":
+            say(lines)
+
+    def _write_json(self, report: dict[str, Any]) -> None:
+        if self.options.json is None:
+            return
+        with verdict_stands():
+            write_json(self.options.json, {"format": FORMAT, "model": str(self.options.model)} | report)
+
+    def _explain(self, error: PostconditionError) -> Failure:
+        """Say what a pass did not keep; write the input that shows it, and the model before the pass."""
+        cause, output = error.__cause__, self.output
+        with verdict_stands():
+            self._say([f"{type(error).__name__}: {error}", f"{type(cause).__name__}: {cause}"])
+            files = _input_files(output, getattr(cause, "inputs", None) or {})
+            if files:
+                save_together({path: _npy(array) for path, array in files.values()})
+                named = [f"{name} = {path}" if len(files) > 1 else str(path) for name, (path, _) in files.items()]
+                self._say([f"{plural(len(files), 'input').partition(' ')[2]}: {', '.join(named)}"])
+            place = self.file.checkpoint or output.with_name(f"{output.stem}.checkpoint.onnx")
+            write_model(error.checkpoint, place)
+            older = "; what is there is older" if output.exists() else ""
+            self._say([f"checkpoint: {place} (the model before the pass); {output} is not written{older}"])
+        return Failure(
+            name=error.name,
+            why=str(cause),
+            inputs={name: path for name, (path, _) in files.items()},
+            checkpoint=place,
+        )
 
 
 def _passes(options: TransformOptions | SimplifyOptions, file: FileConfig) -> Sequence[str]:
@@ -121,27 +237,26 @@ def _passes(options: TransformOptions | SimplifyOptions, file: FileConfig) -> Se
             why = reason_of(error) if isinstance(error, OSError) else "is not UTF-8 text"
             raise UsageError(f"{options.pass_list}: cannot be read ({why}); give a file of names") from error
         passes = [name for name in (line.partition("#")[0].strip() for line in lines) if name]
+    if isinstance(options, TransformOptions) and options.tools is not None:
+        passes = [*passes, *CHAINS[options.tools].passes]
     if not passes:
         raise UsageError("transform: no pass is given; name some, `transform --list` shows them")
     return passes
 
 
-def _config(
-    options: TransformOptions | SimplifyOptions, file: FileConfig, model: ir.Model, stated: PropertyBox | None
-) -> TransformConfig:
-    box, shapes = ({}, {}) if stated is None else (stated.box, stated.shapes)
+def _config(options: TransformOptions | SimplifyOptions, file: FileConfig, given: _Given) -> TransformConfig:
     references = []
     if file.inputs:
         references.append(Reference(_arrays(file.inputs), _arrays(file.outputs)))
     if options.references:
         references.append(Reference(_arrays(options.references)))
-    inputs = [value.name or "" for value in model.graph.inputs if not value.is_initializer()]
+    inputs = [value.name or "" for value in given.model.graph.inputs if not value.is_initializer()]
     return TransformConfig(
         references=references,
         samples=options.samples,
         seed=options.seed,
-        box={**box, **_spread_box(options.box or {}, inputs)},
-        dims={**_sizes(model, shapes), **options.dims},
+        box={**given.box, **_spread_box(options.box or {}, inputs)},
+        dims=given.dims,
         tolerance=file.tolerance,
         metrics=file.metrics,
         model_checker=file.model_checker,
@@ -149,16 +264,6 @@ def _config(
         providers=file.providers,
         verify_timeout=options.verify_timeout,
     )
-
-
-def _sizes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Return the sizes of symbolic dimensions in a property about the model."""
-    return {
-        dim: size
-        for spec in (input_specs(model) if shapes else ())
-        for dim, size in zip(spec.shape, shapes.get(spec.name, ()), strict=False)
-        if isinstance(dim, str)
-    }
 
 
 def _spread_box(box: Mapping[str | EllipsisType, Bounds], inputs: Sequence[str]) -> Box:
@@ -194,30 +299,6 @@ def _keep(file: FileConfig, number: int, name: str, model: ir.Model) -> None:
         write_model(model, path.with_name(f"{path.stem}.{number}.before-{make_safe_name(name)}{path.suffix}"))
 
 
-def _explain(error: PostconditionError, output: Path, checkpoint: Path | None) -> None:
-    """Say what a pass did not keep, and write the input that shows it and the model before the pass."""
-    cause = error.__cause__
-    lines = [f"{type(error).__name__}: {error}", f"{type(cause).__name__}: {cause}"]
-    inputs = getattr(cause, "inputs", None)
-    with verdict_stands():
-        say(lines)
-        if inputs is not None:
-            files = _input_files(output, inputs)
-            save_together({path: _npy(array) for path, array in files.values()})
-            say(
-                [
-                    f"{plural(len(files), 'input').partition(' ')[2]}: "
-                    + ", ".join(
-                        f"{name} = {path}" if len(files) > 1 else str(path) for name, (path, _) in files.items()
-                    )
-                ]
-            )
-        place = output.with_name(f"{output.stem}.checkpoint.onnx") if checkpoint is None else checkpoint
-        write_model(error.checkpoint, place)
-        older = "; what is there is older" if output.exists() else ""
-        say([f"checkpoint: {place} (the model before the pass); {output} is not written{older}"])
-
-
 def _input_files(output: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, tuple[Path, np.ndarray]]:
     stem = f"{output.stem}.failing"
     names = [""] if len(inputs) == 1 else [f".{name}" for name in unique_names(inputs, set())]
@@ -231,46 +312,3 @@ def _npy(array: np.ndarray) -> bytes:
     stream = io.BytesIO()
     np.save(stream, array, allow_pickle=False)
     return stream.getvalue()
-
-
-def _report(report: PassReport, verbose: bool) -> Iterator[str]:
-    """Yield what a pass did."""
-    if report.is_modified:
-        what = "changed the graph" if report.replaced is None else f"replaced {report.replaced}"
-        yield f"{report.name}: {what}; {report.guarantee}: {', '.join(report.verified)}; {report.seconds:.2f} s"
-    else:
-        yield f"{report.name}: nothing to do"
-    shown = report.refusals if verbose else report.refusals[:_MOST_SHOWN]
-    yield from (f"  left: {refusal.node} ({refusal.op_type}): {refusal.reason}" for refusal in shown)
-    if len(report.refusals) > len(shown):
-        yield f"  left: {len(report.refusals) - len(shown)} more; -v shows all"
-
-
-def _summary(output: Path, counts: Mapping[str, int], notices: Iterable[str]) -> Iterator[str]:
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    listed = ", ".join(f"{name} {count}" for name, count in ordered)
-    yield f"written: {output}: {plural(sum(counts.values()), 'node')}" + (f" ({listed})" if listed else "")
-    yield from (f"notice: {notice}" for notice in notices)
-
-
-def _list_left(model: ir.Model, only: tuple[str, ...] | None) -> list[str]:
-    """Return the operators outside the wanted ones, each with some of its nodes."""
-    if only is None:
-        return []
-    counts = count_operators(model)
-    outside = {name: count for name, count in counts.items() if name not in only}
-    listed = ", ".join(f"{name} {count}" for name, count in sorted(outside.items()))
-    return [f"outside --only: {listed}"] if outside else []
-
-
-def _listing(passes: Sequence[PassSpec]) -> Iterator[str]:
-    """Yield what there is to know of each pass."""
-    for spec in passes:
-        argument = f"=N (N: {spec.argument})" if spec.argument else ""
-        yield f"{spec.name}{argument}"
-        yield from (f"  {line}" for line in spec.description)
-        yield f"  guarantee: {spec.guarantee}"
-        if spec.takes or spec.gives:
-            yield f"  {', '.join(spec.takes) or 'any'} -> {', '.join(spec.gives) or 'nothing new'}"
-        if spec.needs:
-            yield f"  needs: {spec.needs}"

@@ -33,6 +33,7 @@ class Watched:
         reads: Floating tensors that it reads and that inputs of the network can change.
         writes: Tensors that it writes.
         limits: Where its derivative is not finite.
+        is_elementwise: Whether each element that it writes depends on the elements at the same place alone.
         is_integer: Whether it works on integers, so that ONNX Runtime stops at a division by zero.
     """
 
@@ -41,6 +42,7 @@ class Watched:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     limits: tuple[Limit, ...]
+    is_elementwise: bool
     is_integer: bool
 
 
@@ -62,6 +64,7 @@ def watch_operator(graph: Graph, op: Operation, targets: Sequence[Target]) -> Wa
         reads=tuple(reads),
         writes=tuple(name for name in written if _is_float(tensors.get(name))),
         limits=tuple(limit for target in targets if target.is_gradient for limit in _limits(op, target)),
+        is_elementwise=spec_of(op).elementwise,
         is_integer=not _is_float(tensors.get(written[0])),
     )
 

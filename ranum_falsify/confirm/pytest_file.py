@@ -86,6 +86,8 @@ def _operator(operator: CheckedOperator) -> str:
     }
     if watched.limits:
         fields["steep_where"] = watched.limits
+    if watched.is_elementwise:
+        fields["is_elementwise"] = True
     if watched.is_integer:
         fields["is_integer"] = True
     lines = "".join(f"{name}={value!r},\n" for name, value in fields.items())

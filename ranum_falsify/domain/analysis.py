@@ -18,10 +18,16 @@ from dnnv.nn import Operation, OperationVisitor
 from dnnv.nn.operations import Input, OutputSelect
 from dnnv.nn.utils import TensorDetails
 
+from ranum_falsify.domain.infinities import Value, clip_untouched, find_overflows, finite_part, holds_infinity, settle
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
 from ranum_falsify.domain.rounding import constant, flush
-from ranum_falsify.domain.rules.support.building import is_infinity_aware, is_shape_aware, unknown
+from ranum_falsify.domain.rules.support.building import (
+    is_infinity_aware,
+    is_shape_aware,
+    keeps_infinity,
+    unknown,
+)
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
 from ranum_falsify.network.order import operands_in, topological_order
@@ -34,9 +40,6 @@ _KEPT_BYTES = 64 << 20
 
 _CONE = 16
 """The largest number of nodes that are analysed again under an assumption on one of their operands."""
-
-Value = Interval | np.ndarray | None
-"""Bounds of an operand, a static operand, or an absent one."""
 
 Outputs = tuple[Interval, ...] | None
 """Bounds of each output of a node; None where a shape depends on the input."""
@@ -86,6 +89,7 @@ class IntervalAnalysis(OperationVisitor):
         self._fields: dict[int, list[tuple[Operation | np.ndarray | None, bool]]] = {}
         self._latest: tuple[Operation | None, tuple[Value, ...]] = None, ()
         self._values: dict[int, Outputs] = {}
+        self._finite: dict[int, Outputs] = {}
         self._uses = Counter(operand for read in graph.reads.values() for operand in read)
         self._uses.update(id(op) for op in graph.output_operations)
         self._selected: dict[int, dict[int, Operation]] = {}
@@ -124,6 +128,7 @@ class IntervalAnalysis(OperationVisitor):
             Bounds of the outputs; None where the shape depends on the input.
         """
         self._values = {id(op): (flush(x),) for op, x in zip(self.graph.inputs, inputs, strict=True)}
+        self._finite = {}
         uses, dead, kept = Counter(self._uses), deque[int](), 0
         for op in self.graph.order:
             outputs = self.visit(op)
@@ -140,7 +145,8 @@ class IntervalAnalysis(OperationVisitor):
                     dead.append(operand)
                     kept += _bytes(self._values[operand])
             while kept > _KEPT_BYTES:
-                kept -= _bytes(self._values.pop(dead.popleft()))
+                kept -= _bytes(self._values.pop(dead[0]))
+                self._finite.pop(dead.popleft(), None)
         return tuple(self.bounds_of(op) for op in self.graph.output_operations)
 
     def bounds_of(self, op: Operation) -> Interval | None:
@@ -151,6 +157,11 @@ class IntervalAnalysis(OperationVisitor):
         """
         bounds = self._values[id(op)]
         return None if bounds is None else bounds[0]
+
+    def finite_bounds_of(self, op: Operation) -> Interval | None:
+        """Return bounds of the finite values of an operation's (first) output where its bounds alone do not tell."""
+        finite = self._finite.get(id(op))
+        return None if finite is None else finite[0]
 
     def bounds_given(self, op: Operation, cause: Operation, assumed: Interval) -> Interval:
         """Return the bounds of an operation under narrower ones of an operation that it depends on.
@@ -165,6 +176,7 @@ class IntervalAnalysis(OperationVisitor):
         """
         known = cast(Interval, self.bounds_of(op))
         before, self._values = self._values, {**self._values, id(cause): (assumed,)}
+        finite, self._finite = self._finite, {k: v for k, v in self._finite.items() if k != id(cause)}
         try:
             for inner in _find_between(cause, op):
                 outputs = self.visit(inner)
@@ -175,7 +187,7 @@ class IntervalAnalysis(OperationVisitor):
         except KeyError:  # other bounds that these nodes read are not kept
             return known
         finally:
-            self._values = before
+            self._values, self._finite = before, finite
 
     # visitor ----------------------------------------------------------------------------------------------------
 
@@ -186,6 +198,8 @@ class IntervalAnalysis(OperationVisitor):
     def visit_OutputSelect(self, operation: OutputSelect) -> Outputs:
         """Return one of several outputs."""
         whole = self._values[id(operation.operation)]
+        if (finite := self._finite.get(id(operation.operation))) is not None:
+            self._finite[id(operation)] = (finite[operation.index],)
         return None if whole is None else (whole[operation.index],)
 
     def generic_visit(self, operation: Operation) -> Outputs:
@@ -200,6 +214,15 @@ class IntervalAnalysis(OperationVisitor):
             return tuple(_anything(y) for y in unknown(site))
         if rule is None:
             return unknown(site)
+        outputs = self._apply(rule, site, operands)
+        if outputs is None:
+            return None
+        # The graph after an operator whose shape depends on values was read for the shapes of one example.
+        if not all(d is None or tuple(d.shape) == y.shape for d, y in zip(site.details, outputs, strict=False)):
+            return None
+        return self._follow_infinities(rule, site, operands, outputs)
+
+    def _apply(self, rule: IntervalRule, site: Site, operands: Sequence[Value]) -> Outputs:
         try:
             result = rule(site, *operands)
             outputs = result if isinstance(result, tuple) or result is None else (result,)
@@ -207,14 +230,38 @@ class IntervalAnalysis(OperationVisitor):
                 output.check()
         except (IndexError, OverflowError, RuntimeError, ValueError):
             # Computed sizes and axes may be such as no runtime accepts; torch refuses them as runtimes do.
-            if not self._computes_static(operation):
+            if not self._computes_static(site.op):
                 raise
             return None
-        if outputs is None:
+        return outputs
+
+    def _follow_infinities(
+        self, rule: IntervalRule, site: Site, operands: Sequence[Value], outputs: tuple[Interval, ...]
+    ) -> Outputs:
+        """Return results of operands that may be infinite with what those of finite operands add to them."""
+        touched = [holds_infinity(x) for x in operands]
+        if not any(touched) or not any(y.is_floating for y in outputs):
+            return outputs
+        # An operator of many elements is excused as a whole, whatever the finite ones among them do.
+        infinite = any(isinstance(x, Interval) and x.surely_infinite for x in operands)
+        excused = infinite and not spec_of(site.op).elementwise
+        keeps = all(keeps_infinity(rule, position) for position, is_touched in enumerate(touched) if is_touched)
+        if excused and not keeps:
+            return outputs
+        fields = self._fields[id(site.op)]
+        finite = self._apply(rule, site, [self._find_finite(f, x) for (f, _), x in zip(fields, operands, strict=True)])
+        if finite is None:
             return None
-        # The graph after an operator whose shape depends on values was read for the shapes of one example.
-        expected = zip(site.details, outputs, strict=False)
-        return outputs if all(d is None or tuple(d.shape) == y.shape for d, y in expected) else None
+        if keeps:
+            self._finite[id(site.op)] = settle(finite)
+        return outputs if excused else find_overflows(outputs, finite)
+
+    def _find_finite(self, field: Operation | np.ndarray | None, x: Value) -> Value:
+        """Return bounds of the finite values of an operand."""
+        if not isinstance(x, Interval) or not x.may_be_infinite:
+            return x
+        known = self.finite_bounds_of(field) if isinstance(field, Operation) else None
+        return finite_part(x) if known is None else known
 
     def part_of(self, op: Operation, rule: IntervalRule) -> Interval:
         """Return the result of a rule for a part of a node whose operands are bounded already."""
@@ -280,7 +327,9 @@ def _select_valid(op: Operation, outputs: tuple[Interval, ...], operands: Sequen
         return outputs
     spec = spec_of(op)
     harmless = not spec.overflow and not spec.valid
-    if harmless or any(isinstance(x, Interval) and x.may_be_infinite for x in operands):
+    if harmless or any(map(holds_infinity, operands)):
+        clipped = spec.elementwise and not harmless
+        outputs = tuple(clip_untouched(y, operands) if clipped and y.overflows else y for y in outputs)
         return tuple(replace(y, nan=False, overflows=False) if y.nan or y.overflows else y for y in outputs)
     return tuple(
         replace(y.keep_finite(), nan=False, overflows=False) if y.nan or y.overflows or y.may_be_infinite else y

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import pickle
 import struct
 import subprocess
@@ -16,7 +18,7 @@ from typing import Any
 
 import psutil
 
-__all__ = ["Child", "ChildDeathError"]
+__all__ = ["Child", "ChildDeathError", "SharedChild"]
 
 _SERVER = Path(__file__).with_name("child_server.py")
 _GLANCE = 0.005
@@ -171,3 +173,29 @@ class Child:
         if len(data) < size:
             raise EOFError
         return data
+
+
+class SharedChild:
+    """The one child of a process with some worker; a forked process has its own, and leaves that of its parent alone.
+
+    Args:
+        worker: See :class:`Child`.
+    """
+
+    def __init__(self, worker: Path) -> None:
+        self._worker = worker
+        self._children: dict[int, Child] = {}
+
+    def get(self) -> Child:
+        """Return the child; it is started first if it is not there."""
+        mine = os.getpid()
+        if mine not in self._children:
+            self._children[mine] = Child(self._worker)
+            atexit.register(self.forget)
+        return self._children[mine]
+
+    def forget(self) -> None:
+        """End the child; the next one that is asked for is new."""
+        child = self._children.pop(os.getpid(), None)
+        if child is not None:
+            child.close()

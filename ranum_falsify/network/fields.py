@@ -12,7 +12,7 @@ from ranum_falsify.errors import ModelError
 from ranum_falsify.network.registry import OperatorSpec
 from ranum_falsify.network.trace import Traced, constant
 
-__all__ = ["array_of", "attribute_values", "fields_of", "input_fields"]
+__all__ = ["array_of", "attribute_values", "fields_of", "initializers_of", "input_fields"]
 
 _OPTIONAL_MISSING = onnx.AttributeProto.UNDEFINED
 
@@ -49,6 +49,20 @@ def array_of(tensor: onnx.TensorProto | onnx.SparseTensorProto) -> np.ndarray:
     else:
         dense[tuple(indices.T)] = values
     return dense
+
+
+def initializers_of(graph: onnx.GraphProto) -> dict[str, Traced]:
+    """Return the constants that a graph stores, by name."""
+    dense = {tensor.name: constant(_array(tensor.name, tensor)) for tensor in graph.initializer}
+    return dense | {s.values.name: constant(_array(s.values.name, s)) for s in graph.sparse_initializer}
+
+
+def _array(name: str, tensor: onnx.TensorProto | onnx.SparseTensorProto) -> np.ndarray:
+    try:
+        return array_of(tensor)
+    except (ValueError, TypeError, KeyError, IndexError, RuntimeError, AssertionError) as error:
+        why = str(error)[:80]
+        raise ModelError(f"initializer {name!r} is malformed ({why}); export the model again") from error
 
 
 def input_fields(spec: OperatorSpec, schema: onnx.defs.OpSchema, count: int) -> list[str]:

@@ -34,11 +34,21 @@ Watch = Callable[[Operation, Sequence[Value], tuple[Tensor, ...]], None]
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """How a model was read: sizes of symbolic dimensions, freed initializers, fixed inputs."""
+    """How a model was read.
+
+    Attributes:
+        dims: Sizes of symbolic dimensions.
+        free: Freed initializers.
+        fixed: Inputs that became constants.
+        strict: Whether operators without a row are refused.
+        example: Values of all inputs that decide branches and loops; None where only constants do.
+    """
 
     dims: Mapping[str, int] = field(default_factory=dict)
     free: tuple[str, ...] = ()
     fixed: Mapping[str, np.ndarray] = field(default_factory=dict)
+    strict: bool = False
+    example: Mapping[str, np.ndarray] | None = None
 
 
 ReadAgain = Callable[[ReadOptions], "Graph"]
@@ -62,6 +72,8 @@ class Graph(OperationGraph):
             the constants of the graph that runtimes compute by themselves.
         shapes: Shape and dtype, by name, of the tensors of the model for which both are the same for every input; none
             for slices and compositions.
+        inlined: Names of the operations that lie in subgraphs of the model: of branches that are always taken, and of
+            loops, which are unrolled.
         read_again: Reads the model of a whole network with other options; None for slices, compositions and branches.
     """
 
@@ -79,6 +91,7 @@ class Graph(OperationGraph):
         unset_dims: tuple[str, ...] = (),
         folded: tuple[tuple[Operation, tuple[np.ndarray, ...]], ...] = (),
         shapes: Mapping[str, TensorDetails] | None = None,
+        inlined: frozenset[str] = frozenset(),
         read_again: ReadAgain | None = None,
     ) -> None:
         super().__init__(list(output_operations))
@@ -92,6 +105,7 @@ class Graph(OperationGraph):
         self.unset_dims = unset_dims
         self.folded = folded
         self.shapes = shapes or {}
+        self.inlined = inlined
         self.read_again = read_again
 
     @property
@@ -217,6 +231,7 @@ class Graph(OperationGraph):
     def copy(self) -> Graph:
         """Return a graph of the same nodes; nodes are never changed in place."""
         whole: dict[str, Any] = {"source": self.source, "options": self.options, "shapes": self.shapes}
+        whole["inlined"] = self.inlined
         return self._derive(self.output_operations, self.output_names, read_again=self.read_again, **whole)
 
     def __getitem__(self, index: Any) -> Graph:

@@ -16,6 +16,10 @@ class UniqueNames:
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._next: dict[str, int] = dict.fromkeys(taken, 2)
 
+    def copy(self) -> UniqueNames:
+        """Return a twin that takes names by itself."""
+        return UniqueNames(self._next)
+
     def take(self, name: str) -> str:
         """Return the name, with a number appended if it is taken."""
         if name not in self._next:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import onnx
 
-__all__ = ["attribute_graphs", "names_captured", "names_read"]
+__all__ = ["attribute_graphs", "name_of", "names_captured", "names_read", "rename_captured"]
 
 
 def attribute_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -15,6 +15,11 @@ def attribute_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.g
         yield from attribute.graphs
+
+
+def name_of(node: onnx.NodeProto) -> str:
+    """Return a node's name; one without gets that of its operator and its first output."""
+    return str(node.name or f"{node.op_type}_{node.output[0]}")
 
 
 def names_read(node: onnx.NodeProto) -> Iterator[str]:
@@ -34,3 +39,28 @@ def names_captured(node: onnx.NodeProto) -> list[str]:
         reads += [output.name for output in graph.output]
         captured.update(name for name in reads if name not in inner)
     return sorted(captured)
+
+
+def rename_captured(node: onnx.NodeProto, names: Mapping[str, str], take: Callable[[str], str]) -> None:
+    """Rename, in place, the tensors that a node's subgraphs capture; those that they write get names of their own.
+
+    Args:
+        node: The node.
+        names: New names of the captured tensors.
+        take: Returns, for a name, one that no other tensor has.
+    """
+    for graph in attribute_graphs(node):
+        _rename(graph, names, take)
+
+
+def _rename(graph: onnx.GraphProto, outer: Mapping[str, str], take: Callable[[str], str]) -> None:
+    given = [*graph.input, *graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)]
+    own = [item.name for item in given] + [name for child in graph.node for name in child.output if name]
+    names = {**outer, **{name: take(name) for name in dict.fromkeys(own)}}
+    for item in (*given, *graph.output, *graph.value_info):
+        item.name = names.get(item.name, item.name)
+    for child in graph.node:
+        child.input[:] = [names.get(name, name) for name in child.input]
+        child.output[:] = [names.get(name, name) for name in child.output]
+        for inner in attribute_graphs(child):
+            _rename(inner, names, take)

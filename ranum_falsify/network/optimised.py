@@ -7,24 +7,19 @@ all models of a process.
 
 from __future__ import annotations
 
-import atexit
-import os
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import onnx
 from google.protobuf.message import EncodeError
 
-from ranum_falsify.errors import ModelError, UnsupportedOperatorError, is_out_of_memory
-from ranum_falsify.network.child import Child, ChildDeathError
+from ranum_falsify.errors import ModelError, is_out_of_memory
+from ranum_falsify.network.child import ChildDeathError, SharedChild
 from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.model_file import free_model, load_model
-from ranum_falsify.network.nesting import attribute_graphs
 from ranum_falsify.network.reader import read
-from ranum_falsify.network.registry import find
 
 __all__ = ["Optimised", "optimise"]
 
@@ -44,18 +39,17 @@ class Optimised:
 
     Attributes:
         graph: The graph, whose inputs and outputs are named as before; None if it is not known.
-        opaque: Additional inputs of that graph, each an output of an operator without a row, with that operator's name.
         refusal: ONNX Runtime's message about a model that it does not run at all.
         fault: Why the graph of a model that may run is not known, in a few words.
     """
 
     graph: Graph | None = None
-    opaque: Mapping[str, str] = field(default_factory=dict)
     refusal: str = ""
     fault: str = ""
 
 
 _found: WeakKeyDictionary[Graph, Optimised] = WeakKeyDictionary()
+_child = SharedChild(_WORKER)
 
 
 def optimise(graph: Graph) -> Optimised:
@@ -73,17 +67,16 @@ def _optimise(graph: Graph) -> Optimised:
     model = graph.as_onnx() if graph.source is None else free_model(graph.source, graph.options.free)
     try:
         rewritten, memory = _rewrite(model)
-        opaque = _cut_off_unsupported(rewritten, graph)
         found = read(rewritten, dims=graph.options.dims, fixed=graph.options.fixed)
         left = sum(array.nbytes for _, arrays in found.folded for array in arrays)
         if left + rewritten.ByteSize() > memory / 2:
             # On a machine with more memory it might fold these constants, and then fuse what reads them.
             return Optimised(fault="its constants take more memory than the optimiser is given")
-        return Optimised(graph=found, opaque=opaque)
+        return Optimised(graph=found)
     except _Refused as error:
         return Optimised(refusal=str(error))
     except ChildDeathError as error:
-        _forget()
+        _child.forget()
         return Optimised(fault=_death(error))
     except (ModelError, EncodeError, ValueError, OSError) as error:
         # Models beyond what protobuf can hold are among these.
@@ -102,7 +95,7 @@ class _Refused(Exception):
 
 def _rewrite(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
     """Return what the optimiser makes of a model, and the number of bytes of memory that it was given."""
-    child = _child()
+    child = _child.get()
     source, target = child.folder / "model.onnx", child.folder / "optimised.onnx"
     try:
         source.write_bytes(model.SerializeToString())
@@ -121,50 +114,3 @@ def _rewrite(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
         for path in (source, target):
             with suppress(OSError):
                 path.unlink(missing_ok=True)
-
-
-def _cut_off_unsupported(model: onnx.ModelProto, graph: Graph) -> dict[str, str]:
-    """Turn the outputs of operators without a row into inputs; return their names, with those of the operators.
-
-    Args:
-        model: The model, which is changed in place.
-        graph: The graph that it was made from, which knows the tensors of the same names.
-
-    Raises:
-        UnsupportedOperatorError: There is no such tensor, or its shape depends on the input.
-    """
-    found: dict[str, str] = {}
-    for node in [node for node in model.graph.node if not _is_supported(node)]:
-        title = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
-        for name in (name for name in node.output if name):
-            details = graph.shapes.get(name)
-            if details is None:
-                raise UnsupportedOperatorError(f"{title}, which has no row")
-            kind = onnx.helper.np_dtype_to_tensor_dtype(details.dtype)
-            model.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, details.shape))
-            found[name] = title
-        model.graph.node.remove(node)
-    return found
-
-
-def _is_supported(node: onnx.NodeProto) -> bool:
-    inner = (child for graph in attribute_graphs(node) for child in graph.node)
-    return find(node.op_type, node.domain) is not None and all(_is_supported(child) for child in inner)
-
-
-_children: dict[int, Child] = {}
-
-
-def _child() -> Child:
-    """Return the child of this process; a forked process has its own, and leaves that of its parent alone."""
-    mine = os.getpid()
-    if mine not in _children:
-        _children[mine] = Child(_WORKER)
-        atexit.register(_forget)
-    return _children[mine]
-
-
-def _forget() -> None:
-    child = _children.pop(os.getpid(), None)
-    if child is not None:
-        child.close()

@@ -21,6 +21,7 @@ __all__ = [
     "Draws",
     "OperatorSpec",
     "TorchFunction",
+    "admit",
     "find",
     "list_supported",
     "make_node",
@@ -338,6 +339,11 @@ def make_node(spec: OperatorSpec, name: str, fields: Mapping[str, Any]) -> Opera
     Operation.__init__(node, name)
     node.__dict__.update(fields)
     return node
+
+
+def admit(spec: OperatorSpec) -> None:
+    """Have :func:`spec_of` know the nodes of an operator that is in no list, because it has no row."""
+    _BY_NODE[spec.node] = spec
 
 
 def find(op_type: str, domain: str) -> OperatorSpec | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 import torch
@@ -93,6 +94,14 @@ class Traced:
             self.run.make_examples()
         assert self.example is not None, "what is not a constant was written by a node"
         return self.example
+
+    def borrow(self) -> Traced:
+        """Return the same tensor for another scope, which drops its example without harm to this one's."""
+        if self.is_constant:
+            return self
+        run = Run(lambda: (self.tensor(),), [self])
+        run.outputs.append(replace(self, run=run, is_forgotten=False))
+        return cast(Traced, run.outputs[0])
 
     def make_placeholder(self) -> Traced:
         """Return a tensor of the same shape for nodes that look at nothing else; one number is stored for it."""

@@ -17,9 +17,12 @@ from dnnv.nn.utils import TensorDetails
 from onnx import helper, numpy_helper
 
 from ranum_falsify.errors import ModelError
+from ranum_falsify.network.blackbox import BlackBox
+from ranum_falsify.network.contents import nodes_with_branches
 from ranum_falsify.network.fields import input_fields
 from ranum_falsify.network.model_file import OLDEST_OPSET
 from ranum_falsify.network.naming import UniqueNames
+from ranum_falsify.network.nesting import rename_captured
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.registry import OperatorSpec, opsets_of, schema_of, spec_of
 from ranum_falsify.network.trace import UnfitBranch
@@ -63,20 +66,10 @@ def to_onnx(graph: Graph) -> onnx.ModelProto:
 # opsets ---------------------------------------------------------------------------------------------------------------
 
 
-def _nodes_with_branches(graph: Graph) -> list[Operation]:
-    nodes: list[Operation] = []
-    pending = [graph]
-    while pending:
-        for op in pending.pop().nodes:
-            nodes.append(op)
-            pending.extend(cast("Graph", value) for value in op.__dict__.values() if isinstance(value, OperationGraph))
-    return nodes
-
-
 def _opsets(graph: Graph) -> dict[str, int]:
     """Return an opset per domain that has every node's version: the graph's own, or else the nearest one that does."""
     users: dict[tuple[str, str, int], str] = {}
-    for op in _nodes_with_branches(graph):
+    for op in nodes_with_branches(graph):
         spec = spec_of(op)
         users.setdefault((spec.domain, spec.op_type, op.version), op.name)
     opsets = {"": graph.opset}
@@ -174,6 +167,8 @@ class _Writer:
         return nodes + copies, outputs
 
     def _node(self, op: Operation, names: dict[_Tensor, str]) -> onnx.NodeProto:
+        if isinstance(op, BlackBox):
+            return self._black_box(op, names)
         spec = spec_of(op)
         schema = schema_of(spec.op_type, spec.domain, self.opsets[spec.domain])
         assert schema is not None, "the opset was chosen so that every node has a schema"
@@ -185,6 +180,15 @@ class _Writer:
             if value is not None:
                 kind: Any = formal.type
                 node.attribute.append(self._attribute(op, name, int(kind), value, names))
+        return node
+
+    def _black_box(self, op: BlackBox, names: dict[_Tensor, str]) -> onnx.NodeProto:
+        reads = [self._operand(op, f"x_{position}", value, names) for position, value in enumerate(op.x)]
+        node = onnx.NodeProto()
+        node.CopyFrom(op.proto)
+        outer = len(node.input)
+        rename_captured(node, dict(zip(op.captured or (), reads[outer:], strict=True)), self.names.take)
+        node.name, node.input[:], node.output[:] = op.name, reads[:outer], self._outputs(op, names)
         return node
 
     def _inputs(

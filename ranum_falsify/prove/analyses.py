@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from ranum_falsify.config import Runtime
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.network import Graph
+from ranum_falsify.network.contents import list_black_boxes
 from ranum_falsify.network.optimised import optimise
 from ranum_falsify.operators.relations.rewrites import is_rewritten
 from ranum_falsify.prove.checked import Checked, check
@@ -26,7 +27,7 @@ def execution_of(graph: Graph) -> Execution | None:
     """Return what ONNX Runtime runs in place of a graph; None if it runs the graph as written, or nothing at all."""
     if graph not in _executions:
         found = optimise(graph)
-        same = found.graph is not None and not found.opaque and not is_rewritten(graph, found.graph)
+        same = found.graph is not None and not is_rewritten(graph, found.graph)
         _executions[graph] = None if same or found.refusal else Execution(graph, found)
     return _executions[graph]
 
@@ -46,7 +47,10 @@ def notices_of(network: str, graph: Graph, runtimes: Sequence[Runtime]) -> Itera
         yield f"ONNX Runtime does not load network {network}, so proofs are about it as written: {found.refusal}"
     elif found.fault:
         yield f"nothing is proved about network {network} for ONNX Runtime, which may rewrite it: {found.fault}"
-    for operator in dict.fromkeys(found.opaque.values()):
+    known = set(list_black_boxes(graph))
+    for operator in dict.fromkeys(() if found.graph is None else list_black_boxes(found.graph)):
+        if operator in known:
+            continue
         yield f"ONNX Runtime puts {operator}, which has no row, into network {network}: its result remains open"
 
 

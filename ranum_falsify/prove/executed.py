@@ -7,7 +7,7 @@ tensors before it that both graphs have.  If it may fail, its part is not proved
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,6 @@ from ranum_falsify.domain import Interval
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.optimised import Optimised
 from ranum_falsify.network.order import operands_in
-from ranum_falsify.network.tensors import torch_dtype
 from ranum_falsify.prove.checked import Checked
 from ranum_falsify.validity import Bounds, Constraint, Finite
 
@@ -57,30 +56,25 @@ class Execution:
 
     def __init__(self, written: Graph, optimised: Optimised) -> None:
         self.graph = optimised.graph
-        self._optimised = optimised
+        self._fault = optimised.fault
         # It is kept as long as the written graph, so it must not keep that in turn.
         self._inputs = written.input_names
         self._nodes = [id(op) for op in written.nodes]
         self._parts: Mapping[int, frozenset[int]] = {}
         self._broken = frozenset[int]()
         if self.graph is not None:
-            self._parts = _Correspondence(written, self.graph, optimised.opaque).parts()
+            self._parts = _Correspondence(written, self.graph).parts()
             self._broken = frozenset(_find_made_infinite(written, self.graph, self._parts))
 
     def inputs(self, graph: Graph, written: Sequence[Interval]) -> list[Interval]:
-        """Return bounds of the inputs of the graph that runs; results of operators without a rule may be anything.
+        """Return bounds of the inputs of the graph that runs.
 
         Args:
             graph: The graph that runs.
             written: Bounds of the inputs of the written graph.
         """
         boxes = dict(zip(self._inputs, written, strict=True))
-        tops = {
-            name: Interval.top(details.shape, torch_dtype(details.dtype))
-            for name, details in zip(graph.input_names, graph.input_details, strict=True)
-            if name in self._optimised.opaque
-        }
-        return [(boxes | tops)[name] for name in graph.input_names]
+        return [boxes[name] for name in graph.input_names]
 
     def runs(self, written: frozenset[int]) -> frozenset[int]:
         """Return the operators that compute a part of some written ones, all by `id`."""
@@ -107,14 +101,11 @@ class Execution:
     def _faults(self, executed: Checked | None) -> Iterator[tuple[int, Constraint]]:
         """Yield each written operator, by `id`, that runs as part of an operator that may fail."""
         if self.graph is None or executed is None:
-            yield from ((key, AsExecuted(rewritten=self._optimised.fault)) for key in self._nodes)
+            yield from ((key, AsExecuted(rewritten=self._fault)) for key in self._nodes)
             return
         for op in self.graph.nodes:
             if id(op) in executed.open or id(op) in self._broken:
                 yield from self._blame(op, f"{spec_of(op).op_type} {op.name}")
-        for op in self.graph.inputs:
-            if op.name in self._optimised.opaque:
-                yield from self._blame(op, f"{self._optimised.opaque[op.name]}, which has no rule")
 
     def _blame(self, op: Operation, rewritten: str) -> Iterator[tuple[int, Constraint]]:
         return ((key, AsExecuted(rewritten=rewritten)) for key in self._parts[id(op)])
@@ -127,12 +118,11 @@ def _hull(a: Interval | None, b: Interval | None) -> Interval | None:
 class _Correspondence:
     """Which written operators each operator of another graph of the same tensors computes."""
 
-    def __init__(self, written: Graph, graph: Graph, opaque: Collection[str]) -> None:
+    def __init__(self, written: Graph, graph: Graph) -> None:
         self._graph = graph
-        self._opaque = opaque
         self._writers = {name: op for op in written.nodes for name in op.output_names if name}
         self._all = frozenset(id(op) for op in written.nodes)
-        self._common = {self._name(name) for op in graph.nodes for name in op.output_names if name} | set(opaque)
+        self._common = {self._name(name) for op in graph.nodes for name in op.output_names if name}
         self._readers: dict[int, list[Operation]] = {}
         for op in graph.order:
             for operand in operands_in(op):
@@ -143,7 +133,7 @@ class _Correspondence:
         found: dict[int, frozenset[int]] = {}
         for op in reversed(self._graph.order):
             part = frozenset[int]()
-            if op.name in self._opaque or not isinstance(op, (Input, OutputSelect)):
+            if not isinstance(op, (Input, OutputSelect)):
                 part = frozenset().union(*(self._find_before(self._name(name)) for name in _names(op) if name))
             readers = (x for x in self._readers.get(id(op), ()) if not part or self._is_new(x))
             found[id(op)] = part.union(*(found[id(reader)] for reader in readers)) or self._all

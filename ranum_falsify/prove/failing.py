@@ -10,7 +10,7 @@ from dnnv.nn.operations import OutputSelect
 
 from ranum_falsify.config import RUNTIMES, Runtime
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
-from ranum_falsify.domain.analysis import Value
+from ranum_falsify.domain.infinities import Value
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.order import topological_order
 from ranum_falsify.operators.support.conditions import conditions_of, name_bounds

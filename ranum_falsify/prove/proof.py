@@ -51,6 +51,7 @@ class Proof:
             order.
         runtimes: Runtimes that it covers.
         notices: What users should know about the graphs that run.
+        held_regions: Positions of the regions on which the property holds.
         steep: If all operators in question are valid and nothing is asked about their derivatives: titles of those
             whose derivatives are not shown to be finite.
     """
@@ -59,6 +60,7 @@ class Proof:
     operators: Mapping[tuple[int, str], OperatorProof] = field(default_factory=dict)
     runtimes: tuple[Runtime, ...] = RUNTIMES
     notices: tuple[str, ...] = ()
+    held_regions: frozenset[int] = frozenset()
     steep: tuple[str, ...] = ()
 
     def proves(self, goal: int, node: str) -> bool:

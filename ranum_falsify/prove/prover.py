@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import torch
 from dnnv.nn import Operation
@@ -14,6 +15,7 @@ from ranum_falsify.domain import IntervalAnalysis
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.domain.linear.splitting import SplitResult
 from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network.contents import list_black_boxes
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.prove.analyses import Analyses, analyses_of, notices_of
@@ -67,7 +69,9 @@ class Prover:
     def analyse(self) -> Proof:
         """Prove by interval analysis alone, which costs about as much as an inference."""
         with torch.no_grad():
-            self._regions = [_Region(self, variables) for variables in self.problem.regions]
+            self._regions = [
+                _Region(self, case, variables) for case in self.problem.each_case for variables in case.regions
+            ]
             return self._conclude()
 
     def refine(self, deadline: float, violated: Collection[tuple[int, str]] = ()) -> Proof:
@@ -77,18 +81,21 @@ class Prover:
             deadline: When to stop, on the clock of `time.monotonic`.
             violated: Operators that are known to fail, by position of the validity goal and name of the node.
         """
-        self._deadline = deadline
         try:
             with torch.no_grad():
-                for region in self._regions:
-                    if not region.holds():
-                        region.refine(deadline, violated)
-                        self._conclude()
-        except _Late:
-            pass
+                left = [region for region in self._regions if not region.holds()]
+                for position, region in enumerate(left):
+                    now = time.monotonic()
+                    self._deadline = now + (deadline - now) / (len(left) - position)
+                    with suppress(_Late):
+                        region.refine(self._deadline, violated)
+                    if time.monotonic() >= deadline:
+                        break
         finally:
             self._deadline = None
-        return self._conclude()
+            with torch.no_grad():
+                self._conclude()
+        return self.proof
 
     def suspects(self) -> dict[int, Sequence[Tensor]]:
         """Return points of the parts for which no proof was found, by position of the region.
@@ -124,12 +131,16 @@ class Prover:
             raise _Late
 
     def _conclude(self) -> Proof:
-        holds = all(region.holds() for region in self._regions)
+        # Of operators without a row, nothing is known, not even how far the harm goes.
+        known = not any(list_black_boxes(graph) for graph in self.graphs.values())
+        held = frozenset(number for number, region in enumerate(self._regions) if known and region.holds())
+        holds = len(held) == len(self._regions)
         self.proof = Proof(
             holds=holds,
             operators=_join([region.operators() for region in self._regions]),
             runtimes=self.config.runtimes,
             notices=tuple(dict.fromkeys(self._notices())),
+            held_regions=held,
             steep=tuple(dict.fromkeys(self._steep())) if holds and self.problem.is_pure_validity else (),
         )
         return self.proof
@@ -150,19 +161,25 @@ class Prover:
 class _Region:
     """What is proved about one of the problem's boxes."""
 
-    def __init__(self, prover: Prover, variables: tuple[InputVariable, ...]) -> None:
+    def __init__(self, prover: Prover, problem: Problem, variables: tuple[InputVariable, ...]) -> None:
         self._prover = prover
-        self._problem = prover.problem
+        self._problem = problem
         self._box = box_of(variables)
-        self._all_parts_hold = False
+        self._holds: bool | None = None
         self.suspects: Sequence[Tensor] = ()
         self._known = self._applications(self._box)
         for call in self._problem.calls:
             self._known.check(call)  # so that open operators are known even if time runs out
+        if not self._problem.goals:
+            self.holds()
+            # Nothing else is asked of the bounds, and there may be thousands of regions.
+            self._known = self._applications(self._box)
 
     def holds(self) -> bool:
         """Tell whether the property holds on the box."""
-        return self._all_parts_hold or self._holds_on(self._known)
+        if self._holds is None:
+            self._holds = self._holds_on(self._known)
+        return self._holds
 
     def operators(self) -> dict[tuple[int, str], OperatorProof]:
         """Return what is known about every operator in question."""
@@ -192,12 +209,13 @@ class _Region:
         for call in self._problem.calls:
             known.check(call)
         self._known = known
-        if self._holds_on(known):
+        self._holds = self._holds_on(known)
+        if self._holds:
             return
         if self._problem.is_pure_validity:
             self._close_operators(deadline, violated)
         else:
-            self._all_parts_hold = self._margins_hold(linear, deadline)
+            self._holds = self._margins_hold(linear, deadline)
 
     # properties of outputs ----------------------------------------------------------------------------------------
 
@@ -263,6 +281,7 @@ class _Region:
             share = left / (len(open_ops) - position)
             if self._is_closed_by_cutting(call, op, time.monotonic() + share):
                 self._known.closed.add((id(call), id(op)))
+        self._holds = self._holds_on(self._known)
 
     def _is_closed_by_cutting(self, call: NetworkCall, op: Operation, deadline: float) -> bool:
         analyses = self._prover.analyses_of(call)

@@ -12,13 +12,18 @@ import numpy as np
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.errors import ModelError, ReplayError
 from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network.contents import has_subgraphs
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.replay.replayer import Finding, Replay, Replayer
 
 __all__ = ["Confirmer", "feeds_of", "is_in_question", "meets_conditions"]
+
+_STEERING = frozenset({"If", "Loop", "Scan"})
+"""Operators with subgraphs, which fail where an operator in there does."""
 
 
 class Confirmer:
@@ -40,6 +45,7 @@ class Confirmer:
         self._operands: dict[int, Replayer] = {}
         self._writers = {id(graph): _writers(graph) for graph in graphs}
         self._inlined: dict[int, Graph] = {}
+        self._flat: dict[int, Replayer] = {}
 
     def __enter__(self) -> Self:
         """Start the child processes, which boot while the search begins."""
@@ -53,7 +59,7 @@ class Confirmer:
         """End the child processes."""
         if "flushing" in self.__dict__:
             self.flushing.__exit__(kind, error, traceback)
-        for replayer in (*self._replayers.values(), *self._operands.values()):
+        for replayer in (*self._replayers.values(), *self._flat.values(), *self._operands.values()):
             replayer.close()
 
     @cached_property
@@ -71,22 +77,54 @@ class Confirmer:
         self._writers[id(call.graph)] = _writers(graph) | self._writers[id(call.graph)]
 
     def findings(self, call: NetworkCall, feeds: Mapping[str, np.ndarray]) -> tuple[Finding, ...]:
-        """Run an application's original model; for a branch that fails, report the operators in it that fail."""
+        """Run an application's original model; report the operators in its subgraphs that fail under their own names.
+
+        What runs in a subgraph shows in a model without subgraphs, of the same operators, and only if that gives the
+        same outputs.
+        """
         found = self.run(call.graph, feeds).findings
-        graph = self._inlined.get(id(call))
-        if graph is None or all(finding.op_type != "If" for finding in found):
-            return found
-        if id(graph) not in self._replayers:
-            self._replayers[id(graph)] = Replayer(graph.as_onnx(), threads=self._threads, flush=self._flush)
-        outer = {op.name for op in call.graph.nodes}
-        inner = {op.name: op for op in graph.nodes if op.name not in outer}
-        inside = [
-            # An output is named otherwise outside the branch, where the name would lead to the If.
-            replace(finding, output=next(name for name in inner[finding.node].output_names if name))
-            for finding in self.run(graph, {name: feeds[name] for name in graph.input_names}).findings
-            if finding.node in inner
-        ]
-        return tuple(finding for finding in found if not inside or finding.op_type != "If") + tuple(inside)
+        steering = [finding for finding in found if finding.op_type in _STEERING]
+        graph = self._inlined.get(id(call), call.graph)
+        if steering and has_subgraphs(graph):
+            inside = self._follow(call.graph, feeds)
+        else:
+            inside = self._look_inside(call.graph, graph, feeds, shown=bool(steering))
+        return tuple(finding for finding in found if not inside or finding not in steering) + inside
+
+    def _look_inside(
+        self, whole: Graph, graph: Graph, feeds: Mapping[str, np.ndarray], *, shown: bool
+    ) -> tuple[Finding, ...]:
+        """Return the operators of a graph that fail, those that its model has outside of subgraphs left out.
+
+        Args:
+            whole: The graph of the model.
+            graph: The same, of which some subgraphs are unrolled and some inputs constants.
+            feeds: One array per input of the whole graph.
+            shown: Whether the model shows that some subgraph fails.
+        """
+        if not any(op.name in graph.inlined for op in graph.nodes):
+            return ()
+        if id(graph) not in self._flat:
+            self._flat[id(graph)] = Replayer(graph.as_onnx(), threads=self._threads, flush=self._flush)
+        replayer = self._flat[id(graph)]
+        own = {name: feeds[name] for name in graph.input_names}
+        found = _find_inner(replayer.run(own).findings, graph)
+        if found and not shown and not _agree(self._replayers[id(whole)].outputs(feeds), replayer.outputs(own)):
+            return ()
+        return found
+
+    def _follow(self, graph: Graph, feeds: Mapping[str, np.ndarray]) -> tuple[Finding, ...]:
+        """Return the operators in subgraphs that fail where inputs decide what runs there."""
+        if graph.read_again is None:
+            return ()
+        try:
+            path = graph.read_again(replace(graph.options, example=feeds))
+            with Replayer(path.as_onnx(), threads=self._threads, flush=self._flush) as replayer:
+                if not _agree(self._replayers[id(graph)].outputs(feeds), replayer.outputs(feeds)):
+                    return ()
+                return _find_inner(replayer.run(feeds).findings, path)
+        except (ModelError, ReplayError):
+            return ()  # the model as a whole has shown what fails
 
     def outputs(self, graph: Graph, feeds: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
         """Run the graph's model; return its outputs in order."""
@@ -110,6 +148,25 @@ class Confirmer:
     def operation(self, graph: Graph, tensor: str) -> Operation | None:
         """Return the operation that writes an ONNX tensor, None where it was folded or lies in a subgraph."""
         return self._writers[id(graph)].get(tensor)
+
+
+def _find_inner(findings: Sequence[Finding], graph: Graph) -> tuple[Finding, ...]:
+    """Return the findings about operators that lie in subgraphs of the model, by the names of their own outputs.
+
+    What they write is named otherwise outside, where the name would lead to the operator that has the subgraph.
+    """
+    inner = {op.name: op for op in graph.nodes if op.name in graph.inlined}
+    return tuple(
+        replace(finding, output=next(name for name in inner[finding.node].output_names if name))
+        for finding in findings
+        if finding.node in inner
+    )
+
+
+def _agree(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> bool:
+    """Tell whether two runs gave the same outputs, bit by bit but for their NaN."""
+    pairs = zip(a.values(), b.values(), strict=True)
+    return all(np.array_equal(x, y, equal_nan=x.dtype.kind in "fV") for x, y in pairs)
 
 
 def _writers(graph: Graph) -> dict[str, Operation]:

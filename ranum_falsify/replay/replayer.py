@@ -9,7 +9,8 @@ but the outputs, as users run it. The first run names nodes; a node is a `Findin
 (b) all its operands are finite, yet an output holds an infinity that is not a constant.
 
 Operands are what the node reads: inputs, tensors captured by its subgraphs, and constants in
-its attributes. A subgraph (If, Loop, Scan) counts as one node. In (b) an infinity is a
+its attributes. A subgraph (If, Loop, Scan) counts as one node. An elementwise operator is judged
+element by element: what it reads is the elements of its operands at the same place. In (b) an infinity is a
 constant when no input's value can change it, such as an attention mask computed from weights.
 An integer division by zero, at which ONNX Runtime refuses to go on, is (a), and so is a division
 of the least integer of 32 or 64 bits by -1, at which processors may end the process: if the

@@ -51,8 +51,8 @@ class BackendSearch:
     def _round(self, count: int) -> bool:
         """Attack everything not found yet, each with a number of starts; return whether to go on."""
         left = False
-        for objective, confirm in self.search.objectives():
-            found = any(self._falsifies(objective, region, confirm, count) for region in self.context.regions())
+        for objective, region, confirm in self.search.objectives():
+            found = self._falsifies(objective, region, confirm, count)
             left = left or not found
         return left and not self.context.budget.expired
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ranum_falsify.config import Reach
 from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network.contents import list_black_boxes
 from ranum_falsify.network.evaluate import Value
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.operators.support.conditions import list_stated_conditions
@@ -59,9 +60,10 @@ def find_failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapp
         feeds: One array per input.
 
     Returns:
-        By the name of the operator; None where the network draws random numbers, which differ from those of the replay.
+        By the name of the operator; None where the network draws random numbers, which differ from those of the replay,
+        or has operators that PyTorch cannot run.
     """
-    if any(spec_of(op).is_random(op) for op in graph.nodes):
+    if any(spec_of(op).is_random(op) for op in graph.nodes) or list_black_boxes(graph):
         return None
     failing: dict[str, tuple[Operation, Literal["nan", "inf"], Mapping[str, tuple[float, float]]]] = {}
     bad: set[int] = set()
@@ -102,10 +104,20 @@ def _fails(op: Operation, operands: Sequence[Value], results: tuple[Tensor, ...]
     conditions = list_stated_conditions(op)
     if conditions and not any(isinstance(y, Tensor) and y.is_floating_point() for y in results):
         return bool((least_margins(conditions, op, operands, results) < 0).any())
-    read = [_status(value) for value in operands]
-    finite = not any(inf for _, inf in read)
-    written = [_status(value) for value in results]
-    return not any(nan for nan, _ in read) and any(nan or (inf and finite) for nan, inf in written)
+    read = [to_torch(value) if isinstance(value, np.ndarray) else value for value in operands]
+    floating = [x for x in read if isinstance(x, Tensor) and x.is_floating_point()]
+    if not spec_of(op).elementwise:
+        floating = [x.abs().amax() for x in floating if x.numel()]
+    return any(_is_invalid(y, floating) for y in results if isinstance(y, Tensor) and y.is_floating_point())
+
+
+def _is_invalid(y: Tensor, read: Sequence[Tensor]) -> bool:
+    """Tell whether an element is NaN, or infinite, although those that it is computed from are not."""
+    clean, finite = torch.ones_like(y, dtype=torch.bool), torch.ones_like(y, dtype=torch.bool)
+    for x in read:
+        clean &= ~x.isnan()
+        finite &= x.isfinite()
+    return bool(((y.isnan() & clean) | (y.isinf() & finite)).any())
 
 
 def add_runtimes(result: OperatorResult, failing: Collection[str] | None) -> OperatorResult:

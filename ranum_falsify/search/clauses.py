@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -24,6 +25,12 @@ __all__ = ["ClauseSearch"]
 _PATIENCE = 5
 """Evaluations to wait after a candidate that ONNX Runtime did not confirm."""
 
+_MANY_REGIONS = 16
+"""Regions that are searched one after another without looking at all of them before."""
+
+_GLANCE = 8
+"""Starts for a look at one of many regions."""
+
 
 class ClauseSearch:
     """Searches for inputs that make one clause of the property negative; ends with the first counterexample."""
@@ -34,6 +41,8 @@ class ClauseSearch:
         self.unconfirmed: list[str] = []
         self._wait = 0
         self._rounds = 0
+        self._queue: list[int] = []
+        self._is_resumed = False
         self._all_targets = context.targets()
 
     @property
@@ -46,43 +55,88 @@ class ClauseSearch:
         return self.counterexample is not None
 
     def run(self, *, endless: bool = False) -> None:
-        """Search all regions, round by round; `endless` until something is found or time is up."""
-        objective = self.context.objective(self._targets, by_clause=True)
-        regions = list(self.context.regions())
-        while self.counterexample is None and not self.context.budget.expired:
-            for number, region in enumerate(regions):
-                text = f"round {self._rounds + 1}"
-                self.context.report(Progress(stage="search", done=number / len(regions), text=text))
-                self._round(objective, region, first=self._rounds == 0)
-                if self.counterexample is not None or self.context.budget.expired:
-                    return
-            self._rounds += 1
+        """Search regions, round by round; `endless` until something is found or time is up.
+
+        Where there are many regions, the first call looks at all but searches only the most promising; the next call
+        goes on with the others.
+        """
+        while not self._is_over():
+            if not self._queue:
+                self._queue = self._glance() if self._rounds == 0 else [r.number for r in self.context.regions()]
+                self._rounds += 1
+            most = _MANY_REGIONS if self._rounds == 1 and not self._is_resumed else len(self._queue)
+            self._is_resumed = True
+            now, self._queue = self._queue[:most], self._queue[most:]
+            self._search(now)
             if not endless:
                 return
 
-    def objectives(self) -> Iterator[tuple[Objective, Callable[[Sequence[Tensor]], bool]]]:
-        """Yield the objectives for other back ends, each with a function that replays a batch of one candidate."""
-        if self.counterexample is not None:
-            return
-        objective = self.context.objective(self._targets, by_clause=True)
-        yield objective, lambda inputs: self._confirm(objective.evaluate(inputs).margins, inputs, near_miss=True)
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether regions are left that were not searched at all."""
+        return bool(self._queue) and self._rounds == 1
 
-    def _round(self, objective: Objective, region: Region, *, first: bool) -> None:
+    def objectives(self) -> Iterator[tuple[Objective, Region, Callable[[Sequence[Tensor]], bool]]]:
+        """Yield what other back ends make negative, and where; each with a function that replays a candidate."""
+        for region in self.context.regions():
+            if self.counterexample is not None:
+                return
+            objective = self._objective(region)
+            yield objective, region, partial(self._replays, region, objective)
+
+    def _replays(self, region: Region, objective: Objective, inputs: Sequence[Tensor]) -> bool:
+        return self._confirm(region, objective.evaluate(inputs).margins, inputs, near_miss=True)
+
+    def _objective(self, region: Region) -> Objective:
+        return self.context.objective(self._targets, by_clause=True, problem=region.problem)
+
+    def _is_over(self) -> bool:
+        return self.counterexample is not None or self.context.budget.expired
+
+    def _glance(self) -> list[int]:
+        """Return the regions, where there are many those first in which a few starts come nearest to a violation."""
+        regions = list(self.context.regions())
+        if len(regions) <= _MANY_REGIONS or self.context.config.batch == 0:
+            return [region.number for region in regions]
+        nearest: dict[int, float] = {}
+        for region in regions:
+            if self._is_over():
+                break
+            self._report(len(nearest) / len(regions))
+            starts = self.context.starts(region, _GLANCE, first=True)
+            margins = self._objective(region).evaluate(starts).margins
+            nearest[region.number] = float(margins.amin())
+            self._visit(region, margins, starts)
+        return sorted(nearest, key=nearest.__getitem__)
+
+    def _search(self, numbers: Sequence[int]) -> None:
+        regions = {region.number: region for region in self.context.regions() if region.number in set(numbers)}
+        for position, number in enumerate(numbers):
+            self._report(position / len(numbers))
+            if number in regions:
+                self._round(regions[number], first=self._rounds == 1)
+            if self._is_over():
+                return
+
+    def _report(self, done: float) -> None:
+        self.context.report(Progress(stage="search", done=done, text=f"round {max(1, self._rounds)}"))
+
+    def _round(self, region: Region, *, first: bool) -> None:
         count = self.context.config.batch
         if count == 0:
             return
+        objective, clauses = self._objective(region), len(region.problem.clauses)
         starts = self.context.starts(region, count, first=first)
         if first:
-            clauses = len(self.context.problem.clause_names)
             starts = self.context.insert_points(region, starts, find_worst_vertices(objective, region, clauses))
-        assigned = self._assign(objective, starts)
-        margins, inputs = descend(self.context, objective, region, starts, assigned, self._visit)
-        if self.counterexample is None and not self.context.budget.expired:
-            self._confirm(margins, inputs, near_miss=True)
+        assigned = self._assign(objective, starts, clauses)
+        visit = partial(self._visit, region)
+        margins, inputs = descend(self.context, objective, region, starts, assigned, visit)
+        if not self._is_over():
+            self._confirm(region, margins, inputs, near_miss=True)
 
-    def _assign(self, objective: Objective, starts: Sequence[Tensor]) -> Tensor | None:
+    def _assign(self, objective: Objective, starts: Sequence[Tensor], clauses: int) -> Tensor | None:
         """Give half of the starts the clause nearest to violation and the other half one at random."""
-        clauses = len(self.context.problem.clause_names)
         if clauses == 1:
             return None
         nearest = objective.evaluate(starts).margins.argmin(1)
@@ -90,16 +144,16 @@ class ClauseSearch:
         # In pairs, because descent gives every other start another kind of step.
         return torch.where(torch.arange(len(nearest), device=nearest.device) // 2 % 2 == 0, nearest, other)
 
-    def _visit(self, margins: Tensor, inputs: Sequence[Tensor]) -> bool:
+    def _visit(self, region: Region, margins: Tensor, inputs: Sequence[Tensor]) -> bool:
         self._wait -= 1
         if self._wait > 0 or not bool((margins < 0).any()):
             return False
-        if self._confirm(margins, inputs, near_miss=False):
+        if self._confirm(region, margins, inputs, near_miss=False):
             return True
         self._wait = _PATIENCE
         return False
 
-    def _confirm(self, margins: Tensor, inputs: Sequence[Tensor], *, near_miss: bool) -> bool:
+    def _confirm(self, region: Region, margins: Tensor, inputs: Sequence[Tensor], *, near_miss: bool) -> bool:
         """Replay the most negative sample; at the end of a round also one that only nearly violates."""
         least, position = margins.amin(1).min(0)
         if not near_miss and least >= 0:
@@ -107,9 +161,9 @@ class ClauseSearch:
         env = self.context.arrays(inputs, int(position))
         began = time.monotonic()
         try:
-            violated = not self.context.problem.holds(env, self.context.confirmer.apply, self._is_valid)
+            violated = not region.problem.holds(env, self.context.confirmer.apply, self._is_valid)
             if violated and self.context.config.judge == "torch":
-                violated = not self.context.problem.holds(env, _apply_in_torch, _is_valid_in_torch)
+                violated = not region.problem.holds(env, _apply_in_torch, _is_valid_in_torch)
         except (ReplayCrashError, ReplayTimeoutError) as error:
             self.unconfirmed = [str(error)]
             return False

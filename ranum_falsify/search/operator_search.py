@@ -120,11 +120,12 @@ class OperatorSearch:
             if not endless:
                 return
 
-    def objectives(self) -> Iterator[tuple[Objective, Callable[[Sequence[Tensor]], bool]]]:
-        """Yield the objectives for other back ends, each with a function that replays a batch of one candidate."""
+    def objectives(self) -> Iterator[tuple[Objective, Region, Callable[[Sequence[Tensor]], bool]]]:
+        """Yield what other back ends make negative, and where; each with a function that replays a candidate."""
         for state in self._list_open():
-            if self._is_open(state):
-                yield self.context.objective([state.target]), partial(self._replays, state)
+            for region in self.context.regions():
+                if self._is_open(state):
+                    yield self.context.objective([state.target]), region, partial(self._replays, state)
 
     def _replays(self, state: _State, inputs: Sequence[Tensor]) -> bool:
         self._confirm(state, inputs, 0)
@@ -241,7 +242,11 @@ class OperatorSearch:
         return not decided and state.refused < _REFUSALS
 
     def _is_found(self, target: Target) -> bool:
-        return (target.goal, target.op.name) in self.found
+        """Tell whether an operator, or one in a subgraph of it, is known to be invalid."""
+        inside = f"{target.op.name}/"
+        return any(
+            goal == target.goal and (name == target.op.name or name.startswith(inside)) for goal, name in self.found
+        )
 
     def _visit(self, states: Sequence[_State], margins: Tensor, inputs: Sequence[Tensor]) -> bool:
         """Note the best points and replay the violated ones; return whether nothing is left to find."""
@@ -333,13 +338,12 @@ class OperatorSearch:
 
     def list_unconfirmed(self) -> tuple[str, ...]:
         """Return what the search saw and the replay did not confirm, one line per operator."""
-        seen = self.found.keys() | self._unwanted
         judge = "PyTorch alone" if self._witness.is_torch else "ONNX Runtime"
         refused = (
             f"{s.target.spec.op_type} {s.target.op.name}: {s.target.constraint.describe()} fails in torch, "
             f"which {judge} does not confirm"
             for s in self.states
-            if s.refused and (s.target.goal, s.target.op.name) not in seen
+            if s.refused and not self._is_found(s.target) and (s.target.goal, s.target.op.name) not in self._unwanted
         )
         return (*refused, *self._failures)
 

@@ -100,22 +100,24 @@ class Region:
 
     Attributes:
         number: Its position in the problem.
+        problem: The case of the problem that it belongs to.
         variables: The inputs.
         boxes: Their bounds on the CPU.
         device_boxes: The same on the search's device.
     """
 
     number: int
+    problem: Problem
     variables: tuple[InputVariable, ...]
     boxes: tuple[Box, ...]
     device_boxes: tuple[Box, ...]
 
     @classmethod
-    def of(cls, number: int, variables: Sequence[InputVariable], device: torch.device) -> Region:
+    def of(cls, number: int, problem: Problem, variables: Sequence[InputVariable], device: torch.device) -> Region:
         """Return a region of the given variables' bounds."""
         boxes = tuple(Box(to_torch(v.lower), to_torch(v.upper)) for v in variables)
         moved = tuple(Box(box.lower.to(device), box.upper.to(device)) for box in boxes)
-        return cls(number, tuple(variables), boxes, moved)
+        return cls(number, problem, tuple(variables), boxes, moved)
 
 
 @dataclass
@@ -162,13 +164,17 @@ class SearchContext:
 
     def regions(self) -> Iterator[Region]:
         """Yield the boxes that may hold counterexamples."""
-        for number, variables in enumerate(self.problem.regions):
-            yield Region.of(number, variables, self.device)
+        boxes = [(case, variables) for case in self.problem.each_case for variables in case.regions]
+        for number, (case, variables) in enumerate(boxes):
+            if number not in self.proof.held_regions:
+                yield Region.of(number, case, variables, self.device)
 
-    def objective(self, targets: Sequence[Target], *, by_clause: bool = False) -> Objective:
-        """Return an objective over the problem's networks."""
+    def objective(
+        self, targets: Sequence[Target], *, by_clause: bool = False, problem: Problem | None = None
+    ) -> Objective:
+        """Return an objective over the problem's networks, or over those of one of its cases."""
         return Objective(
-            self.problem,
+            problem or self.problem,
             self.models,
             targets,
             by_clause=by_clause,

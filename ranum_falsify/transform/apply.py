@@ -14,6 +14,7 @@ from onnxscript.rewriter.pattern import RewriteRuleClassBase
 from ranum_falsify.errors import TransformError
 from ranum_falsify.network.functions import first_line
 from ranum_falsify.transform.catalogue import PassCall
+from ranum_falsify.transform.expansion import Expansion
 from ranum_falsify.transform.model import copy_model
 from ranum_falsify.transform.rewrite import Refusal, Rewrite, apply_rewrite
 
@@ -49,6 +50,8 @@ def _apply(call: PassCall, model: ir.Model) -> Applied:
             replaced, refusals = apply_rewrite(made, candidate)
             return Applied(candidate if replaced else None, replaced, refusals)
         result = made(candidate)
+        if isinstance(made, Expansion):
+            return Applied(result.model if result.modified else None, made.replaced, made.refusals)
     except TransformError:
         raise
     except ir.passes.PreconditionError as error:

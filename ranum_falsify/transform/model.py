@@ -69,19 +69,26 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
     return ir.to_proto(model)
 
 
-def write_model(model: ir.Model, path: Path) -> None:
+def write_model(model: ir.Model, path: Path, beside: Mapping[Path, bytes] | None = None) -> None:
     """Write a model whole or not at all; tensors that were external go into one file beside it.
+
+    Args:
+        model: The model.
+        path: Where it goes.
+        beside: Files that belong to it.
 
     Raises:
         SaveError: It cannot be written.
     """
     if not has_external_data(model):
-        save_together({path: to_proto(model).SerializeToString()})
+        save_together({path: to_proto(model).SerializeToString(), **(beside or {})})
         return
     try:
         ir.save(model, path, external_data=f"{path.name}.data")
     except OSError as error:
         raise SaveError(f"{path}: cannot be written ({reason_of(error)}); choose another path") from error
+    if beside:
+        save_together(beside)
 
 
 def count_operators(model: ir.Model) -> Mapping[str, int]:

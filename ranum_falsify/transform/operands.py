@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
@@ -12,18 +14,53 @@ from ranum_falsify.transform.rewrite import RefusedError
 
 __all__ = [
     "FLOATS",
+    "FloatLimits",
     "attribute",
+    "check_integers",
+    "check_shape",
     "constant",
     "constant_array",
     "dtype_of",
+    "element_type",
+    "first_operand",
+    "given_attribute",
+    "integer",
     "integers",
     "length_of",
+    "limits_of",
     "node_of",
+    "operand",
     "opset_at",
     "rank_of",
+    "required_constant",
+    "shape_of",
 ]
 
+_INTEGER_CONSTANTS = 9  # opset
+
 FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+
+
+@dataclass(frozen=True)
+class FloatLimits:
+    """What numbers an element type has.
+
+    Attributes:
+        greatest: The greatest finite one.
+        least_normal: The least positive one that is not denormal.
+        epsilon: How far the next one above 1 is.
+    """
+
+    greatest: float
+    least_normal: float
+    epsilon: float
+
+
+def limits_of(dtype: ir.DataType) -> FloatLimits:
+    """Return what numbers an element type of floats has."""
+    finfo: Any = ml_dtypes.finfo
+    info = finfo(dtype.numpy())
+    return FloatLimits(float(info.max), float(info.smallest_normal), float(info.eps))
 
 
 def opset_at(context: Any) -> int:
@@ -52,6 +89,16 @@ def dtype_of(value: ir.Value, among: Sequence[ir.DataType]) -> ir.DataType:
         names = ", ".join(dtype.name.lower() for dtype in among)
         raise RefusedError(f"{value.name!r} holds {value.dtype.name.lower()}; {names} are handled")
     return value.dtype
+
+
+def element_type(node: ir.Node, among: Sequence[ir.DataType] = FLOATS) -> ir.DataType:
+    """Return the element type of a node whose operands all have the same.
+
+    Raises:
+        RefusedError: It is not known, or not among those allowed.
+    """
+    known = (value for value in node.inputs if value is not None and value.dtype is not None)
+    return dtype_of(next(known, None) or first_operand(node), among)
 
 
 def rank_of(value: ir.Value) -> int:
@@ -86,12 +133,67 @@ def attribute(node: ir.Node, name: str, default: int) -> int:
     Raises:
         RefusedError: It is a parameter of a local function.
     """
+    found = given_attribute(node, name)
+    return default if found is None else int(found.as_int())
+
+
+def given_attribute(node: ir.Node, name: str) -> ir.Attr | None:
+    """Return an attribute of a node, None where it does not have it.
+
+    Raises:
+        RefusedError: It is a parameter of a local function.
+    """
     found = node.attributes.get(name)
-    if found is None:
-        return default
-    if found.is_ref():
+    if found is not None and found.is_ref():
         raise RefusedError(f"attribute {name!r} is a parameter of a local function; inline it first")
-    return int(found.as_int())
+    return found
+
+
+def shape_of(value: ir.Value) -> list[int | None]:
+    """Return the shape of an operand, None for lengths that are not fixed.
+
+    Raises:
+        RefusedError: Its rank is not known.
+    """
+    rank_of(value)
+    assert value.shape is not None
+    return [length if isinstance(length, int) else None for length in value.shape]
+
+
+def first_operand(node: ir.Node) -> ir.Value:
+    """Return the first operand of a node that must have one."""
+    value = node.inputs[0]
+    assert value is not None
+    return value
+
+
+def check_shape(value: ir.Value, shape: Sequence[int | None]) -> None:
+    """Check that the model says no other shape of a result than it has; some shapes that ONNX infers are wrong.
+
+    Raises:
+        RefusedError: It does.
+    """
+    said = shape if value.shape is None else shape_of(value)
+    pairs = zip(said, shape, strict=False)
+    if len(said) != len(shape) or any(None not in pair and pair[0] != pair[1] for pair in pairs):
+        raise RefusedError(f"its result has shape {list(shape)}, and the model says {said}; correct the model")
+
+
+def operand(node: ir.Node, place: int) -> ir.Value | None:
+    """Return an operand of a node, None where it is left out."""
+    return node.inputs[place] if place < len(node.inputs) else None
+
+
+def required_constant(value: ir.Value | None, what: str) -> np.ndarray:
+    """Return the value of a constant operand; `what` starts the sentence that it is not: "its axes are".
+
+    Raises:
+        RefusedError: It can change, or is left out.
+    """
+    array = None if value is None else constant_array(value)
+    if array is None:
+        raise RefusedError(f"{what} not constant")
+    return array
 
 
 def constant_array(value: ir.Value) -> np.ndarray | None:
@@ -105,6 +207,22 @@ def constant_array(value: ir.Value) -> np.ndarray | None:
 def constant(op: Any, values: Any, dtype: ir.DataType) -> ir.Value:
     """Return a new constant of an element type."""
     made: ir.Value = op.Constant(value=ir.tensor(np.asarray(values).astype(dtype.numpy())))
+    return made
+
+
+def check_integers(opset: int) -> None:
+    """Check that an opset has constants that hold axes or sizes.
+
+    Raises:
+        RefusedError: It has not.
+    """
+    if opset < _INTEGER_CONSTANTS:
+        raise RefusedError(f"a constant of int64 needs opset {_INTEGER_CONSTANTS}; convert the model")
+
+
+def integer(op: Any, value: int) -> ir.Value:
+    """Return a new constant that holds one index."""
+    made: ir.Value = op.Constant(value=ir.tensor(np.asarray(value, dtype=np.int64)))
     return made
 
 
@@ -126,14 +244,8 @@ def axes_of(node: ir.Node) -> list[int]:
     given = node.inputs[1] if len(node.inputs) > 1 else None
     axes: list[int] = []
     if given is not None:
-        array = constant_array(given)
-        if array is None:
-            raise RefusedError("its axes are not constant")
-        axes = [int(axis) for axis in array.reshape(-1)]
-    elif "axes" in node.attributes:
-        found = node.attributes["axes"]
-        if found.is_ref():
-            raise RefusedError("attribute 'axes' is a parameter of a local function; inline it first")
+        axes = [int(axis) for axis in required_constant(given, "its axes are").reshape(-1)]
+    elif (found := given_attribute(node, "axes")) is not None:
         axes = list(found.as_ints())
     if not axes:
         return [] if attribute(node, "noop_with_empty_axes", 0) else list(range(rank))

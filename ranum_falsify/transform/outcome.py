@@ -25,6 +25,7 @@ class PassReport:
         replaced: How many matches it replaced, None for a pass over the whole graph.
         refusals: Nodes that it left, with the reasons.
         verified: How it was verified, cheapest first: `structure`, `sampled 64`.
+        largest: The largest difference of an output on samples.
         seconds: How long it took, verification included.
     """
 
@@ -34,6 +35,7 @@ class PassReport:
     replaced: int | None = None
     refusals: Sequence[Refusal] = ()
     verified: Sequence[str] = ()
+    largest: float = 0.0
     seconds: float = 0.0
 
 

@@ -14,12 +14,31 @@ from ranum_falsify.errors import TransformError
 from ranum_falsify.transform.guarantee import Guarantee, guarantee_of
 from ranum_falsify.transform.rewrite import Rewrite
 
-__all__ = ["PassSpec", "forget", "register", "registered"]
+__all__ = ["Counterpart", "PassSpec", "forget", "register", "registered"]
 
 PassClass = type[Rewrite] | type[RewriteRuleClassBase] | type[ir.passes.PassBase]
 _Class = TypeVar("_Class", bound=PassClass)
 
 _passes: dict[str, PassSpec] = {}
+
+
+@dataclass(frozen=True)
+class Counterpart:
+    """What the form that a pass makes is elsewhere.
+
+    Attributes:
+        pytorch: In PyTorch.
+        tensorflow: In TensorFlow.
+        is_equal: Whether the new form is equal to the old one in real arithmetic, wherever that is defined.
+    """
+
+    pytorch: str
+    tensorflow: str
+    is_equal: bool = True
+
+    def __str__(self) -> str:
+        equal = "equal" if self.is_equal else "not equal"
+        return f"PyTorch: {self.pytorch}; TensorFlow: {self.tensorflow}; {equal} in real arithmetic"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +54,7 @@ class PassSpec:
         needs: What must hold for it to apply, in a few words.
         needs_shapes: Whether shapes are inferred before it runs.
         changes_opset: Whether it may change the model's opsets.
+        stands_for: Of a stable form: what it is elsewhere.
     """
 
     name: str
@@ -45,6 +65,7 @@ class PassSpec:
     needs: str = ""
     needs_shapes: bool = False
     changes_opset: bool = False
+    stands_for: Counterpart | None = None
 
     @property
     def guarantee(self) -> Guarantee:
@@ -65,7 +86,8 @@ class PassSpec:
     def description(self) -> list[str]:
         """The paragraphs of its documentation, a line each."""
         paragraphs = inspect.cleandoc(self.make.__doc__ or "").split("\n\n")
-        return [" ".join(paragraph.split()) for paragraph in paragraphs]
+        described = [" ".join(paragraph.split()) for paragraph in paragraphs]
+        return [*described, str(self.stands_for)] if self.stands_for else described
 
 
 def register(
@@ -77,6 +99,7 @@ def register(
     needs_shapes: bool = False,
     changes_opset: bool = False,
     argument: str = "",
+    stands_for: Counterpart | None = None,
 ) -> Callable[[_Class], _Class]:
     """Register the class below as a pass.
 
@@ -102,6 +125,7 @@ def register(
             needs_shapes=needs_shapes,
             changes_opset=changes_opset,
             argument=argument,
+            stands_for=stands_for,
         )
         return cls
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, NoReturn
 
 import onnx_ir as ir
 from onnxscript.rewriter import MatchResult
 from onnxscript.rewriter.pattern import RewriteRule, RewriteRuleClassBase, RewriteRuleSet
+
+from ranum_falsify.transform.naming import NodeNames, all_nodes
 
 __all__ = ["Refusal", "RefusedError", "Rewrite", "apply_rewrite"]
 
@@ -51,6 +52,10 @@ class Rewrite(ABC):
     def pattern(self, op: Any, *args: Any, **operands: Any) -> Any:
         """Return the operators that are looked for, `op.Name(...)` of variables; their names bind the operands."""
 
+    def patterns(self, model: ir.Model) -> Sequence[Callable[..., Any]]:
+        """Return all patterns, the first that matches and is not refused counts; one, where a pass has no more."""
+        return [self.pattern]
+
     def check(self, context: Any, *args: Any, **operands: Any) -> bool:
         """Tell whether a match may be replaced; all may, where a pass does not say otherwise.
 
@@ -84,17 +89,22 @@ def apply_rewrite(rewrite: Rewrite | RewriteRuleClassBase, model: ir.Model) -> t
         How many matches were replaced, and which were refused.
     """
     application = _Application(rewrite, model)
-    rule = RewriteRule(
-        rewrite.pattern,
-        application.rewrite,
-        application.check,
-        remove_nodes=rewrite.remove_nodes,
-        # Rules of onnxscript may have them.
-        graph_pre_visitor=getattr(rewrite, "setup", None),
-        graph_post_visitor=getattr(rewrite, "cleanup", None),
-    )
-    rules = RewriteRuleSet([rule], commute=getattr(rewrite, "commute", False))
-    replaced = rules.apply_to_model(model)
+    patterns = rewrite.patterns(model) if isinstance(rewrite, Rewrite) else [rewrite.pattern]
+    rules = [
+        RewriteRule(
+            pattern,
+            application.rewrite,
+            application.check,
+            remove_nodes=rewrite.remove_nodes,
+            # Rules of onnxscript may have them.
+            graph_pre_visitor=getattr(rewrite, "setup", None),
+            graph_post_visitor=getattr(rewrite, "cleanup", None),
+        )
+        for pattern in patterns
+    ]
+    if not rules:
+        return 0, ()
+    replaced = RewriteRuleSet(rules, commute=getattr(rewrite, "commute", False)).apply_to_model(model)
     return replaced, tuple(application.refusals.values())
 
 
@@ -103,8 +113,8 @@ class _Application:
 
     def __init__(self, rewrite: Rewrite | RewriteRuleClassBase, model: ir.Model) -> None:
         self._rewrite = rewrite
-        self._original = set(_nodes(model))
-        self._names = {node.name for node in self._original}
+        self._original = set(all_nodes(model))
+        self._names = NodeNames(self._original)
         self._root = ""
         self.refusals: dict[ir.Node, Refusal] = {}
 
@@ -123,29 +133,13 @@ class _Application:
             self._root = root.name or root.op_type
             self.refusals.pop(root, None)
         elif reason:
-            self.refusals[root] = Refusal(root.name or root.outputs[0].name or "", root.op_type, reason)
+            # Of several patterns, the first says the most.
+            self.refusals.setdefault(root, Refusal(root.name or root.outputs[0].name or "", root.op_type, reason))
         return bool(result)
 
     def rewrite(self, op: Any, **operands: Any) -> Any:
         """Build what takes the place of the match that was checked last; its nodes are named after it."""
         rewrite: Any = self._rewrite.rewrite
         outputs = rewrite(op, **operands)
-        for node in op.nodes:
-            if not node.name:
-                node.name = self._fresh(f"{self._root}/{node.op_type}")
+        self._names.name(op.nodes, self._root)
         return outputs
-
-    def _fresh(self, name: str) -> str:
-        found = name
-        for number in count(2):
-            if found not in self._names:
-                break
-            found = f"{name}_{number}"
-        self._names.add(found)
-        return found
-
-
-def _nodes(model: ir.Model) -> Iterator[ir.Node]:
-    yield from model.graph.all_nodes()
-    for function in model.functions.values():
-        yield from function.all_nodes()

@@ -134,10 +134,10 @@ class Verification:
         began = time.monotonic()
         applied = apply_pass(call, self.model)
         verified: Sequence[str] = ()
-        runs = None
+        largest, runs = 0.0, None
         if applied.model is not None:
             try:
-                verified, runs = self._verify(call, applied.model)
+                verified, largest, runs = self._verify(call, applied.model)
             except VerificationError as error:
                 raise PostconditionError(call.text, checkpoint=self.model, reports=self.reports) from error
         report = PassReport(
@@ -147,12 +147,13 @@ class Verification:
             replaced=applied.replaced,
             refusals=applied.refusals,
             verified=verified,
+            largest=largest,
             seconds=time.monotonic() - began,
         )
         return report, applied.model, runs
 
-    def _verify(self, call: PassCall, candidate: ir.Model) -> tuple[Sequence[str], Runs]:
-        """Verify what a pass made; return how, and the runs of the new model.
+    def _verify(self, call: PassCall, candidate: ir.Model) -> tuple[Sequence[str], float, Runs]:
+        """Verify what a pass made; return how, the largest difference on samples, and the runs of the new model.
 
         Raises:
             VerificationError: It is not what the pass promised.
@@ -172,7 +173,8 @@ class Verification:
             raise
         skipped = f" of {sampled.compared + sampled.skipped}" if sampled.skipped else ""
         how = f"sampled {sampled.compared}{skipped}"
-        return (("structure", "proved", how) if is_same else ("structure", how, *decided)), runs
+        told = ("structure", "proved", how) if is_same else ("structure", how, *decided)
+        return told, sampled.largest, runs
 
     def _compare(self, runs: Runs, call: PassCall) -> Sampled:
         if self._samples is None:

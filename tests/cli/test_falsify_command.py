@@ -21,6 +21,7 @@ OPERATOR_KEYS = {
 SCALED = """g (float[1, 4] x, float[4, 1] w) => (float[1, 1] y) <float k = {1e20}> {
     a = Mul(x, k) p = MatMul(a, w) y = Mul(p, k)
 }"""
+BOUNDED = "g (float[1, 2] x) => (float[1, 2] y) { y = Tanh(x) }"
 VALID = ("--prop.lb=1", "--prop.ub=2")
 ALL = "onnxruntime, torch, exact"
 
@@ -107,6 +108,25 @@ class TestVerdict:
             assert workshop.falsify("--seed", "7", "--save-violation", workshop.folder / name).status == 1
         first, second = ((workshop.folder / f"{name}.npy").read_bytes() for name in ("a", "b"))
         assert first == second
+
+    @pytest.mark.parametrize(("threshold", "status"), [(-0.5, 1), (-1.5, 0)])
+    def test_many_boxes_with_a_condition_each(self, workshop: Workshop, threshold: float, status: int) -> None:
+        names = "".join(f"(declare-const {name} Real)" for name in ("X_0", "X_1", "Y_0", "Y_1"))
+        # Only in the box number 33 is the condition one that Tanh can meet.
+        parts = "".join(
+            f"(and (>= X_0 {i}) (<= X_0 {i + 0.5}) (>= X_1 -2) (<= X_1 0) (<= Y_1 {threshold if i == 33 else -9}))"
+            for i in range(40)
+        )
+        path = workshop.folder / "p.vnnlib"
+        path.write_text(f"{names}(assert (or {parts}))")
+        cex = workshop.folder / "cex.npy"
+        run = workshop.run(path, "-N", "N", workshop.model(BOUNDED), "--save-violation", cex)
+        assert run.status == status, run
+        if status:
+            x = np.load(cex)
+            assert 33 <= x[0, 0] <= 33.5 and np.tanh(x[0, 1]) <= threshold + 1e-6
+            replay = workshop.run("replay", cex, "-N", "N", workshop.model(BOUNDED), "--property", path)
+            assert replay.status == 1, replay
 
     def test_vnnlib_by_suffix_and_by_option(self, workshop: Workshop) -> None:
         text = "\n".join(

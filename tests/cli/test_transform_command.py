@@ -137,13 +137,6 @@ def test_inputs_range_over_what_a_property_says(workshop: Workshop, name: str, t
     assert ", proved; " in run.out.splitlines()[0]
 
 
-def test_a_property_of_two_networks_says_which_is_wanted(workshop: Workshop) -> None:
-    (workshop.folder / "p.py").write_text(PROPERTY.replace("N(x) <= 100", 'N(x) <= Network("M")(x)'))
-    run = workshop.run("transform", workshop.model(ADD), "transform_add", "-o", "out.onnx", "--property", "p.py")
-    assert run.status == 2
-    assert "p.py: is about 2 networks; give a property of the one that is rewritten" in run.err
-
-
 def test_all_providers_that_there_are_can_be_asked_for(workshop: Workshop) -> None:
     there = onnxruntime.get_available_providers()
     (workshop.folder / "cfg.yaml").write_text(f"onnxruntime: {{providers: {there}}}\n")

@@ -16,8 +16,9 @@ import onnx
 from onnx.backend.test.case.node import collect_testcases
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
+from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.errors import ModelError
-from ranum_falsify.network import find, read, spec_of
+from ranum_falsify.network import Graph, find, read, spec_of
 
 __all__ = ["COMPOUND", "cases_by_operator", "is_left_out", "left_out", "problem"]
 
@@ -66,7 +67,8 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 def problem(case: Any) -> str | None:
     """Return on one line why a case fails, None if it passes.
 
-    A case runs as it is and, if its operators read operands as shapes or axes, again with those as constants.
+    A case runs as it is and, if its operators read operands as shapes or axes, again with those as constants.  It
+    passes if outputs are those expected and lie within the bounds for its inputs.
     """
     inputs = [_array(value) for value in case.data_sets[0][0]]
     outputs = [_array(value) for value in case.data_sets[0][1]]
@@ -102,7 +104,37 @@ def _attempt(case: Any, given: Mapping[str, Any], outputs: Sequence[Any], fixed:
     for name, ours, theirs in zip(graph.output_names, results, outputs, strict=True):
         if found := _difference(ours, theirs, case, values=values):
             return f"output {name}: {found}"
+    return _outside(graph, given, outputs, case) if values else None
+
+
+def _outside(graph: Graph, given: Mapping[str, Any], outputs: Sequence[Any], case: Any) -> str | None:
+    """Return which finite elements lie outside of the bounds for these very inputs, None if none does."""
+    if not all(isinstance(given[name], np.ndarray | np.generic) for name in graph.input_names):
+        return None
+    points = [Interval.point(np.asarray(given[name])) for name in graph.input_names]
+    for name, bounds, theirs in zip(graph.output_names, IntervalAnalysis(graph).run(points), outputs, strict=True):
+        if bounds is None or not isinstance(theirs, np.ndarray | np.generic):
+            continue
+        y = np.asarray(theirs).astype(np.float64)
+        _, atol = _tolerance(np.asarray(theirs), y, case)
+        low, high = (end.expand(bounds.shape).double().numpy() for end in (bounds.lower, bounds.upper))
+        stray = case.rtol * np.abs(y) + atol
+        with np.errstate(invalid="ignore"):
+            outside = np.isfinite(y) & ((y < low - stray) | (y > high + stray))
+        if outside.any():
+            return f"output {name}: {outside.sum()} of {outside.size} elements lie outside of the bounds"
     return None
+
+
+def _tolerance(ours: np.ndarray, theirs: np.ndarray, case: Any) -> tuple[float, float]:
+    """Return the relative and the absolute tolerance of a case, no less than the rounding errors of its type."""
+    if ours.dtype.itemsize == 2 and ours.dtype.kind not in "iu":
+        step = 2.0**-7 if ours.dtype == ml_dtypes.bfloat16 else 2.0**-10
+        return max(case.rtol, 4 * step), max(case.atol, 2 * step)
+    if ours.dtype != np.float32:
+        return case.rtol, case.atol
+    # Sums of numbers err by a share of the greatest of them.
+    return case.rtol, max(case.atol, 2.0**-22 * float(np.abs(theirs[np.isfinite(theirs)]).max(initial=0.0)))
 
 
 def _difference(ours: np.ndarray, theirs: Any, case: Any, *, values: bool) -> str | None:
@@ -112,11 +144,7 @@ def _difference(ours: np.ndarray, theirs: Any, case: Any, *, values: bool) -> st
         return f"{ours.dtype}{ours.shape}, {theirs.dtype}{theirs.shape} expected"
     if not values:
         return None
-    rtol, atol = case.rtol, case.atol
-    if ours.dtype.itemsize == 2 and ours.dtype.kind not in "iu":
-        # The tolerances of the cases are below the rounding errors of 16-bit types.
-        step = 2.0**-7 if ours.dtype == ml_dtypes.bfloat16 else 2.0**-10
-        rtol, atol = max(rtol, 4 * step), max(atol, 2 * step)
+    rtol, atol = _tolerance(ours, np.asarray(theirs), case)
     if ours.dtype.kind not in "biuc":
         ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
     close = np.isclose(ours, theirs, rtol=rtol, atol=atol, equal_nan=True)

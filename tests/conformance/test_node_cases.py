@@ -12,6 +12,7 @@ OPERATORS = {spec.op_type for spec in list_supported() if onnx.defs.has(spec.op_
 
 WITHOUT_CASES = {
     "GlobalLpPool",
+    "MaxRoiPool",
     "Multinomial",
     "RandomNormal",
     "RandomNormalLike",

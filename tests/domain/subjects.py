@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -44,12 +44,14 @@ class Verdict:
         held: Conditions by node name.
         constants: Names of nodes that make constants and are not proved.
         executed: What holds if ONNX Runtime runs another graph in its place; None if it does not.
+        finite: Bounds of the finite values by tensor name, where those of all values do not tell.
     """
 
     bounds: Mapping[str, Interval | None]
     held: Mapping[str, Held]
     constants: tuple[str, ...] = ()
     executed: Checked | None = None
+    finite: Mapping[str, Interval] = field(default_factory=dict)
 
     def proves(self, node: str) -> bool:
         """Tell whether all conditions of validity of a node hold."""
@@ -67,6 +69,7 @@ class Place:
         written: The same as a tuple.
         operands: By operand name a tensor's name, or a constant.
         finite_constants: Whether no constant operand is infinite.
+        is_elementwise: Whether each element of an output depends on the operands' elements at the same place alone.
         has_fixed_shape: Whether its shape does not depend on values.
     """
 
@@ -85,6 +88,7 @@ class Place:
         }
         constants = [x for x in self.operands.values() if isinstance(x, torch.Tensor) and x.is_floating_point()]
         self.finite_constants = all(bool(x.isfinite().all()) for x in constants)
+        self.is_elementwise = spec.elementwise
         computed = any(isinstance(fields.get(name), Operation) for name in spec.static)
         self.has_fixed_shape = not spec.dynamic_shape and not computed
 
@@ -151,6 +155,7 @@ class Subject:
         setting = setting or Setting()
         held: dict[str, Held] = {}
         bounds: dict[str, Interval | None] = {}
+        finite: dict[str, Interval] = {}
 
         def observe(visited: Visited) -> None:
             held[visited.op.name] = conditions(visited)
@@ -163,9 +168,11 @@ class Subject:
             for op in self.graph.order:
                 if not isinstance(op, Input):
                     bounds[tensor_of(op)] = analysis.bounds_of(op)
+                    if (part := analysis.finite_bounds_of(op)) is not None:
+                        finite[tensor_of(op)] = part
         bounds |= dict(zip(self.graph.output_names, outputs, strict=True))
         constants = tuple(v.op.name for v in analysis.folded if not is_proved(v))
-        return Verdict(bounds, held, constants, executed(analyses, inputs, outputs))
+        return Verdict(bounds, held, constants, executed(analyses, inputs, outputs), finite)
 
     def _analyses(self, setting: Setting) -> Analyses:
         def plain(graph: Graph, runtimes: Sequence[Runtime]) -> IntervalAnalysis:

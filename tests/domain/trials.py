@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
 
 import numpy as np
 import torch
@@ -47,8 +48,11 @@ class Trial:
         if self.finite[name]:
             return None
         y = self.tensors[name]
-        finite = place.finite_constants and all(self.finite[operand] for operand in place.read)
-        invalid = ~y.isfinite() if finite else y.isnan()
+        finite: bool | torch.Tensor = place.finite_constants and all(self.finite[operand] for operand in place.read)
+        if place.is_elementwise and not finite:
+            read = [x if isinstance(x, torch.Tensor) else self.tensors[x] for x in place.operands.values()]
+            finite = all_of(x.isfinite() for x in read if x.is_floating_point())
+        invalid = y.isnan() | (y.isinf() & finite)
         return invalid if bool(invalid.any()) else None
 
     def _false_proofs(self, place: Place, violated: Violated) -> Iterator[str]:
@@ -83,6 +87,9 @@ class Trial:
             yield f"{place.where}: {name} is {value.dtype} {tuple(value.shape)}, not as {bound}"
             return
         outside = ~bound.encloses(value)
+        finite = self.verdict.finite.get(name)
+        if finite is not None:
+            outside |= value.isfinite() & ~finite.encloses(value)
         if not bool(outside.any()):
             return
         invalid = self._invalid(place, name)
@@ -111,6 +118,11 @@ class Trial:
             if bool((margin < 0).any()):
                 found.append((condition, of_validity, holds, margin))
         return found
+
+
+def all_of(masks: Iterable[torch.Tensor]) -> torch.Tensor:
+    """Return where all of some masks, which broadcast to each other, are true."""
+    return reduce(torch.logical_and, masks, torch.ones((), dtype=torch.bool))
 
 
 def _fits(margin: torch.Tensor, value: torch.Tensor) -> bool:

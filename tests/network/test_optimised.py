@@ -5,7 +5,6 @@ import signal
 import sys
 from pathlib import Path
 
-import onnx
 import pytest
 
 from ranum_falsify.network import optimised as module
@@ -26,7 +25,7 @@ def test_constants_are_folded_as_onnx_runtime_does() -> None:
     assert found.graph.input_details == graph.input_details
     (conv,) = found.graph.nodes
     assert conv.w.item() == 6.0
-    assert not (found.opaque or found.refusal or found.fault)
+    assert not (found.refusal or found.fault)
 
 
 def test_freed_weights_are_inputs() -> None:
@@ -49,22 +48,10 @@ def test_a_model_that_onnx_runtime_refuses_runs_nowhere() -> None:
     assert found.graph is None and found.refusal and not found.fault
 
 
-def test_what_operators_without_a_row_write_is_an_input() -> None:
-    text = "g (float[2,2] x) => (float[2,2] y) { a = Neg(x) b = Exp(a) y = Neg(b) }"
-    graph = read(parse(text))
-    model = parse(text)
-    model.graph.node[1].op_type, model.graph.node[1].domain = "Unheard", "com.example"
-    model.opset_import.append(onnx.helper.make_opsetid("com.example", 1))
-    opaque = module._cut_off_unsupported(model, graph)
-    assert opaque == {"b": "com.example::Unheard"}
-    rest = read(model)
-    assert rest.input_names == ("x", "b") and types(rest) == ["Neg"]
-
-
 def test_a_child_that_died_is_replaced() -> None:
     text = "g (float[2] x) => (float[2] y) { a = Identity(x) y = Exp(a) }"
     assert optimise(read(parse(text))).graph is not None
-    child = module._children[os.getpid()]
+    child = module._child.get()
     os.kill(child.pid, signal.SIGKILL)
     assert "crashes" in optimise(read(parse(text))).fault
     assert optimise(read(parse(text))).graph is not None
@@ -84,18 +71,18 @@ def test_what_only_the_optimiser_refuses_may_run() -> None:
         "g (float[1] x) => (float[N] y) <float[1] k = {1}, int64[1] s = {16000000}> { c = Expand(k, s) y = Mul(x, c) }"
     )
     graph = read(parse(text))
-    child = module._child()
+    child = module._child.get()
     assert child.ask("nothing", {}, timeout=60)[0] == "error"
     held = Path(f"/proc/{child.pid}/status").read_text().partition("VmData:")[2].split()[0]
     # Enough for the constant, and too little for its copy in the optimised graph.
     resource.prlimit(child.pid, resource.RLIMIT_DATA, (1024 * int(held) + 95 * 2**20, resource.RLIM_INFINITY))
     found = optimise(graph)
-    module._forget()
+    module._child.forget()
     assert found.graph is None and "its optimiser fails" in found.fault and not found.refusal
 
 
 def test_a_model_that_cannot_be_written_may_run() -> None:
-    target = module._child().folder / "optimised.onnx"
+    target = module._child.get().folder / "optimised.onnx"
     target.mkdir()
     found = optimise(read(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }")))
     target.rmdir()

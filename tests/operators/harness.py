@@ -88,6 +88,7 @@ class OperatorCase:
         vmap: Whether evaluation under `torch.func.vmap` is checked.
         oracle: Who says what is right.
         domain: ONNX domain.
+        own_opset: Opset of that domain, where it is not the default one.
     """
 
     op_type: str
@@ -102,6 +103,7 @@ class OperatorCase:
     vmap: bool = True
     oracle: Literal["onnxruntime", "reference"] = "onnxruntime"
     domain: str = ""
+    own_opset: int = 1
 
     @property
     def id(self) -> str:
@@ -111,7 +113,7 @@ class OperatorCase:
     @property
     def domain_opset(self) -> int:
         """Opset of the operator's domain."""
-        return 1 if self.domain else self.opset
+        return self.own_opset if self.domain else self.opset
 
     @property
     def spec(self) -> OperatorSpec:
@@ -141,6 +143,7 @@ class BorderCase:
         outputs: As in :class:`OperatorCase`.
         oracle: Who says what is invalid.
         domain: ONNX domain.
+        own_opset: As in :class:`OperatorCase`.
     """
 
     op_type: str
@@ -153,6 +156,7 @@ class BorderCase:
     outputs: int | tuple[str, ...] = 1
     oracle: Literal["onnxruntime", "reference"] = "onnxruntime"
     domain: str = ""
+    own_opset: int = 1
 
     @property
     def id(self) -> str:
@@ -163,7 +167,7 @@ class BorderCase:
     def case(self) -> OperatorCase:
         """The same as a case of values."""
         names = ("op_type", "inputs", "attributes", "opset", "name", "constants", "outputs", "oracle", "domain")
-        return OperatorCase(**{name: getattr(self, name) for name in names})
+        return OperatorCase(**{name: getattr(self, name) for name in (*names, "own_opset")})
 
 
 # models ---------------------------------------------------------------------------------------------------------

@@ -19,8 +19,10 @@ ALIKE: dict[str, str] = {
     "CastLike": "its second operand has any shape",
     "Concat": "a case has a single operand, which is the result",
     "DequantizeLinear": "scales lie along an axis, which is no broadcasting",
+    "Imputer": "what is filled in may differ from column to column",
     "EyeLike": "it reads no element at all, but what it gives depends on the place",
     "QuantizeLinear": "scales lie along an axis, which is no broadcasting",
+    "Scaler": "offsets and scales may differ from column to column",
 }
 
 

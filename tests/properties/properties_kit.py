@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from ranum_falsify.properties.problem.problem import Margins, Problem
 from ranum_falsify.properties.problem.reduce import reduce
 from tests.network.building import unchecked
 
-__all__ = ["HEAD", "NETWORKS", "Batch", "calls_of", "dnnp", "evaluate", "network", "problem", "run"]
+__all__ = ["HEAD", "NETWORKS", "Batch", "calls_of", "dnnp", "evaluate", "mutate", "network", "problem", "run"]
 
 NETWORKS = Path(__file__).resolve().parent.parent.parent / "networks"
 HEAD = "from dnnv.properties import *\nfrom ranum_falsify.properties import *\nimport numpy as np\n"
@@ -48,6 +49,21 @@ def problem(formula: str, head: str = "", networks: Mapping[str, Graph] | None =
 def run(call: NetworkCall, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
     """Run an application on concrete arrays."""
     return tuple(call.graph(*arrays, squeeze=False))
+
+
+def mutate(text: str, rng: random.Random) -> bytes:
+    """Return a text with some bytes changed, removed or inserted."""
+    mutated = bytearray(text.encode())
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(mutated))
+        choice = rng.randrange(3)
+        if choice == 0:
+            mutated[at] = rng.randrange(256)
+        elif choice == 1:
+            del mutated[at : at + rng.randint(1, 9)]
+        else:
+            mutated[at:at] = rng.choice([b"(", b")", b"1e9", b"x", b"\n", b"-", b",", b"N(", b"[", b'"'])
+    return bytes(mutated)
 
 
 def calls_of(work: Callable[[], object]) -> int:

@@ -87,7 +87,9 @@ def test_alternatives_become_regions_within_their_hull() -> None:
     assert reduced.inputs[0].lower.tolist() == filled(0) and reduced.inputs[0].upper.tolist() == filled(4)
     assert [region[0].lower.tolist() for region in reduced.regions] == [filled(0), filled(3)]
     assert [region[0].upper.tolist()[0] for region in reduced.regions] == [[0.25, 1, 1], [4, 4, 4]]
-    assert len(reduced.penalties) == 1
+    assert not reduced.penalties and not reduced.cases
+    between = {"x": np.full((2, 3), 2, np.float32)}
+    assert not reduced.contains(between)
 
 
 @settings(max_examples=200, deadline=None)

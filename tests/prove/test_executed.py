@@ -179,7 +179,7 @@ def test_outputs_that_are_new_make_parts_of_what_reads_them() -> None:
     ends = "g (float[4] x) => (float[2] p, float[2] q)"
     written = read(parse(f"{ends} {{ p, a = Split(x) b, c = Split(x) q = Abs(c) }}", 13))
     other = read(parse(f"{ends} {{ p, new = Split(x) q = Abs(new) }}", 13))
-    parts = _Correspondence(written, other, ()).parts()
+    parts = _Correspondence(written, other).parts()
     (split,) = (op for op in other.nodes if op.name == "Split_p")
     names = {op.name for op in written.nodes if id(op) in parts[id(split)]}
     assert names == {"Split_p", "Split_b", "Abs_q"}
@@ -250,7 +250,7 @@ def test_a_constant_whose_folding_takes_much_memory_is_not_taken_for_one_that_st
 def test_what_is_not_known_of_a_model_that_may_run_is_not_proved_and_that_is_said() -> None:
     graph = read(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }"))
     optimise(read(parse("g (float[2] x) => (float[2] y) { y = Neg(x) }")))
-    os.kill(optimised_module._children[os.getpid()].pid, signal.SIGKILL)
+    os.kill(optimised_module._child.get().pid, signal.SIGKILL)
     proof = Prover(valid_in_box(graph, [(0.0, 1.0)]), ProveConfig()).analyse()
     (notice,) = proof.notices
     assert not proof.holds and "nothing is proved about network N for ONNX Runtime" in notice

@@ -50,6 +50,12 @@ def f32(*values: float) -> np.ndarray:
         ("Cast", [np.array([3.4e38, 3.5e38])], {"to": TensorProto.BFLOAT16}, "inf", (0,)),
         ("Exp", [np.array([709.0, 710.0])], {}, "inf", (1,)),
         ("Sub", [f32(INF), f32(INF)], {}, "nan", (0,)),
+        # An infinity, or NaN, elsewhere in an operand excuses nothing of an elementwise operator.
+        ("Log", [f32(INF, 0)], {}, "inf", (1,)),
+        ("Log", [f32(NAN, 0)], {}, "inf", (1,)),
+        ("Add", [f32(-INF, 3e38), f32(1, 3e38)], {}, "inf", (1,)),
+        ("Mul", [f32(-INF, -INF, 2), f32(2, 0, NAN)], {}, "nan", (1,)),
+        ("Sub", [f32(1, -INF).reshape(2, 1), f32(NAN, 5, -INF)], {}, "nan", (1, 2)),
         ("LayerNormalization", [np.ones((1, 4), F32), np.ones(4, F32)], {"epsilon": 0.0}, "nan", (0, 0)),
     ],
 )
@@ -69,7 +75,10 @@ def test_invalid(
         ("Exp", [f32(INF, -INF)], {}),
         ("Div", [f32(NAN), f32(0)], {}),
         ("Div", [f32(INF), f32(0)], {}),
-        ("Log", [f32(INF, 0)], {}),
+        ("Add", [f32(-INF, 1), f32(1, 3e38)], {}),
+        ("Add", [f32(1, 2).reshape(2, 1), f32(-INF, 5, INF)], {}),
+        ("Mul", [f32(-INF, 2, NAN), f32(2, 0, 0)], {}),
+        ("MatMul", [f32(-INF, 3e38).reshape(2, 1), f32(3e38).reshape(1, 1)], {}),
         ("Softmax", [f32(NAN, 1)], {}),
         ("Cast", [f32(NAN, INF, 1e20)], {"to": TensorProto.INT32}),
         ("ArgMax", [f32(1, NAN)], {}),
@@ -108,7 +117,7 @@ def test_what_dropout_draws_in_training_is_no_constant(training: bool) -> None:
         helper.make_node("Add", ["x", "mask"], ["y"]),
     ]
     findings = replay(nodes, {"x": f32(0)}, ["y"], constants).findings
-    assert [(finding.op_type, finding.kind) for finding in findings] == [("Dropout", "inf")] * training
+    assert [(finding.op_type, finding.kind) for finding in findings] == [("Dropout", "inf"), ("Log", "inf")] * training
 
 
 def mask_model(mask: onnx.NodeProto | None, **constants: Any) -> list[onnx.NodeProto]:

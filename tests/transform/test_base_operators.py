@@ -8,17 +8,18 @@ import pytest
 
 from ranum_falsify.transform.apply import apply_pass
 from ranum_falsify.transform.catalogue import find_pass
-from tests.transform.caisar_cases import PASSES, session, sweep
+from tests.transform.caisar_cases import CASES
+from tests.transform.sweeping import session, sweep
 from tests.transform.transform_kit import OPSET, model_of, operators
 
-CASES = {"transform_arg_max": 150, "transform_arg_min": 60, "transform_add": 150, "transform_reduce_sum": 150}
+COUNTS = {"transform_arg_max": 150, "transform_arg_min": 60, "transform_add": 150, "transform_reduce_sum": 150}
 
 
-@pytest.mark.parametrize("name", PASSES)
+@pytest.mark.parametrize("name", CASES)
 def test_random_cases_agree_with_the_operator_replaced(name: str) -> None:
-    results = list(sweep(name, CASES[name]))
+    results = list(sweep(name, CASES[name], COUNTS[name]))
     assert [fault for fault in results if fault is not None] == []
-    assert len(results) > CASES[name] // 3, "many cases are none that the pass refuses"
+    assert len(results) > COUNTS[name] // 3, "many cases are none that the pass refuses"
 
 
 def run(model: ir.Model, *arrays: np.ndarray) -> np.ndarray:

@@ -75,6 +75,7 @@ class ReadingOptions(CommonOptions):
 
     Attributes:
         dims: Size of a symbolic dimension of the model's inputs; by default 1.
+        strict: Refuse models with operators that are not supported; else ONNX Runtime evaluates these.
         dtype: Treat the networks as if converted to this type; report what must stay in float32.
         memory: Memory that reading may use beyond what the file sizes explain; by default 0.35.
     """
@@ -82,6 +83,7 @@ class ReadingOptions(CommonOptions):
     dims: Annotated[Mapping[str, int], Option("--dim", metavar="NAME=VALUE", parse=parse_size, gather=to_mapping)] = (
         field(default_factory=dict)
     )
+    strict: Annotated[bool, Switch()] = False
     dtype: Annotated[HalfPrecision | None, Option()] = None
     memory: Memory = None
 

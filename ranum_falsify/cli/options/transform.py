@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ranum_falsify.cli.options.check import Box
-from ranum_falsify.cli.options.shared import CommonOptions, Memory, Verbosity
+from ranum_falsify.cli.options.shared import CommonOptions, Memory, ReportPath, Verbosity
 from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option import (
@@ -35,11 +35,18 @@ model before the pass is (OUT.checkpoint.onnx), and the input that shows it (OUT
 exit status: 0 verified and written, 1 a pass did not keep its promise, 2 usage or input error,
              3 written, but operators outside --only are left
 """
+_TOOLS = ("vnncomp",)
 _NO_OUTPUT = "say where the new model goes, with -o OUT"
 
 
 def _unite_operators(parts: Iterable[str]) -> tuple[str, ...]:
     return to_names(name.strip() for part in parts for name in part.split(",") if name.strip())
+
+
+def _parse_tools(text: str) -> str:
+    if text not in _TOOLS:
+        raise ValueError(f"{text!r} is unknown; there is: {', '.join(_TOOLS)}")
+    return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +58,6 @@ class PassOptions(CommonOptions):
         imports: A Python file that registers passes; it is a program and runs; may be repeated.
         only: Operators that may be left in the new model, separated by commas; others are named.
         references: An input to compare the models on, as .npy, beside the samples; give all inputs.
-        property_path: A property of the model, DNNP or VNN-LIB: inputs range over what it says.
         box: What all inputs range over; --box NAME=LO,HI for one of them; may be repeated.
         dims: Size of a symbolic dimension in samples; by default 2, or another with which the model runs.
         verify_timeout: Seconds for a proof, after each pass, that the models agree on the whole box, and for a search
@@ -60,6 +66,7 @@ class PassOptions(CommonOptions):
         seed: Seed of the samples.
         processors: Threads of ONNX Runtime.
         memory: Memory that reading may use beyond what the file size explains; by default 0.35.
+        json: Write what each pass did as JSON; - for standard output, in place of the text.
         verbosity: -1 only what fails, 0, 1 every node that is left.
     """
 
@@ -73,9 +80,6 @@ class PassOptions(CommonOptions):
         Option("--reference", metavar="NAME=FILE", parse=parse_pair, gather=to_paths),
         Group("verification"),
     ] = field(default_factory=dict)
-    property_path: Annotated[
-        Path | None, Option("--property", metavar="FILE", in_files=False), Group("verification")
-    ] = None
     box: Annotated[Box, Group("verification")] = None
     dims: Annotated[
         Mapping[str, int],
@@ -87,6 +91,7 @@ class PassOptions(CommonOptions):
     seed: Annotated[Seed, Group("verification")] = 0
     processors: Annotated[int, Option("-p --processors --n_proc", least=1), Group("verification")] = 1
     memory: Memory = None
+    json: ReportPath = None
     verbosity: Verbosity = 0
 
 
@@ -98,12 +103,24 @@ class TransformOptions(PassOptions):
         model: The ONNX model.
         passes: Passes, in order; --list shows them.
         config: A YAML file with passes, and how to verify them.
+        tools: Chain the passes that these tools need, after those that are named; vnncomp: verifiers that take part in
+            VNN-COMP.
+        property_path: A property of the model: inputs range over what it says; with --for, it is written as VNN-LIB
+            beside the new model. A .py file is a program, which runs with all your rights.
+        parameters: Value of a parameter of the property.
+        vnnlib: Read the property as VNN-LIB, whatever its name.
         lists_passes: List the passes, with what they promise and need.
     """
 
     model: Annotated[Path | None, Argument("MODEL")] = None
     passes: Annotated[tuple[str, ...], Argument("PASS", many=True)] = ()
     config: Annotated[Path | None, Option("-c --config", metavar="FILE", in_files=False)] = None
+    tools: Annotated[str | None, Option("--for", metavar="TOOLS", parse=_parse_tools, in_files=False)] = None
+    property_path: Annotated[Path | None, Option("--property", metavar="PATH", in_files=False)] = None
+    parameters: Annotated[Mapping[str, str], Option("--prop.NAME", metavar="VALUE", gather=to_mapping)] = field(
+        default_factory=dict
+    )
+    vnnlib: Annotated[bool, Switch()] = False
     lists_passes: Annotated[bool, Switch("--list", in_files=False)] = False
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import flush, round_bounds
-from ranum_falsify.domain.rules.support.building import infinity_aware
+from ranum_falsify.domain.rules.support.building import keeping_infinity
 from ranum_falsify.domain.site import Site
 
 __all__ = ["cast", "convert"]
@@ -36,7 +36,7 @@ def cast(site: Site, x: Interval, *target: Interval) -> Interval:
     return convert(x, site.dtype, rounds="onnxruntime" not in site.runtimes)
 
 
-infinity_aware(cast)
+keeping_infinity(cast)
 
 
 def convert(x: Interval, dtype: torch.dtype, *, rounds: bool = True) -> Interval:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, find_shared_gap
 from ranum_falsify.domain.order import SIGNED, apply_signed, greatest, least, make_ordered, restore
-from ranum_falsify.domain.rules.support.building import infinity_aware, unknown
+from ranum_falsify.domain.rules.support.building import infinity_aware, keeping_infinity, unknown
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.network.registry import spec_of
 
@@ -93,7 +93,7 @@ def reshaping(function: Callable[..., Tensor]) -> IntervalRule:
     def rule(site: Site, x: Interval, *rest: object) -> Interval:
         return reshape(x, tuple(function(site.op, make_placeholder(x.shape), *rest).shape))
 
-    return infinity_aware(rule)
+    return keeping_infinity(rule)
 
 
 def tile(x: Interval, repeats: Sequence[int]) -> Interval:

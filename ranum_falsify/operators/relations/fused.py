@@ -13,8 +13,8 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.arithmetic.variadic import sum_of_operands
-from ranum_falsify.domain.rules.matrix.matmul import largest_finite, overflows_in_parts
-from ranum_falsify.domain.rules.support.building import infinity_aware
+from ranum_falsify.domain.rules.matrix.matmul import finite_sizes, largest_finite, overflows_in_parts, vanishes_beside
+from ranum_falsify.domain.rules.support.building import keeping_infinity
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import growth, unit
 from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, pairs, source
@@ -28,7 +28,7 @@ _LEVELS = 127
 """Steps from 0 to the largest weight, a signed integer of 8 bits."""
 
 
-@infinity_aware
+@keeping_infinity
 def accumulate(site: Site, a: Interval, b: Interval) -> Interval:
     """Bound a + b, also where ONNX Runtime adds b inside the sum of products that is a, or regroups three summands."""
     if not a.is_floating:
@@ -44,21 +44,24 @@ def accumulate(site: Site, a: Interval, b: Interval) -> Interval:
     return _regroup(site, y, regrouped, a, b)
 
 
-@infinity_aware
+@keeping_infinity
 def sum_operands(site: Site, *data: Interval) -> Interval:
     """Bound `Sum`, which is fused as `Add` is if it has two operands."""
     return accumulate(site, *data) if len(data) == 2 else sum_of_operands(site, *data)
 
 
 def _widen(site: Site, x: Interval, beside: Field) -> Interval:
-    """Return bounds of a summand, widened by the error of the sum next to it, should it be added inside that sum."""
+    """Return bounds of a summand, widened by the error of the sum next to it, should it be added inside that sum.
+
+    Whether it overflows there is another question, see :func:`_overflows_inside`.
+    """
     op = is_a(beside, *_PRODUCTS)
     terms = 0 if op is None else _terms(site, op)
     if not terms or not x.size or x.may_be_infinite:
         return x
     error = growth(terms, x.dtype)
-    low = x.lower - error * x.lower.abs()
-    return replace(x, lower=low, upper=x.upper + error * x.upper.abs(), gap=0.0)
+    low, high = x.lower - error * x.lower.abs(), x.upper + error * x.upper.abs()
+    return replace(x, lower=low, upper=high, gap=0.0).keep_finite()
 
 
 def _overflows_inside(site: Site, x: Interval, beside: Field) -> bool:
@@ -70,8 +73,14 @@ def _overflows_inside(site: Site, x: Interval, beside: Field) -> bool:
     if a is None or b is None or None in bias:
         return True
     alpha, beta = (op.alpha, op.beta) if is_a(op, "Gemm") else (1.0, 1.0)
-    sizes = largest_finite(x) + abs(beta) * sum(largest_finite(c) for c in bias if c is not None)
-    return overflows_in_parts(a, b, _terms(site, op), factor=alpha, beside=sizes)
+    terms, size = _terms(site, op), largest_finite(x)
+    small = rest = abs(beta) * sum(largest_finite(c) for c in bias if c is not None)
+    if is_a(op, "Gemm") and bias[:1] and bias[0] is not None:
+        # Of two masks, only the smaller number at each place must vanish.
+        small = float(torch.minimum(finite_sizes(x), abs(beta) * finite_sizes(bias[0])).amax())
+    if a.is_floating and a.size and b.size and vanishes_beside(a, b, terms, factor=alpha, bias=small):
+        return False
+    return overflows_in_parts(a, b, terms, factor=alpha, beside=size + rest)
 
 
 _SATURATION = 2 * 255 * 128 - (2**15 - 1)
@@ -140,10 +149,8 @@ def _regroup(site: Site, y: Interval, inner: Operation, a: Interval, b: Interval
     """Return bounds of a sum of three that a fused normalisation may add up in another order."""
     if not any(x is not None and x.is_point and len(x.shape) == 1 for x in map(site.find_known, fields_of(inner))):
         return y
-    size = sum(max(map(abs, x.extremes)) for x in map(site.find_known, fields_of(inner)) if x is not None and x.size)
-    size += max(max(map(abs, x.extremes)) for x in (a, b) if x.size)
-    if not size < math.inf:
-        return y
+    size = sum(largest_finite(x) for x in map(site.find_known, fields_of(inner)) if x is not None and x.size)
+    size += max(largest_finite(x) for x in (a, b) if x.size)
     error = 6 * unit(y.dtype) * size
     low, high = y.doubles()
     low, high = torch.where(low >= 0, (low - error).clamp(min=0), low - error), high + error

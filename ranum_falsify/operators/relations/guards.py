@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.order import SIGNED, greatest, least
-from ranum_falsify.domain.rules.support.building import infinity_aware, result_shape
+from ranum_falsify.domain.rules.support.building import keeping_infinity, result_shape
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.domain.slack import least_positive
 from ranum_falsify.network.order import operands_in
@@ -48,7 +48,7 @@ def guarded(rule: IntervalRule) -> IntervalRule:
         otherwise = _bounds_given(site, site.op.y, b, truth=False)
         return rule(site, condition, then, otherwise)
 
-    return infinity_aware(guarded_rule)
+    return keeping_infinity(guarded_rule)
 
 
 def _bounds_given(site: Site, field: Field, bounds: Interval, *, truth: bool) -> Interval:

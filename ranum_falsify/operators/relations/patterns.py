@@ -19,7 +19,7 @@ from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import square
 from ranum_falsify.domain.rules.normalisation.statistics import cancellation, moments
 from ranum_falsify.domain.rules.softmax import log_softmax_along
-from ranum_falsify.domain.rules.support.building import infinity_aware, is_infinity_aware
+from ranum_falsify.domain.rules.support.building import inherit_marks
 from ranum_falsify.domain.rules.support.sections import Sections, sections
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.domain.slack import ELEMENTWISE_ROUNDINGS, LARGEST_SQUARED, accumulation, sum_error, tiny, unit
@@ -65,7 +65,7 @@ def refined(rule: IntervalRule, *patterns: Pattern) -> IntervalRule:
                 y = y.meet(found)
         return y
 
-    return infinity_aware(refined_rule) if is_infinity_aware(rule) else refined_rule
+    return inherit_marks(refined_rule, rule)
 
 
 def _is_floating(*operands: Interval) -> bool:

@@ -13,7 +13,7 @@ from ranum_falsify.domain.rules.arithmetic.pairs import divide, multiply
 from ranum_falsify.domain.rules.normalisation.standardise import scale_and_shift
 from ranum_falsify.domain.rules.normalisation.statistics import Standardised, divide_by_root_mean_square, standardise
 from ranum_falsify.domain.rules.softmax import softmax
-from ranum_falsify.domain.rules.support.building import infinity_aware
+from ranum_falsify.domain.rules.support.building import keeping_infinity
 from ranum_falsify.domain.rules.support.sections import Sections, sections
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import ELEMENTWISE_ROUNDINGS, sum_error, tiny, unit
@@ -53,7 +53,7 @@ def quotient_by_itself(site: Site, a: Interval, b: Interval) -> Interval | None:
     return Interval.fill(1, 1, a.shape, a.dtype)
 
 
-@infinity_aware
+@keeping_infinity
 def product_or_quotient(site: Site, a: Interval, b: Interval) -> Interval:
     """Bound a * b; where a factor is 1 / x, bound also the quotient by which ONNX Runtime replaces the product."""
     y = multiply(site, a, b)

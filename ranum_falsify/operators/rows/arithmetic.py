@@ -122,6 +122,7 @@ _FITS = Condition(
     margin_of=_fit_margin,
     holds_of=_fits,
     fails_of=_fits_never,
+    ranges_of=lambda dtype: (),
 )
 
 
@@ -161,6 +162,7 @@ pointwise(
             crossing_of=_NONZERO.crossing,
             holds_of=_NONZERO.holds,
             fails_of=_divides_by_zero,
+            ranges_of=_NONZERO.invalid_ranges,
         ),
         _FITS,
     ],

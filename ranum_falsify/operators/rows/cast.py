@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import Cast
 from torch import Tensor
 
+from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.forms import Affine
 from ranum_falsify.domain.rules.cast import cast
+from ranum_falsify.domain.rules.support.building import infinity_aware, unknown
+from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.rows.creation import dtype_numbered
-from ranum_falsify.operators.support.families import plain, total
+from ranum_falsify.operators.support.families import plain, pointwise, total
 
-__all__ = ["CastLike"]
+__all__ = ["BitCast", "CastLike"]
 
 
 def _convert(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -38,3 +43,26 @@ total(torch=_cast, interval=cast, linear=Affine(function=lambda op, x: x), kerne
 @plain(torch=_cast_like, interval=cast, operands=("x", "target_type"))
 class CastLike(Operation):
     """https://onnx.ai/onnx/operators/onnx__CastLike.html."""
+
+
+def _bit_cast(op: Operation, x: Tensor) -> Tensor:
+    dtype = dtype_numbered(op.to)
+    if dtype is torch.bool or x.dtype is torch.bool:
+        return x.to(dtype) if dtype is x.dtype else (x != 0 if dtype is torch.bool else x.to(dtype))
+    return x.view(dtype)
+
+
+def _bit_cast_bounds(site: Site, x: Interval) -> Interval | tuple[Interval, ...]:
+    # Zeros and denormal numbers have other bits than those of equal bounds.
+    if x.is_floating or not x.is_point:
+        return x if x.dtype is site.dtype else unknown(site)
+    value = _bit_cast(site.op, x.expand()[0].contiguous())
+    y = Interval.point(value)
+    if not y.is_floating:
+        return y
+    return replace(y, nan=bool(value.isnan().any()), overflows=bool(value.isinf().any()))
+
+
+@pointwise(torch=_bit_cast, interval=infinity_aware(_bit_cast_bounds), linear=None, kernel=None, valid=())
+class BitCast(Operation):
+    """https://onnx.ai/onnx/operators/onnx__BitCast.html."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import Conv, ConvTranspose
@@ -13,7 +15,9 @@ from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.forms import Affine, contraction
+from ranum_falsify.domain.rules.indexing import scatter
 from ranum_falsify.domain.rules.matrix.bilinear import bilinear
+from ranum_falsify.domain.rules.shape import reshape
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.relations.fused import is_beside_quantised, requantise, saturate
@@ -22,7 +26,7 @@ from ranum_falsify.operators.support.families import across
 from ranum_falsify.operators.support.functions import ints
 from ranum_falsify.operators.support.windows import Axis, axes_of, pad_spatial, spatial
 
-__all__ = ["bound_convolution", "convolve"]
+__all__ = ["Col2Im", "bound_convolution", "convolve"]
 
 _FEW = 4
 """Channels of images and spectra."""
@@ -218,3 +222,57 @@ across(
     kernel=None,
     valid=(),
 )(ConvTranspose)
+
+
+def _places(op: Operation, image: np.ndarray, block: np.ndarray) -> tuple[Tensor, list[int], list[tuple[int, int]]]:
+    """Return where elements of a block, and of each block, land in the padded image; its sizes; and its padding."""
+    rank = len(image)
+    strides, dilations = ints(op.strides) or [1] * rank, ints(op.dilations) or [1] * rank
+    pads = ints(op.pads) or [0] * (2 * rank)
+    padded = [int(image[i]) + pads[i] + pads[rank + i] for i in range(rank)]
+    flat = torch.zeros(1, 1, dtype=torch.int64)
+    for i, size in enumerate(padded):
+        inside = torch.arange(int(block[i])) * dilations[i]
+        starts = torch.arange(0, size - int(inside[-1]), strides[i])
+        positions = flat[:, None, :, None] * size + (inside[:, None] + starts)[None, :, None, :]
+        flat = positions.reshape(len(flat) * len(inside), -1)
+    return flat, padded, [(pads[i], pads[rank + i]) for i in range(rank)]
+
+
+def _image(y: Tensor, shape: tuple[int, ...], padded: list[int], pads: list[tuple[int, int]]) -> Tensor:
+    return pad_spatial(y.reshape(*shape, *padded), [(-before, -after) for before, after in pads])
+
+
+def _col2im(op: Operation, x: Tensor, image: np.ndarray, block: np.ndarray) -> Tensor:
+    places, padded, pads = _places(op, image, block)
+    shape = (x.shape[0], x.shape[1] // len(places))
+    zeros = x.new_zeros(*shape, math.prod(padded))
+    y = zeros.index_add(2, places.reshape(-1).to(x.device), x.reshape(*shape, places.numel()))
+    return _image(y, shape, padded, pads)
+
+
+def _col2im_bounds(site: Site, x: Interval, image: np.ndarray, block: np.ndarray) -> Interval:
+    places, padded, pads = _places(site.op, image, block)
+    shape = (x.shape[0], x.shape[1] // len(places))
+    columns = reshape(x, (math.prod(shape), places.numel())).move(lambda bound: bound.T)
+    zeros = Interval.fill(0, 0, (math.prod(padded), math.prod(shape)), x.dtype)
+    y = scatter(zeros, places.reshape(-1, 1).expand(columns.shape), columns, "add")
+    return replace(y.move(lambda bound: _image(bound.T, shape, padded, pads)), nan=y.nan, overflows=y.overflows)
+
+
+def _block_size(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[int, ...]) -> int:
+    return shapes[0][1] // output[1]
+
+
+@across(
+    torch=_col2im,
+    interval=_col2im_bounds,
+    linear=Affine(terms=_block_size),
+    batch=batching.samplewise,
+    kernel=None,
+    valid=(),
+    operands=("x", "image_shape", "block_shape"),
+    static=("image_shape", "block_shape"),
+)
+class Col2Im(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Col2Im.html."""

@@ -21,7 +21,7 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.forms import Affine
 from ranum_falsify.domain.rules.indexing import scatter, scatter_anywhere, unbounded
 from ranum_falsify.domain.rules.shape import choose, collapse, cut, evaluate, narrow, rearrange, reshape, take
-from ranum_falsify.domain.rules.support.building import infinity_aware
+from ranum_falsify.domain.rules.support.building import infinity_aware, keeping_infinity
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.tensors import to_numpy
@@ -190,7 +190,7 @@ def _scatter_nd_bounds(site: Site, x: Interval, indices: Interval, updates: Inte
 
 rearranging(
     torch=_gather,
-    interval=infinity_aware(_gather_bounds),
+    interval=keeping_infinity(_gather_bounds),
     linear=Affine(operands=("x",)),
     batch=batching.along_axis,
     operands=("x", "indices"),
@@ -199,7 +199,7 @@ rearranging(
 
 @rearranging(
     torch=_gather_elements,
-    interval=infinity_aware(_gather_elements_bounds),
+    interval=keeping_infinity(_gather_elements_bounds),
     linear=Affine(operands=("x",)),
     batch="vmap",
     operands=("x", "indices"),
@@ -210,7 +210,7 @@ class GatherElements(Operation):
 
 @rearranging(
     torch=_gather_nd,
-    interval=infinity_aware(_gather_nd_bounds),
+    interval=keeping_infinity(_gather_nd_bounds),
     linear=Affine(operands=("x",)),
     batch="vmap",
     operands=("x", "indices"),

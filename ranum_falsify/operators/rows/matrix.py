@@ -12,14 +12,15 @@ from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.forms import Affine, contraction
+from ranum_falsify.domain.rules.matrix.determinant import determinant
 from ranum_falsify.domain.rules.matrix.matmul import largest_finite, matrix_product, overflows_in_parts, sum_scaled
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.relations.fused import is_beside_quantised, requantise, saturate
 from ranum_falsify.operators.support import batching
-from ranum_falsify.operators.support.families import across
+from ranum_falsify.operators.support.families import across, opaque
 
-__all__ = ["matrix_of", "spell_out"]
+__all__ = ["Det", "matrix_of", "spell_out"]
 
 
 def matrix_of(a: Tensor, b: Tensor) -> Tensor:
@@ -102,3 +103,14 @@ across(
     valid=(),
     renamed={"transA": "transpose_a", "transB": "transpose_b"},
 )(Gemm)
+
+
+def _det(op: Operation, x: Tensor) -> Tensor:
+    work = torch.promote_types(x.dtype, torch.float32)
+    y: Tensor = torch.linalg.det(x.to(work))
+    return y.to(x.dtype)
+
+
+@opaque(torch=_det, interval=determinant, kernel=None, valid=())
+class Det(Operation):
+    """https://onnx.ai/onnx/operators/onnx__Det.html."""

@@ -27,7 +27,7 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.forms import Affine
 from ranum_falsify.domain.rules.shape import evaluate, join, narrow, reshape, reshaping, tile
-from ranum_falsify.domain.rules.support.building import infinity_aware, moving
+from ranum_falsify.domain.rules.support.building import keeping_infinity, moving
 from ranum_falsify.domain.site import IntervalRule, Site
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network.registry import BatchRule, TorchFunction
@@ -140,7 +140,7 @@ def _blockwise(steps: Callable[[Operation, Sequence[int]], _Steps]) -> tuple[Tor
         apart, order, end = steps(site.op, x.shape)
         return reshape(reshape(x, apart).move(lambda bound: bound.permute(order)), end)
 
-    return function, infinity_aware(rule)
+    return function, keeping_infinity(rule)
 
 
 def _keep(site: Site, x: Interval) -> Interval:
@@ -162,7 +162,7 @@ def _tile_bounds(site: Site, x: Interval, repeats: np.ndarray) -> Interval:
 
 _TO_SPACE, _TO_DEPTH = _blockwise(_depth_to_space_steps), _blockwise(_space_to_depth_steps)
 
-total(torch=elementwise(lambda x: x), interval=infinity_aware(_keep), linear=Affine(), kernel=None, overflow=False)(
+total(torch=elementwise(lambda x: x), interval=keeping_infinity(_keep), linear=Affine(), kernel=None, overflow=False)(
     Identity
 )
 
@@ -194,9 +194,9 @@ _row(_flatten, reshaping(_flatten), batching.reshaped)(Flatten)
 _row(_unsqueeze, reshaping(_unsqueeze), batching.reshaped, by="axes")(Unsqueeze)
 _row(_transpose, moving(_transpose), batching.transposed, renamed={"perm": "permutation"})(Transpose)
 _row(_expand, moving(_expand), batching.expanded, by="shape")(Expand)
-_row(_tile, infinity_aware(_tile_bounds), "vmap", by="repeats")(Tile)
-_row(_concat, infinity_aware(_concat_bounds), batching.concatenated, operands=("x",))(Concat)
-_row(_split, infinity_aware(_split_bounds), batching.along_axis, by="split")(Split)
+_row(_tile, keeping_infinity(_tile_bounds), "vmap", by="repeats")(Tile)
+_row(_concat, keeping_infinity(_concat_bounds), batching.concatenated, operands=("x",))(Concat)
+_row(_split, keeping_infinity(_split_bounds), batching.along_axis, by="split")(Split)
 making(torch=_shape, interval=evaluate, shape_only=True)(Shape)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.forms import Affine
 from ranum_falsify.domain.rules.shape import collapse, cut, pad, rearrange, reshape, take
-from ranum_falsify.domain.rules.support.building import infinity_aware
+from ranum_falsify.domain.rules.support.building import infinity_aware, keeping_infinity
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support import batching
@@ -66,7 +66,7 @@ def _slice_bounds(site: Site, x: Interval, *where: np.ndarray | None) -> Interva
 
 rearranging(
     torch=_slice,
-    interval=infinity_aware(_slice_bounds),
+    interval=keeping_infinity(_slice_bounds),
     linear=Affine(),
     batch=batching.sliced,
     operands=("x", "starts", "ends", "axes", "steps"),
@@ -139,7 +139,7 @@ def _pad_index(size: int, before: int, after: int, mode: str) -> np.ndarray:
 
 rearranging(
     torch=_pad,
-    interval=infinity_aware(_pad_bounds),
+    interval=keeping_infinity(_pad_bounds),
     linear=Affine(),
     batch=batching.padded,
     operands=("x", "pads", "constant_value", "axes"),
@@ -171,7 +171,7 @@ def _center_crop_pad_bounds(site: Site, x: Interval, shape: np.ndarray) -> Inter
 
 @rearranging(
     torch=_center_crop_pad,
-    interval=infinity_aware(_center_crop_pad_bounds),
+    interval=keeping_infinity(_center_crop_pad_bounds),
     linear=Affine(),
     batch="vmap",
     operands=("x", "shape"),
@@ -195,7 +195,7 @@ def _trilu_bounds(site: Site, x: Interval, k: np.ndarray | None) -> Interval:
 
 @rearranging(
     torch=_trilu,
-    interval=infinity_aware(_trilu_bounds),
+    interval=keeping_infinity(_trilu_bounds),
     linear=Affine(),
     batch="vmap",
     operands=("x", "k"),
@@ -250,7 +250,7 @@ def _reverse_sequence_bounds(site: Site, x: Interval, sequence_lens: Interval) -
 
 @rearranging(
     torch=_reverse_sequence,
-    interval=infinity_aware(_reverse_sequence_bounds),
+    interval=keeping_infinity(_reverse_sequence_bounds),
     linear=Affine(operands=("x",)),
     batch="vmap",
     operands=("x", "sequence_lens"),

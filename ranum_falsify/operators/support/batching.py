@@ -24,6 +24,7 @@ __all__ = [
     "Operand",
     "along_axis",
     "batch_function",
+    "by_rows",
     "concatenated",
     "expanded",
     "gemm",
@@ -88,6 +89,13 @@ def samplewise(op: Operation, operands: Sequence[Operand | None], output: tuple[
     first, *rest = operands
     apart = first is not None and first.batched and all(o is None or not o.batched for o in rest)
     return _own(op) if apart and len(output) >= 3 else None
+
+
+def by_rows(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:
+    """The first operand is a matrix whose rows are samples by the operator's own definition; others are constants."""
+    first, *rest = operands
+    apart = first is not None and first.batched and all(o is None or not o.batched for o in rest)
+    return _own(op) if apart and first is not None and len(first.shape) == 2 else None
 
 
 def inferring(op: Operation, operands: Sequence[Operand | None], output: tuple[int, ...]) -> TorchFunction | None:

@@ -7,6 +7,7 @@ from dnnv.nn import Operation
 
 from ranum_falsify.domain import Interval, Visited
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
+from ranum_falsify.network.blackbox import BlackBox
 from ranum_falsify.network.trace import UnfitBranch
 from ranum_falsify.validity import Bounds, Constraint, Finite
 
@@ -39,12 +40,13 @@ def conditions_of(op: Operation, *, sees_branches: bool = False) -> tuple[Constr
     """
     spec = spec_of(op)
     conditions = list(list_stated_conditions(op))
-    if not sees_branches and any(isinstance(value, _SUBGRAPHS) for value in op.__dict__.values()):
+    if isinstance(op, BlackBox):
+        conditions.append(_NoRow(reason=op.why))
+    elif not sees_branches and any(isinstance(value, _SUBGRAPHS) for value in op.__dict__.values()):
         conditions.append(_Opaque())
-    elif spec.overflow:
+    elif spec.overflow or spec.valid:
+        # Close to a limit that operands keep, kernels may stray beyond.
         conditions.append(Finite())
-    elif spec.valid:
-        conditions.append(_Computed())
     return tuple(conditions)
 
 
@@ -64,16 +66,12 @@ def is_proved(visited: Visited, *, sees_branches: bool = False) -> bool:
     return all(c.holds(visited.op, bounds) for c in conditions_of(visited.op, sees_branches=sees_branches))
 
 
-class _Computed(Finite):
-    """The output is finite as kernels compute it: close to a limit that the operand keeps, they may stray beyond."""
+class _NoRow(Finite):
+    """An operator without a row is valid; nothing is known about it."""
 
     def holds(self, op: Operation, operands: Bounds) -> bool:
         """See :meth:`Constraint.holds`."""
-        written = [x for name, x in operands.items() if name.startswith("output")]
-        if any(y.nan or y.overflows for y in written):
-            return False
-        read = [x for name, x in operands.items() if not name.startswith("output")]
-        return not any(y.may_be_infinite for y in written) or any(x.may_be_infinite for x in read)
+        return False
 
 
 class _Opaque(Finite):

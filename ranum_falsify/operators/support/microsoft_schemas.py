@@ -40,12 +40,12 @@ def schema(
     kinds: Mapping[str, str] | None = None,
     domain: str = DOMAIN,
 ) -> onnx.defs.OpSchema:
-    """Return the schema of an operator with one output, of the first opset of its domain.
+    """Return the schema of an operator, of the first opset of its domain.
 
     Args:
         name: Name of the operator.
         inputs: `name:type` for each, separated by spaces; `?` marks an optional one, `*` one that takes the rest.
-        output: The same for the output.
+        output: The same for the outputs.
         types: Element types that each type of inputs and output stands for.
         defaults: Default values of attributes.
         kinds: Kinds of attributes without a default value; `?` marks optional ones.
@@ -56,7 +56,7 @@ def schema(
         domain,
         1,
         inputs=[_parameter(text) for text in inputs.split()],
-        outputs=[_parameter(output)],
+        outputs=[_parameter(text) for text in output.split()],
         type_constraints=[(kind, [f"tensor({type_})" for type_ in allowed], "") for kind, allowed in types.items()],
         attributes=[
             *(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -29,11 +28,6 @@ __all__ = [
 ]
 
 Kind = Literal["<=", "<", "=="]
-
-
-# DNNV writes the X_3 and Y_3 of a VNN-LIB file as subscripts of X and N(X).
-_VNNLIB_INPUT = re.compile(r"\bX\[numpy\.unravel_index\((\d+), N\.'input_shape'\[0\]\)\]")
-_VNNLIB_OUTPUT = re.compile(r"\bN\(X\)\[numpy\.unravel_index\((\d+), N\.'output_shape'\[0\]\)\]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +129,6 @@ def describe(formula: Formula, limit: int = 100) -> str:
         text = str(formula.value)
     elif isinstance(formula, Comparison):
         text = " ".join(str(formula.source).split())
-        text = _VNNLIB_INPUT.sub(r"X_\1", _VNNLIB_OUTPUT.sub(r"Y_\1", text))
         text = f"not {text}" if formula.negated else text
     elif isinstance(formula, Goal):
         text = f"no_invalid_input({formula.goal.call.network}(...))"

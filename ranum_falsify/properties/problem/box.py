@@ -70,6 +70,14 @@ class BoxBuilder:
         small, large = (formula.right, formula.left) if formula.negated else (formula.left, formula.right)
         return self._narrow(formula, small, large, strict)
 
+    @classmethod
+    def can_narrow(cls, formula: Comparison) -> bool:
+        """Tell whether `absorb` may narrow a box by a comparison: one side constant, the other affine in a variable."""
+        if not cls._is_elementwise(formula):
+            return False
+        sides = (formula.left, formula.right)
+        return any(isinstance(a, Const) and b.affine is not None for a, b in (sides, sides[::-1]))
+
     @staticmethod
     def _is_elementwise(formula: Comparison) -> bool:
         return not formula.any or (formula.left.size <= 1 and formula.right.size <= 1)

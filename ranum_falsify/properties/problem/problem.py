@@ -73,6 +73,9 @@ class Problem:
         goals: The validity goals, each once.
         clauses: The property's conjuncts, in the order of `Margins.clauses`.
         penalties: The side conditions, in the order of `Margins.penalties`.
+        cases: Problems whose counterexamples together are those of this one, where the boxes of a disjunction come with
+            conditions of their own; all have its variables, applications and goals. Then it has all their regions and
+            clauses, and what decides is each case.
     """
 
     inputs: tuple[InputVariable, ...]
@@ -81,6 +84,12 @@ class Problem:
     goals: tuple[ValidityGoal, ...]
     clauses: tuple[Formula, ...] = field(repr=False)
     penalties: tuple[Formula, ...] = field(repr=False)
+    cases: tuple[Problem, ...] = field(default=(), repr=False)
+
+    @property
+    def each_case(self) -> tuple[Problem, ...]:
+        """The cases; the problem itself if it is the only one."""
+        return self.cases or (self,)
 
     @cached_property
     def clause_circuit(self) -> Circuit:
@@ -111,8 +120,8 @@ class Problem:
 
     @property
     def is_pure_validity(self) -> bool:
-        """Whether every clause is a validity goal."""
-        return all(goal is not None for goal in self.clause_goals)
+        """Whether every clause is a validity goal, on all inputs."""
+        return not self.cases and all(goal is not None for goal in self.clause_goals)
 
     def margins(self, env: Mapping[str, Tensor], evaluator: Evaluator, *, quick: bool = False) -> Margins:
         """Evaluate on a batch; differentiable, without data-dependent control flow unless `quick`.
@@ -132,8 +141,11 @@ class Problem:
         return Frame(env, evaluator).arguments(call)
 
     def contains(self, env: Mapping[str, np.ndarray]) -> bool:
-        """Whether concrete inputs lie in the box, compared as they are."""
-        return all(bool(np.all((v.lower <= env[v.name]) & (env[v.name] <= v.upper))) for v in self.inputs)
+        """Whether concrete inputs lie in one of the regions, compared as they are."""
+        return any(
+            all(bool(np.all((v.lower <= env[v.name]) & (env[v.name] <= v.upper))) for v in region)
+            for region in self.regions
+        )
 
     def holds(
         self,
@@ -150,6 +162,8 @@ class Problem:
             run: Runs one application on arrays of the input shapes, such as on ONNX Runtime.
             valid: Decides a validity goal; needed if the property has one.
         """
+        if self.cases:
+            return all(case.holds(env, run, valid) for case in self.cases)
         if not self.contains(env):
             return True
         tensors = {v.name: to_torch(np.asarray(env[v.name], dtype=v.dtype)[None]) for v in self.inputs}

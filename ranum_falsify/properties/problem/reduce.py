@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,21 +17,18 @@ from ranum_falsify.properties.formula.formula import (
     Goal,
     Junction,
     Truth,
-    applies_network,
     conjunction,
-    describe,
     negate,
 )
 from ranum_falsify.properties.formula.terms import Choice, Term, Variable
 from ranum_falsify.properties.language.walk import is_free_symbol, shorten, subexpressions
 from ranum_falsify.properties.problem.box import BoxBuilder, conjuncts
+from ranum_falsify.properties.problem.cases import Case, split
 from ranum_falsify.properties.problem.inputs import AllInputs
-from ranum_falsify.properties.problem.problem import InputVariable, Problem
+from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.robustness import Interpreter
 
 __all__ = ["reduce"]
-
-_MAX_REGIONS = 64
 
 
 def reduce(phi: Expression, networks: Mapping[str, Graph]) -> Problem:
@@ -63,26 +60,47 @@ def _reduce(phi: Expression, networks: Mapping[str, Graph]) -> Problem:
     formula = interpreter.formula(body)
     if isinstance(formula, Truth):
         raise PropertyError(f"property: it is always {str(formula.value).lower()}, whatever the inputs")
-    box = BoxBuilder(variables)
-    penalties: list[Formula] = []
-    violated: list[Formula] = []
-    for part in conjuncts(negate(formula)):
-        if applies_network(part):
-            violated.append(part)
-        elif not box.absorb(part):
-            penalties.append(part)
-    if not violated:
+    cases = split(negate(formula), BoxBuilder(variables))
+    if not any(case.violated for case in cases):
         raise PropertyError("property: its truth does not depend on what any network computes")
-    inputs, regions = _boxes(box, penalties)
-    clauses = conjuncts(negate(conjunction(violated)))
-    used = _find_used((*clauses, *penalties))
+    return _assemble(cases, interpreter)
+
+
+def _assemble(cases: Sequence[Case], interpreter: Interpreter) -> Problem:
+    """Return the problem of all cases; those that differ in their boxes alone become regions."""
+    if len(cases) > 1:
+        cases = [case for case in cases if not case.box.is_empty]
+        if not cases:
+            raise PropertyError("property: no input satisfies its conditions; are lower and upper bounds exchanged?")
+    inputs = cases[0].box.hull([case.box for case in cases]).finish() if len(cases) > 1 else cases[0].box.finish()
+    groups: dict[tuple[tuple[int, ...], ...], list[Case]] = {}
+    for case in cases:
+        key = tuple(tuple(map(id, formulas)) for formulas in (case.violated, case.penalties))
+        groups.setdefault(key, []).append(case)
+    used = _find_used([formula for case in cases for formula in (*case.violated, *case.penalties)])
+    calls = tuple(call for call in interpreter.calls if id(call) in used)
+    goals = tuple(goal for goal in interpreter.goals if id(goal) in used)
+    problems = tuple(
+        Problem(
+            inputs=inputs,
+            regions=tuple(case.box.finish() for case in group) if len(cases) > 1 else (inputs,),
+            calls=calls,
+            goals=goals,
+            clauses=conjuncts(negate(conjunction(group[0].violated))),
+            penalties=tuple(group[0].penalties),
+        )
+        for group in groups.values()
+    )
+    if len(problems) == 1:
+        return problems[0]
     return Problem(
         inputs=inputs,
-        regions=regions,
-        calls=tuple(call for call in interpreter.calls if id(call) in used),
-        goals=tuple(goal for goal in interpreter.goals if id(goal) in used),
-        clauses=clauses,
-        penalties=tuple(penalties),
+        regions=tuple(region for problem in problems for region in problem.regions),
+        calls=calls,
+        goals=goals,
+        clauses=tuple(clause for problem in problems for clause in problem.clauses),
+        penalties=(),
+        cases=problems,
     )
 
 
@@ -192,31 +210,7 @@ def _type_text(variable: Variable | AllInputs) -> str:
     return f"{variable.dtype} {list(variable.shape)}"
 
 
-def _boxes(
-    box: BoxBuilder, penalties: list[Formula]
-) -> tuple[tuple[InputVariable, ...], tuple[tuple[InputVariable, ...], ...]]:
-    """Return the box of all counterexamples, and the boxes of the alternatives if a penalty is a disjunction."""
-    for penalty in penalties:
-        if not isinstance(penalty, Junction) or not penalty.any or len(penalty.parts) > _MAX_REGIONS:
-            continue
-        alternatives = []
-        for part in penalty.parts:
-            alternative = box.copy()
-            narrowed = [alternative.absorb(conjunct) for conjunct in conjuncts(part)]
-            if any(narrowed) and not alternative.is_empty:
-                alternatives.append(alternative)
-            elif not any(narrowed):
-                break
-        else:
-            if not alternatives:
-                raise PropertyError(f"property: no input satisfies {describe(penalty)}")
-            regions = tuple(alternative.finish() for alternative in alternatives)
-            return box.hull(alternatives).finish(), regions
-    inputs = box.finish()
-    return inputs, (inputs,)
-
-
-def _find_used(formulas: tuple[Formula, ...]) -> set[int]:
+def _find_used(formulas: Sequence[Formula]) -> set[int]:
     """Return the ids of the applications and goals that formulas depend on."""
     used: set[int] = set()
     pending: list[Any] = list(formulas)

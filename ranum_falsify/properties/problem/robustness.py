@@ -37,6 +37,7 @@ from ranum_falsify.properties.formula.terms import Choice, Elementwise, Output, 
 from ranum_falsify.properties.language.options import check_operators, names_option
 from ranum_falsify.properties.language.vocabulary import Free, NoInvalidInput
 from ranum_falsify.properties.language.walk import guard, index_text, shorten
+from ranum_falsify.properties.problem.elements import bounds_of, element_of
 from ranum_falsify.properties.problem.inputs import AllInputs, pair
 
 __all__ = ["Interpreter"]
@@ -193,6 +194,12 @@ class Interpreter(ExpressionVisitor):
             except (IndexError, TypeError, ValueError) as error:
                 raise PropertyError(f"property: {shorten(expression)}: {error}; its shape is {value.shape}") from error
         return guard(expression, lambda: value[index])
+
+    def visit_Elements(self, expression: Any) -> Term:
+        return element_of(expression, self.visit(expression.tensor.tensor))
+
+    def visit_ElementBounds(self, expression: Any) -> Formula:
+        return bounds_of(expression, self.visit(expression.elements.tensor.tensor))
 
     def visit_Attribute(self, expression: Any) -> Any:
         value, name = self.visit(expression.expr1), self.visit(expression.expr2)

@@ -18,6 +18,7 @@ __all__ = [
     "Value",
     "attribute_status",
     "clear_repeated_names",
+    "find_bad",
     "range_of",
     "read_stored",
     "reads_of",
@@ -48,6 +49,13 @@ def status_of(value: Value) -> Status:
     if array.dtype.kind not in "fV" or np.isfinite(array).all():
         return GOOD
     return bool(np.isnan(array).any()), bool(np.isinf(array).any())
+
+
+def find_bad(value: Value, kind: str) -> np.ndarray | None:
+    """Return which elements of a tensor are NaN, or infinite if that is the kind; None for a sequence."""
+    if not isinstance(value, np.ndarray):
+        return None
+    return np.isnan(value) if kind == "nan" else np.isinf(value)
 
 
 def range_of(value: Value) -> tuple[float, float] | None:

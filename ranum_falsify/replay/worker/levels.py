@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .graph import GOOD, Status, Value, status_of
+from .graph import GOOD, Status, Value, find_bad, status_of
 from .model import STOP, InspectedModel, Look
 from .session import Session, Setting, write_optimised
 
@@ -130,8 +130,8 @@ class Levels:
             k = self._written.producers.get(end, -1)
             kind = self._kind(end, seen.ends[end], feeds)
             if kind is not None and k not in look.findings | added:
-                test = np.isnan if kind == "nan" else np.isinf
-                found = self._written.finding(k, end, test, seen.outputs.get(end, []), "onnxruntime")
+                bad = find_bad(seen.outputs.get(end), kind)
+                found = self._written.finding(k, end, kind, bad, "onnxruntime")
                 added[k] = found | {"operands": {}, "values": {}, "reach": "output", "optimisations": "default"}
         return added
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,14 @@ import onnx
 from onnx import numpy_helper
 
 from .divisions import find_impossible, may_trap
+from .elements import find_invalid
 from .graph import (
     FLOAT_INITIALIZERS,
     GOOD,
     Status,
     Value,
     attribute_status,
+    find_bad,
     range_of,
     read_stored,
     reads_of,
@@ -233,28 +235,47 @@ class InspectedModel:
         varying = self._find_varying(feeds)
         found: dict[int, dict[str, Any]] = {}
         for k in (k for k in self.order if k in suspects):
-            node, operands = self._nodes[k], [known.get(name, GOOD) for name in self._reads[k]]
-            operands.append(self._attributes[k])
             if k in stops:
                 found[k] = self._stop_finding(k, feeds, values)
                 continue
-            if any(nan for nan, _ in operands):
-                continue
             # Computed infinities that no input can change are constants, such as an attention mask.
-            overflow = k in varying and not any(inf for _, inf in operands)
-            bad = [(name, known.get(name, GOOD)) for name in node.output]
-            for name, (nan, inf) in bad:
-                if nan or (inf and overflow):
-                    test = np.isnan if nan else np.isinf
-                    found[k] = self.finding(k, name, test, values[name], "onnxruntime")
-                    break
-            else:
-                hidden = self._find_hidden(k, feeds, values)
-                if hidden is not None:
-                    found[k] = self.finding(k, hidden[0], np.isnan, hidden[1], "reference")
+            finding = self._find_invalid(k, feeds, values, known, varies=k in varying)
+            if finding is not None:
+                found[k] = finding
         for k, finding in found.items():
             finding["operands"], finding["values"] = self._operands(k, finding["index"], feeds, values)
         return found
+
+    def _find_invalid(
+        self,
+        k: int,
+        feeds: Mapping[str, np.ndarray],
+        values: Mapping[str, Value],
+        known: Mapping[str, Status],
+        *,
+        varies: bool,
+    ) -> dict[str, Any] | None:
+        """Return what is wrong with the first output of a node that is invalid; None if nothing is."""
+        node, reads = self._nodes[k], self._reads[k]
+        bad = [(name, known.get(name, GOOD)) for name in node.output if any(known.get(name, GOOD))]
+        if self._operators.is_elementwise(node):
+            nan, inf = self._attributes[k]
+            operands = [self._value(name, feeds, values) for name in reads if any(known.get(name, GOOD))]
+            for name, _ in [] if nan else bad:
+                invalid = find_invalid(values[name], operands, overflow=varies and not inf)
+                if invalid is not None:
+                    return self.finding(k, name, *invalid, "onnxruntime")
+            return None
+        statuses = [*(known.get(name, GOOD) for name in reads), self._attributes[k]]
+        if any(nan for nan, _ in statuses):
+            return None
+        overflow = varies and not any(inf for _, inf in statuses)
+        for name, (nan, inf) in bad:
+            if nan or (inf and overflow):
+                kind = "nan" if nan else "inf"
+                return self.finding(k, name, kind, find_bad(values[name], kind), "onnxruntime")
+        hidden = self._find_hidden(k, feeds, values)
+        return None if hidden is None else self.finding(k, hidden[0], "nan", np.isnan(hidden[1]), "reference")
 
     def _find_varying(self, feeds: Mapping[str, np.ndarray]) -> set[int]:
         """Return the nodes whose value depends on an input's value, not only on its shape, or is random."""
@@ -267,12 +288,10 @@ class InspectedModel:
                 names.update(node.output)
         return nodes
 
-    def finding(self, k: int, name: str, test: Callable[[Any], Any], value: Value, oracle: str) -> dict[str, Any]:
-        """Return a `record` with the position of the first element of ``value`` for which ``test`` is true."""
-        index: tuple[int, ...] = ()
-        if isinstance(value, np.ndarray):
-            index = tuple(int(i) for i in np.unravel_index(int(np.argmax(test(value))), value.shape))
-        return self.record(k, name, "nan" if test is np.isnan else "inf", index, oracle)
+    def finding(self, k: int, name: str, kind: str, bad: np.ndarray | None, oracle: str) -> dict[str, Any]:
+        """Return a `record` with the position of the first ``bad`` element; with none for what has no elements."""
+        index = () if bad is None else np.unravel_index(int(np.argmax(bad)), bad.shape)
+        return self.record(k, name, kind, tuple(map(int, index)), oracle)
 
     def _stop_finding(self, k: int, feeds: Mapping[str, np.ndarray], values: Mapping[str, Value]) -> dict[str, Any]:
         bad = find_impossible(self._nodes[k], *(self._value(name, feeds, values) for name in self._nodes[k].input))

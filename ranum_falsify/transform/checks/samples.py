@@ -71,11 +71,13 @@ class Sampled:
     Attributes:
         compared: How many samples were compared.
         skipped: How many were not, because the old model does not run on them, or fails there itself.
+        largest: The largest difference of an output, 0 where they are equal, allowed or not.
         fault: What the guarantee does not allow, None where all is well.
     """
 
     compared: int
     skipped: int = 0
+    largest: float = 0.0
     fault: SampleFault | None = None
 
 
@@ -84,6 +86,7 @@ def compare_on_samples(
 ) -> Sampled:
     """Compare two models on samples; of all faults, the one with the largest difference is told."""
     compared = skipped = 0
+    largest = 0.0
     worst: tuple[float, SampleFault] | None = None
     pairs: list[tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]] = []
     for sample in samples:
@@ -97,18 +100,25 @@ def compare_on_samples(
         compared += 1
         if after.error:
             what = f"the new model does not run where the old one does ({after.error})"
-            return Sampled(compared, skipped, SampleFault(what, sample.inputs))
+            return Sampled(compared, skipped, fault=SampleFault(what, sample.inputs))
+        largest = max(largest, _distance(before, after))
         fault = _fault(old, sample, before, after, guarantee, limits)
         if fault is not None and (worst is None or fault[0] > worst[0]):
             worst = fault[0], SampleFault(fault[1], sample.inputs)
         pairs.append((sample.expected or before.outputs, after.outputs))
     if worst is not None:
-        return Sampled(compared, skipped, worst[1])
+        return Sampled(compared, skipped, largest, worst[1])
     if guarantee.kind == "metric" and pairs:
         faults = metric_faults(pairs, limits.metrics)
         if faults:
-            return Sampled(compared, skipped, SampleFault(faults[0]))
-    return Sampled(compared, skipped)
+            return Sampled(compared, skipped, largest, SampleFault(faults[0]))
+    return Sampled(compared, skipped, largest)
+
+
+def _distance(before: SampleRun, after: SampleRun) -> float:
+    """Return the largest difference of an output; zeros of either sign are equal, and so are NaN."""
+    difference = compare(before.outputs, after.outputs, Guarantee(kind="equality", signed_zero=False), Tolerance())
+    return 0.0 if difference is None else difference.size
 
 
 def _fault(

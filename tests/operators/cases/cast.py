@@ -69,6 +69,23 @@ CASES = [
     OperatorCase(op_type="CastLike", inputs=[Spread((2, 3)), Spread((1,), np.float64)], opset=15),
     OperatorCase(op_type="CastLike", inputs=[Spread((2, 3)), Spread((1,), np.int32)], opset=19, gradient=False),
     OperatorCase(op_type="CastLike", inputs=[Spread((2, 3)), Spread((2, 2), bool)], gradient=False),
+    *(
+        OperatorCase(
+            op_type="BitCast",
+            name=f"{np.dtype(source).name} to {np.dtype(target).name}",
+            inputs=[Spread((2, 3), source, low=0, high=100)],
+            attributes={"to": number(target)},
+            opset=26,
+            gradient=False,
+        )
+        for source, target in (
+            (np.float32, np.int32),
+            (np.int32, np.float32),
+            (np.int64, np.float64),
+            (np.uint8, np.int8),
+            (np.float64, np.int64),
+        )
+    ),
 ]
 
 BORDERS = [

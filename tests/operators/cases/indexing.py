@@ -157,6 +157,38 @@ CASES = [
         vmap=False,
         gradient=False,
     ),
+    *(
+        OperatorCase(
+            op_type="MaxUnpool",
+            name=name,
+            inputs=[Spread((1, 2, 2, 2)), np.array([[[[0, 3], [9, 11]], [[17, 18], [28, 31]]]]), *rest],
+            attributes={"kernel_shape": [2, 2], "strides": [2, 2]},
+            opset=opset,
+        )
+        for name, opset, rest in (("plain", 11, []), ("older", 9, []), ("shape", 22, [np.array([1, 2, 4, 4])]))
+    ),
+    *(
+        OperatorCase(
+            op_type="TensorScatter",
+            name=name,
+            inputs=[Spread((2, 3, 5, 2)), Spread((2, 3, 2, 2)), *rest],
+            attributes=attributes,
+            opset=24,
+        )
+        for name, rest, attributes in (
+            ("start", [], {}),
+            ("linear", [np.array([1, 3])], {}),
+            ("circular", [np.array([4, 2])], {"mode": "circular"}),
+        )
+    ),
+    OperatorCase(
+        op_type="TensorScatter",
+        name="axis",
+        inputs=[Spread((2, 5), np.int32), Spread((2, 3), np.int32), np.array([2, 0])],
+        attributes={"axis": 1},
+        opset=24,
+        gradient=False,
+    ),
 ]
 
 TOP = np.finfo(np.float32).max

@@ -140,3 +140,18 @@ BORDERS = [
     ),
     BorderCase(op_type="GlobalLpPool", name="zeros", inputs=[np.zeros((1, 1, 2), np.float32)], bad=False),
 ]
+
+CASES += [
+    OperatorCase(
+        op_type="Col2Im",
+        name=name,
+        inputs=[Spread((2, 3 * 6, blocks)), np.array([5, 4]), np.array([3, 2])],
+        attributes=attributes,
+    )
+    for name, blocks, attributes in [
+        ("overlap", 9, {}),
+        ("strides", 4, {"strides": [2, 2]}),
+        ("dilations", 3, {"dilations": [2, 1]}),
+        ("asymmetric", 16, {"pads": [0, 1, 1, 0], "strides": [1, 1]}),
+    ]
+]

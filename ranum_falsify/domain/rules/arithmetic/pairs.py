@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import product
 
 import torch
@@ -20,7 +20,7 @@ from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.order import SIGNED, greatest, least
 from ranum_falsify.domain.rounding import flush, round_bounds, round_outward
-from ranum_falsify.domain.rules.support.building import infinity_aware, result_shape
+from ranum_falsify.domain.rules.support.building import infinity_aware, keeping_infinity, result_shape
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import least_positive, tiny
 
@@ -66,7 +66,7 @@ def _result(bounds: Enclosure, a: Interval, shape: tuple[int, ...]) -> Interval:
 # sums and differences -------------------------------------------------------------------------------------------
 
 
-@infinity_aware
+@keeping_infinity
 def add(site: Site, a: Interval, b: Interval) -> Interval:
     """Bound a + b; NaN where opposite infinities may meet."""
     if not a.is_floating:
@@ -76,7 +76,7 @@ def add(site: Site, a: Interval, b: Interval) -> Interval:
     return _sum(a, b, x.add(y), nan=nan)
 
 
-@infinity_aware
+@keeping_infinity
 def subtract(site: Site, a: Interval, b: Interval) -> Interval:
     """Bound a - b; NaN where equal infinities may meet."""
     if not a.is_floating:
@@ -109,7 +109,7 @@ def _may_meet(operands: Sequence[Interval], lows: Pair, highs: Pair) -> bool:
 # products -------------------------------------------------------------------------------------------------------
 
 
-@infinity_aware
+@keeping_infinity
 def multiply(site: Site, a: Interval, b: Interval) -> Interval:
     """Bound a * b; NaN where 0 and an infinity may meet."""
     if not a.is_floating:
@@ -155,7 +155,7 @@ def _bound_by_corners(function: Callable[[Tensor, Tensor], Tensor], a: Interval,
 # quotients ------------------------------------------------------------------------------------------------------
 
 
-@infinity_aware
+@partial(keeping_infinity, operands=(0,))
 def divide(site: Site, a: Interval, b: Interval) -> Interval:
     """Bound a / b without divisors of 0; NaN where infinities may meet."""
     if not a.is_floating:
@@ -167,7 +167,11 @@ def divide(site: Site, a: Interval, b: Interval) -> Interval:
     # A division by 0 is infinite, or NaN, however small the dividends and however far the other divisors.
     y = replace(_result(bounds, a, shape), overflows=around and bool(b.contains(0).any()))
     if _infinite(a, b):
-        return replace(y, nan=bool((_is_unbounded(a) & _is_unbounded(b)).any()))
+        # Of an infinity divided by 0, the sign of the 0 decides; that is not invalid.
+        either = _is_unbounded(a) & b.contains(0)
+        low, high = torch.where(either, -math.inf, y.lower), torch.where(either, math.inf, y.upper)
+        nan = bool((_is_unbounded(a) & _is_unbounded(b)).any())
+        return replace(Interval.of(low, high, shape), nan=nan, overflows=y.overflows)
     reach = max(abs(end) for end in b.extremes) if a.gap and b.size else 0.0
     return _find_gap(y, a.distance / reach) if reach else y
 
@@ -286,7 +290,7 @@ def fit_type(low: Tensor, high: Tensor, fits: Tensor, dtype: torch.dtype, shape:
 # signs and extremes ---------------------------------------------------------------------------------------------
 
 
-@infinity_aware
+@keeping_infinity
 def absolute(site: Site, x: Interval) -> Interval:
     """Bound |x|; the least signed integer has no absolute value and stays."""
     if x.dtype in SIGNED or x.dtype is torch.uint8:
@@ -299,7 +303,7 @@ def absolute(site: Site, x: Interval) -> Interval:
     return _guard_least(x, Interval(least_size, torch.maximum(torch.maximum(size, other), least_size), x.shape))
 
 
-@infinity_aware
+@keeping_infinity
 def negate(site: Site, x: Interval) -> Interval:
     """Bound -x; the least signed integer stays."""
     return _guard_least(x, Interval(-x.upper, -x.lower, x.shape, gap=x.gap))

@@ -6,7 +6,7 @@ Each returns a rule (see :data:`ranum_falsify.domain.site.IntervalRule`) that st
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from typing import TypeVar, cast
 
@@ -25,8 +25,11 @@ __all__ = [
     "corner_products",
     "exactly",
     "infinity_aware",
+    "inherit_marks",
     "is_infinity_aware",
     "is_shape_aware",
+    "keeping_infinity",
+    "keeps_infinity",
     "monotone",
     "moving",
     "piecewise",
@@ -37,7 +40,7 @@ __all__ = [
     "within",
 ]
 
-_AWARE, _SHAPED = "aware_of_infinity", "aware_of_shape"
+_AWARE, _SHAPED, _KEEPING = "aware_of_infinity", "aware_of_shape", "keeps_infinity"
 
 Rule = TypeVar("Rule", bound=IntervalRule)
 
@@ -54,6 +57,35 @@ def infinity_aware(rule: Rule) -> Rule:
 def is_infinity_aware(rule: IntervalRule | None) -> bool:
     """Tell whether a rule is marked by :func:`infinity_aware`."""
     return bool(getattr(rule, _AWARE, False))
+
+
+_ALL = range(1 << 30)
+
+
+def keeping_infinity(rule: Rule, operands: Container[int] = _ALL) -> Rule:
+    """Mark a rule that is aware of infinity: a finite result comes of finite elements only.
+
+    So does a sum, a product or a choice, but no exponential, which is 0 of -inf, and no maximum.
+
+    Args:
+        rule: The rule.
+        operands: Positions of the operands of which that is true.
+    """
+    setattr(rule, _KEEPING, operands)
+    return infinity_aware(rule)
+
+
+def keeps_infinity(rule: IntervalRule, operand: int) -> bool:
+    """Tell whether a rule is marked by :func:`keeping_infinity` for an operand, by position."""
+    return operand in getattr(rule, _KEEPING, ())
+
+
+def inherit_marks(wrapper: Rule, rule: IntervalRule) -> Rule:
+    """Mark a rule as the one that it refines."""
+    for name in (_AWARE, _KEEPING):
+        if hasattr(rule, name):
+            setattr(wrapper, name, getattr(rule, name))
+    return wrapper
 
 
 def shape_aware(rule: Callable[..., Interval | tuple[Interval, ...] | None]) -> IntervalRule:
@@ -193,7 +225,7 @@ def moving(function: Callable[..., Tensor]) -> IntervalRule:
     def rule(site: Site, x: Interval, *rest: object) -> Interval:
         return x.move(lambda bound: function(site.op, bound, *rest))
 
-    return infinity_aware(rule)
+    return keeping_infinity(rule)
 
 
 def unknown(site: Site) -> tuple[Interval, ...]:

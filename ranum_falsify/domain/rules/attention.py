@@ -1,0 +1,132 @@
+"""Attention: means of values, weighted by a softmax of scores.
+
+Weights are not negative and add up to 1, so that a result lies between the least and the greatest of the values that a
+query may see, whatever the scores are, as long as these are numbers; a query that sees nothing gives 0.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval, dtype_range
+from ranum_falsify.domain.rounding import round_outward
+from ranum_falsify.domain.rules.matrix.matmul import matrix_product, sum_scaled
+from ranum_falsify.domain.slack import accumulation, gamma, unit
+
+__all__ = ["Bias", "bound_anything_of", "bound_means", "bound_scores", "cap_scores", "scores_stay_numbers"]
+
+_ELEMENTS = 1 << 22
+"""Up to this number of pairs of a query's key and a value, bounds look at what each query may see."""
+
+
+@dataclass(frozen=True)
+class Bias:
+    """What is added to scores, float64, broadcastable to `(batch, heads, queries, keys)`; -Inf hides a key.
+
+    Attributes:
+        low: Least values.
+        high: Greatest values.
+    """
+
+    low: Tensor
+    high: Tensor
+
+    @classmethod
+    def of_choice(cls, surely: Tensor, maybe: Tensor) -> Bias:
+        """Return the bias that hides keys, given which are surely and which are perhaps seen."""
+        return cls(*(torch.where(seen, 0.0, -math.inf).double() for seen in (surely, maybe)))
+
+    def add(self, other: Bias) -> Bias:
+        """Return the bias of both."""
+        return Bias(self.low + other.low, self.high + other.high)
+
+
+def bound_anything_of(shape: tuple[int, ...], dtype: torch.dtype) -> Interval:
+    """Return bounds of results of scores that may be infinite or NaN."""
+    return replace(Interval.fill(-math.inf, math.inf, shape, dtype), nan=True, overflows=True)
+
+
+def bound_scores(q: Interval, k: Interval, scale: float) -> Interval:
+    """Return bounds of scaled products of queries and keys, `(..., queries, size)` and `(..., keys, size)`."""
+    y = sum_scaled(matrix_product(q, k, transposed=(False, True)), scale, None, 0.0)
+    if q.dtype not in (torch.float16, torch.bfloat16):
+        return y
+    # Both factors are scaled first, and each step may be rounded to half precision.
+    sizes = [replace(x, lower=size, upper=size) for x in (q, k) for size in (torch.maximum(-x.lower, x.upper),)]
+    size = sum_scaled(matrix_product(sizes[0], sizes[1], transposed=(False, True)), abs(scale), None, 0.0).upper
+    low, high = y.doubles()
+    error = size.double() * 8 * unit(q.dtype) + 8 * torch.finfo(q.dtype).tiny
+    wide = round_outward((low - error).nan_to_num(-math.inf), (high + error).nan_to_num(math.inf), y.dtype, y.shape)
+    return replace(wide, nan=y.nan, overflows=y.overflows)
+
+
+def cap_scores(scores: Interval, cap: float) -> Interval:
+    """Return bounds of cap tanh(scores / cap), which is no further from 0 than the scores are, nor than the cap."""
+    limit = cap * (1 + 8 * unit(scores.dtype))
+    error = 16 * unit(scores.dtype)
+    low, high = (end.double() for end in (scores.lower, scores.upper))
+    low, high = (end + sign * (end.abs() * error).nan_to_num(0.0) for end, sign in ((low, -1), (high, 1)))
+    low, high = low.clamp(-limit, 0).where(low < 0, 0.0), high.clamp(0, limit).where(high > 0, 0.0)
+    y = round_outward(low, high, scores.dtype, scores.shape)
+    return replace(y, nan=scores.nan, overflows=scores.overflows)
+
+
+def scores_stay_numbers(scores: Interval, bias: Bias | None) -> bool:
+    """Tell whether each query has scores whose softmax is defined: none is +Inf or NaN, nor do all overflow to -Inf."""
+    if scores.nan or scores.overflows or scores.may_be_infinite:
+        return False
+    if bias is None:
+        return True
+    low, high = scores.doubles()
+    limit = dtype_range(scores.dtype)[1] * (1 - 4 * unit(scores.dtype))
+    if bool((high + bias.high > limit).any()):
+        return False
+    under = (bias.high > -math.inf) & (low + bias.low.clamp(min=-dtype_range(scores.dtype)[1]) < -limit)
+    kept = (bias.low > -math.inf) & ~under
+    return not bool((under.any(-1) & ~kept.any(-1)).any())
+
+
+def bound_means(v: Interval, bias: Bias | None, shape: tuple[int, ...]) -> Interval:
+    """Return bounds of means of values, `(batch, heads, keys, size)`, over the keys that queries may see.
+
+    Args:
+        v: Finite values.
+        bias: What is added to the scores.
+        shape: Shape of the result, `(batch, heads, queries, size)`.
+    """
+    keys = v.shape[-2]
+    if not math.prod(shape) or not keys:
+        return Interval.fill(0, 0, shape, v.dtype)
+    low, high = v.doubles()
+    size = torch.maximum(low.abs(), high.abs()).amax((-2, -1), keepdim=True)
+    zero = torch.zeros((), dtype=torch.bool)
+    if bias is None:
+        low, high = low.amin(-2, keepdim=True), high.amax(-2, keepdim=True)
+    else:
+        zero = ~(bias.low > -math.inf).expand(*bias.low.shape[:-1], keys).any(-1, keepdim=True)
+        low, high = _extremes(low, high, (bias.high > -math.inf).expand(*bias.high.shape[:-1], keys), shape)
+    work = accumulation(v.dtype)
+    # The weights add up to 1 but for rounding; in half precision small ones may vanish.
+    error = size * (2 * gamma(2 * keys + 16, work) + (0.0 if work is v.dtype else 8 * unit(v.dtype) + keys * 2.0**-24))
+    low, high = torch.where(zero, low.clamp(max=0), low), torch.where(zero, high.clamp(min=0), high)
+    below, above = low - error, high + error
+    below, above = torch.where(low >= 0, below.clamp(min=0), below), torch.where(high <= 0, above.clamp(max=0), above)
+    y = round_outward(below, above, v.dtype, shape)
+    # ONNX Runtime's kernel of float64 gives NaN where the others, and the standard, give 0.
+    return replace(y, nan=v.dtype is torch.float64 and bool(zero.any()))
+
+
+def _extremes(low: Tensor, high: Tensor, maybe: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Return the least and the greatest values that each query may see; 0 where it sees none."""
+    keys = maybe.shape[-1]
+    if bool(maybe.all()) or math.prod(shape) * keys > _ELEMENTS:
+        return low.amin(-2, keepdim=True), high.amax(-2, keepdim=True)
+    places = maybe.unsqueeze(-1)
+    least = torch.where(places, low.unsqueeze(-3), math.inf).amin(-2)
+    greatest = torch.where(places, high.unsqueeze(-3), -math.inf).amax(-2)
+    none = ~maybe.any(-1, keepdim=True)
+    return torch.where(none, 0.0, least), torch.where(none, 0.0, greatest)

@@ -1,0 +1,384 @@
+"""Nodes of an operation graph from those of an ONNX graph, and its subgraphs.
+
+Nodes are built in topological order and evaluated once on an example input while they are built.  That gives every
+tensor's shape, folds what no input reaches (shape arithmetic included) and resolves `If` on constant conditions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from dnnv.nn import Operation
+from dnnv.nn.operations import Input, OutputSelect
+from dnnv.nn.utils import TensorDetails
+
+from ranum_falsify.errors import ModelError, UnsupportedOperatorError
+from ranum_falsify.network.blackbox import make_engine, spec_of_black_box, title_of
+from ranum_falsify.network.evaluate import apply
+from ranum_falsify.network.explained import explain_errors
+from ranum_falsify.network.fields import fields_of, initializers_of
+from ranum_falsify.network.graph import Graph, ReadOptions
+from ranum_falsify.network.model_file import check_structure, opset_of
+from ranum_falsify.network.naming import UniqueNames
+from ranum_falsify.network.nesting import attribute_graphs, name_of, names_captured, names_read
+from ranum_falsify.network.registry import OperatorSpec, find, make_node, schema_of, spec_of
+from ranum_falsify.network.tensors import details_of, to_numpy
+from ranum_falsify.network.trace import Run, Scope, Traced, UnfitBranch, constant
+from ranum_falsify.network.unrolling import MOST_NODES, NotUnrolledError, TooLargeError, is_loop, unroll
+
+__all__ = ["GraphBuilder"]
+
+
+class GraphBuilder:
+    """Builds the nodes of one model.
+
+    Args:
+        model: The model.
+        options: How to read it.
+        known: Shape and dtype of the tensors of the model for which both are the same for every input and all weights.
+
+    Attributes:
+        notices: What a user should know.
+        folded: Operations that depend on no input, with their values.
+        names: The names that are taken.
+        inlined: Names of the operations that lie in subgraphs of the model.
+        spent: How many nodes loops were unrolled to.
+    """
+
+    def __init__(self, model: onnx.ModelProto, options: ReadOptions, known: Mapping[str, TensorDetails]) -> None:
+        self.model = model
+        self.options = options
+        self.known = known
+        self.opset = opset_of(model)
+        self.opsets = {entry.domain: entry.version for entry in model.opset_import}
+        self.notices = list[str]()
+        self.folded: list[tuple[Operation, tuple[np.ndarray, ...]]] = []
+        self.names = UniqueNames()
+        self.inlined = set[str]()
+        self.spent = 0
+        self._path, self._numbers, self._is_inner = "", tuple[int, ...](), False
+
+    def check_operators(self) -> None:
+        """Look for operators without a row.
+
+        Raises:
+            UnsupportedOperatorError: There are some, and the options say that they are refused.
+        """
+        if self.options.strict and (refusal := self._list_unsupported()):
+            raise UnsupportedOperatorError(f"{refusal}; `ranum-falsify operators` lists what is supported")
+
+    def _list_unsupported(self) -> str:
+        """Return the sentence that lists all operators without a row; an empty one if there are none."""
+        missing: Counter[str] = Counter()
+        pending = [self.model.graph]
+        while pending:
+            for node in pending.pop().node:
+                known = is_loop(node) or find(node.op_type, node.domain) is not None
+                if not known or self.find_schema(node) is None:
+                    missing[title_of(node.op_type, node.domain)] += 1
+                pending.extend(attribute_graphs(node))
+        listed = ", ".join(f"{name} ({count})" for name, count in sorted(missing.items()))
+        head = f"{len(missing)} unsupported operators at opset {self.opset} (with their number of nodes)"
+        return f"{head}: {listed}" if missing else ""
+
+    def find_schema(self, node: onnx.NodeProto) -> onnx.defs.OpSchema | None:
+        """Return the schema of a node, None where its opset has none."""
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        opset = self.opset if domain == "" else self.opsets.get(domain, 1)
+        schema = schema_of(node.op_type, domain, opset)
+        if schema is None or not schema.deprecated:
+            return schema
+        # GroupNormalization was deprecated as soon as it was defined, yet models have it and ONNX Runtime runs it.
+        return schema if schema_of(node.op_type, domain, schema.since_version - 1) is None else None
+
+    def build(self, order: Sequence[onnx.NodeProto], scope: Scope, keep: Sequence[str]) -> None:
+        """Add nodes, in topological order, to a scope.
+
+        Args:
+            order: The nodes.
+            scope: What they read, and what they write.
+            keep: Names whose values on the example input are needed afterwards.
+        """
+        reads = [list(names_read(node)) for node in order]
+        last = {name: position for position, names in enumerate(reads) for name in names}
+        for name in keep:
+            last.pop(name, None)
+        for position, node in enumerate(order):
+            if node.op_type == "If" and (condition := self.decide(scope[node.input[0]])) is not None:
+                self._inline(node, bool(condition), scope)
+            elif is_loop(node):
+                self._unroll(node, scope)
+            else:
+                self.add(node, scope)
+            for name in reads[position]:
+                if last.get(name) == position:
+                    scope.forget_example(name)
+
+    def add(self, node: onnx.NodeProto, scope: Scope) -> None:
+        """Add a node, and what it writes to the scope."""
+        spec, schema = find(node.op_type, node.domain), self.find_schema(node)
+        if spec is None or schema is None:
+            self._add_black_box(node, scope)
+            return
+        subgraphs = {a.name: a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH}
+        traced = {name: scope[name] for name in node.input if name}
+        fields, operands = fields_of(node, spec, schema, traced, skip=subgraphs)
+        fields |= {"opset": self.opset, "output_names": self._name_outputs(node)}
+        if subgraphs:
+            captured = self._branches(node, subgraphs, scope, fields)
+            operands = [_choose_condition(operands[0], fields), *captured]
+        fixed_shape = _has_fixed_shape(spec, operands)
+        op = make_node(spec, node.output[0], fields)
+        foldable = not spec.is_random(op) and all(t is None or t.is_constant for t in operands)
+        if foldable or (spec.shape_only and fixed_shape):
+            if spec.shape_only:
+                operands = [None if t is None else t.make_placeholder() for t in operands]
+            values = self._run(node, spec, op, operands)
+            with explain_errors(node, operands):
+                arrays = tuple(to_numpy(value) for value in values)
+            scope.tensors.update(zip(node.output, map(constant, arrays), strict=False))
+            if foldable:
+                named = make_node(spec, self.title_of(node), fields)
+                self.folded.append((named, arrays))
+            return
+        op = make_node(spec, self.names.take(self.title_of(node)), fields)
+        if spec.is_random(op):
+            self.notices.append(f"node {op.name!r} ({node.op_type}) draws random numbers: results are nondeterministic")
+        self._write(node, op, operands, scope, fixed_shape=fixed_shape)
+
+    def _add_black_box(self, node: onnx.NodeProto, scope: Scope, why: str = "") -> None:
+        """Add a node that only ONNX Runtime runs; it is never a constant, as no proof may rest on what it gives once.
+
+        Args:
+            node: The node.
+            scope: What it reads, and what it writes.
+            why: Why nothing is known of it, if not for want of a row.
+        """
+        title = title_of(node.op_type, node.domain)
+        why = f"{title}: {why}" if why else f"operator {title} is not supported"
+        if self.options.strict:
+            raise UnsupportedOperatorError(f"node {self.title_of(node)!r}: {why}; --strict refuses it")
+        captured = names_captured(node)
+        reads = [(name, scope[name] if name else None) for name in (*node.input, *captured)]
+        try:
+            engine = make_engine(node, reads, self.opsets, self.model.ir_version)
+        except UnsupportedOperatorError as error:
+            listed = self._list_unsupported() or f"node {self.title_of(node)!r}: {why}"
+            raise UnsupportedOperatorError(f"{listed}; {node.op_type}: {error}") from error
+        fields: dict[str, Any] = {
+            "x": tuple(None if t is None else t.source for _, t in reads),
+            "captured": tuple(captured) if any(attribute_graphs(node)) else None,
+        }
+        fields |= {"proto": node, "engine": engine, "why": why, "output_names": self._name_outputs(node)}
+        fields |= {"version": self.opsets.get(node.domain, 1), "opset": self.opset}
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        spec = spec_of_black_box(node.op_type, domain, rigid=engine.rigid)
+        op = make_node(spec, self.names.take(self.title_of(node)), fields)
+        operands = [traced for _, traced in reads]
+        self.notices.append(
+            f"node {op.name!r}: {why}, so nothing is known of its result, and the network is never proved; "
+            "ONNX Runtime evaluates it"
+        )
+        self._write(node, op, operands, scope, fixed_shape=_has_fixed_shape(spec, operands))
+
+    def _write(
+        self, node: onnx.NodeProto, op: Operation, operands: Sequence[Traced | None], scope: Scope, *, fixed_shape: bool
+    ) -> None:
+        """Add what a node writes to a scope."""
+        if self._is_inner:
+            self.inlined.add(op.name)
+        run = Run(partial(self._run, node, spec_of(op), op, operands), operands)
+        known = self._find_known_details(node, scope) if fixed_shape else None
+        values = run.evaluate() if known is None else ()
+        written = known or [details_of(value) for value in values]
+        for index, (name, details) in enumerate(zip(node.output, written, strict=False)):
+            if name:
+                several = len(node.output) > 1
+                source = OutputSelect(op, index, name=self.names.take(f"{op.name}:{name}")) if several else op
+                scope.define(name, source, details, run, fixed_shape=fixed_shape)
+            else:
+                run.outputs.append(None)
+        run.keep(values)
+
+    def _find_known_details(self, node: onnx.NodeProto, scope: Scope) -> list[TensorDetails] | None:
+        """Return shape and dtype of each output where they are known without a run; never in a subgraph."""
+        if scope.parent is not None or not all(name in self.known for name in node.output):
+            return None
+        return [self.known[name] for name in node.output]
+
+    def _run(
+        self, node: onnx.NodeProto, spec: OperatorSpec, op: Operation, operands: Sequence[Traced | None]
+    ) -> tuple[torch.Tensor, ...]:
+        with explain_errors(node, operands), torch.no_grad():
+            return apply(spec, op, [None if t is None else t.value_for(spec, i) for i, t in enumerate(operands)])
+
+    # names ------------------------------------------------------------------------------------------------------
+
+    def title_of(self, node: onnx.NodeProto) -> str:
+        """Return a node's name, after the path to the subgraph that it is in, and with the number of its iteration."""
+        return self._qualify(name_of(node))
+
+    def _name_outputs(self, node: onnx.NodeProto) -> tuple[str, ...]:
+        return tuple(name and self._qualify(name) for name in node.output)
+
+    def _qualify(self, name: str) -> str:
+        numbers = f"[{','.join(map(str, self._numbers))}]" if self._numbers else ""
+        return f"{self._path}{name.lstrip('/')}{numbers}" if self._path else name
+
+    @contextmanager
+    def inside(self, path: str, number: int | None = None) -> Iterator[None]:
+        """Name the nodes that are built as those of a subgraph.
+
+        Args:
+            path: What it adds to the path that their names begin with.
+            number: The number of the iteration that they belong to.
+        """
+        before = self._path, self._numbers, self._is_inner
+        self._path += path.lstrip("/" if self._path else "")
+        if number is not None:
+            self._numbers = (*self._numbers, number)
+        self._is_inner = True
+        try:
+            yield
+        finally:
+            self._path, self._numbers, self._is_inner = before
+
+    # subgraphs --------------------------------------------------------------------------------------------------
+
+    def decide(self, traced: Traced) -> int | None:
+        """Return the value of a tensor that steers the flow of control; None if an input decides it."""
+        if traced.is_constant or self.options.example is not None:
+            return int(traced.tensor().reshape(-1)[0])
+        return None
+
+    def has_known_shape(self, traced: Traced) -> bool:
+        """Tell whether a tensor has the same shape for every input that the graph is built for."""
+        return traced.fixed_shape or self.options.example is not None
+
+    def spend_on_loops(self, nodes: int) -> None:
+        """Count nodes of an iteration.
+
+        Raises:
+            TooLargeError: The loops of the model have too many.
+        """
+        self.check_loops(nodes)
+        self.spent += nodes
+
+    def check_loops(self, nodes: int) -> None:
+        """Check that loops may unroll to some more nodes.
+
+        Raises:
+            TooLargeError: They may not.
+        """
+        if self.spent + nodes > MOST_NODES:
+            raise TooLargeError(f"its iterations are more than {MOST_NODES:,} nodes")
+
+    def _unroll(self, node: onnx.NodeProto, scope: Scope) -> None:
+        folded, notices, names = len(self.folded), len(self.notices), self.names.copy()
+        try:
+            unroll(self, node, scope)
+        except NotUnrolledError as error:
+            if isinstance(error, TooLargeError) and self._path:
+                raise
+            del self.folded[folded:], self.notices[notices:]
+            self.names = names
+            self._add_black_box(node, scope, str(error))
+
+    def _inline(self, node: onnx.NodeProto, condition: bool, scope: Scope) -> None:
+        wanted = "then_branch" if condition else "else_branch"
+        graph = next((a.g for a in node.attribute if a.name == wanted), None)
+        if graph is None:
+            raise ModelError(f"node {node.name or node.output[0]!r} (If) needs attribute {wanted!r}")
+        inner = scope.child(initializers_of(graph))
+        names = [output.name for output in graph.output]
+        order = check_structure(graph, outer=frozenset(scope.names()))
+        # What an input decides is named by its path, what is never otherwise as if it had no condition.
+        path = "" if scope[node.input[0]].is_constant else f"{name_of(node)}/{wanted}/"
+        with self.inside(path):
+            self.build(order, inner, names)
+        for outer_name, name in zip(node.output, names, strict=True):
+            scope[outer_name] = inner[name]
+
+    def _branches(
+        self, node: onnx.NodeProto, graphs: Mapping[str, onnx.GraphProto], scope: Scope, fields: dict[str, Any]
+    ) -> list[Traced]:
+        """Build the branches as graphs over the tensors they capture; return those tensors as operands."""
+        captured = [name for name in names_captured(node) if not scope[name].is_constant]
+        fields["captured"] = tuple(scope[name].source for name in captured)
+        for attribute, graph in sorted(graphs.items()):
+            order = check_structure(graph, outer=frozenset(scope.names()))
+            inner = scope.child(initializers_of(graph))
+            inputs = []
+            for name in captured:
+                outer = scope[name]
+                shape, dtype = outer.details.shape, outer.details.dtype
+                op = Input(np.array(shape, dtype=np.int64), dtype, name=self.names.take(name))
+                run = Run(partial(_one, outer.tensor), [outer])
+                inner.define(name, op, outer.details, run, fixed_shape=outer.fixed_shape)
+                inputs.append(op)
+            names = [output.name for output in graph.output]
+            try:
+                self.build(order, inner, names)
+            except UnsupportedOperatorError:
+                raise
+            except ModelError as error:
+                fields[attribute] = UnfitBranch(f"{error}, or bound the input that chooses the branch to one value")
+                continue
+            outputs = [self.as_operation(inner, name) for name in names]
+            fields[attribute] = Graph(
+                outputs,
+                inputs=tuple(inputs),
+                output_names=tuple(names),
+                details=inner.details,
+                opset=self.opset,
+                options=self.options,
+            )
+        return [scope[name] for name in captured]
+
+    # names ------------------------------------------------------------------------------------------------------
+
+    def as_operation(self, scope: Scope, name: str) -> Operation:
+        """Return the operation that writes a tensor, an Identity for a constant."""
+        traced = scope[name]
+        if isinstance(traced.source, Operation):
+            return traced.source
+        identity = find("Identity", "")
+        assert identity is not None, "the row of Identity is always there"
+        schema = schema_of("Identity", "", self.opset)
+        assert schema is not None, "every opset has Identity"
+        fields = {"x": traced.source, "version": schema.since_version, "opset": self.opset, "output_names": (name,)}
+        op = make_node(identity, self.names.take(f"Constant_{name}"), fields)
+        scope.define(name, op, traced.details, Run(partial(_one, traced.tensor)))
+        return op
+
+
+def _one(value: Callable[[], torch.Tensor]) -> tuple[torch.Tensor]:
+    return (value(),)
+
+
+def _has_fixed_shape(spec: OperatorSpec, operands: Sequence[Traced | None]) -> bool:
+    folded = [None if t is None else t.is_constant for t in operands]
+    return all(t is None or t.fixed_shape for t in operands) and spec.has_fixed_shape(folded)
+
+
+def _choose_condition(condition: Traced | None, fields: Mapping[str, Any]) -> Traced:
+    """Return an example condition that chooses a branch which can run at the given dimensions.
+
+    Raises:
+        ModelError: Neither can.
+    """
+    assert condition is not None, "an If has a condition"
+    chosen = bool(condition.tensor().reshape(-1)[0])
+    for value in (chosen, not chosen):
+        branch = fields["then_branch" if value else "else_branch"]
+        if not isinstance(branch, UnfitBranch):
+            return replace(condition, example=torch.full_like(condition.tensor(), value))
+    raise ModelError(branch.error)

@@ -1,0 +1,37 @@
+"""What graphs contain, their subgraphs included."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from dnnv.nn import Operation, OperationGraph
+
+from ranum_falsify.network.blackbox import BlackBox, title_of
+from ranum_falsify.network.registry import spec_of
+
+if TYPE_CHECKING:
+    from ranum_falsify.network.graph import Graph
+
+__all__ = ["has_subgraphs", "list_black_boxes", "nodes_with_branches"]
+
+
+def nodes_with_branches(graph: Graph) -> list[Operation]:
+    """Return the nodes of a graph, and those of its subgraphs."""
+    nodes: list[Operation] = []
+    pending = [graph]
+    while pending:
+        for op in pending.pop().nodes:
+            nodes.append(op)
+            pending.extend(cast("Graph", value) for value in op.__dict__.values() if isinstance(value, OperationGraph))
+    return nodes
+
+
+def has_subgraphs(graph: Graph) -> bool:
+    """Tell whether an input decides what runs in a subgraph of some operator."""
+    return any(op.__dict__.get("captured") is not None for op in graph.nodes)
+
+
+def list_black_boxes(graph: Graph) -> list[str]:
+    """Return the titles of a graph's operators without a row, those in subgraphs included."""
+    boxes = (spec_of(op) for op in nodes_with_branches(graph) if isinstance(op, BlackBox))
+    return [title_of(spec.op_type, spec.domain) for spec in boxes]

@@ -1,0 +1,247 @@
+"""Attention over heads that are given, with a past, and the rotation of what it reads."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.rules.arithmetic.pairs import add
+from ranum_falsify.domain.rules.attention import (
+    Bias,
+    bound_anything_of,
+    bound_means,
+    bound_scores,
+    cap_scores,
+    scores_stay_numbers,
+)
+from ranum_falsify.domain.rules.shape import cut, join
+from ranum_falsify.domain.rules.support.building import infinity_aware
+from ranum_falsify.domain.site import Site
+from ranum_falsify.errors import UnsupportedAttributeError
+from ranum_falsify.operators.rows.attention import attend, split_heads
+from ranum_falsify.operators.rows.transformer_parts import (
+    angles_bounds,
+    find_angles,
+    reads_outside,
+    rotate,
+    rotated_bounds,
+)
+from ranum_falsify.operators.support.families import opaque
+from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema
+
+__all__ = ["INTS", "MultiHeadAttention", "RotaryEmbeddingByPosition", "join_heads", "mean_bounds", "scale_of"]
+
+INTS = ("int32",)
+
+
+def join_heads(y: Tensor) -> Tensor:
+    """Return `(batch, heads, sequence, size)` as `(batch, sequence, all)`."""
+    return y.transpose(1, 2).flatten(2)
+
+
+def scale_of(op: Operation, size: int) -> float:
+    """Return the factor of the scores: 1 / sqrt(head size) unless another is given."""
+    return float(op.scale) if op.scale else 1 / math.sqrt(size)
+
+
+def mean_bounds(q: Interval, k: Interval, v: Interval, bias: Bias | None, scale: float, cap: float = 0.0) -> Interval:
+    """Return bounds of attention over heads, `(batch, sequence, all)`."""
+    times = q.shape[1] // max(k.shape[1], 1)
+    keys, values = (x.move(lambda bound: bound.repeat_interleave(times, 1)) for x in (k, v))
+    scores = bound_scores(q, keys, scale)
+    shape = (*q.shape[:3], v.shape[3])
+    if v.may_be_infinite or not scores_stay_numbers(cap_scores(scores, cap) if cap else scores, bias):
+        return bound_anything_of((shape[0], shape[2], shape[1] * shape[3]), v.dtype)
+    y = bound_means(values, bias, shape)
+    return replace(y.move(join_heads), nan=y.nan)
+
+
+# all heads ------------------------------------------------------------------------------------------------------
+
+
+def _check(op: Operation, key: Tensor | Interval | None, value: object, bias: object) -> None:
+    """Refuse forms that ONNX Runtime's kernels for the CPU do not run.
+
+    Raises:
+        UnsupportedAttributeError: The node has one of these forms.
+    """
+    if key is None or value is None or len(key.shape) == 5:
+        raise UnsupportedAttributeError(f"{DOMAIN}::MultiHeadAttention: packed operands are not supported; split them")
+    if len(key.shape) == 4 and bias is not None:
+        raise UnsupportedAttributeError(
+            f"{DOMAIN}::MultiHeadAttention: a bias beside keys of four dimensions is not supported; add it before"
+        )
+
+
+def _mask(op: Operation, mask: Tensor, keys: int) -> Tensor:
+    """Return where a mask lets queries see keys, broadcastable to `(batch, heads, queries, keys)`."""
+    if mask.ndim == 1:
+        return torch.arange(keys, device=mask.device) < mask.reshape(-1, 1, 1, 1)
+    return (mask > 0)[:, None, None] if mask.ndim == 2 else (mask > 0)[:, None]
+
+
+def _multi_head(
+    op: Operation,
+    query: Tensor,
+    key: Tensor | None,
+    value: Tensor | None,
+    bias: Tensor | None,
+    mask: Tensor | None,
+    attention_bias: Tensor | None,
+    past_key: Tensor | None,
+    past_value: Tensor | None,
+) -> tuple[Tensor, ...]:
+    _check(op, key, value, bias)
+    assert key is not None and value is not None
+    parts = [query, key, value]
+    if bias is not None:
+        parts = [x + b for x, b in zip(parts, bias.split([x.shape[2] for x in parts]), strict=True)]
+    q, k, v = (split_heads(x, op.num_heads) for x in parts)
+    past = 0 if past_key is None else past_key.shape[2]
+    k = k if past_key is None else torch.cat([past_key, k], 2)
+    v = v if past_value is None else torch.cat([past_value, v], 2)
+    added = attention_bias
+    if mask is not None:
+        hidden = torch.where(_mask(op, mask, k.shape[2]), 0.0, float(op.mask_filter_value)).to(q.dtype)
+        added = hidden if added is None else added + hidden
+    if op.unidirectional:
+        seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril(past)
+        causal = torch.where(seen, 0.0, -math.inf).to(q.dtype)
+        added = causal if added is None else added + causal
+    y, _ = attend(q, k, v, added, scale_of(op, q.shape[3]))
+    return (join_heads(y), k, v)[: len(op.output_names)]
+
+
+def _added(
+    op: Operation, mask: Interval | None, attention_bias: Interval | None, past: int, shape: tuple[int, int]
+) -> Bias | None:
+    """Return bounds of what is added to the scores; kernels differ in the number that hides later keys."""
+    queries, keys = shape
+    found = [] if attention_bias is None else [Bias(*attention_bias.doubles())]
+    value = float(np.float32(op.mask_filter_value))
+    if mask is not None:
+        ends = [torch.where(_mask(op, end.expand(mask.shape), keys), 0.0, value) for end in (mask.lower, mask.upper)]
+        found.append(Bias(torch.minimum(*ends).double(), torch.maximum(*ends).double()))
+    if op.unidirectional:
+        seen = torch.ones(queries, keys, dtype=torch.bool).tril(past)
+        found.append(Bias(torch.where(seen, 0.0, -math.inf).double(), torch.where(seen, 0.0, value).double()))
+    if not found:
+        return None
+    bias = found[0]
+    for other in found[1:]:
+        bias = bias.add(other)
+    return bias
+
+
+@infinity_aware
+def _multi_head_bounds(
+    site: Site,
+    query: Interval,
+    key: Interval | None,
+    value: Interval | None,
+    bias: Interval | None,
+    mask: Interval | None,
+    attention_bias: Interval | None,
+    past_key: Interval | None,
+    past_value: Interval | None,
+) -> tuple[Interval, ...]:
+    op = site.op
+    _check(op, key, value, bias)
+    assert key is not None and value is not None
+    parts = [query, key, value]
+    if bias is not None:
+        ends = np.cumsum([0, *(x.shape[2] for x in parts)])
+        shares = [cut(bias, [range(int(a), int(b))]) for a, b in pairwise(ends)]
+        parts = [add(site, x, share) for x, share in zip(parts, shares, strict=True)]
+    q, k, v = (x.move(lambda bound: split_heads(bound, op.num_heads)) for x in parts)
+    past = 0 if past_key is None else past_key.shape[2]
+    k = k if past_key is None else join([past_key, k], 2)
+    v = v if past_value is None else join([past_value, v], 2)
+    y = mean_bounds(q, k, v, _added(op, mask, attention_bias, past, (q.shape[2], k.shape[2])), scale_of(op, q.shape[3]))
+    faults = any(x.nan for x in parts), any(x.overflows for x in parts)
+    kept = (replace(x, nan=x.nan or faults[0], overflows=x.overflows or faults[1]) for x in (k, v))
+    return (replace(y, nan=y.nan or faults[0]), *kept)[: len(site.details)]
+
+
+@opaque(
+    schema=schema(
+        "MultiHeadAttention",
+        "query:T key:T? value:T? bias:T? key_padding_mask:M? attention_bias:T? past_key:T? past_value:T?",
+        "output:T present_key:T? present_value:T?",
+        {"T": FLOATS, "M": INTS},
+        defaults={"mask_filter_value": -10000.0, "unidirectional": 0},
+        kinds={"num_heads": "int", "scale": "float?"},
+    ),
+    torch=_multi_head,
+    interval=_multi_head_bounds,
+    kernel=None,
+    valid=(),
+    operands=("query", "key", "value", "bias", "mask", "attention_bias", "past_key", "past_value"),
+    renamed={"key_padding_mask": "mask"},
+)
+class MultiHeadAttention(Operation):
+    """Attention of queries, keys and values that are projected already."""
+
+
+# rotation -------------------------------------------------------------------------------------------------------
+
+
+def _positions(positions: Tensor, batch: int, sequence: int) -> Tensor:
+    """Return the position of each token; one number is that of the first."""
+    if positions.ndim == 2:
+        return positions
+    return (positions.reshape(-1)[:1] + torch.arange(sequence, device=positions.device)).expand(batch, sequence)
+
+
+def _heads_of(op: Operation, x: Tensor | Interval, cos: Tensor | Interval) -> int:
+    return int(op.num_heads or x.shape[-1] // (2 * cos.shape[-1]))
+
+
+def _sequence(x: Tensor | Interval) -> int:
+    return x.shape[2] if len(x.shape) == 4 else x.shape[1]
+
+
+def _rotary(op: Operation, x: Tensor, position_ids: Tensor, cos_cache: Tensor, sin_cache: Tensor) -> Tensor:
+    places = _positions(position_ids, x.shape[0], _sequence(x))
+    cos, sin = find_angles(cos_cache, places), find_angles(sin_cache, places)
+    return rotate(x, cos, sin, _heads_of(op, x, cos), bool(op.interleaved))
+
+
+def _rotary_bounds(
+    site: Site, x: Interval, position_ids: Interval, cos_cache: Interval, sin_cache: Interval
+) -> Interval:
+    low, high = (
+        _positions(end.expand(position_ids.shape), x.shape[0], _sequence(x))
+        for end in (position_ids.lower, position_ids.upper)
+    )
+    places = Interval.of(low, high)
+    if reads_outside(cos_cache, places):
+        return bound_anything_of(site.shape, x.dtype)
+    cos, sin = angles_bounds(cos_cache, places), angles_bounds(sin_cache, places)
+    return rotated_bounds(x, cos, sin, _heads_of(site.op, x, cos), bool(site.op.interleaved))
+
+
+@opaque(
+    schema=schema(
+        "RotaryEmbedding",
+        "input:T position_ids:M cos_cache:T sin_cache:T",
+        "output:T",
+        {"T": ("float", "float16"), "M": ("int64",)},
+        defaults={"interleaved": 0, "num_heads": 0, "rotary_embedding_dim": 0, "is_packed_batching": 0, "scale": 1.0},
+    ),
+    torch=_rotary,
+    interval=_rotary_bounds,
+    kernel=None,
+    valid=(),
+    operands=("x", "position_ids", "cos_cache", "sin_cache"),
+    renamed={"input": "x"},
+)
+class RotaryEmbeddingByPosition(Operation):
+    """`RotaryEmbedding` before ONNX had it: with the positions first."""

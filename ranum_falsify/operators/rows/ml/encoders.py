@@ -1,0 +1,155 @@
+"""Categories as numbers: tables from keys to values, and one number per category."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.rules.support.building import infinity_aware
+from ranum_falsify.domain.site import Site
+from ranum_falsify.errors import UnsupportedAttributeError
+from ranum_falsify.network.tensors import to_torch
+from ranum_falsify.operators.support import batching
+from ranum_falsify.operators.support.families import across, exact
+from ranum_falsify.operators.support.ml import DOMAIN
+
+__all__ = ["LabelEncoder", "OneHotEncoder"]
+
+_BLOCK = 1 << 20
+"""Comparisons of elements with keys that are made at once."""
+
+
+# tables ---------------------------------------------------------------------------------------------------------
+
+
+def _find_attribute(op: Operation, what: str) -> np.ndarray:
+    """Return the keys or the values, under whichever of their names they stand."""
+    for name, dtype in ((f"{what}_int64s", np.int64), (f"{what}_floats", np.float32)):
+        if (found := getattr(op, name, None)) is not None:
+            return np.asarray(found, dtype)
+    tensor = getattr(op, f"{what}_tensor", None)
+    if tensor is None:
+        raise UnsupportedAttributeError(f"it has no numeric {what}; export the model again with numbers")
+    return np.ravel(tensor)
+
+
+def _find_default(op: Operation, dtype: np.dtype) -> np.ndarray:
+    tensor = getattr(op, "default_tensor", None)
+    if tensor is not None and tensor.size:
+        return np.ravel(tensor)[:1]
+    return np.array([op.default_float if dtype.kind == "f" else op.default_int64], dtype)
+
+
+def _encode(op: LabelEncoder, x: Tensor) -> Tensor:
+    keys, values = (column.to(x.device) for column in (op.keys, op.values))
+    same = x.reshape(-1, 1) == keys
+    if keys.is_floating_point():
+        same = same | (x.reshape(-1, 1).isnan() & keys.isnan())
+    # Of equal keys the first one counts; the last column is that of the default.
+    same = torch.cat([same, torch.ones_like(same[:, :1])], 1)
+    return values[same.int().argmax(1)].reshape(x.shape)
+
+
+@infinity_aware
+def _encode_bounds(site: Site, x: Interval) -> Interval:
+    op = site.op
+    assert isinstance(op, LabelEncoder)
+    if x.is_point and x.lower.numel() and not x.may_be_infinite:
+        y = _encode(op, x.lower)
+        return Interval.of(y, y, x.shape)
+    low, high = x.lower.reshape(-1, 1), x.upper.reshape(-1, 1)
+    step = max(1, _BLOCK // max(len(op.keys), 1))
+    pairs = [_hull(op, *part) for part in zip(low.split(step), high.split(step), strict=True)]
+    least, greatest = (torch.cat(side).reshape(x.lower.shape) for side in zip(*pairs, strict=True))
+    return Interval.of(least, greatest, x.shape)
+
+
+def _hull(op: LabelEncoder, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the least and the greatest value of the keys within bounds, and of the default if others may come."""
+    inside = (low <= op.keys) & (high >= op.keys)
+    if op.keys.is_floating_point():
+        inside = inside | op.keys.isnan()
+        others = torch.ones_like(low, dtype=torch.bool)
+    else:
+        # Every integer between the bounds may be a key.
+        distinct = torch.unique(op.keys)
+        others = ((low <= distinct) & (high >= distinct)).sum(1, keepdim=True) <= high.double() - low.double()
+    possible = torch.cat([inside, others], 1)
+    values = op.values.expand(possible.shape)
+    lowest, highest = _limits(values.dtype)
+    least = torch.where(possible, values, highest).amin(1)
+    return least, torch.where(possible, values, lowest).amax(1)
+
+
+def _limits(dtype: torch.dtype) -> tuple[float | int, float | int]:
+    if dtype.is_floating_point:
+        return -math.inf, math.inf
+    return torch.iinfo(dtype).min, torch.iinfo(dtype).max
+
+
+@exact(domain=DOMAIN, torch=_encode, interval=_encode_bounds)
+class LabelEncoder(Operation):
+    """https://onnx.ai/onnx/operators/onnx_aionnxml_LabelEncoder.html."""
+
+    @cached_property
+    def keys(self) -> Tensor:
+        """The keys."""
+        return to_torch(_find_attribute(self, "keys"))
+
+    @cached_property
+    def values(self) -> Tensor:
+        """The values of the keys, and the default."""
+        values = _find_attribute(self, "values")
+        return to_torch(np.concatenate([values, _find_default(self, values.dtype).astype(values.dtype)]))
+
+
+# one of many ----------------------------------------------------------------------------------------------------
+
+
+def _one_hot(op: Operation, x: Tensor) -> Tensor:
+    whole = (
+        x.long()
+        if not x.is_floating_point()
+        else x.trunc().nan_to_num(nan=-(2.0**63)).clamp(-(2.0**63), 2.0**62).long()
+    )
+    return (whole[..., None] == _last_of_each(op).to(x.device)).float()
+
+
+def _last_of_each(op: Operation) -> Tensor:
+    """Return the categories; of equal ones the kernel knows the last, others become one that no number has."""
+    categories = list(op.cats_int64s or ())
+    if not categories:
+        raise UnsupportedAttributeError("it has no numeric categories; export the model again with numbers")
+    last = {category: place for place, category in enumerate(categories)}
+    return torch.tensor([c if last[c] == place else -(2**63) for place, c in enumerate(categories)])
+
+
+@infinity_aware
+def _one_hot_bounds(site: Site, x: Interval) -> Interval:
+    categories = _last_of_each(site.op)
+    low, high = (end.trunc() if x.is_floating else end for end in (x.lower[..., None], x.upper[..., None]))
+    # Beyond integers of 64 bits, kernels may make any number of them.
+    wild = (low.double().abs() >= 2.0**62) | (high.double().abs() >= 2.0**62)
+    inside = ((low <= categories) & (high >= categories)) | wild
+    surely = inside & (low == high) & ~wild
+    return Interval.of(surely.float(), inside.float(), (*x.shape, len(categories)))
+
+
+@across(
+    domain=DOMAIN,
+    torch=_one_hot,
+    interval=_one_hot_bounds,
+    linear=None,
+    batch=batching.by_rows,
+    kernel=None,
+    valid=(),
+    overflow=False,
+)
+class OneHotEncoder(Operation):
+    """https://onnx.ai/onnx/operators/onnx_aionnxml_OneHotEncoder.html."""

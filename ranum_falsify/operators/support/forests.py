@@ -1,0 +1,246 @@
+"""Tree ensembles as the operators of `ai.onnx.ml` spell them, read into one form; and their evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.domain.rules.learned.forest import Forest, Test
+from ranum_falsify.errors import UnsupportedAttributeError
+
+__all__ = ["find_leaves", "forest_of_leaves", "forest_of_nodes"]
+
+_MODES = {
+    "BRANCH_LEQ": Test.AT_MOST,
+    "BRANCH_LT": Test.LESS,
+    "BRANCH_GTE": Test.AT_LEAST,
+    "BRANCH_GT": Test.GREATER,
+    "BRANCH_EQ": Test.EQUAL,
+    "BRANCH_NEQ": Test.DIFFERENT,
+}
+_MEMBER = 6
+_DEEPEST = 1000
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    """Columns of a table of nodes; leaves are their own successors."""
+
+    feature: list[int]
+    test: list[int]
+    threshold: list[float]
+    yes: list[int]
+    no: list[int]
+    nan_is_yes: list[bool]
+
+    @classmethod
+    def empty(cls) -> _Nodes:
+        return cls([], [], [], [], [], [])
+
+    def add(self, feature: int, test: int, threshold: float, yes: int, no: int, nan_is_yes: bool) -> int:
+        """Append a node and return its number."""
+        for column, value in zip(vars(self).values(), (feature, test, threshold, yes, no, nan_is_yes), strict=True):
+            column.append(value)
+        return len(self.feature) - 1
+
+    def add_leaf(self) -> int:
+        number = len(self.feature)
+        return self.add(0, Test.AT_MOST, 0.0, number, number, False)
+
+
+def forest_of_nodes(op: Operation, prefix: str, scores: int) -> Forest:
+    """Return the trees of a node whose leaves are nodes like others.
+
+    Args:
+        op: The node.
+        prefix: How the names of the attributes of leaves begin: `class` or `target`.
+        scores: Number of scores.
+
+    Raises:
+        UnsupportedAttributeError: The attributes contradict each other, or a test is not known.
+    """
+    trees, numbers = op.nodes_treeids, op.nodes_nodeids
+    places = {key: place for place, key in enumerate(zip(trees, numbers, strict=True))}
+    count = len(trees)
+    _check(len(places) == count, "two nodes of a tree have one number")
+    modes = op.nodes_modes
+    unknown = set(modes) - _MODES.keys() - {"LEAF"}
+    _check(not unknown, f"no test is called {sorted(unknown)}")
+    columns = [op.nodes_featureids, op.nodes_truenodeids, op.nodes_falsenodeids, modes]
+    split = _floats(op, "nodes_values")
+    _check(all(len(column) == count for column in (*columns, split)), "its lists of nodes differ in length")
+    tracks = op.nodes_missing_value_tracks_true or ()
+    nodes = _Nodes.empty()
+    for place, (feature, yes, no, mode) in enumerate(zip(*columns, strict=True)):
+        if mode == "LEAF":
+            nodes.add_leaf()
+            continue
+        try:
+            after = [places[trees[place], number] for number in (yes, no)]
+        except KeyError as error:
+            raise UnsupportedAttributeError("a branch leads to a node that does not exist") from error
+        nan = place < len(tracks) and tracks[place] == 1
+        nodes.add(feature, _MODES[mode], float(split[place]), after[0], after[1], nan)
+    roots = [place for place in range(count) if place == 0 or trees[place] != trees[place - 1]]
+    keys = zip(getattr(op, f"{prefix}_treeids") or (), getattr(op, f"{prefix}_nodeids") or (), strict=True)
+    try:
+        leaves = [places[key] for key in keys]
+    except KeyError as error:
+        raise UnsupportedAttributeError("a weight is that of a node that does not exist") from error
+    weights = _floats(op, f"{prefix}_weights")
+    return _build(nodes, roots, leaves, getattr(op, f"{prefix}_ids") or (), weights, scores)
+
+
+def forest_of_leaves(op: Operation) -> Forest:
+    """Return the trees of a node that lists its leaves apart from its branches.
+
+    Raises:
+        UnsupportedAttributeError: The attributes contradict each other.
+    """
+    splits, modes = np.ravel(op.nodes_splits), np.ravel(op.nodes_modes)
+    columns = [
+        op.nodes_featureids,
+        op.nodes_truenodeids,
+        op.nodes_falsenodeids,
+        op.nodes_trueleafs,
+        op.nodes_falseleafs,
+    ]
+    count = len(splits)
+    _check(all(len(column) == count for column in (*columns, modes)), "its lists of nodes differ in length")
+    sets = _member_sets(op, modes)
+    tracks = op.nodes_missing_value_tracks_true or ()
+    nodes = _Nodes.empty()
+    for _ in range(count):
+        nodes.add_leaf()
+    copies: dict[int, int] = {}
+    for place, (feature, yes, no, yes_leaf, no_leaf) in enumerate(zip(*columns, strict=True)):
+        after = []
+        for number, is_leaf in ((yes, yes_leaf), (no, no_leaf)):
+            _check(0 <= number < (len(op.leaf_targetids) if is_leaf else count), "a branch leads to no node")
+            # Trees may share a leaf; here each has its own.
+            after.append(nodes.add_leaf() if is_leaf else number)
+            if is_leaf:
+                copies[after[-1]] = number
+        nan = place < len(tracks) and tracks[place] == 1
+        _write_branch(nodes, place, feature, int(modes[place]), sets.get(place, [float(splits[place])]), after, nan)
+    ids, weights = op.leaf_targetids, np.ravel(op.leaf_weights)
+    given = [ids[number] for number in copies.values()], [float(weights[number]) for number in copies.values()]
+    return _build(nodes, list(op.tree_roots), list(copies), *given, int(op.n_targets))
+
+
+def _write_branch(
+    nodes: _Nodes, place: int, feature: int, mode: int, values: Sequence[float], after: Sequence[int], nan: bool
+) -> None:
+    """Write a branch; a test for one of several values becomes a chain of tests for each."""
+    test = Test.EQUAL if mode == _MEMBER else Test(mode)
+    chain = [place, *(nodes.add_leaf() for _ in values[1:])]
+    for here, value, other in zip(chain, values, [*chain[1:], after[1]], strict=True):
+        row = (feature, test, value, after[0], other, nan)
+        for column, entry in zip(vars(nodes).values(), row, strict=True):
+            column[here] = entry
+    if not values:
+        row = (feature, Test.AT_MOST, -np.inf, after[1], after[1], nan)
+        for column, entry in zip(vars(nodes).values(), row, strict=True):
+            column[place] = entry
+
+
+def _member_sets(op: Operation, modes: np.ndarray) -> Mapping[int, list[float]]:
+    """Return the values of each test for membership; NaN ends each set."""
+    values = iter(() if op.membership_values is None else np.ravel(op.membership_values).tolist())
+    sets: dict[int, list[float]] = {}
+    for place in np.flatnonzero(modes == _MEMBER).tolist():
+        sets[place] = found = []
+        for value in values:
+            if np.isnan(value):
+                break
+            found.append(value)
+    return sets
+
+
+def _floats(op: Operation, name: str) -> Sequence[float] | np.ndarray:
+    """Return an attribute that is a list, or a tensor under another name."""
+    tensor = getattr(op, f"{name}_as_tensor", None)
+    values: Sequence[float] | np.ndarray = (getattr(op, name) or ()) if tensor is None else np.ravel(tensor)
+    return values
+
+
+def _check(holds: bool, why: str) -> None:
+    if not holds:
+        raise UnsupportedAttributeError(f"{why}; export the model again")
+
+
+def _build(
+    nodes: _Nodes,
+    roots: list[int],
+    leaves: Sequence[int],
+    ids: Iterable[int],
+    weights: Iterable[float],
+    scores: int,
+) -> Forest:
+    columns = {name: torch.tensor(column) for name, column in vars(nodes).items()}
+    columns["threshold"] = columns["threshold"].double()
+    yes, no = columns["yes"], columns["no"]
+    count = len(yes)
+    is_leaf = (yes == torch.arange(count)) & (no == torch.arange(count))
+    weight, gives = torch.zeros(count, scores, dtype=torch.float64), torch.zeros(count, scores, dtype=torch.bool)
+    for leaf, score, value in zip(leaves, ids, weights, strict=True):
+        _check(0 <= score < scores, f"a weight is that of score {score}, but there are {scores}")
+        _check(not bool(gives[leaf, score]), "a leaf has two weights for one score")
+        weight[leaf, score] = float(value)
+        gives[leaf, score] = True
+    tree, levels = _levels(yes, no, is_leaf, torch.tensor(roots))
+    # Kernels take something else then, for which nothing stands.
+    _check(scores > 1 or bool(gives[is_leaf & (tree >= 0)].all()), "a leaf has no weight")
+    return Forest(
+        **columns, is_leaf=is_leaf, tree=tree, roots=torch.tensor(roots), levels=levels, weight=weight, gives=gives
+    )
+
+
+def _levels(yes: Tensor, no: Tensor, is_leaf: Tensor, roots: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Return the tree of each node, and the branches of each depth."""
+    tree = torch.full_like(yes, -1)
+    tree[roots] = torch.arange(len(roots))
+    here, levels = roots[~is_leaf[roots]], list[Tensor]()
+    while len(here):
+        _check(len(levels) < _DEEPEST, "a branch leads back to itself, or a tree is too deep")
+        levels.append(here)
+        after, owner = torch.cat([yes[here], no[here]]), torch.cat([tree[here], tree[here]])
+        tree[after] = torch.where(tree[after] < 0, owner, tree[after])
+        _check(bool((tree[after] == owner).all()), "two trees share a node")
+        after = after.unique()
+        here = after[~is_leaf[after]]
+    return tree, tuple(levels)
+
+
+def find_leaves(forest: Forest, x: Tensor) -> Tensor:
+    """Return the leaf that each row of features reaches in each tree, `(rows, trees)`."""
+    x = x if x.is_floating_point() else x.float()
+    feature, test, threshold, yes, no = (
+        column.to(x.device) for column in (forest.feature, forest.test, forest.threshold, forest.yes, forest.no)
+    )
+    nan_is_yes = forest.nan_is_yes.to(x.device)
+    kinds = [Test(kind) for kind in forest.test[~forest.is_leaf].unique().tolist()]
+    at = forest.roots.to(x.device).expand(x.shape[0], forest.trees)
+    for _ in forest.levels:
+        value = x.gather(1, feature[at])
+        limit = threshold[at]
+        true = torch.zeros_like(value, dtype=torch.bool)
+        for kind in kinds:
+            true = torch.where(test[at] == kind, _COMPARISONS[kind](value, limit), true)
+        at = torch.where(true | (nan_is_yes[at] & value.isnan()), yes[at], no[at])
+    return at
+
+
+_COMPARISONS = {
+    Test.AT_MOST: torch.le,
+    Test.LESS: torch.lt,
+    Test.AT_LEAST: torch.ge,
+    Test.GREATER: torch.gt,
+    Test.EQUAL: torch.eq,
+    Test.DIFFERENT: torch.ne,
+}

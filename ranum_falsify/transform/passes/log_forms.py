@@ -1,0 +1,332 @@
+"""Forms whose logarithms are known: each function reads one, and is a core of `LogReader`."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ranum_falsify.transform.operands import attribute, integers, length_of, rank_of
+from ranum_falsify.transform.passes.expressions import (
+    Plan,
+    made_by,
+    operand,
+    read_sum,
+    reduction,
+    root_of,
+    scalar_of,
+    sigmoid_of,
+    square_of,
+    unwrap,
+)
+from ranum_falsify.transform.passes.log_domain import LogReader, between, leaf, limits_of
+from ranum_falsify.transform.passes.stable_parts import (
+    log_add_exp,
+    log_sum_exp,
+    number,
+    reduced,
+    softplus,
+    times,
+)
+from ranum_falsify.transform.rewrite import RefusedError
+
+__all__ = [
+    "exponential",
+    "one_minus_exponential",
+    "one_minus_sigmoid",
+    "one_minus_softmax",
+    "one_minus_tanh_squared",
+    "one_plus_exponential",
+    "product",
+    "sigmoid",
+    "softmax",
+    "sum_of_exponentials",
+    "sum_of_tensors",
+    "terms_of",
+]
+
+_MOST_CLASSES = 256
+
+
+def softmax(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
+    """Read log(softmax(x)) = log_softmax(x); the axis stays, of which both operators have had the same default."""
+    node = made_by(value, "Softmax")
+    if node is None:
+        return None
+    x = leaf(operand(node, 0), dtype)
+    return lambda op: op.LogSoftmax(x(op), **dict(node.attributes))
+
+
+def sigmoid(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
+    """Read log(sigmoid(x)) = -softplus(-x)."""
+    found = sigmoid_of(value)
+    if found is None:
+        return None
+    z, sign = found
+    x = leaf(z, dtype)
+    return lambda op: op.Neg(softplus(op, times(op, x(op), -sign, dtype), dtype))
+
+
+def exponential(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
+    """Read log(exp(x)) = x."""
+    node = made_by(value, "Exp")
+    return None if node is None else leaf(operand(node, 0), dtype)
+
+
+def one_minus_sigmoid(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
+    """Read log(1 - sigmoid(x)) = -softplus(x)."""
+    return _complement(reader, value, dtype, _log_one_minus_sigmoid)
+
+
+def one_minus_softmax(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
+    """Read log(1 - softmax(x)_i) = logsumexp of all other log_softmax(x)_j."""
+    return _complement(reader, value, dtype, _log_one_minus_softmax)
+
+
+def one_minus_tanh_squared(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
+    """Read log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2 x))."""
+    return _complement(reader, value, dtype, _log_one_minus_tanh_squared)
+
+
+def _complement(reader: LogReader, value: ir.Value, dtype: ir.DataType, of: Any) -> Plan | None:
+    """Read a constant of at least 1 less a tensor, which may be moved, cast and kept between constants."""
+    total = read_sum(value)
+    if len(total.minus) != 1 or total.plus or total.constant < 1:
+        return None
+    limited = limits_of(total.minus[0])
+    x, least, greatest = (total.minus[0], None, None) if limited is None else limited
+    wrapped = unwrap(x, dtype)
+    inner = of(reader, wrapped.inner, wrapped.dtype)
+    if inner is None:
+        return None
+    total.check_shape()
+
+    def moved(op: Any) -> ir.Value:
+        made = wrapped.again(op, inner(op))
+        return made if wrapped.dtype == dtype else op.Cast(made, to=dtype)
+
+    upper, lower = (None if limit is None else 1 - limit for limit in (least, greatest))
+    kept = between(moved, lower, upper, dtype)
+    return kept if kept is None or total.constant == 1 else reader.shift(kept, total.constant - 1, dtype)
+
+
+def _log_one_minus_sigmoid(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
+    found = sigmoid_of(value)
+    if found is None:
+        return None
+    z, sign = found
+    x = leaf(z, dtype)
+    return lambda op: op.Neg(softplus(op, times(op, x(op), sign, dtype), dtype))
+
+
+def _log_one_minus_softmax(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
+    node = made_by(value, "Softmax")
+    if node is None:
+        return None
+    x, axis = operand(node, 0), softmax_axis(node, reader.opset)
+    classes, rank = length_of(x, axis), rank_of(x)
+    if not 2 <= classes <= _MOST_CLASSES:
+        raise RefusedError(f"Softmax has {classes} classes; 2 to {_MOST_CLASSES} are handled")
+    logits = leaf(x, dtype)
+    others = np.array([[j for j in range(classes) if j != i] for i in range(classes)])
+
+    def build(op: Any) -> ir.Value:
+        logarithms = op.LogSoftmax(logits(op), **dict(node.attributes))
+        if classes == 2:
+            return opposite(op, logarithms, axis)
+        gathered = op.Gather(logarithms, op.Constant(value=ir.tensor(others.astype(np.int64))), axis=axis)
+        return log_sum_exp(op, gathered, [axis + 1], 0, dtype=dtype, opset=reader.opset)
+
+    assert rank > axis
+    return build
+
+
+def softmax_axis(node: ir.Node, opset: int) -> int:
+    """Return the only axis along which a Softmax normalises, not negative.
+
+    Raises:
+        RefusedError: There are several, as before opset 13, or it is not known.
+    """
+    x = operand(node, 0)
+    rank = rank_of(x)
+    axis = attribute(node, "axis", -1 if opset >= 13 else 1)
+    if not -rank <= axis < rank:
+        raise RefusedError(f"axis {axis} is none of an operand of rank {rank}")
+    if opset < 13 and axis % rank != rank - 1:
+        raise RefusedError("before opset 13, Softmax has all axes from the given one on; convert the model")
+    return axis % rank
+
+
+def opposite(op: Any, x: ir.Value, axis: int) -> ir.Value:
+    """Return a tensor with its two elements along an axis exchanged."""
+    made: ir.Value = op.Gather(x, integers(op, [1, 0]), axis=axis)
+    return made
+
+
+def _log_one_minus_tanh_squared(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
+    square = square_of(value)
+    node = made_by(square, "Tanh")
+    if node is None:
+        return None
+    x = leaf(operand(node, 0), dtype)
+
+    def build(op: Any) -> ir.Value:
+        given = x(op)
+        tail = softplus(op, times(op, given, -2, dtype), dtype)
+        inner = op.Sub(op.Sub(number(op, math.log(2), dtype), given), tail)
+        return times(op, inner, 2, dtype)
+
+    return build
+
+
+def one_plus_exponential(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
+    """Read log(c + exp(x)) = log c + softplus(x - log c)."""
+    total = read_sum(value)
+    if len(total.plus) != 1 or total.minus or total.constant <= 0:
+        return None
+    node = made_by(total.plus[0], "Exp")
+    if node is None:
+        return None
+    total.check_shape()
+    x, shift = leaf(operand(node, 0), dtype), math.log(total.constant)
+    if total.constant == 1:
+        return lambda op: softplus(op, x(op), dtype)
+
+    def build(op: Any) -> ir.Value:
+        offset = number(op, shift, dtype)
+        made: ir.Value = op.Add(softplus(op, op.Sub(x(op), offset), dtype), offset)
+        return made
+
+    return build
+
+
+def one_minus_exponential(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
+    """Read log(exp(x) - 1) = log(tanh(x/2)) + softplus(x), and log(1 - exp(x)) = log(-tanh(x/2)) + softplus(x)."""
+    total = read_sum(value)
+    if len(total.plus) + len(total.minus) != 1:
+        return None
+    sign = 1 if total.plus else -1
+    node = made_by([*total.plus, *total.minus][0], "Exp")
+    if node is None or total.constant != -sign:
+        return None
+    total.check_shape()
+    x = leaf(operand(node, 0), dtype)
+
+    def build(op: Any) -> ir.Value:
+        given = x(op)
+        half = op.Tanh(times(op, given, Fraction(sign, 2), dtype))
+        made: ir.Value = op.Add(op.Log(half), softplus(op, given, dtype))
+        return made
+
+    return build
+
+
+def sum_of_exponentials(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
+    """Read log(sum(p)) = logsumexp(log p), and log(mean(p)), where log p is known."""
+    node = made_by(value, "ReduceSum", "ReduceMean")
+    if node is None:
+        return None
+    terms = reader.read(operand(node, 0), dtype)
+    if terms is None:
+        return None
+    found = reduction(node)
+    if not found.axes:
+        raise RefusedError("it sums along no axis")
+    count = math.prod(length_of(found.x, axis) for axis in found.axes) if node.op_type == "ReduceMean" else 1
+
+    def build(op: Any) -> ir.Value:
+        made = log_sum_exp(op, terms(op), found.axes, found.keepdims, dtype=dtype, opset=reader.opset)
+        return made if count == 1 else op.Sub(made, number(op, math.log(count), dtype))
+
+    return build
+
+
+def sum_of_tensors(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
+    """Read log(p + q) = logaddexp(log p, log q), where both are known."""
+    total = read_sum(value)
+    if len(total.plus) < 2 or total.minus or total.constant < 0:
+        return None
+    plans = [reader.read(term, dtype) for term in total.plus]
+    if any(plan is None for plan in plans):
+        return None
+    total.check_shape()
+
+    def build(op: Any) -> ir.Value:
+        made = None
+        for plan in plans:
+            assert plan is not None
+            made = plan(op) if made is None else log_add_exp(op, made, plan(op), dtype)
+        assert made is not None
+        return made
+
+    return build if not total.constant else reader.shift(build, total.constant, dtype)
+
+
+def terms_of(value: ir.Value) -> int:
+    """Return of how many tensors, with or without a constant, a value is the sum."""
+    total = read_sum(value)
+    return 0 if total.minus else len(total.plus)
+
+
+def product(reader: LogReader, value: ir.Value, dtype: ir.DataType) -> Plan | None:
+    """Read the logarithm of a product, a quotient, a power or a root: sums and multiples of logarithms."""
+    inner, exponent = root_of(value), Fraction(1, 2)
+    node = made_by(value, "Pow", "Reciprocal", "Mul", "Div")
+    if inner is None and node is not None and node.op_type in ("Pow", "Reciprocal"):
+        inner = operand(node, 0)
+        found = Fraction(-1) if node.op_type == "Reciprocal" else scalar_of(operand(node, 1), inner)
+        if found is None:
+            return None
+        exponent = found
+    if inner is not None:
+        plan = reader.read(inner, dtype)
+        return None if plan is None else lambda op: times(op, plan(op), exponent, dtype)
+    if node is None:
+        return None
+    return _two_factors(reader, node, dtype)
+
+
+def _two_factors(reader: LogReader, node: ir.Node, dtype: ir.DataType) -> Plan | None:
+    share = _share(reader, node, dtype) if node.op_type == "Div" else None
+    if share is not None:
+        return share
+    factors = [operand(node, 0), operand(node, 1)]
+    plans = [reader.read(factor, dtype) for factor in factors]
+    constants = [reader.read_constant(factor, dtype) for factor in factors]
+    left, right = (plan or known for plan, known in zip(plans, constants, strict=True))
+    if left is None or right is None or not any(plans):
+        return None
+    if node.op_type == "Mul":
+        return lambda op: op.Add(left(op), right(op))
+    return lambda op: op.Sub(left(op), right(op))
+
+
+def _share(reader: LogReader, node: ir.Node, dtype: ir.DataType) -> Plan | None:
+    """Read log(p / sum(q)) = (log p - m) - log(sum(exp(log q - m))), m being the greatest log q.
+
+    Shares near 1 have small logarithms, which differences of large numbers would lose.
+    """
+    wrapped = unwrap(operand(node, 1), dtype)
+    total = made_by(wrapped.inner, "ReduceSum")
+    if total is None or wrapped.dtype != dtype:
+        return None
+    share, terms = reader.read(operand(node, 0), dtype), reader.read(operand(total, 0), dtype)
+    if share is None or terms is None:
+        return None
+    found, opset = reduction(total), reader.opset
+    if not found.axes:
+        raise RefusedError("it sums along no axis")
+
+    def build(op: Any) -> ir.Value:
+        logarithms = terms(op)
+        greatest = reduced(op, "ReduceMax", logarithms, found.axes, 1, opset)
+        weights = op.Exp(op.Sub(logarithms, greatest))
+        rest = op.Log(reduced(op, "ReduceSum", weights, found.axes, found.keepdims, opset))
+        shift = greatest if found.keepdims else reduced(op, "ReduceMax", logarithms, found.axes, 0, opset)
+        made: ir.Value = op.Sub(op.Sub(share(op), wrapped.again(op, shift)), wrapped.again(op, rest))
+        return made
+
+    return build

@@ -1,0 +1,328 @@
+"""Normalisations in terms of arithmetic, or folded into the product before them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ranum_falsify.transform import verify
+from ranum_falsify.transform.attributes import float_attribute
+from ranum_falsify.transform.blocks import reduced
+from ranum_falsify.transform.lowering import Lowering
+from ranum_falsify.transform.operands import (
+    FLOATS,
+    attribute,
+    check_integers,
+    constant,
+    constant_array,
+    dtype_of,
+    element_type,
+    first_operand,
+    integers,
+    node_of,
+    operand,
+    rank_of,
+    required_constant,
+)
+from ranum_falsify.transform.registry import register
+from ranum_falsify.transform.rewrite import RefusedError
+
+__all__ = [
+    "FoldBatchNormalization",
+    "LowerBatchNormalization",
+    "LowerInstanceNormalization",
+    "LowerLayerNormalization",
+    "LowerLogSoftmax",
+    "LowerSoftmax",
+]
+
+_EPSILON = 1e-5
+_SOFTMAX_ALONG_ONE_AXIS = 13  # opset
+_WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+
+
+class _BatchNormalization(Lowering):
+    """BatchNormalization at inference: a factor and an offset for each channel."""
+
+    operator = "BatchNormalization"
+
+    def accept(self, node: ir.Node) -> None:
+        """Check that factors and offsets are known and finite."""
+        x = first_operand(node)
+        self._dtype = dtype_of(x, FLOATS)
+        if attribute(node, "training_mode", 0) or any(_is_used(value) for value in node.outputs[1:]):
+            raise RefusedError("it is in training mode")
+        if not attribute(node, "spatial", 1):
+            raise RefusedError("it has statistics for each place (spatial=0)")
+        _check_finite(_factor_and_offset(node), self._dtype)
+
+
+@verify.tolerance
+@register(
+    "lower_batch_normalization",
+    takes=["BatchNormalization"],
+    gives=["Constant", "Add", "Mul"],
+    needs="floats; inference; constant scale, bias, mean and variance; a known rank; scaled operands that do not "
+    "overflow",
+    needs_shapes=True,
+)
+class LowerBatchNormalization(_BatchNormalization):
+    """BatchNormalization becomes Mul and Add."""
+
+    def accept(self, node: ir.Node) -> None:
+        """Check that the channels' place is known."""
+        super().accept(node)
+        x = first_operand(node)
+        if rank_of(x) < 2:
+            raise RefusedError("its operand has no channels")
+
+    def lower(self, op: Any, node: ir.Node) -> Any:
+        """Scale, then move."""
+        x = first_operand(node)
+        column = (-1, *(1,) * (rank_of(x) - 2))
+        factor, offset = (constant(op, each.reshape(column), self._dtype) for each in _factor_and_offset(node))
+        return op.Add(op.Mul(x, factor), offset)
+
+
+@verify.tolerance
+@register(
+    "fold_batch_normalization",
+    takes=["BatchNormalization"],
+    gives=["Constant", "Add", "Conv", "Gemm", "MatMul"],
+    needs="floats; inference; a Conv, a Gemm, or a MatMul of a matrix before it, whose weights are constant, and which "
+    "nothing else reads; scaled sums that do not overflow",
+    needs_shapes=True,
+)
+class FoldBatchNormalization(_BatchNormalization):
+    """BatchNormalization after Conv, Gemm or MatMul becomes a part of its weights."""
+
+    def patterns(self, model: ir.Model) -> Sequence[Callable[..., Any]]:
+        """Return what it is folded into, and last, for those that it cannot be, the operator alone."""
+        return [
+            lambda op, x: self._after(op, op.Conv(x, _allow_other_inputs=True, _outputs=["before"])),
+            lambda op, x: self._after(op, op.Gemm(x, _allow_other_inputs=True, _outputs=["before"])),
+            lambda op, x, w: self._after(op, op.MatMul(x, w, _outputs=["before"])),
+            self.pattern,
+        ]
+
+    @staticmethod
+    def _after(op: Any, before: Any) -> Any:
+        return op.BatchNormalization(before, _allow_other_inputs=True, _outputs=["y"])
+
+    def check(self, context: Any, **operands: Any) -> bool:
+        """Check that something is before it, and that its new weights are known and finite."""
+        self._before = None if operands.get("before") is None else node_of(operands["before"])
+        return super().check(context, **operands)
+
+    def accept(self, node: ir.Node) -> None:
+        """Check the weights."""
+        super().accept(node)
+        if self._before is None:
+            raise RefusedError("nothing that it could be folded into is before it, or something else reads that")
+        if self._before.op_type == "MatMul" and rank_of(self._before.outputs[0]) != 2:
+            raise RefusedError("the product before it is none of two matrices")
+        _check_finite(self._folded(node), self._dtype)
+
+    def lower(self, op: Any, node: ir.Node) -> Any:
+        """Build the product with its new weights."""
+        assert self._before is not None
+        weights, bias = (constant(op, each, self._dtype) for each in self._folded(node))
+        x = self._before.inputs[0]
+        if self._before.op_type == "MatMul":
+            return op.Add(op.MatMul(x, weights), bias)
+        attributes = {name: value for name, value in self._before.attributes.items() if name != "beta"}
+        return getattr(op, self._before.op_type)(x, weights, bias, **attributes)
+
+    def _folded(self, node: ir.Node) -> tuple[np.ndarray, np.ndarray]:
+        before = self._before
+        assert before is not None
+        factor, offset = _factor_and_offset(node)
+        weights = required_constant(before.inputs[1], f"the weights of {before.op_type} are").astype(np.float64)
+        given = operand(before, 2)
+        bias = np.zeros(()) if given is None else required_constant(given, f"the bias of {before.op_type} is")
+        if bias.ndim == 2 and bias.shape[0] != 1:
+            raise RefusedError("the addend of Gemm is no bias")
+        is_by_row = before.op_type == "Conv" or bool(attribute(before, "transB", 0))
+        along = factor.reshape((-1, *(1,) * (weights.ndim - 1))) if is_by_row else factor
+        scale = float_attribute(before, "beta", 1.0)
+        return weights * along, (scale * bias.astype(np.float64)).reshape(-1) * factor + offset
+
+
+def _factor_and_offset(node: ir.Node) -> tuple[np.ndarray, np.ndarray]:
+    """Return what batch normalisation multiplies each channel by, and what it adds; in float64."""
+    scale, bias, mean, variance = (
+        required_constant(operand(node, place), f"its {what} is").astype(np.float64)
+        for place, what in enumerate(("scale", "bias", "mean", "variance"), 1)
+    )
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(variance + float_attribute(node, "epsilon", _EPSILON))
+        return factor, bias - mean * factor
+
+
+def _check_finite(arrays: Sequence[np.ndarray], dtype: ir.DataType) -> None:
+    """Check that numbers are finite as an element type.
+
+    Raises:
+        RefusedError: One is not.
+    """
+    with np.errstate(over="ignore"):
+        if not all(np.isfinite(array.astype(dtype.numpy()).astype(np.float64)).all() for array in arrays):
+            raise RefusedError(f"what it multiplies by, or adds, is not finite as {dtype.name.lower()}")
+
+
+def _is_used(value: ir.Value) -> bool:
+    return bool(value.uses()) or value.is_graph_output()
+
+
+class _Centred(Lowering):
+    """A normalisation by mean and variance of the operand itself."""
+
+    def accept(self, node: ir.Node) -> None:
+        """Check the element type, and that statistics are not used."""
+        x = first_operand(node)
+        dtype_of(x, _WIDE)
+        rank_of(x)
+        if any(_is_used(value) for value in node.outputs[1:]):
+            raise RefusedError("its statistics are used")
+
+    def _normalised(self, op: Any, node: ir.Node, axes: Sequence[int]) -> Any:
+        """Return the operand less its mean, divided by its standard deviation."""
+        x = first_operand(node)
+        centred = op.Sub(x, reduced(op, "ReduceMean", self.opset, x, axes, keepdims=True))
+        variance = reduced(op, "ReduceMean", self.opset, op.Mul(centred, centred), axes, keepdims=True)
+        epsilon = constant(op, float_attribute(node, "epsilon", _EPSILON), element_type(node))
+        return op.Div(centred, op.Sqrt(op.Add(variance, epsilon)))
+
+
+_SQUARES = "float32 or float64; a known rank; deviations from the mean whose squares do not overflow"
+
+
+@verify.tolerance
+@register(
+    "lower_layer_normalization",
+    takes=["LayerNormalization"],
+    gives=["Constant", "Add", "Div", "Mul", "ReduceMean", "Sqrt", "Sub"],
+    needs=_SQUARES,
+    needs_shapes=True,
+)
+class LowerLayerNormalization(_Centred):
+    """LayerNormalization becomes mean, variance and arithmetic."""
+
+    operator = "LayerNormalization"
+
+    def lower(self, op: Any, node: ir.Node) -> Any:
+        """Normalise all axes from the one given on, then scale and move."""
+        x = first_operand(node)
+        rank = rank_of(x)
+        made = self._normalised(op, node, range(attribute(node, "axis", -1) % rank, rank))
+        made = op.Mul(made, node.inputs[1])
+        bias = operand(node, 2)
+        return made if bias is None else op.Add(made, bias)
+
+
+@verify.tolerance
+@register(
+    "lower_instance_normalization",
+    takes=["InstanceNormalization"],
+    gives=["Constant", "Add", "Div", "Mul", "ReduceMean", "Reshape", "Sqrt", "Sub"],
+    needs=_SQUARES,
+    needs_shapes=True,
+)
+class LowerInstanceNormalization(_Centred):
+    """InstanceNormalization becomes mean, variance and arithmetic."""
+
+    operator = "InstanceNormalization"
+
+    def accept(self, node: ir.Node) -> None:
+        """Check that images have axes."""
+        super().accept(node)
+        x = first_operand(node)
+        if rank_of(x) < 3:
+            raise RefusedError("its images have no axis")
+        if any(value is not None and constant_array(value) is None for value in node.inputs[1:]):
+            check_integers(self.opset)
+
+    def lower(self, op: Any, node: ir.Node) -> Any:
+        """Normalise the spatial axes, then scale and move each channel."""
+        x, scale, bias = node.inputs
+        assert x is not None and scale is not None and bias is not None
+        rank = rank_of(x)
+        factor, offset = (self._column(op, value, rank - 2, element_type(node)) for value in (scale, bias))
+        return op.Add(op.Mul(self._normalised(op, node, range(2, rank)), factor), offset)
+
+    @staticmethod
+    def _column(op: Any, value: ir.Value, spatial: int, dtype: Any) -> Any:
+        array, shape = constant_array(value), (-1, *(1,) * spatial)
+        if array is not None:
+            return constant(op, array.reshape(shape), dtype)
+        return op.Reshape(value, integers(op, shape))
+
+
+class _Softmax(Lowering):
+    """Softmax or its logarithm, by exponentials of what is never positive."""
+
+    def accept(self, node: ir.Node) -> None:
+        """Check the element type, and the axis."""
+        x = first_operand(node)
+        dtype_of(x, _WIDE)
+        self._axes(node)
+
+    def _axes(self, node: ir.Node) -> list[int]:
+        """Return the axes along which the results sum up to 1: before opset 13, all from the one given on."""
+        x = first_operand(node)
+        rank, is_one = rank_of(x), self.opset >= _SOFTMAX_ALONG_ONE_AXIS
+        axis = attribute(node, "axis", -1 if is_one else 1)
+        if not -rank <= axis < rank:
+            raise RefusedError(f"axis {axis} is none of an operand of rank {rank}")
+        return [axis % rank] if is_one else list(range(axis % rank, rank))
+
+    def _shifted(self, op: Any, node: ir.Node) -> Any:
+        x = first_operand(node)
+        return op.Sub(x, reduced(op, "ReduceMax", self.opset, x, self._axes(node), keepdims=True))
+
+    def _total(self, op: Any, node: ir.Node, weights: Any) -> Any:
+        return reduced(op, "ReduceSum", self.opset, weights, self._axes(node), keepdims=True)
+
+
+_SOFTMAX_NEEDS = "float32 or float64; a known rank; operands whose differences do not overflow"
+
+
+@verify.tolerance
+@register(
+    "lower_softmax",
+    takes=["Softmax"],
+    gives=["Constant", "Div", "Exp", "ReduceMax", "ReduceSum", "Sub"],
+    needs=_SOFTMAX_NEEDS,
+    needs_shapes=True,
+)
+class LowerSoftmax(_Softmax):
+    """Softmax(x) becomes e / ReduceSum(e) with e = Exp(x - ReduceMax(x)), which cannot overflow."""
+
+    operator = "Softmax"
+
+    def lower(self, op: Any, node: ir.Node) -> Any:
+        """Divide by the sum, which is at least 1."""
+        weights = op.Exp(self._shifted(op, node))
+        return op.Div(weights, self._total(op, node, weights))
+
+
+@verify.tolerance
+@register(
+    "lower_log_softmax",
+    takes=["LogSoftmax"],
+    gives=["Constant", "Exp", "Log", "ReduceMax", "ReduceSum", "Sub"],
+    needs=_SOFTMAX_NEEDS,
+    needs_shapes=True,
+)
+class LowerLogSoftmax(_Softmax):
+    """LogSoftmax(x) becomes d - Log(ReduceSum(Exp(d))) with d = x - ReduceMax(x), which cannot overflow."""
+
+    operator = "LogSoftmax"
+
+    def lower(self, op: Any, node: ir.Node) -> Any:
+        """Subtract the logarithm of a sum that is at least 1."""
+        shifted = self._shifted(op, node)
+        return op.Sub(shifted, op.Log(self._total(op, node, op.Exp(shifted))))

@@ -1,0 +1,170 @@
+"""What stable forms are built from, in each element type and opset."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from ranum_falsify.transform.operands import constant, integers, opset_at
+from ranum_falsify.transform.passes.expressions import Plan
+from ranum_falsify.transform.rewrite import Rewrite
+
+__all__ = [
+    "StableForm",
+    "cast",
+    "clipped",
+    "is_representable",
+    "log_add_exp",
+    "log_sum_exp",
+    "number",
+    "reduced",
+    "scaled_norm",
+    "softplus",
+    "times",
+]
+
+_AXES_ARE_INPUTS = {"ReduceSum": 13}  # opset
+_LIMITS_ARE_INPUTS = 11  # opset
+_REDUCTIONS_HAVE_INPUTS = 18  # opset
+
+
+class StableForm(Rewrite):
+    """A rewrite that reads the graph upwards from nodes of certain operators, and plans what takes their place."""
+
+    remove_nodes = False
+    roots: ClassVar[tuple[str, ...]]
+    """Operators of the last node of a match."""
+
+    def patterns(self, model: ir.Model) -> Sequence[Callable[..., Any]]:
+        """Match each node of these operators."""
+        return [_pattern_of(root) for root in self.roots]
+
+    def pattern(self, op: Any, x: Any) -> Any:
+        """Match a node of the first of these operators."""
+        return _pattern_of(self.roots[0])(op, x)
+
+    def check(self, context: Any, x: ir.Value) -> bool:
+        """Plan what takes the place of a node."""
+        plan = self.plan(context.root, opset_at(context))
+        if plan is None:
+            return False
+        self._plan = plan
+        return True
+
+    def rewrite(self, op: Any, x: ir.Value) -> Any:
+        """Build it."""
+        return self._plan(op)
+
+    @abstractmethod
+    def plan(self, node: ir.Node, opset: int) -> Plan | None:
+        """Return how to build what takes the place of a node, None if it is not what the pass looks for.
+
+        Raises:
+            RefusedError: It is, and lacks what the pass needs.
+        """
+
+
+def _pattern_of(op_type: str) -> Callable[..., Any]:
+    def pattern(op: Any, x: Any) -> Any:
+        return getattr(op, op_type)(x, _allow_other_inputs=True)
+
+    return pattern
+
+
+def number(op: Any, value: float | Fraction, dtype: ir.DataType) -> ir.Value:
+    """Return a new constant without dimensions."""
+    return constant(op, float(value), dtype)
+
+
+def cast(op: Any, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """Return a tensor of the model in an element type."""
+    return x if x.dtype == dtype else op.Cast(x, to=dtype)
+
+
+def times(op: Any, x: ir.Value, factor: float | Fraction, dtype: ir.DataType) -> ir.Value:
+    """Return a multiple of a tensor."""
+    made: ir.Value = x if factor == 1 else op.Neg(x) if factor == -1 else op.Mul(x, number(op, factor, dtype))
+    return made
+
+
+def softplus(op: Any, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """Return log(1 + exp(x)).
+
+    ONNX Runtime has a kernel for float32 only.  Of other types it may take the definition, which overflows.
+    """
+    made: ir.Value
+    if dtype == ir.DataType.FLOAT:
+        made = op.Softplus(x)
+        return made
+    small = op.Exp(op.Neg(op.Abs(x)))
+    made = op.Add(op.Max(x, number(op, 0, dtype)), op.Log(op.Add(small, number(op, 1, dtype))))
+    return made
+
+
+def log_add_exp(op: Any, a: ir.Value, b: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """Return log(exp(a) + exp(b)), which is as exact beside 0 as elsewhere."""
+    distance = op.Abs(op.Sub(a, b))
+    made: ir.Value = op.Add(op.Max(a, b), softplus(op, op.Neg(distance), dtype))
+    return made
+
+
+def reduced(op: Any, op_type: str, x: ir.Value, axes: Sequence[int], keepdims: int, opset: int) -> ir.Value:
+    """Return a reduction, its axes given as the opset has them."""
+    make, made = getattr(op, op_type), None
+    if opset < _AXES_ARE_INPUTS.get(op_type, _REDUCTIONS_HAVE_INPUTS):
+        made = make(x, axes=list(axes), keepdims=keepdims)
+    else:
+        made = make(x, integers(op, axes), keepdims=keepdims)
+    assert isinstance(made, ir.Value)
+    return made
+
+
+def clipped(op: Any, x: ir.Value, least: float, greatest: float, *, dtype: ir.DataType, opset: int) -> ir.Value:
+    """Return a tensor limited on both sides."""
+    made: ir.Value
+    if opset < _LIMITS_ARE_INPUTS:
+        made = op.Clip(x, min=float(least), max=float(greatest))
+    else:
+        made = op.Clip(x, number(op, least, dtype), number(op, greatest, dtype))
+    return made
+
+
+def log_sum_exp(
+    op: Any, x: ir.Value, axes: Sequence[int], keepdims: int, *, dtype: ir.DataType, opset: int
+) -> ir.Value:
+    """Return log(sum(exp(x))): ReduceLogSumExp, or, where ONNX Runtime has no kernel of it, less the greatest."""
+    if dtype != ir.DataType.FLOAT16:
+        return reduced(op, "ReduceLogSumExp", x, axes, keepdims, opset)
+    greatest = reduced(op, "ReduceMax", x, axes, 1, opset)
+    total = reduced(op, "ReduceSum", op.Exp(op.Sub(x, greatest)), axes, keepdims, opset)
+    back = greatest if keepdims else reduced(op, "ReduceMax", x, axes, 0, opset)
+    made: ir.Value = op.Add(op.Log(total), back)
+    return made
+
+
+def scaled_norm(
+    op: Any, x: ir.Value, axes: Sequence[int], *, epsilon: Fraction, dtype: ir.DataType, opset: int
+) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """Return a scale, x divided by it, and sqrt(sum(x^2) + epsilon) divided by it; the axes stay, with length 1.
+
+    The scale is the greatest magnitude, at least 1, so that no square overflows.  The quotients are at most 1 then,
+    which their Clip says to whoever bounds them.
+    """
+    one = number(op, 1, dtype)
+    scale = op.Max(reduced(op, "ReduceMax", op.Abs(x), axes, 1, opset), one)
+    small = clipped(op, op.Div(x, scale), -1, 1, dtype=dtype, opset=opset)
+    squares = reduced(op, "ReduceSum", op.Mul(small, small), axes, 1, opset)
+    if epsilon:
+        squares = op.Add(squares, op.Div(op.Div(number(op, epsilon, dtype), scale), scale))
+    return scale, small, op.Sqrt(squares)
+
+
+def is_representable(value: Fraction, dtype: ir.DataType) -> bool:
+    """Tell whether a positive number stays positive and finite in an element type."""
+    rounded = float(np.asarray(float(value)).astype(dtype.numpy()))
+    return 0 < rounded < np.inf
