@@ -154,6 +154,16 @@ def padded() -> onnx.ModelProto:
     return model(body)
 
 
+def lowest_beside_product(mask: Array) -> onnx.ModelProto:
+    """Add the lowest number to products that cannot move it, and another mask."""
+
+    def body(g: ModelBuilder) -> Tensor:
+        x = g.input("x", (T, C))
+        return g.Softmax(x @ g.Transpose(x, perm=[1, 0]) + causal(LOWEST) + mask, axis=-1) @ x
+
+    return model(body)
+
+
 def beside_large(mask: Array, size: float) -> onnx.ModelProto:
     """Add a mask to numbers one of which may be large: an infinity elsewhere in the mask excuses no overflow."""
 
@@ -183,6 +193,11 @@ PAIRS: dict[str, tuple[tuple[onnx.ModelProto, Any], tuple[onnx.ModelProto, Any],
     "two lowest numbers": (
         (added_masks(causal(LOWEST), causal(LOWEST).T.copy()), ON),
         (added_masks(causal(LOWEST), but(causal(LOWEST).T.copy(), 0, 1, value=LOWEST)), ON),
+        "Add",
+    ),
+    "lowest number beside a product": (
+        (lowest_beside_product(ZEROS), X),
+        (lowest_beside_product(but(ZEROS, 0, 1, value=LOWEST)), X),
         "Add",
     ),
     "two masks": (
@@ -216,3 +231,24 @@ def test_one_element_decides(name: str) -> None:
     result = rf.check(unsafe, box=other)
     assert result.verdict == "violated"
     assert op_type in {op.op_type for op in result.operators if op.verdict == "violated"}
+
+
+@pytest.mark.parametrize(
+    ("condition", "verdict"),
+    [
+        ("np.sum(pad) < 4", "holds"),
+        ("np.any(pad == 0)", "holds"),
+        ("Or(pad[0] == 0, pad[3] == 0)", "holds"),
+        ("np.sum(pad) <= 4", "violated"),
+        ("np.any(pad == 1)", "violated"),
+    ],
+)
+def test_a_property_may_say_that_some_element_is_not_masked(condition: str, verdict: str) -> None:
+    text = f"""
+from dnnv.properties import *
+from ranum_falsify.properties import *
+import numpy as np
+N = Network("N")
+Forall(x, Forall(pad, Implies(And(-1 <= x <= 1, {condition}), no_invalid_input(N(x, pad)))))
+"""
+    assert rf.falsify(padded(), text).verdict == verdict

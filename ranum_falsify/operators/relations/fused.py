@@ -13,7 +13,7 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.arithmetic.variadic import sum_of_operands
-from ranum_falsify.domain.rules.matrix.matmul import largest_finite, overflows_in_parts, vanishes_beside
+from ranum_falsify.domain.rules.matrix.matmul import finite_sizes, largest_finite, overflows_in_parts, vanishes_beside
 from ranum_falsify.domain.rules.support.building import keeping_infinity
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import growth, unit
@@ -73,9 +73,12 @@ def _overflows_inside(site: Site, x: Interval, beside: Field) -> bool:
     if a is None or b is None or None in bias:
         return True
     alpha, beta = (op.alpha, op.beta) if is_a(op, "Gemm") else (1.0, 1.0)
-    size, rest = largest_finite(x), abs(beta) * sum(largest_finite(c) for c in bias if c is not None)
-    terms = _terms(site, op)
-    if a.is_floating and a.size and b.size and vanishes_beside(a, b, terms, factor=alpha, bias=rest):
+    terms, size = _terms(site, op), largest_finite(x)
+    small = rest = abs(beta) * sum(largest_finite(c) for c in bias if c is not None)
+    if is_a(op, "Gemm") and bias[:1] and bias[0] is not None:
+        # Of two masks, only the smaller number at each place must vanish.
+        small = float(torch.minimum(finite_sizes(x), abs(beta) * finite_sizes(bias[0])).amax())
+    if a.is_floating and a.size and b.size and vanishes_beside(a, b, terms, factor=alpha, bias=small):
         return False
     return overflows_in_parts(a, b, terms, factor=alpha, beside=size + rest)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ranum_falsify.properties.formula.formula import Comparison, Formula, Junction, applies_network
+from ranum_falsify.errors import PropertyError
+from ranum_falsify.properties.formula.formula import Comparison, Formula, Junction, applies_network, describe
+from ranum_falsify.properties.problem.alternatives import alternatives_of
 from ranum_falsify.properties.problem.box import BoxBuilder, conjuncts
 
 __all__ = ["Case", "split"]
@@ -15,6 +17,9 @@ _MOST_CASES = 50_000
 
 _MOST_COMBINED = 1024
 """Cases of several disjunctions, each combined with each."""
+
+_MOST_IMPLIED = 64
+"""Boxes that follow from side conditions, which remain."""
 
 
 @dataclass
@@ -51,9 +56,12 @@ def split(formula: Formula, box: BoxBuilder) -> list[Case]:
         box: All inputs; it is narrowed.
 
     Raises:
-        PropertyError: A bound is NaN.
+        PropertyError: A bound is NaN, or no input satisfies a condition.
     """
-    return _split(Case(box), conjuncts(formula), _MOST_CASES)
+    cases = _split(Case(box), conjuncts(formula), _MOST_CASES)
+    if len(cases) > _MOST_IMPLIED:
+        return cases
+    return [narrowed for case in cases for narrowed in _follow_implied(case, _MOST_IMPLIED // len(cases))]
 
 
 def _split(case: Case, parts: Sequence[Formula], most: int) -> list[Case]:
@@ -79,6 +87,33 @@ def _split(case: Case, parts: Sequence[Formula], most: int) -> list[Case]:
             inner for outer in cases for part in choice.parts for inner in _split(outer.copy(), conjuncts(part), most)
         ]
     return cases
+
+
+def _follow_implied(case: Case, most: int) -> list[Case]:
+    """Return a case in the boxes of alternatives that its side conditions imply, such as that one element is true."""
+    cases = [case]
+    for penalty in case.penalties:
+        for parts in alternatives_of(penalty):
+            if len(parts) * len(cases) > most:
+                continue
+            narrowed = [_narrow(outer, parts) for outer in cases]
+            if all(found is not None for found in narrowed):
+                cases = [inner for found in narrowed for inner in found or ()]
+            if not cases:
+                raise PropertyError(f"property: no input satisfies {describe(penalty)}")
+    return cases
+
+
+def _narrow(case: Case, parts: Sequence[Formula]) -> list[Case] | None:
+    """Return the parts of a case's box that alternatives leave; None if one of them says nothing about it."""
+    found = []
+    for part in parts:
+        box = case.box.copy()
+        if not any([box.absorb(conjunct) for conjunct in conjuncts(part)]):
+            return None
+        if not box.is_empty:
+            found.append(Case(box, case.violated, case.penalties))
+    return found
 
 
 def _restricts_inputs(formula: Formula) -> bool:

@@ -167,7 +167,11 @@ def divide(site: Site, a: Interval, b: Interval) -> Interval:
     # A division by 0 is infinite, or NaN, however small the dividends and however far the other divisors.
     y = replace(_result(bounds, a, shape), overflows=around and bool(b.contains(0).any()))
     if _infinite(a, b):
-        return replace(y, nan=bool((_is_unbounded(a) & _is_unbounded(b)).any()))
+        # Of an infinity divided by 0, the sign of the 0 decides; that is not invalid.
+        either = _is_unbounded(a) & b.contains(0)
+        low, high = torch.where(either, -math.inf, y.lower), torch.where(either, math.inf, y.upper)
+        nan = bool((_is_unbounded(a) & _is_unbounded(b)).any())
+        return replace(Interval.of(low, high, shape), nan=nan, overflows=y.overflows)
     reach = max(abs(end) for end in b.extremes) if a.gap and b.size else 0.0
     return _find_gap(y, a.distance / reach) if reach else y
 

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
-from ranum_falsify.domain.rounding import flush
+from ranum_falsify.domain.rounding import flush, round_outward
 from ranum_falsify.domain.rules.matrix.bilinear import bilinear, is_known, stretch
 from ranum_falsify.domain.rules.matrix.integers import EXACT, largest_of
 from ranum_falsify.domain.slack import accumulation, growth, unit
 
-__all__ = ["largest_finite", "matrix_product", "overflows_in_parts", "sum_scaled", "vanishes_beside"]
+__all__ = ["finite_sizes", "largest_finite", "matrix_product", "overflows_in_parts", "sum_scaled", "vanishes_beside"]
 
 
 def matrix_product(
@@ -54,9 +54,40 @@ def matrix_product(
     batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     shape = (*batch, rows, right.shape[-1])
     alike = [len(right.shape) - 2] if once_left and not once_right else []
-    result = bilinear(product, left, right, terms=max(count, 1), shape=shape, bias=bias, alike=alike)
+    if bias is not None and _absorbs(left, right, count, bias):
+        result = _bound_beside(
+            bilinear(product, left, right, terms=max(count, 1), shape=shape, alike=alike), bias, max(count, 1)
+        )
+    else:
+        result = bilinear(product, left, right, terms=max(count, 1), shape=shape, bias=bias, alike=alike)
     dropped = [dim for dim, x in ((-2, a), (-1, b)) if len(x.shape) == 1]
     return _drop_dims(result, dropped)
+
+
+def _absorbs(a: Interval, b: Interval, terms: int, bias: Interval) -> bool:
+    """Tell whether a bias, such as a mask of the lowest number, is so large that products vanish beside it."""
+    work = accumulation(bias.dtype)
+    if not bias.is_floating or bias.dtype is not work or any(x.may_be_infinite or not x.size for x in (a, b, bias)):
+        return False
+    if largest_of(bias) * (1 + growth(terms + 4, work)) < torch.finfo(work).max / 2:
+        return False
+    return vanishes_beside(a, b, terms)
+
+
+def _bound_beside(product: Interval, bias: Interval, terms: int) -> Interval:
+    """Return bounds of a bias to which products are added that vanish beside the largest number, in any order.
+
+    No sum on the way leaves the finite range: see :func:`vanishes_beside`.
+
+    Args:
+        product: Bounds on the sum of the products.
+        bias: The bias, which broadcasts to the product.
+        terms: How many products are added up.
+    """
+    low, high = bias.doubles()
+    error = growth(terms + 4, bias.dtype)
+    low, high = low - error * low.abs() + product.lower.double(), high + error * high.abs() + product.upper.double()
+    return round_outward(low, high, bias.dtype, product.shape).keep_finite()
 
 
 def _fits(c: Tensor, rows: int, columns: int) -> bool:
@@ -180,8 +211,11 @@ def _bound_parts(a: Interval, b: Interval, terms: int, factor: float) -> float:
 
 def largest_finite(x: Interval) -> float:
     """Return the greatest magnitude of a finite element."""
-    if not x.may_be_infinite:
-        return largest_of(x)
+    return float(finite_sizes(x).amax()) if x.may_be_infinite else largest_of(x)
+
+
+def finite_sizes(x: Interval) -> Tensor:
+    """Return the greatest magnitude of each element while it is finite, in the stored shape; 0 where it never is."""
     low, high = x.doubles()
     size = torch.maximum(low.abs(), high.abs()).clamp(max=torch.finfo(x.dtype).max)
-    return float(torch.where(low.isinf() & (low == high), 0.0, size).amax())
+    return torch.where(low.isinf() & (low == high), 0.0, size)
