@@ -65,7 +65,7 @@ def run(options: TransformOptions | SimplifyOptions) -> int:
     passes = _passes(options, file)
     stated, model = _read(options)
     config = _config(options, file, model, stated)
-    return _Run(options, file, passes, config, stated).carry_out(model)
+    return _Transformation(options, file, passes, config, stated).carry_out(model)
 
 
 def _beside(options: TransformOptions | SimplifyOptions) -> dict[str, Path]:
@@ -94,7 +94,7 @@ def _read(options: TransformOptions | SimplifyOptions) -> tuple[StatedProperty |
 
 
 @dataclass(frozen=True)
-class _Run:
+class _Transformation:
     """One run of the command, once all is read."""
 
     options: TransformOptions | SimplifyOptions
