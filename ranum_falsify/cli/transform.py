@@ -31,7 +31,7 @@ from ranum_falsify.transform.config import Reference, TransformConfig
 from ranum_falsify.transform.config_file import FileConfig, Files, read_config
 from ranum_falsify.transform.model import count_operators, read_model, write_model
 from ranum_falsify.transform.outcome import PassReport, PostconditionError
-from ranum_falsify.transform.passes.chains import CHAINS
+from ranum_falsify.transform.passes.chains import CHAINS, Chain
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -61,8 +61,8 @@ def run(options: TransformOptions | SimplifyOptions) -> int:
     if options.json is not None and not is_stream(Path(options.json)) and options.json != "-":
         check_writable("--json", Path(options.json))
     passes = _passes(options, file)
-    given = _read(options)
-    return _Run(options, file, passes, _config(options, file, given), given).carry_out()
+    source = _read(options)
+    return _Transformation(options, file, passes, _config(options, file, source), source).carry_out()
 
 
 def _beside(options: TransformOptions | SimplifyOptions) -> dict[str, Path]:
@@ -123,7 +123,7 @@ def _sizes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, 
 
 
 @dataclass(frozen=True)
-class _Run:
+class _Transformation:
     """One run of the command, once all is read."""
 
     options: TransformOptions | SimplifyOptions
@@ -179,15 +179,23 @@ class _Run:
         )
         return _LEFT if left else 0
 
+    @property
+    def _chain(self) -> Chain | None:
+        tools = self.options.tools if isinstance(self.options, TransformOptions) else None
+        return None if tools is None else CHAINS[tools]
+
     def _may_stay(self, operator: str) -> bool:
         wanted = self.options.only
-        if wanted is None and isinstance(self.options, TransformOptions) and self.options.tools is not None:
-            wanted = CHAINS[self.options.tools].operators
+        if wanted is None and self._chain is not None:
+            wanted = self._chain.operators
         return wanted is None or operator in wanted
 
     def _say_pass(self, report: PassReport) -> None:
-        if self.options.verbosity >= 0:
-            self._say(report_pass(report, self.options.verbosity > 0 or self.file.verbose))
+        verbose = self.options.verbosity > 0 or self.file.verbose
+        # Of a chain, most passes have nothing to do.
+        is_idle = self._chain is not None and not report.is_modified and not report.refusals
+        if self.options.verbosity >= 0 and (verbose or not is_idle):
+            self._say(report_pass(report, verbose))
 
     def _say(self, lines: Iterable[str]) -> None:
         if self.options.json != "-":

@@ -60,14 +60,14 @@ def test_what_each_pass_did_as_json(workshop: Workshop) -> None:
     report = json.loads(run.out)
     assert (report["format"], report["output"], report["vnnlib"], report["failure"]) == (1, "out.onnx", None, None)
     first, second = report["passes"]
-    assert {key: first[key] for key in ("name", "modified", "replaced", "left", "verified", "largest_difference")} == {
+    assert {key: first[key] for key in ("name", "modified", "replaced", "left", "largest_difference")} == {
         "name": "transform_add",
         "modified": True,
         "replaced": 1,
         "left": [],
-        "verified": ["structure", "sampled 9"],
         "largest_difference": 0.0,
     }
+    assert first["verified"][0] == "structure" and first["verified"][1].startswith("sampled ")
     assert first["guarantee"] == {"kind": "equality", "signed_zero": True, "everywhere": True}
     assert second["replaced"] is None
     assert report["operators"] == {"Constant": 1, "Sub": 2}
