@@ -19,6 +19,7 @@ import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network import Graph, find, read, spec_of
+from ranum_falsify.network.unrolling import is_loop
 
 __all__ = ["COMPOUND", "cases_by_operator", "is_left_out", "left_out", "problem"]
 
@@ -43,14 +44,14 @@ def is_left_out(name: str) -> bool:
 
 @cache
 def cases_by_operator() -> Mapping[str, Mapping[str, Any]]:
-    """Return the cases of operators that have a row: by operator, then by name."""
+    """Return the cases of operators that have a row, or are unrolled: by operator, then by name."""
     groups: dict[str, dict[str, Any]] = defaultdict(dict)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         cases = collect_testcases(None)
     for case in cases:
         assert case.model is not None, case.name
-        if all(find(node.op_type, node.domain) is not None for node in _nodes(case.model.graph)):
+        if all(is_loop(node) or find(node.op_type, node.domain) is not None for node in _nodes(case.model.graph)):
             nodes = case.model.graph.node
             groups[nodes[0].op_type if len(nodes) == 1 else COMPOUND][case.name] = case
     return groups
@@ -89,7 +90,8 @@ def _static_inputs(graph: onnx.GraphProto) -> set[str]:
         return {i.name for i in graph.input if i.type.tensor_type.elem_type not in floats}
     node = graph.node[0]
     spec = find(node.op_type, node.domain)
-    assert spec is not None
+    if spec is None:
+        return set(node.input) & {i.name for i in graph.input if i.type.tensor_type.elem_type != onnx.TensorProto.FLOAT}
     names = {name for name, operand in zip(node.input, spec.operands, strict=False) if operand in spec.static}
     return names & {i.name for i in graph.input}
 

@@ -10,6 +10,8 @@ from tests.conformance.node_cases import COMPOUND, cases_by_operator, is_left_ou
 
 OPERATORS = {spec.op_type for spec in list_supported() if onnx.defs.has(spec.op_type, spec.domain)}
 
+LOOPS = ("Loop", "Scan")
+
 WITHOUT_CASES = {
     "GlobalLpPool",
     "MaxRoiPool",
@@ -21,7 +23,7 @@ WITHOUT_CASES = {
 }
 
 
-@pytest.mark.parametrize("group", [*sorted(OPERATORS - WITHOUT_CASES), COMPOUND])
+@pytest.mark.parametrize("group", [*sorted(OPERATORS - WITHOUT_CASES), *LOOPS, COMPOUND])
 def test_cases_of_operator(group: str) -> None:
     cases = cases_by_operator()[group]
     assert cases
