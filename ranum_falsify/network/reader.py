@@ -20,6 +20,7 @@ from ranum_falsify.network.fields import initializers_of
 from ranum_falsify.network.functions import inline_functions
 from ranum_falsify.network.graph import Graph, ReadOptions
 from ranum_falsify.network.guards import TOO_MUCH_MEMORY
+from ranum_falsify.network.lowering import lower
 from ranum_falsify.network.model_file import (
     check_structure,
     fix_model,
@@ -89,7 +90,7 @@ def _read(
 
 class _Reader(GraphBuilder):
     def __init__(self, model: onnx.ModelProto, options: ReadOptions, known: Mapping[str, TensorDetails]) -> None:
-        super().__init__(fix_model(free_model(model, options.free), options.fixed), options, known)
+        super().__init__(lower(fix_model(free_model(model, options.free), options.fixed)), options, known)
         self.source = model
         self.unset_dims = dict[str, None]()
         self.unused_dims = set(options.dims)
