@@ -54,7 +54,8 @@ class _List:
 
 
 def _body(loop: onnx.NodeProto) -> onnx.GraphProto:
-    return next(attribute.g for attribute in loop.attribute if attribute.name == "body")
+    body: onnx.GraphProto = next(attribute.g for attribute in loop.attribute if attribute.name == "body")
+    return body
 
 
 def _find_lists(graph: onnx.GraphProto) -> Iterator[_List]:

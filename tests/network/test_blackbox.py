@@ -21,6 +21,12 @@ HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "my.own" : 
 INVERSE = "com.microsoft.Inverse"
 
 
+@pytest.fixture(autouse=True)
+def without_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CDist", "Inverse", "Unique"):
+        monkeypatch.delitem(registry._ROWS, ("com.microsoft", name), raising=False)
+
+
 def model(text: str) -> onnx.ModelProto:
     return parse_model(f"{HEAD} {text}")
 
