@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import onnx
@@ -17,7 +17,15 @@ from ranum_falsify.network.guards import TOO_MUCH_MEMORY
 from ranum_falsify.network.model_file import check_external_data, model_bytes
 from ranum_falsify.saving import save_together
 
-__all__ = ["copy_model", "count_operators", "has_external_data", "read_model", "to_proto", "write_model"]
+__all__ = [
+    "copy_model",
+    "count_operators",
+    "has_external_data",
+    "read_model",
+    "tensors_of",
+    "to_proto",
+    "write_model",
+]
 
 
 def read_model(path: Path) -> ir.Model:
@@ -93,5 +101,12 @@ def count_operators(model: ir.Model) -> Mapping[str, int]:
 
 def has_external_data(model: ir.Model) -> bool:
     """Tell whether tensors of a model lie in files of their own."""
-    values = [value for graph in model.graphs() for value in graph.initializers.values()]
-    return any(isinstance(value.const_value, ir.ExternalTensor) for value in values)
+    return any(isinstance(tensor, ir.ExternalTensor) for tensor in tensors_of(model))
+
+
+def tensors_of(model: ir.Model) -> Iterator[ir.TensorProtocol]:
+    """Yield the initializers of a model, its subgraphs included."""
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                yield value.const_value

@@ -61,7 +61,7 @@ def test_the_notice_names_operator_domain_and_node() -> None:
 def test_it_is_written_as_it_was_read() -> None:
     text = (
         "g (float[3,3] x, float[4,3] z) => (float[3,4] y) { a = com.microsoft.Inverse(x) "
-        'y = com.microsoft.CDist<metric = "euclidean">(a, z) }'
+        "y = com.microsoft.TransposeMatMul<transB = 1>(a, z) }"
     )
     inputs = matrices(1)[0], np.ones((4, 3), np.float32)
     written = read(model(text)).as_onnx()
@@ -118,7 +118,7 @@ def test_its_derivative_is_constant() -> None:
 
 
 def test_operands_of_another_shape_get_the_mean_gradient() -> None:
-    text = 'g (float[2,3] x, float[4,3] z) => (float[2,4] y) { y = com.microsoft.CDist<metric = "euclidean">(x, z) }'
+    text = "g (float[2,3] x, float[4,3] z) => (float[2,4] y) { y = com.microsoft.TransposeMatMul<transB = 1>(x, z) }"
     x, z = torch.zeros(2, 3, requires_grad=True), torch.ones(4, 3)
     (y,) = read(model(text)).evaluate([x, z])
     (gradient,) = torch.autograd.grad(y.sum(), x)
