@@ -210,6 +210,8 @@ class IntervalAnalysis(OperationVisitor):
         if not self._has_fixed_shape(operation, spec, operands):
             return None
         rule, site = spec.interval, self._site(operation)
+        if rule is None and spec.dynamic_shape:
+            return None
         if not is_infinity_aware(rule) and any(isinstance(x, Interval) and x.may_be_infinite for x in operands):
             return tuple(_anything(y) for y in unknown(site))
         if rule is None:
