@@ -402,7 +402,8 @@ class Finite(Constraint):
 
     def margin(self, op: Operation, operands: Operands) -> Tensor:
         """See :meth:`Constraint.margin`."""
-        output = _floating(operands["output"])
+        written = [y for name, y in operands.items() if name.startswith("output")]
+        output = _floating(next((y for y in written if y.is_floating_point()), operands["output"]))
         size = output.abs()
         no_nan = finite = torch.ones((), dtype=torch.bool, device=output.device)
         elementwise = spec_of(op).elementwise

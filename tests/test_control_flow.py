@@ -2,6 +2,7 @@
 
 import io
 import warnings
+from typing import Any
 
 import numpy as np
 import onnx
@@ -24,7 +25,7 @@ def violated(result: rf.Result) -> set[str]:
 
 
 def script(module: torch.nn.Module, *inputs: Tensor) -> onnx.ModelProto:
-    target = io.BytesIO()
+    target: Any = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(torch.jit.script(module), inputs, target, dynamo=False, opset_version=17, input_names=["x"])
@@ -73,13 +74,15 @@ class Repeated(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         from torch._higher_order_ops.while_loop import while_loop
 
-        result = while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, torch.log(x + 2)), (torch.tensor(0), x))
-        return result[1]
+        step = (lambda i, x: i < 3), (lambda i, x: (i + 1, torch.log(x + 2)))
+        last: Tensor = while_loop(*step, (torch.tensor(0), x))[1]
+        return last
 
 
 class Chosen(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return torch.cond(x.sum() > 0, lambda x: torch.log(x + 2), lambda x: torch.sqrt(-x), (x,))
+        chosen: Tensor = torch.cond(x.sum() > 0, lambda x: torch.log(x + 2), lambda x: torch.sqrt(-x), (x,))
+        return chosen
 
 
 def test_a_scripted_loop_is_proved_and_its_operators_are_named() -> None:

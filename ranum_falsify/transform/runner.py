@@ -12,8 +12,8 @@ import onnx_ir as ir
 from ranum_falsify.errors import TransformError
 from ranum_falsify.transform.apply import apply_pass
 from ranum_falsify.transform.catalogue import PassCall, find_pass
-from ranum_falsify.transform.checks.difference import Judgement, Question, decide
 from ranum_falsify.transform.checks.comparing import distance_of
+from ranum_falsify.transform.checks.difference import Judgement, Question, decide
 from ranum_falsify.transform.checks.drawing import make_samples
 from ranum_falsify.transform.checks.joining import join
 from ranum_falsify.transform.checks.metrics import check_metric

@@ -1,13 +1,16 @@
 """Operators without a row: how they are read, evaluated and written, and when they are refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 import torch
+from dnnv.nn import Operation
 from onnx.parser import parse_model
 
-from ranum_falsify.errors import ModelError, UnsupportedOperatorError
+from ranum_falsify.errors import ModelError, UnsupportedAttributeError, UnsupportedOperatorError
 from ranum_falsify.network import blackbox, read, registry, spec_of
 from ranum_falsify.network.contents import list_black_boxes
 from ranum_falsify.search.batching import BatchedModel
@@ -163,3 +166,23 @@ def test_captured_tensors_are_operands(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = read(proto)
     np.testing.assert_array_equal(graph(*inputs), run(proto, *inputs)[0])
     np.testing.assert_array_equal(run(graph.as_onnx(), *inputs)[0], run(proto, *inputs)[0])
+
+
+def test_an_attribute_that_a_row_does_not_know_makes_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(op: Operation, *operands: torch.Tensor) -> torch.Tensor:
+        raise UnsupportedAttributeError("Softmax: axis 1 is not supported")
+
+    spec = registry.find("Softmax", "")
+    assert spec is not None
+    changed = replace(spec, torch=refuse)
+    monkeypatch.setitem(registry._ROWS, ("", "Softmax"), changed)
+    monkeypatch.setitem(registry._BY_NODE, spec.node, changed)
+    proto = model("g (float[2,3] x) => (float[2,3] y) { a = Softmax<axis = 1>(x) y = Neg(a) }")
+    graph = read(proto)
+    assert list_black_boxes(graph) == ["Softmax"] and [op.name for op in graph.nodes] == ["Softmax_a", "Neg_y"]
+    assert "Softmax: axis 1 is not supported, so nothing is known" in graph.notices[0]
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_allclose(graph(x), run(proto, x)[0], rtol=1e-6)
+    assert list_black_boxes(graph.free([])) == ["Softmax"], "read again"
+    with pytest.raises(UnsupportedAttributeError, match="axis 1"):
+        read(proto, strict=True)

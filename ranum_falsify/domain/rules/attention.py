@@ -116,8 +116,11 @@ def bound_means(v: Interval, bias: Bias | None, shape: tuple[int, ...]) -> Inter
     below, above = low - error, high + error
     below, above = torch.where(low >= 0, below.clamp(min=0), below), torch.where(high <= 0, above.clamp(max=0), above)
     y = round_outward(below, above, v.dtype, shape)
+    # Kernels add values up before they divide by the sum of the weights, the greatest of which is 1.
+    overflows = bool((size * keys * (1 + gamma(keys + 16, work)) > torch.finfo(work).max).any())
     # ONNX Runtime's kernel of float64 gives NaN where the others, and the standard, give 0.
-    return replace(y, nan=v.dtype is torch.float64 and bool(zero.any()))
+    nan = overflows or (v.dtype is torch.float64 and bool(zero.any()))
+    return replace(y, nan=nan, overflows=overflows)
 
 
 def _extremes(low: Tensor, high: Tensor, maybe: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:

@@ -22,6 +22,7 @@ _LAYOUTS = ("NchwcTransformer", "NhwcTransformer")  # they change results only b
 _FLOATS = {"tensor(float)", "tensor(double)", "tensor(float16)", "tensor(bfloat16)"}
 _INTEGERS = {f"tensor({sign}int{bits})" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _READABLE = _FLOATS | _INTEGERS | {"tensor(bool)"} | {f"seq({kind})" for kind in _FLOATS}
+_READABLE |= {f"seq(map({key},tensor(float)))" for key in ("int64", "string")}
 
 
 @dataclass(frozen=True)

@@ -107,9 +107,7 @@ def compare(
     return max(differences, key=lambda difference: difference.size, default=None)
 
 
-def distance_of(
-    expected: Mapping[str, np.ndarray], actual: Mapping[str, np.ndarray], tolerance: Tolerance
-) -> float:
+def distance_of(expected: Mapping[str, np.ndarray], actual: Mapping[str, np.ndarray], tolerance: Tolerance) -> float:
     """Return by how much outputs are at most apart, beyond the relative tolerance; infinite where shapes differ."""
     most = 0.0
     for name, old in expected.items():

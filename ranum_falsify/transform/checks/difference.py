@@ -25,15 +25,14 @@ from dnnv.properties.expressions import (
     Network,
     Symbol,
 )
-from onnx import helper
 
 from ranum_falsify.config import ProveConfig, SearchConfig
 from ranum_falsify.decide import falsify
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.network import Graph, read
+from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.language import vocabulary
 from ranum_falsify.properties.problem.reduce import reduce
-from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.search.result import Answer
 from ranum_falsify.search.starts import Box
 from ranum_falsify.transform.checks.comparing import Tolerance
@@ -160,9 +159,7 @@ def decide(question: Question, judge: Callable[[Mapping[str, np.ndarray]], Judge
         return Decision(f"not searched ({error})")
 
 
-def _decide(
-    question: Question, judge: Callable[[Mapping[str, np.ndarray]], Judgement], began: float
-) -> Decision:
+def _decide(question: Question, judge: Callable[[Mapping[str, np.ndarray]], Judgement], began: float) -> Decision:
     """Decide what is left of validity first, then of the difference."""
     fault, is_valid = _decide_validity(question, judge, began + question.timeout / 2)
     is_equal = question.joined.is_same

@@ -67,9 +67,7 @@ def make_samples(model: ir.Model, config: TransformConfig, runs: Runs) -> Drawn:
     return Drawn(samples, notices)
 
 
-def _draw(
-    model: ir.Model, config: TransformConfig, runs: Runs, *, first: int
-) -> tuple[list[Sample], Sequence[str]]:
+def _draw(model: ir.Model, config: TransformConfig, runs: Runs, *, first: int) -> tuple[list[Sample], Sequence[str]]:
     """Return drawn samples, symbolic dimensions of the first size with which the model runs.
 
     Args:
@@ -125,9 +123,7 @@ class _Source:
 
     def draw_special(self) -> Iterator[Sample]:
         """Yield samples that are not finite."""
-        drawn = draw_special_inputs(
-            self.specs, _SPECIAL, box=self.config.box, sizes=self.sizes, seed=self.config.seed
-        )
+        drawn = draw_special_inputs(self.specs, _SPECIAL, box=self.config.box, sizes=self.sizes, seed=self.config.seed)
         for number, inputs in enumerate(drawn):
             yield Sample(-1 - number, inputs, {}, is_finite=False)
 

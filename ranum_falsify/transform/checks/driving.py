@@ -25,9 +25,7 @@ _SIZES = StepSizes(largest=1.0, smallest=0.05, decay=0.9)
 _FRACTIONS = 9
 
 
-def drive(
-    graph: Graph, boxes: Sequence[Box], *, rounds: int = 2, seed: int, end: float
-) -> Iterator[list[np.ndarray]]:
+def drive(graph: Graph, boxes: Sequence[Box], *, rounds: int = 2, seed: int, end: float) -> Iterator[list[np.ndarray]]:
     """Yield inputs at which the first output of a network has a positive element, as PyTorch computes it.
 
     Elements of the other outputs are driven to their extremes, and the lines between these are walked along.  After the

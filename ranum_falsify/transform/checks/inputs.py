@@ -125,9 +125,7 @@ class _Choice:
     landmarks: np.ndarray
 
 
-def _draw(
-    spec: InputSpec, shape: tuple[int, ...], limits: tuple[_Bound, _Bound] | None, choice: _Choice
-) -> np.ndarray:
+def _draw(spec: InputSpec, shape: tuple[int, ...], limits: tuple[_Bound, _Bound] | None, choice: _Choice) -> np.ndarray:
     rng, turn = choice.rng, choice.turn
     if spec.dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(bool)

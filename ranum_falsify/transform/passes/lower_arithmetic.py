@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from ranum_falsify.transform import verify
 from ranum_falsify.transform.blocks import negated
+from ranum_falsify.transform.expansion import is_read
 from ranum_falsify.transform.lowering import Lowering
 from ranum_falsify.transform.operands import (
     FLOATS,
@@ -208,8 +209,7 @@ class LowerDropout(Lowering):
         training = operand(node, 2)
         if training is not None and required_constant(training, "its training mode is").any():
             raise RefusedError("it is in training mode")
-        mask = node.outputs[1] if len(node.outputs) > 1 else None
-        if mask is not None and (mask.uses() or mask.is_graph_output()):
+        if any(is_read(value) for value in node.outputs[1:]):
             raise RefusedError("its mask is used")
 
     def lower(self, op: Any, node: ir.Node) -> Any:

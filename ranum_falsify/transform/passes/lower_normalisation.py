@@ -11,9 +11,9 @@ import onnx_ir as ir
 from ranum_falsify.transform import verify
 from ranum_falsify.transform.attributes import float_attribute
 from ranum_falsify.transform.blocks import reduced
+from ranum_falsify.transform.expansion import is_read
 from ranum_falsify.transform.lowering import Lowering
 from ranum_falsify.transform.operands import (
-    FLOATS,
     attribute,
     check_integers,
     constant,
@@ -28,7 +28,7 @@ from ranum_falsify.transform.operands import (
     required_constant,
 )
 from ranum_falsify.transform.registry import register
-from ranum_falsify.transform.rewrite import RefusedError
+from ranum_falsify.transform.rewrite import RefusedError, Rewrite
 
 __all__ = [
     "FoldBatchNormalization",
@@ -44,22 +44,6 @@ _SOFTMAX_ALONG_ONE_AXIS = 13  # opset
 _WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
 
-class _BatchNormalization(Lowering):
-    """BatchNormalization at inference: a factor and an offset for each channel."""
-
-    operator = "BatchNormalization"
-
-    def accept(self, node: ir.Node) -> None:
-        """Check that factors and offsets are known and finite."""
-        x = first_operand(node)
-        self._dtype = dtype_of(x, FLOATS)
-        if attribute(node, "training_mode", 0) or any(_is_used(value) for value in node.outputs[1:]):
-            raise RefusedError("it is in training mode")
-        if not attribute(node, "spatial", 1):
-            raise RefusedError("it has statistics for each place (spatial=0)")
-        _check_finite(_factor_and_offset(node), self._dtype)
-
-
 @verify.tolerance
 @register(
     "lower_batch_normalization",
@@ -69,21 +53,22 @@ class _BatchNormalization(Lowering):
     "overflow",
     needs_shapes=True,
 )
-class LowerBatchNormalization(_BatchNormalization):
+class LowerBatchNormalization(Lowering):
     """BatchNormalization becomes Mul and Add."""
+
+    operator = "BatchNormalization"
 
     def accept(self, node: ir.Node) -> None:
         """Check that the channels' place is known."""
-        super().accept(node)
-        x = first_operand(node)
-        if rank_of(x) < 2:
+        _check_inference(node)
+        if rank_of(first_operand(node)) < 2:
             raise RefusedError("its operand has no channels")
 
     def lower(self, op: Any, node: ir.Node) -> Any:
         """Scale, then move."""
-        x = first_operand(node)
+        x, dtype = first_operand(node), element_type(node)
         column = (-1, *(1,) * (rank_of(x) - 2))
-        factor, offset = (constant(op, each.reshape(column), self._dtype) for each in _factor_and_offset(node))
+        factor, offset = (constant(op, each.reshape(column), dtype) for each in _factor_and_offset(node))
         return op.Add(op.Mul(x, factor), offset)
 
 
@@ -96,8 +81,12 @@ class LowerBatchNormalization(_BatchNormalization):
     "nothing else reads; scaled sums that do not overflow",
     needs_shapes=True,
 )
-class FoldBatchNormalization(_BatchNormalization):
+class FoldBatchNormalization(Rewrite):
     """BatchNormalization after Conv, Gemm or MatMul becomes a part of its weights."""
+
+    def pattern(self, op: Any, x: Any) -> Any:
+        """Match every normalisation, to say why it is not folded."""
+        return op.BatchNormalization(x, _allow_other_inputs=True, _outputs=["y"])
 
     def patterns(self, model: ir.Model) -> Sequence[Callable[..., Any]]:
         """Return what it is folded into, and last, for those that it cannot be, the operator alone."""
@@ -114,41 +103,53 @@ class FoldBatchNormalization(_BatchNormalization):
 
     def check(self, context: Any, **operands: Any) -> bool:
         """Check that something is before it, and that its new weights are known and finite."""
-        self._before = None if operands.get("before") is None else node_of(operands["before"])
-        return super().check(context, **operands)
+        node = context.root
+        _check_inference(node)
+        if operands.get("before") is None:
+            self.refuse("nothing that it could be folded into is before it, or something else reads that")
+        before = node_of(operands["before"])
+        if before.op_type == "MatMul" and rank_of(before.outputs[0]) != 2:
+            self.refuse("the product before it is none of two matrices")
+        _check_finite(_folded(node, before), element_type(node))
+        return True
 
-    def accept(self, node: ir.Node) -> None:
-        """Check the weights."""
-        super().accept(node)
-        if self._before is None:
-            raise RefusedError("nothing that it could be folded into is before it, or something else reads that")
-        if self._before.op_type == "MatMul" and rank_of(self._before.outputs[0]) != 2:
-            raise RefusedError("the product before it is none of two matrices")
-        _check_finite(self._folded(node), self._dtype)
-
-    def lower(self, op: Any, node: ir.Node) -> Any:
+    def rewrite(self, op: Any, y: ir.Value, before: ir.Value, **operands: Any) -> Any:
         """Build the product with its new weights."""
-        assert self._before is not None
-        weights, bias = (constant(op, each, self._dtype) for each in self._folded(node))
-        x = self._before.inputs[0]
-        if self._before.op_type == "MatMul":
+        node, product = node_of(y), node_of(before)
+        weights, bias = (constant(op, each, element_type(node)) for each in _folded(node, product))
+        x = product.inputs[0]
+        if product.op_type == "MatMul":
             return op.Add(op.MatMul(x, weights), bias)
-        attributes = {name: value for name, value in self._before.attributes.items() if name != "beta"}
-        return getattr(op, self._before.op_type)(x, weights, bias, **attributes)
+        attributes = {name: value for name, value in product.attributes.items() if name != "beta"}
+        return getattr(op, product.op_type)(x, weights, bias, **attributes)
 
-    def _folded(self, node: ir.Node) -> tuple[np.ndarray, np.ndarray]:
-        before = self._before
-        assert before is not None
-        factor, offset = _factor_and_offset(node)
-        weights = required_constant(before.inputs[1], f"the weights of {before.op_type} are").astype(np.float64)
-        given = operand(before, 2)
-        bias = np.zeros(()) if given is None else required_constant(given, f"the bias of {before.op_type} is")
-        if bias.ndim == 2 and bias.shape[0] != 1:
-            raise RefusedError("the addend of Gemm is no bias")
-        is_by_row = before.op_type == "Conv" or bool(attribute(before, "transB", 0))
-        along = factor.reshape((-1, *(1,) * (weights.ndim - 1))) if is_by_row else factor
-        scale = float_attribute(before, "beta", 1.0)
-        return weights * along, (scale * bias.astype(np.float64)).reshape(-1) * factor + offset
+
+def _check_inference(node: ir.Node) -> None:
+    """Check that batch normalisation multiplies and adds what is known and finite.
+
+    Raises:
+        RefusedError: It does not.
+    """
+    dtype = element_type(node)
+    if attribute(node, "training_mode", 0) or any(is_read(value) for value in node.outputs[1:]):
+        raise RefusedError("it is in training mode")
+    if not attribute(node, "spatial", 1):
+        raise RefusedError("it has statistics for each place (spatial=0)")
+    _check_finite(_factor_and_offset(node), dtype)
+
+
+def _folded(node: ir.Node, before: ir.Node) -> tuple[np.ndarray, np.ndarray]:
+    """Return the weights and the bias of a product, batch normalisation included."""
+    factor, offset = _factor_and_offset(node)
+    weights = required_constant(before.inputs[1], f"the weights of {before.op_type} are").astype(np.float64)
+    given = operand(before, 2)
+    bias = np.zeros(()) if given is None else required_constant(given, f"the bias of {before.op_type} is")
+    if bias.ndim == 2 and bias.shape[0] != 1:
+        raise RefusedError("the addend of Gemm is no bias")
+    is_by_row = before.op_type == "Conv" or bool(attribute(before, "transB", 0))
+    along = factor.reshape((-1, *(1,) * (weights.ndim - 1))) if is_by_row else factor
+    scale = float_attribute(before, "beta", 1.0)
+    return weights * along, (scale * bias.astype(np.float64)).reshape(-1) * factor + offset
 
 
 def _factor_and_offset(node: ir.Node) -> tuple[np.ndarray, np.ndarray]:
@@ -173,10 +174,6 @@ def _check_finite(arrays: Sequence[np.ndarray], dtype: ir.DataType) -> None:
             raise RefusedError(f"what it multiplies by, or adds, is not finite as {dtype.name.lower()}")
 
 
-def _is_used(value: ir.Value) -> bool:
-    return bool(value.uses()) or value.is_graph_output()
-
-
 class _Centred(Lowering):
     """A normalisation by mean and variance of the operand itself."""
 
@@ -185,7 +182,7 @@ class _Centred(Lowering):
         x = first_operand(node)
         dtype_of(x, _WIDE)
         rank_of(x)
-        if any(_is_used(value) for value in node.outputs[1:]):
+        if any(is_read(value) for value in node.outputs[1:]):
             raise RefusedError("its statistics are used")
 
     def _normalised(self, op: Any, node: ir.Node, axes: Sequence[int]) -> Any:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from ranum_falsify.transform import verify
 from ranum_falsify.transform.attributes import integers_attribute
 from ranum_falsify.transform.blocks import reduced, runs_of, taken
+from ranum_falsify.transform.expansion import is_read
 from ranum_falsify.transform.lowering import Lowering
 from ranum_falsify.transform.operands import (
     FLOATS,
@@ -143,7 +144,7 @@ class LowerMaxPool(Lowering):
 
     def accept(self, node: ir.Node) -> None:
         """Check that sizes are fixed, that slices are few, and that each window covers an element."""
-        if len(node.outputs) > 1 and (node.outputs[1].uses() or node.outputs[1].is_graph_output()):
+        if any(is_read(value) for value in node.outputs[1:]):
             raise RefusedError("its indices are used")
         x = first_operand(node)
         dtype = dtype_of(x, FLOATS)

@@ -34,7 +34,6 @@ __all__ = [
 ]
 
 _WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
-_LONGEST = 64
 _DOUBLE_MAX = 8  # opset
 
 
@@ -145,36 +144,36 @@ class LowerReduceL2(_SumOf):
 
 
 class _ExtremeAlong(Lowering):
-    """The greatest or least along axes, as Max or Min of slices."""
+    """The greatest or least along axes, as Max or Min of halves."""
 
     joins: str
 
     def accept(self, node: ir.Node) -> None:
-        """Check that the axes are known, and short."""
+        """Check that the axes and their lengths are known."""
         x = first_operand(node)
         if dtype_of(x, FLOATS) == ir.DataType.DOUBLE and self.opset < _DOUBLE_MAX:
             raise RefusedError(f"{self.joins} of double needs opset {_DOUBLE_MAX}; convert the model")
         attribute(node, "keepdims", 1)
         for axis in axes_of(node):
-            length = length_of(x, axis)
-            if length > _LONGEST:
-                raise RefusedError(f"axis {axis} has {length:,} elements; at most {_LONGEST} are compared")
+            length_of(x, axis)
 
     def lower(self, op: Any, node: ir.Node) -> Any:
-        """Join the slices along one axis after the other."""
+        """Join the halves of one axis after the other."""
         x = first_operand(node)
         made, axes = x, axes_of(node)
         for axis in axes:
-            places = range(length_of(x, axis))
-            if len(places) > 1:
-                parts = [sliced(op, self.opset, made, axis, place, place + 1) for place in places]
-                made = getattr(op, self.joins)(*parts)
+            length = length_of(x, axis)
+            while length > 1:
+                # The middle one of an odd number is in both halves, which changes no maximum.
+                half = -(-length // 2)
+                parts = (sliced(op, self.opset, made, axis, start, start + half) for start in (0, length - half))
+                made, length = getattr(op, self.joins)(*parts), half
         if axes and not attribute(node, "keepdims", 1):
             return squeezed(op, self.opset, made, axes)
         return op.Identity(made) if made is x else made
 
 
-_EXTREME_NEEDS = f"floats, none of them NaN; constant axes, each of at most {_LONGEST} elements"
+_EXTREME_NEEDS = "floats, none of them NaN; constant axes, of fixed length"
 
 
 @verify.equality(signed_zero=False, everywhere=False)
@@ -186,7 +185,7 @@ _EXTREME_NEEDS = f"floats, none of them NaN; constant axes, each of at most {_LO
     needs_shapes=True,
 )
 class LowerReduceMax(_ExtremeAlong):
-    """ReduceMax becomes, for each axis, Max of its slices."""
+    """ReduceMax becomes, for each axis, Max of its halves, of their halves, and so on."""
 
     operator = "ReduceMax"
     joins = "Max"
@@ -201,7 +200,7 @@ class LowerReduceMax(_ExtremeAlong):
     needs_shapes=True,
 )
 class LowerReduceMin(_ExtremeAlong):
-    """ReduceMin becomes, for each axis, Min of its slices."""
+    """ReduceMin becomes, for each axis, Min of its halves, of their halves, and so on."""
 
     operator = "ReduceMin"
     joins = "Min"

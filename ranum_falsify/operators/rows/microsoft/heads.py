@@ -60,7 +60,7 @@ def mean_bounds(q: Interval, k: Interval, v: Interval, bias: Bias | None, scale:
     if v.may_be_infinite or not scores_stay_numbers(cap_scores(scores, cap) if cap else scores, bias):
         return bound_anything_of((shape[0], shape[2], shape[1] * shape[3]), v.dtype)
     y = bound_means(values, bias, shape)
-    return replace(y.move(join_heads), nan=y.nan)
+    return replace(y.move(join_heads), nan=y.nan, overflows=y.overflows)
 
 
 # all heads ------------------------------------------------------------------------------------------------------
