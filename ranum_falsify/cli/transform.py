@@ -61,8 +61,8 @@ def run(options: TransformOptions | SimplifyOptions) -> int:
     if options.json is not None and not is_stream(Path(options.json)) and options.json != "-":
         check_writable("--json", Path(options.json))
     passes = _passes(options, file)
-    given = _read(options)
-    return _Run(options, file, passes, _config(options, file, given), given).carry_out()
+    subject = _read(options)
+    return _Run(options, file, passes, _config(options, file, subject), subject).carry_out()
 
 
 def _beside(options: TransformOptions | SimplifyOptions) -> dict[str, Path]:
