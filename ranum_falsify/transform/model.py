@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -26,6 +27,9 @@ __all__ = [
     "to_proto",
     "write_model",
 ]
+
+_LARGEST = 2_000_000_000
+"""Bytes of tensors that a model may hold itself; protobuf's limit is 2 GiB for all."""
 
 
 def read_model(path: Path) -> ir.Model:
@@ -70,7 +74,9 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
 
 
 def write_model(model: ir.Model, path: Path, beside: Mapping[Path, bytes] | None = None) -> None:
-    """Write a model whole or not at all; tensors that were external go into one file beside it.
+    """Write a model whole or not at all.
+
+    Tensors go into one file beside it where some were external, or where one message cannot hold them all.
 
     Args:
         model: The model.
@@ -80,11 +86,18 @@ def write_model(model: ir.Model, path: Path, beside: Mapping[Path, bytes] | None
     Raises:
         SaveError: It cannot be written.
     """
-    if not has_external_data(model):
+    if not has_external_data(model) and sum(tensor.nbytes for tensor in tensors_of(model)) < _LARGEST:
         save_together({path: to_proto(model).SerializeToString(), **(beside or {})})
         return
+    data = f"{path.name}.data"
     try:
-        ir.save(model, path, external_data=f"{path.name}.data")
+        # In a folder of their own first: what is mapped may be what is written.
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".ranum-falsify-") as folder:
+            ir.save(model, Path(folder, path.name), external_data=data)
+            for name in (data, path.name):
+                made = Path(folder, name)
+                if made.exists():  # there is no data where all tensors are small
+                    made.replace(path.with_name(name))
     except OSError as error:
         raise SaveError(f"{path}: cannot be written ({reason_of(error)}); choose another path") from error
     if beside:

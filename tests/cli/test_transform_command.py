@@ -242,6 +242,11 @@ def test_external_data_goes_into_a_file_beside_the_new_model(workshop: Workshop)
     assert (workshop.folder / "out.onnx.data").stat().st_size == weights.nbytes
     (written,) = onnx.load(workshop.folder / "out.onnx").graph.initializer
     assert np.array_equal(onnx.numpy_helper.to_array(written), weights)
+    assert sorted(path.name for path in workshop.folder.iterdir()) == ["in", "out.onnx", "out.onnx.data"]
+    again = workshop.run("transform", "out.onnx", "add_default_attributes", "lift_constants", "-o", "out.onnx")
+    assert (again.status, again.err) == (0, ""), "what is mapped is what is written"
+    (written,) = onnx.load(workshop.folder / "out.onnx").graph.initializer
+    assert np.array_equal(onnx.numpy_helper.to_array(written), weights)
 
 
 def test_an_import_that_fails_leaves_no_pass(workshop: Workshop) -> None:
