@@ -1,3 +1,4 @@
+# ruff: noqa: D102 - the methods of conditions are described in Constraint
 """What makes an operand invalid, defined once.
 
 A :class:`Constraint` is attached to an operator row.  It serves the proof (`holds`), the proof of the opposite
@@ -16,7 +17,7 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -84,16 +85,8 @@ def _floating(x: Tensor) -> Tensor:
     return x if x.is_floating_point() else x.double()
 
 
-@dataclass(frozen=True, kw_only=True)
-class InvalidRange:
-    """A range of numbers of which one element is enough to violate a condition.
-
-    Attributes:
-        operand: Name of the operand.
-        lower: Its lower end.
-        upper: Its upper end.
-        is_open: Whether its finite ends are outside.
-    """
+class InvalidRange(NamedTuple):
+    """A range of an operand of which one element violates a condition; its finite ends may be outside."""
 
     operand: str
     lower: float = -math.inf
@@ -162,14 +155,7 @@ class Constraint(ABC):
         return None
 
     def invalid_ranges(self, dtype: torch.dtype) -> tuple[InvalidRange, ...] | None:
-        """Return the ranges in which finite operands of a floating type are invalid.
-
-        Args:
-            dtype: The type.
-
-        Returns:
-            None if the condition is no matter of ranges; nothing if no number of the type violates it.
-        """
+        """Return the ranges in which finite numbers of a type violate it; None where it is no matter of ranges."""
         return None
 
     def is_violated(self, op: Operation, operands: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -204,7 +190,6 @@ class _Bounded(Constraint):
         return x.keep_finite() if self.only_finite else x
 
     def margin(self, op: Operation, operands: Operands) -> Tensor:
-        """See :meth:`Constraint.margin`."""
         x = _floating(operands[self.operand])
         bound = self._bound(x.dtype)
         distance = x - bound if self._is_lower else bound - x
@@ -212,16 +197,13 @@ class _Bounded(Constraint):
         return torch.where(x.isinf(), math.inf, distance) if self.only_finite else distance
 
     def crossing(self, op: Operation, operands: Operands) -> Tensor | None:
-        """See :meth:`Constraint.crossing`."""
         return self.margin(op, operands) if self._is_strict else None
 
     def holds(self, op: Operation, operands: Bounds) -> bool:
-        """See :meth:`Constraint.holds`."""
         x = self._keep_finite(operands[self.operand])
         return bool(self._keeps(x.lower if self._is_lower else x.upper, self._bound(x.dtype)).all())
 
     def fails(self, op: Operation, operands: Bounds) -> bool:
-        """See :meth:`Constraint.fails`."""
         x = operands.get(self.operand)
         if x is None or x.nan or not x.size:
             return False
@@ -231,17 +213,14 @@ class _Bounded(Constraint):
         return bool(beyond.any())
 
     def invalid_ranges(self, dtype: torch.dtype) -> tuple[InvalidRange, ...]:
-        """See :meth:`Constraint.invalid_ranges`."""
         end = "upper" if self._is_lower else "lower"
         return (InvalidRange(operand=self.operand, is_open=not self._is_strict, **{end: self._bound(dtype)}),)
 
     def describe(self) -> str:
-        """See :meth:`Constraint.describe`."""
         number = f"{self._bound(torch.float32):.7g}"
         return f"{self.operand} {self._symbol} {number}" + (" (in float32)" if callable(self.bound) else "")
 
     def clip_bounds(self) -> tuple[str, float, float]:
-        """See :meth:`Constraint.clip_bounds`."""
         end, smallest = np.float32(self._bound(torch.float32)), np.finfo(np.float32).tiny
         if self._is_strict:
             end = np.nextafter(end, np.float32(math.inf if self._is_lower else -math.inf))
@@ -282,27 +261,21 @@ class NotZero(Constraint):
     reason: str
 
     def margin(self, op: Operation, operands: Operands) -> Tensor:
-        """See :meth:`Constraint.margin`."""
         return _make_strict(_floating(operands[self.operand]).abs())
 
     def crossing(self, op: Operation, operands: Operands) -> Tensor | None:
-        """See :meth:`Constraint.crossing`."""
         return _floating(operands[self.operand])
 
     def holds(self, op: Operation, operands: Bounds) -> bool:
-        """See :meth:`Constraint.holds`."""
         return not bool(operands[self.operand].contains(0).any())
 
     def fails(self, op: Operation, operands: Bounds) -> bool:
-        """See :meth:`Constraint.fails`."""
         return bool(surely_zero(operands[self.operand]).any())
 
     def invalid_ranges(self, dtype: torch.dtype) -> tuple[InvalidRange, ...]:
-        """See :meth:`Constraint.invalid_ranges`."""
         return (InvalidRange(operand=self.operand, lower=0.0, upper=0.0),)
 
     def describe(self) -> str:
-        """See :meth:`Constraint.describe`."""
         return f"{self.operand} != 0"
 
 
@@ -320,15 +293,12 @@ class Condition(Constraint):
     ranges_of: Callable[[torch.dtype], tuple[InvalidRange, ...]] | None = None
 
     def margin(self, op: Operation, operands: Operands) -> Tensor:
-        """See :meth:`Constraint.margin`."""
         return self.margin_of(op, operands)
 
     def crossing(self, op: Operation, operands: Operands) -> Tensor | None:
-        """See :meth:`Constraint.crossing`."""
         return None if self.crossing_of is None else self.crossing_of(op, operands)
 
     def holds(self, op: Operation, operands: Bounds) -> bool:
-        """See :meth:`Constraint.holds`."""
         if self.holds_of is not None:
             return self.holds_of(op, operands)
         return self.needs_infinity and not any(
@@ -336,15 +306,12 @@ class Condition(Constraint):
         )
 
     def fails(self, op: Operation, operands: Bounds) -> bool:
-        """See :meth:`Constraint.fails`."""
         return self.fails_of is not None and self.fails_of(op, operands)
 
     def invalid_ranges(self, dtype: torch.dtype) -> tuple[InvalidRange, ...] | None:
-        """See :meth:`Constraint.invalid_ranges`."""
         return None if self.ranges_of is None else self.ranges_of(dtype)
 
     def describe(self) -> str:
-        """See :meth:`Constraint.describe`."""
         return self.text
 
 
@@ -366,18 +333,15 @@ class NotInfinite(Constraint):
     needs_infinity: bool = True
 
     def margin(self, op: Operation, operands: Operands) -> Tensor:
-        """See :meth:`Constraint.margin`."""
         x = _floating(operands[self.operand])
         size = -x if self.only_negative else x.abs()
         return torch.where(size == math.inf, -1.0, _room(size))
 
     def holds(self, op: Operation, operands: Bounds) -> bool:
-        """See :meth:`Constraint.holds`."""
         x = operands[self.operand]
         return not x.may_be_infinite or (self.only_negative and not bool((x.lower == -math.inf).any()))
 
     def describe(self) -> str:
-        """See :meth:`Constraint.describe`."""
         return f"{self.operand} > -inf" if self.only_negative else f"{self.operand} is finite"
 
 
@@ -416,7 +380,6 @@ class Finite(Constraint):
         return torch.where(output.isfinite(), _room(size), torch.where(invalid, -torch.ones_like(size), size))
 
     def holds(self, op: Operation, operands: Bounds) -> bool:
-        """See :meth:`Constraint.holds`."""
         written = [x for name, x in operands.items() if name.startswith("output")]
         if any(y.nan or y.overflows for y in written):
             return False
@@ -424,7 +387,6 @@ class Finite(Constraint):
         return not any(y.may_be_infinite for y in written) or any(x.may_be_infinite for x in read)
 
     def fails(self, op: Operation, operands: Bounds) -> bool:
-        """See :meth:`Constraint.fails`."""
         read = [x for name, x in operands.items() if not name.startswith("output")]
         if any(x.nan or x.may_be_infinite for x in read):
             return False
@@ -432,11 +394,9 @@ class Finite(Constraint):
         return any(x.surely_infinite for name, x in operands.items() if name.startswith("output"))
 
     def invalid_ranges(self, dtype: torch.dtype) -> tuple[InvalidRange, ...]:
-        """See :meth:`Constraint.invalid_ranges`."""
         end = largest(dtype)
         above = InvalidRange(operand="output", lower=end, is_open=True)
         return above, InvalidRange(operand="output", upper=-end, is_open=True)
 
     def describe(self) -> str:
-        """See :meth:`Constraint.describe`."""
         return "|output| is finite"

@@ -143,6 +143,8 @@ def test_what_a_loop_swallows_is_found_inside_it() -> None:
     result = rf.check(model, box=(1, 1.5), n_starts=5, prove_timeout=0)
     assert result.verdict == "violated" and violated(result) == {f"loop/body/Sqrt_q[{i}]" for i in range(3)}
     assert all(op.reach == "masked" for op in result.operators if op.verdict == "violated")
+    again = rf.replay(None, result)
+    assert again.violated and {finding.node for finding in again.findings} == violated(result)
 
 
 def test_an_infinite_constant_in_a_body_excuses_no_other_operator() -> None:

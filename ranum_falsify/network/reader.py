@@ -16,6 +16,7 @@ from dnnv.nn.utils import TensorDetails
 from ranum_falsify.errors import ModelError, UnsupportedTypeError, is_out_of_memory
 from ranum_falsify.network.blackbox import is_black_box
 from ranum_falsify.network.builder import GraphBuilder
+from ranum_falsify.network.collecting import collect_lists
 from ranum_falsify.network.fields import initializers_of
 from ranum_falsify.network.functions import inline_functions
 from ranum_falsify.network.graph import Graph, ReadOptions
@@ -90,7 +91,8 @@ def _read(
 
 class _Reader(GraphBuilder):
     def __init__(self, model: onnx.ModelProto, options: ReadOptions, known: Mapping[str, TensorDetails]) -> None:
-        super().__init__(lower(fix_model(free_model(model, options.free), options.fixed)), options, known)
+        given = fix_model(free_model(model, options.free), options.fixed)
+        super().__init__(lower(collect_lists(given)), options, known)
         self.source = model
         self.unset_dims = dict[str, None]()
         self.unused_dims = set(options.dims)

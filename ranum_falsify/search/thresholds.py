@@ -65,7 +65,7 @@ def _meet(feature: Tensor, values: Sequence[float]) -> list[float]:
     met = (torch.minimum(before, after) <= limits) & (limits < torch.maximum(before, after))
     position = torch.arange(_GRID - 1)[:, None]
     shares = (position + (limits - before) / (after - before)) / (_GRID - 1)
-    return shares[met].tolist()  # type: ignore[no-any-return]
+    return shares[met].tolist()
 
 
 def sample_crossings(

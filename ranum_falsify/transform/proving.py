@@ -40,7 +40,7 @@ class RewriteProofs:
     is_complete: bool = True
 
 
-class _Late(Exception):
+class _TimeIsUp(Exception):
     """The time is up."""
 
 
@@ -64,10 +64,10 @@ def prove_after_rewriting(
         names = {node for network, node in wanted if network == call.network}
         if not names or call.graph.read_again is None or None in call.variables:
             continue
-        search = _Search(problem, config, call, names, deadline)
+        search = _RewriteSearch(problem, config, call, names, deadline)
         try:
             search.run()
-        except _Late:
+        except _TimeIsUp:
             is_complete = False
         except (KeyboardInterrupt, RuntimeError) as error:
             if not is_interruption(error):
@@ -77,7 +77,7 @@ def prove_after_rewriting(
     return RewriteProofs(found, is_complete)
 
 
-class _Search:
+class _RewriteSearch:
     """Passes tried on one network: each alone, then all of them, one after the other.
 
     Attributes:
@@ -100,7 +100,7 @@ class _Search:
         """Try the passes.
 
         Raises:
-            _Late: The time is up.
+            _TimeIsUp: The time is up.
         """
         whole = infer_shapes(ir.from_proto(_named(self._call.graph)))
         alone = list(self._apply(whole))
@@ -151,7 +151,7 @@ class _Search:
 
     def _tick(self) -> None:
         if time.monotonic() >= self._deadline:
-            raise _Late
+            raise _TimeIsUp
 
 
 def _named(graph: Graph) -> onnx.ModelProto:

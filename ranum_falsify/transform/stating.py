@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 import onnx_ir as ir
-from dnnv.nn import Operation
 from onnx import helper, numpy_helper
 
 from ranum_falsify.config import ProveConfig
@@ -39,6 +39,9 @@ from ranum_falsify.properties.problem.vnnlib_writer import (
 from ranum_falsify.prove.prover import Prover
 from ranum_falsify.transform.checks.inputs import Box
 from ranum_falsify.validity import InvalidRange
+
+if TYPE_CHECKING:
+    from dnnv.nn import Operation
 
 __all__ = ["StatedProperty", "state_property"]
 
@@ -222,7 +225,7 @@ def _watch_operators(problem: Problem, graph: Graph) -> tuple[_Watched, list[str
 def _invalid(target: Target, graph: Graph, there: set[str]) -> list[tuple[_Tensor, InvalidRange]] | None:
     """Return the tensors that a condition is about, and where they violate it; None where that cannot be said."""
     operands = target.spec.name_values(target.spec.operands_of(target.op)) | {"output": target.op}
-    computed = {name: op for name, op in operands.items() if isinstance(op, Operation)}
+    computed = {name: op for name, op in operands.items() if op is not None and not isinstance(op, np.ndarray)}
     floats = (dtype for _, dtype in (_kind(graph, op) for op in computed.values()) if _is_float(dtype))
     dtype = next(floats, None)
     ranges = None if dtype is None else target.constraint.invalid_ranges(torch_dtype(dtype))

@@ -60,14 +60,14 @@ def test_what_each_pass_did_as_json(workshop: Workshop) -> None:
     report = json.loads(run.out)
     assert (report["format"], report["output"], report["vnnlib"], report["failure"]) == (1, "out.onnx", None, None)
     first, second = report["passes"]
-    assert {key: first[key] for key in ("name", "modified", "replaced", "left", "verified", "largest_difference")} == {
+    assert {key: first[key] for key in ("name", "modified", "replaced", "left", "largest_difference")} == {
         "name": "transform_add",
         "modified": True,
         "replaced": 1,
         "left": [],
-        "verified": ["structure", "sampled 8"],
         "largest_difference": 0.0,
     }
+    assert first["verified"][0] == "structure" and first["verified"][1].startswith("sampled ")
     assert first["guarantee"] == {"kind": "equality", "signed_zero": True, "everywhere": True}
     assert second["replaced"] is None
     assert report["operators"] == {"Constant": 1, "Sub": 2}
@@ -110,7 +110,7 @@ def test_the_keys_are_those_of_the_documentation(workshop: Workshop) -> None:
     ("arguments", "said"),
     [
         (("--for", "vnncmp"), "'vnncmp' is unknown; there is: vnncomp"),
-        (("--property", "prop.py"), "add --for vnncomp"),
+        (("transform_add", "--property", "two.py"), "two.py: the property names 2 networks (M, N)"),
         (("--for", "vnncomp", "--property", "none.py"), "none.py: no such file"),
         (("--for", "vnncomp", "--property", "prop.py", "--prop.lb=x"), "lb"),
         (("--for", "vnncomp", "--property", "two.py"), "two.py: the property names 2 networks (M, N)"),

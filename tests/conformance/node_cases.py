@@ -20,6 +20,7 @@ from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network import Graph, find, read, spec_of
 from ranum_falsify.network.lowering import list_lowered
+from ranum_falsify.network.unrolling import is_loop
 
 __all__ = ["COMPOUND", "cases_by_operator", "is_left_out", "left_out", "problem"]
 
@@ -44,7 +45,7 @@ def is_left_out(name: str) -> bool:
 
 @cache
 def cases_by_operator() -> Mapping[str, Mapping[str, Any]]:
-    """Return the cases of operators that have a row: by operator, then by name."""
+    """Return the cases of operators that have a row, or are unrolled: by operator, then by name."""
     groups: dict[str, dict[str, Any]] = defaultdict(dict)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -58,7 +59,8 @@ def cases_by_operator() -> Mapping[str, Mapping[str, Any]]:
 
 
 def _is_known(node: onnx.NodeProto) -> bool:
-    return find(node.op_type, node.domain) is not None or (node.domain, node.op_type) in list_lowered()
+    known = find(node.op_type, node.domain) is not None or is_loop(node)
+    return known or (node.domain, node.op_type) in list_lowered()
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
@@ -99,8 +101,9 @@ def _static_inputs(graph: onnx.GraphProto) -> set[str]:
     node = graph.node[0]
     spec = find(node.op_type, node.domain)
     if spec is None:
-        # Positions and sizes are to be known before a model is read.
-        return {i.name for i in graph.input if i.type.tensor_type.elem_type == onnx.TensorProto.INT64}
+        # Positions, sizes and what steers a loop are to be known before a model is read.
+        kinds = (onnx.TensorProto.INT64, onnx.TensorProto.BOOL)
+        return {i.name for i in graph.input if i.type.tensor_type.elem_type in kinds}
     names = {name for name, operand in zip(node.input, spec.operands, strict=False) if operand in spec.static}
     return names & {i.name for i in graph.input}
 

@@ -12,6 +12,8 @@ from tests.conformance.node_cases import COMPOUND, cases_by_operator, is_left_ou
 OPERATORS = {spec.op_type for spec in list_supported() if onnx.defs.has(spec.op_type, spec.domain)}
 OPERATORS |= {op_type for _, op_type in list_lowered()}
 
+LOOPS = ("Loop", "Scan")
+
 WITHOUT_CASES = {
     "ConcatFromSequence",
     "FeatureVectorizer",
@@ -42,7 +44,7 @@ WITHOUT_CASES = {
 }
 
 
-@pytest.mark.parametrize("group", [*sorted(OPERATORS - WITHOUT_CASES), COMPOUND])
+@pytest.mark.parametrize("group", [*sorted(OPERATORS - WITHOUT_CASES), *LOOPS, COMPOUND])
 def test_cases_of_operator(group: str) -> None:
     cases = cases_by_operator()[group]
     assert cases

@@ -10,6 +10,7 @@ import torch
 from dnnv.nn import Operation
 from onnx.parser import parse_model
 
+from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.errors import ModelError, UnsupportedAttributeError, UnsupportedOperatorError
 from ranum_falsify.network import blackbox, read, registry, spec_of
 from ranum_falsify.network.contents import list_black_boxes
@@ -18,6 +19,12 @@ from ranum_falsify.search.converter import convert
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "my.own" : 1]>'
 INVERSE = "com.microsoft.Inverse"
+
+
+@pytest.fixture(autouse=True)
+def without_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CDist", "Inverse", "Unique"):
+        monkeypatch.delitem(registry._ROWS, ("com.microsoft", name), raising=False)
 
 
 def model(text: str) -> onnx.ModelProto:
@@ -186,3 +193,12 @@ def test_an_attribute_that_a_row_does_not_know_makes_one(monkeypatch: pytest.Mon
     assert list_black_boxes(graph.free([])) == ["Softmax"], "read again"
     with pytest.raises(UnsupportedAttributeError, match="axis 1"):
         read(proto, strict=True)
+
+
+def test_a_shape_seen_once_is_no_bound() -> None:
+    graph = read(model("g (float[4] x) => (float[n] y) { y, i, j = com.microsoft.Unique(x) }"))
+    assert graph.output_details[0].shape == (1,), "as many elements as zeros have values"
+    (bounds,) = IntervalAnalysis(graph).run([Interval.point(np.arange(4, dtype=np.float32))])
+    assert bounds is None
+    (bounds,) = IntervalAnalysis(read(model(SMALL))).run([Interval.point(matrices(1)[0])])
+    assert bounds is not None and bounds.shape == (3, 3)

@@ -160,9 +160,7 @@ def test_tables_of_strings_are_tables_of_codes() -> None:
             default_float=-1.0,
         ),
         helper.make_node("Mul", ["scores", "weight"], ["y"]),
-        helper.make_node(
-            "Constant", [], ["word"], value=helper.make_tensor("w", onnx.TensorProto.STRING, [1], ["yes"])
-        ),
+        helper.make_node("Constant", [], ["word"], value=onnx.numpy_helper.from_array(np.array(["yes"], object))),
         helper.make_node("Equal", ["label", "word"], ["same"]),
     ]
     outputs = [tensor("y", onnx.TensorProto.FLOAT), tensor("same", onnx.TensorProto.BOOL)]
