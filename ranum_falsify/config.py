@@ -74,12 +74,15 @@ class ProveConfig:
         timeout: Seconds for proofs beyond one interval analysis, with linear bounds and by splitting the inputs' box,
             after a first round of the search; 0 for none.
         runtimes: Runtimes that proofs must cover, of onnxruntime, torch, exact; repeat, or separate by commas.
+        try_rewrites: Say of operators that are not proved which passes of `transform`, equal in real arithmetic, would
+            make them so; the verdict stays.
     """
 
     timeout: Annotated[float, Option("--prove-timeout", metavar="SECONDS", parse=parse_duration)] = 10.0
     runtimes: Annotated[
         tuple[Runtime, ...], Option("--runtime", metavar="NAME", parse=_parse_runtimes, gather=_unite_runtimes)
     ] = RUNTIMES
+    try_rewrites: Annotated[bool, Switch()] = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -365,7 +365,9 @@ class Finite(Constraint):
     reason: str = "a result above the largest finite number, or infinities that cancel"
 
     def margin(self, op: Operation, operands: Operands) -> Tensor:
-        output = _floating(operands["output"])
+        """See :meth:`Constraint.margin`."""
+        written = [y for name, y in operands.items() if name.startswith("output")]
+        output = _floating(next((y for y in written if y.is_floating_point()), operands["output"]))
         size = output.abs()
         no_nan = finite = torch.ones((), dtype=torch.bool, device=output.device)
         elementwise = spec_of(op).elementwise

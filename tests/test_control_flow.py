@@ -2,6 +2,7 @@
 
 import io
 import warnings
+from typing import Any
 
 import numpy as np
 import onnx
@@ -24,7 +25,7 @@ def violated(result: rf.Result) -> set[str]:
 
 
 def script(module: torch.nn.Module, *inputs: Tensor) -> onnx.ModelProto:
-    target = io.BytesIO()
+    target: Any = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(torch.jit.script(module), inputs, target, dynamo=False, opset_version=17, input_names=["x"])
@@ -73,13 +74,15 @@ class Repeated(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         from torch._higher_order_ops.while_loop import while_loop
 
-        result = while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, torch.log(x + 2)), (torch.tensor(0), x))
-        return result[1]
+        step = (lambda i, x: i < 3), (lambda i, x: (i + 1, torch.log(x + 2)))
+        last: Tensor = while_loop(*step, (torch.tensor(0), x))[1]
+        return last
 
 
 class Chosen(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return torch.cond(x.sum() > 0, lambda x: torch.log(x + 2), lambda x: torch.sqrt(-x), (x,))
+        chosen: Tensor = torch.cond(x.sum() > 0, lambda x: torch.log(x + 2), lambda x: torch.sqrt(-x), (x,))
+        return chosen
 
 
 def test_a_scripted_loop_is_proved_and_its_operators_are_named() -> None:
@@ -140,6 +143,8 @@ def test_what_a_loop_swallows_is_found_inside_it() -> None:
     result = rf.check(model, box=(1, 1.5), n_starts=5, prove_timeout=0)
     assert result.verdict == "violated" and violated(result) == {f"loop/body/Sqrt_q[{i}]" for i in range(3)}
     assert all(op.reach == "masked" for op in result.operators if op.verdict == "violated")
+    again = rf.replay(None, result)
+    assert again.violated and {finding.node for finding in again.findings} == violated(result)
 
 
 def test_an_infinite_constant_in_a_body_excuses_no_other_operator() -> None:

@@ -122,3 +122,28 @@ class TestFingerprint:
             *(("other", number) for number in (0, 2, 4, 6, 8)),
             *(("large", number) for number in (0, 20, 40, 60, 80)),
         ]
+
+
+class TestStableForms:
+    def test_defects_and_the_passes_that_repair_them(self, capsys: pytest.CaptureFixture[str]) -> None:
+        main = importlib.import_module("table_stable_forms").main
+        assert main(["2", "5", "13", "16a", "22"]) == 0
+        out = capsys.readouterr().out
+        for row in (
+            "| 2a | log_p | Log | stable_log_softmax, stable_log_one_minus_softmax | proved |  |  |",
+            "| 5 | sqrt | Sqrt | stable_root_of_exp | proved |  |  |",
+            "| 13 | log | Log |  | open | log, div |  |",
+            "| 16a | exp_denominator | Exp | stable_log_quotient | proved |  |  |",
+            "| 22 | exp | Exp | stable_softplus | proved |  |  |",
+        ):
+            assert row in out.splitlines()
+        assert out.endswith("proved: 5 of 6\n")
+
+    def test_what_is_verified(self, capsys: pytest.CaptureFixture[str]) -> None:
+        main = importlib.import_module("table_stable_forms").main
+        assert main(["57", "22", "--samples", "4"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[2].endswith("| yes |") and lines[3].endswith("| random |")
+
+    def test_a_defect_that_is_not_there(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert "there is no defect '99'" in refusal(capsys, "table_stable_forms", "99")

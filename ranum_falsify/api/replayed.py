@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import onnx
 
 from ranum_falsify.api.loading import Loaded
 from ranum_falsify.api.runnable import Runnable
@@ -50,6 +48,11 @@ class ReplayCase:
     def gradients(self) -> list[str]:
         """The nodes whose derivatives were not finite."""
         return [str(violation["node"]) for violation in self.violations if violation.get("kind") == "gradient"]
+
+    @property
+    def names_inner(self) -> bool:
+        """Whether a node may lie in a subgraph, by its name."""
+        return any("/" in str(violation.get("node")) for violation in self.violations)
 
     @property
     def shown_by_torch(self) -> dict[str, str]:
@@ -94,14 +97,11 @@ class Playback:
         inputs = {value.name for value in model.graph.input}
         free = [name for name in feeds if name not in inputs]
         source = free_model(model, free) if free else runnable.source
-        return self._show(self._find(source, feeds), case)
-
-    def _find(self, source: onnx.ModelProto | Path, feeds: Mapping[str, np.ndarray]) -> Sequence[Finding]:
         with Replayer(source, threads=self.threads) as replayer:
-            return replayer.run(feeds).findings
+            return self._show(replayer.run(feeds).findings, case)
 
     def replay_graph(self, graph: Graph, case: ReplayCase) -> Shown:
-        """Replay on a network that was read: a part, a conversion, or where derivatives or PyTorch count.
+        """Replay on a network that was read: a part, a conversion, or where derivatives, PyTorch or subgraphs count.
 
         Raises:
             RanumFalsifyError: The network does not take the arrays, or has no such node.
@@ -110,7 +110,9 @@ class Playback:
         if case.gradients:
             return self._replay_gradients(graph, case, arrays)
         feeds = check_arrays(graph.model, arrays, Runnable(case.network).label)
-        shown = self._show(self._find(graph.model, feeds), case)
+        with Confirmer([graph], threads=self.threads) as confirmer:
+            found = confirmer.findings(NetworkCall(network=case.network, graph=graph, arguments=()), feeds)
+        shown = self._show(found, case)
         return self._add_torch(shown, graph, case, feeds) if case.shown_by_torch else shown
 
     def _add_torch(self, shown: Shown, graph: Graph, case: ReplayCase, feeds: Mapping[str, np.ndarray]) -> Shown:
@@ -181,7 +183,7 @@ class Playback:
                 return values
 
             def is_valid(goal: ValidityGoal, arguments: tuple[np.ndarray, ...]) -> bool:
-                found = confirmer.run(goal.call.graph, name(goal.call, arguments)).findings
+                found = confirmer.findings(goal.call, name(goal.call, arguments))
                 return not any(
                     self.reach in (None, finding.reach) and is_in_question(goal, finding, confirmer)
                     for finding in found

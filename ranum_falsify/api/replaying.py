@@ -26,6 +26,7 @@ from ranum_falsify.config import Reach
 from ranum_falsify.errors import UsageError
 from ranum_falsify.escaping import escape
 from ranum_falsify.network import Graph
+from ranum_falsify.network.nesting import attribute_graphs
 from ranum_falsify.network.precision import convert_precision
 from ranum_falsify.replay.replayer import Finding
 from ranum_falsify.report.arrays import load_array
@@ -217,7 +218,9 @@ class ReplayRequest:
             return self.playback.replay_formula(loaded, case)
         is_plain = not case.gradients and not case.shown_by_torch and origin.dtype is None
         if case.network in self.networks and is_plain:
-            return self.playback.replay_model(self.networks[case.network], case)
+            model = self.networks[case.network]
+            if not case.names_inner or not any(any(attribute_graphs(node)) for node in model.load().graph.node):
+                return self.playback.replay_model(model, case)
         with self.playback.reading():
             graph = self._build(case.network, origin)
         return self.playback.replay_graph(graph, case)

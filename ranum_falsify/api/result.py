@@ -52,6 +52,8 @@ class OperatorReport:
         after: Of an open operator whose own conditions are proved: the open operators before it that may break it.
         source: Where an exported module's Python code makes it, if that is known.
         gradients: Parameters and inputs whose gradients the exported module itself made non-finite there.
+        proved_after_rewriting: With `try_rewrites`, of an operator that is not proved: passes of `transform`, equal in
+            real arithmetic, that make a model in which it is.
     """
 
     network: str
@@ -70,6 +72,7 @@ class OperatorReport:
     after: tuple[str, ...] = ()
     source: Source | None = None
     gradients: tuple[str, ...] = ()
+    proved_after_rewriting: tuple[str, ...] = ()
     _bounds: Callable[[], OperandBounds] = field(default=dict, repr=False, compare=False)
 
     @property
@@ -159,6 +162,7 @@ class Result:
             after=found.after,
             source=found.source,
             gradients=found.gradients,
+            proved_after_rewriting=found.proved_after_rewriting,
             _bounds=lambda: self._operand_bounds,
         )
 

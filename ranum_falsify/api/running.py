@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -38,7 +39,12 @@ def answer(
         notices: What else users should know.
         progress: Called now and then with how far the run has got.
     """
+    began = time.monotonic()
     result = falsify(loaded.problem, config, progress=progress)
+    if config.prove is not None and config.prove.try_rewrites and loaded.problem.is_pure_validity:
+        result = _try_rewrites(
+            loaded, result, config.prove, math.inf if config.timeout is None else began + config.timeout
+        )
     assert result.assumptions is not None
     return replace(
         result,
@@ -46,6 +52,26 @@ def answer(
         seconds={**loaded.seconds, **result.seconds},
         notices=tuple(dict.fromkeys((*notices, *loaded.notices, *result.notices))),
     )
+
+
+def _try_rewrites(loaded: Loaded, result: Answer, prove: ProveConfig, deadline: float) -> Answer:
+    """Return an answer in which operators that are not proved say after which passes they are."""
+    wanted = {(operator.network, operator.node) for operator in result.operators if operator.verdict != "proved"}
+    if not wanted:
+        return result
+    from ranum_falsify.transform.proving import prove_after_rewriting  # imports onnxscript
+
+    began = time.monotonic()
+    found = prove_after_rewriting(
+        loaded.problem, prove, wanted, deadline=min(deadline, began + (prove.timeout or ProveConfig().timeout))
+    )
+    operators = (
+        replace(operator, proved_after_rewriting=tuple(found.passes.get((operator.network, operator.node), ())))
+        for operator in result.operators
+    )
+    late = () if found.is_complete else ("there was no time to try all rewrites; --prove-timeout gives more",)
+    seconds = {**result.seconds, "prove": result.seconds.get("prove", 0.0) + time.monotonic() - began}
+    return replace(result, operators=tuple(operators), notices=(*result.notices, *late), seconds=seconds)
 
 
 def keep_list(loaded: Loaded, config: SearchConfig) -> KeepList | None:

@@ -30,6 +30,8 @@ class Options(TypedDict, total=False):
         processors: Threads for torch and ONNX Runtime, None for all cores.
         prove: Whether to prove before searching.
         prove_timeout: Seconds for proofs beyond one interval analysis.
+        try_rewrites: Whether to say of operators that are not proved which passes of `transform`, equal in real
+            arithmetic, would make them so; the verdict stays.
         runtime: The runtimes that the answer is about: `onnxruntime`, `torch`, `exact`, several of them, or None for
             the default. Proofs cover all of them. Violations are those that ONNX Runtime shows; with `torch` alone,
             unless `prove` is False, those that PyTorch shows, and the answer says what ONNX Runtime gives.
@@ -51,6 +53,7 @@ class Options(TypedDict, total=False):
     processors: int | None
     prove: bool
     prove_timeout: float
+    try_rewrites: bool
     runtime: Runtime | Sequence[Runtime] | None
     dtype: HalfPrecision | None
     dims: Mapping[str, int] | None
@@ -115,7 +118,10 @@ def _prove_config(given: dict[str, Any], runtimes: tuple[Runtime, ...]) -> Prove
                 raise UsageError(f"runtime={name!r}: is unknown; {', '.join(RUNTIMES)} exist")
         runtimes = tuple(runtime for runtime in RUNTIMES if runtime in names)
     _check_number("prove_timeout", seconds, 0)
-    return ProveConfig(timeout=seconds, runtimes=runtimes) if given.pop("prove", True) else None
+    rewrites = bool(given.pop("try_rewrites", False))
+    if not given.pop("prove", True):
+        return None
+    return ProveConfig(timeout=seconds, runtimes=runtimes, try_rewrites=rewrites)
 
 
 def _search_fields(given: dict[str, Any]) -> dict[str, Any]:

@@ -12,9 +12,10 @@ from ranum_falsify.errors import ModelError, PropertyError, UsageError
 
 if TYPE_CHECKING:
     from ranum_falsify.api.loading import Loaded
+    from ranum_falsify.api.property_box import PropertyBox
     from ranum_falsify.transform.stating import StatedProperty
 
-__all__ = ["check_files", "load_files", "state_file"]
+__all__ = ["box_of_file", "check_files", "load_files", "state_file"]
 
 
 def check_files(property_path: Path | None, networks: Mapping[str, Path]) -> None:
@@ -73,6 +74,23 @@ def load_files(
         sizes = share_dims(runnables, dims or {})
         models = {name: runnable.read(sizes[name], strict=strict) for name, runnable in runnables.items()}
         return load(prop, models, dtype=dtype)
+
+
+def box_of_file(
+    property_path: Path,
+    model: Path,
+    *,
+    parameters: Mapping[str, str],
+    dims: Mapping[str, int],
+    vnnlib: bool = False,
+) -> PropertyBox:
+    """Read a property of one model, and return what it says the inputs range over; as for `state_file`."""
+    from ranum_falsify.api.models import load_model  # imports torch
+    from ranum_falsify.api.properties import load_property
+    from ranum_falsify.api.property_box import box_of_property
+
+    prop = load_property(property_path, parameters=parameters, vnnlib=vnnlib or None)
+    return box_of_property(prop, load_model(model, dims=dims))
 
 
 def state_file(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from ranum_falsify.cli.files import check_writable, is_stream, write_json
 from ranum_falsify.cli.options import SimplifyOptions, TransformOptions
 from ranum_falsify.cli.options.check import Bounds
 from ranum_falsify.cli.output import say
-from ranum_falsify.cli.reading import check_files, state_file
+from ranum_falsify.cli.reading import box_of_file, check_files, state_file
 from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.cli.transform_text import list_passes, report_pass, summarise
 from ranum_falsify.errors import UsageError, reason_of
@@ -26,7 +26,7 @@ from ranum_falsify.report.text import plural
 from ranum_falsify.report.transform_report import FORMAT, Failure, transform_report
 from ranum_falsify.saving import save_together
 from ranum_falsify.transform.catalogue import all_passes, import_passes
-from ranum_falsify.transform.checks.inputs import Box
+from ranum_falsify.transform.checks.inputs import Box, input_specs
 from ranum_falsify.transform.config import Reference, TransformConfig
 from ranum_falsify.transform.config_file import FileConfig, Files, read_config
 from ranum_falsify.transform.model import count_operators, read_model, write_model
@@ -35,8 +35,6 @@ from ranum_falsify.transform.passes.chains import CHAINS, Chain
 
 if TYPE_CHECKING:
     import onnx_ir as ir
-
-    from ranum_falsify.transform.stating import StatedProperty
 
 __all__ = ["run"]
 
@@ -63,34 +61,65 @@ def run(options: TransformOptions | SimplifyOptions) -> int:
     if options.json is not None and not is_stream(Path(options.json)) and options.json != "-":
         check_writable("--json", Path(options.json))
     passes = _passes(options, file)
-    stated, model = _read(options)
-    config = _config(options, file, model, stated)
-    return _Transformation(options, file, passes, config, stated).carry_out(model)
+    source = _read(options)
+    return _Transformation(options, file, passes, _config(options, file, source), source).carry_out()
 
 
 def _beside(options: TransformOptions | SimplifyOptions) -> dict[str, Path]:
     """Return what is written beside the new model."""
     assert options.output is not None
-    if isinstance(options, SimplifyOptions) or options.property_path is None:
+    if isinstance(options, SimplifyOptions) or options.property_path is None or options.tools is None:
         return {}
     return {"--property": options.output.with_suffix(".vnnlib")}
 
 
-def _read(options: TransformOptions | SimplifyOptions) -> tuple[StatedProperty | None, ir.Model]:
-    """Return the property, as VNN-LIB, and the model that it is about; without a property, the model as it is."""
+@dataclass(frozen=True)
+class _Given:
+    """What is rewritten.
+
+    Attributes:
+        model: The model; with a property for other tools, the network that their file is about.
+        box: What the property says that inputs range over.
+        dims: Sizes of symbolic dimensions.
+        text: The property, as other tools read it.
+        notices: What it does not say.
+    """
+
+    model: ir.Model
+    box: Box = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    text: str = ""
+    notices: Sequence[str] = ()
+
+
+def _read(options: TransformOptions | SimplifyOptions) -> _Given:
+    """Read the model, and the property if there is one."""
     assert options.model is not None
     with memory_limit(options.memory):
-        if isinstance(options, TransformOptions) and options.property_path is not None:
-            check_files(options.property_path, {"MODEL": options.model})
+        if isinstance(options, SimplifyOptions) or options.property_path is None:
+            return _Given(read_model(options.model), dims=options.dims)
+        path = options.property_path
+        check_files(path, {"MODEL": options.model})
+        if options.tools is not None:
             stated = state_file(
-                options.property_path,
-                options.model,
-                parameters=options.parameters,
-                dims=options.dims,
-                vnnlib=options.vnnlib,
+                path, options.model, parameters=options.parameters, dims=options.dims, vnnlib=options.vnnlib
             )
-            return stated, stated.model
-        return None, read_model(options.model)
+            return _Given(stated.model, stated.box, {}, stated.text, stated.notices)
+        ranges = box_of_file(
+            path, options.model, parameters=options.parameters, dims=options.dims, vnnlib=options.vnnlib
+        )
+        model = read_model(options.model)
+        return _Given(model, ranges.box, _sizes(model, ranges.shapes), notices=ranges.notices)
+
+
+def _sizes(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Return the sizes of symbolic dimensions in a property about the model."""
+    return {
+        dim: size
+        for spec in input_specs(model)
+        for dim, size in zip(spec.shape, shapes.get(spec.name, ()), strict=False)
+        if isinstance(dim, str)
+    }
 
 
 @dataclass(frozen=True)
@@ -101,7 +130,7 @@ class _Transformation:
     file: FileConfig
     passes: Sequence[str]
     config: TransformConfig
-    stated: StatedProperty | None
+    given: _Given
 
     @property
     def output(self) -> Path:
@@ -109,14 +138,14 @@ class _Transformation:
         assert self.options.output is not None
         return self.options.output
 
-    def carry_out(self, model: ir.Model) -> int:
+    def carry_out(self) -> int:
         """Run the passes, write, and report; return the exit status."""
         from ranum_falsify.transform.runner import transform  # imports torch
 
         assert self.options.model is not None
         try:
             done = transform(
-                model,
+                self.given.model,
                 self.passes,
                 self.config,
                 folder=self.options.model.resolve().parent,
@@ -128,9 +157,9 @@ class _Transformation:
             self._write_json(transform_report(error.reports, failure=failure))
             return _FAILED
         beside = list(_beside(self.options).values())
-        texts = {path: self.stated.text.encode() for path in beside} if self.stated is not None else {}
+        texts = {path: self.given.text.encode() for path in beside}
         write_model(done.model, self.output, beside=texts)
-        notices = [*(self.stated.notices if self.stated is not None else ()), *done.notices]
+        notices = [*self.given.notices, *done.notices]
         counts = count_operators(done.model)
         left = {name: count for name, count in counts.items() if not self._may_stay(name)}
         with verdict_stands():
@@ -223,25 +252,24 @@ def _passes(options: TransformOptions | SimplifyOptions, file: FileConfig) -> Se
     return passes
 
 
-def _config(
-    options: TransformOptions | SimplifyOptions, file: FileConfig, model: ir.Model, stated: StatedProperty | None
-) -> TransformConfig:
+def _config(options: TransformOptions | SimplifyOptions, file: FileConfig, given: _Given) -> TransformConfig:
     references = []
     if file.inputs:
         references.append(Reference(_arrays(file.inputs), _arrays(file.outputs)))
     if options.references:
         references.append(Reference(_arrays(options.references)))
-    inputs = [value.name or "" for value in model.graph.inputs if not value.is_initializer()]
+    inputs = [value.name or "" for value in given.model.graph.inputs if not value.is_initializer()]
     return TransformConfig(
         references=references,
         samples=options.samples,
         seed=options.seed,
-        box={**({} if stated is None else stated.box), **_spread_box(options.box or {}, inputs)},
-        dims={} if stated is not None else options.dims,  # the network of the property has none
+        box={**given.box, **_spread_box(options.box or {}, inputs)},
+        dims=given.dims,
         tolerance=file.tolerance,
         metrics=file.metrics,
         model_checker=file.model_checker,
         threads=options.processors,
+        providers=file.providers,
         verify_timeout=options.verify_timeout,
     )
 

@@ -210,7 +210,10 @@ class IntervalAnalysis(OperationVisitor):
         if not self._has_fixed_shape(operation, spec, operands):
             return None
         rule, site = spec.interval, self._site(operation)
-        if not is_infinity_aware(rule) and any(isinstance(x, Interval) and x.may_be_infinite for x in operands):
+        if rule is None and spec.dynamic_shape:
+            return None
+        touched = [i for i, x in enumerate(operands) if isinstance(x, Interval) and x.may_be_infinite]
+        if touched and not is_infinity_aware(rule):
             return tuple(_anything(y) for y in unknown(site))
         if rule is None:
             return unknown(site)
@@ -220,7 +223,7 @@ class IntervalAnalysis(OperationVisitor):
         # The graph after an operator whose shape depends on values was read for the shapes of one example.
         if not all(d is None or tuple(d.shape) == y.shape for d, y in zip(site.details, outputs, strict=False)):
             return None
-        return self._follow_infinities(rule, site, operands, outputs)
+        return self._follow_infinities(rule, site, operands, touched, outputs) if touched else outputs
 
     def _apply(self, rule: IntervalRule, site: Site, operands: Sequence[Value]) -> Outputs:
         try:
@@ -236,16 +239,20 @@ class IntervalAnalysis(OperationVisitor):
         return outputs
 
     def _follow_infinities(
-        self, rule: IntervalRule, site: Site, operands: Sequence[Value], outputs: tuple[Interval, ...]
+        self,
+        rule: IntervalRule,
+        site: Site,
+        operands: Sequence[Value],
+        touched: Sequence[int],
+        outputs: tuple[Interval, ...],
     ) -> Outputs:
-        """Return results of operands that may be infinite with what those of finite operands add to them."""
-        touched = [holds_infinity(x) for x in operands]
-        if not any(touched) or not any(y.is_floating for y in outputs):
+        """Return results of operands that may be infinite, those touched, with what finite operands add to them."""
+        if not any(y.is_floating for y in outputs):
             return outputs
         # An operator of many elements is excused as a whole, whatever the finite ones among them do.
         infinite = any(isinstance(x, Interval) and x.surely_infinite for x in operands)
         excused = infinite and not spec_of(site.op).elementwise
-        keeps = all(keeps_infinity(rule, position) for position, is_touched in enumerate(touched) if is_touched)
+        keeps = all(keeps_infinity(rule, position) for position in touched)
         if excused and not keeps:
             return outputs
         fields = self._fields[id(site.op)]

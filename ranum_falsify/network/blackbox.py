@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 import torch
 from dnnv.nn import Operation
+from dnnv.nn.operations import OutputSelect
 from torch import Tensor
 
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError
@@ -25,7 +26,7 @@ from ranum_falsify.network.registry import OperatorSpec, admit
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.network.trace import Traced
 
-__all__ = ["BlackBox", "Engine", "make_engine", "spec_of_black_box", "title_of"]
+__all__ = ["BlackBox", "Engine", "is_black_box", "make_engine", "spec_of_black_box", "title_of"]
 
 _SECONDS = 20.0
 """How long ONNX Runtime may take to load a node, and to run it on a batch."""
@@ -51,6 +52,11 @@ class BlackBox(Operation):
         why: Why nothing is known of it.
         engine: Evaluates it.
     """
+
+
+def is_black_box(source: Operation | np.ndarray) -> bool:
+    """Tell whether a tensor is what an operator without a row writes."""
+    return isinstance(source.operation if isinstance(source, OutputSelect) else source, BlackBox)
 
 
 def title_of(op_type: str, domain: str) -> str:

@@ -20,8 +20,9 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Input, OutputSelect
 from dnnv.nn.utils import TensorDetails
 
-from ranum_falsify.errors import ModelError, UnsupportedOperatorError
+from ranum_falsify.errors import ModelError, UnsupportedAttributeError, UnsupportedOperatorError
 from ranum_falsify.network.blackbox import make_engine, spec_of_black_box, title_of
+from ranum_falsify.network.contents import list_makers
 from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.explained import explain_errors
 from ranum_falsify.network.fields import fields_of, initializers_of
@@ -128,6 +129,14 @@ class GraphBuilder:
         if spec is None or schema is None:
             self._add_black_box(node, scope)
             return
+        try:
+            self._add_known(node, spec, schema, scope)
+        except UnsupportedAttributeError as error:
+            if self.options.strict:
+                raise
+            self._add_black_box(node, scope, str(error.__cause__ or error))
+
+    def _add_known(self, node: onnx.NodeProto, spec: OperatorSpec, schema: onnx.defs.OpSchema, scope: Scope) -> None:
         subgraphs = {a.name: a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH}
         traced = {name: scope[name] for name in node.input if name}
         fields, operands = fields_of(node, spec, schema, traced, skip=subgraphs)
@@ -149,10 +158,10 @@ class GraphBuilder:
                 named = make_node(spec, self.title_of(node), fields)
                 self.folded.append((named, arrays))
             return
-        op = make_node(spec, self.names.take(self.title_of(node)), fields)
+        op = make_node(spec, self.title_of(node), fields)
+        self._write(node, op, operands, scope, fixed_shape=fixed_shape)
         if spec.is_random(op):
             self.notices.append(f"node {op.name!r} ({node.op_type}) draws random numbers: results are nondeterministic")
-        self._write(node, op, operands, scope, fixed_shape=fixed_shape)
 
     def _add_black_box(self, node: onnx.NodeProto, scope: Scope, why: str = "") -> None:
         """Add a node that only ONNX Runtime runs; it is never a constant, as no proof may rest on what it gives once.
@@ -163,7 +172,7 @@ class GraphBuilder:
             why: Why nothing is known of it, if not for want of a row.
         """
         title = title_of(node.op_type, node.domain)
-        why = f"{title}: {why}" if why else f"operator {title} is not supported"
+        why = f"{title}: {why.removeprefix(f'{title}: ')}" if why else f"operator {title} is not supported"
         if self.options.strict:
             raise UnsupportedOperatorError(f"node {self.title_of(node)!r}: {why}; --strict refuses it")
         captured = names_captured(node)
@@ -181,23 +190,24 @@ class GraphBuilder:
         fields |= {"version": self.opsets.get(node.domain, 1), "opset": self.opset}
         domain = "" if node.domain == "ai.onnx" else node.domain
         spec = spec_of_black_box(node.op_type, domain, rigid=engine.rigid)
-        op = make_node(spec, self.names.take(self.title_of(node)), fields)
+        op = make_node(spec, self.title_of(node), fields)
         operands = [traced for _, traced in reads]
+        self._write(node, op, operands, scope, fixed_shape=_has_fixed_shape(spec, operands))
         self.notices.append(
             f"node {op.name!r}: {why}, so nothing is known of its result, and the network is never proved; "
             "ONNX Runtime evaluates it"
         )
-        self._write(node, op, operands, scope, fixed_shape=_has_fixed_shape(spec, operands))
 
     def _write(
         self, node: onnx.NodeProto, op: Operation, operands: Sequence[Traced | None], scope: Scope, *, fixed_shape: bool
     ) -> None:
         """Add what a node writes to a scope."""
-        if self._is_inner:
-            self.inlined.add(op.name)
         run = Run(partial(self._run, node, spec_of(op), op, operands), operands)
         known = self._find_known_details(node, scope) if fixed_shape else None
         values = run.evaluate() if known is None else ()
+        op.name = self.names.take(op.name)
+        if self._is_inner:
+            self.inlined.add(op.name)
         written = known or [details_of(value) for value in values]
         for index, (name, details) in enumerate(zip(node.output, written, strict=False)):
             if name:
@@ -340,6 +350,7 @@ class GraphBuilder:
                 details=inner.details,
                 opset=self.opset,
                 options=self.options,
+                folded=list_makers(outputs, self.folded),
             )
         return [scope[name] for name in captured]
 

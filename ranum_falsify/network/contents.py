@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
 from dnnv.nn import Operation, OperationGraph
 
 from ranum_falsify.network.blackbox import BlackBox, title_of
-from ranum_falsify.network.registry import spec_of
+from ranum_falsify.network.order import topological_order
+from ranum_falsify.network.registry import row_of, spec_of
 
 if TYPE_CHECKING:
     from ranum_falsify.network.graph import Graph
 
-__all__ = ["has_subgraphs", "list_black_boxes", "nodes_with_branches"]
+__all__ = ["has_subgraphs", "list_black_boxes", "list_makers", "nodes_with_branches"]
+
+Folded = tuple[Operation, tuple[np.ndarray, ...]]
+"""An operation that depends on no input, and its values."""
 
 
 def nodes_with_branches(graph: Graph) -> list[Operation]:
@@ -35,3 +41,19 @@ def list_black_boxes(graph: Graph) -> list[str]:
     """Return the titles of a graph's operators without a row, those in subgraphs included."""
     boxes = (spec_of(op) for op in nodes_with_branches(graph) if isinstance(op, BlackBox))
     return [title_of(spec.op_type, spec.domain) for spec in boxes]
+
+
+def list_makers(outputs: Sequence[Operation], folded: Sequence[Folded]) -> tuple[Folded, ...]:
+    """Return the folded operations that make the constants behind some outputs, in their order.
+
+    Args:
+        outputs: Operations of a graph.
+        folded: All operations that depend on no input, with their values, in topological order.
+    """
+    read = [value for op in topological_order(outputs) if (spec := row_of(op)) for value in spec.operands_of(op)]
+    needed, found = set(map(id, read)), list[Folded]()
+    for op, arrays in reversed(folded):
+        if not needed.isdisjoint(map(id, arrays)):
+            found.append((op, arrays))
+            needed.update(map(id, spec_of(op).operands_of(op)))
+    return tuple(reversed(found))

@@ -35,6 +35,7 @@ __all__ = [
 OLDEST_OPSET = 7
 """ONNX Runtime runs models from this opset on (https://onnxruntime.ai/docs/reference/compatibility.html)."""
 
+_UNSTATED_OPSET = 21
 _LARGEST = 2**31 - 1  # bytes of a protobuf message
 _SMALL, _RATIO = 64 * 2**20, 16  # a compressed model may hold so many bytes, or so many times its size
 _PACKED = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}  # bits of an element
@@ -163,6 +164,9 @@ def opset_of(model: onnx.ModelProto) -> int:
     """
     versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
     newest = onnx.defs.onnx_opset_version()
+    if not versions and model.opset_import and all(node.domain not in ("", "ai.onnx") for node in model.graph.node):
+        # It needs none; what is written of it may be of any that runtimes know.
+        return _UNSTATED_OPSET
     if not versions:
         raise ModelError("model has no opset of the default domain; export it again")
     if not OLDEST_OPSET <= versions[0] <= newest:

@@ -14,11 +14,14 @@ from dnnv.nn.operations import Input
 from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.errors import ModelError, UnsupportedTypeError, is_out_of_memory
+from ranum_falsify.network.blackbox import is_black_box
 from ranum_falsify.network.builder import GraphBuilder
+from ranum_falsify.network.collecting import collect_lists
 from ranum_falsify.network.fields import initializers_of
 from ranum_falsify.network.functions import inline_functions
 from ranum_falsify.network.graph import Graph, ReadOptions
 from ranum_falsify.network.guards import TOO_MUCH_MEMORY
+from ranum_falsify.network.lowering import lower
 from ranum_falsify.network.model_file import (
     check_structure,
     fix_model,
@@ -88,7 +91,8 @@ def _read(
 
 class _Reader(GraphBuilder):
     def __init__(self, model: onnx.ModelProto, options: ReadOptions, known: Mapping[str, TensorDetails]) -> None:
-        super().__init__(fix_model(free_model(model, options.free), options.fixed), options, known)
+        given = fix_model(free_model(model, options.free), options.fixed)
+        super().__init__(lower(collect_lists(given)), options, known)
         self.source = model
         self.unset_dims = dict[str, None]()
         self.unused_dims = set(options.dims)
@@ -103,7 +107,12 @@ class _Reader(GraphBuilder):
             raise ModelError(f"--dim {sorted(self.unused_dims)[0]}: no such symbolic dimension; the model has {known}")
         names = [output.name for output in self.model.graph.output]
         self.build(order, scope, names)
-        shapes = {name: traced.details for name, traced in scope.tensors.items() if traced.fixed_shape}
+        # What ONNX Runtime alone evaluates is found out anew by trying.
+        shapes = {
+            name: traced.details
+            for name, traced in scope.tensors.items()
+            if traced.fixed_shape and not is_black_box(traced.source)
+        }
         return Graph(
             [self.as_operation(scope, name) for name in names],
             inputs=inputs,

@@ -116,6 +116,7 @@ class OperatorSpec:
             ONNX Runtime ends the run.
         shape_only: Whether the output depends on the operands' shapes alone (`Shape`, `Size`).
         dynamic_shape: Whether the shape of the output depends on values of operands.
+        thresholds: Returns the numbers at which a node jumps, by the column of its first operand.
     """
 
     op_type: str
@@ -139,6 +140,7 @@ class OperatorSpec:
     divides: bool = False
     shape_only: bool = False
     dynamic_shape: bool = False
+    thresholds: Callable[[Any], Mapping[int, Sequence[float]]] | None = None
     attributes: tuple[str, ...] = field(default=())
 
     def field_of(self, onnx_name: str) -> str:
@@ -231,6 +233,7 @@ def operator(
     divides: bool = False,
     shape_only: bool = False,
     dynamic_shape: bool = False,
+    thresholds: Callable[[Any], Mapping[int, Sequence[float]]] | None = None,
     domain: str = "",
     schema: onnx.defs.OpSchema | None = None,
 ) -> Callable[[type[Operation]], type[Operation]]:
@@ -294,6 +297,7 @@ def operator(
             divides=divides,
             shape_only=shape_only,
             dynamic_shape=dynamic_shape,
+            thresholds=thresholds,
             attributes=tuple(sorted({name for schema in history for name in schema.attributes})),
         )
         if schema is not None:

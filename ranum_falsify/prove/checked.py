@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from dnnv.nn import Operation
+
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
-from ranum_falsify.network import spec_of
+from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.network.contents import nodes_with_branches
 from ranum_falsify.operators.support.conditions import conditions_of, gradient_conditions, is_proved, name_bounds
-from ranum_falsify.validity import Constraint
+from ranum_falsify.validity import Bounds, Constraint, Finite
 
 __all__ = ["Checked", "check"]
 
@@ -49,7 +52,7 @@ def check(
     graph = analysis.graph
     wanted = [op for op in graph.nodes if only is None or id(op) in only]
     found = {id(op): conditions_of(op) for op in wanted}
-    of_gradient = {id(op): conditions for op in wanted if (conditions := gradient_conditions(op))}
+    of_gradient = {id(op): conditions for op in wanted if (conditions := _list_gradient_conditions(op))}
 
     def observe(visited: Visited) -> None:
         tick()
@@ -63,3 +66,25 @@ def check(
     # Operators that were not analysed have kept all their conditions.
     left, left_gradient = ({key: left for key, left in table.items() if left} for table in (found, of_gradient))
     return Checked(outputs, left, left_gradient, tuple(v.op.name for v in analysis.folded if not is_proved(v)))
+
+
+@dataclass(frozen=True)
+class _InSubgraph(Finite):
+    """The derivatives of the operators in a subgraph are finite, about which the bounds outside say nothing."""
+
+    reason: str = "a derivative in a subgraph that may not be finite"
+
+    def holds(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.holds`."""
+        return False
+
+    def describe(self) -> str:
+        """See :meth:`Constraint.describe`."""
+        return "the derivatives in its subgraphs are finite"
+
+
+def _list_gradient_conditions(op: Operation) -> tuple[Constraint, ...]:
+    inner = (value for value in vars(op).values() if isinstance(value, Graph))
+    if any(gradient_conditions(child) for graph in inner for child in nodes_with_branches(graph)):
+        return (*gradient_conditions(op), _InSubgraph())
+    return gradient_conditions(op)

@@ -15,6 +15,7 @@ from torch import Tensor
 from ranum_falsify.errors import ModelError, ReplayError
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.contents import has_subgraphs
+from ranum_falsify.network.lowering import has_others
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import Problem
@@ -128,7 +129,12 @@ class Confirmer:
 
     def outputs(self, graph: Graph, feeds: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
         """Run the graph's model; return its outputs in order."""
-        return tuple(self._replayers[id(graph)].outputs(feeds).values())
+        if graph.source is None or not has_others(graph.source.graph):
+            return tuple(self._replayers[id(graph)].outputs(feeds).values())
+        # Outputs that are strings or maps there are numbers here.
+        if id(graph) not in self._operands:
+            self._operands[id(graph)] = Replayer(graph.as_onnx(), threads=self._threads, flush=self._flush)
+        return tuple(self._operands[id(graph)].outputs(feeds).values())
 
     def apply(self, call: NetworkCall, arguments: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
         """Return the outputs of an application on concrete arguments."""

@@ -31,7 +31,7 @@ float16 operators in float32: a tensor that is infinite in float16 can leave wha
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -124,6 +124,8 @@ class Replayer:
         threads: ONNX Runtime's intra-operator threads.
         flush: whether it replaces denormal numbers by 0, as many devices do.
         folder: where the external data of a model in memory lies, if it is not loaded.
+        prepacks: whether ONNX Runtime may keep a second copy of weights, in an order of its own.
+        providers: its execution providers, in order of preference; by default the CPU.
     """
 
     def __init__(
@@ -134,12 +136,15 @@ class Replayer:
         threads: int = 1,
         flush: bool = False,
         folder: Path | None = None,
+        prepacks: bool = True,
+        providers: Sequence[str] = (),
     ) -> None:
         self._model = model
+        self._setting: dict[str, Any] = {"threads": threads, "flush": flush, "prepacks": prepacks}
+        if providers:
+            self._setting["providers"] = tuple(providers)
         self._folder = model.resolve().parent if isinstance(model, Path) else folder
         self._timeout = timeout
-        self._threads = threads
-        self._flush = flush
         self._label = f"model {str(model)!r}" if isinstance(model, Path) else "the model"
         self._child: Child | None = None
         self._loading = False
@@ -180,9 +185,8 @@ class Replayer:
                 "path": str(path),
                 "folder": str(self._folder or path.parent),
                 "operators": operator_facts(),
-                "threads": self._threads,
-                "flush": self._flush,
                 "scratch": str(child.folder),
+                **self._setting,
             },
         )
 

@@ -71,6 +71,7 @@ def _operator(operator: OperatorResult, result: Answer, saved: Saved, folder: Pa
         "fused": operator.fused,
         "source": None if operator.source is None else asdict(operator.source),
         "gradients": list(operator.gradients),
+        "proved_after_rewriting": list(operator.proved_after_rewriting),
         "counterexample": _make_relative(saved.of(operator.counterexample), folder),
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -141,6 +142,9 @@ def _verdict(result: Answer) -> str:
     narrowed = result.runtimes and result.runtimes != RUNTIMES
     named = result.verdict == "holds" or (result.verdict == "unknown" and narrowed)
     runtimes = result.runtimes if named else ()
+    left = [operator for operator in result.operators if operator.verdict != "proved"]
+    if result.verdict == "unknown" and left and all(operator.proved_after_rewriting for operator in left):
+        ended = f"; proved after rewriting{ended}"
     return f"{result.verdict}{scope(runtimes, forward=_is_forward(result), assumptions=result.assumptions)}{ended}"
 
 
@@ -195,7 +199,19 @@ def _write_violated(result: Answer, saved: Saved, network_count: int) -> Iterato
             source=operator.source,
             gradients=operator.gradients,
         )
+        if operator.proved_after_rewriting:
+            yield f"    {_rewriting(result, operator)}"
         yield from _files(saved.of(operator.counterexample), "    ")
+
+
+def _rewriting(result: Answer, operator: OperatorResult) -> str:
+    """Return after which passes an operator is proved, and the command that runs them."""
+    passes = " ".join(operator.proved_after_rewriting)
+    sources = None if result.assumptions is None else result.assumptions.sources
+    source = None if sources is None else sources.networks.get(operator.network)
+    path = "model.onnx" if source is None or source.path.startswith("<") else source.path
+    command = f"ranum-falsify transform {shlex.quote(path)} {passes} -o stable.onnx"
+    return f"proved after rewriting by {', '.join(operator.proved_after_rewriting)}: `{command}`"
 
 
 def _classic(result: Answer, saved: Saved) -> Iterator[str]:
@@ -219,6 +235,13 @@ def _write_open(result: Answer, verdict: str, verbosity: int, network_count: int
     yield f"{title}: {plural(len(operators), 'operator')} ({_counts(counts)}){why}"
     if verbosity > 0:
         yield from (f"  {_title(operator, network_count)}: {_state(operator)}" for operator in operators)
+    groups: dict[tuple[str, ...], list[OperatorResult]] = {}
+    for operator in operators:
+        groups.setdefault((operator.network, *operator.proved_after_rewriting), []).append(operator)
+    for (_, *passes), group in groups.items():
+        if passes:
+            titles = ", ".join(_title(operator, network_count) for operator in group)
+            yield f"  {titles}: {_rewriting(result, group[0])}"
 
 
 def _count_dependent(operators: Sequence[OperatorResult]) -> str:

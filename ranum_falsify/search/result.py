@@ -64,6 +64,8 @@ class OperatorResult:
         source: The line of Python that it comes from, in an exported module.
         gradients: Of an exported module that was run on the counterexample: parameters and inputs whose gradients were
             not finite.
+        proved_after_rewriting: Of one that is not proved: passes of `transform`, equal in real arithmetic, that make a
+            model in which it is.
     """
 
     network: str
@@ -84,6 +86,7 @@ class OperatorResult:
     rewritten: bool = False
     source: Source | None = None
     gradients: tuple[str, ...] = ()
+    proved_after_rewriting: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

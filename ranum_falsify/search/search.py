@@ -23,6 +23,7 @@ from ranum_falsify.search.descent import Descent, StepSizes
 from ranum_falsify.search.memory import batch_limit, bytes_per_sample
 from ranum_falsify.search.objective import Objective
 from ranum_falsify.search.starts import Box, sample_starts
+from ranum_falsify.search.thresholds import Crossings, find_crossings, sample_crossings
 
 __all__ = [
     "Budget",
@@ -137,6 +138,7 @@ class SearchContext:
 
     def __post_init__(self) -> None:
         self.generator = torch.Generator().manual_seed(self.config.seed)
+        self._crossings: dict[int, Crossings] = {}
         self._bytes = bytes_per_sample([call.graph for call in self.problem.calls])
 
     @property
@@ -186,7 +188,19 @@ class SearchContext:
         """Return starting points on the search's device; the first ones for a region include the proof's suspects."""
         self.budget.starts += count
         starts = [x.to(self.device) for x in sample_starts(region.boxes, count, self.generator, first=first)]
+        starts = self.insert_points(region, starts, self._sample_crossings(region, count // 4))
         return self.insert_points(region, starts, self.suspects.pop(region.number, ()))
+
+    def _sample_crossings(self, region: Region, count: int) -> Sequence[Tensor]:
+        """Return points at thresholds of a network's operators; none where it takes other inputs than the region's."""
+        graph = self.models[0].graph if self.models else None
+        shapes = [tuple(box.lower.shape) for box in region.boxes]
+        if graph is None or not count or [details.shape for details in graph.input_details] != shapes:
+            return ()
+        if region.number not in self._crossings:
+            self._crossings[region.number] = find_crossings(graph, region.boxes)
+        crossings = self._crossings[region.number]
+        return sample_crossings(crossings, region.boxes, count, self.generator) if crossings else ()
 
     def insert_points(self, region: Region, starts: list[Tensor], points: Sequence[Tensor]) -> list[Tensor]:
         """Put known points `(number, *shape)`, one tensor per input, in place of the last starts."""

@@ -16,6 +16,7 @@ A pass is one small class, registered by its name, with a guarantee:
             return op.Identity(x)
 """
 
+import ranum_falsify.upstream  # noqa: F401 - says what to install where DNNV is missing
 from ranum_falsify.transform import verify
 from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import Rewrite

@@ -32,7 +32,7 @@ class TransformConfig:
 
     Attributes:
         references: Inputs that the user gives.
-        samples: How many further inputs are drawn; None for 64, or as many as run in half a second of a core, at least 8.
+        samples: How many further inputs are drawn; None for 64, or as many as run in 0.4 s of a core, at least 8.
         seed: Seed of the draws.
         box: Where inputs lie; those that are not in it range over a quarter of what their element type holds.
         dims: Sizes of symbolic dimensions; 2 where none is given, or another with which the model runs.
@@ -41,6 +41,7 @@ class TransformConfig:
         model_checker: Whether the ONNX checker must accept each model, if it accepts the first.
         threads: ONNX Runtime's threads.
         timeout: Seconds that ONNX Runtime may take for each run.
+        providers: ONNX Runtime's execution providers, in order of preference; by default the CPU.
         verify_timeout: Seconds for the proof and the search after each pass, 0 for none.
     """
 
@@ -54,4 +55,5 @@ class TransformConfig:
     model_checker: bool = True
     threads: int = 1
     timeout: float = 60.0
+    providers: Sequence[str] = ()
     verify_timeout: float = 0.0

@@ -19,8 +19,6 @@ __all__ = ["FileConfig", "Files", "read_config"]
 Files = Sequence[Path] | Mapping[str, Path]
 """Arrays of references: in the model's order, or by name."""
 
-_PROVIDER = "CPUExecutionProvider"
-
 
 @dataclass(frozen=True, kw_only=True)
 class FileConfig:
@@ -33,6 +31,7 @@ class FileConfig:
         outputs: What must come out of them.
         tolerance: For passes with the guarantee `tolerance`.
         metrics: Least and greatest value by metric.
+        providers: ONNX Runtime's execution providers, in order of preference; by default the CPU.
         model_checker: Whether the ONNX checker must accept each model.
         verbose: Whether the report says more.
         checkpoint: Where the model before each pass is written, None for nowhere.
@@ -45,6 +44,7 @@ class FileConfig:
     outputs: Files = ()
     tolerance: Tolerance = field(default_factory=Tolerance)
     metrics: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    providers: Sequence[str] = ()
     model_checker: bool = True
     verbose: bool = False
     checkpoint: Path | None = None
@@ -83,7 +83,7 @@ class _ConfigReader:
             "passes": lambda key, value: fields.update(passes=self._texts(key, value)),
             "reference": lambda key, value: fields.update(self._reference(key, value)),
             "verify": lambda key, value: fields.update(self._verify(key, value)),
-            "onnxruntime": self._onnxruntime,
+            "onnxruntime": lambda key, value: fields.update(providers=self._providers(key, value)),
             "model_checker": lambda key, value: fields.update(model_checker=self._flag(key, value)),
             "logging": lambda key, value: fields.update(self._logging(key, value)),
         }
@@ -132,11 +132,19 @@ class _ConfigReader:
             limits[name] = (least, most)
         return limits
 
-    def _onnxruntime(self, key: str, value: Any) -> None:
+    def _providers(self, key: str, value: Any) -> Sequence[str]:
         section = self._section(key, value, ("providers",))
-        for name in self._texts(f"{key}.providers", section.get("providers", [_PROVIDER])):
-            if name != _PROVIDER:
-                self._fail(f"{key}.providers", f"{name!r} is not supported; models are compared with {_PROVIDER}")
+        if "providers" not in section:
+            return ()
+        import onnxruntime  # takes a while
+
+        names, there = self._texts(f"{key}.providers", section["providers"]), onnxruntime.get_available_providers()
+        for name in names:
+            if name not in there:
+                near = difflib.get_close_matches(name, there, n=1)
+                meant = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(there)}"
+                self._fail(f"{key}.providers", f"{name!r} is not available; {meant}")
+        return names
 
     def _logging(self, key: str, value: Any) -> dict[str, Any]:
         section = self._section(key, value, ("verbose", "checkpoint", "keep_intermediates"))

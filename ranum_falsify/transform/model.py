@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import onnx
@@ -17,7 +18,18 @@ from ranum_falsify.network.guards import TOO_MUCH_MEMORY
 from ranum_falsify.network.model_file import check_external_data, model_bytes
 from ranum_falsify.saving import save_together
 
-__all__ = ["copy_model", "count_operators", "has_external_data", "read_model", "to_proto", "write_model"]
+__all__ = [
+    "copy_model",
+    "count_operators",
+    "has_external_data",
+    "read_model",
+    "tensors_of",
+    "to_proto",
+    "write_model",
+]
+
+_LARGEST = 2_000_000_000
+"""Bytes of tensors that a model may hold itself; protobuf's limit is 2 GiB for all."""
 
 
 def read_model(path: Path) -> ir.Model:
@@ -62,7 +74,9 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
 
 
 def write_model(model: ir.Model, path: Path, beside: Mapping[Path, bytes] | None = None) -> None:
-    """Write a model whole or not at all; tensors that were external go into one file beside it.
+    """Write a model whole or not at all.
+
+    Tensors go into one file beside it where some were external, or where one message cannot hold them all.
 
     Args:
         model: The model.
@@ -72,11 +86,18 @@ def write_model(model: ir.Model, path: Path, beside: Mapping[Path, bytes] | None
     Raises:
         SaveError: It cannot be written.
     """
-    if not has_external_data(model):
+    if not has_external_data(model) and sum(tensor.nbytes for tensor in tensors_of(model)) < _LARGEST:
         save_together({path: to_proto(model).SerializeToString(), **(beside or {})})
         return
+    data = f"{path.name}.data"
     try:
-        ir.save(model, path, external_data=f"{path.name}.data")
+        # In a folder of their own first: what is mapped may be what is written.
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".ranum-falsify-") as folder:
+            ir.save(model, Path(folder, path.name), external_data=data)
+            for name in (data, path.name):
+                made = Path(folder, name)
+                if made.exists():  # there is no data where all tensors are small
+                    made.replace(path.with_name(name))
     except OSError as error:
         raise SaveError(f"{path}: cannot be written ({reason_of(error)}); choose another path") from error
     if beside:
@@ -93,5 +114,12 @@ def count_operators(model: ir.Model) -> Mapping[str, int]:
 
 def has_external_data(model: ir.Model) -> bool:
     """Tell whether tensors of a model lie in files of their own."""
-    values = [value for graph in model.graphs() for value in graph.initializers.values()]
-    return any(isinstance(value.const_value, ir.ExternalTensor) for value in values)
+    return any(isinstance(tensor, ir.ExternalTensor) for tensor in tensors_of(model))
+
+
+def tensors_of(model: ir.Model) -> Iterator[ir.TensorProtocol]:
+    """Yield the initializers of a model, its subgraphs included."""
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                yield value.const_value

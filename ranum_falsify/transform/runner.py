@@ -13,7 +13,7 @@ from ranum_falsify.errors import TransformError
 from ranum_falsify.transform.apply import apply_pass
 from ranum_falsify.transform.catalogue import PassCall, find_pass
 from ranum_falsify.transform.checks.comparing import distance_of
-from ranum_falsify.transform.checks.difference import Judgement, Question, decide
+from ranum_falsify.transform.checks.difference import DifferenceQuestion, Judgement, decide
 from ranum_falsify.transform.checks.drawing import make_samples
 from ranum_falsify.transform.checks.joining import join
 from ranum_falsify.transform.checks.metrics import check_metric
@@ -21,6 +21,7 @@ from ranum_falsify.transform.checks.numbering import Numbering
 from ranum_falsify.transform.checks.runs import Runs
 from ranum_falsify.transform.checks.samples import Limits, Sample, Sampled, compare_on_samples
 from ranum_falsify.transform.checks.structure import passes_checker, structure_faults
+from ranum_falsify.transform.checks.weights import WeightFile
 from ranum_falsify.transform.config import TransformConfig
 from ranum_falsify.transform.outcome import PassReport, PostconditionError, Transformed, VerificationError
 
@@ -89,6 +90,7 @@ class Verification:
         self.notices: list[str] = []
         self._config = config
         self._folder = folder
+        self._weights = WeightFile()
         self._runs = self._start(model)
         self._samples: list[Sample] | None = None
         self._numbering = Numbering()
@@ -101,6 +103,7 @@ class Verification:
 
     def __exit__(self, *_: object) -> None:
         self._runs.close()
+        self._weights.close()
 
     def step(self, call: PassCall) -> PassReport:
         """Run a pass and verify it; where it changes nothing, the model stays the very same.
@@ -108,16 +111,35 @@ class Verification:
         Raises:
             PostconditionError: It did not keep its promise.
         """
+        report, candidate, runs = self._run(call)
+        if candidate is not None and runs is not None:
+            self._runs.close()
+            self.model, self._runs = candidate, runs
+        self.reports.append(report)
+        return report
+
+    def check(self, call: PassCall) -> PassReport:
+        """Run a pass and verify it, and go back to the model before it.
+
+        Raises:
+            PostconditionError: It did not keep its promise.
+        """
+        report, _, runs = self._run(call)
+        if runs is not None:
+            runs.close()
+        return report
+
+    def _run(self, call: PassCall) -> tuple[PassReport, ir.Model | None, Runs | None]:
+        """Run a pass and verify it; return its model and the runs of that, None where it changes nothing."""
         began = time.monotonic()
         applied = apply_pass(call, self.model)
         verified: Sequence[str] = ()
-        largest = 0.0
+        largest, runs = 0.0, None
         if applied.model is not None:
             try:
-                verified, largest = self._verify(call, applied.model)
+                verified, largest, runs = self._verify(call, applied.model)
             except VerificationError as error:
                 raise PostconditionError(call.text, checkpoint=self.model, reports=self.reports) from error
-            self.model = applied.model
         report = PassReport(
             name=call.text,
             guarantee=call.spec.guarantee,
@@ -128,11 +150,10 @@ class Verification:
             largest=largest,
             seconds=time.monotonic() - began,
         )
-        self.reports.append(report)
-        return report
+        return report, applied.model, runs
 
-    def _verify(self, call: PassCall, candidate: ir.Model) -> tuple[Sequence[str], float]:
-        """Verify what a pass made; return how, and the largest difference. The runs are then those of the new model.
+    def _verify(self, call: PassCall, candidate: ir.Model) -> tuple[Sequence[str], float, Runs]:
+        """Verify what a pass made; return how, the largest difference on samples, and the runs of the new model.
 
         Raises:
             VerificationError: It is not what the pass promised.
@@ -142,7 +163,7 @@ class Verification:
             raise VerificationError("; ".join(faults))
         is_same = self._numbering.is_same(self.model, candidate)
         runs = self._start(candidate)
-        decided: Sequence[str] = ["proved"] if is_same else []
+        decided: Sequence[str] = ()
         try:
             sampled = self._compare(runs, call)
             if self._config.verify_timeout and not is_same:
@@ -150,10 +171,10 @@ class Verification:
         except BaseException:
             runs.close()
             raise
-        self._runs.close()
-        self._runs = runs
         skipped = f" of {sampled.compared + sampled.skipped}" if sampled.skipped else ""
-        return ("structure", f"sampled {sampled.compared}{skipped}", *decided), sampled.largest
+        how = f"sampled {sampled.compared}{skipped}"
+        told = ("structure", "proved", how) if is_same else ("structure", how, *decided)
+        return told, sampled.largest, runs
 
     def _compare(self, runs: Runs, call: PassCall) -> Sampled:
         if self._samples is None:
@@ -187,7 +208,7 @@ class Verification:
             before, after = self._runs.run(inputs).outputs, runs.run(inputs).outputs
             return Judgement(found.fault, distance_of(before, after, config.tolerance))
 
-        question = Question(
+        question = DifferenceQuestion(
             old=self.model,
             new=candidate,
             joined=join(self.model, candidate),
@@ -205,6 +226,14 @@ class Verification:
         return decision.how
 
     def _start(self, model: ir.Model) -> Runs:
-        runs = Runs(model, self._folder, threads=self._config.threads, timeout=self._config.timeout)
+        config = self._config
+        runs = Runs(
+            model,
+            self._folder,
+            self._weights,
+            threads=config.threads,
+            timeout=config.timeout,
+            providers=config.providers,
+        )
         runs.start()
         return runs

@@ -108,7 +108,7 @@ class TestModels:
     def test_unsupported_operators_are_all_named(self, workshop: Workshop) -> None:
         nodes = [helper.make_node("Foo", ["x"], ["a"]), helper.make_node("Bar", ["a"], ["y"], domain="my.domain")]
         error = self.refuse(workshop, self.built(nodes))
-        assert "Foo (1)" in error and "my.domain::Bar (1)" in error and "ranum-falsify operators" in error
+        assert "Foo (1)" in error and "my.domain::Bar (1)" in error and "No Op registered for Foo" in error
 
     def test_an_unknown_dimension(self, workshop: Workshop) -> None:
         assert "--dim width: no such symbolic dimension" in workshop.falsify("--dim", "width=3").error

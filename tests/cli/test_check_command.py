@@ -178,3 +178,27 @@ class TestProjectFile:
         assert isinstance(given, CheckOptions)
         assert vars(given) | {"isolated": True} == vars(typed)
         assert vars(given) != vars(CheckOptions(model=Path("m.onnx")))
+
+
+class TestRewrites:
+    MODEL = "g (float[1, 2] x) => (float[1, 2] y) { [softmax] p = Softmax(x) [logarithm] y = Log(p) }"
+    WORDS = "--box -90 90 --prove-timeout 0"
+
+    def test_what_would_be_proved_is_told_and_the_verdict_stays(
+        self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(workshop.folder)
+        words = ["check", str(workshop.model(self.MODEL)), *shlex.split(self.WORDS), "--n_starts", "0"]
+        assert workshop.run(*words).out.startswith("unknown for onnxruntime\n")
+        run = workshop.run(*words, "--try-rewrites", "--json", "r.json")
+        assert (run.status, run.out.splitlines()[0]) == (3, "unknown for onnxruntime; proved after rewriting")
+        command = next(line for line in run.out.splitlines() if "logarithm (Log): proved after" in line).split("`")[1]
+        report = json.loads((workshop.folder / "r.json").read_text())
+        assert report["verdict"] == "unknown"
+        assert {one["node"]: one["proved_after_rewriting"] for one in report["operators"]} == {
+            "softmax": [],
+            "logarithm": ["stable_log_softmax"],
+        }
+        transformed = workshop.run(*shlex.split(command)[1:], "--box", "-80", "80", "--samples", "8")
+        assert transformed.status == 0
+        assert workshop.run("check", "stable.onnx", *shlex.split(self.WORDS)).status == 0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 from ranum_falsify.transform.registry import registered
@@ -108,6 +109,41 @@ def test_an_older_result_is_not_taken_for_the_new_one(workshop: Workshop) -> Non
     assert (workshop.folder / "out.onnx").read_bytes() == b"older"
 
 
+PROPERTY = """from dnnv.properties import *
+import numpy as np
+
+N = Network("N")
+Forall(x, Implies(And(np.array([[-1.0, 0.0, 2.0]]) <= x, x <= np.array([[1.0, 3.0, 5.0]])), N(x) <= 100))
+"""
+VNNLIB = """
+(declare-const X_0 Real) (declare-const X_1 Real) (declare-const X_2 Real) (declare-const Y_0 Real)
+(assert (>= X_0 -1)) (assert (<= X_0 1))
+(assert (>= X_1 0)) (assert (<= X_1 3))
+(assert (>= X_2 2)) (assert (<= X_2 5))
+(assert (>= Y_0 100))
+"""
+
+
+@pytest.mark.parametrize(("name", "text"), [("p.py", PROPERTY), ("p.vnnlib", VNNLIB)])
+def test_inputs_range_over_what_a_property_says(workshop: Workshop, name: str, text: str) -> None:
+    (workshop.folder / name).write_text(text)
+    (workshop.folder / "cfg.yaml").write_text("verify: {tolerance: {atol: 1.0e-3}}\n")
+    model = workshop.model(
+        "g (float[N, 3] x) => (float[N, 1] y) { axes = Constant<value_ints = [1]>() y = ReduceSum(x, axes) }"
+    )
+    options = ("--property", name, "--verify-timeout", "20", "-c", "cfg.yaml")
+    run = workshop.run("transform", model, "transform_reduce_sum", "-o", "out.onnx", *options)
+    assert (run.status, run.err) == (0, "")
+    assert ", proved; " in run.out.splitlines()[0]
+
+
+def test_all_providers_that_there_are_can_be_asked_for(workshop: Workshop) -> None:
+    there = onnxruntime.get_available_providers()
+    (workshop.folder / "cfg.yaml").write_text(f"onnxruntime: {{providers: {there}}}\n")
+    run = workshop.run("transform", workshop.model(ADD), "transform_add", "-o", "out.onnx", "-c", "cfg.yaml")
+    assert (run.status, run.err) == (0, "")
+
+
 def test_a_configuration_says_what_the_command_line_does(workshop: Workshop) -> None:
     folder = workshop.folder / "settings"
     folder.mkdir()
@@ -124,7 +160,7 @@ def test_a_configuration_says_what_the_command_line_does(workshop: Workshop) -> 
     )
     run = workshop.run("transform", workshop.model(ADD), "-o", "out.onnx", "-c", "settings/cfg.yaml", "--samples", "8")
     assert run.status == 0, "no Add is left when BreakAdds runs"
-    assert run.out.startswith("transform_add: replaced 1; equality: structure, sampled 9; ")
+    assert run.out.startswith("transform_add: replaced 1; equality: structure, sampled 10; ")
     kept = sorted(path.name for path in folder.glob("*.onnx"))
     assert kept == ["before.0.before-transform_add.onnx", "before.1.before-BreakAdds.onnx", "before.onnx"]
     assert node_types(folder / "before.0.before-transform_add.onnx") == ["Add"]
@@ -140,7 +176,7 @@ def test_a_configuration_says_what_the_command_line_does(workshop: Workshop) -> 
         ("verify: {metrics: {max_abs_eror: [0, 1]}}", "did you mean 'max_abs_error'?"),
         ("verify: {metrics: {accuracy: [1, 0]}}", "verify.metrics.accuracy allows nothing: 1 is more than 0"),
         ("verify: {metrics: {accuracy: 1}}", "verify.metrics.accuracy is 1; write [least, most]"),
-        ("onnxruntime: {providers: [CUDAExecutionProvider]}", "'CUDAExecutionProvider' is not supported"),
+        ("onnxruntime: {providers: [CUDExecutionProvider]}", "'CUDExecutionProvider' is not available; did you mean"),
         ("model_checker: 1", "model_checker is 1; write true or false"),
         ("logging: {keep_intermediates: true}", "needs a place; set logging.checkpoint"),
         ("reference: {out: y.npy}", "add reference.inp"),
@@ -204,6 +240,11 @@ def test_external_data_goes_into_a_file_beside_the_new_model(workshop: Workshop)
     run = workshop.run("transform", "in/m.onnx", "eliminate_identity", "-o", "out.onnx", "--box", "-1", "1")
     assert (run.status, run.err) == (0, "")
     assert (workshop.folder / "out.onnx.data").stat().st_size == weights.nbytes
+    (written,) = onnx.load(workshop.folder / "out.onnx").graph.initializer
+    assert np.array_equal(onnx.numpy_helper.to_array(written), weights)
+    assert sorted(path.name for path in workshop.folder.iterdir()) == ["in", "out.onnx", "out.onnx.data"]
+    again = workshop.run("transform", "out.onnx", "add_default_attributes", "lift_constants", "-o", "out.onnx")
+    assert (again.status, again.err) == (0, ""), "what is mapped is what is written"
     (written,) = onnx.load(workshop.folder / "out.onnx").graph.initializer
     assert np.array_equal(onnx.numpy_helper.to_array(written), weights)
 

@@ -19,6 +19,8 @@ import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network import Graph, find, read, spec_of
+from ranum_falsify.network.lowering import list_lowered
+from ranum_falsify.network.unrolling import is_loop
 
 __all__ = ["COMPOUND", "cases_by_operator", "is_left_out", "left_out", "problem"]
 
@@ -43,17 +45,22 @@ def is_left_out(name: str) -> bool:
 
 @cache
 def cases_by_operator() -> Mapping[str, Mapping[str, Any]]:
-    """Return the cases of operators that have a row: by operator, then by name."""
+    """Return the cases of operators that have a row, or are unrolled: by operator, then by name."""
     groups: dict[str, dict[str, Any]] = defaultdict(dict)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         cases = collect_testcases(None)
     for case in cases:
         assert case.model is not None, case.name
-        if all(find(node.op_type, node.domain) is not None for node in _nodes(case.model.graph)):
+        if all(_is_known(node) for node in _nodes(case.model.graph)):
             nodes = case.model.graph.node
             groups[nodes[0].op_type if len(nodes) == 1 else COMPOUND][case.name] = case
     return groups
+
+
+def _is_known(node: onnx.NodeProto) -> bool:
+    known = find(node.op_type, node.domain) is not None or is_loop(node)
+    return known or (node.domain, node.op_type) in list_lowered()
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
@@ -71,10 +78,13 @@ def problem(case: Any) -> str | None:
     passes if outputs are those expected and lie within the bounds for its inputs.
     """
     inputs = [_array(value) for value in case.data_sets[0][0]]
-    outputs = [_array(value) for value in case.data_sets[0][1]]
+    outputs = [
+        item for value in case.data_sets[0][1] for item in (value if isinstance(value, list) else [_array(value)])
+    ]
     given = dict(zip([i.name for i in case.model.graph.input], inputs, strict=False))
-    found = _attempt(case, given, outputs, set())
     static = _static_inputs(case.model.graph) & set(given)
+    lowered = any(find(node.op_type, node.domain) is None for node in _nodes(case.model.graph))
+    found = _attempt(case, given, outputs, static if lowered else set())
     return found if found is None or not static else _attempt(case, given, outputs, static)
 
 
@@ -86,10 +96,14 @@ def _static_inputs(graph: onnx.GraphProto) -> set[str]:
     """Return the inputs that rows read as arrays; for a written-out function, all its integer inputs."""
     if len(graph.node) > 1:
         floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-        return {i.name for i in graph.input if i.type.tensor_type.elem_type not in floats}
+        tensors = [i for i in graph.input if i.type.HasField("tensor_type")]
+        return {i.name for i in tensors if i.type.tensor_type.elem_type not in floats}
     node = graph.node[0]
     spec = find(node.op_type, node.domain)
-    assert spec is not None
+    if spec is None:
+        # Positions, sizes and what steers a loop are to be known before a model is read.
+        kinds = (onnx.TensorProto.INT64, onnx.TensorProto.BOOL)
+        return {i.name for i in graph.input if i.type.tensor_type.elem_type in kinds}
     names = {name for name, operand in zip(node.input, spec.operands, strict=False) if operand in spec.static}
     return names & {i.name for i in graph.input}
 

@@ -265,6 +265,6 @@ def tensor_of(op: Operation) -> str:
 def conditions(visited: Visited) -> Held:
     spec = spec_of(visited.op)
     known = name_bounds(spec, visited)
-    found: list[tuple[Any, bool]] = [(c, True) for c in conditions_of(visited.op, sees_branches=True)]
+    found: list[tuple[Any, bool]] = [(c, True) for c in conditions_of(visited.op)]
     found += [(c, False) for c in spec.gradient_valid]
     return tuple((c, bool(c.holds(visited.op, known)), of_validity) for c, of_validity in found)

@@ -30,6 +30,13 @@ _NORM_OF_ALL = "m = Constant<value_ints = [-1]>() f = Reshape(x, m) " + _OWN_NOR
     "<axes = [1]>(x)", "<keepdims = 0>(f)"
 )
 
+_OWN_MEAN = "m = ReduceMean<axes = [1]>(x) d = Sub(x, m) "
+_OTHER_MEAN = "o = ReduceMean<axes = [1]>(x) e = Sub(x, o) p = Mul(e, e) "
+_UNBIASED = (
+    "v = ReduceMean<axes = [1], keepdims = 0>(p) w = Mul(v, six) u = Div(w, five) k = Unsqueeze(u, last) s = Sqrt(k) "
+    "r = Add(s, {least}) z = Div(d, r) c = Mul(z, percent) y = Exp(c)"
+)
+
 PAIRS = [
     Twins("x * x", "q = Mul(x, x) t = Add(q, tiny) y = Log(t)", "q = Mul(x, x) y = Log(q)"),
     Twins(
@@ -44,6 +51,18 @@ PAIRS = [
     ),
     Twins("x - x", "d = Sub(x, x) y = Sqrt(d)", "e = Add(x, zero) r = Sub(e, tiny) d = Sub(r, x) y = Sqrt(d)"),
     Twins("x / x", "p = Exp(x) q = Div(p, p) y = Acos(q)", "p = Exp(x) r = Add(p, one) q = Div(r, p) y = Acos(q)"),
+    Twins(
+        "standard score with another mean",
+        _OWN_MEAN + _OTHER_MEAN + "v = ReduceMean<axes = [1]>(p) t = Add(v, tiny) r = Sqrt(t) z = Div(d, r) y = Exp(z)",
+        _OWN_MEAN + "p = Mul(x, d) v = ReduceMean<axes = [1]>(p) a = Abs(v) t = Add(a, tiny) r = Sqrt(t) z = Div(d, r) "
+        "y = Exp(z)",
+    ),
+    Twins(
+        "standard score by an unbiased deviation",
+        _OWN_MEAN + _OTHER_MEAN + _UNBIASED.format(least="tiny"),
+        _OWN_MEAN + _OTHER_MEAN + _UNBIASED.format(least="tiniest"),
+        more="float six = {6}, float five = {5}, float tiniest = {1e-12}, float percent = {0.01}",
+    ),
     Twins("x + x", "a = Abs(x) s = Add(a, a) y = Sqrt(s)", "s = Add(x, x) y = Sqrt(s)"),
     Twins(
         "x - max",
@@ -323,6 +342,19 @@ def test_a_quotient_by_its_own_norm_is_bounded_whatever_the_squares_lose(size: f
     found = faults_in(subject, ({"x": -high}, {"x": high}), samples=12, rounds=2, rng=np.random.default_rng(0))
     assert found.samples
     assert not found.faults, found.faults
+
+
+@pytest.mark.parametrize("centre", [0.0, 1.0, -3e4, 1e10, 1e18])
+@pytest.mark.parametrize("width", [0.0, 1e-22, 1e-7, 1e-3, 1.0])
+@pytest.mark.parametrize("least", ["1e-12", "1e-5"])
+def test_scores_with_another_mean_are_bounded_however_the_means_stray(centre: float, width: float, least: str) -> None:
+    constants = f"{CONSTANTS[:-1]}, float six = {{6}}, float five = {{5}}, float least = {{{least}}}>"
+    unbiased = _UNBIASED.format(least="least").replace("z =", "y =").split("c =")[0]
+    body = _OWN_MEAN + _OTHER_MEAN + unbiased
+    subject = Subject(parse(f"g (float[2,6] x) => (float[2,6] y) {constants} {{ {body} }}"))
+    low, high = (np.full((2, 6), centre + side * width * max(1.0, abs(centre)), np.float32) for side in (-1, 1))
+    found = faults_in(subject, ({"x": low}, {"x": high}), samples=12, rounds=2, rng=np.random.default_rng(0))
+    assert found.samples and not found.faults, found.faults
 
 
 def test_a_gated_number_whose_parts_overflow_is_bounded() -> None:

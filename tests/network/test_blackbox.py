@@ -1,13 +1,17 @@
 """Operators without a row: how they are read, evaluated and written, and when they are refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 import torch
+from dnnv.nn import Operation
 from onnx.parser import parse_model
 
-from ranum_falsify.errors import ModelError, UnsupportedOperatorError
+from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.errors import ModelError, UnsupportedAttributeError, UnsupportedOperatorError
 from ranum_falsify.network import blackbox, read, registry, spec_of
 from ranum_falsify.network.contents import list_black_boxes
 from ranum_falsify.search.batching import BatchedModel
@@ -15,6 +19,12 @@ from ranum_falsify.search.converter import convert
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "my.own" : 1]>'
 INVERSE = "com.microsoft.Inverse"
+
+
+@pytest.fixture(autouse=True)
+def without_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CDist", "Inverse", "Unique"):
+        monkeypatch.delitem(registry._ROWS, ("com.microsoft", name), raising=False)
 
 
 def model(text: str) -> onnx.ModelProto:
@@ -51,7 +61,7 @@ def test_the_notice_names_operator_domain_and_node() -> None:
 def test_it_is_written_as_it_was_read() -> None:
     text = (
         "g (float[3,3] x, float[4,3] z) => (float[3,4] y) { a = com.microsoft.Inverse(x) "
-        'y = com.microsoft.CDist<metric = "euclidean">(a, z) }'
+        "y = com.microsoft.TransposeMatMul<transB = 1>(a, z) }"
     )
     inputs = matrices(1)[0], np.ones((4, 3), np.float32)
     written = read(model(text)).as_onnx()
@@ -108,7 +118,7 @@ def test_its_derivative_is_constant() -> None:
 
 
 def test_operands_of_another_shape_get_the_mean_gradient() -> None:
-    text = 'g (float[2,3] x, float[4,3] z) => (float[2,4] y) { y = com.microsoft.CDist<metric = "euclidean">(x, z) }'
+    text = "g (float[2,3] x, float[4,3] z) => (float[2,4] y) { y = com.microsoft.TransposeMatMul<transB = 1>(x, z) }"
     x, z = torch.zeros(2, 3, requires_grad=True), torch.ones(4, 3)
     (y,) = read(model(text)).evaluate([x, z])
     (gradient,) = torch.autograd.grad(y.sum(), x)
@@ -163,3 +173,32 @@ def test_captured_tensors_are_operands(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = read(proto)
     np.testing.assert_array_equal(graph(*inputs), run(proto, *inputs)[0])
     np.testing.assert_array_equal(run(graph.as_onnx(), *inputs)[0], run(proto, *inputs)[0])
+
+
+def test_an_attribute_that_a_row_does_not_know_makes_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(op: Operation, *operands: torch.Tensor) -> torch.Tensor:
+        raise UnsupportedAttributeError("Softmax: axis 1 is not supported")
+
+    spec = registry.find("Softmax", "")
+    assert spec is not None
+    changed = replace(spec, torch=refuse)
+    monkeypatch.setitem(registry._ROWS, ("", "Softmax"), changed)
+    monkeypatch.setitem(registry._BY_NODE, spec.node, changed)
+    proto = model("g (float[2,3] x) => (float[2,3] y) { a = Softmax<axis = 1>(x) y = Neg(a) }")
+    graph = read(proto)
+    assert list_black_boxes(graph) == ["Softmax"] and [op.name for op in graph.nodes] == ["Softmax_a", "Neg_y"]
+    assert "Softmax: axis 1 is not supported, so nothing is known" in graph.notices[0]
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_allclose(graph(x), run(proto, x)[0], rtol=1e-6)
+    assert list_black_boxes(graph.free([])) == ["Softmax"], "read again"
+    with pytest.raises(UnsupportedAttributeError, match="axis 1"):
+        read(proto, strict=True)
+
+
+def test_a_shape_seen_once_is_no_bound() -> None:
+    graph = read(model("g (float[4] x) => (float[n] y) { y, i, j = com.microsoft.Unique(x) }"))
+    assert graph.output_details[0].shape == (1,), "as many elements as zeros have values"
+    (bounds,) = IntervalAnalysis(graph).run([Interval.point(np.arange(4, dtype=np.float32))])
+    assert bounds is None
+    (bounds,) = IntervalAnalysis(read(model(SMALL))).run([Interval.point(matrices(1)[0])])
+    assert bounds is not None and bounds.shape == (3, 3)

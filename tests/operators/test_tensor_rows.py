@@ -139,4 +139,4 @@ def test_what_a_row_does_not_do_is_said(body: str, kind: type[Exception], messag
         18,
     )
     with pytest.raises(kind, match=message):
-        read(model)
+        read(model, strict=True)

@@ -120,11 +120,32 @@ def _branching() -> Graph:
     return network(f"(float[2] x, bool c) => (float[2] y) {{ y = If (c) <{branches}> }}")
 
 
-def test_branches_are_not_proved_from_outside() -> None:
+@pytest.mark.parametrize("options", ["", ", only=['Log']", ", only=['If']"])
+def test_branches_are_proved_as_one(options: str) -> None:
+    text = "Forall(x, Forall(c, Implies(And({1} <= x <= 2, 0 <= c <= 1), no_invalid_input(N(x, c){0}))))"
+    for least, holds in ((1, True), (0, False)):
+        proof = prove(problem(text.format(options, least), networks={"N": _branching()}))
+        assert proof.holds == holds
+
+
+def test_derivatives_in_branches_are_not_proved() -> None:
+    branches = "then_branch = g1 () => (float[2] t) { t = Sqrt(x) }, else_branch = g2 () => (float[2] f) { f = Neg(x) }"
+    graph = network(f"(float[2] x, bool c) => (float[2] y) {{ y = If (c) <{branches}> }}")
     text = "Forall(x, Forall(c, Implies(And(1 <= x <= 2, 0 <= c <= 1), no_invalid_input(N(x, c){0}))))"
-    for options in ("", ", only=['Log']", ", only=['If']"):
-        proof = prove(problem(text.format(options), networks={"N": _branching()}))
-        assert not proof.holds, options
+    assert prove(problem(text.format(""), networks={"N": graph})).holds
+    assert not prove(problem(text.format(", gradient=True"), networks={"N": graph})).holds
+
+
+def test_constants_in_a_branch_are_what_each_runtime_computes() -> None:
+    head = "(float[1] x, bool c) => (float[1] y)"
+    inside = "k = Constant<value = float[1] {-16.5}>() s = Sigmoid(k) t = Div(x, s)"
+    graph = network(
+        f"{head} {{ y = If (c) <then_branch = g1 () => (float[1] t) {{ {inside} }},"
+        " else_branch = g2 () => (float[1] f) { f = Neg(x) }> }"
+    )
+    text = "Forall(x, Forall(c, Implies(And(1 <= x <= 2, 0 <= c <= 1), no_invalid_input(N(x, c)))))"
+    reduced = problem(text, networks={"N": graph})
+    assert not prove(reduced).holds and prove(reduced, "torch").holds
 
 
 def test_random_draws_are_bounded_by_their_range() -> None:

@@ -227,7 +227,9 @@ REFUSES: dict[str, list[tuple[str, int, str]]] = {
         (graph("y = ReduceMean(x)", "float16[20000] x", "float16[1] y"), 17, "mean of 20,000 elements"),
         (graph("y = ReduceMean(x, a)", f"{X}, int64[1] a", "float[2, 1] y"), 18, "its axes are not constant"),
     ],
-    "lower_reduce_max": [(graph("y = ReduceMax(x)", "float[N] x", "float[1] y"), 17, "axis 0 of 'x' has no fixed length")],
+    "lower_reduce_max": [
+        (graph("y = ReduceMax(x)", "float[N] x", "float[1] y"), 17, "axis 0 of 'x' has no fixed length"),
+    ],
     "lower_reduce_min": [(graph("y = ReduceMin(x)", "int32[3] x", "int32[1] y"), 17, "'x' holds int32")],
     "lower_reduce_l1": [(graph("y = ReduceL1(x)", "float16[3] x", "float16[1] y"), 17, "'x' holds float16")],
     "lower_reduce_l2": [(graph("y = ReduceL2(x)", "float16[3] x", "float16[1] y"), 17, "'x' holds float16")],

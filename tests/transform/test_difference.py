@@ -61,9 +61,77 @@ def test_a_sum_in_another_order_is_proved_within_a_tolerance() -> None:
 
 
 def test_what_is_nan_in_both_models_is_no_difference() -> None:
-    text = "g (float[4] x) => (float[4] y) { i = Identity(x) y = Log(i) }"
-    done = transformed(text, ["eliminate_identity"], samples=4, box={"x": UNIT["x"]}, verify_timeout=4)
+    @verify.equality
+    @register("in_two_steps")
+    class InTwoSteps(Rewrite):
+        def pattern(self, op: Any, x: Any) -> Any:
+            return op.Log(x)
+
+        def rewrite(self, op: Any, x: ir.Value) -> Any:
+            return op.Neg(op.Neg(op.Log(x)))
+
+    text = "g (float[4] x) => (float[4] y) { y = Log(x) }"
+    done = transformed(text, ["in_two_steps"], samples=4, box={"x": UNIT["x"]}, verify_timeout=3)
     assert done.reports[0].verified[-1].startswith("searched ")
+
+
+def test_what_computes_the_same_is_proved_without_a_box() -> None:
+    text = "g (float[4] x) => (float[4] y) { i = Identity(x) a = Log(i) b = Log(x) y = Add(a, b) }"
+    done = transformed(text, ["eliminate_identity", "eliminate_common_subexpressions"], samples=4)
+    assert [report.verified[1] for report in done.reports] == ["proved", "proved"]
+
+
+def test_bounds_may_differ_from_element_to_element() -> None:
+    register_corner(0.5)
+    low, high = np.full(6, -1.0), np.full(6, 1.0)
+    high[3] = 0.25
+    tolerance = Tolerance(atol=1e-3)
+    done = transformed(
+        RELU, ["wrong_in_a_corner"], samples=8, box={"x": (low, high)}, verify_timeout=20, tolerance=tolerance
+    )
+    assert done.reports[0].verified[-1] == "proved"
+    high[3] = 0.75
+    with pytest.raises(PostconditionError):
+        transformed(RELU, ["wrong_in_a_corner"], samples=1, box={"x": (low, high)}, verify_timeout=20)
+
+
+def test_a_difference_that_rounding_explains_does_not_end_the_search() -> None:
+    """Sums of squares that cancel differ from the first sample on, and by much on a slab alone."""
+
+    @verify.tolerance
+    @register("wrong_in_a_slab")
+    class WrongInASlab(Rewrite):
+        def pattern(self, op: Any, x: Any) -> Any:
+            return op.ReduceSum(x, _allow_other_inputs=True)
+
+        def rewrite(self, op: Any, x: ir.Value) -> Any:
+            ones = op.Constant(value=ir.tensor(np.ones((5, 1), np.float32)))
+            total = op.MatMul(x, ones)
+            limits = [op.Constant(value=ir.tensor(np.float32(limit))) for limit in (0.7123, 0.001)]
+            return op.Add(total, op.Relu(op.Sub(limits[1], op.Abs(op.Sub(total, limits[0])))))
+
+    box = {"x": UNIT["x"], "b": (np.float64(0), np.float64(0))}
+    with pytest.raises(PostconditionError) as caught:
+        transformed(SUM, ["wrong_in_a_slab"], samples=8, box=box, verify_timeout=30)
+    cause = caught.value.__cause__
+    assert isinstance(cause, VerificationError) and cause.inputs is not None
+    assert abs(cause.inputs["x"].astype(np.float64).sum(1) - 0.7123).min() < 0.002
+
+
+def test_a_new_operator_is_proved_valid_or_said_not_to_be() -> None:
+    @verify.tolerance
+    @register("divide")
+    class Divide(Rewrite):
+        def pattern(self, op: Any, x: Any) -> Any:
+            return op.Neg(x)
+
+        def rewrite(self, op: Any, x: ir.Value) -> Any:
+            return op.Div(x, op.Constant(value=ir.tensor(np.float32(-1))))
+
+    text = "g (float[4] x) => (float[4] y) { y = Neg(x) }"
+    tolerance = Tolerance(atol=1e-3)
+    done = transformed(text, ["divide"], box={"x": UNIT["x"]}, verify_timeout=10, tolerance=tolerance)
+    assert done.reports[0].verified[-1] == "proved"
 
 
 def test_without_a_box_nothing_is_searched_and_the_report_says_so() -> None:

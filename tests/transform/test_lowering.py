@@ -159,6 +159,14 @@ def test_batch_normalization_becomes_a_part_of_the_weights(before: str, constant
     np.testing.assert_allclose(run(model, x)[0], run(model_of(text), x)[0], rtol=1e-5, atol=1e-5)
 
 
+def test_a_default_is_the_float32_number_whatever_the_element_type() -> None:
+    text = graph("y = HardSigmoid(x)", "double[1] x", "double[1] y")
+    x = np.array([-2.0])
+    np.testing.assert_allclose(
+        run(lowered("lower_hard_sigmoid", text, 18), x)[0], 0.5 - 2 * float(np.float32(0.2)), rtol=1e-15
+    )
+
+
 def test_an_output_of_split_that_nothing_reads_is_no_hindrance() -> None:
     text = graph("y, z = Split<axis = 1>(x, l)", y="float[2, 1] y", constants="int64[2] l = {1, 2}")
     assert operators(lowered("lower_split", text)).count("Slice") == 2

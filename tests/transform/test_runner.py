@@ -65,7 +65,9 @@ def test_four_passes_in_a_row_leave_base_operators() -> None:
     # Positions are integers, so that what computes them on floats must end in a Cast.
     assert set(operators(done.model)) - BASE == {"Cast"}
     assert [report.replaced for report in done.reports] == [1, 1, 1, 2]
-    assert [tuple(report.verified) for report in done.reports] == [("structure", "sampled 24")] * 4
+    assert [tuple(report.verified) for report in done.reports] == [("structure", "sampled 24")] * 3 + [
+        ("structure", "sampled 26")  # infinities and NaN among them, for which the others do not vouch
+    ]
 
 
 def test_the_model_given_stays_as_it_is() -> None:
@@ -180,7 +182,7 @@ def test_a_box_in_which_nothing_overflows_lets_it_pass() -> None:
 
 def test_nan_equals_nan() -> None:
     done = transformed("g (float[4] x) => (float[4] y) { i = Identity(x) y = Log(i) }", ["eliminate_identity"])
-    assert done.reports[0].verified[-1] == "sampled 24"
+    assert done.reports[0].verified == ("structure", "proved", "sampled 26")
 
 
 def test_where_the_old_model_fails_itself_a_weaker_guarantee_says_nothing() -> None:
@@ -292,7 +294,7 @@ def f32(values: list[float]) -> np.ndarray:
 
 def test_references_are_checked_against_the_model_itself_first() -> None:
     good = Reference([f32([1, 2, 3]), f32([1, 1, 1])], [f32([2, 3, 4])])
-    assert transformed(ADD, ["transform_add"], references=[good]).reports[0].verified[-1] == "sampled 25"
+    assert transformed(ADD, ["transform_add"], references=[good]).reports[0].verified[-1] == "sampled 27"
     bad = Reference([f32([1, 2, 3]), f32([1, 1, 1])], [f32([2, 3, 5])])
     with pytest.raises(TransformError, match=r"before any pass, does not give output 'y' \(5 became 4 at \[2\]\)"):
         transformed(ADD, ["transform_add"], references=[bad])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,7 +20,10 @@ from tests.transform.transform_kit import model_of, operators, proto_of, transfo
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs" / "transform.md"
 IDS = [f"{form.name}-{number}" for number, form in enumerate(FORMS)]
-REPAIRS = [form for form in FORMS if form.name != "drop_log_epsilon"]
+# Whether a sum cancels depends on its order, which is the processor's.
+OVERFLOWS = [
+    form for form in FORMS if form.name not in ("drop_log_epsilon", "stable_variance", "stable_squared_distance")
+]
 
 
 def graph(body: str, dtype: str = "float", shape: str = "2, 3") -> str:
@@ -57,17 +61,21 @@ def test_what_it_makes_is_right_and_proved(form: Form, opset: int) -> None:
     found = run(made, form.inputs())[0]
     exact = form.exact(*(array.astype(np.float64) for array in form.inputs().values())).reshape(found.shape)
     np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-5)
-    answer = rf.check(ir.to_proto(made).SerializeToString(), box=form.box, n_starts=1, processors=1, timeout=60.0)
-    assert answer.verdict == "holds"
+    assert proves(made, form)
+    assert form.name == "drop_log_epsilon" or not proves(model_of(form.text(), opset), form)
 
 
-@pytest.mark.parametrize("form", REPAIRS, ids=[f"{form.name}-{number}" for number, form in enumerate(REPAIRS)])
+def proves(model: ir.Model, form: Form) -> bool:
+    """Whether bounds alone show that no operator fails in the form's box."""
+    options: Any = {"n_starts": 0, "prove_timeout": 0.0, "processors": 1, "self_check": False}
+    return rf.check(ir.to_proto(model).SerializeToString(), box=form.box, **options).verdict == "holds"
+
+
+@pytest.mark.parametrize("form", OVERFLOWS, ids=[f"{form.name}-{number}" for number, form in enumerate(OVERFLOWS)])
 def test_the_old_model_gives_no_finite_number_there(form: Form) -> None:
     model = model_of(form.text())
     low, high = form.box
-    assert all((low <= array).all() and (array <= high).all() for array in form.inputs(np.float64).values()) or (
-        form.name == "stable_division_by_square"
-    )
+    assert all((low <= array).all() and (array <= high).all() for array in form.inputs(np.float64).values())
     assert not all(np.isfinite(found).all() for found in on_the_way(model, form.inputs()))
 
 
@@ -169,8 +177,9 @@ BETWEEN = [
 ]
 
 
-TILED = """g (float[1, 3] x) => (float[1, 3] y) { last = Constant<value_ints = [1]>() one = Constant<value_ints = [1]>()
-    e = Exp(x) s = ReduceSum(e, last) n = Shape<start = 1>(x) r = Concat<axis = 0>(one, n) t = Tile(s, r) y = Div(e, t) }"""
+TILED = """g (float[1, 3] x) => (float[1, 3] y) {
+    last = Constant<value_ints = [1]>() one = Constant<value_ints = [1]>() e = Exp(x) s = ReduceSum(e, last)
+    n = Shape<start = 1>(x) r = Concat<axis = 0>(one, n) t = Tile(s, r) y = Div(e, t) }"""
 
 
 def test_a_sum_may_be_tiled_back_by_what_only_the_shape_says() -> None:
@@ -190,6 +199,12 @@ def test_what_stands_between_stays_in_effect(body: str, exact: object) -> None:
     x = np.array([[-90, 3, 5], [1, 2, -2]], dtype=np.float32)
     found = run(rewritten("stable_log_softmax", model), {"x": x})[0]
     np.testing.assert_allclose(found, exact(log_softmax(x.astype(np.float64))), rtol=1e-5)
+
+
+@pytest.mark.parametrize("body", ["e = Exp(x) y = Log(e)", "n = Neg(x) e = Exp(n) l = Log(e) y = Neg(l)"])
+def test_what_is_left_may_be_a_tensor_that_is_there_already(body: str) -> None:
+    x = np.array([[200, -200, 1], [0, 2, 3]], dtype=np.float32)
+    assert (run(rewritten("stable_log_quotient", model_of(graph(body))), {"x": x})[0] == x).all()
 
 
 def test_an_epsilon_that_rounds_away_is_not_lost() -> None:

@@ -58,7 +58,7 @@ class PassOptions(CommonOptions):
         imports: A Python file that registers passes; it is a program and runs; may be repeated.
         only: Operators that may be left in the new model, separated by commas; others are named.
         references: An input to compare the models on, as .npy, beside the samples; give all inputs.
-        box: What samples of all inputs range over; --box NAME=LO,HI for one of them; may be repeated.
+        box: What all inputs range over; --box NAME=LO,HI for one of them; may be repeated.
         dims: Size of a symbolic dimension in samples; by default 2, or another with which the model runs.
         verify_timeout: Seconds for a proof, after each pass, that the models agree on the whole box, and for a search
             for an input on which they do not; without it, samples are all.
@@ -105,8 +105,8 @@ class TransformOptions(PassOptions):
         config: A YAML file with passes, and how to verify them.
         tools: Chain the passes that these tools need, after those that are named; vnncomp: verifiers that take part in
             VNN-COMP.
-        property_path: Write this property of the model as VNN-LIB, beside the new model; a .py file is a program, which
-            runs with all your rights.
+        property_path: A property of the model: inputs range over what it says; with --for, it is written as VNN-LIB
+            beside the new model. A .py file is a program, which runs with all your rights.
         parameters: Value of a parameter of the property.
         vnnlib: Read the property as VNN-LIB, whatever its name.
         lists_passes: List the passes, with what they promise and need.
@@ -127,8 +127,6 @@ class TransformOptions(PassOptions):
         """Check that there is a model, and a place for the new one."""
         if self.lists_passes:
             return
-        if self.property_path is not None and self.tools is None:
-            raise UsageError(f"--property {self.property_path}: is written for other tools; add --for vnncomp")
         if self.model is None:
             raise UsageError(f"transform: no model is given; write {PROGRAM} transform MODEL PASS... -o OUT, or --list")
         if self.output is None:

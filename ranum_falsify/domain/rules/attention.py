@@ -15,9 +15,11 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product, sum_scaled
-from ranum_falsify.domain.slack import accumulation, gamma, unit
+from ranum_falsify.domain.rules.softmax import softmax
+from ranum_falsify.domain.site import Site
+from ranum_falsify.domain.slack import accumulation, gamma, growth, unit
 
-__all__ = ["Bias", "bound_anything_of", "bound_means", "bound_scores", "cap_scores", "scores_stay_numbers"]
+__all__ = ["Bias", "attention_bounds", "bound_anything_of"]
 
 _ELEMENTS = 1 << 22
 """Up to this number of pairs of a query's key and a value, bounds look at what each query may see."""
@@ -53,6 +55,10 @@ def bound_anything_of(shape: tuple[int, ...], dtype: torch.dtype) -> Interval:
 def bound_scores(q: Interval, k: Interval, scale: float) -> Interval:
     """Return bounds of scaled products of queries and keys, `(..., queries, size)` and `(..., keys, size)`."""
     y = sum_scaled(matrix_product(q, k, transposed=(False, True)), scale, None, 0.0)
+    if q.dtype is torch.float64 and not y.may_be_infinite:
+        # ONNX Runtime has the scale, and its root, in float32.
+        share = 8 * unit(torch.float32)
+        return replace(y, lower=y.lower - share * y.lower.abs(), upper=y.upper + share * y.upper.abs())
     if q.dtype not in (torch.float16, torch.bfloat16):
         return y
     # Both factors are scaled first, and each step may be rounded to half precision.
@@ -90,6 +96,69 @@ def scores_stay_numbers(scores: Interval, bias: Bias | None) -> bool:
     return not bool((under.any(-1) & ~kept.any(-1)).any())
 
 
+def attention_bounds(
+    site: Site,
+    q: Interval,
+    k: Interval,
+    v: Interval,
+    bias: Bias | None,
+    *,
+    scale: float,
+    cap: float = 0.0,
+    all_seen: bool = True,
+) -> tuple[Interval, Interval, Interval]:
+    """Return bounds of attention, of its scores, and of its scores as they are capped.
+
+    Args:
+        site: The node; its row names the kernels `Exp` and `Softmax` unless keys are hidden by something else.
+        q: Queries, `(batch, heads, queries, size)`.
+        k: Keys, with as many heads or a divisor of them.
+        v: Values.
+        bias: What is added to the scores.
+        scale: Factor of the scores.
+        cap: Limit of the scores; 0 for none.
+        all_seen: Whether nothing but the bias hides keys.
+    """
+    times = q.shape[1] // max(k.shape[1], 1)
+    keys, values = (x.move(lambda bound: bound.repeat_interleave(times, 1)) for x in (k, v))
+    shape = (*q.shape[:3], v.shape[3])
+    scores = bound_scores(q, keys, scale)
+    capped = cap_scores(scores, cap) if cap else scores
+    if v.may_be_infinite or not scores_stay_numbers(capped, bias):
+        return bound_anything_of(shape, v.dtype), scores, capped
+    y = bound_means(values, bias, shape)
+    weights = _bound_weights(site, capped, bias, q.shape[3]) if all_seen else None
+    if weights is not None:
+        z = matrix_product(weights, values)
+        if not (z.nan or z.overflows or z.may_be_infinite or y.may_be_infinite):
+            y = y.meet(z)
+    return y, scores, capped
+
+
+_softmax = softmax(lambda op, rank: (rank - 1,), "Softmax")
+
+
+def _bound_weights(site: Site, scores: Interval, bias: Bias | None, size: int) -> Interval | None:
+    """Return bounds of the softmax of biased scores; None where keys may be hidden or not, or a query sees none."""
+    low, high = scores.doubles()
+    if bias is not None:
+        if bool(((bias.low == -math.inf) != (bias.high == -math.inf)).any()):
+            return None
+        if bool((bias.low == -math.inf).all(-1).any()):
+            return None
+        # Kernels may start the sums of products from what is added.
+        largest = torch.maximum(bias.low.abs(), bias.high.abs())
+        error = torch.where(largest.isinf(), 0.0, largest) * growth(size + 2, scores.dtype)
+        low, high = low + bias.low - error, high + bias.high + error
+    low, high = torch.broadcast_tensors(low, high)
+    biased = round_outward(low, high, scores.dtype, scores.shape)
+    if not biased.size or bool((biased.upper == math.inf).any()):
+        return None
+    y = _softmax(site, biased.split(len(scores.shape) - 1))
+    assert isinstance(y, Interval)
+    return y
+
+
 def bound_means(v: Interval, bias: Bias | None, shape: tuple[int, ...]) -> Interval:
     """Return bounds of means of values, `(batch, heads, keys, size)`, over the keys that queries may see.
 
@@ -116,8 +185,11 @@ def bound_means(v: Interval, bias: Bias | None, shape: tuple[int, ...]) -> Inter
     below, above = low - error, high + error
     below, above = torch.where(low >= 0, below.clamp(min=0), below), torch.where(high <= 0, above.clamp(max=0), above)
     y = round_outward(below, above, v.dtype, shape)
+    # Kernels add values up before they divide by the sum of the weights, the greatest of which is 1.
+    overflows = bool((size * keys * (1 + gamma(keys + 16, work)) > torch.finfo(work).max).any())
     # ONNX Runtime's kernel of float64 gives NaN where the others, and the standard, give 0.
-    return replace(y, nan=v.dtype is torch.float64 and bool(zero.any()))
+    nan = overflows or (v.dtype is torch.float64 and bool(zero.any()))
+    return replace(y, nan=nan, overflows=overflows)
 
 
 def _extremes(low: Tensor, high: Tensor, maybe: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Guards: what a test of x says about x where `Where` takes results computed from it.
+"""Guards: what a test of x says about x where `Where` takes results computed from it, or `If` a branch that reads it.
 
 `Where(x > 0, f(x), g(x))` needs f only for numbers above 0 and g only for the rest: both are bounded again, under that
 assumption.  This is right for elementwise functions only: an element of a sum depends on others, which are not tested.
@@ -25,7 +25,10 @@ from ranum_falsify.network.order import operands_in
 from ranum_falsify.network.registry import row_of
 from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, kind, source
 
-__all__ = ["guarded"]
+__all__ = ["guarded", "narrow_read"]
+
+_EXACT = 2.0**53
+"""Integers below this are exact floats."""
 
 _NEAR = 32
 """How many nodes before a branch are searched for what the test reads."""
@@ -49,6 +52,27 @@ def guarded(rule: IntervalRule) -> IntervalRule:
         return rule(site, condition, then, otherwise)
 
     return keeping_infinity(guarded_rule)
+
+
+def narrow_read(site: Site, condition: Field, field: Field, bounds: Interval, *, truth: bool) -> Interval:
+    """Return the bounds of a tensor where a condition, which is one number, is true, or where it is false.
+
+    Args:
+        site: The node that reads both.
+        condition: The condition.
+        field: The tensor.
+        bounds: Its bounds whatever the condition.
+        truth: What the condition is.
+    """
+    read, known = source(field), site.find_known(condition)
+    if not isinstance(read, Operation) or known is None or known.size != 1:
+        return bounds
+    for cause, assumed in _facts(site, condition, truth):
+        if cause is read:
+            bounds = bounds.meet(assumed)
+        elif all(len(op.output_names) == 1 for op in _find_between(read, cause)):
+            bounds = bounds.meet(site.bounds_given(read, cause, assumed))
+    return bounds
 
 
 def _bounds_given(site: Site, field: Field, bounds: Interval, *, truth: bool) -> Interval:
@@ -123,7 +147,7 @@ def _facts(site: Site, field: Field, truth: bool) -> Iterator[Fact]:
 
 
 def _narrow_about(site: Site, field: Field, narrowed: Narrowing) -> Iterator[Fact]:
-    """Yield an operation with narrower bounds, and if it is an absolute value, what they say about its operand."""
+    """Yield an operation with narrower bounds, and what they say about the operands of some operators."""
     op = source(field)
     known = site.find_known(op)
     if not isinstance(op, Operation) or known is None or not known.size:
@@ -132,6 +156,13 @@ def _narrow_about(site: Site, field: Field, narrowed: Narrowing) -> Iterator[Fac
     yield op, assumed
     if is_a(op, "Abs"):
         yield from _narrow_about(site, fields_of(op)[0], lambda x: _of_size(x, assumed))
+    elif is_a(op, "ReduceMin", "ReduceMax") and known.size == 1:
+        low, high = assumed.extremes
+        limits = (low, math.inf) if kind(op) == "ReduceMin" else (-math.inf, high)
+        yield from _narrow_about(site, fields_of(op)[0], lambda x: _within(x, *limits))
+    elif is_a(op, "Cast") and (flags := site.find_known(fields_of(op)[0])) is not None and flags.dtype is torch.bool:
+        if assumed.extremes[0] > 0 or assumed.extremes[1] <= 0:
+            yield from _facts(site, fields_of(op)[0], assumed.extremes[0] > 0)
 
 
 def _of_size(x: Interval, size: Interval) -> Interval:
@@ -206,6 +237,12 @@ def _exclude(x: Interval, number: float) -> Interval:
     upper = torch.where((high == number) & inside, _step(high, up=False), high)
     nearest = least_positive(x.dtype) if x.is_floating else 1.0
     return replace(x, lower=lower, upper=torch.maximum(lower, upper), gap=max(x.gap, nearest if number == 0 else 0.0))
+
+
+def _within(x: Interval, low: float, high: float) -> Interval:
+    """Return the bounds of x where all of it is within limits; those of large integers are no exact floats."""
+    exact = x.is_floating or max(map(abs, x.extremes)) < _EXACT
+    return _clip(x, max(low, x.extremes[0]), min(high, x.extremes[1])) if exact else x
 
 
 def _clip(x: Interval, low: float, high: float) -> Interval:

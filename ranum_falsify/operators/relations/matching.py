@@ -153,8 +153,15 @@ class Reduced:
         return math.prod(self.x.shape[dim] for dim in self.dims)
 
 
-def find_reduction(site: Site, field: Field, *op_types: str) -> Reduced | None:
-    """Return the reduction by a given operator that a field holds, looking through nodes that restore dimensions."""
+def find_reduction(site: Site, field: Field, *op_types: str, shown_by: Field = None) -> Reduced | None:
+    """Return the reduction by a given operator that a field holds, looking through nodes that restore dimensions.
+
+    Args:
+        site: The node that reads it.
+        field: What the node reads.
+        op_types: The operators.
+        shown_by: The field whose shape must broadcast with that of the operand, if a node changes it after `field`.
+    """
     expand = is_a(field, "Expand")
     inner = field if expand is None else fields_of(expand)[0]
     op = is_a(inner, "Unsqueeze", "Squeeze", "Reshape", *op_types)
@@ -164,7 +171,7 @@ def find_reduction(site: Site, field: Field, *op_types: str) -> Reduced | None:
         return None
     operand, *axes = fields_of(op)
     moved = op is not source(field)
-    x, stands = site.find_known(operand), site.find_known(inner)
+    x, stands = site.find_known(operand), site.find_known(inner if shown_by is None else shown_by)
     if x is None or stands is None or any(isinstance(field, Operation) for field in axes) or not x.size:
         return None
     if moved and rounds_apart(site, x):

@@ -6,17 +6,23 @@ import math
 from dataclasses import replace
 
 import torch
+from dnnv.nn import Operation
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import divide, multiply
 from ranum_falsify.domain.rules.normalisation.standardise import scale_and_shift
-from ranum_falsify.domain.rules.normalisation.statistics import Standardised, divide_by_root_mean_square, standardise
+from ranum_falsify.domain.rules.normalisation.statistics import (
+    Standardised,
+    divide_by_root_mean_square,
+    moments,
+    standardise,
+)
 from ranum_falsify.domain.rules.softmax import softmax
 from ranum_falsify.domain.rules.support.building import keeping_infinity
 from ranum_falsify.domain.rules.support.sections import Sections, sections
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import ELEMENTWISE_ROUNDINGS, sum_error, tiny, unit
+from ranum_falsify.domain.slack import ELEMENTWISE_ROUNDINGS, LARGEST_SQUARED, accumulation, sum_error, tiny, unit
 from ranum_falsify.operators.relations.matching import (
     Field,
     Reduced,
@@ -110,15 +116,60 @@ def standard_score(site: Site, a: Interval, b: Interval) -> Interval | None:
     if difference is None or root is None:
         return None
     inner, epsilon, added = root
-    squares = find_reduction(site, inner, "ReduceMean")
-    x, mean = fields_of(difference)
-    centre = find_reduction(site, mean, "ReduceMean")
-    if squares is None or centre is None or not is_same(square_of(squares.operand), difference):
-        return None
-    if not is_same(x, centre.operand) or squares.dims != centre.dims or centre.x.may_be_infinite:
+    variance = _find_uncorrected(inner)
+    squares = find_reduction(site, variance, "ReduceMean", shown_by=inner)
+    centre = _find_centre(site, difference)
+    beside = None if squares is None else is_a(square_of(squares.operand), "Sub")
+    if squares is None or centre is None or beside is None or squares.dims != centre.dims:
         return None
     rows = sections(centre.x, centre.dims)
-    return _score(rows, standardise(rows, epsilon, added=added, apart=True), a)
+    if beside is difference and variance is inner:
+        found = _score(rows, standardise(rows, epsilon, added=added, apart=True), a)
+        return _bound_score(rows, max(math.sqrt(epsilon), added), a) if found is None else found
+    other = _find_centre(site, beside)
+    if other is None or not is_same(other.operand, centre.operand) or other.dims != centre.dims:
+        return None
+    return _bound_score(rows, max(math.sqrt(epsilon), added), a)
+
+
+def _find_centre(site: Site, difference: Operation) -> Reduced | None:
+    """Return the mean of x where a node computes x - mean(x)."""
+    x, mean = fields_of(difference)
+    centre = find_reduction(site, mean, "ReduceMean")
+    if centre is None or not is_same(x, centre.operand) or centre.x.may_be_infinite:
+        return None
+    return centre
+
+
+def _find_uncorrected(field: Field) -> Field:
+    """Return x where a field is x n / m with n / m of at least 1, such as an unbiased variance; else the field."""
+    moved = is_a(field, "Reshape", "Unsqueeze")
+    quotient = is_a(field if moved is None else fields_of(moved)[0], "Div")
+    product = None if quotient is None else is_a(fields_of(quotient)[0], "Mul")
+    if quotient is None or product is None:
+        return field
+    divisor = constant(fields_of(quotient)[1])
+    for x, factor in pairs(product):
+        number = constant(factor)
+        if number is not None and divisor is not None and number >= divisor > 0:
+            return x
+    return field
+
+
+def _bound_score(rows: Sections, floor: float, like: Interval) -> Interval | None:
+    """Bound (x - m) / s for means m and deviations s from another computed mean, s no less than a floor.
+
+    Each difference to the other mean is at most sqrt(n) s, whatever that mean is, and both means are within the drift.
+    Squares below the smallest normal number may be lost.
+    """
+    largest = float(rows.magnitude.max())
+    if not floor > 0 or largest >= min(LARGEST_SQUARED, torch.finfo(accumulation(rows.dtype)).max / (4 * rows.size)):
+        return None
+    drift = float(moments(rows, apart=True).drift.max())
+    error = sum_error(rows.size, rows.dtype, 2 * ELEMENTWISE_ROUNDINGS)
+    lost = 2 * math.sqrt(rows.size * tiny(rows.dtype))
+    limit = (math.sqrt(rows.size) + (2 * drift + lost) / floor) * (1 + 2 * error)
+    return Interval.fill(-limit, limit, like.shape, like.dtype) if limit < torch.finfo(like.dtype).max else None
 
 
 def over_norm(site: Site, a: Interval, b: Interval) -> Interval | None:

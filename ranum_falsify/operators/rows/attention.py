@@ -10,14 +10,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rules.attention import (
-    Bias,
-    bound_anything_of,
-    bound_means,
-    bound_scores,
-    cap_scores,
-    scores_stay_numbers,
-)
+from ranum_falsify.domain.rules.attention import Bias, attention_bounds
 from ranum_falsify.domain.rules.shape import join
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
@@ -182,15 +175,9 @@ def _attention_bounds(
     keys, values = _with_past(k, op.kv_num_heads, past_key), _with_past(v, op.kv_num_heads, past_value)
     past = 0 if past_key is None else past_key.shape[2]
     bias = _bias_bounds(op, attn_mask, nonpad_kv_seqlen, past, (queries.shape[2], keys.shape[2]))
-    times = queries.shape[1] // max(keys.shape[1], 1)
-    repeated = [x.move(lambda bound: bound.repeat_interleave(times, 1)) for x in (keys, values)]
-    shape = (*queries.shape[:3], values.shape[3])
-    scores = bound_scores(queries, repeated[0], _scale(op, queries.shape[3]))
-    capped = cap_scores(scores, op.softcap) if op.softcap else scores
-    if values.may_be_infinite or not scores_stay_numbers(capped, bias):
-        y = bound_anything_of(shape, values.dtype)
-    else:
-        y = bound_means(repeated[1], bias, shape)
+    y, scores, capped = attention_bounds(
+        site, queries, keys, values, bias, scale=_scale(op, queries.shape[3]), cap=op.softcap
+    )
     steps = (scores, capped, _biased(capped, bias), Interval.fill(0, 1, scores.shape, scores.dtype))
     moved = replace(y.move(lambda bound: _join_heads(bound, rank)), nan=y.nan, overflows=y.overflows)
     shown = replace(steps[op.qk_matmul_output_mode], nan=scores.nan, overflows=scores.overflows)
@@ -205,6 +192,6 @@ def _biased(scores: Interval, bias: Bias | None) -> Interval:
     return scores if shown else Interval.fill(-math.inf, math.inf, scores.shape, scores.dtype)
 
 
-@opaque(torch=_attention, interval=_attention_bounds, kernel=None, valid=())
+@opaque(torch=_attention, interval=_attention_bounds, kernel=("Exp", "Softmax"), valid=())
 class Attention(Operation):
     """https://onnx.ai/onnx/operators/onnx__Attention.html."""

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.config import Runtime
 from ranum_falsify.domain import Interval, IntervalAnalysis, Site, Visited
 from ranum_falsify.domain.rules.support.building import infinity_aware, shape_aware
 from ranum_falsify.network import Graph
 from ranum_falsify.network.trace import UnfitBranch
+from ranum_falsify.operators.relations.guards import narrow_read
 from ranum_falsify.operators.support.conditions import is_proved
 from ranum_falsify.operators.support.families import plain
 
 __all__ = ["If"]
+
+_KEPT = 64
+"""How many analyses of branches are kept for the next box."""
 
 
 def _if(op: Operation, cond: np.ndarray, *captured: Tensor) -> tuple[Tensor, ...]:
@@ -28,8 +34,11 @@ def _if(op: Operation, cond: np.ndarray, *captured: Tensor) -> tuple[Tensor, ...
 def _if_bounds(site: Site, cond: Interval | np.ndarray, *captured: Interval) -> tuple[Interval, ...] | None:
     known = cond if isinstance(cond, Interval) else Interval.point(cond)
     found = [
-        _branch_bounds(site, branch, captured)
-        for branch, chosen in ((site.op.then_branch, known.upper), (site.op.else_branch, ~known.lower))
+        _branch_bounds(site, branch, captured, truth=truth)
+        for truth, branch, chosen in (
+            (True, site.op.then_branch, known.upper),
+            (False, site.op.else_branch, ~known.lower),
+        )
         if bool(chosen.any())
     ]
     first, last = found[0], found[-1]
@@ -41,9 +50,9 @@ def _if_bounds(site: Site, cond: Interval | np.ndarray, *captured: Interval) -> 
 
 
 def _branch_bounds(
-    site: Site, branch: Graph | UnfitBranch, captured: Sequence[Interval]
+    site: Site, branch: Graph | UnfitBranch, captured: Sequence[Interval], *, truth: bool
 ) -> tuple[Interval, ...] | None:
-    """Return the bounds of a branch's outputs, None where a shape depends on the input.
+    """Return the bounds of a branch's outputs where it is chosen, None where a shape depends on the input.
 
     Where an operator in it is not proved valid, nothing is known of what follows, not even whether the fault shows
     outside.
@@ -54,16 +63,23 @@ def _branch_bounds(
 
     def observe(visited: Visited) -> None:
         flagged = any(y.nan or y.overflows for y in visited.outputs)
-        if not flagged and is_proved(visited, sees_branches=True):
+        if not flagged and is_proved(visited):
             proved.add(id(visited.op))
 
-    outputs = IntervalAnalysis(branch, runtimes=site.runtimes).run(captured, observe)
+    pairs = zip(site.op.captured, captured, strict=True)
+    narrowed = [narrow_read(site, site.op.cond, field, bounds, truth=truth) for field, bounds in pairs]
+    outputs = _analysis_of(branch, site.runtimes).run(narrowed, observe)
     if any(y is None for y in outputs):
         return None
     bounds = tuple(y for y in outputs if y is not None)
     if all(id(op) in proved for op in branch.nodes):
         return bounds
     return tuple(replace(Interval.top(y.shape, y.dtype), nan=True, overflows=True) for y in bounds)
+
+
+@lru_cache(maxsize=_KEPT)
+def _analysis_of(branch: Graph, runtimes: tuple[Runtime, ...]) -> IntervalAnalysis:
+    return IntervalAnalysis(branch, runtimes=runtimes)
 
 
 @plain(

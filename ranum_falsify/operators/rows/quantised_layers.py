@@ -32,6 +32,7 @@ __all__ = [
     "excess",
     "matrix_of_integers",
     "quantise_dynamically",
+    "quantise_over_range",
     "rescale",
     "steps_above",
 ]
@@ -107,13 +108,18 @@ def convolution_of_integers(
     return round_to_steps(total * x_scale.double() * place(w_scale) / y_scale, y_zero, y_zero.dtype)
 
 
-def quantise_dynamically(op: Operation, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def quantise_over_range(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Quantise a tensor over the range of its elements and 0; return the integers, their scale and their zero point."""
     low, high = x.amin().clamp(max=0), x.amax().clamp(min=0)
     span = (high - low) / 255
     scale = torch.where(span == 0, 1.0, span)
     zero = round_to_steps(-low / scale, torch.zeros((), device=x.device), torch.uint8)
     return round_to_steps(x / scale, zero, torch.uint8), scale, zero
+
+
+def quantise_dynamically(op: Operation, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return :func:`quantise_over_range`, whatever a node's attributes are."""
+    return quantise_over_range(x)
 
 
 # bounds ---------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from ranum_falsify.domain.rules.support.building import unknown
 from ranum_falsify.operators.support.families import plain
 from ranum_falsify.operators.support.gates import Activation, activations_of, curves_of
 
-__all__ = ["GRU", "LSTM", "RNN"]
+__all__ = ["GRU", "LSTM", "RNN", "Direction", "lstm", "lstm_step_of"]
 
 State = tuple[Tensor, ...]
 """The hidden state, and the cell state of an LSTM, each `(batch, hidden)`."""
@@ -56,6 +56,10 @@ class Direction:
         product = self.x @ self.w.mT
         return product if bias is None else product + bias
 
+    def recur(self, h: Tensor) -> Tensor:
+        """Return the recurrence weights times a hidden state, `(batch, gates * hidden)`."""
+        return h @ self.r.mT
+
     def run(self, step: Step, projected: Tensor, state: State) -> tuple[Tensor, State]:
         """Return the hidden state after each time step, 0 beyond a sample's length, and the last state."""
         seen: list[Tensor] = [state[0]] * len(projected)
@@ -81,6 +85,7 @@ def _layer(
     operands: tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None],
     initial: Sequence[Tensor | None],
     run: Callable[[Direction, State, int], tuple[Tensor, State]],
+    kind: type[Direction] | None = None,
 ) -> tuple[Tensor, ...]:
     """Run all directions of a layer.
 
@@ -89,16 +94,17 @@ def _layer(
         operands: X, W, R, B and the lengths of sequences.
         initial: States to start from, zeros where None.
         run: Runs one direction, given its number, from a state.
+        kind: How a direction multiplies, if not as it is.
     """
     x, w, r, bias, lengths = operands
-    batch_first = bool(op.layout)
+    batch_first = bool(getattr(op, "layout", 0))
     x = x.transpose(0, 1) if batch_first else x
     starts = [_start(given, x, r, batch_first) for given in initial]
     outputs, states = [], []
     for i in range(w.shape[0]):
         of_input, of_recurrence = (None, None) if bias is None else bias[i].chunk(2)
         reverse = op.direction == "reverse" or i == 1
-        direction = Direction(x, w[i], r[i], of_input, of_recurrence, reverse, lengths)
+        direction = (kind or Direction)(x, w[i], r[i], of_input, of_recurrence, reverse, lengths)
         shown, state = run(direction, tuple(start[i] for start in starts), i)
         outputs.append(shown)
         states.append(state)
@@ -197,7 +203,7 @@ def _gru_step_reset_first(direction: Direction, functions: Sequence[Activation])
 # LSTM -----------------------------------------------------------------------------------------------------------
 
 
-def _lstm(
+def lstm(
     op: Operation,
     x: Tensor,
     w: Tensor,
@@ -207,7 +213,9 @@ def _lstm(
     initial_h: Tensor | None,
     initial_c: Tensor | None,
     peepholes: Tensor | None,
+    kind: type[Direction] | None = None,
 ) -> tuple[Tensor, ...]:
+    """Return the outputs of an LSTM; `kind` says how a direction multiplies, if not as it is."""
     functions = activations_of(op, ["Sigmoid", "Tanh", "Tanh"], w.shape[0])
 
     def run(direction: Direction, state: State, number: int) -> tuple[Tensor, State]:
@@ -216,7 +224,7 @@ def _lstm(
         projected = direction.project(_sum(direction.input_bias, direction.recurrence_bias))
         return direction.run(step, projected, state)
 
-    return _layer(op, (x, w, r, b, lengths), [initial_h, initial_c], run)
+    return _layer(op, (x, w, r, b, lengths), [initial_h, initial_c], run, kind)
 
 
 def _lstm_step(
@@ -224,11 +232,10 @@ def _lstm_step(
 ) -> Step:
     """Return the step; peepholes are those of the input, output and forget gates."""
     gate, activation, shown = functions
-    weights = direction.r.mT
 
     def step(inputs: Tensor, state: State) -> State:
         h, c = state
-        i, o, f, new = (inputs + h @ weights).chunk(4, -1)
+        i, o, f, new = (inputs + direction.recur(h)).chunk(4, -1)
         if peepholes is not None:
             i, f = i + peepholes[0] * c, f + peepholes[2] * c
         i = gate(i)
@@ -308,19 +315,26 @@ def _gru_bounds(site: Site, *operands: Interval | None) -> tuple[Interval, ...]:
     return _bound_layer(site, operands[:5], operands[5:6], None, lambda flow, number: step_of(flow, *curves[number]))
 
 
-def _lstm_bounds(site: Site, *operands: Interval | None) -> tuple[Interval, ...]:
-    x, w = operands[:2]
-    assert x is not None and w is not None
-    curves = curves_of(site.op, ["Sigmoid", "Tanh", "Tanh"], w.shape[0], x.dtype)
+def lstm_step_of(op: Operation, directions: int, dtype: torch.dtype) -> Callable[[bounds.Flow, int], bounds.Step]:
+    """Return what gives the step of a direction of an LSTM, by its number."""
+    names = ["Sigmoid", "Tanh", "Tanh"]
+    curves = curves_of(op, names, directions, dtype)
     # ONNX Runtime clips what the activations read, except the cell state in the output.
-    unclipped = curves_of(site.op, ["Sigmoid", "Tanh", "Tanh"], w.shape[0], x.dtype, clipped=False)
-    coupled = bool(site.op.input_forget)
+    unclipped = curves_of(op, names, directions, dtype, clipped=False)
+    coupled = bool(op.input_forget)
 
     def step_of(flow: bounds.Flow, number: int) -> bounds.Step:
         gate, activation, clipped = curves[number]
         shown = unclipped[number][2]
         return bounds.lstm_step(flow, gate, activation, lambda c: shown(c).hull(clipped(c)), coupled)
 
+    return step_of
+
+
+def _lstm_bounds(site: Site, *operands: Interval | None) -> tuple[Interval, ...]:
+    x, w = operands[:2]
+    assert x is not None and w is not None
+    step_of = lstm_step_of(site.op, w.shape[0], x.dtype)
     return _bound_layer(site, operands[:5], operands[5:7], operands[7], step_of)
 
 
@@ -334,6 +348,6 @@ class GRU(Operation):
     """https://onnx.ai/onnx/operators/onnx__GRU.html."""
 
 
-@plain(torch=_lstm, interval=_lstm_bounds, hides_nan=True)
+@plain(torch=lstm, interval=_lstm_bounds, hides_nan=True)
 class LSTM(Operation):
     """https://onnx.ai/onnx/operators/onnx__LSTM.html."""

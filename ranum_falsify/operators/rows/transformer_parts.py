@@ -76,7 +76,7 @@ def rotated_bounds(x: Interval, cos: Interval, sin: Interval, heads: int | None,
     turned = []
     for factors in ([c, Interval(-s.upper, -s.lower, s.shape)], [s, c]):
         y = bilinear(
-            lambda p, q, _: (p * q).sum(-1),
+            lambda p, q, c: (p * q).sum(-1) if c is None else (p * q).sum(-1) + c,
             pairs,
             join(factors, 4).split(4),
             terms=2,

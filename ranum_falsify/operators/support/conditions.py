@@ -6,15 +6,11 @@ import numpy as np
 from dnnv.nn import Operation
 
 from ranum_falsify.domain import Interval, Visited
-from ranum_falsify.network import Graph, OperatorSpec, spec_of
+from ranum_falsify.network import OperatorSpec, spec_of
 from ranum_falsify.network.blackbox import BlackBox
-from ranum_falsify.network.trace import UnfitBranch
 from ranum_falsify.validity import Bounds, Constraint, Finite
 
 __all__ = ["conditions_of", "gradient_conditions", "is_proved", "list_stated_conditions", "name_bounds"]
-
-
-_SUBGRAPHS = (Graph, UnfitBranch)
 
 
 def list_stated_conditions(op: Operation) -> tuple[Constraint, ...]:
@@ -28,22 +24,16 @@ def gradient_conditions(op: Operation) -> tuple[Constraint, ...]:
     return spec_of(op).gradient_valid  # type: ignore[return-value]
 
 
-def conditions_of(op: Operation, *, sees_branches: bool = False) -> tuple[Constraint, ...]:
+def conditions_of(op: Operation) -> tuple[Constraint, ...]:
     """Return all that must hold for an operator to be valid.
 
-    Rows without conditions promise that their operators are never the first to fail.
-
-    Args:
-        op: The operator.
-        sees_branches: Whether to go by the bounds of an operator with subgraphs, whose rule marks them unless
-            everything in the subgraphs is proved; otherwise such an operator is never proved.
+    Rows without conditions promise that their operators are never the first to fail.  The rule of an operator with
+    subgraphs marks its bounds unless everything in the subgraphs is proved.
     """
     spec = spec_of(op)
     conditions = list(list_stated_conditions(op))
     if isinstance(op, BlackBox):
         conditions.append(_NoRow(reason=op.why))
-    elif not sees_branches and any(isinstance(value, _SUBGRAPHS) for value in op.__dict__.values()):
-        conditions.append(_Opaque())
     elif spec.overflow or spec.valid:
         # Close to a limit that operands keep, kernels may stray beyond.
         conditions.append(Finite())
@@ -60,22 +50,14 @@ def name_bounds(spec: OperatorSpec, visited: Visited) -> Bounds:
     return operands | {"output" if i == 0 else f"output_{i}": y for i, y in enumerate(visited.outputs)}
 
 
-def is_proved(visited: Visited, *, sees_branches: bool = False) -> bool:
+def is_proved(visited: Visited) -> bool:
     """Tell whether all conditions of an operator hold; see :func:`conditions_of`."""
     bounds = name_bounds(spec_of(visited.op), visited)
-    return all(c.holds(visited.op, bounds) for c in conditions_of(visited.op, sees_branches=sees_branches))
+    return all(c.holds(visited.op, bounds) for c in conditions_of(visited.op))
 
 
 class _NoRow(Finite):
     """An operator without a row is valid; nothing is known about it."""
-
-    def holds(self, op: Operation, operands: Bounds) -> bool:
-        """See :meth:`Constraint.holds`."""
-        return False
-
-
-class _Opaque(Finite):
-    """No operator of a subgraph fails; the bounds outside say nothing about it."""
 
     def holds(self, op: Operation, operands: Bounds) -> bool:
         """See :meth:`Constraint.holds`."""

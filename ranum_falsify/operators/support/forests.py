@@ -188,11 +188,13 @@ def _build(
     count = len(yes)
     is_leaf = (yes == torch.arange(count)) & (no == torch.arange(count))
     weight, gives = torch.zeros(count, scores, dtype=torch.float64), torch.zeros(count, scores, dtype=torch.bool)
-    for leaf, score, value in zip(leaves, ids, weights, strict=True):
-        _check(0 <= score < scores, f"a weight is that of score {score}, but there are {scores}")
-        _check(not bool(gives[leaf, score]), "a leaf has two weights for one score")
-        weight[leaf, score] = float(value)
-        gives[leaf, score] = True
+    at, which = (torch.tensor(list(column), dtype=torch.int64) for column in (leaves, ids))
+    values = torch.tensor(list(weights), dtype=torch.float64)
+    _check(len(at) == len(which) == len(values), "its lists of weights differ in length")
+    _check(not len(which) or 0 <= int(which.min()) <= int(which.max()) < scores, "a weight is that of an unknown score")
+    places = at * scores + which
+    _check(len(places.unique()) == len(places), "a leaf has two weights for one score")
+    weight.view(-1)[places], gives.view(-1)[places] = values, True
     tree, levels = _levels(yes, no, is_leaf, torch.tensor(roots))
     # Kernels take something else then, for which nothing stands.
     _check(scores > 1 or bool(gives[is_leaf & (tree >= 0)].all()), "a leaf has no weight")

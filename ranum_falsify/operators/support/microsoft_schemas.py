@@ -27,6 +27,7 @@ _KINDS: Mapping[str, Any] = {
     "string": _TYPES.STRING,
     "ints": _TYPES.INTS,
     "floats": _TYPES.FLOATS,
+    "strings": _TYPES.STRINGS,
 }
 
 

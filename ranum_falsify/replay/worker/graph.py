@@ -28,7 +28,7 @@ __all__ = [
     "tensor_status",
 ]
 
-Value = Any  # an array, or a list of arrays for an ONNX sequence
+Value = Any  # an array, or a list of arrays for an ONNX sequence, or of dictionaries for one of maps
 Status = tuple[bool, bool]  # (holds NaN, holds infinity)
 
 GOOD: Status = (False, False)
@@ -41,7 +41,9 @@ FLOAT_INITIALIZERS = {
 
 
 def status_of(value: Value) -> Status:
-    """Tell whether a tensor, or any tensor of a sequence, holds NaN, and whether it holds infinity."""
+    """Tell whether a tensor, or any tensor or map of a sequence, holds NaN, and whether it holds infinity."""
+    if isinstance(value, dict):
+        return status_of(np.array(list(value.values()), np.float32))
     if isinstance(value, list):
         found = [status_of(item) for item in value]
         return any(nan for nan, _ in found), any(inf for _, inf in found)

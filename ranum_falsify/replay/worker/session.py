@@ -19,9 +19,11 @@ __all__ = ["Session", "Setting", "write_optimised"]
 _OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 _DEFAULT = ort.SessionOptions().graph_optimization_level
 _LAYOUTS = ("NchwcTransformer", "NhwcTransformer")  # they change results only by the order of sums
+_PROVIDERS = ("CPUExecutionProvider",)
 _FLOATS = {"tensor(float)", "tensor(double)", "tensor(float16)", "tensor(bfloat16)"}
 _INTEGERS = {f"tensor({sign}int{bits})" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _READABLE = _FLOATS | _INTEGERS | {"tensor(bool)"} | {f"seq({kind})" for kind in _FLOATS}
+_READABLE |= {f"seq(map({key},tensor(float)))" for key in ("int64", "string")}
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Setting:
         threads: number of intra-operator threads.
         flush: whether denormal numbers are replaced by 0, as many devices do.
         scratch: folder for the optimised model.
+        prepacks: whether kernels may keep their weights in an order of their own, which is a second copy of them.
+        providers: names of the execution providers, in order of preference.
     """
 
     folder: str
@@ -41,6 +45,8 @@ class Setting:
     threads: int
     flush: bool = False
     scratch: str = ""
+    prepacks: bool = True
+    providers: Sequence[str] = _PROVIDERS
 
 
 def _options(setting: Setting, level: ort.GraphOptimizationLevel) -> ort.SessionOptions:
@@ -50,15 +56,21 @@ def _options(setting: Setting, level: ort.GraphOptimizationLevel) -> ort.Session
     options.log_severity_level = 4
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", setting.folder)
     options.add_session_config_entry("session.set_denormal_as_zero", str(int(setting.flush)))
+    options.add_session_config_entry("session.disable_prepacking", str(int(not setting.prepacks)))
     return options
 
 
-def _create(model: onnx.ModelProto, options: ort.SessionOptions, without: Sequence[str] = ()) -> ort.InferenceSession:
+def _create(
+    model: onnx.ModelProto,
+    options: ort.SessionOptions,
+    providers: Sequence[str] = _PROVIDERS,
+    without: Sequence[str] = (),
+) -> ort.InferenceSession:
     """Load a model with some optimisers left out."""
     return ort.InferenceSession(
         model.SerializeToString(),
         sess_options=options,
-        providers=["CPUExecutionProvider"],
+        providers=list(providers),
         disabled_optimizers=list(without),
     )
 
@@ -72,7 +84,7 @@ def write_optimised(model: onnx.ModelProto, setting: Setting, path: Path) -> Non
     options.optimized_model_filepath = str(path)
     options.add_session_config_entry("session.optimized_model_external_initializers_file_name", f"{path.stem}.bin")
     options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
-    _create(changed, options, _LAYOUTS)
+    _create(changed, options, without=_LAYOUTS)
 
 
 class Session:
@@ -114,7 +126,7 @@ class Session:
             self._session = self._create(changed)
 
     def _create(self, model: onnx.ModelProto) -> ort.InferenceSession:
-        return _create(model, _options(self._setting, self._level))
+        return _create(model, _options(self._setting, self._level), self._setting.providers)
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Value]:
         """Return every readable output by name; bfloat16 comes as float32."""

@@ -43,7 +43,7 @@ from ranum_falsify.transform.checks.samples import SampleFault
 from ranum_falsify.transform.guarantee import Guarantee
 from ranum_falsify.transform.model import has_external_data
 
-__all__ = ["Decision", "Judgement", "Question", "decide"]
+__all__ = ["Decision", "DifferenceQuestion", "Judgement", "decide"]
 
 _MOST_ROUNDS = 12
 _STARTS = 100
@@ -63,7 +63,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class DifferenceQuestion:
     """What is asked about two models.
 
     Attributes:
@@ -140,7 +140,7 @@ class Decision:
     fault: SampleFault | None = None
 
 
-def decide(question: Question, judge: Callable[[Mapping[str, np.ndarray]], Judgement]) -> Decision:
+def decide(question: DifferenceQuestion, judge: Callable[[Mapping[str, np.ndarray]], Judgement]) -> Decision:
     """Prove that two models differ by no more than they may in a box, and that no new operator receives invalid input.
 
     What is not proved is searched for an input at which it is not so.
@@ -159,7 +159,9 @@ def decide(question: Question, judge: Callable[[Mapping[str, np.ndarray]], Judge
         return Decision(f"not searched ({error})")
 
 
-def _decide(question: Question, judge: Callable[[Mapping[str, np.ndarray]], Judgement], began: float) -> Decision:
+def _decide(
+    question: DifferenceQuestion, judge: Callable[[Mapping[str, np.ndarray]], Judgement], began: float
+) -> Decision:
     """Decide what is left of validity first, then of the difference."""
     fault, is_valid = _decide_validity(question, judge, began + question.timeout / 2)
     is_equal = question.joined.is_same
@@ -172,7 +174,7 @@ def _decide(question: Question, judge: Callable[[Mapping[str, np.ndarray]], Judg
 
 
 def _decide_validity(
-    question: Question, judge: Callable[[Mapping[str, np.ndarray]], Judgement], end: float
+    question: DifferenceQuestion, judge: Callable[[Mapping[str, np.ndarray]], Judgement], end: float
 ) -> tuple[SampleFault | None, bool]:
     """Return a new operator's invalid input, and whether it is proved that there is none.
 
@@ -197,7 +199,7 @@ def _decide_validity(
 
 
 def _decide_difference(
-    question: Question, judge: Callable[[Mapping[str, np.ndarray]], Judgement], end: float
+    question: DifferenceQuestion, judge: Callable[[Mapping[str, np.ndarray]], Judgement], end: float
 ) -> tuple[SampleFault | None, bool]:
     """Return an input at which the outputs differ by more than they may, and whether it is proved that there is none.
 
@@ -223,7 +225,7 @@ def _decide_difference(
 
 
 def _drive(
-    question: Question, judge: Callable[[Mapping[str, np.ndarray]], Judgement], end: float
+    question: DifferenceQuestion, judge: Callable[[Mapping[str, np.ndarray]], Judgement], end: float
 ) -> SampleFault | None:
     """Return an input at which the outputs differ by more than they may, among those at which something is extreme."""
     graph = _read(question, 0.0, exposed=True)
@@ -236,17 +238,17 @@ def _drive(
     return None
 
 
-def _read(question: Question, least: float, *, exposed: bool = False) -> Graph:
+def _read(question: DifferenceQuestion, least: float, *, exposed: bool = False) -> Graph:
     """Return the network of the difference, `least` being the least absolute tolerance."""
     return read(question.joined.subtract(question.allowances(least), exposed=exposed), dims=question.dims)
 
 
-def _goal(question: Question) -> Expression:
+def _goal(question: DifferenceQuestion) -> Expression:
     """Return that no element of the difference is positive."""
     return LessThanOrEqual(_applied(question), Constant(0.0))
 
 
-def _ask(question: Question, graph: Graph, goal: Expression, end: float, *, starts: int) -> Answer:
+def _ask(question: DifferenceQuestion, graph: Graph, goal: Expression, end: float, *, starts: int) -> Answer:
     """Decide whether a goal holds on the box, with a number of starts, or -1 for as many as there is time for."""
     left = max(end - time.monotonic(), 0.1)
     config = SearchConfig(
@@ -262,17 +264,17 @@ def _ask(question: Question, graph: Graph, goal: Expression, end: float, *, star
 _NETWORK = "N"
 
 
-def _variables(question: Question) -> list[Expression]:
+def _variables(question: DifferenceQuestion) -> list[Expression]:
     symbol, count = Symbol("x"), len(question.shapes)
     return [symbol] if count == 1 else [symbol[Constant(position)] for position in range(count)]
 
 
-def _applied(question: Question) -> Expression:
+def _applied(question: DifferenceQuestion) -> Expression:
     """Return the network, applied to its inputs."""
     return Call(Network(_NETWORK), (Symbol("x"),), {})
 
 
-def _state(question: Question, goal: Expression) -> Expression:
+def _state(question: DifferenceQuestion, goal: Expression) -> Expression:
     """Return the property that a goal holds on the box."""
     parts = []
     for variable, (name, shape) in zip(_variables(question), question.shapes.items(), strict=True):
@@ -286,6 +288,6 @@ def _bound(bound: np.ndarray | np.floating, shape: tuple[int, ...]) -> float | n
     return float(bound) if np.ndim(bound) == 0 else np.broadcast_to(bound, shape).copy()
 
 
-def _named(question: Question, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _named(question: DifferenceQuestion, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return a counterexample by the names of the model's inputs."""
     return dict(zip(question.shapes, inputs.values(), strict=True))

@@ -24,7 +24,7 @@ __all__ = ["Drawn", "make_samples"]
 _SIZES = (2, 1, 32, 512)  # of symbolic dimensions: the first with which the model runs
 _TRIED = 4  # samples that must run before others are drawn
 _MOST_DRAWN, _LEAST_DRAWN = 64, 8  # one of each kind, at least
-_BUDGET = 0.5  # seconds of a core for the runs of one model, unless a number of samples is asked for
+_BUDGET = 0.4  # seconds of a core for the runs of one model, unless a number of samples is asked for
 _SPECIAL = 3
 
 
@@ -88,7 +88,7 @@ def _draw(model: ir.Model, config: TransformConfig, runs: Runs, *, first: int) -
         sizes = partial(InputSpec.sized, dims=config.dims, default=size)
         samples, error = _try_samples(_Source(specs, sizes, landmarks_of(model), config, first), runs)
         if not error:
-            free = sorted(name or "(unnamed)" for name in names - config.dims.keys())
+            free = sorted(names - config.dims.keys())
             told = [f"dimensions taken as {size} in samples: {', '.join(free)}"] if free else []
             return samples, told
         why = why or error
@@ -142,7 +142,9 @@ def _try_samples(source: _Source, runs: Runs) -> tuple[list[Sample], str]:
     if source.config.samples is None:
         affordable = int(_BUDGET / max(min(costs), 1e-9))
         drawing = islice(drawing, max(affordable, _LEAST_DRAWN) - _TRIED)
-    return [*samples, *drawing, *(sample for sample in source.draw_special() if _runs_on(sample, runs))], ""
+    drawn = [*samples, *drawing]
+    special = islice(source.draw_special(), -(-len(drawn) * _SPECIAL // _MOST_DRAWN))
+    return [*drawn, *(sample for sample in special if _runs_on(sample, runs))], ""
 
 
 def _runs_on(sample: Sample, runs: Runs) -> bool:

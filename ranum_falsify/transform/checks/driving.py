@@ -1,4 +1,4 @@
-"""Inputs at which what a pass added takes its extremes: where a wrong branch is flat elsewhere, no slope leads to it."""
+"""Inputs at which what a pass added takes its extremes; no slope leads to a wrong branch that is flat elsewhere."""
 
 from __future__ import annotations
 

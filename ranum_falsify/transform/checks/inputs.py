@@ -31,7 +31,7 @@ class InputSpec:
     Attributes:
         name: Its name.
         dtype: Its element type.
-        shape: Its shape; a symbolic dimension is its name, or "" without one.
+        shape: Its shape; a symbolic dimension is its name, or `INPUT:AXIS` without one.
     """
 
     name: str
@@ -64,9 +64,12 @@ def input_specs(model: ir.Model) -> list[InputSpec]:
                 f"input {value.name!r} holds {value.type.dtype.name.lower()}, of which no samples can be drawn; "
                 "give inputs with --reference"
             )
-        # Some exporters write -1 for a size that is not known.
-        sizes = (dim if isinstance(dim, int) else str(dim.value or "") for dim in value.shape)
-        shape = tuple("" if isinstance(dim, int) and dim < 0 else dim for dim in sizes)
+        sizes = [dim if isinstance(dim, int) else str(dim.value or "") for dim in value.shape]
+        shape = tuple(
+            # Some exporters write -1 for a size that is not known.
+            f"{value.name}:{axis}" if dim == "" or (isinstance(dim, int) and dim < 0) else dim
+            for axis, dim in enumerate(sizes)
+        )
         specs.append(InputSpec(value.name or "", np.dtype(dtype), shape))
     return specs
 

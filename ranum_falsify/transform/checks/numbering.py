@@ -95,7 +95,8 @@ class Numbering:
         except onnx.defs.SchemaError:
             return own
         has_graphs = any(attribute.type in _GRAPHS for attribute in node.attributes.values())
-        if schema.node_determinism == _DRAWS and not has_graphs:
+        draws = schema.node_determinism == _DRAWS  # type: ignore[attr-defined]  # missing in its stub
+        if draws and not has_graphs:
             return own
         attributes = self._attributes(node, schema, opsets, found, depth)
         version = (node.domain, node.op_type, schema.since_version)
@@ -113,7 +114,7 @@ class Numbering:
         values: dict[str, Hashable] = {}
         for name, attribute in schema.attributes.items():
             if attribute.default_value.name:
-                default = ir.from_proto(attribute.default_value)
+                default: ir.Attr = ir.serde.deserialize_attribute(attribute.default_value)
                 values[name] = self._attribute_key(default, opsets, found, depth)
         for name, given in node.attributes.items():
             values[name] = self._attribute_key(given, opsets, found, depth)

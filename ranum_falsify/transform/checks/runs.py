@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -14,12 +14,15 @@ import onnx_ir as ir
 
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayTimeoutError
 from ranum_falsify.replay.replayer import Finding, Replayer
+from ranum_falsify.transform.checks.weights import WeightFile
 from ranum_falsify.transform.checks.wide import WideModel
-from ranum_falsify.transform.model import to_proto
+from ranum_falsify.transform.model import tensors_of
 
 __all__ = ["Runs", "SampleRun"]
 
 _MOST_KEPT = 256 * 2**20  # bytes of outputs
+_LARGE = 512 * 2**20  # bytes of weights of which there must be no second copy
+_BYTES_PER_SECOND = 16 * 2**20  # to be read, at least
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,32 @@ class Runs:
     Args:
         model: The model; it must not change any more.
         folder: Where its external data lies.
+        weights: Where its tensors are stored.
         threads: ONNX Runtime's threads.
-        timeout: Seconds for loading it, and for each run.
+        timeout: Seconds for loading it, and for each run; more where it is large.
+        providers: ONNX Runtime's execution providers, in order of preference; by default the CPU.
     """
 
-    def __init__(self, model: ir.Model, folder: Path, *, threads: int = 1, timeout: float = 60.0) -> None:
-        self._replayer = Replayer(to_proto(model), threads=threads, timeout=timeout, folder=folder)
+    def __init__(
+        self,
+        model: ir.Model,
+        folder: Path,
+        weights: WeightFile,
+        *,
+        threads: int = 1,
+        timeout: float = 60.0,
+        providers: Sequence[str] = (),
+    ) -> None:
+        proto, place = weights.refer(model, folder)
+        size = sum(tensor.nbytes for tensor in tensors_of(model))
+        self._replayer = Replayer(
+            proto,
+            threads=threads,
+            timeout=timeout + size / _BYTES_PER_SECOND,
+            folder=place,
+            prepacks=size < _LARGE,
+            providers=providers,
+        )
         outputs = model.graph.outputs
         self._brain = {value.name for value in outputs if value.dtype == ir.DataType.BFLOAT16}
         self._wide = WideModel(model)

@@ -10,12 +10,11 @@ import onnx_ir as ir
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network.functions import first_line
 from ranum_falsify.network.model_file import check_structure
-from ranum_falsify.transform.model import to_proto
+from ranum_falsify.transform.model import copy_model, to_proto
 
 __all__ = ["passes_checker", "structure_faults"]
 
 _LARGE = 1024  # bytes
-_REJECTIONS = (ModelError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError)
 
 
 def structure_faults(old: ir.Model, new: ir.Model, *, checker: bool, changes_opset: bool) -> list[str]:
@@ -30,15 +29,16 @@ def structure_faults(old: ir.Model, new: ir.Model, *, checker: bool, changes_ops
     faults = [*_interface_faults(old, new)]
     if not changes_opset:
         faults += _opset_faults(old, new)
-    faults += _rejection(new, lambda proto: check_structure(proto.graph))
+    proto = without_weights(new)
+    faults += _rejection(lambda: check_structure(proto.graph))
     if checker and not faults:
-        faults += _rejection(new, _full_check)
+        faults += _rejection(lambda: _full_check(proto))
     return faults
 
 
 def passes_checker(model: ir.Model) -> bool:
     """Tell whether the ONNX checker accepts a model."""
-    return not _rejection(model, _full_check)
+    return not _rejection(lambda: _full_check(without_weights(model)))
 
 
 def _full_check(model: onnx.ModelProto) -> None:
@@ -83,10 +83,10 @@ def _opset_faults(old: ir.Model, new: ir.Model) -> list[str]:
     return faults
 
 
-def _rejection(model: ir.Model, check: Callable[[onnx.ModelProto], object]) -> list[str]:
-    """Return what a check, which raises, says of a model."""
+def _rejection(check: Callable[[], object]) -> list[str]:
+    """Return what a check that raises says."""
     try:
-        check(_without_weights(model))
+        check()
     except (
         ModelError,
         onnx.checker.ValidationError,
@@ -98,16 +98,21 @@ def _rejection(model: ir.Model, check: Callable[[onnx.ModelProto], object]) -> l
     return []
 
 
-def _without_weights(model: ir.Model) -> onnx.ModelProto:
+def without_weights(model: ir.Model) -> onnx.ModelProto:
     """Return a model whose large initializers are inputs instead, for checks that need not know their values."""
-    proto = to_proto(model)
-    kept, inputs = [], {value.name for value in proto.graph.input}
-    for tensor in proto.graph.initializer:
-        if len(tensor.raw_data) <= _LARGE and not tensor.external_data:
-            kept.append(tensor)
-        elif tensor.name not in inputs:
-            value = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tuple(tensor.dims))
-            proto.graph.input.append(value)
-    del proto.graph.initializer[:]
-    proto.graph.initializer.extend(kept)
-    return proto
+    try:
+        thin = copy_model(model)
+    except RuntimeError:  # it reads what nothing writes, or not yet, as the checks will find
+        return to_proto(model)
+    graph = thin.graph
+    inputs = set(graph.inputs)
+    for name, value in list(graph.initializers.items()):
+        tensor = value.const_value
+        if tensor is None or (tensor.nbytes <= _LARGE and not isinstance(tensor, ir.ExternalTensor)):
+            continue
+        del graph.initializers[name]
+        value.const_value = None
+        value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
+        if value not in inputs:
+            graph.inputs.append(value)
+    return to_proto(thin)

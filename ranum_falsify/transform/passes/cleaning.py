@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import onnx_ir as ir
@@ -49,6 +49,33 @@ class EliminateIdentity(_Library):
     """Remove Identity where names of inputs and outputs allow it."""
 
     steps = (common.IdentityEliminationPass,)
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Run the pass of onnx-ir, with those nodes hidden from it that must stay and on which it fails."""
+        hidden = [node for node in _all_nodes(model) if _must_stay(node)]
+        for node in hidden:
+            node.domain = _HIDDEN
+        result = super().call(model)
+        for node in hidden:
+            node.domain = ""
+        return result
+
+
+_HIDDEN = "hidden"
+
+
+def _all_nodes(model: ir.Model) -> Iterator[ir.Node]:
+    yield from model.graph.all_nodes()
+    for function in model.functions.values():
+        yield from function.all_nodes()
+
+
+def _must_stay(node: ir.Node) -> bool:
+    """Tell whether a node gives an output a name that its operand cannot have, as it is one itself or lies outside."""
+    if node.op_type != "Identity" or node.domain != "" or len(node.inputs) != 1 or node.inputs[0] is None:
+        return False
+    operand = node.inputs[0]
+    return node.outputs[0].is_graph_output() and (operand.is_graph_output() or operand.graph is not node.graph)
 
 
 @verify.equality

@@ -10,7 +10,6 @@ import onnx_ir as ir
 
 from ranum_falsify.transform import verify
 from ranum_falsify.transform.attributes import float_attribute, text_attribute
-from ranum_falsify.transform.blocks import clipped, negated
 from ranum_falsify.transform.lowering import Lowering
 from ranum_falsify.transform.operands import (
     FLOATS,
@@ -19,6 +18,7 @@ from ranum_falsify.transform.operands import (
     dtype_of,
     first_operand,
 )
+from ranum_falsify.transform.passes.blocks import clipped, negated
 from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import RefusedError
 

@@ -9,7 +9,6 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
-from ranum_falsify.transform.blocks import negated
 from ranum_falsify.transform.expansion import is_read
 from ranum_falsify.transform.lowering import Lowering
 from ranum_falsify.transform.operands import (
@@ -24,6 +23,7 @@ from ranum_falsify.transform.operands import (
     rank_of,
     required_constant,
 )
+from ranum_falsify.transform.passes.blocks import negated
 from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import RefusedError
 

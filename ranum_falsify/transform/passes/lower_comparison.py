@@ -8,7 +8,6 @@ from typing import Any
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
-from ranum_falsify.transform.blocks import reduced, sliced, squeezed
 from ranum_falsify.transform.operands import (
     FLOATS,
     attribute,
@@ -20,6 +19,7 @@ from ranum_falsify.transform.operands import (
     opset_at,
     rank_of,
 )
+from ranum_falsify.transform.passes.blocks import reduced, sliced, squeezed
 from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import RefusedError, Rewrite
 

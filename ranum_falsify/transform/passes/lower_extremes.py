@@ -11,7 +11,6 @@ import onnx_ir as ir
 
 from ranum_falsify.transform import verify
 from ranum_falsify.transform.attributes import float_attribute
-from ranum_falsify.transform.blocks import greater_of, lesser_of, negated
 from ranum_falsify.transform.lowering import Lowering
 from ranum_falsify.transform.operands import (
     FLOATS,
@@ -24,6 +23,7 @@ from ranum_falsify.transform.operands import (
     operand,
     required_constant,
 )
+from ranum_falsify.transform.passes.blocks import greater_of, lesser_of, negated
 from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import RefusedError
 

@@ -10,7 +10,6 @@ import onnx_ir as ir
 
 from ranum_falsify.transform import verify
 from ranum_falsify.transform.attributes import float_attribute, integers_attribute, text_attribute
-from ranum_falsify.transform.blocks import Dim, reshape_sizes, runs_of, sliced, squeezed, taken
 from ranum_falsify.transform.lowering import Lowering
 from ranum_falsify.transform.operands import (
     FLOATS,
@@ -27,6 +26,7 @@ from ranum_falsify.transform.operands import (
     required_constant,
     shape_of,
 )
+from ranum_falsify.transform.passes.blocks import Dim, reshape_sizes, runs_of, sliced, squeezed, taken
 from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import RefusedError
 

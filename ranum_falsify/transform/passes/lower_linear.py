@@ -11,7 +11,6 @@ import onnx_ir as ir
 
 from ranum_falsify.transform import verify
 from ranum_falsify.transform.attributes import float_attribute
-from ranum_falsify.transform.blocks import reshape_sizes
 from ranum_falsify.transform.lowering import Lowering
 from ranum_falsify.transform.operands import (
     attribute,
@@ -28,6 +27,7 @@ from ranum_falsify.transform.operands import (
     required_constant,
     shape_of,
 )
+from ranum_falsify.transform.passes.blocks import reshape_sizes
 from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import RefusedError
 from ranum_falsify.transform.windows import Window, spatial_windows, transposed_windows

@@ -10,7 +10,6 @@ import onnx_ir as ir
 
 from ranum_falsify.transform import verify
 from ranum_falsify.transform.attributes import float_attribute
-from ranum_falsify.transform.blocks import reduced
 from ranum_falsify.transform.expansion import is_read
 from ranum_falsify.transform.lowering import Lowering
 from ranum_falsify.transform.operands import (
@@ -27,6 +26,7 @@ from ranum_falsify.transform.operands import (
     rank_of,
     required_constant,
 )
+from ranum_falsify.transform.passes.blocks import reduced
 from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import RefusedError, Rewrite
 

@@ -10,7 +10,6 @@ import onnx_ir as ir
 
 from ranum_falsify.transform import verify
 from ranum_falsify.transform.attributes import integers_attribute
-from ranum_falsify.transform.blocks import reduced, runs_of, taken
 from ranum_falsify.transform.expansion import is_read
 from ranum_falsify.transform.lowering import Lowering
 from ranum_falsify.transform.operands import (
@@ -25,6 +24,7 @@ from ranum_falsify.transform.operands import (
     rank_of,
     shape_of,
 )
+from ranum_falsify.transform.passes.blocks import reduced, runs_of, taken
 from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import RefusedError
 from ranum_falsify.transform.windows import Window, spatial_windows

@@ -8,7 +8,6 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
-from ranum_falsify.transform.blocks import reduced, sliced, squeezed
 from ranum_falsify.transform.lowering import Lowering
 from ranum_falsify.transform.operands import (
     FLOATS,
@@ -21,6 +20,7 @@ from ranum_falsify.transform.operands import (
     length_of,
     limits_of,
 )
+from ranum_falsify.transform.passes.blocks import reduced, sliced, squeezed
 from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import RefusedError
 

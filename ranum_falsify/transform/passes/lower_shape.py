@@ -8,7 +8,6 @@ import onnx_ir as ir
 
 from ranum_falsify.transform import verify
 from ranum_falsify.transform.attributes import integers_attribute, text_attribute
-from ranum_falsify.transform.blocks import Dim, product, reshape_sizes
 from ranum_falsify.transform.lowering import Lowering
 from ranum_falsify.transform.operands import (
     attribute,
@@ -21,6 +20,7 @@ from ranum_falsify.transform.operands import (
     required_constant,
     shape_of,
 )
+from ranum_falsify.transform.passes.blocks import Dim, product, reshape_sizes
 from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import RefusedError
 

@@ -58,7 +58,9 @@ class StableForm(Rewrite):
 
     def rewrite(self, op: Any, x: ir.Value) -> Any:
         """Build it."""
-        return self._plan(op)
+        made = self._plan(op)
+        # A tensor that is there already cannot take the name of another.
+        return made if any(made is output for node in op.nodes for output in node.outputs) else op.Identity(made)
 
     @abstractmethod
     def plan(self, node: ir.Node, opset: int) -> Plan | None:

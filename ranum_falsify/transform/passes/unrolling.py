@@ -14,9 +14,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
-from ranum_falsify.transform.blocks import clipped
 from ranum_falsify.transform.expansion import Expansion, Plan, is_read
 from ranum_falsify.transform.operands import attribute, check_integers, constant, integer, integers
+from ranum_falsify.transform.passes.blocks import clipped
 from ranum_falsify.transform.passes.recurrence import RecurrentLayer, Way, read_layer
 from ranum_falsify.transform.registry import register
 

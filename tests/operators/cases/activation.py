@@ -103,8 +103,8 @@ BORDERS = [
     *(
         BorderCase(
             op_type=op_type,
-            # PyTorch's kernels of Gelu differ above half of the largest number, and at infinity.
-            inputs=[f32(-INF, *((1e38, -3e38, 1e38) if op_type == "Gelu" else (INF, -3e38, 3e38)), 0)],
+            # PyTorch's HardSwish multiplies by up to 6 before it divides.
+            inputs=[f32(-INF, INF, -3e38, 3e38 if op_type != "HardSwish" else 5e37, 0)],
             opset=ATTRIBUTES[op_type][-1][0][-1],
             bad=[1, op_type == "Softsign", 0, 0, 0],
         )

@@ -188,6 +188,30 @@ def attentions() -> Iterator[OperatorCase]:
             name=name,
             domain=DOMAIN,
         )
+    past = Spread((2, 2, 2, 2, 2))
+    more: dict[str, tuple[list[Any], int, dict[str, Any]]] = {
+        "lengths": ([np.array([3, 2], np.int32)], 1, {}),
+        "a mask for each query": ([np.array([[[1, 0, 0], [1, 1, 0], [1, 1, 1]]] * 2, np.int32)], 1, {}),
+        "causal": ([], 1, {"unidirectional": 1}),
+        "past": ([None, past], 2, {"unidirectional": 1}),
+        "added": ([None, None, Spread((2, 2, 3, 3))], 1, {}),
+    }
+    for name, (rest, outputs, attributes) in more.items():
+        yield OperatorCase(
+            op_type="Attention",
+            inputs=[x, weights, bias, *rest],
+            attributes={"num_heads": 2} | attributes,
+            name=name,
+            outputs=outputs,
+            domain=DOMAIN,
+        )
+    yield OperatorCase(
+        op_type="Attention",
+        inputs=[x, Spread((4, 10)), Spread((10,))],
+        attributes={"num_heads": 2, "qkv_hidden_sizes": [4, 4, 2]},
+        name="sizes",
+        domain=DOMAIN,
+    )
     yield OperatorCase(
         op_type="Attention",
         inputs=[x, weights, bias, masks["mask"]],

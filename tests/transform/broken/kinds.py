@@ -66,9 +66,7 @@ def broken(
     return Broken(name=name, stage=stage, make=_GUARANTEES[guarantee](made), model=model, config=config)
 
 
-def broken_graph(
-    name: str, model: str, change: Callable[[ir.Model], object], *, stage: str = "structure"
-) -> Broken:
+def broken_graph(name: str, model: str, change: Callable[[ir.Model], object], *, stage: str = "structure") -> Broken:
     """A broken pass over the whole graph."""
 
     def call(self: Any, model: ir.Model) -> ir.passes.PassResult:

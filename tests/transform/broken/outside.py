@@ -98,7 +98,9 @@ OUTSIDE: tuple[Broken, ...] = (
     broken_graph("dangling name", MODEL, read_nothing),
     broken_graph("name written twice", MODEL, write_twice),
     broken("operator of nobody", MODEL, lambda self, op, x: op.Abs(x), lambda self, op, x: op.Abs(x, _domain="nobody")),
-    broken("operand too many", MODEL, lambda self, op, x: op.Abs(x), lambda self, op, x: op.Abs(x, x), stage="structure"),
+    broken(
+        "operand too many", MODEL, lambda self, op, x: op.Abs(x), lambda self, op, x: op.Abs(x, x), stage="structure"
+    ),
     broken_graph("changed initializer", WEIGHTS, change_weights, stage="samples"),
     broken_graph("initializer changed in place", WEIGHTS, change_shared_weights, stage="read-only tensors"),
 )

@@ -11,9 +11,10 @@ from tests.transform.broken.kinds import Broken, broken, constant, ranges
 __all__ = ["VALIDITY"]
 
 SIGMOID = "g (float[4] x) => (float[4] y) { y = Sigmoid(x) }"
-HIDDEN = """g (float[1, 12] x) => (float[1, 2] y) <float[12, 2] w = {%s}> { h = MatMul(x, w) y = Sigmoid(h) }""" % ", ".join(
-    str(7.5 * (-1) ** (n * n // 3)) for n in range(24)
-)
+WEIGHTS = ", ".join(str(7.5 * (-1) ** (number * number // 3)) for number in range(24))
+HIDDEN = f"""g (float[1, 12] x) => (float[1, 2] y) <float[12, 2] w = {{{WEIGHTS}}}> {{
+    h = MatMul(x, w) y = Sigmoid(h)
+}}"""
 
 
 def logistic(self: Any, op: Any, x: Any) -> Any:
@@ -22,7 +23,14 @@ def logistic(self: Any, op: Any, x: Any) -> Any:
 
 
 VALIDITY: tuple[Broken, ...] = (
-    broken("lowered Sigmoid", SIGMOID, lambda self, op, x: op.Sigmoid(x), logistic, stage="invalid input on samples", guarantee="tolerance"),
+    broken(
+        "lowered Sigmoid",
+        SIGMOID,
+        lambda self, op, x: op.Sigmoid(x),
+        logistic,
+        stage="invalid input on samples",
+        guarantee="tolerance",
+    ),
     broken(
         "lowered Sigmoid of a hidden layer",
         HIDDEN,
@@ -36,9 +44,7 @@ VALIDITY: tuple[Broken, ...] = (
         "Softmax without a shift",
         "g (float[2, 4] x) => (float[2, 4] y) { y = Softmax<axis = 1>(x) }",
         lambda self, op, x: op.Softmax(x),
-        lambda self, op, x: op.Div(
-            op.Exp(x), op.ReduceSum(op.Exp(x), constant(op, [1], np.int64), keepdims=1)
-        ),
+        lambda self, op, x: op.Div(op.Exp(x), op.ReduceSum(op.Exp(x), constant(op, [1], np.int64), keepdims=1)),
         stage="invalid input on samples",
         guarantee="tolerance",
         box=ranges(x=(-100, 100)),

@@ -77,6 +77,13 @@ class Forest:
         """Number of scores."""
         return int(self.weight.shape[1])
 
+    @property
+    def thresholds(self) -> dict[int, list[float]]:
+        """The distinct thresholds of each feature."""
+        branches = ~self.is_leaf
+        pairs = set(zip(self.feature[branches].tolist(), self.threshold[branches].tolist(), strict=True))
+        return {feature: sorted(t for f, t in pairs if f == feature) for feature in {f for f, _ in pairs}}
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reached:

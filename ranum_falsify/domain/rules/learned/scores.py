@@ -40,7 +40,7 @@ _NEAR_ZERO = 1e-7
 
 def anything(shape: tuple[int, ...]) -> Interval:
     """Return bounds of scores of which nothing is known, not even that they are numbers."""
-    return replace(Interval.top(shape, _SINGLE), nan=True, overflows=True)
+    return replace(Interval.fill(-math.inf, math.inf, shape, _SINGLE), nan=True, overflows=True)
 
 
 def as_scores(site: Site, shape: tuple[int, ...]) -> Site:

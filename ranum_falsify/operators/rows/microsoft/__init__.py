@@ -3,6 +3,8 @@
 from ranum_falsify.operators.rows.microsoft import (
     attention,
     block_products,
+    distance,
+    embedding,
     gelu,
     grouped_heads,
     heads,
@@ -10,6 +12,7 @@ from ranum_falsify.operators.rows.microsoft import (
     products,
     quantised_elements,
     quantised_products,
+    quantised_recurrent,
     quantised_reductions,
     quantisers,
 )
@@ -17,6 +20,8 @@ from ranum_falsify.operators.rows.microsoft import (
 __all__ = [
     "attention",
     "block_products",
+    "distance",
+    "embedding",
     "gelu",
     "grouped_heads",
     "heads",
@@ -24,6 +29,7 @@ __all__ = [
     "products",
     "quantised_elements",
     "quantised_products",
+    "quantised_recurrent",
     "quantised_reductions",
     "quantisers",
 ]

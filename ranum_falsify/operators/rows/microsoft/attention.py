@@ -1,120 +1,124 @@
-"""Attention of several heads, in the form that ONNX Runtime's optimiser writes: projections, a mask, no past."""
+"""Attention of several heads, in the form that ONNX Runtime's optimiser writes: with its projections."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
+from itertools import pairwise
 
-import numpy as np
 import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rules.arithmetic.pairs import add
-from ranum_falsify.domain.rules.matrix.matmul import matrix_product, sum_scaled
-from ranum_falsify.domain.rules.softmax import softmax
+from ranum_falsify.domain.rules.attention import attention_bounds, bound_anything_of
+from ranum_falsify.domain.rules.matrix.matmul import matrix_product
+from ranum_falsify.domain.rules.shape import cut, join
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import growth
 from ranum_falsify.errors import UnsupportedAttributeError
+from ranum_falsify.operators.rows.attention import attend, split_heads
+from ranum_falsify.operators.rows.microsoft.heads import INTS, add_masks, join_heads, masks_bounds, scale_of
 from ranum_falsify.operators.support.families import opaque
+from ranum_falsify.operators.support.functions import ints
 from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema
 
 __all__ = ["FusedAttention"]
 
 
-def _check(op: Operation, mask: Tensor | Interval | None) -> None:
+def _check(op: Operation, x: Tensor | Interval, mask: Tensor | Interval | None) -> None:
     """Refuse forms that the optimiser does not write.
 
     Raises:
         UnsupportedAttributeError: The node has one of these forms.
     """
-    given = {name: getattr(op, name) for name in ("unidirectional", "do_rotary", "qkv_hidden_sizes")}
-    for name, value in given.items():
-        if value not in (None, 0):
-            raise UnsupportedAttributeError(f"{DOMAIN}::Attention: {name} is not supported; leave it out")
-    if mask is not None and len(mask.shape) != 2:
+    if op.do_rotary:
+        raise UnsupportedAttributeError(f"{DOMAIN}::Attention: do_rotary is not supported; leave it out")
+    if mask is None:
+        return
+    if len(mask.shape) > 3 or (len(mask.shape) == 1 and mask.shape[0] != x.shape[0]):
         raise UnsupportedAttributeError(
-            f"{DOMAIN}::Attention: a mask of {len(mask.shape)} dimensions is not supported; use (batch, sequence)"
+            f"{DOMAIN}::Attention: a mask of shape {tuple(mask.shape)} is not supported; use (batch, sequence)"
         )
 
 
-def _scale(op: Operation, size: int) -> float:
-    """Return the factor of the scores: 1 / sqrt(head size) unless another is given."""
-    return float(op.scale) if op.scale else 1 / math.sqrt(size)
+def _ends(op: Operation, width: int) -> list[int]:
+    """Return where queries, keys and values begin and end in the projections."""
+    sizes = ints(op.qkv_hidden_sizes) or [width // 3] * 3
+    return [0, sizes[0], sizes[0] + sizes[1], sum(sizes)]
 
 
-def _heads(op: Operation, x: Tensor, number: int) -> Tensor:
-    """Return the queries (0), keys (1) or values (2) among projections `(batch, sequence, 3 hidden)`, by head."""
-    chosen: Tensor = x.chunk(3, -1)[number]
-    return chosen.reshape(*chosen.shape[:-1], op.num_heads, -1).transpose(1, 2)
-
-
-def _join(x: Tensor) -> Tensor:
-    return x.transpose(1, 2).flatten(2)
-
-
-def _attention(op: Operation, x: Tensor, weights: Tensor, bias: Tensor | None, mask: Tensor | None) -> Tensor:
-    _check(op, mask)
+def _attention(
+    op: Operation,
+    x: Tensor,
+    weights: Tensor,
+    bias: Tensor | None,
+    mask: Tensor | None,
+    past: Tensor | None,
+    attention_bias: Tensor | None,
+) -> tuple[Tensor, ...]:
+    _check(op, x, mask)
     projected = x @ weights
     projected = projected if bias is None else projected + bias
-    q, k, v = (_heads(op, projected, number) for number in range(3))
-    scores = q @ k.mT * _scale(op, q.shape[-1])
-    if mask is not None:
-        scores = scores + torch.where(mask > 0, 0.0, float(op.mask_filter_value))[:, None, None].to(scores.dtype)
-    return _join(torch.softmax(scores, -1) @ v)
+    parts = [projected[..., a:b] for a, b in pairwise(_ends(op, weights.shape[1]))]
+    q, k, v = (split_heads(part, op.num_heads) for part in parts)
+    before = 0 if past is None else past.shape[3]
+    if past is not None:
+        k, v = torch.cat([past[0], k], 2), torch.cat([past[1], v], 2)
+    added = add_masks(op, q, k, mask, attention_bias, before)
+    y, _ = attend(q, k, v, added, scale_of(op, q.shape[3]))
+    outputs = len(op.output_names)
+    return (join_heads(y), torch.stack([k, v]))[:outputs] if outputs > 1 else (join_heads(y),)
 
 
-_softmax = softmax(lambda op, rank: (rank - 1,), "Softmax")
-
-
-def _mask(site: Site, scores: Interval, mask: Interval, terms: int) -> Interval:
-    """Return bounds of scores plus the filter value, or of sums that start from it, where the mask is not above 0."""
-    value = float(np.float32(site.op.mask_filter_value))
-    seen, hidden = mask.lower > 0, mask.upper <= 0
-    error = growth(terms + 2, scores.dtype) * abs(value)
-    low = torch.where(seen, 0.0, min(value, 0.0) - error).to(scores.dtype)
-    low = torch.where(hidden, value - error, low)
-    high = torch.where(hidden, value + error, torch.where(seen, 0.0, max(value, 0.0) + error))
-    shape = (mask.shape[0], 1, 1, mask.shape[1])
-    low, high = (end.to(scores.dtype)[:, None, None] for end in (low, high))
-    return add(site, scores, Interval.of(low, high, shape))
+def _split(op: Operation, projected: Interval) -> list[Interval]:
+    """Return bounds of queries, keys and values by head."""
+    rows = [*map(range, projected.shape[:2])]
+    parts = [cut(projected, [*rows, range(a, b)]) for a, b in pairwise(_ends(op, projected.shape[2]))]
+    return [part.move(lambda bound: split_heads(bound, op.num_heads)) for part in parts]
 
 
 @infinity_aware
 def _attention_bounds(
-    site: Site, x: Interval, weights: Interval, bias: Interval | None, mask: Interval | None
-) -> Interval:
+    site: Site,
+    x: Interval,
+    weights: Interval,
+    bias: Interval | None,
+    mask: Interval | None,
+    past: Interval | None,
+    attention_bias: Interval | None,
+) -> tuple[Interval, ...]:
     op = site.op
-    _check(op, mask)
+    _check(op, x, mask)
     projected = matrix_product(x, weights, bias)
-    q, k, v = (projected.move(lambda t, n=number: _heads(op, t, n)) for number in range(3))  # type: ignore[misc]
-    size = q.shape[-1]
-    scores = sum_scaled(matrix_product(q, k, transposed=(False, True)), _scale(op, size), None, 0.0)
-    if mask is not None:
-        scores = _mask(site, scores, mask, size)
-    if any(y.nan or y.overflows or y.may_be_infinite for y in (projected, scores)):
-        return replace(Interval.fill(-math.inf, math.inf, site.shape, site.dtype), nan=True, overflows=True)
-    shares = _softmax(site, scores)
-    assert isinstance(shares, Interval)
-    return matrix_product(shares, v).move(_join)
+    q, k, v = _split(op, projected)
+    before = 0 if past is None else past.shape[3]
+    if past is not None:
+        keys, values = (past.move(lambda bound, n=number: bound[n]) for number in range(2))  # type: ignore[misc]
+        k, v = join([keys, k], 2), join([values, v], 2)
+    present = join([part.move(lambda bound: bound[None]) for part in (k, v)], 0) if len(site.details) > 1 else k
+    if projected.nan or projected.overflows or projected.may_be_infinite:
+        shape = (*x.shape[:2], v.shape[1] * v.shape[3])
+        return tuple(bound_anything_of(s, x.dtype) for s in (shape, present.shape))[: len(site.details)]
+    added = masks_bounds(op, mask, attention_bias, before, (q.shape[2], k.shape[2]))
+    means, _, _ = attention_bounds(site, q, k, v, added, scale=scale_of(op, q.shape[3]))
+    y = replace(means.move(join_heads), nan=means.nan, overflows=means.overflows)
+    return (y, present)[: len(site.details)]
 
 
 @opaque(
     schema=schema(
         "Attention",
-        "input:T weights:T bias:T? mask_index:M?",
-        "Y:T",
-        {"T": FLOATS, "M": ("int32",)},
+        "input:T weights:T bias:T? mask_index:M? past:T? attention_bias:T?",
+        "output:T present:T?",
+        {"T": FLOATS, "M": INTS},
         defaults={"unidirectional": 0, "mask_filter_value": -10000.0, "do_rotary": 0},
-        kinds={"num_heads": "int?", "scale": "float?", "qkv_hidden_sizes": "ints?"},
+        kinds={"num_heads": "int", "scale": "float?", "qkv_hidden_sizes": "ints?"},
     ),
     torch=_attention,
     interval=_attention_bounds,
     kernel=("Exp", "Softmax"),
     valid=(),
-    operands=("x", "weights", "bias", "mask"),
+    operands=("x", "weights", "bias", "mask", "past", "attention_bias"),
     renamed={"input": "x", "mask_index": "mask"},
 )
 class FusedAttention(Operation):

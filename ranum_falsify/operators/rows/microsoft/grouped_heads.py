@@ -13,14 +13,12 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.rules.attention import (
-    bound_anything_of,
-)
+from ranum_falsify.domain.rules.attention import attention_bounds, bound_anything_of
 from ranum_falsify.domain.rules.shape import collapse, cut, join
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.rows.attention import attend, split_heads
-from ranum_falsify.operators.rows.microsoft.heads import INTS, join_heads, mean_bounds, scale_of
+from ranum_falsify.operators.rows.microsoft.heads import INTS, join_heads, scale_of
 from ranum_falsify.operators.rows.transformer_parts import (
     angles_bounds,
     find_angles,
@@ -128,7 +126,10 @@ def _grouped_bounds(
     if any(x.nan or x.overflows or x.may_be_infinite for x in (q, k, v)):
         return anything
     keys, values = (x if old is None else join([old, x], 2) for x, old in ((k, past_key), (v, past_value)))
-    y = mean_bounds(q, keys, values, None, scale_of(op, q.shape[3]), op.softcap)
+    means, _, _ = attention_bounds(
+        site, q, keys, values, None, scale=scale_of(op, q.shape[3]), cap=op.softcap, all_seen=False
+    )
+    y = replace(means.move(join_heads), nan=means.nan, overflows=means.overflows)
     # Behind the last token, memory may hold anything.
     filled = bool((places[:, -1] == max(past, length) - 1).all())
     kept = (

@@ -13,14 +13,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rules.arithmetic.pairs import add
-from ranum_falsify.domain.rules.attention import (
-    Bias,
-    bound_anything_of,
-    bound_means,
-    bound_scores,
-    cap_scores,
-    scores_stay_numbers,
-)
+from ranum_falsify.domain.rules.attention import Bias, attention_bounds, bound_anything_of
 from ranum_falsify.domain.rules.shape import cut, join
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
@@ -36,7 +29,15 @@ from ranum_falsify.operators.rows.transformer_parts import (
 from ranum_falsify.operators.support.families import opaque
 from ranum_falsify.operators.support.microsoft_schemas import DOMAIN, FLOATS, schema
 
-__all__ = ["INTS", "MultiHeadAttention", "RotaryEmbeddingByPosition", "join_heads", "mean_bounds", "scale_of"]
+__all__ = [
+    "INTS",
+    "MultiHeadAttention",
+    "RotaryEmbeddingByPosition",
+    "add_masks",
+    "join_heads",
+    "masks_bounds",
+    "scale_of",
+]
 
 INTS = ("int32",)
 
@@ -49,18 +50,6 @@ def join_heads(y: Tensor) -> Tensor:
 def scale_of(op: Operation, size: int) -> float:
     """Return the factor of the scores: 1 / sqrt(head size) unless another is given."""
     return float(op.scale) if op.scale else 1 / math.sqrt(size)
-
-
-def mean_bounds(q: Interval, k: Interval, v: Interval, bias: Bias | None, scale: float, cap: float = 0.0) -> Interval:
-    """Return bounds of attention over heads, `(batch, sequence, all)`."""
-    times = q.shape[1] // max(k.shape[1], 1)
-    keys, values = (x.move(lambda bound: bound.repeat_interleave(times, 1)) for x in (k, v))
-    scores = bound_scores(q, keys, scale)
-    shape = (*q.shape[:3], v.shape[3])
-    if v.may_be_infinite or not scores_stay_numbers(cap_scores(scores, cap) if cap else scores, bias):
-        return bound_anything_of((shape[0], shape[2], shape[1] * shape[3]), v.dtype)
-    y = bound_means(values, bias, shape)
-    return replace(y.move(join_heads), nan=y.nan)
 
 
 # all heads ------------------------------------------------------------------------------------------------------
@@ -80,11 +69,33 @@ def _check(op: Operation, key: Tensor | Interval | None, value: object, bias: ob
         )
 
 
-def _mask(op: Operation, mask: Tensor, keys: int) -> Tensor:
+def _mask(mask: Tensor, keys: int) -> Tensor:
     """Return where a mask lets queries see keys, broadcastable to `(batch, heads, queries, keys)`."""
     if mask.ndim == 1:
         return torch.arange(keys, device=mask.device) < mask.reshape(-1, 1, 1, 1)
     return (mask > 0)[:, None, None] if mask.ndim == 2 else (mask > 0)[:, None]
+
+
+def add_masks(
+    op: Operation, q: Tensor, k: Tensor, mask: Tensor | None, attention_bias: Tensor | None, past: int
+) -> Tensor | None:
+    """Return what is added to the scores of queries and keys; None for nothing.
+
+    Args:
+        op: The node: `mask_filter_value` hides keys of the mask, `unidirectional` those that come later.
+        q: Queries by head.
+        k: Keys by head.
+        mask: Lengths, or where keys are seen.
+        attention_bias: What is added besides.
+        past: Number of keys before those of the first query.
+    """
+    parts = [] if attention_bias is None else [attention_bias]
+    if mask is not None:
+        parts.append(torch.where(_mask(mask, k.shape[2]), 0.0, float(op.mask_filter_value)).to(q.dtype))
+    if op.unidirectional:
+        seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril(past)
+        parts.append(torch.where(seen, 0.0, -math.inf).to(q.dtype))
+    return sum(parts[1:], parts[0]) if parts else None
 
 
 def _multi_head(
@@ -107,27 +118,20 @@ def _multi_head(
     past = 0 if past_key is None else past_key.shape[2]
     k = k if past_key is None else torch.cat([past_key, k], 2)
     v = v if past_value is None else torch.cat([past_value, v], 2)
-    added = attention_bias
-    if mask is not None:
-        hidden = torch.where(_mask(op, mask, k.shape[2]), 0.0, float(op.mask_filter_value)).to(q.dtype)
-        added = hidden if added is None else added + hidden
-    if op.unidirectional:
-        seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril(past)
-        causal = torch.where(seen, 0.0, -math.inf).to(q.dtype)
-        added = causal if added is None else added + causal
+    added = add_masks(op, q, k, mask, attention_bias, past)
     y, _ = attend(q, k, v, added, scale_of(op, q.shape[3]))
     return (join_heads(y), k, v)[: len(op.output_names)]
 
 
-def _added(
+def masks_bounds(
     op: Operation, mask: Interval | None, attention_bias: Interval | None, past: int, shape: tuple[int, int]
 ) -> Bias | None:
-    """Return bounds of what is added to the scores; kernels differ in the number that hides later keys."""
+    """Return bounds of :func:`add_masks`; kernels differ in the number that hides later keys."""
     queries, keys = shape
     found = [] if attention_bias is None else [Bias(*attention_bias.doubles())]
     value = float(np.float32(op.mask_filter_value))
     if mask is not None:
-        ends = [torch.where(_mask(op, end.expand(mask.shape), keys), 0.0, value) for end in (mask.lower, mask.upper)]
+        ends = [torch.where(_mask(end.expand(mask.shape), keys), 0.0, value) for end in (mask.lower, mask.upper)]
         found.append(Bias(torch.minimum(*ends).double(), torch.maximum(*ends).double()))
     if op.unidirectional:
         seen = torch.ones(queries, keys, dtype=torch.bool).tril(past)
@@ -164,7 +168,9 @@ def _multi_head_bounds(
     past = 0 if past_key is None else past_key.shape[2]
     k = k if past_key is None else join([past_key, k], 2)
     v = v if past_value is None else join([past_value, v], 2)
-    y = mean_bounds(q, k, v, _added(op, mask, attention_bias, past, (q.shape[2], k.shape[2])), scale_of(op, q.shape[3]))
+    bias_bounds = masks_bounds(op, mask, attention_bias, past, (q.shape[2], k.shape[2]))
+    means, _, _ = attention_bounds(site, q, k, v, bias_bounds, scale=scale_of(op, q.shape[3]))
+    y = replace(means.move(join_heads), nan=means.nan, overflows=means.overflows)
     faults = any(x.nan for x in parts), any(x.overflows for x in parts)
     kept = (replace(x, nan=x.nan or faults[0], overflows=x.overflows or faults[1]) for x in (k, v))
     return (replace(y, nan=y.nan or faults[0]), *kept)[: len(site.details)]
@@ -181,7 +187,7 @@ def _multi_head_bounds(
     ),
     torch=_multi_head,
     interval=_multi_head_bounds,
-    kernel=None,
+    kernel=("Exp", "Softmax"),
     valid=(),
     operands=("query", "key", "value", "bias", "mask", "attention_bias", "past_key", "past_value"),
     renamed={"key_padding_mask": "mask"},

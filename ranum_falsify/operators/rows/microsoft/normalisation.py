@@ -23,7 +23,16 @@ from ranum_falsify.operators.support.microsoft_parts import add_inner_faults
 from ranum_falsify.operators.support.microsoft_schemas import schema
 from ranum_falsify.validity import Bounds, Operands
 
-__all__ = ["SimplifiedLayerNormalization", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"]
+__all__ = [
+    "SimplifiedLayerNormalization",
+    "SkipLayerNormalization",
+    "SkipSimplifiedLayerNormalization",
+    "add_up",
+    "normalise_sum",
+    "normalised_bounds",
+    "stays_defined",
+    "total_bounds",
+]
 
 _FLOATS = {"T": ("float", "double", "float16")}
 _MEAN_SQUARE = "division by the root of a non-positive mean square"
@@ -53,11 +62,12 @@ class SimplifiedLayerNormalization(Operation):
 # of a sum -------------------------------------------------------------------------------------------------------
 
 
-def _sum(x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:
+def add_up(x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:
+    """Return the sum of two or three operands."""
     return x + skip if bias is None else x + skip + bias
 
 
-def _total(site: Site, x: Interval, skip: Interval, bias: Interval | None) -> Interval:
+def total_bounds(site: Site, x: Interval, skip: Interval, bias: Interval | None) -> Interval:
     """Return bounds of a sum of two or three operands, in any order."""
     if bias is None:
         return add(site, x, skip)
@@ -65,11 +75,11 @@ def _total(site: Site, x: Interval, skip: Interval, bias: Interval | None) -> In
     return replace(orders[0].hull(orders[1]).hull(orders[2]), nan=any(y.nan for y in orders))
 
 
-def _normalise(site: Site, *operands: Interval | None) -> Interval:
+def normalised_bounds(site: Site, *operands: Interval | None) -> Interval:
     """Bound the normalised sum of the first three of the operands, scaled and shifted by the others."""
     x, skip, bias, gamma, beta = operands
     assert x is not None and skip is not None and gamma is not None
-    inner = _total(site, x, skip, bias)
+    inner = total_bounds(site, x, skip, bias)
     if any(y is not None and y.may_be_infinite for y in (*operands, inner)):
         return replace(Interval.fill(-math.inf, math.inf, x.shape, x.dtype), nan=True, overflows=True)
     if not x.size:
@@ -85,18 +95,22 @@ def _normalise(site: Site, *operands: Interval | None) -> Interval:
     return add_inner_faults(y, inner, *operands)
 
 
-def _stays_defined(op: Operation, bounds: Bounds) -> bool:
+def stays_defined(op: Operation, bounds: Bounds) -> bool:
+    """Tell whether the rule found no variance that may be 0."""
     return not bounds["output"].nan
 
 
-def _skip(op: Operation, x: Tensor, skip: Tensor, gamma: Tensor, beta: Tensor | None, bias: Tensor | None) -> Tensor:
-    total = _sum(x, skip, bias)
+def normalise_sum(
+    op: Operation, x: Tensor, skip: Tensor, gamma: Tensor, beta: Tensor | None, bias: Tensor | None
+) -> Tensor:
+    """Return the normalised sum of two or three operands, scaled and shifted."""
+    total = add_up(x, skip, bias)
     normal: Tensor = functional.layer_norm(total, total.shape[-1:], eps=op.epsilon) * gamma
     return normal if beta is None else normal + beta
 
 
 def _variance(op: Operation, operands: Operands) -> Tensor:
-    total = _sum(operands["x"], operands["skip"], operands.get("bias"))
+    total = add_up(operands["x"], operands["skip"], operands.get("bias"))
     return total.var(-1, correction=0) + float(op.epsilon)
 
 
@@ -104,7 +118,7 @@ def _variance(op: Operation, operands: Operands) -> Tensor:
 def _skip_bounds(
     site: Site, x: Interval, skip: Interval, gamma: Interval, beta: Interval | None, bias: Interval | None
 ) -> Interval:
-    return _normalise(site, x, skip, bias, gamma, beta)
+    return normalised_bounds(site, x, skip, bias, gamma, beta)
 
 
 @opaque(
@@ -115,10 +129,10 @@ def _skip_bounds(
         _FLOATS,
         defaults={"epsilon": 1e-12},
     ),
-    torch=_skip,
+    torch=normalise_sum,
     interval=_skip_bounds,
     kernel=None,
-    valid=[above_zero("variance + epsilon > 0", VARIANCE, _variance, _stays_defined)],
+    valid=[above_zero("variance + epsilon > 0", VARIANCE, _variance, stays_defined)],
     operands=("x", "skip", "gamma", "beta", "bias"),
     renamed={"input": "x"},
 )
@@ -127,13 +141,13 @@ class SkipLayerNormalization(Operation):
 
 
 def _skip_simplified(op: Operation, x: Tensor, skip: Tensor, gamma: Tensor, bias: Tensor | None) -> Tensor:
-    total = _sum(x, skip, bias)
+    total = add_up(x, skip, bias)
     wide = total.to(torch.promote_types(total.dtype, torch.float32))
     return (wide / (wide.square().mean(-1, keepdim=True) + float(op.epsilon)).sqrt()).to(total.dtype) * gamma
 
 
 def _mean_square(op: Operation, operands: Operands) -> Tensor:
-    total = _sum(operands["x"], operands["skip"], operands.get("bias"))
+    total = add_up(operands["x"], operands["skip"], operands.get("bias"))
     return total.square().mean(-1) + float(op.epsilon)
 
 
@@ -141,7 +155,7 @@ def _mean_square(op: Operation, operands: Operands) -> Tensor:
 def _skip_simplified_bounds(
     site: Site, x: Interval, skip: Interval, gamma: Interval, bias: Interval | None
 ) -> Interval:
-    return _normalise(site, x, skip, bias, gamma, None)
+    return normalised_bounds(site, x, skip, bias, gamma, None)
 
 
 @opaque(
@@ -155,7 +169,7 @@ def _skip_simplified_bounds(
     torch=_skip_simplified,
     interval=_skip_simplified_bounds,
     kernel=None,
-    valid=[above_zero("mean square + epsilon > 0", _MEAN_SQUARE, _mean_square, _stays_defined)],
+    valid=[above_zero("mean square + epsilon > 0", _MEAN_SQUARE, _mean_square, stays_defined)],
     operands=("x", "skip", "gamma", "bias"),
     renamed={"input": "x"},
 )

@@ -37,9 +37,12 @@ def _by_feature(values: tuple[float, ...], shape: tuple[int, ...]) -> Tensor:
 
 
 def _scale(op: Operation, x: Tensor) -> Tensor:
+    return _move_and_stretch(op, x if x.is_floating_point() else x.float()).float()
+
+
+def _move_and_stretch(op: Operation, x: Tensor) -> Tensor:
     offset, factor = (_by_feature(v, tuple(x.shape)).to(x.device) for v in (op.offset, op.scale))
-    wide = x if x.is_floating_point() else x.float()
-    return ((wide - offset) * factor).float()
+    return (x - offset) * factor
 
 
 @infinity_aware
@@ -78,7 +81,7 @@ def _overflow(x: Tensor) -> Tensor:
     domain=DOMAIN,
     torch=_scale,
     interval=_scale_bounds,
-    linear=lambda op: Affine(),
+    linear=Affine(function=_move_and_stretch),
     batch=batching.by_rows,
     kernel=None,
     valid=(),
@@ -109,7 +112,9 @@ def _normalise(op: Operation, x: Tensor) -> Tensor:
 @infinity_aware
 def _normalise_bounds(site: Site, x: Interval) -> Interval:
     y = normalise(as_rows(x), site.op.norm)
-    return y if len(x.shape) > 1 else y.move(lambda end: end[0])
+    if len(x.shape) > 1:
+        return y
+    return replace(y.move(lambda end: end[0]), nan=y.nan, overflows=y.overflows)
 
 
 @across(
@@ -233,9 +238,13 @@ class ArrayFeatureExtractor(Operation):
 
 
 def _join(op: Operation, *columns: Tensor) -> Tensor:
+    return _pad_and_join(op, *(x.float() for x in columns))
+
+
+def _pad_and_join(op: Operation, *columns: Tensor) -> Tensor:
     parts = []
     for x, width in zip(columns, op.inputdimensions, strict=True):
-        rows = as_rows(x).float().flatten(1)[:, :width]
+        rows = as_rows(x).flatten(1)[:, :width]
         parts.append(torch.nn.functional.pad(rows, (0, width - rows.shape[1])))
     return torch.cat(parts, 1)
 
@@ -251,7 +260,7 @@ def _join_bounds(site: Site, *columns: Interval) -> Interval:
     domain=DOMAIN,
     torch=_join,
     interval=_join_bounds,
-    linear=Affine(),
+    linear=Affine(function=_pad_and_join),
     batch="vmap",
     kernel=None,
     valid=(),

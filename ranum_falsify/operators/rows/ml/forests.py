@@ -207,6 +207,7 @@ def _columns(y: Interval, *columns: int) -> Interval:
     batch=batching.by_rows,
     kernel=("Sigmoid", "Exp"),
     valid=(),
+    thresholds=lambda op: op.forest.thresholds,
 )
 class TreeEnsembleClassifier(Operation):
     """https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsembleClassifier.html."""
@@ -253,6 +254,7 @@ def _regress_bounds(site: Site, x: Interval) -> Interval:
     batch=batching.by_rows,
     kernel=("Sigmoid", "Exp"),
     valid=(),
+    thresholds=lambda op: op.forest.thresholds,
 )
 class TreeEnsembleRegressor(Operation):
     """https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsembleRegressor.html."""
@@ -277,7 +279,7 @@ def _sum_up_bounds(site: Site, x: Interval) -> Interval:
     dtype = torch.float32 if kind != "NONE" else x.dtype
     if x.dtype not in (torch.float32, torch.float64):
         # No runtime has a kernel for half precision.
-        return replace(Interval.top((rows, op.forest.scores), x.dtype), nan=True, overflows=True)
+        return replace(Interval.fill(-math.inf, math.inf, (rows, op.forest.scores), x.dtype), nan=True, overflows=True)
     scores = _aggregate_bounds(reach(op.forest, as_rows(x)), _AGGREGATES[op.aggregate_function], (), dtype, rows)
     y = _finish_bounds(site, scores, kind)
     return y if y.dtype is x.dtype else replace(y, lower=y.lower.to(x.dtype), upper=y.upper.to(x.dtype))
@@ -291,6 +293,7 @@ def _sum_up_bounds(site: Site, x: Interval) -> Interval:
     batch=batching.by_rows,
     kernel=("Sigmoid", "Exp"),
     valid=(),
+    thresholds=lambda op: op.forest.thresholds,
 )
 class TreeEnsemble(Operation):
     """https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsemble.html."""

@@ -29,8 +29,8 @@ def _matrix(op: Operation, count: int) -> Tensor:
 
 
 def _scores(op: Operation, x: Tensor, count: int) -> Tensor:
-    rows = as_rows(x).float()
-    y = rows @ _matrix(op, count).to(x.device)
+    rows = as_rows(x)
+    y = rows @ _matrix(op, count).to(rows)
     bias = op.intercepts or ()
     return y + y.new_tensor(bias) if len(bias) == count else y
 
@@ -45,7 +45,7 @@ def _scores_bounds(op: Operation, x: Interval, count: int) -> Interval:
 
 
 def _regress(op: Operation, x: Tensor) -> Tensor:
-    y = _scores(op, x, op.targets)
+    y = _scores(op, x.float(), op.targets)
     return transform_scores(y, op.post_transform) if _is_transformed(op) else y
 
 
@@ -64,7 +64,7 @@ def _features(op: Operation, shapes: Sequence[tuple[int, ...]], output: tuple[in
 
 
 def _linear(op: Operation) -> Affine | None:
-    return None if _is_transformed(op) else Affine(terms=_features)
+    return None if _is_transformed(op) else Affine(terms=_features, function=lambda op, x: _scores(op, x, op.targets))
 
 
 @across(
@@ -89,7 +89,7 @@ def _adds_class(op: Operation) -> bool:
 
 def _classify(op: Operation, x: Tensor) -> tuple[Tensor, Tensor]:
     count, labels, kind = len(op.intercepts or ()), class_labels(op), op.post_transform
-    y = _scores(op, x, count)
+    y = _scores(op, x.float(), count)
     known = torch.tensor(labels if count > 1 or len(labels) == 2 else (0, 1), device=x.device)
     chosen = known[y.argmax(1) if count > 1 else (y[:, 0] > 0).long()]
     if count == 1 and kind == "PROBIT":

@@ -1,0 +1,138 @@
+"""Lists that loops fill, as tensors that they collect.
+
+Scripted modules write `rows.append(h)` in a loop and `torch.stack(rows)` after it: a sequence that each iteration hands
+to the next.  Before a model is read, such a sequence becomes an output of the loop that collects its items.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import onnx
+from onnx import helper
+
+from ranum_falsify.network.nesting import names_read
+
+__all__ = ["collect_lists"]
+
+
+def collect_lists(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model in which loops collect the items that they append to a list."""
+    if not any(node.op_type == "SequenceEmpty" for node in model.graph.node):
+        return model
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    while (found := next(_find_lists(changed.graph), None)) is not None:
+        _collect(changed.graph, found)
+    return changed
+
+
+@dataclass(frozen=True)
+class _List:
+    """A list that a loop fills.
+
+    Attributes:
+        loop: The loop.
+        place: Position among its states.
+        insert: What appends an item.
+        joins: What joins the items after the loop.
+        rank: Number of the items' dimensions, None if the model does not say.
+    """
+
+    loop: onnx.NodeProto
+    place: int
+    insert: onnx.NodeProto
+    joins: list[onnx.NodeProto]
+    rank: int | None
+
+    @property
+    def body(self) -> onnx.GraphProto:
+        """What the loop repeats."""
+        return _body(self.loop)
+
+
+def _body(loop: onnx.NodeProto) -> onnx.GraphProto:
+    body: onnx.GraphProto = next(attribute.g for attribute in loop.attribute if attribute.name == "body")
+    return body
+
+
+def _find_lists(graph: onnx.GraphProto) -> Iterator[_List]:
+    made = {name: node for node in graph.node for name in node.output}
+    ends = {output.name for output in graph.output}
+    for loop in (node for node in graph.node if node.op_type == "Loop"):
+        for place, name in enumerate(loop.input[2:]):
+            body = _body(loop)
+            start, after = made.get(name), loop.output[place] if place < len(loop.output) else ""
+            insert = _find_insert(body, body.input[2 + place].name, body.output[1 + place].name)
+            joins = [node for node in graph.node if after and after in names_read(node)]
+            if start is None or start.op_type != "SequenceEmpty" or insert is None or after in ends:
+                continue
+            found = _List(loop, place, insert, joins, _rank(body.output[1 + place]))
+            if all(_joined(found, join) is not None for join in joins):
+                yield found
+
+
+def _find_insert(body: onnx.GraphProto, before: str, after: str) -> onnx.NodeProto | None:
+    """Return the node that appends an item, if nothing else reads the list."""
+    reads = Counter(name for node in body.node for name in names_read(node))
+    reads.update(output.name for output in body.output)
+    if reads[before] != 1 or reads[after] != 1:
+        return None
+    for node in body.node:
+        if node.op_type == "SequenceInsert" and node.output[0] == after and node.input[0] == before:
+            return node if len(node.input) < 3 or not node.input[2] else None
+    return None
+
+
+def _rank(info: onnx.ValueInfoProto) -> int | None:
+    kind = info.type.sequence_type.elem_type.tensor_type
+    return len(kind.shape.dim) if kind.HasField("shape") else None
+
+
+def _joined(found: _List, join: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    """Return nodes that give what one gives that joins the items, None if there are none."""
+    if join.op_type != "ConcatFromSequence":
+        return None
+    given = {attribute.name: attribute.i for attribute in join.attribute}
+    axis, name, rows = given.get("axis", 0), join.name or join.output[0], _rows(found)
+    if not given.get("new_axis", 0):
+        if axis != 0:
+            return None
+        return [
+            helper.make_node("Constant", [], [f"{name}/from"], value_ints=[2]),
+            helper.make_node("Constant", [], [f"{name}/to"], value_ints=[2**31]),
+            helper.make_node("Constant", [], [f"{name}/all"], value_ints=[-1]),
+            helper.make_node("Shape", [rows], [f"{name}/sizes"]),
+            helper.make_node("Slice", [f"{name}/sizes", f"{name}/from", f"{name}/to"], [f"{name}/rest"]),
+            helper.make_node("Concat", [f"{name}/all", f"{name}/rest"], [f"{name}/shape"], axis=0),
+            helper.make_node("Reshape", [rows, f"{name}/shape"], list(join.output), name=name),
+        ]
+    if axis == 0:
+        return [helper.make_node("Identity", [rows], list(join.output), name=name)]
+    if found.rank is None:
+        return None
+    axis %= found.rank + 1
+    order = [*range(1, axis + 1), 0, *range(axis + 1, found.rank + 1)]
+    return [helper.make_node("Transpose", [rows], list(join.output), name=name, perm=order)]
+
+
+def _rows(found: _List) -> str:
+    return f"{found.loop.output[found.place]}/rows"
+
+
+def _collect(graph: onnx.GraphProto, found: _List) -> None:
+    loop, body, place = found.loop, found.body, found.place
+    replaced = {join.output[0]: _joined(found, join) or [] for join in found.joins}
+    rows, row = _rows(found), f"{found.insert.input[1]}/row"
+    loop.output.extend([""] * (len(body.output) - 1 - len(loop.output)))
+    kind = body.output[1 + place].type.sequence_type.elem_type
+    body.output.append(onnx.ValueInfoProto(name=row, type=kind))
+    loop.output.append(rows)
+    found.insert.CopyFrom(helper.make_node("Identity", [found.insert.input[1]], [row]))
+    del loop.input[2 + place], body.input[2 + place], body.output[1 + place], loop.output[place]
+    nodes = [new for node in graph.node for new in replaced.get(node.output[0] if node.output else "", [node])]
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)

@@ -1,0 +1,193 @@
+"""The LSTM of ONNX Runtime that quantises its input, and its hidden state at each step, by their ranges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from dnnv.nn import Operation
+from torch import Tensor
+
+from ranum_falsify.domain.enclosure import Enclosure
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.rules.recurrent import Flow, Layer, Overflow, layer_bounds
+from ranum_falsify.domain.rules.support.building import corner_products, unknown
+from ranum_falsify.domain.site import Site
+from ranum_falsify.operators.rows.quantised_layers import excess, quantise_over_range
+from ranum_falsify.operators.rows.recurrent import Direction, lstm, lstm_step_of
+from ranum_falsify.operators.support.families import plain
+from ranum_falsify.operators.support.microsoft_schemas import BYTES, FLOATS, schema
+
+__all__ = ["DynamicQuantizeLSTM"]
+
+_STEP, _LEAST = 1.02 / 255, 2.0**-120
+"""How far a number lies from what stands for it, as a share of the range: half a step for its own rounding, half for
+that of the zero point, and room for the rounding of both; and where the range is denormal."""
+
+# values ---------------------------------------------------------------------------------------------------------
+
+
+def _quantised(x: Tensor) -> Tensor:
+    """Return what stands for numbers; its derivative is that of the numbers."""
+    steps, scale, zero = (part.detach() for part in quantise_over_range(x))
+    return x + ((steps.to(x.dtype) - zero.to(x.dtype)) * scale - x).detach()
+
+
+class _QuantisedDirection(Direction):
+    """A direction that quantises what it multiplies with weights."""
+
+    def project(self, bias: Tensor | None) -> Tensor:
+        """See :meth:`Direction.project`."""
+        product = _quantised(self.x) @ self.w.mT
+        return product if bias is None else product + bias
+
+    def recur(self, h: Tensor) -> Tensor:
+        """See :meth:`Direction.recur`."""
+        return super().recur(_quantised(h))
+
+
+def _of_columns(values: Tensor) -> Tensor:
+    """Return scales or zero points, one or one per column for each direction, to be broadcast with weights."""
+    return values.reshape(values.shape[0], 1, -1)
+
+
+def _weights(x: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
+    """Return the weights that integers stand for, `(directions, gates * hidden, inputs)`."""
+    return ((x.to(torch.int32) - _of_columns(zero.to(torch.int32))) * _of_columns(scale)).mT
+
+
+def _lstm(
+    op: Operation,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None,
+    sequence_lens: Tensor | None,
+    initial_h: Tensor | None,
+    initial_c: Tensor | None,
+    p: Tensor | None,
+    w_scale: Tensor,
+    w_zero: Tensor,
+    r_scale: Tensor,
+    r_zero: Tensor,
+) -> tuple[Tensor, ...]:
+    weights = _weights(w, w_scale, w_zero), _weights(r, r_scale, r_zero)
+    return lstm(op, x, *weights, b, sequence_lens, initial_h, initial_c, p, _QuantisedDirection)
+
+
+# bounds ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class _QuantisedFlow(Flow):
+    """Arithmetic that quantises what it multiplies with weights.
+
+    Attributes:
+        beyond_inputs: By how much saturating kernels may stray downwards and upwards from products with input weights,
+            in steps of the other factor.
+        beyond_weights: The same for recurrence weights.
+    """
+
+    beyond_inputs: tuple[float, float]
+    beyond_weights: tuple[float, float]
+
+    def project(self, x: Enclosure) -> Enclosure:
+        """See :meth:`Flow.project`."""
+        return self._quantise(x, self.inputs, self.beyond_inputs)
+
+    def recur(self, h: Enclosure, rows: slice = slice(None)) -> Enclosure:
+        """See :meth:`Flow.recur`."""
+        weights = self.weights.map(lambda end: end[rows])
+        return self._quantise(h.spread(h.low.shape[0], self.hidden), weights, self.beyond_weights)
+
+    def _quantise(self, x: Enclosure, weights: Enclosure, beyond: tuple[float, float]) -> Enclosure:
+        span = float(x.high.amax().clamp(min=0) - x.low.amin().clamp(max=0))
+        step = span * _STEP + _LEAST
+        y = self.product(x.widen(step), weights)
+        return Enclosure(y.low - beyond[0] * step, y.high + beyond[1] * step)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _QuantisedLayer(Layer):
+    """Operands of a layer that quantises; for its attributes see :class:`_QuantisedFlow`."""
+
+    beyond_inputs: tuple[float, float]
+    beyond_weights: tuple[float, float]
+
+    def flow(self, number: int) -> Flow:
+        """See :meth:`Layer.flow`."""
+        plain_flow = vars(super().flow(number))
+        return _QuantisedFlow(**plain_flow, beyond_inputs=self.beyond_inputs, beyond_weights=self.beyond_weights)
+
+
+def _weight_bounds(x: Interval, scale: Interval, zero: Interval) -> Interval:
+    """Return bounds of the weights that integers stand for, float64."""
+    x = x.split(*range(3))
+    least, greatest = (_of_columns(end.expand(zero.shape).double()) for end in (zero.lower, zero.upper))
+    scales = tuple(_of_columns(end.expand(scale.shape).double()) for end in (scale.lower, scale.upper))
+    low, high = corner_products((x.lower.double() - greatest, x.upper.double() - least), (scales[0], scales[1]))
+    return Interval.of(low.mT, high.mT)
+
+
+def _beyond(x: Interval, scale: Interval) -> tuple[float, float]:
+    """Return by how much sums of products with weights may stray where pairs of them saturate."""
+    less, more = excess(torch.uint8, 255, x, x.shape[1])
+    largest = max(map(abs, scale.extremes))
+    # A negative scale turns the excess around.
+    return (less * largest, more * largest) if scale.extremes[0] >= 0 else (max(less, more) * largest,) * 2
+
+
+def _lstm_bounds(site: Site, *operands: Interval | None) -> tuple[Interval, ...]:
+    x, w, r, b, lengths, *initial, peepholes, w_scale, w_zero, r_scale, r_zero = operands
+    assert x is not None and w is not None and r is not None
+    assert w_scale is not None and w_zero is not None and r_scale is not None and r_zero is not None
+    if not x.size or not r.size:
+        return unknown(site)
+    directions = w.shape[0]
+    layer = _QuantisedLayer(
+        x=x,
+        w=_weight_bounds(w, w_scale, w_zero),
+        r=_weight_bounds(r, r_scale, r_zero),
+        bias=b,
+        lengths=lengths,
+        initial=initial,
+        peepholes=peepholes,
+        gates=4,
+        reversed=[site.op.direction == "reverse" or number == 1 for number in range(directions)],
+        beyond_inputs=_beyond(w, w_scale),
+        beyond_weights=_beyond(r, r_scale),
+    )
+    try:
+        found = layer_bounds(layer, lstm_step_of(site.op, directions, x.dtype))
+    except Overflow:
+        return tuple(replace(output, nan=True) for output in unknown(site))
+    return found[: len(site.details)]
+
+
+@plain(
+    schema=schema(
+        "DynamicQuantizeLSTM",
+        "X:T W:B R:B B:T? sequence_lens:L? initial_h:T? initial_c:T? P:T?"
+        " W_scale:T W_zero_point:B R_scale:T R_zero_point:B",
+        "Y:T? Y_h:T? Y_c:T?",
+        {"T": FLOATS, "B": BYTES, "L": ("int32",)},
+        defaults={"direction": "forward", "input_forget": 0},
+        kinds={
+            "activations": "strings?",
+            "activation_alpha": "floats?",
+            "activation_beta": "floats?",
+            "clip": "float?",
+            "hidden_size": "int?",
+        },
+    ),
+    torch=_lstm,
+    interval=_lstm_bounds,
+    hides_nan=True,
+    operands=(
+        *("x", "w", "r", "b", "sequence_lens", "initial_h", "initial_c", "p"),
+        *("w_scale", "w_zero", "r_scale", "r_zero"),
+    ),
+    renamed={"W_zero_point": "w_zero", "R_zero_point": "r_zero"},
+)
+class DynamicQuantizeLSTM(Operation):
+    """An LSTM with weights of 8 bits, `(directions, inputs, gates * hidden)`."""

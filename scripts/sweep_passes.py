@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Run every pass over real models, each verified: the fetched models, the example networks, and the zoo.
+
+Usage: scripts/sweep_passes.py [--pass NAME ...] [--model TEXT ...] [--samples N]
+
+Each pass runs on each model by itself, and then all that promise equality run in a row. What a pass makes must be
+verified: equality to the bit, or within the tolerance. A table says how often each pass applied, was proved or was
+sampled; faults are printed, and end with exit status 1. scripts/fetch_models fetches the models.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import onnx
+
+from ranum_falsify.errors import RanumFalsifyError
+from ranum_falsify.transform.catalogue import PassCall, all_passes, find_pass
+from ranum_falsify.transform.config import TransformConfig
+from ranum_falsify.transform.model import read_model
+from ranum_falsify.transform.outcome import PostconditionError
+from ranum_falsify.transform.runner import Verification
+from ranum_falsify.zoo.catalogue import MODELS
+
+ROOT = Path(__file__).resolve().parent.parent
+ARGUMENTS = {"convert_opset": "21"}
+# Where the model runs with no size that is tried for all dimensions.
+SIZES = {"silero_vad.onnx": {"input:0": 1, "input:1": 256, "state:1": 1}}
+
+
+def model_paths(folder: Path) -> Iterator[Path]:
+    """Yield the models; those of the zoo are written to a folder first."""
+    yield from sorted((ROOT / "models").rglob("*.onnx"))
+    yield from sorted((ROOT / "networks").glob("*.onnx"))
+    for model in MODELS:
+        path = folder / f"zoo-{model.id}.onnx"
+        onnx.save(model.architecture().model, path)
+        yield path
+
+
+def calls(names: Sequence[str]) -> list[PassCall]:
+    """Return the passes that are asked for, all by default."""
+    texts = (f"{spec.name}={ARGUMENTS[spec.name]}" if spec.argument else spec.name for spec in all_passes())
+    return [find_pass(text) for text in texts if not names or text.partition("=")[0] in names]
+
+
+class Sweep:
+    """Counts of what came of passes, and the faults."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, Counter[str]] = {}
+        self.faults = 0
+
+    def run(self, path: Path, passes: Sequence[PassCall], config: TransformConfig) -> None:
+        """Run passes over a model, each by itself, then those that promise equality in a row."""
+        began, done = time.monotonic(), 0
+        try:
+            model = read_model(path)
+            with Verification(
+                model, replace(config, dims=SIZES.get(path.name, {})), path.resolve().parent
+            ) as verification:
+                for call in passes:
+                    done += self._check(path, call, verification, goes_on=False)
+                for call in passes:
+                    if call.spec.guarantee.kind == "equality":
+                        self._check(path, call, verification, goes_on=True)
+        except RanumFalsifyError as error:
+            print(f"{path.name}: not run: {error}")
+        print(f"{path.name}: {done} passes applied, {time.monotonic() - began:.0f} s", flush=True)
+
+    def _check(self, path: Path, call: PassCall, verification: Verification, *, goes_on: bool) -> bool:
+        counts = self.counts.setdefault("all of equality in a row" if goes_on else call.text, Counter())
+        try:
+            report = verification.step(call) if goes_on else verification.check(call)
+        except PostconditionError as error:
+            counts["faults"] += 1
+            self.faults += 1
+            print(f"{path.name}: {call.text}: {error.__cause__}", flush=True)
+            return True
+        except RanumFalsifyError as error:
+            counts["not verified"] += 1
+            print(f"{path.name}: {call.text}: {error}", flush=True)
+            return False
+        if report.is_modified:
+            counts["proved" if "proved" in report.verified else "sampled"] += 1
+        return report.is_modified
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--pass", dest="passes", nargs="+", default=[], help="some passes only")
+    parser.add_argument("--model", dest="models", nargs="+", default=[], help="models whose path holds one of these")
+    parser.add_argument("--samples", type=int, help="inputs to draw (default: 64, or fewer where one takes long)")
+    given = parser.parse_args()
+    sweep, config = Sweep(), TransformConfig(samples=given.samples)
+    with tempfile.TemporaryDirectory() as folder:
+        for path in model_paths(Path(folder)):
+            if not given.models or any(text in str(path) for text in given.models):
+                sweep.run(path, calls(given.passes), config)
+    columns = ("proved", "sampled", "not verified", "faults")
+    print(f"\n{'pass':32s}", *(f"{column:>12s}" for column in columns))
+    for name, counts in sweep.counts.items():
+        print(f"{name:32s}", *(f"{counts[column]:12d}" for column in columns))
+    return 1 if sweep.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""Two models compute the same: known without a run, whatever their names and copies."""
+
+from __future__ import annotations
+
+import pytest
+
+from ranum_falsify.transform.checks.numbering import Numbering
+from tests.transform.transform_kit import model_of
+
+IF = """g (bool c, float[3] x) => (float[3] y) {
+    p = %s(x)
+    y = If(c) <then_branch = t () => (float[3] a) { a = %s(p) }, else_branch = e () => (float[3] b) { b = Neg(x) }>
+}"""
+LOOP = """g (float[3] x, int64 n, bool c) => (float[3] y) {
+    y = Loop(n, c, x) <body = b (int64 i, bool d, float[3] s) => (bool e, float[3] r) {
+        e = Identity(d) r = %s(s, x)
+    }>
+}"""
+
+
+def is_same(old: str, new: str, opsets: tuple[int, int] = (17, 17)) -> bool:
+    return Numbering().is_same(model_of(old, opsets[0]), model_of(new, opsets[1]))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            "g (float[3] x) => (float[3] y) { a = Neg(x) y = Abs(a) }",
+            "g (float[3] x) => (float[3] y) { b = Neg(x) y = Abs(b) }",
+        ),
+        (
+            "g (float[3] x) => (float[3] y) { a = Identity(x) y = Abs(a) }",
+            "g (float[3] x) => (float[3] y) { y = Abs(x) }",
+        ),
+        (
+            "g (float[3] x) => (float[3] y) { a = Abs(x) b = Abs(x) y = Add(a, b) }",
+            "g (float[3] x) => (float[3] y) { a = Abs(x) y = Add(a, a) }",
+        ),
+        (
+            "g (float[3] x) => (float[3] y) { c = Constant<value_float = 2.0>() y = Mul(x, c) }",
+            "g (float[3] x) => (float[3] y) <float c = {2}> { y = Mul(x, c) }",
+        ),
+        ("g (float[3] x) => (float[3] y) { y = Elu(x) }", "g (float[3] x) => (float[3] y) { y = Elu<alpha = 1.0>(x) }"),
+        (IF % ("Abs", "Exp"), (IF % ("Abs", "Exp")).replace("a)", "q)").replace("a =", "q =")),
+        (LOOP % "Add", (LOOP % "Add").replace("s)", "t)").replace("(s", "(t")),
+    ],
+)
+def test_the_same_computation_in_other_words_is_known(old: str, new: str) -> None:
+    assert is_same(old, new)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("g (float[3] x) => (float[3] y) { y = Elu(x) }", "g (float[3] x) => (float[3] y) { y = Elu<alpha = 0.5>(x) }"),
+        (
+            "g (float[3] a, float[3] b) => (float[3] y) { y = Sub(a, b) }",
+            "g (float[3] a, float[3] b) => (float[3] y) { y = Sub(b, a) }",
+        ),
+        (
+            "g (float[3] x) => (float[3] y) <float c = {0}> { y = Mul(x, c) }",
+            "g (float[3] x) => (float[3] y) <float c = {-0.0}> { y = Mul(x, c) }",
+        ),
+        (
+            "g (float[3] x, float c = {1}) => (float[3] y) { y = Mul(x, c) }",
+            "g (float[3] x, float c = {2}) => (float[3] y) { y = Mul(x, c) }",
+        ),
+        ("g (float[3] x) => (float[3] y) { y = Abs(x) }", "g (float[3] x) => (float[3] y) { d = Log(x) y = Abs(x) }"),
+        (
+            "g (float[3] x) => (float[3] y) { r = RandomNormalLike(x) s = RandomNormalLike(x) y = Sub(r, s) }",
+            "g (float[3] x) => (float[3] y) { r = RandomNormalLike(x) y = Sub(r, r) }",
+        ),
+        ("g (float[3] x) => (float[3] y) { y = f.Abs(x) }", "g (float[3] x) => (float[3] y) { y = f.Abs(x) }"),
+        (IF % ("Abs", "Exp"), IF % ("Abs", "Neg")),
+        (IF % ("Abs", "Exp"), IF % ("Neg", "Exp")),
+        (LOOP % "Add", LOOP % "Sub"),
+        (LOOP % "Sub", (LOOP % "Sub").replace("(s, x)", "(x, s)")),
+    ],
+)
+def test_another_computation_is_not(old: str, new: str) -> None:
+    assert not is_same(old, new)
+
+
+def test_what_an_operator_meant_in_another_opset_is_another_computation() -> None:
+    softmax = "g (float[2, 2, 3] x) => (float[2, 2, 3] y) { y = Softmax(x) }"
+    exp = "g (float[3] x) => (float[3] y) { y = Exp(x) }"
+    assert not is_same(softmax, softmax, (12, 13))
+    assert is_same(exp, exp, (17, 18))
