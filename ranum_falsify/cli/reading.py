@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ranum_falsify.config import HalfPrecision
-from ranum_falsify.errors import ModelError, PropertyError
+from ranum_falsify.errors import ModelError, PropertyError, UsageError
 
 if TYPE_CHECKING:
     from ranum_falsify.api.loading import Loaded
@@ -120,7 +120,11 @@ def state_file(
     from ranum_falsify.transform.stating import state_property
 
     prop = load_property(property_path, parameters=parameters, vnnlib=vnnlib or None)
-    loaded = load(prop, {network_of(prop): load_model(model, dims=dims)})
+    try:
+        name = network_of(prop)
+    except UsageError as error:
+        raise PropertyError(f"{property_path}: VNN-LIB is about one network; state the property of one") from error
+    loaded = load(prop, {name: load_model(model, dims=dims)})
     try:
         stated = state_property(loaded.problem)
     except PropertyError as error:

@@ -47,6 +47,7 @@ __all__ = ["StatedProperty", "state_property"]
 
 _SLICE_HAS_INPUTS = 10  # opset
 _MOST_NAMED = 3
+_MOST_NUMBERS = 500_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +97,12 @@ def state_property(problem: Problem) -> StatedProperty:
     tensors = tensors or [_Tensor(graph.output_names[0], *_kind(graph, graph.output_operations[0]))]
     first = dict(zip(tensors, np.cumsum([0, *(tensor.size for tensor in tensors)]).tolist(), strict=False))
     sizes = [variable.lower.size for variable in inputs]
+    count = sum(sizes) + sum(tensor.size for tensor in tensors)
+    if count > _MOST_NUMBERS:
+        raise PropertyError(
+            f"property: in VNN-LIB it would be about {count:,} numbers, at most {_MOST_NUMBERS:,} are written; ask "
+            "about fewer operators (only, nodes), or free no weights"
+        )
     written = write_vnnlib(
         problem,
         Naming(
@@ -207,7 +214,7 @@ def _watch_operators(problem: Problem, graph: Graph) -> tuple[_Watched, list[str
             if proof.proves(position, name) and not target.is_gradient:
                 proved.add(name)
                 continue
-            found = None if target.is_gradient else _invalid(target, graph, there)
+            found = _invalid(target, graph, there)
             if found is None:
                 unsaid.append(f"{name} ({target.spec.op_type}): {target.constraint.describe()}")
             watched[id(goal)] += found or []

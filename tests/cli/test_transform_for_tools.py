@@ -113,7 +113,7 @@ def test_the_keys_are_those_of_the_documentation(workshop: Workshop) -> None:
         (("transform_add", "--property", "two.py"), "two.py: the property names 2 networks (M, N)"),
         (("--for", "vnncomp", "--property", "none.py"), "none.py: no such file"),
         (("--for", "vnncomp", "--property", "prop.py", "--prop.lb=x"), "lb"),
-        (("--for", "vnncomp", "--property", "two.py"), "two.py: the property names 2 networks (M, N)"),
+        (("--for", "vnncomp", "--property", "two.py"), "two.py: VNN-LIB is about one network"),
         (("--for", "vnncomp", "--property", "root.py"), "root.py: VNN-LIB cannot say 'sqrt'"),
         (("--for", "vnncomp", "--json", "no/report.json"), "there is no folder 'no'"),
     ],

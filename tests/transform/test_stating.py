@@ -115,6 +115,8 @@ def test_the_network_of_a_vnnlib_file_stays(tmp_path: Path) -> None:
     [
         (LINEAR, "Forall(x, Implies(0 <= x <= 1, N(x) <= M(x)))", ("N", "M"), "this one has 2"),
         (LINEAR, "Forall(x, Implies(0 <= x <= 1, N(2 * x) <= 1))", ("N",), "not of terms of them"),
+        ("g (float[600000] x) => (float[600000] y) { y = Log(x) }",
+         "Forall(x, Implies(-1 <= x <= 1, no_invalid_input(N(x))))", ("N",), "about 1,200,000 numbers"),
         ("g (float[2] x, int64[2] i) => (float[2] y) { y = Gather(x, i) }",
          "Forall(x, Implies(And(0 <= x[0] <= 1, 0 <= x[1] <= 1), N(x) <= 1))", ("N",), "float32, int64"),
         (LINEAR, "Forall(x, Implies(And(0 <= x <= 1, no_invalid_input(N(x))), N(x) <= 1))", ("N",), "as a condition"),
@@ -123,3 +125,11 @@ def test_the_network_of_a_vnnlib_file_stays(tmp_path: Path) -> None:
 def test_what_vnnlib_cannot_say_is_an_error(text: str, formula: str, names: tuple[str, ...], said: str) -> None:
     with pytest.raises(PropertyError, match=said):
         stated(text, formula, names)
+
+
+def test_derivatives_are_asked_about_too() -> None:
+    made = stated(
+        "g (float[2] x) => (float[2] y) { y = Sqrt(x) }",
+        "Forall(x, Implies(0 <= x <= 1, no_invalid_input(N(x), gradient=True)))",
+    )
+    assert "    (and (<= Y_1 0.0))" in made.text.splitlines()
