@@ -91,8 +91,8 @@ def _share_limits(means: np.ndarray, is_upper: bool, strict: bool) -> np.ndarray
     Sums that are rounded rise with each number all the same: if all were beyond the limit, so would be their sum.
     """
     if is_upper:
-        return np.ceil(means) - 1 if strict else np.floor(means)
-    return np.floor(means) + 1 if strict else np.ceil(means)
+        return np.asarray(np.ceil(means) - 1 if strict else np.floor(means))
+    return np.asarray(np.floor(means) + 1 if strict else np.ceil(means))
 
 
 def _groups(reduced: Reduce) -> np.ndarray:
