@@ -365,17 +365,15 @@ class Finite(Constraint):
     reason: str = "a result above the largest finite number, or infinities that cancel"
 
     def margin(self, op: Operation, operands: Operands) -> Tensor:
-        """See :meth:`Constraint.margin`."""
-        written = [y for name, y in operands.items() if name.startswith("output")]
-        output = _floating(next((y for y in written if y.is_floating_point()), operands["output"]))
+        written = (y for name, y in operands.items() if name.startswith("output") and y.is_floating_point())
+        output = _floating(next(written, operands["output"]))
         size = output.abs()
         no_nan = finite = torch.ones((), dtype=torch.bool, device=output.device)
         elementwise = spec_of(op).elementwise
         for name, operand in operands.items():
             if operand.is_floating_point() and operand.numel() and not name.startswith("output"):
                 greatest = operand.detach() if elementwise else operand.detach().abs().amax()
-                no_nan = no_nan & ~greatest.isnan()
-                finite = finite & greatest.isfinite()
+                no_nan, finite = no_nan & ~greatest.isnan(), finite & greatest.isfinite()
         invalid = torch.where(output.isnan(), no_nan, finite)
         return torch.where(output.isfinite(), _room(size), torch.where(invalid, -torch.ones_like(size), size))
 

@@ -12,13 +12,13 @@ from typing import Literal
 import numpy as np
 from dnnv.properties import Expression
 
-__all__ = ["BoundKind", "ElementBounds", "Elements", "Tensor"]
+__all__ = ["BoundKind", "ElementBounds", "Elements", "NamedTensor"]
 
 BoundKind = Literal["<=", "<", ">=", ">", "==", "!="]
 """A comparison of an element, on the left, with a number."""
 
 
-class Tensor(Expression):
+class NamedTensor(Expression):
     """An input or output by the name that a query gives it.
 
     Args:
@@ -57,7 +57,7 @@ class Elements(Expression):
             row-major order.
     """
 
-    def __init__(self, tensor: Tensor, indices: Sequence[tuple[int, ...]]) -> None:
+    def __init__(self, tensor: NamedTensor, indices: Sequence[tuple[int, ...]]) -> None:
         super().__init__()
         self.tensor = tensor
         self.indices = np.array(indices, dtype=np.int64)

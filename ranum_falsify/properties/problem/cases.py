@@ -10,7 +10,7 @@ from ranum_falsify.properties.formula.formula import Comparison, Formula, Juncti
 from ranum_falsify.properties.problem.alternatives import alternatives_of
 from ranum_falsify.properties.problem.box import BoxBuilder, conjuncts
 
-__all__ = ["Case", "split"]
+__all__ = ["BoxCase", "split"]
 
 _MOST_CASES = 50_000
 """Cases of one disjunction."""
@@ -23,7 +23,7 @@ _MOST_IMPLIED = 64
 
 
 @dataclass
-class Case:
+class BoxCase:
     """Counterexamples in one box.
 
     Attributes:
@@ -36,9 +36,9 @@ class Case:
     violated: list[Formula] = field(default_factory=list)
     penalties: list[Formula] = field(default_factory=list)
 
-    def copy(self) -> Case:
+    def copy(self) -> BoxCase:
         """Return a case that can be narrowed on its own."""
-        return Case(self.box.copy(), [*self.violated], [*self.penalties])
+        return BoxCase(self.box.copy(), [*self.violated], [*self.penalties])
 
     def add(self, part: Formula) -> None:
         """Add a condition."""
@@ -48,7 +48,7 @@ class Case:
             self.penalties.append(part)
 
 
-def split(formula: Formula, box: BoxBuilder) -> list[Case]:
+def split(formula: Formula, box: BoxBuilder) -> list[BoxCase]:
     """Return the cases whose union is where a formula holds.
 
     Args:
@@ -58,13 +58,13 @@ def split(formula: Formula, box: BoxBuilder) -> list[Case]:
     Raises:
         PropertyError: A bound is NaN, or no input satisfies a condition.
     """
-    cases = _split(Case(box), conjuncts(formula), _MOST_CASES)
+    cases = _split(BoxCase(box), conjuncts(formula), _MOST_CASES)
     if len(cases) > _MOST_IMPLIED:
         return cases
     return [narrowed for case in cases for narrowed in _follow_implied(case, _MOST_IMPLIED // len(cases))]
 
 
-def _split(case: Case, parts: Sequence[Formula], most: int) -> list[Case]:
+def _split(case: BoxCase, parts: Sequence[Formula], most: int) -> list[BoxCase]:
     """Return the cases of a conjunction, no more than `most` of them; what would make more stays a condition."""
     choices: list[Junction] = []
     for part in parts:
@@ -89,7 +89,7 @@ def _split(case: Case, parts: Sequence[Formula], most: int) -> list[Case]:
     return cases
 
 
-def _follow_implied(case: Case, most: int) -> list[Case]:
+def _follow_implied(case: BoxCase, most: int) -> list[BoxCase]:
     """Return a case in the boxes of alternatives that its side conditions imply, such as that one element is true."""
     cases = [case]
     for penalty in case.penalties:
@@ -104,7 +104,7 @@ def _follow_implied(case: Case, most: int) -> list[Case]:
     return cases
 
 
-def _narrow(case: Case, parts: Sequence[Formula]) -> list[Case] | None:
+def _narrow(case: BoxCase, parts: Sequence[Formula]) -> list[BoxCase] | None:
     """Return the parts of a case's box that alternatives leave; None if one of them says nothing about it."""
     found = []
     for part in parts:
@@ -112,7 +112,7 @@ def _narrow(case: Case, parts: Sequence[Formula]) -> list[Case] | None:
         if not any([box.absorb(conjunct) for conjunct in conjuncts(part)]):
             return None
         if not box.is_empty:
-            found.append(Case(box, case.violated, case.penalties))
+            found.append(BoxCase(box, case.violated, case.penalties))
     return found
 
 
@@ -123,10 +123,10 @@ def _restricts_inputs(formula: Formula) -> bool:
     return isinstance(formula, Comparison) and BoxBuilder.can_narrow(formula)
 
 
-def _narrow_to_hull(case: Case, choice: Junction) -> None:
+def _narrow_to_hull(case: BoxCase, choice: Junction) -> None:
     boxes = []
     for part in choice.parts:
-        alternative = Case(case.box.copy())
+        alternative = BoxCase(case.box.copy())
         for conjunct in conjuncts(part):
             alternative.add(conjunct)
         if not alternative.box.is_empty:

@@ -10,7 +10,7 @@ import numpy as np
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.properties.formula.formula import Comparison, Formula, Kind, conjunction
 from ranum_falsify.properties.formula.terms import Const, Gather, Output, Term, Variable
-from ranum_falsify.properties.language.elements import ElementBounds, Elements, Tensor
+from ranum_falsify.properties.language.elements import ElementBounds, Elements, NamedTensor
 
 __all__ = ["bounds_of", "element_of"]
 
@@ -87,7 +87,7 @@ def _ravel(elements: Elements, shape: tuple[int, ...]) -> np.ndarray:
     return np.asarray(np.ravel_multi_index(tuple(indices.T), shape))
 
 
-def _check(tensor: Tensor, term: Term) -> None:
+def _check(tensor: NamedTensor, term: Term) -> None:
     """Refuse a tensor that is not declared as the model has it."""
     if tensor.shape is None:
         return

@@ -23,7 +23,7 @@ from ranum_falsify.properties.formula.formula import (
 from ranum_falsify.properties.formula.terms import Choice, Term, Variable
 from ranum_falsify.properties.language.walk import is_free_symbol, shorten, subexpressions
 from ranum_falsify.properties.problem.box import BoxBuilder, conjuncts
-from ranum_falsify.properties.problem.cases import Case, split
+from ranum_falsify.properties.problem.cases import BoxCase, split
 from ranum_falsify.properties.problem.inputs import AllInputs
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.robustness import Interpreter
@@ -66,14 +66,14 @@ def _reduce(phi: Expression, networks: Mapping[str, Graph]) -> Problem:
     return _assemble(cases, interpreter)
 
 
-def _assemble(cases: Sequence[Case], interpreter: Interpreter) -> Problem:
+def _assemble(cases: Sequence[BoxCase], interpreter: Interpreter) -> Problem:
     """Return the problem of all cases; those that differ in their boxes alone become regions."""
     if len(cases) > 1:
         cases = [case for case in cases if not case.box.is_empty]
         if not cases:
             raise PropertyError("property: no input satisfies its conditions; are lower and upper bounds exchanged?")
     inputs = cases[0].box.hull([case.box for case in cases]).finish() if len(cases) > 1 else cases[0].box.finish()
-    groups: dict[tuple[tuple[int, ...], ...], list[Case]] = {}
+    groups: dict[tuple[tuple[int, ...], ...], list[BoxCase]] = {}
     for case in cases:
         key = tuple(tuple(map(id, formulas)) for formulas in (case.violated, case.penalties))
         groups.setdefault(key, []).append(case)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -377,16 +377,13 @@ class Interpreter(ExpressionVisitor):
         return self._calls[key]
 
     def _no_invalid_input(self, expression: Any) -> Goal:
-        applied = expression.args[0] if len(expression.args) == 1 else None
-        function = None
-        if type(applied).__name__ == "Call":
-            function = self.visit(cast(Any, applied).function)
+        applied: Any = expression.args[0] if len(expression.args) == 1 else None
+        function = self.visit(applied.function) if type(applied).__name__ == "Call" else None
         options = {name: self.visit(value) for name, value in expression.kwargs.items()}
         if not isinstance(function, Graph) or options.keys() - {"only", "nodes", "gradient"}:
             raise PropertyError(f"property: {shorten(expression)}: write {NoInvalidInput.usage}")
-        call_expression = cast(Any, applied)
-        args = [self.visit(arg) for arg in call_expression.args]
-        call, _ = self._application(function, args, call_expression.kwargs, call_expression)
+        args = [self.visit(arg) for arg in applied.args]
+        call, _ = self._application(function, args, applied.kwargs, applied)
         only, nodes = (names_option(name, options.get(name), expression) for name in ("only", "nodes"))
         check_operators(only)
         gradient = bool(options.get("gradient", False))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from dnnv.properties import Expression
 from dnnv.properties.expressions import Constant, Network, Subscript, Symbol
 
-from ranum_falsify.properties.language.elements import Tensor
+from ranum_falsify.properties.language.elements import NamedTensor
 from ranum_falsify.properties.language.vnnlib.syntax import Node, SyntaxProblem
 
 __all__ = ["Declarations"]
@@ -34,20 +34,20 @@ class _Declared:
     """A network of a query: the name of its model, and its inputs."""
 
     network: str
-    inputs: list[Tensor] = field(default_factory=list)
+    inputs: list[NamedTensor] = field(default_factory=list)
 
 
 class Declarations:
     """The names of a query."""
 
     def __init__(self) -> None:
-        self._elements: dict[str, tuple[Tensor, tuple[int, ...]]] = {}
-        self._tensors: dict[str, Tensor] = {}
+        self._elements: dict[str, tuple[NamedTensor, tuple[int, ...]]] = {}
+        self._tensors: dict[str, NamedTensor] = {}
         self._networks: dict[str, _Declared] = {}
         symbol = Symbol("X")
         self._flat = {
-            "X": Tensor("X", symbol, None, None),
-            "Y": Tensor("Y", Network("N")(symbol), None, None),
+            "X": NamedTensor("X", symbol, None, None),
+            "Y": NamedTensor("Y", Network("N")(symbol), None, None),
         }
 
     @property
@@ -111,7 +111,7 @@ class Declarations:
             value = call if len(outputs) == 1 else Subscript(call, Constant(number))
             self._tensor(output, lambda _, value=value: value)  # type: ignore[misc]
 
-    def resolve(self, word: str, line: int) -> tuple[Tensor, tuple[int, ...]]:
+    def resolve(self, word: str, line: int) -> tuple[NamedTensor, tuple[int, ...]]:
         """Return the element that a word names.
 
         Raises:
@@ -135,7 +135,7 @@ class Declarations:
             raise SyntaxProblem(f"{word!r} is no element: {tensor.name} has shape {list(shape)}", line)
         return tensor, tuple(map(int, texts))
 
-    def _tensor(self, node: Node, value_of: Callable[[str], Expression]) -> Tensor:
+    def _tensor(self, node: Node, value_of: Callable[[str], Expression]) -> NamedTensor:
         words = [part for part in node if isinstance(part, str)]
         # A name in quotes is that of the model's own tensor, which its position tells as well.
         if not 4 <= len(words) <= 5 or len(words) != len(node) or (len(words) == 5 and not words[4].startswith('"')):
@@ -153,7 +153,7 @@ class Declarations:
             raise SyntaxProblem(f"{shape!r} is no shape; write [1,2]", node.line)
         sizes = tuple(map(int, shape[1:-1].replace(",", " ").split()))
         known = None if dtype.lower() == _GENERIC else dtype
-        self._tensors[name] = tensor = Tensor(name, value_of(name), sizes, known)
+        self._tensors[name] = tensor = NamedTensor(name, value_of(name), sizes, known)
         return tensor
 
     def _relate(self, declared: _Declared, node: Node) -> None:

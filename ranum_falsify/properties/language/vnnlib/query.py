@@ -34,7 +34,7 @@ from dnnv.properties.expressions import (
     Symbol,
 )
 
-from ranum_falsify.properties.language.elements import BoundKind, ElementBounds, Elements, Tensor
+from ranum_falsify.properties.language.elements import BoundKind, ElementBounds, Elements, NamedTensor
 from ranum_falsify.properties.language.vnnlib.declarations import Declarations
 from ranum_falsify.properties.language.vnnlib.syntax import (
     Node,
@@ -79,7 +79,7 @@ def parse_text(text: str) -> Expression:
         if not assertions:
             raise SyntaxProblem("no assertion; a query asserts what a counterexample satisfies")
         formulas = [part for node in assertions for part in node[1:]]
-        phi: Expression = Not(_Reader(declarations).conjunction(formulas, assertions[0].line))
+        phi: Expression = Not(_FormulaReader(declarations).conjunction(formulas, assertions[0].line))
         for name in reversed(declarations.variables):
             phi = Forall(Symbol(name), phi)
         return phi
@@ -103,7 +103,7 @@ def _take(node: Node, declarations: Declarations, assertions: list[Node]) -> Non
         raise SyntaxProblem(f"unexpected {keyword or '('!r}; a query declares names and asserts formulas", node.line)
 
 
-class _Reader:
+class _FormulaReader:
     """Reads formulas and terms over declared names."""
 
     def __init__(self, declarations: Declarations) -> None:
@@ -113,7 +113,7 @@ class _Reader:
 
     def conjunction(self, parts: Sequence[Node | str], line: int) -> Expression:
         """Return the conjunction; bounds of elements become few comparisons of many."""
-        bounds: dict[tuple[Tensor, BoundKind, int], tuple[list[tuple[int, ...]], list[float]]] = {}
+        bounds: dict[tuple[NamedTensor, BoundKind, int], tuple[list[tuple[int, ...]], list[float]]] = {}
         others: list[Expression] = []
         pending = list(reversed(parts))
         while pending:
@@ -135,7 +135,7 @@ class _Reader:
         every = [*groups, *others]
         return every[0] if len(every) == 1 else And(*every)
 
-    def _bound(self, part: Node | str) -> tuple[Tensor, tuple[int, ...], BoundKind, float] | None:
+    def _bound(self, part: Node | str) -> tuple[NamedTensor, tuple[int, ...], BoundKind, float] | None:
         """Return a comparison of an element with a number, the element on its left."""
         if not isinstance(part, Node) or len(part) != 3 or part.keyword not in _COMPARISONS:
             return None
