@@ -110,7 +110,6 @@ def test_the_keys_are_those_of_the_documentation(workshop: Workshop) -> None:
     ("arguments", "said"),
     [
         (("--for", "vnncmp"), "'vnncmp' is unknown; there is: vnncomp"),
-        (("transform_add", "--property", "two.py"), "two.py: the property names 2 networks (M, N)"),
         (("--for", "vnncomp", "--property", "none.py"), "none.py: no such file"),
         (("--for", "vnncomp", "--property", "prop.py", "--prop.lb=x"), "lb"),
         (("--for", "vnncomp", "--property", "two.py"), "two.py: VNN-LIB is about one network"),
