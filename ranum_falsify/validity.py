@@ -365,8 +365,8 @@ class Finite(Constraint):
     reason: str = "a result above the largest finite number, or infinities that cancel"
 
     def margin(self, op: Operation, operands: Operands) -> Tensor:
-        written = (y for name, y in operands.items() if name.startswith("output") and y.is_floating_point())
-        output = _floating(next(written, operands["output"]))
+        written = [y for name, y in operands.items() if name.startswith("output")]
+        output = _floating(next((y for y in written if y.is_floating_point()), operands["output"]))
         size = output.abs()
         no_nan = finite = torch.ones((), dtype=torch.bool, device=output.device)
         elementwise = spec_of(op).elementwise
@@ -393,8 +393,7 @@ class Finite(Constraint):
 
     def invalid_ranges(self, dtype: torch.dtype) -> tuple[InvalidRange, ...]:
         end = largest(dtype)
-        above = InvalidRange(operand="output", lower=end, is_open=True)
-        return above, InvalidRange(operand="output", upper=-end, is_open=True)
+        return InvalidRange("output", lower=end, is_open=True), InvalidRange("output", upper=-end, is_open=True)
 
     def describe(self) -> str:
         return "|output| is finite"

@@ -121,6 +121,6 @@ def test_wrong_usage_is_one_line_and_writes_nothing(workshop: Workshop, argument
     workshop.property()
     workshop.property('M = Network("M")\nForall(x, Implies(0 <= x <= 1, N(x) <= M(x)))', "two.py")
     workshop.property("import numpy as np\nForall(x, Implies(0 <= x <= 1, np.sqrt(N(x)) <= 1))", "root.py")
-    run = workshop.run("transform", workshop.model(LOG), "-o", "out.onnx", *arguments)
+    run = workshop.run("transform", workshop.model(LOG), *arguments, "-o", "out.onnx")
     assert said in run.error
     assert not list(workshop.folder.glob("out*"))
