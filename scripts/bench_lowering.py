@@ -24,7 +24,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime as ort
 import torch
 
 from lab.bench import lirpa
@@ -67,6 +66,14 @@ def judge(model: onnx.ModelProto, x: np.ndarray, expected: np.ndarray) -> str:
     return "read"
 
 
+def run(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    """Return what ONNX Runtime computes."""
+    import onnxruntime as ort  # after the package, which keeps it from sending telemetry
+
+    session = ort.InferenceSession(model.SerializeToString())
+    return np.asarray(session.run(None, {session.get_inputs()[0].name: x})[0])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--match", default="", metavar="REGEX", help="only models whose names it is found in")
@@ -84,8 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         torch.manual_seed(0)
         example = make()
         model, x = export(example), example.x.numpy()
-        session = ort.InferenceSession(model.SerializeToString())
-        expected = np.asarray(session.run(None, {session.get_inputs()[0].name: x})[0])
+        expected = run(model, x)
         before, lowered = judge(model, x, expected), lower(model)
         after = judge(lowered, x, expected)
         refused += before != "read"

@@ -128,7 +128,6 @@ def test_weights_of_taps_sum_to_one() -> None:
         ),
         ('y = Resize<nearest_mode = "odd">(x, , scales)', UnsupportedAttributeError, "rounding 'odd'"),
         ('y = ScatterND<reduction = "mean">(x, places, x)', UnsupportedAttributeError, "reduction 'mean'"),
-        ("y = Cast<to = 8>(x)", UnsupportedTypeError, "element type 8"),
         ("y = Cast<to = 17>(x)", UnsupportedTypeError, "float8"),
     ],
 )

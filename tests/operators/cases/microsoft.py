@@ -188,6 +188,10 @@ def attentions() -> Iterator[OperatorCase]:
             name=name,
             domain=DOMAIN,
         )
+
+
+def attentions_of_other_forms() -> Iterator[OperatorCase]:
+    x, weights, bias = Spread((2, 3, 4)), Spread((4, 12)), Spread((12,))
     past = Spread((2, 2, 2, 2, 2))
     more: dict[str, tuple[list[Any], int, dict[str, Any]]] = {
         "lengths": ([np.array([3, 2], np.int32)], 1, {}),
@@ -214,7 +218,7 @@ def attentions() -> Iterator[OperatorCase]:
     )
     yield OperatorCase(
         op_type="Attention",
-        inputs=[x, weights, bias, masks["mask"]],
+        inputs=[x, weights, bias, np.array([[1, 1, 0], [0, 5, 1]], np.int32)],
         attributes={"num_heads": 1, "scale": 2.0, "mask_filter_value": -3.0},
         name="scaled",
         domain=DOMAIN,
@@ -223,6 +227,7 @@ def attentions() -> Iterator[OperatorCase]:
 
 CASES: list[OperatorCase] = [
     *attentions(),
+    *attentions_of_other_forms(),
     *convolutions(),
     *gemms(),
     *products(),

@@ -130,14 +130,10 @@ def _grouped_bounds(
     places = first[:, None] + torch.arange(q.shape[2])
     if bool((places < 0).any()) or bool((places >= max(past, length)).any()):
         return anything
-    if op.do_rotary and cos_cache is not None and sin_cache is not None:
-        known = Interval.point(places)
-        if reads_outside(cos_cache, known):
-            return anything
-        cos, sin = angles_bounds(cos_cache, known), angles_bounds(sin_cache, known)
-        q, k = (rotated_bounds(x, cos, sin, None, bool(op.rotary_interleaved)) for x in (q, k))
-    if any(x.nan or x.overflows or x.may_be_infinite for x in (q, k, v)):
+    turned = _turned_bounds(op, (q, k), places, cos_cache, sin_cache)
+    if turned is None or any(x.nan or x.overflows or x.may_be_infinite for x in (*turned, v)):
         return anything
+    q, k = turned
     keys, values = (x if old is None else join([old, x], 2) for x, old in ((k, past_key), (v, past_value)))
     means, _, _ = attention_bounds(
         site, q, keys, values, None, scale=scale_of(op, q.shape[3]), cap=op.softcap, all_seen=False
@@ -149,6 +145,24 @@ def _grouped_bounds(
         [_anywhere(x, shape) for x, shape in zip((keys, values), outputs[1:], strict=True)] if filled else anything[1:]
     )
     return (y, *kept)[: len(site.details)]
+
+
+def _turned_bounds(
+    op: Operation,
+    parts: tuple[Interval, Interval],
+    places: Tensor,
+    cos_cache: Interval | None,
+    sin_cache: Interval | None,
+) -> tuple[Interval, Interval] | None:
+    """Return queries and keys turned by their places, if they are; None where angles would be read from elsewhere."""
+    if not op.do_rotary or cos_cache is None or sin_cache is None:
+        return parts
+    known = Interval.point(places)
+    if reads_outside(cos_cache, known):
+        return None
+    cos, sin = angles_bounds(cos_cache, known), angles_bounds(sin_cache, known)
+    query, key = (rotated_bounds(x, cos, sin, None, bool(op.rotary_interleaved)) for x in parts)
+    return query, key
 
 
 def _unpacked_bounds(
