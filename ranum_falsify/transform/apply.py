@@ -16,6 +16,7 @@ from ranum_falsify.network.functions import first_line
 from ranum_falsify.transform.catalogue import PassCall
 from ranum_falsify.transform.expansion import Expansion
 from ranum_falsify.transform.model import copy_model
+from ranum_falsify.transform.naming import all_outputs, tell_apart
 from ranum_falsify.transform.rewrite import Refusal, Rewrite, apply_rewrite
 
 __all__ = ["Applied", "apply_pass"]
@@ -45,12 +46,15 @@ def _apply(call: PassCall, model: ir.Model) -> Applied:
     if call.spec.needs_shapes:
         _infer_shapes(candidate)
     made = call.make()
+    known = all_outputs(candidate)
     try:
         if isinstance(made, Rewrite | RewriteRuleClassBase):
             replaced, refusals = apply_rewrite(made, candidate)
+            tell_apart(candidate, known)
             return Applied(candidate if replaced else None, replaced, refusals)
         result = made(candidate)
         if isinstance(made, Expansion):
+            tell_apart(result.model, known)
             return Applied(result.model if result.modified else None, made.replaced, made.refusals)
     except TransformError:
         raise

@@ -1,4 +1,4 @@
-"""Names for the nodes that passes make."""
+"""Names for the nodes and tensors that passes make."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import count
 
 import onnx_ir as ir
 
-__all__ = ["NodeNames", "all_nodes"]
+__all__ = ["NodeNames", "all_nodes", "all_outputs", "tell_apart"]
 
 
 def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
@@ -15,6 +15,33 @@ def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
     yield from model.graph.all_nodes()
     for function in model.functions.values():
         yield from function.all_nodes()
+
+
+def all_outputs(model: ir.Model) -> list[ir.Value]:
+    """Return what the nodes of a model write, subgraphs and local functions included."""
+    return [value for node in all_nodes(model) for value in node.outputs]
+
+
+def tell_apart(model: ir.Model, known: Iterable[ir.Value]) -> None:
+    """Rename new tensors that have the name of another one.
+
+    Graphs name their tensors one by one, and ONNX Runtime refuses a model where one in a subgraph is called as one
+    outside.
+
+    Args:
+        model: The model.
+        known: What nodes wrote before there were new ones.
+    """
+    old = {id(value) for value in known}
+    outputs = all_outputs(model)
+    taken = {value.name for graph in model.graphs() for value in (*graph.inputs, *graph.initializers.values())}
+    taken |= {value.name for value in outputs if id(value) in old or value.is_graph_output()}
+    for value in outputs:
+        if id(value) in old or value.is_graph_output() or not value.name:
+            continue
+        if value.name in taken:
+            value.name = next(name for n in count(2) if (name := f"{value.name}_{n}") not in taken)
+        taken.add(value.name)
 
 
 class NodeNames:

@@ -89,6 +89,17 @@ def test_random_cases_agree_with_the_operator_replaced(name: str) -> None:
     assert results, "not all cases are refused"
 
 
+def test_new_tensors_of_subgraphs_have_names_of_their_own() -> None:
+    branch = "{ b = Squeeze(x, first) u = Unsqueeze(b, first) }"
+    text = f"""g (float[1, 2] x, bool c) => (float[1, 2] y) {{
+        first = Constant<value_ints = [0]>() s = Squeeze(x, first) t = Unsqueeze(s, first)
+        i = If(c) <then_branch = t1 () => (float[1, 2] u) {branch}, else_branch = e1 () => (float[1, 2] v) {{
+            d = Squeeze(x, first) v = Unsqueeze(d, first) }}> y = Add(t, i)
+    }}"""
+    done = transformed(text, ["lower_squeeze", "lower_unsqueeze"], samples=8)
+    assert [report.replaced for report in done.reports] == [3, 3]
+
+
 def test_what_clip_guards_stays_guarded() -> None:
     numbers = [0, -0.0, 1e-45, 1e-12, 1e-10, 2e-10, 1e-7, 0.3, 1 - 6e-8, 1, 1 + 2e-7, 7, 3e38, -3e38, -1e-12]
     x = np.array(numbers, dtype=np.float32)

@@ -172,7 +172,7 @@ def _leeways(
     Where sums cancel, and where small numbers are lost on the way, the rounding of the old model is large beside its
     outputs; no tolerance relative to them says what is right.  The new model may be off by what a change of the inputs
     by the relative tolerance does, and by a small multiple of the error of the old one, as far as double precision
-    tells it: of its error there, and of its median error, because single elements may be right by chance.
+    tells it: of its error there, and of its usual and greatest error, because single elements may be right by chance.
 
     Each is more than the one before, and costs a run.
     """
@@ -189,7 +189,8 @@ def _leeways(
             usual = float(np.median(error[size > 0] / size[size > 0])) if (size > 0).any() else 0.0
             most = _MOST_USUAL * tolerance.relative(before.outputs[name].dtype)
             # Elements of one output are sums of the same tensors, and so are their errors.
-            alike = 8 * min(float(np.median(error)) if error.size else 0.0, most * float(np.max(size, initial=0.0)))
+            noise = max(8 * float(np.median(error)), 2 * float(np.max(error))) if error.size else 0.0
+            alike = min(noise, 8 * most * float(np.max(size, initial=0.0)))
             leeway[name] = leeway[name] + 2 * error + 8 * min(usual, most) * size + alike
     yield leeway
 
