@@ -9,19 +9,33 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
+from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import Graph, read
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
-from ranum_falsify.properties.language.parse import parse_dnnp
+from ranum_falsify.properties.language.parse import parse, parse_dnnp
 from ranum_falsify.properties.problem.problem import Margins, Problem
 from ranum_falsify.properties.problem.reduce import reduce
 from tests.network.building import unchecked
 
-__all__ = ["HEAD", "NETWORKS", "Batch", "calls_of", "dnnp", "evaluate", "mutate", "network", "problem", "run"]
+__all__ = [
+    "HEAD",
+    "NETWORKS",
+    "Batch",
+    "calls_of",
+    "dnnp",
+    "evaluate",
+    "failure",
+    "mutate",
+    "network",
+    "problem",
+    "run",
+]
 
 NETWORKS = Path(__file__).resolve().parent.parent.parent / "networks"
 HEAD = "from dnnv.properties import *\nfrom ranum_falsify.properties import *\nimport numpy as np\n"
@@ -49,6 +63,15 @@ def problem(formula: str, head: str = "", networks: Mapping[str, Graph] | None =
 def run(call: NetworkCall, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
     """Run an application on concrete arrays."""
     return tuple(call.graph(*arrays, squeeze=False))
+
+
+def failure(path: Path, parameters: dict[str, str] | None = None) -> str:
+    """Return why a property file is refused, without its name."""
+    with pytest.raises(PropertyError) as caught:
+        parse(path, parameters)
+    message = str(caught.value)
+    assert "\n" not in message and message.startswith(str(path))
+    return message.removeprefix(str(path))
 
 
 def mutate(text: str, rng: random.Random) -> bytes:

@@ -12,7 +12,7 @@ import pytest
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.properties.language.parse import parse
 from ranum_falsify.properties.problem.reduce import reduce
-from tests.properties.properties_kit import HEAD, mutate, network
+from tests.properties.properties_kit import HEAD, failure, mutate, network
 
 GOOD = (
     HEAD
@@ -23,24 +23,6 @@ high = Parameter("high", float)
 Forall(x, Implies(low <= x <= high, N(x) <= 2))
 """
 )
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Any:
-    def write_file(text: str | bytes, name: str = "p.py") -> Path:
-        path = tmp_path / name
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return path
-
-    return write_file
-
-
-def failure(path: Path, parameters: dict[str, str] | None = None) -> str:
-    with pytest.raises(PropertyError) as caught:
-        parse(path, parameters)
-    message = str(caught.value)
-    assert "\n" not in message and message.startswith(str(path))
-    return message.removeprefix(str(path))
 
 
 def test_parameters_are_converted_by_their_type(write: Any) -> None:

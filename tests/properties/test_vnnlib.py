@@ -18,25 +18,7 @@ from ranum_falsify.network import Graph
 from ranum_falsify.properties.language.parse import parse, parse_text
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.reduce import reduce
-from tests.properties.properties_kit import calls_of, mutate, network, run
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Any:
-    def write_file(text: str | bytes, name: str = "p.vnnlib") -> Path:
-        path = tmp_path / name
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return path
-
-    return write_file
-
-
-def failure(path: Path, parameters: dict[str, str] | None = None) -> str:
-    with pytest.raises(PropertyError) as caught:
-        parse(path, parameters)
-    message = str(caught.value)
-    assert "\n" not in message and message.startswith(str(path))
-    return message.removeprefix(str(path))
+from tests.properties.properties_kit import calls_of, failure, mutate, network, run
 
 
 def reduced(text: str, networks: Mapping[str, Graph] | None = None) -> Problem:
@@ -134,7 +116,7 @@ def test_mutated_files_raise_nothing_else(write: Any) -> None:
     for text, networks in ((SPEC, {"N": vnnlib_network()}), (SECOND, second_networks())):
         for _ in range(200):
             try:
-                reduce(parse(write(mutate(text, rng))), networks)
+                reduce(parse(write(mutate(text, rng), "p.vnnlib")), networks)
             except PropertyError as error:
                 assert "\n" not in str(error)
 
@@ -208,7 +190,7 @@ def test_networks_with_several_tensors() -> None:
 )
 def test_what_is_wrong_in_version_2_is_said_with_its_line(write: Any, change: tuple[str, str], message: str) -> None:
     assert change[0] in SECOND
-    assert message in failure(write(SECOND.replace(*change, 1)))
+    assert message in failure(write(SECOND.replace(*change, 1), "p.vnnlib"))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -211,9 +212,9 @@ class _Exponential(_Activation):
         part = op.Relu(x) if above == 1 else op.Mul(op.Relu(x), constant(op, above, dtype))
         return op.Add(part, decay if below == 1 else op.Mul(decay, constant(op, below, dtype)))
 
+    @abstractmethod
     def _factors(self, node: ir.Node) -> tuple[float, float, float]:
         """Return the slope above 0, the factor of the exponential, and what x is multiplied by inside it."""
-        raise NotImplementedError
 
 
 @verify.tolerance

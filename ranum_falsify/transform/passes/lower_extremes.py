@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from functools import reduce
 from typing import Any
 
@@ -123,8 +124,9 @@ class _Extreme(Lowering):
         operands.sort(key=lambda value: constant_array(value) is None)
         return reduce(lambda bound, x: self._join(op, bound, x), operands)
 
+    @abstractmethod
     def _join(self, op: Any, bound: ir.Value, x: ir.Value) -> Any:
-        raise NotImplementedError
+        """Join two operands."""
 
 
 _NEEDS = (

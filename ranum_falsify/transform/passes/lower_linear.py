@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -167,8 +168,9 @@ class _Convolution(Lowering):
             reshape_sizes([shape[0], columns], [*batch, (outputs, None), *((count, None) for count in counts)]),
         )
 
+    @abstractmethod
     def _linear(self, node: ir.Node, x: ir.Value) -> _Linear:
-        raise NotImplementedError
+        """Return what a convolution computes, as a matrix and its windows."""
 
 
 _CONVOLUTION_NEEDS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import onnx_ir as ir
@@ -51,9 +52,9 @@ class _Reshaping(Lowering):
         check_shape(node.outputs[0], [length for length, _ in new])
         return reshape_sizes(old, new)
 
+    @abstractmethod
     def _new(self, node: ir.Node, old: _Shape) -> _Shape:
         """Return the new shape of a tensor; each length with the axis that it was."""
-        raise NotImplementedError
 
     def _axes(self, node: ir.Node) -> list[int] | None:
         """Return the axes that a node names, as they are; None where it names none."""
@@ -156,8 +157,9 @@ class _Blocks(Lowering):
             reshape_sizes([between[axis] for axis in [0, *order]], [*first, *((length, None) for length in joined)]),
         )
 
+    @abstractmethod
     def _lengths(self, node: ir.Node, channels: int, height: int, width: int) -> tuple[list[int], list[int], list[int]]:
-        raise NotImplementedError
+        """Return the lengths before the transposition, its order, and the lengths after it."""
 
 
 _BLOCK_NEEDS = "images of fixed size"
