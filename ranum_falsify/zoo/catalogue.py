@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 
 from ranum_falsify.errors import ZooError
 from ranum_falsify.zoo.architectures import (
@@ -22,6 +23,7 @@ from ranum_falsify.zoo.architectures import (
     unet,
     value_iteration,
 )
+from ranum_falsify.zoo.facts.training import TRAININGS
 from ranum_falsify.zoo.model import ZooModel
 
 __all__ = ["MODELS", "model_of"]
@@ -45,7 +47,10 @@ _FAMILIES = (
 )
 
 MODELS: tuple[ZooModel, ...] = tuple(
-    sorted((model for family in _FAMILIES for model in family.MODELS), key=lambda model: (model.number, model.id))
+    sorted(
+        (replace(model, training=TRAININGS.get(model.id)) for family in _FAMILIES for model in family.MODELS),
+        key=lambda model: (model.number, model.id),
+    )
 )
 """Every model, by the number of its program."""
 

@@ -9,7 +9,10 @@ from typing import Literal, Protocol
 from ranum_falsify.zoo.builder import Architecture, ArchitectureBuilder
 from ranum_falsify.zoo.property_file import property_text
 
-__all__ = ["Build", "Defect", "ZooModel"]
+__all__ = ["Build", "Defect", "Optimizer", "Training", "ZooModel"]
+
+Optimizer = Literal["SGD", "Momentum", "Adam", "Adagrad", "RMSProp"]
+"""Optimisers of the programs, as TensorFlow 1 and PyTorch call them; what is not said has their defaults."""
 
 
 class Build(Protocol):
@@ -38,6 +41,35 @@ class Defect:
     gradient: bool = False
 
 
+@dataclass(frozen=True)
+class Training:
+    """How a program trains its model.
+
+    Attributes:
+        optimizer: The optimiser.
+        learning_rate: Its learning rate, at first.
+        batch: Samples of a step.
+        loss: What is made small, which is the model's output, in words.
+        momentum: Of `Momentum`.
+        epsilon: Of `RMSProp`; None for the framework's.
+        centered: Whether `RMSProp` subtracts the mean of the gradients.
+        decay: The factor by which the learning rate falls after every `decay_steps` steps.
+        decay_steps: See `decay`.
+        note: What the above does not say; else empty.
+    """
+
+    optimizer: Optimizer
+    learning_rate: float
+    batch: int
+    loss: str
+    momentum: float = 0.0
+    epsilon: float | None = None
+    centered: bool = False
+    decay: float = 1.0
+    decay_steps: int = 1
+    note: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ZooModel:
     """A program's model.
@@ -49,6 +81,7 @@ class ZooModel:
         build: Builds it.
         defects: Its documented defects.
         repair: The change in the safe twin.
+        training: How the program trains it, None if it does not; :mod:`ranum_falsify.zoo.catalogue` fills it in.
     """
 
     id: str
@@ -57,6 +90,7 @@ class ZooModel:
     build: Build
     defects: tuple[Defect, ...]
     repair: str
+    training: Training | None = None
 
     @property
     def number(self) -> int:

@@ -11,6 +11,7 @@ from onnx import numpy_helper
 from ranum_falsify.errors import ZooError
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.catalogue import MODELS, model_of
+from ranum_falsify.zoo.facts.training import TRAININGS
 from ranum_falsify.zoo.inference import draw_plausible_inputs
 from tests.zoo.pair import Pair
 from tests.zoo.triggers import one_hot
@@ -52,6 +53,17 @@ def test_ids_lead_to_their_models() -> None:
         for defect in model.defects:
             assert model_of(defect.id) is model
             assert defect.id.startswith(str(model.number))
+
+
+def test_the_catalogue_says_how_programs_train() -> None:
+    untrained = {model.number for model in MODELS if model.training is None}
+    assert untrained == {4, 5, 13, 23, 27, 46, 57}
+    assert set(TRAININGS) <= {model.id for model in MODELS}
+    planner = model_of("15").training
+    assert planner is not None and planner.centered and planner.epsilon == 1e-6
+    trained = {model.id: model.training for model in MODELS if model.training is not None}
+    assert all(training.batch > 0 and training.learning_rate > 0 for training in trained.values())
+    assert {name for name, training in trained.items() if training.optimizer == "Momentum"} == {"17"}
 
 
 @pytest.mark.parametrize("name", ["0", "64", "3a", "", "log"])
