@@ -102,11 +102,13 @@ class ZooModel:
         """Whether its property demands finite derivatives."""
         return any(defect.gradient for defect in self.defects)
 
-    def architecture(self, *, safe: bool = False, batch: int = 1) -> Architecture:
-        """Build the model, or its safe twin."""
+    def architecture(self, *, safe: bool = False, batch: int = 1, seed: int | None = None) -> Architecture:
+        """Build the model, or its safe twin; initial weights are drawn from a seed, by default the program's number."""
         ids = ", ".join(defect.id for defect in self.defects)
         summary = f"{self.program}, repaired: {self.repair}" if safe else f"{self.program}, with defect {ids}"
-        builder = ArchitectureBuilder(self.file_name(safe=safe), summary, batch=batch, seed=self.number)
+        builder = ArchitectureBuilder(
+            self.file_name(safe=safe), summary, batch=batch, seed=self.number if seed is None else seed
+        )
         self.build(builder, safe=safe)
         return builder.architecture()
 

@@ -1,0 +1,60 @@
+"""Training runs, as functions of initial weights and data that autograd can follow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ranum_falsify.confirm.training.optimisers import Optimiser
+from ranum_falsify.confirm.training.task import TrainingTask
+
+__all__ = ["Recipe", "train"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a model is trained.
+
+    Attributes:
+        optimiser: The optimiser.
+        steps: Number of steps.
+        batches: Number of different batches, which the steps take in turn.
+        clamps: Whether weights are put back into their ranges after each step.
+    """
+
+    optimiser: Optimiser = field(default_factory=Optimiser)
+    steps: int = 1
+    batches: int = 1
+    clamps: bool = False
+
+
+def train(
+    task: TrainingTask,
+    recipe: Recipe,
+    initial: Sequence[Tensor],
+    batches: Sequence[Sequence[Tensor]],
+    *,
+    smooth: bool = False,
+) -> list[Tensor]:
+    """Return the weights after a training run, differentiable in the data.
+
+    Args:
+        task: What trains.
+        recipe: How.
+        initial: The weights before the first step.
+        batches: Data of each batch, in the order of the task's inputs.
+        smooth: See :meth:`Optimiser.step`.
+    """
+    weights, state = list(initial), recipe.optimiser.start(initial)
+    if not weights:
+        return weights
+    gradient = torch.func.grad(lambda w, data: task.loss(w, data))
+    for number in range(recipe.steps):
+        slopes = gradient(tuple(weights), batches[number % len(batches)])
+        weights, state = recipe.optimiser.step(weights, slopes, state, number, smooth=smooth)
+        if recipe.clamps:
+            weights = [box.project(w) for w, box in zip(weights, task.ranges, strict=True)]
+    return weights
