@@ -81,6 +81,11 @@ class TrainingMaker:
         self._make_test = make_test
         self._judge = Judge(task)
 
+    @property
+    def judge(self) -> Judge:
+        """Decides what counts."""
+        return self._judge
+
     def __enter__(self) -> Self:
         self._judge.__enter__()
         return self

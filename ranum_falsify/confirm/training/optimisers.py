@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ranum_falsify.errors import UsageError
 
-__all__ = ["OPTIMISERS", "Optimiser", "OptimiserName", "State"]
+__all__ = ["BETA1", "BETA2", "OPTIMISERS", "RHO", "Optimiser", "OptimiserName", "State"]
 
 OptimiserName = Literal["sgd", "momentum", "adam", "rmsprop", "adagrad"]
 OPTIMISERS: tuple[str, ...] = get_args(OptimiserName)
@@ -20,8 +20,8 @@ OPTIMISERS: tuple[str, ...] = get_args(OptimiserName)
 State = tuple[tuple[Tensor, ...], ...]
 """What an optimiser remembers: for each of its moments, a tensor per weight."""
 
-_BETA1, _BETA2 = 0.9, 0.999
-_RHO = 0.9
+BETA1, BETA2, RHO = 0.9, 0.999, 0.9
+"""How slowly the averages of `adam`, and those of `rmsprop`, forget."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class Optimiser:
 
     def start(self, weights: Sequence[Tensor]) -> State:
         """Return the state before the first step."""
-        count = {"sgd": 0, "momentum": 1, "adagrad": 1, "adam": 2, "rmsprop": 2 if self.centred else 1}[self.name]
+        count = {"sgd": 0, "momentum": 1, "adagrad": 1, "adam": 2, "rmsprop": 2}[self.name]
         first = {"adagrad": self.accumulator, "rmsprop": 1.0}.get(self.name, 0.0)
         moments = [tuple(torch.full_like(w, first) for w in weights) for _ in range(min(count, 1))]
         moments += [tuple(torch.zeros_like(w) for w in weights) for _ in range(count - len(moments))]
@@ -92,15 +92,13 @@ class Optimiser:
             total = moments[0] + g * g
             return w - rate * g / _constant(total.sqrt() + self.epsilon, smooth), (total,)
         if self.name == "adam":
-            first, second = _BETA1 * moments[0] + (1 - _BETA1) * g, _BETA2 * moments[1] + (1 - _BETA2) * g * g
-            rate *= (1 - _BETA2 ** (number + 1)) ** 0.5 / (1 - _BETA1 ** (number + 1))
+            first, second = BETA1 * moments[0] + (1 - BETA1) * g, BETA2 * moments[1] + (1 - BETA2) * g * g
+            rate *= (1 - BETA2 ** (number + 1)) ** 0.5 / (1 - BETA1 ** (number + 1))
             return w - rate * first / _constant(second.sqrt() + self.epsilon, smooth), (first, second)
-        square = _RHO * moments[0] + (1 - _RHO) * g * g
-        if not self.centred:
-            return w - rate * g / _constant((square + self.epsilon).sqrt(), smooth), (square,)
-        mean = _RHO * moments[1] + (1 - _RHO) * g
-        root = (square - mean * mean + self.epsilon).sqrt()
-        return w - rate * g / _constant(root, smooth), (square, mean)
+        square = RHO * moments[0] + (1 - RHO) * g * g
+        mean = RHO * moments[1] + (1 - RHO) * g
+        variance = square - mean * mean if self.centred else square
+        return w - rate * g / _constant((variance + self.epsilon).sqrt(), smooth), (square, mean)
 
 
 def _constant(divisor: Tensor, smooth: bool) -> Tensor:

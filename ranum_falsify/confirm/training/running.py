@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ranum_falsify.confirm.training.optimisers import Optimiser
-from ranum_falsify.confirm.training.task import TrainingTask
+from ranum_falsify.search.starts import Box
 
-__all__ = ["Recipe", "train"]
+__all__ = ["HasLoss", "Recipe", "train"]
+
+
+class HasLoss(Protocol):
+    """What a training run needs to know."""
+
+    @property
+    def ranges(self) -> Sequence[Box]:
+        """The weights' ranges."""
+
+    def loss(self, weights: Sequence[Tensor], data: Sequence[Tensor]) -> Tensor:
+        """Return the loss of one batch, differentiable."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +44,7 @@ class Recipe:
 
 
 def train(
-    task: TrainingTask,
+    task: HasLoss,
     recipe: Recipe,
     initial: Sequence[Tensor],
     batches: Sequence[Sequence[Tensor]],
