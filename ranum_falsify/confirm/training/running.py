@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -50,6 +50,7 @@ def train(
     batches: Sequence[Sequence[Tensor]],
     *,
     smooth: bool = False,
+    watch: Callable[[int, Sequence[Tensor]], None] = lambda number, weights: None,
 ) -> list[Tensor]:
     """Return the weights after a training run, differentiable in the data.
 
@@ -59,6 +60,7 @@ def train(
         initial: The weights before the first step.
         batches: Data of each batch, in the order of the task's inputs.
         smooth: See :meth:`Optimiser.step`.
+        watch: Called after each step with the number of steps so far, and the weights.
     """
     weights, state = list(initial), recipe.optimiser.start(initial)
     if not weights:
@@ -69,4 +71,5 @@ def train(
         weights, state = recipe.optimiser.step(weights, slopes, state, number, smooth=smooth)
         if recipe.clamps:
             weights = [box.project(w) for w, box in zip(weights, task.ranges, strict=True)]
+        watch(number + 1, weights)
     return weights
