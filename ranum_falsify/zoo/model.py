@@ -6,6 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+import numpy as np
+from onnx import numpy_helper
+
 from ranum_falsify.zoo.builder import Architecture, ArchitectureBuilder
 from ranum_falsify.zoo.property_file import property_text
 
@@ -102,15 +105,19 @@ class ZooModel:
         """Whether its property demands finite derivatives."""
         return any(defect.gradient for defect in self.defects)
 
-    def architecture(self, *, safe: bool = False, batch: int = 1, seed: int | None = None) -> Architecture:
-        """Build the model, or its safe twin; initial weights are drawn from a seed, by default the program's number."""
+    def architecture(self, *, safe: bool = False, batch: int = 1) -> Architecture:
+        """Build the model, or its safe twin."""
         ids = ", ".join(defect.id for defect in self.defects)
         summary = f"{self.program}, repaired: {self.repair}" if safe else f"{self.program}, with defect {ids}"
-        builder = ArchitectureBuilder(
-            self.file_name(safe=safe), summary, batch=batch, seed=self.number if seed is None else seed
-        )
+        builder = ArchitectureBuilder(self.file_name(safe=safe), summary, batch=batch, seed=self.number)
         self.build(builder, safe=safe)
         return builder.architecture()
+
+    def initial_weights(self, seed: int) -> dict[str, np.ndarray]:
+        """Return the weights as the program initialises them, by ONNX name, from another seed than the model's own."""
+        builder = ArchitectureBuilder(self.file_name(), seed=seed)
+        self.build(builder, safe=False)
+        return {x.name: numpy_helper.to_array(x) for x in builder.architecture().model.graph.initializer}
 
     def file_name(self, *, safe: bool = False) -> str:
         """Return the name of its files, without suffix."""

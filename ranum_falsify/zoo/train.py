@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 import torch
-from onnx import numpy_helper
 
 from ranum_falsify.confirm.repeatable import make_repeatable
 from ranum_falsify.confirm.training.maker import TrainingAttempt, TrainingMaker
@@ -117,18 +116,13 @@ class TrainingBench:
         """Return initial weights, and the inference input as far as the level says which."""
         generator = torch.Generator().manual_seed(seed)
         if self.level == "initial":
-            return list(self._initial_weights(task, seed)), []
+            arrays = self.model.initial_weights(seed)
+            return [arrays[name] for name in task.weights], []
         weights = [_uniform(box, generator) for box in task.ranges]
         if self.level == "strict":
             return weights, []
         given = {variable.name for variable in self._architecture.inputs}
         return weights, [_uniform(d.box, generator) if d.name in given else None for d in task.data]
-
-    def _initial_weights(self, task: TrainingTask, seed: int) -> Iterator[np.ndarray]:
-        """Yield the weights as the program initialises them."""
-        initializers = self.model.architecture(seed=seed).model.graph.initializer
-        arrays = {tensor.name: tensor for tensor in initializers}
-        yield from (numpy_helper.to_array(arrays[name]) for name in task.weights)
 
 
 def _uniform(box: Box, generator: torch.Generator) -> np.ndarray:

@@ -40,6 +40,7 @@ class Found:
         batches: Data of each batch, in the order of the task's data.
         initial: The weights before training.
         trained: The weights after it.
+        steps: After how many steps.
         point: The inference input that fails.
         trigger: How it fails.
         strategy: What found it; empty where no training is needed.
@@ -48,6 +49,7 @@ class Found:
     batches: Sequence[Sequence[np.ndarray]]
     initial: Sequence[np.ndarray]
     trained: Sequence[np.ndarray]
+    steps: int
     point: Sequence[np.ndarray]
     trigger: Trigger
     strategy: str
@@ -91,7 +93,7 @@ class DataSearch:
         self._strategy = strategy
         self._judge = judge
         self._generator = generator
-        proposed = strategy.point or [None] * len(task.data)
+        proposed: Sequence[Tensor | None] = strategy.point or [None] * len(task.data)
         self._point = [x if given is None else given for given, x in zip(point, proposed, strict=True)]
         self._deadline = deadline
         self._rounds = rounds
@@ -194,7 +196,10 @@ class DataSearch:
 
         def measure(trained: Sequence[Tensor], point: Sequence[Tensor]) -> Tensor:
             margins = task.margins(trained, point)
-            return torch.stack([self._strategy.loss(trained, margins[target]).double(), margins.amin()])
+            # Where training itself ends in NaN, the model fails before.
+            is_finite = torch.stack([w.isfinite().all() for w in trained] or [margins.new_ones((), dtype=torch.bool)])
+            least = torch.where(is_finite.all(), margins.amin(), -1.0)
+            return torch.stack([self._strategy.loss(trained, margins[target]).double(), least])
 
         losses, margins = self._map(measure, points, precise=precise).unbind(1)
         return losses, margins
@@ -220,7 +225,7 @@ class DataSearch:
         if not self._boxes:
             return sample()[None]
         if len(points[0]) > 1 and task.is_separable:
-            return torch.func.vmap(sample, randomness="different")(*points)  # type: ignore[no-any-return]
+            return torch.func.vmap(sample, randomness="different")(*points)
         return torch.stack([sample(*(x[position] for x in points)) for position in range(len(points[0]))])
 
     def _split(self, values: Sequence[Tensor]) -> tuple[list[list[Tensor]], list[Tensor]]:
@@ -252,21 +257,31 @@ class DataSearch:
             raise _Done
 
     def _replay(self, points: Sequence[Tensor], position: int) -> None:
-        """Train again, as a test will, and let the judge decide."""
+        """Train again, as a test will, and let the judge decide.
+
+        Where training ends in NaN or infinity, the last weights before that are the trained ones, and the batch on
+        which they fail may be the inference input.
+        """
         batches, point = self._split([x[position].detach() for x in points] if self._boxes else [])
-        trained = train(self._task, self._recipe, self._initial, batches) if batches else self._initial
-        weights, inference = ([to_numpy(x.detach()).copy() for x in part] for part in (trained, point))
-        trigger = self._judge.judge(weights, inference)
-        if trigger is not None:
-            self._found = Found(
-                batches=[[to_numpy(x).copy() for x in batch] for batch in batches],
-                initial=[to_numpy(w).copy() for w in self._initial],
-                trained=weights,
-                point=inference,
-                trigger=trigger,
-                strategy=self._strategy.name if batches else "",
-            )
-            raise _Done
+        runs: list[Sequence[Tensor]] = [self._initial]
+        if batches:
+            train(self._task, self._recipe, self._initial, batches, watch=lambda number, weights: runs.append(weights))
+        steps = max(number for number, weights in enumerate(runs) if all(bool(w.isfinite().all()) for w in weights))
+        weights = [to_numpy(w.detach()).copy() for w in runs[steps]]
+        inputs = [point] if steps == len(runs) - 1 else [point, batches[steps % len(batches)]]
+        for inference in ([to_numpy(x.detach()).copy() for x in some] for some in inputs):
+            trigger = self._judge.judge(weights, inference)
+            if trigger is not None:
+                self._found = Found(
+                    batches=[[to_numpy(x).copy() for x in batch] for batch in batches if steps],
+                    initial=[to_numpy(w).copy() for w in self._initial],
+                    trained=weights,
+                    steps=steps,
+                    point=inference,
+                    trigger=trigger,
+                    strategy=self._strategy.name if steps else "",
+                )
+                raise _Done
 
 
 def _to_one_hot(x: Tensor) -> Tensor:
