@@ -180,7 +180,7 @@ class DataSearch:
 
     def _harden(self, points: Sequence[Tensor]) -> list[Tensor]:
         """Return points whose labels are one-hot."""
-        return [_to_one_hot(x) if datum.is_one_hot else x for x, datum in zip(points, self._searched, strict=True)]
+        return [datum.harden(x) for x, datum in zip(points, self._searched, strict=True)]
 
     def _visit(self, points: Sequence[Tensor], *, near: bool = False) -> None:
         with torch.no_grad():
@@ -219,7 +219,7 @@ class DataSearch:
             batches, point = self._split(values)
             if precise:
                 point = [x.double() if x.is_floating_point() else x for x in point]
-            trained = train(task, self._recipe, initial, batches, smooth=True) if batches else initial
+            trained = train(task, self._recipe.followed, initial, batches, smooth=True) if batches else initial
             return measure(trained, point)
 
         if not self._boxes:
@@ -263,12 +263,9 @@ class DataSearch:
         which they fail may be the inference input.
         """
         batches, point = self._split([x[position].detach() for x in points] if self._boxes else [])
-        runs: list[Sequence[Tensor]] = [self._initial]
-        if batches:
-            train(self._task, self._recipe, self._initial, batches, watch=lambda number, weights: runs.append(weights))
-        steps = max(number for number, weights in enumerate(runs) if all(bool(w.isfinite().all()) for w in weights))
-        weights = [to_numpy(w.detach()).copy() for w in runs[steps]]
-        inputs = [point] if steps == len(runs) - 1 else [point, batches[steps % len(batches)]]
+        steps, last = self._train_until_failure(batches, point)
+        weights = [to_numpy(w.detach()).copy() for w in last]
+        inputs = [point, batches[steps % len(batches)]] if batches and steps < self._recipe.steps else [point]
         for inference in ([to_numpy(x.detach()).copy() for x in some] for some in inputs):
             trigger = self._judge.judge(weights, inference)
             if trigger is not None:
@@ -283,9 +280,20 @@ class DataSearch:
                 )
                 raise _Done
 
+    def _train_until_failure(
+        self, batches: Sequence[Sequence[Tensor]], point: Sequence[Tensor]
+    ) -> tuple[int, Sequence[Tensor]]:
+        """Return the weights at which the inference input fails first, else the last finite ones, and their step."""
+        reached: list[tuple[int, Sequence[Tensor]]] = [(0, self._initial)]
 
-def _to_one_hot(x: Tensor) -> Tensor:
-    """Return rows of zeros with a one where they are greatest; rows of one element are rounded."""
-    if x.shape[-1] == 1:
-        return x.round()
-    return torch.nn.functional.one_hot(x.argmax(-1), x.shape[-1]).to(x.dtype)
+        def watch(number: int, weights: Sequence[Tensor]) -> bool:
+            if not all(bool(w.isfinite().all()) for w in weights):
+                return True
+            reached[:] = [(number, weights)]
+            with torch.no_grad():
+                fails = bool((self._task.margins(weights, point) <= 0).any())
+            return fails or time.monotonic() >= self._deadline
+
+        if batches:
+            train(self._task, self._recipe, self._initial, batches, watch=watch)
+        return reached[0]
