@@ -76,7 +76,7 @@ ROUNDING: tuple[Broken, ...] = (
         lambda self, op, x: op.Neg(x),
         lambda self, op, x: op.Sub(op.Neg(x), constant(op, 1, np.int64)),
         guarantee="tolerance",
-        box=ranges(x=(2**60, 2**61)),
+        box=ranges(x=(2**60, 2**60)),
     ),
     broken(
         "strict comparison",
