@@ -172,7 +172,11 @@ def test_a_configuration_says_what_the_command_line_does(workshop: Workshop) -> 
     [
         ("passes: [transform_add]\nrefrence: {}", "refrence is unknown; did you mean 'reference'?"),
         ("verify: {tolerance: {rtl: 1}}", "verify.tolerance.rtl is unknown; did you mean 'rtol'?"),
-        ("verify: {tolerance: {rtol: -1}}", "verify.tolerance.rtol is -1; it must not be negative"),
+        ("verify: {tolerance: {rtol: -1}}", "verify.tolerance.rtol is -1; write a number that is neither"),
+        ("verify: {tolerance: {atol: .inf}}", "verify.tolerance.atol is inf; write a number that is neither"),
+        ("passes: [transform_add]\npasses: [lower_sub]", "key 'passes' is there twice"),
+        ("logging: {checkpoint: out.onnx}", "out.onnx: would be the new model and the checkpoint before a pass"),
+        ("logging: {checkpoint: model.onnx}", "model.onnx: would be the model and the checkpoint before a pass"),
         ("verify: {metrics: {max_abs_eror: [0, 1]}}", "did you mean 'max_abs_error'?"),
         ("verify: {metrics: {accuracy: [1, 0]}}", "verify.metrics.accuracy allows nothing: 1 is more than 0"),
         ("verify: {metrics: {accuracy: 1}}", "verify.metrics.accuracy is 1; write [least, most]"),
@@ -221,6 +225,25 @@ def test_bad_input_is_one_line(workshop: Workshop, arguments: tuple[str, ...], s
     (workshop.folder / "bad.py").write_text("x = 0\n1 / x\n")
     (workshop.folder / "none.py").write_text("x = 0\n")
     assert said in workshop.run("transform", *arguments).error
+
+
+def test_a_checkpoint_does_not_replace_the_model(workshop: Workshop) -> None:
+    model = workshop.model(ADD)
+    Path(model).rename("out.checkpoint.onnx")
+    run = workshop.run("transform", "out.checkpoint.onnx", "transform_add", "-o", "out.onnx")
+    assert "out.checkpoint.onnx: would be the model and the checkpoint before a pass" in run.error
+
+
+def test_a_list_without_passes_is_told(workshop: Workshop) -> None:
+    (workshop.folder / "list.txt").write_text("# none yet\n")
+    run = workshop.run("simplify", "-i", workshop.model(ADD), "-o", "out.onnx", "-s", "list.txt")
+    assert "list.txt: names no pass; `transform --list` shows them" in run.error
+
+
+def test_a_model_may_be_replaced_by_what_passes_make_of_it(workshop: Workshop) -> None:
+    model = workshop.model(ADD)
+    assert workshop.run("transform", model, "transform_add", "-o", model, "--samples", "8").status == 0
+    assert node_types(workshop.folder / "model.onnx") == ["Constant", "Sub", "Sub"]
 
 
 def test_a_pass_without_a_guarantee_is_refused(workshop: Workshop) -> None:
