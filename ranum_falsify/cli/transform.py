@@ -29,7 +29,7 @@ from ranum_falsify.transform.catalogue import all_passes, import_passes
 from ranum_falsify.transform.checks.inputs import Box, input_specs
 from ranum_falsify.transform.config import Reference, TransformConfig
 from ranum_falsify.transform.config_file import FileConfig, Files, read_config
-from ranum_falsify.transform.model import count_operators, read_model, write_model
+from ranum_falsify.transform.model import count_operators, external_files, read_model, weights_path, write_model
 from ranum_falsify.transform.outcome import PassReport, PostconditionError
 from ranum_falsify.transform.passes.chains import CHAINS, Chain
 
@@ -63,6 +63,7 @@ def run(options: TransformOptions | SimplifyOptions) -> int:
         check_writable("--json", Path(options.json))
     passes = _passes(options, file)
     source = _read(options)
+    _check_weights(options, source.model)
     return _Transformation(options, file, passes, _config(options, file, source), source).carry_out()
 
 
@@ -80,6 +81,21 @@ def _check_checkpoint(options: TransformOptions | SimplifyOptions, file: FileCon
                 f"{place}: would be {what} and the checkpoint before a pass; give --output or logging.checkpoint "
                 "another name"
             )
+
+
+def _check_weights(options: TransformOptions | SimplifyOptions, model: ir.Model) -> None:
+    """Check that the weights of the new model do not replace those of the old one, unless it is replaced, too.
+
+    Raises:
+        UsageError: They would.
+    """
+    assert options.output is not None and options.model is not None
+    place = weights_path(options.output).resolve()
+    if place in external_files(model) and options.output.resolve() != options.model.resolve():
+        raise UsageError(
+            f"--output {options.output}: its weights would replace {place.name}, which holds those of "
+            f"{options.model}; choose another path"
+        )
 
 
 def _checkpoint(output: Path, file: FileConfig) -> Path:

@@ -79,7 +79,8 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         twice = next((key for number, key in enumerate(keys) if key in keys[:number]), None)
         if twice is not None:
             raise yaml.constructor.ConstructorError(None, None, f"key {twice!r} is there twice", node.start_mark)
-        return super().construct_mapping(node, deep)
+        made: dict[Any, Any] = super().construct_mapping(node, deep)
+        return made
 
 
 class _ConfigReader:

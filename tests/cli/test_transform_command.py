@@ -272,6 +272,17 @@ def test_external_data_goes_into_a_file_beside_the_new_model(workshop: Workshop)
     assert np.array_equal(onnx.numpy_helper.to_array(written), weights)
 
 
+def test_weights_of_the_new_model_replace_none_of_the_old_one(workshop: Workshop) -> None:
+    text = "g (float[2] x) => (float[2] y) { y = Add(x, w) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(2, np.float32), "w"))
+    onnx.save(model, workshop.folder / "m.onnx", save_as_external_data=True, location="out.onnx.data", size_threshold=0)
+    before = (workshop.folder / "out.onnx.data").read_bytes()
+    run = workshop.run("transform", "m.onnx", "transform_add", "-o", "out.onnx")
+    assert "--output out.onnx: its weights would replace out.onnx.data, which holds those of m.onnx" in run.error
+    assert (workshop.folder / "out.onnx.data").read_bytes() == before and not (workshop.folder / "out.onnx").exists()
+
+
 def test_an_import_that_fails_leaves_no_pass(workshop: Workshop) -> None:
     (workshop.folder / "half.py").write_text(block("python", "BreakAdds").text + "\nraise RuntimeError\n")
     before = registered()
