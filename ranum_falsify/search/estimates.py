@@ -58,7 +58,7 @@ class Estimates(TorchFunctionMode):
         if not isinstance(slope, Tensor) or not slope.is_floating_point() or slope.shape != result.shape:
             return result
         if result.is_floating_point():
-            estimated: Tensor = _StraightThrough.apply(result, slope.to(result.dtype), self._note)
+            estimated: Tensor = _StraightThrough.apply(result, slope.to(result.dtype), self._note)  # type: ignore[no-untyped-call]
             return estimated
         self._companions[id(result)] = result, slope
         return result
@@ -111,8 +111,9 @@ def _fall_below(a: Any, b: Any) -> Tensor:
     return _exceed(b, a)
 
 
-def _as_float(x: Any) -> Any:
-    return x.float() if isinstance(x, Tensor) and not x.is_floating_point() else x
+def _as_float(x: Any) -> Tensor:
+    tensor = torch.as_tensor(x)
+    return tensor if tensor.is_floating_point() else tensor.float()
 
 
 def _turn(condition: Tensor, a: Any, b: Any) -> Tensor:
