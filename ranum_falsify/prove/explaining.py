@@ -9,7 +9,7 @@ import torch
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.domain import IntervalAnalysis
 from ranum_falsify.domain.explanation import OperandHistory, explain
-from ranum_falsify.errors import PropertyError
+from ranum_falsify.errors import PropertyError, name_near
 from ranum_falsify.network import spec_of
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.analyses import Analyses
@@ -46,6 +46,6 @@ def histories(problem: Problem, node: str, config: ProveConfig) -> Mapping[str, 
                     title = f"{call.network}: {op.name} ({spec_of(op).op_type})"
                     found[title] = explain(analyses[id(call)], op)
     if not found:
-        some = ", ".join(op.name for call in problem.calls for op in call.graph.nodes[:12])
-        raise PropertyError(f"--explain {node}: no network of the property has this node; it has {some}")
+        near = name_near(node, (op.name for call in problem.calls for op in call.graph.nodes))
+        raise PropertyError(f"--explain {node}: no network of the property has this node; {near}")
     return found

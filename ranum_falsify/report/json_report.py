@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ranum_falsify.report.assumptions import as_json
-from ranum_falsify.report.counterexample import Saved
+from ranum_falsify.report.counterexample import Saved, number
 from ranum_falsify.report.versions import versions
 from ranum_falsify.search.result import Answer, OperatorResult
 
@@ -64,6 +64,10 @@ def _operator(operator: OperatorResult, result: Answer, saved: Saved, folder: Pa
         "verdict": operator.verdict,
         "runtimes": list(shown_by[operator.verdict]),
         "constraint": operator.constraint,
+        "reason": operator.reason,
+        "kind": operator.kind,
+        "oracle": operator.oracle,
+        "returned": None if operator.returned is None else [number(value) for value in operator.returned],
         "after": list(operator.after),
         "rewritten": operator.rewritten,
         "reach": operator.reach,
