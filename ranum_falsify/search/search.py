@@ -299,7 +299,7 @@ def _resample_stuck(
     context: SearchContext, region: Region, descent: Descent, gradients: Sequence[Tensor | None]
 ) -> None:
     """Move starts without any gradient to new places."""
-    sizes = [g.abs().flatten(1).amax(1) for g in gradients if g is not None and g.numel()]
+    sizes = [g.abs().reshape(len(g), -1).amax(1) for g in gradients if g is not None and g.numel()]
     if not sizes:
         stuck = torch.ones(len(descent.inputs[0]), dtype=torch.bool, device=context.device)
     else:
