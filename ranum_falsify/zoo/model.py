@@ -102,11 +102,18 @@ class ZooModel:
         """Whether its property demands finite derivatives."""
         return any(defect.gradient for defect in self.defects)
 
-    def architecture(self, *, safe: bool = False, batch: int = 1) -> Architecture:
-        """Build the model, or its safe twin."""
+    def architecture(self, *, safe: bool = False, batch: int = 1, documented: bool = False) -> Architecture:
+        """Build the model.
+
+        Args:
+            safe: Whether to build its repaired twin.
+            batch: Batch size, where the program leaves it open.
+            documented: Whether inputs range over the program's data, also where the zoo widens that.
+        """
         ids = ", ".join(defect.id for defect in self.defects)
         summary = f"{self.program}, repaired: {self.repair}" if safe else f"{self.program}, with defect {ids}"
-        builder = ArchitectureBuilder(self.file_name(safe=safe), summary, batch=batch, seed=self.number)
+        name, seed = self.file_name(safe=safe), self.number
+        builder = ArchitectureBuilder(name, summary, batch=batch, seed=seed, documented=documented)
         self.build(builder, safe=safe)
         return builder.architecture()
 

@@ -26,7 +26,7 @@ def variational_graph_loss(g: ArchitectureBuilder, *, safe: bool) -> None:
 
 def rank_loss(g: ArchitectureBuilder, *, safe: bool) -> None:
     """A ranking loss in which `sqrt` reads the softmax over one relevant document and two others per query."""
-    scores = _lists(g, g.input("y_pred", (6, 1), -50.0, 50.0))
+    scores = _lists(g, g.wide_input("y_pred", (6, 1), -50.0, 50.0, data=(0.0, 1.0)))
     labels = _lists(g, g.input("y_true", (6, 1), 0.0, 1.0))
     q = g.Softmax(scores, axis=-1)
     root = g.Sqrt(g.Max(q, LEAST_NORMAL) if safe else q, name="sqrt")

@@ -56,7 +56,7 @@ def body_mass_regression(g: ArchitectureBuilder, *, safe: bool) -> None:
     The data lie in [0.35, 1], where weights within their range cannot spread the logits by more than 60; so the input
     ranges over [-50, 50].
     """
-    x = g.input("x", (g.batch, 2), -50.0, 50.0)
+    x = g.wide_input("x", (g.batch, 2), -50.0, 50.0, data=(0.35, 1.0))
     y = g.input("y_", (g.batch, 3), 0.0, 1.0)
     logits = dense(g, x, "W", "b", (2, 3), zeros(), zeros())
     g.output(softmax_cross_entropy(g, y, logits, safe=safe))
