@@ -53,13 +53,20 @@ class ArchitectureBuilder(ModelBuilder):
         self._weights: list[BoxedVariable] = []
 
     def wide_input(
-        self, name: str, shape: Sequence[int], low: float, high: float, *, data: tuple[float, float]
+        self,
+        name: str,
+        shape: Sequence[int],
+        low: float,
+        high: float,
+        *,
+        data: tuple[float, float],
+        dtype: str = "float32",
     ) -> Tensor:
         """Declare an input that ranges more widely than the program's data, which lie in `data`."""
         if self._documented:
-            return self.input(name, shape, *data)
+            return self.input(name, shape, *data, dtype=dtype)
         self._widened[name] = data
-        return self.input(name, shape, low, high)
+        return self.input(name, shape, low, high, dtype=dtype)
 
     def weight(self, name: str, shape: Sequence[int], initial: Initial) -> Tensor:
         """Add an initializer that training changes, within the range of its initial distribution."""

@@ -27,7 +27,7 @@ class Defect:
     """A documented defect.
 
     Attributes:
-        id: Its number in RANUM's study.
+        id: Its number in RANUM's study; in that of the Soft Assertion Fuzzer, with `saf` before it.
         node: The node that receives invalid input.
         operator: Its ONNX operator.
         mechanism: How that happens, in a sentence.
@@ -86,7 +86,7 @@ class ZooModel:
 
     id: str
     program: str
-    framework: Literal["tf", "torch"]
+    framework: Literal["tf", "torch", "numpy"]
     build: Build
     defects: tuple[Defect, ...]
     repair: str
@@ -94,8 +94,8 @@ class ZooModel:
 
     @property
     def number(self) -> int:
-        """The program's number, 1 to 63."""
-        return int(re.match(r"\d+", self.id)[0])  # type: ignore[index]
+        """The program's number: 1 to 63, or 1 to 15 of those of the fuzzer."""
+        return int(re.search(r"\d+", self.id)[0])  # type: ignore[index]
 
     @property
     def gradient(self) -> bool:

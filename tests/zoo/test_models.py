@@ -10,7 +10,7 @@ from onnx import numpy_helper
 
 from ranum_falsify.errors import ZooError
 from ranum_falsify.zoo.builder import Architecture
-from ranum_falsify.zoo.catalogue import MODELS, model_of
+from ranum_falsify.zoo.catalogue import FUZZED, MODELS, model_of
 from ranum_falsify.zoo.facts.training import TRAININGS
 from ranum_falsify.zoo.inference import draw_plausible_inputs
 from tests.zoo.pair import Pair
@@ -73,13 +73,19 @@ def test_the_catalogue_has_the_79_defects_of_63_programs() -> None:
     assert {model.number for model in MODELS} == set(range(1, 64))
 
 
+def test_the_catalogue_has_the_14_programs_of_the_fuzzer_that_onnx_can_express() -> None:
+    assert [model.id for model in FUZZED] == [f"saf{number}" for number in range(1, 15)]
+    assert all(model.training is None for model in FUZZED)
+
+
 def test_ids_lead_to_their_models() -> None:
-    assert len({model.id for model in MODELS}) == len(MODELS)
-    for model in MODELS:
+    models = (*MODELS, *FUZZED)
+    assert len({model.id for model in models}) == len({model.program for model in FUZZED}) + len(MODELS)
+    for model in models:
         assert model_of(model.id) is model and model.defects
         for defect in model.defects:
             assert model_of(defect.id) is model
-            assert defect.id.startswith(str(model.number))
+            assert defect.id.removeprefix("saf").startswith(str(model.number))
 
 
 def test_the_catalogue_says_how_programs_train() -> None:
@@ -93,7 +99,7 @@ def test_the_catalogue_says_how_programs_train() -> None:
     assert {name for name, training in trained.items() if training.optimizer == "Momentum"} == {"17"}
 
 
-@pytest.mark.parametrize("name", ["0", "64", "3a", "", "log"])
+@pytest.mark.parametrize("name", ["0", "64", "3a", "", "log", "saf15", "saf"])
 def test_an_unknown_id_is_refused(name: str) -> None:
     with pytest.raises(ZooError, match=f"no defect '{name}'"):
         model_of(name)
@@ -163,7 +169,7 @@ def test_it_runs_on_plausible_input(pair: Pair, safe: bool) -> None:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(graph_bytes(architecture.model), options, ["CPUExecutionProvider"])
-    for output in session.run(None, inputs_of(architecture)):
+    for output in session.run(None, inputs_of(pair.of_data)):
         assert np.isfinite(output).all()
 
 
@@ -172,7 +178,7 @@ def test_the_twin_computes_the_same_where_the_model_is_valid(pair: Pair) -> None
     rng = np.random.default_rng(pair.model.number)
     valid = 0
     for _ in range(1 if pair.model.id == "17" else 12):
-        feeds = {**inputs_of(pair.faulty, rng), **weights_of(pair.faulty, rng)}
+        feeds = {**inputs_of(pair.of_data, rng), **weights_of(pair.faulty, rng)}
         expected, seen = faulty.run(None, feeds), repaired.run(None, feeds)
         if all(np.isfinite(output).all() for output in expected):
             valid += 1
