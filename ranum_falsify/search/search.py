@@ -333,7 +333,7 @@ def _resample_stuck(
 
 def _find_stuck(gradients: Sequence[Tensor | None], count: int) -> Tensor:
     """Return which of some starts have no gradient, `(count,)`."""
-    sizes = [g.abs().flatten(1).amax(1) for g in gradients if g is not None and g.numel()]
+    sizes = [g.abs().reshape(len(g), -1).amax(1) for g in gradients if g is not None and g.numel()]
     if not sizes:
         return torch.ones(count, dtype=torch.bool)
     return ~(torch.stack(sizes).nan_to_num(nan=0.0).amax(0) > 0)
