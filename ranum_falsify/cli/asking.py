@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ranum_falsify.api.timekeeper import TimeUp, time_limit
 from ranum_falsify.cli.files import check_writable, is_stream, write_json
 from ranum_falsify.cli.options import PROGRAM, SearchOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.streams import complain, verdict_stands
-from ranum_falsify.cli.timekeeper import TimeUp, time_limit
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.errors import UsageError
 from ranum_falsify.report import json_report, text
