@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import EllipsisType
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 
 from ranum_falsify.api.asking import answer_loaded
+from ranum_falsify.api.assignments import assignment_of
 from ranum_falsify.api.loading import Loaded, load
 from ranum_falsify.api.models import Model, load_model
 from ranum_falsify.api.properties import Property, load_property, network_of
@@ -23,9 +25,10 @@ from ranum_falsify.api.settings import Settings, settings_of
 from ranum_falsify.api.timekeeper import time_limit
 from ranum_falsify.building import ModelBuilder
 from ranum_falsify.config import RUNTIMES
-from ranum_falsify.errors import RanumFalsifyError
+from ranum_falsify.errors import RanumFalsifyError, SaveError
 from ranum_falsify.network.guards import memory_limit
 from ranum_falsify.report import json_report, precision
+from ranum_falsify.report.assignment import SUFFIX
 from ranum_falsify.report.counterexample import base_of
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import Status
@@ -163,6 +166,11 @@ def _write(answered: Answered, result: Result, task: Task) -> Answered:
         saved = result.save(base.array)
         report = json_report.report(result.answer, saved, folder) | {"float32": precision.as_json(result.kept)}
         files = {} if saved.description is None else {"description": f"{task.stem}.json"}
+        if result.answer.counterexample is not None:
+            text = base.folder / f"{base.stem}{SUFFIX}"
+            with suppress(SaveError):  # the format cannot say it
+                text.write_bytes(assignment_of(result.loaded, result.answer.counterexample, text))
+                files["vnnlib"] = text.relative_to(folder).as_posix()
         contents = {
             path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
         }

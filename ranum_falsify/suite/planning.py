@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -16,7 +16,7 @@ from ranum_falsify.config import SearchConfig
 from ranum_falsify.errors import UsageError
 from ranum_falsify.suite.instance import Instance
 
-__all__ = ["Planned", "choose", "override", "plan", "stem_of"]
+__all__ = ["Planned", "choose", "hash_file", "override", "plan", "stem_of"]
 
 
 @dataclass(frozen=True)
@@ -76,15 +76,16 @@ def plan(instances: Sequence[Instance], former: Mapping[str, float] | None = Non
             may take longer still.
     """
     times = former or {}
-    found = [Planned(one, _fingerprint(one)) for one in instances]
+    hash_once = cache(hash_file)  # many instances have the same files
+    found = [Planned(one, _fingerprint(one, hash_once)) for one in instances]
     return sorted(found, key=lambda one: -times.get(one.instance.id, float("inf"))) if times else found
 
 
-def _fingerprint(instance: Instance) -> str:
+def _fingerprint(instance: Instance, hash_once: Callable[[str], str]) -> str:
     paths = {**instance.networks, **({} if instance.property_path is None else {"property": instance.property_path})}
     question = {
         "id": instance.id,
-        "files": sorted((name, _hash(path)) for name, path in paths.items()),
+        "files": sorted((name, hash_once(path)) for name, path in paths.items()),
         "vnnlib": instance.vnnlib,
         "parameters": dict(instance.parameters),
         "question": dict(instance.question),
@@ -94,8 +95,7 @@ def _fingerprint(instance: Instance) -> str:
     return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
 
 
-@cache
-def _hash(path: str) -> str:
+def hash_file(path: str) -> str:
     """Return the SHA-256 hash of a file, "" for one that cannot be read, as the instance will say."""
     try:
         with Path(path).open("rb") as stream:

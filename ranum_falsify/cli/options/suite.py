@@ -145,13 +145,11 @@ class CompareOptions(CommonOptions):
         results: Two results.
         cactus: Write a plot of how many instances each decides in how much time, as SVG.
         json: Write the comparison as JSON here; - is standard output.
-        verbosity: -1 quiet, 0, 1 verbose.
     """
 
-    results: Annotated[tuple[Path, ...], Argument("A B", many=True, missing=_MISSING_RESULTS)]
+    results: Annotated[tuple[str, ...], Argument("A B", many=True, missing=_MISSING_RESULTS)]
     cactus: Annotated[Path | None, Option(metavar="FILE"), Group("output")] = None
     json: Annotated[str | None, Option(metavar="PATH"), Group("output")] = None
-    verbosity: Verbosity = 0
 
 
 def finish_suite(values: Values, typed: Collection[str]) -> Values:

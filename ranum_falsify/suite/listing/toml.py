@@ -79,11 +79,11 @@ class _Group:
             raise UsageError(
                 f"{self._path}: [{self._title}] models is missing; name files, such as models = 'onnx/*.onnx'"
             )
-        properties = self._files("properties")
+        properties: Sequence[str | None] = self._files("properties") or [None]
         others = {key: value for key, value in self._table.items() if key not in _OWN}
-        found = read_options(self._path, self._title, others, bool(properties))
+        found = read_options(self._path, self._title, others, properties != [None])
         for model in models:
-            for prop in properties or [None]:
+            for prop in properties:
                 yield self._instance(model, prop, found)
 
     def _instance(self, model: str, prop: str | None, found: GroupOptions) -> Instance:
