@@ -27,6 +27,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"transform"}),
     frozenset({"confirm"}),
     frozenset({"zoo"}),
+    frozenset({"suite"}),
     frozenset({"report"}),
     frozenset({"api", "testing"}),
     frozenset({"cli"}),

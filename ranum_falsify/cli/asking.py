@@ -11,15 +11,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ranum_falsify.api.timekeeper import TimeUp, time_limit
 from ranum_falsify.cli.files import check_writable, is_stream, write_json
 from ranum_falsify.cli.options import PROGRAM, SearchOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.streams import complain, verdict_stands
-from ranum_falsify.cli.timekeeper import TimeUp, time_limit
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.errors import UsageError
 from ranum_falsify.report import json_report, text
+from ranum_falsify.report.assignment import is_assignment
 from ranum_falsify.report.counterexample import Base, Origin, Saved, base_of, save
 from ranum_falsify.report.explanation import explanation
 from ranum_falsify.report.listing import list_operators
@@ -102,7 +103,9 @@ def _check_outputs(options: SearchOptions) -> Base | None:
     """Check that the outputs can be written; return where counterexamples go, None for nowhere."""
     report = None if options.json in (None, "-") or is_stream(Path(options.json)) else Path(options.json)
     base = None
-    if options.save_violation is not None:
+    if options.save_violation is not None and is_assignment(options.save_violation):
+        check_writable("--save-violation", options.save_violation)
+    elif options.save_violation is not None:
         base = base_of(options.save_violation)
         check_writable("--save-violation", base.array)
         check_writable("--save-violation", base.description)
@@ -134,6 +137,11 @@ def _report(
     if base is not None:
         with verdict_stands():
             saved = save(result, Origin() if loaded is None else loaded.origin, base)
+    elif options.save_violation is not None and loaded is not None:
+        from ranum_falsify.api.assignments import save_assignments
+
+        with verdict_stands():
+            saved = save_assignments(result, loaded, options.save_violation)
     if saved.older:
         older = ", ".join(map(str, saved.older))
         complain([f"{PROGRAM}: {older}: left by an earlier run, not of this result; delete what you do not need"])

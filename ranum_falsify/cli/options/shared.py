@@ -95,7 +95,7 @@ class SearchOptions(ReadingOptions):
     Attributes:
         config: How to search.
         self_check: Whether the installed kernels are checked before anything is proved.
-        save_violation: Write the counterexample here, such as cex.npy.
+        save_violation: Write the counterexample here, such as cex.npy; or cex.vnnlib.txt, in VNN-COMP's format.
         json: Write a report as JSON here; - is standard output.
         explain: Show how the operands of this node came to their bounds; do not search.
         list_operators: List the operators in question; do not search.
