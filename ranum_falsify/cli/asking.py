@@ -6,11 +6,11 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ranum_falsify.cli.files import check_writable, is_stream, write_json
 from ranum_falsify.cli.options import PROGRAM, SearchOptions
@@ -20,7 +20,7 @@ from ranum_falsify.cli.reports import check_reports, record_of, write_reports
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.cli.timekeeper import TimeUp, time_limit
 from ranum_falsify.config import ProveConfig
-from ranum_falsify.errors import UsageError
+from ranum_falsify.errors import UsageError, is_out_of_memory
 from ranum_falsify.report import json_report, text
 from ranum_falsify.report.counterexample import Base, Origin, Saved, base_of, save
 from ranum_falsify.report.explanation import explanation
@@ -158,11 +158,13 @@ class _Reporter:
             kept: What must stay in float32.
         """
         saved = self._save(result, loaded)
+        picture = None if self.options.report is None or loaded is None else _illustrate(result, loaded, self.options)
+        facts = {"float32": as_json(kept), "illustration": picture}
         if self.options.json is not None:
             folder = Path.cwd() if self.options.json == "-" else Path(self.options.json).parent
             with verdict_stands():
-                write_json(self.options.json, json_report.report(result, saved, folder) | {"float32": as_json(kept)})
-        write_reports(self.options, lambda folder: self._record(result, saved, folder))
+                write_json(self.options.json, json_report.report(result, saved, folder) | facts)
+        write_reports(self.options, lambda folder: self._record(result, saved, folder, facts))
         if self.options.json != "-":
             count = 0 if loaded is None else len({call.network for call in loaded.problem.calls})
             with verdict_stands():
@@ -181,8 +183,19 @@ class _Reporter:
             complain([f"{PROGRAM}: {older}: left by an earlier run, not of this result; delete what you do not need"])
         return saved
 
-    def _record(self, result: Answer, saved: Saved, folder: Path) -> InstanceRecord:
+    def _record(self, result: Answer, saved: Saved, folder: Path, facts: Mapping[str, Any]) -> InstanceRecord:
         """Return what a suite of this one run would write."""
-        return record_of(
-            self.asked, json_report.report(result, saved, folder), saved, folder, time.monotonic() - self.began
-        )
+        report = json_report.report(result, saved, folder) | facts
+        return record_of(self.asked, report, saved, folder, time.monotonic() - self.began)
+
+
+def _illustrate(result: Answer, loaded: Loaded, options: SearchOptions) -> dict[str, Any] | None:
+    """Return what a page draws of a result; None where there is not the memory for it."""
+    from ranum_falsify.api.illustrating import illustrate  # imports torch
+
+    try:
+        return illustrate(result, loaded, options.config)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,13 @@ from ranum_falsify.saving import save_together
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import InstanceRecord, Status
 
-__all__ = ["check_reports", "record_of", "write_reports"]
+__all__ = ["SUITE_MAKERS", "check_outputs", "check_reports", "record_of", "write_reports"]
 
 _STATUSES: Mapping[str, Status] = {"violated": "sat", "holds": "unsat", "unknown": "unknown"}
 
 
-def check_reports(options: SearchOptions, others: dict[Path, str]) -> None:
-    """Check that the reports can be written, each to a file of its own.
+def check_reports(options: SearchOptions, others: Mapping[Path, str]) -> None:
+    """Check that the reports of a run can be written, each to a file of its own.
 
     Args:
         options: Which.
@@ -32,11 +32,24 @@ def check_reports(options: SearchOptions, others: dict[Path, str]) -> None:
     Raises:
         UsageError: One cannot be written.
     """
+    check_outputs(_chosen(options), others)
+
+
+def check_outputs(outputs: Mapping[str, Path], others: Mapping[Path, str]) -> None:
+    """Check that files can be written, each a file of its own.
+
+    Args:
+        outputs: The files, by the options that name them.
+        others: Files that are none of them, and what names those.
+
+    Raises:
+        UsageError: One cannot be written.
+    """
     taken = {path.resolve(): option for path, option in others.items()}
-    for option, path in _chosen(options).items():
+    for option, path in outputs.items():
         check_writable(option, path)
         if (other := taken.setdefault(path.resolve(), option)) != option:
-            raise UsageError(f"{option} {path}: {other} writes this file too; choose another name")
+            raise UsageError(f"{option} {path}: is the file of {other}, too; choose another name")
 
 
 def record_of(asked: Instance, report: Mapping[str, Any], saved: Saved, folder: Path, seconds: float) -> InstanceRecord:
@@ -74,24 +87,39 @@ def write_reports(options: SearchOptions, record_beside: Callable[[Path], Instan
     """
     for option, path in _chosen(options).items():
         with verdict_stands():
-            save_together({path: _MAKERS[option](record_beside(path.parent))})
+            save_together({path: _RUN_MAKERS[option]([record_beside(path.parent)])})
 
 
 def _chosen(options: SearchOptions) -> dict[str, Path]:
-    named = {"--junit": options.junit, "--sarif": options.sarif}
+    named = {"--report": options.report, "--junit": options.junit, "--sarif": options.sarif}
     return {option: path for option, path in named.items() if path is not None}
 
 
-def _make_junit(record: InstanceRecord) -> bytes:
-    from ranum_falsify.report.junit import run_as_junit
+def _make_page(records: Iterable[InstanceRecord]) -> bytes:
+    from ranum_falsify.report.page import make_page
 
-    return run_as_junit(record)
+    return make_page(records)
 
 
-def _make_sarif(record: InstanceRecord) -> bytes:
+def _make_sarif(records: Iterable[InstanceRecord]) -> bytes:
     from ranum_falsify.report.sarif import as_sarif
 
-    return json_text(as_sarif([record])).encode()
+    return json_text(as_sarif(records)).encode()
 
 
-_MAKERS: dict[str, Callable[[InstanceRecord], Any]] = {"--junit": _make_junit, "--sarif": _make_sarif}
+def _make_run_junit(records: Iterable[InstanceRecord]) -> bytes:
+    from ranum_falsify.report.junit import run_as_junit
+
+    return b"".join(map(run_as_junit, records))
+
+
+def _make_suite_junit(records: Iterable[InstanceRecord]) -> bytes:
+    from ranum_falsify.report.junit import suite_as_junit
+
+    return suite_as_junit(records)
+
+
+_Makers = Mapping[str, Callable[[Iterable[InstanceRecord]], bytes]]
+_RUN_MAKERS: _Makers = {"--report": _make_page, "--junit": _make_run_junit, "--sarif": _make_sarif}
+SUITE_MAKERS: _Makers = {"-o": _make_page, "--junit": _make_suite_junit, "--sarif": _make_sarif}
+"""What makes the content of a file from the results of a suite, by the option that names the file."""

@@ -51,6 +51,7 @@ def report(result: Answer, saved: Saved, folder: Path) -> dict[str, Any]:
         "unconfirmed": list(result.unconfirmed),
         "assumptions": as_json(result.assumptions),
         "versions": versions(),
+        "illustration": None,
     }
 
 
