@@ -94,6 +94,10 @@ def _command(arguments: list[str], *, owns_process: bool) -> Callable[[], int]:
         from ranum_falsify.cli.replay import run as run_replay
 
         return lambda: run_replay(command.options)
+    if command.name == "report":
+        from ranum_falsify.cli.report import run as run_report
+
+        return lambda: run_report(command.options)
     if command.name in ("simplify", "transform"):
         from ranum_falsify.cli.transform import run as run_transform
 

@@ -21,6 +21,7 @@ from ranum_falsify.cli.options.fields import Values, add_fields, build, overlay,
 from ranum_falsify.cli.options.operators import OperatorsOptions
 from ranum_falsify.cli.options.pyproject import find_settings
 from ranum_falsify.cli.options.replay import REPLAY_EPILOG, ReplayOptions
+from ranum_falsify.cli.options.report import REPORT_EPILOG, ReportOptions
 from ranum_falsify.cli.options.shared import CommonOptions, SearchOptions
 from ranum_falsify.cli.options.suite import COMPARE_EPILOG, SUITE_EPILOG, CompareOptions, SuiteOptions, finish_suite
 from ranum_falsify.cli.options.transform import TRANSFORM_EPILOG, SimplifyOptions, TransformOptions
@@ -48,6 +49,7 @@ __all__ = [
     "FalsifyOptions",
     "OperatorsOptions",
     "ReplayOptions",
+    "ReportOptions",
     "SearchOptions",
     "SimplifyOptions",
     "SuiteOptions",
@@ -108,6 +110,7 @@ _FORMS: Mapping[str, _Form] = {
     "replay": _Form(
         ReplayOptions, "Run a counterexample on ONNX Runtime again and name the operators that fail.", REPLAY_EPILOG
     ),
+    "report": _Form(ReportOptions, "Show the results of a suite as a page, or as CI systems read them.", REPORT_EPILOG),
     "simplify": _Form(
         SimplifyOptions, "Rewrite a model by the passes that a file lists, and verify each.", TRANSFORM_EPILOG
     ),
