@@ -1,0 +1,1 @@
+"""Repairs of models whose operators can receive invalid input: rewrites, guards and clips, each proved or searched."""
