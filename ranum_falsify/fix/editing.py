@@ -10,6 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from ranum_falsify.fix.guards import Guard
+from ranum_falsify.network.tensors import numpy_dtype
 from ranum_falsify.transform.model import to_proto
 from ranum_falsify.transform.naming import NodeNames, all_nodes
 
@@ -83,6 +84,7 @@ class _Nodes:
     def __init__(self, opset: int, guard: Guard) -> None:
         self._opset = opset
         self._guard = guard
+        self._dtype = ir.DataType.from_numpy(numpy_dtype(guard.dtype))
         self.nodes: list[ir.Node] = []
         self.constants: list[ir.Value] = []
 
@@ -92,36 +94,32 @@ class _Nodes:
         if guard.gap:
             return self._keep_from_zero(x, guard.step)
         if guard.adds:
-            return self._op("Add", x, self._number(guard.step, x))
+            return self._op("Add", x, self._number(guard.step))
         if guard.is_clip or (guard.low is not None and guard.high is not None) or self._opset < _EXTREMES_BROADCAST:
             return self._clip(x)
         if guard.low is not None:
-            return self._op("Max", x, self._number(guard.low, x))
+            return self._op("Max", x, self._number(guard.low))
         assert guard.high is not None
-        return self._op("Min", x, self._number(guard.high, x))
+        return self._op("Min", x, self._number(guard.high))
 
     def _keep_from_zero(self, x: ir.Value, step: float) -> ir.Value:
-        below, above = self._number(-step, x), self._number(step, x)
-        return self._op(
-            "Where",
-            self._op("Less", x, self._number(0.0, x), dtype=ir.DataType.BOOL),
-            self._op("Min", x, below),
-            self._op("Max", x, above),
-            dtype=x.dtype,
-        )
+        below, above = self._number(-step), self._number(step)
+        is_below = self._op("Less", x, self._number(0.0), dtype=ir.DataType.BOOL)
+        made = self._op("Where", is_below, self._op("Min", x, below), self._op("Max", x, above))
+        made.shape = x.shape
+        return made
 
     def _clip(self, x: ir.Value) -> ir.Value:
         low, high = self._guard.low, self._guard.high
         if self._opset < _LIMITS_ARE_INPUTS:
             limits: Mapping[str, float | None] = {"min": low, "max": high}
             return self._op("Clip", x, attributes={name: limit for name, limit in limits.items() if limit is not None})
-        ends = [None if end is None else self._number(end, x) for end in (low, high)]
+        ends = [None if end is None else self._number(end) for end in (low, high)]
         return self._op("Clip", x, *(ends if ends[1] is not None else ends[:1]))
 
-    def _number(self, number: float, like: ir.Value) -> ir.Value:
-        dtype = like.dtype or ir.DataType.FLOAT
-        tensor = ir.tensor(np.asarray(number).astype(dtype.numpy()))
-        value = ir.Value(const_value=tensor, shape=ir.Shape([]), type=ir.TensorType(dtype))
+    def _number(self, number: float) -> ir.Value:
+        tensor = ir.tensor(np.asarray(number).astype(self._dtype.numpy()))
+        value = ir.Value(const_value=tensor, shape=ir.Shape([]), type=ir.TensorType(self._dtype))
         self.constants.append(value)
         return value
 
@@ -136,6 +134,6 @@ class _Nodes:
         made = ir.node(op_type, [x, *others], attributes=attributes)
         output = made.outputs[0]
         output.shape = x.shape
-        output.type = ir.TensorType(dtype or x.dtype) if dtype or x.dtype else None
+        output.type = ir.TensorType(dtype or self._dtype)
         self.nodes.append(made)
         return output

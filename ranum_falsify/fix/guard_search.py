@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import onnx
 from dnnv.nn import Operation
@@ -12,12 +13,16 @@ from dnnv.nn import Operation
 from ranum_falsify.fix.editing import insert_guards
 from ranum_falsify.fix.guards import Guard, guards_of, limiting_guards
 from ranum_falsify.fix.subject import Assessment, OutOfTimeError, Subject
+from ranum_falsify.operators.support.conditions import list_stated_conditions
+from ranum_falsify.validity import AtMost
 
 __all__ = ["Guarded", "GuardSearch"]
 
 _RUNGS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 _BISECTIONS = 10
 _MOST_TRIALS = 400
+_NEAR = 8
+"""How many operators before an open one may be guarded in its place."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ class GuardSearch:
         self._places = {op.name: number for number, op in enumerate(subject.graph.nodes)}
         self._trials = 0
         self._limited = set[str]()
+        self._looked = set[str]()
 
     def run(self) -> Guarded | None:
         """Return the gentlest guards that were found, None where none are enough.
@@ -73,6 +79,7 @@ class GuardSearch:
             for number in range(len(found.guards)):
                 found = self._without(found, number) or found
         with suppress(OutOfTimeError):
+            found = self._weaken_all(found)
             for number in range(len(found.guards)):
                 found = self._weaken(found, number)
         return found
@@ -122,6 +129,9 @@ class GuardSearch:
             own = {n for n, guard in enumerate(guards) if guard.node == node and guard.strength < 1}
             if own:
                 return [_next(guard) if n in own else guard for n, guard in enumerate(guards)]
+            above = self._limit_above(node, guards)
+            if above is not None:
+                return above
             if node in self._limited or node not in self._nodes:
                 continue
             self._limited.add(node)
@@ -131,6 +141,24 @@ class GuardSearch:
             if added:
                 weaker = [guard.at(0.0) if guard.node in before else guard for guard in guards]
                 return self._sorted([*weaker, *added])
+        return None
+
+    def _limit_above(self, node: str, guards: Sequence[Guard]) -> list[Guard] | None:
+        """Return the guards with those of the nearest operators before a node that have limits; None without such.
+
+        What grows fast, such as an exponential, is narrowed at less cost before it has grown.
+        """
+        if node in self._limited or node in self._looked:
+            return None
+        self._looked.add(node)
+        taken = {(guard.node, guard.index) for guard in guards}
+        for inner in self._subject.nearest_before(node, _NEAR):
+            limits = [c for c in list_stated_conditions(self._nodes[inner]) if isinstance(c, AtMost)]
+            make = partial(guards_of, conditions=limits, adds=False, is_clip=self._is_clip)
+            added = self._make([inner], lambda op, bounds, make=make: make(op, bounds=bounds)) if limits else []
+            added = [guard for guard in added if (guard.node, guard.index) not in taken]
+            if added:
+                return self._sorted([*guards, *added])
         return None
 
     def _sorted(self, guards: Sequence[Guard]) -> list[Guard]:
@@ -143,6 +171,18 @@ class GuardSearch:
         if number >= len(found.guards) or len(found.guards) == 1:
             return None
         return self._closed([guard for n, guard in enumerate(found.guards) if n != number])
+
+    def _weaken_all(self, found: Guarded) -> Guarded:
+        """Return the same with no guard stronger than is needed for all, so that none carries the others' part."""
+        low, high = 0.0, max(guard.strength for guard in found.guards)
+        for _ in range(_BISECTIONS if high and len(found.guards) > 1 else 0):
+            middle = (low + high) / 2
+            tried = self._closed([guard.at(min(guard.strength, middle)) for guard in found.guards])
+            if tried is None:
+                low = middle
+            else:
+                found, high = tried, middle
+        return found
 
     def _weaken(self, found: Guarded, number: int) -> Guarded:
         """Return the same with one guard as weak as the others allow, by bisection."""

@@ -21,12 +21,12 @@ class Rewritten:
 
     Attributes:
         model: The model.
-        passes: The passes that made it, in order.
+        steps: The passes that made it, in order, each with the model that it left.
         assessment: What is proved of it.
     """
 
     model: onnx.ModelProto
-    passes: Sequence[str]
+    steps: Sequence[tuple[str, onnx.ModelProto]]
     assessment: Assessment
 
 
@@ -72,7 +72,7 @@ class _Chain:
             made = apply_stable(name, model)
             if made is None:
                 continue
-            tried = self._assess(made, [*(found.passes if found else ()), name])
+            tried = self._assess([*(found.steps if found else ()), (name, to_proto(made))])
             if tried is not None and self.count(tried.assessment) < fewest:
                 found, model, fewest = tried, made, self.count(tried.assessment)
                 if not fewest:
@@ -81,15 +81,16 @@ class _Chain:
 
     def all_at_once(self, model: ir.Model) -> Rewritten | None:
         """Return what all passes make that find anything, one after the other."""
-        applied: list[str] = []
+        applied: list[tuple[str, onnx.ModelProto]] = []
         for name in equal_passes():
             self._subject.check_time()
             made = apply_stable(name, model)
             if made is not None:
-                model, applied = made, [*applied, name]
-        return self._assess(model, applied) if len(applied) > 1 else None
+                model = made
+                applied.append((name, to_proto(made)))
+        return self._assess(applied) if len(applied) > 1 else None
 
-    def _assess(self, model: ir.Model, passes: Sequence[str]) -> Rewritten | None:
-        proto = to_proto(model)
-        assessment = self._subject.assess(proto)
-        return None if assessment is None else Rewritten(proto, passes, assessment)
+    def _assess(self, steps: Sequence[tuple[str, onnx.ModelProto]]) -> Rewritten | None:
+        model = steps[-1][1]
+        assessment = self._subject.assess(model)
+        return None if assessment is None else Rewritten(model, steps, assessment)

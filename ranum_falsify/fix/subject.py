@@ -105,6 +105,12 @@ class Subject:
         if time.monotonic() >= self.deadline:
             raise OutOfTimeError
 
+    def derive(self, assessment: Assessment) -> Subject:
+        """Return a changed model, with the same property."""
+        derived = Subject(assessment.problem, self._reload, self.runtimes, self.deadline)
+        derived.original = assessment
+        return derived
+
     @cached_property
     def original(self) -> Assessment:
         """What is proved of the model as it is."""
@@ -156,6 +162,20 @@ class Subject:
                         waiting.append(operand)
             self._before[node] = frozenset(op.name for op in seen.values())
         return self._before[node]
+
+    def nearest_before(self, node: str, most: int) -> list[str]:
+        """Return the nodes of the original model that a node depends on, the nearest first, at most so many."""
+        waiting = [op for op in self.graph.nodes if op.name == node]
+        seen = {id(op): op for op in waiting}
+        known = {op.name for op in self.graph.nodes}
+        for op in waiting:  # which grows
+            if len(waiting) > most:
+                break
+            for operand in operands_in(op):
+                if id(operand) not in seen:
+                    seen[id(operand)] = operand
+                    waiting.append(operand)
+        return [op.name for op in waiting[1 : most + 1] if op.name in known]
 
 
 def _assessment(problem: Problem, proof: Proof) -> Assessment:
