@@ -193,7 +193,7 @@ class _Reporter:
 
     def _record(self, result: Answer, saved: Saved, folder: Path, facts: Mapping[str, Any]) -> InstanceRecord:
         """Return what a suite of this one run would write."""
-        report = json_report.report(result, saved, folder) | facts
+        report = {**json_report.report(result, saved, folder), **facts}
         return record_of(self.asked, report, saved, folder, time.monotonic() - self.began)
 
 

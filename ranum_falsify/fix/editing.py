@@ -48,7 +48,9 @@ class _Writer:
     def __init__(self, model: ir.Model) -> None:
         self._opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
         self._names = NodeNames(all_nodes(model))
-        self._taken = {value.name for graph in model.graphs() for value in (*graph.inputs, *graph.initializers.values())}
+        self._taken = {
+            value.name for graph in model.graphs() for value in (*graph.inputs, *graph.initializers.values())
+        }
         self._taken |= {value.name for node in all_nodes(model) for value in node.outputs}
 
     def insert(self, node: ir.Node | None, guard: Guard) -> str | None:

@@ -118,8 +118,10 @@ def _rounded(number: float, dtype: torch.dtype, *, up: bool) -> float:
     if found.isinf():
         return math.copysign(largest(dtype), number)
     if (found.double() < exact) if up else (found.double() > exact):
-        found = torch.nextafter(found.float(), torch.tensor(math.inf if up else -math.inf)) if _is_half(dtype) else (
-            torch.nextafter(found, torch.tensor(math.inf if up else -math.inf, dtype=dtype))
+        found = (
+            torch.nextafter(found.float(), torch.tensor(math.inf if up else -math.inf))
+            if _is_half(dtype)
+            else (torch.nextafter(found, torch.tensor(math.inf if up else -math.inf, dtype=dtype)))
         )
         found = found.to(dtype)
     return float(found)

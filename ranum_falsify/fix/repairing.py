@@ -70,9 +70,7 @@ class Repairing:
         self._config = config
         self._progress = progress
         self._began = time.monotonic()
-        self._meter = OutputMeter(
-            subject, samples=config.samples, seconds=self._part(), seed=config.seed
-        )
+        self._meter = OutputMeter(subject, samples=config.samples, seconds=self._part(), seed=config.seed)
         self._hazards: Sequence[str] = ()
         self._allowed = frozenset[str]()
 
@@ -120,7 +118,9 @@ class Repairing:
         hazards = [node for node in open_ones if wanted is None or node in wanted]
         if not hazards:
             named = ", ".join(wanted or ())
-            raise UsageError(f"fix: there is nothing to repair: {named} is proved already; open: {', '.join(open_ones)}")
+            raise UsageError(
+                f"fix: there is nothing to repair: {named} is proved already; open: {', '.join(open_ones)}"
+            )
         self._allowed = frozenset(self._subject.original.unproved) - frozenset(hazards if wanted else unproved)
         return hazards
 

@@ -230,9 +230,7 @@ def _drop_alike(findings: Sequence[Finding]) -> list[Finding]:
     """Return findings without those that narrow the same ends as one before."""
     kept: list[Finding] = []
     for finding in findings:
-        if not any(
-            all(is_same(finding.ranges[name], other.ranges[name]) for name in finding.ranges) for other in kept
-        ):
+        if not any(all(is_same(finding.ranges[name], other.ranges[name]) for name in finding.ranges) for other in kept):
             kept.append(finding)
     return kept
 
