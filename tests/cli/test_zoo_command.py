@@ -13,8 +13,8 @@ import pytest
 
 from ranum_falsify.api.cache import cache_folder
 from ranum_falsify.cli import zoo
-from ranum_falsify.zoo.catalogue import MODELS, model_of
 from ranum_falsify.zoo.builder import Architecture
+from ranum_falsify.zoo.catalogue import MODELS, model_of
 from ranum_falsify.zoo.model import ZooModel
 from tests.cli.workshop import Workshop
 
