@@ -17,13 +17,16 @@ from ranum_falsify.cli.output import say, say_json
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.saving import save_together
 from ranum_falsify.zoo.builder import Architecture
-from ranum_falsify.zoo.catalogue import MODELS, model_of
+from ranum_falsify.zoo.catalogue import FUZZED, MODELS, model_of
 from ranum_falsify.zoo.model import Defect, ZooModel
 
 __all__ = ["choose_models", "run"]
 
 _WIDEST = 60
 """Characters of a sentence in a table."""
+
+_FUZZER = "saf"
+"""The word for all programs of the Soft Assertion Fuzzer."""
 
 
 def run(options: ZooOptions) -> int:
@@ -42,17 +45,20 @@ def run(options: ZooOptions) -> int:
 
 
 def choose_models(ids: Sequence[str]) -> dict[ZooModel, tuple[Defect, ...]]:
-    """Return models with those of their defects that ids mean, in the order of the catalogue; all for no ids.
+    """Return models with those of their defects that ids mean, in the order of the catalogue; the 79 for no ids.
+
+    The word `saf` means all programs of the fuzzer.
 
     Raises:
         ZooError: There is no such model.
     """
     if not ids:
         return {model: model.defects for model in MODELS}
-    named = [(model_of(name), name) for name in ids]
+    names = [i for name in ids for i in ([model.id for model in FUZZED] if name == _FUZZER else [name])]
+    named = [(model_of(name), name) for name in names]
     return {
         model: tuple(d for d in model.defects if any(m is model and n in (model.id, d.id) for m, n in named))
-        for model in MODELS
+        for model in (*MODELS, *FUZZED)
         if any(m is model for m, _ in named)
     }
 
@@ -62,7 +68,7 @@ def choose_models(ids: Sequence[str]) -> dict[ZooModel, tuple[Defect, ...]]:
 
 def _list(options: ZooList) -> int:
     if options.json:
-        rows = [_defect_object(model, defect) for model in MODELS for defect in model.defects]
+        rows = [_defect_object(model, defect) for model in (*MODELS, *FUZZED) for defect in model.defects]
         say_json(rows)
     else:
         say(_table())
@@ -72,7 +78,7 @@ def _list(options: ZooList) -> int:
 def _table() -> Iterator[str]:
     """Yield a line per defect, and a head; a derivative's defects have a mark."""
     rows: list[tuple[str, ...]] = [("id", "program", "made with", "operator", "node", "mechanism", "repair")]
-    for model in MODELS:
+    for model in (*MODELS, *FUZZED):
         for defect in model.defects:
             operator = f"{defect.operator}'" if defect.gradient else defect.operator
             sentences = (textwrap.shorten(t, _WIDEST, placeholder=" ...") for t in (defect.mechanism, model.repair))
@@ -80,7 +86,7 @@ def _table() -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-    if any(defect.gradient for model in MODELS for defect in model.defects):
+    if any(defect.gradient for model in (*MODELS, *FUZZED) for defect in model.defects):
         yield "' of the derivative: the output stays finite"
 
 

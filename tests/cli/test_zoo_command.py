@@ -13,12 +13,12 @@ import pytest
 
 from ranum_falsify.api.cache import cache_folder
 from ranum_falsify.cli import zoo
-from ranum_falsify.zoo.catalogue import MODELS, model_of
+from ranum_falsify.zoo.catalogue import FUZZED, MODELS, model_of
 from ranum_falsify.zoo.model import ZooModel
 from tests.cli.workshop import Workshop
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-DEFECTS = [defect for model in MODELS for defect in model.defects]
+DEFECTS = [defect for model in (*MODELS, *FUZZED) for defect in model.defects]
 SOFTMAX = model_of("3")
 SHARED = model_of("2a")  # a model with two defects
 
@@ -125,6 +125,11 @@ class TestShow:
         out = workshop.run("zoo", "show", "3", "--safe", "--batch", "5").out
         assert out.startswith(f"3: {SOFTMAX.program} (tf), repaired\n")
         assert "  x  float32 [5, 784]" in out and "--network N 3.safe.onnx" in out
+
+    def test_the_data_of_a_program_that_the_zoo_widens(self, workshop: Workshop) -> None:
+        wide, narrow = (workshop.run("zoo", "show", "38", *more).out for more in ((), ("--documented",)))
+        assert "  x  float32 [4, 2]  in [-50, 50]\n" in wide and "data for x lie in [0, 1]; --documented" in wide
+        assert "  x  float32 [4, 2]  in [0, 1]\n" in narrow and "--documented" not in narrow
 
     def test_json(self, workshop: Workshop) -> None:
         shown = json.loads(workshop.run("zoo", "show", "3", "--json").out)
@@ -235,7 +240,7 @@ class TestDetect:
         cells = row.split()
         assert (cells[:4], cells[5:]) == (["3", "Log", "log", "yes"], ["ms", "proved", "3", "after"])
         assert blank == "" and detected == "detected: 1 of 1 defect in 1 program"
-        assert repaired == "repaired: 1 of 1 program proved (1 of 1 model); 0 of 8 operators flagged (0.00%)"
+        assert repaired == "repaired: 1 of 1 program proved (1 of 1 model); 0 of 6 operators flagged (0.00%)"
         assert analysis.startswith("analysis: 0.") and "(medians of 3, 1 thread)" in analysis
         assert besides.startswith("besides, for both: building ")
 
@@ -247,6 +252,16 @@ class TestDetect:
         assert first.node in row.split("proved")[1]
         assert detected == "detected: 1 of 1 defect in 1 program"
         assert len(workshop.run("zoo", "detect", "2").out.splitlines()) == len(out.splitlines()) + 1
+
+    def test_the_programs_of_the_fuzzer(self, workshop: Workshop) -> None:
+        run = workshop.run("zoo", "detect", "saf")
+        assert run.status == 0
+        assert "detected: 14 of 14 defects in 14 programs\nrepaired: 14 of 14 programs proved" in run.out
+
+    def test_the_data_of_the_program(self, workshop: Workshop) -> None:
+        assert "detected: 1 of 1" in workshop.run("zoo", "detect", "38").out
+        run = workshop.run("zoo", "detect", "38", "--documented")
+        assert run.status == 1 and "detected: 0 of 1" in run.out
 
     def test_verbose_names_all_that_is_flagged(self, workshop: Workshop) -> None:
         run = workshop.run("zoo", "detect", "3", "-v")
@@ -294,8 +309,8 @@ class TestDetect:
         class Wrong(ZooModel):
             """A model both of whose twins are repaired, or neither."""
 
-            def architecture(self, *, safe: bool = False, batch: int = 1):  # type: ignore[no-untyped-def]
-                return super().architecture(safe=wrong, batch=batch)
+            def architecture(self, **options):  # type: ignore[no-untyped-def]
+                return super().architecture(**{**options, "safe": wrong})
 
         model = Wrong(**{name: getattr(SOFTMAX, name) for name in SOFTMAX.__dataclass_fields__})
         monkeypatch.setattr(zoo, "MODELS", (model,))
