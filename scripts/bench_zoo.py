@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure results on the zoo's 79 real defects, and on the 14 programs of a fuzzer's study.
 
-Detection, ranges and runtimes, repaired twins, precision, unit tests, random sampling.
+Detection, ranges and runtimes, repaired twins, precision, developers' changes, unit tests, random sampling.
 
 Writes BENCHMARKS.json after every model, continues where it stopped, and writes BENCHMARKS.md from it.
 
@@ -23,6 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from lab.bench.zoo_changes import changes
 from lab.bench.zoo_page import page
 from lab.bench.zoo_runs import detection, precision, ranges, unit_tests
 from ranum_falsify.config import ConfirmConfig
@@ -32,7 +33,7 @@ from ranum_falsify.zoo.catalogue import FUZZED, MODELS, model_of
 from ranum_falsify.zoo.model import ZooModel
 
 _ROOT = Path(__file__).resolve().parent.parent
-_PARTS = ("detection", "ranges", "precision", "tests", "random")
+_PARTS = ("detection", "ranges", "precision", "developers", "tests", "random")
 
 
 _ATTEMPTS = 2
@@ -84,6 +85,9 @@ def measure(model: ZooModel, record: dict[str, Any], given: argparse.Namespace) 
         failing = sum(tried["triggered"] or tried["by_hand"] for tried in record["precision"])
         print(f"{model.id} precision: {failing} of {len(record['precision'])} open operators fail", flush=True)
     for defect, known in zip(model.defects, record["defects"], strict=True):
+        is_wanted = "developers" in given.parts and defect.developer_fix is not None
+        if is_wanted and (given.again or "developers" not in known):
+            known["developers"] = changes(model, defect)
         for part in ("tests", "random"):
             if part in given.parts and (given.again or part not in known):
                 config = ConfirmConfig(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,12 @@ def _model_object(model: ZooModel, architecture: Architecture, text: str, *, saf
         "framework": model.framework,
         "safe": safe,
         "repair": model.repair,
+        "training": None if model.training is None else asdict(model.training),
+        "developer_fixes": {
+            defect.id: {"status": fix.status, "detail": fix.detail}
+            for defect in model.defects
+            if (fix := defect.developer_fix) is not None
+        },
         "defects": [_defect_object(model, defect) for defect in model.defects],
         "inputs": [_variable_object(v) for v in architecture.inputs],
         "widened": {name: list(data) for name, data in architecture.widened.items()},
@@ -151,7 +158,12 @@ def _facts(model: ZooModel, architecture: Architecture, text: str, *, safe: bool
     for defect in model.defects:
         of = ", of its derivative" if defect.gradient else ""
         yield f"  defect {defect.id} at {defect.node} ({defect.operator}{of}): {defect.mechanism}"
+        if (fix := defect.developer_fix) is not None:
+            yield f"  its developers ({fix.status}): {fix.detail}"
     yield f"  repair: {model.repair}"
+    if (training := model.training) is not None:
+        rate, batch = f"learning rate {training.learning_rate:g}", f"batches of {training.batch}"
+        yield f"  training: {training.optimizer}, {rate}, {batch}; {training.loss}"
     yield f"  {len(architecture.model.graph.node)} nodes, {_size(architecture.model.ByteSize())}"
     yield "inputs"
     yield from _ranges(architecture.inputs)

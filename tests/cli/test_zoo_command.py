@@ -108,6 +108,8 @@ class TestShow:
             f"3: {SOFTMAX.program} (tf)\n",
             f"defect 3 at log (Log): {SOFTMAX.defects[0].mechanism}\n",
             f"repair: {SOFTMAX.repair}\n",
+            "  its developers (none): not fixed; a similar defect was reported to TensorFlow-Examples\n",
+            "  training: Adam, learning rate 0.005, batches of 100; cross entropy, summed over batch and classes\n",
             "7 nodes, 31.1 KiB\n",
             "  x  float32 [1, 784]  in [0, 1]\n",
             "weights (7850 elements), with values at first\n",
@@ -137,6 +139,7 @@ class TestShow:
         assert (shown["id"], shown["safe"], shown["nodes"]) == ("3", False, 7)
         assert shown["inputs"][0] == {"name": "x", "dtype": "float32", "shape": [1, 784], "low": 0.0, "high": 1.0}
         assert [w["name"] for w in shown["weights"]] == ["W", "b"]
+        assert shown["training"]["optimizer"] == "Adam" and shown["developer_fixes"]["3"]["status"] == "none"
         assert shown["bytes"] == architecture.model.ByteSize()
         assert shown["property"] == SOFTMAX.property_text(architecture)
         assert [defect["node"] for defect in shown["defects"]] == ["log"]

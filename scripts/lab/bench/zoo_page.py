@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from lab.bench.zoo_developers import developers
+
 __all__ = ["page"]
 
 _HEAD = """# {count} real defects
@@ -59,7 +61,14 @@ def page(measured: Mapping[str, Any]) -> str:
     facts = measured["facts"]
     head = _HEAD.format(count=len(defects), programs=len({m["number"] for m in models}), **facts)
     published = _PUBLISHED.format(ours="\n".join(_totals(models, defects)))
-    sections = [*_detection(models), *_ranges(models), "## By defect\n", *_table(models), *_fuzzed(measured)]
+    sections = [
+        *_detection(models),
+        *_ranges(models),
+        "## By defect\n",
+        *_table(models),
+        *developers(models),
+        *_fuzzed(measured),
+    ]
     return head + published + "\n".join(sections) + "\n"
 
 
