@@ -1,0 +1,1 @@
+"""Clips: the widest ranges of chosen tensors within which the interval analysis proves that operators are valid."""
