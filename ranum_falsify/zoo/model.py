@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from ranum_falsify.zoo.builder import Architecture, ArchitectureBuilder
+from ranum_falsify.zoo.developer import DeveloperFix, guard_operands
 from ranum_falsify.zoo.property_file import property_text
 
 __all__ = ["Build", "Defect", "Optimizer", "Training", "ZooModel"]
@@ -32,6 +33,7 @@ class Defect:
         operator: Its ONNX operator.
         mechanism: How that happens, in a sentence.
         gradient: Whether the output stays finite and only the derivative does not.
+        developer_fix: What the developers did, None where nothing is recorded; the catalogue fills it in.
     """
 
     id: str
@@ -39,6 +41,7 @@ class Defect:
     operator: str
     mechanism: str
     gradient: bool = False
+    developer_fix: DeveloperFix | None = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,18 @@ class ZooModel:
         name, seed = self.file_name(safe=safe), self.number
         builder = ArchitectureBuilder(name, summary, batch=batch, seed=seed, documented=documented)
         self.build(builder, safe=safe)
+        return builder.architecture()
+
+    def developer_architecture(self, defect: Defect) -> Architecture | None:
+        """Build the model with the change that the developers made for a defect; None where no change is known."""
+        fix = defect.developer_fix
+        if fix is None or not fix.changes_graph:
+            return None
+        if fix.build is None:
+            return guard_operands(self.architecture(safe=fix.fused), fix.guards)
+        summary = f"{self.program}, as its developers changed it: {fix.detail}"
+        builder = ArchitectureBuilder(f"{self.id}.developers", summary, seed=self.number)
+        fix.build(builder)
         return builder.architecture()
 
     def file_name(self, *, safe: bool = False) -> str:
