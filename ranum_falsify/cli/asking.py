@@ -6,7 +6,7 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -183,7 +183,7 @@ class _Reporter:
             complain([f"{PROGRAM}: {older}: left by an earlier run, not of this result; delete what you do not need"])
         return saved
 
-    def _record(self, result: Answer, saved: Saved, folder: Path, facts: Mapping[str, Any]) -> InstanceRecord:
+    def _record(self, result: Answer, saved: Saved, folder: Path, facts: dict[str, Any]) -> InstanceRecord:
         """Return what a suite of this one run would write."""
         report = json_report.report(result, saved, folder) | facts
         return record_of(self.asked, report, saved, folder, time.monotonic() - self.began)
