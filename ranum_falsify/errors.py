@@ -13,6 +13,7 @@ __all__ = [
     "ReplayError",
     "ReplayTimeoutError",
     "SaveError",
+    "SuiteError",
     "TransformError",
     "UnsupportedAttributeError",
     "UnsupportedOperatorError",
@@ -78,6 +79,10 @@ class TransformError(RanumFalsifyError):
 
 class SaveError(RanumFalsifyError):
     """Files that cannot be written."""
+
+
+class SuiteError(RanumFalsifyError):
+    """Workers that cannot be started or reached."""
 
 
 class DeviceError(RanumFalsifyError):

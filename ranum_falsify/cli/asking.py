@@ -12,16 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ranum_falsify.api.timekeeper import TimeUp, time_limit
 from ranum_falsify.cli.files import check_writable, is_stream, write_json
 from ranum_falsify.cli.options import PROGRAM, SearchOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.reports import check_reports, record_of, write_reports
 from ranum_falsify.cli.streams import complain, verdict_stands
-from ranum_falsify.cli.timekeeper import TimeUp, time_limit
 from ranum_falsify.config import ProveConfig
-from ranum_falsify.errors import UsageError, is_out_of_memory
+from ranum_falsify.errors import UsageError
 from ranum_falsify.report import json_report, text
+from ranum_falsify.report.assignment import is_assignment
 from ranum_falsify.report.counterexample import Base, Origin, Saved, base_of, save
 from ranum_falsify.report.explanation import explanation
 from ranum_falsify.report.listing import list_operators
@@ -107,7 +108,9 @@ def _check_outputs(options: SearchOptions) -> Base | None:
     """Check that the outputs can be written; return where counterexamples go, None for nowhere."""
     report = None if options.json in (None, "-") or is_stream(Path(options.json)) else Path(options.json)
     base = None
-    if options.save_violation is not None:
+    if options.save_violation is not None and is_assignment(options.save_violation):
+        check_writable("--save-violation", options.save_violation)
+    elif options.save_violation is not None:
         base = base_of(options.save_violation)
         check_writable("--save-violation", base.array)
         check_writable("--save-violation", base.description)
@@ -158,8 +161,11 @@ class _Reporter:
             kept: What must stay in float32.
         """
         saved = self._save(result, loaded)
-        picture = None if self.options.report is None or loaded is None else _illustrate(result, loaded, self.options)
-        facts = {"float32": as_json(kept), "illustration": picture}
+        facts = {"float32": as_json(kept), "illustration": None}
+        if self.options.report is not None and loaded is not None:
+            from ranum_falsify.api.illustrating import illustrate  # imports torch
+
+            facts["illustration"] = illustrate(result, loaded, self.options.config)
         if self.options.json is not None:
             folder = Path.cwd() if self.options.json == "-" else Path(self.options.json).parent
             with verdict_stands():
@@ -178,6 +184,11 @@ class _Reporter:
         if self.base is not None:
             with verdict_stands():
                 saved = save(result, Origin() if loaded is None else loaded.origin, self.base)
+        elif self.options.save_violation is not None and loaded is not None:
+            from ranum_falsify.api.assignments import save_assignments
+
+            with verdict_stands():
+                saved = save_assignments(result, loaded, self.options.save_violation)
         if saved.older:
             older = ", ".join(map(str, saved.older))
             complain([f"{PROGRAM}: {older}: left by an earlier run, not of this result; delete what you do not need"])
@@ -187,15 +198,3 @@ class _Reporter:
         """Return what a suite of this one run would write."""
         report = json_report.report(result, saved, folder) | facts
         return record_of(self.asked, report, saved, folder, time.monotonic() - self.began)
-
-
-def _illustrate(result: Answer, loaded: Loaded, options: SearchOptions) -> dict[str, Any] | None:
-    """Return what a page draws of a result; None where there is not the memory for it."""
-    from ranum_falsify.api.illustrating import illustrate  # imports torch
-
-    try:
-        return illustrate(result, loaded, options.config)
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        return None

@@ -5,14 +5,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Self
 
 from ranum_falsify.errors import SaveError, UsageError, reason_of
-from ranum_falsify.suite.record import InstanceRecord
+from ranum_falsify.saving import save_together
+from ranum_falsify.suite.record import InstanceRecord, Status
 
-__all__ = ["ResultsFile", "read_records"]
+__all__ = ["ResultsFile", "keep_records", "read_records"]
 
 
 def read_records(path: Path) -> Iterator[InstanceRecord]:
@@ -94,3 +95,31 @@ class ResultsFile:
         """Return where the last whole line ends."""
         self._stream.seek(0)
         return sum(len(line) for line in self._stream if line.endswith(b"\n"))
+
+
+def keep_records(path: Path, wanted: Mapping[str, str]) -> tuple[dict[str, Status], int]:
+    """Drop records of instances that are not as they were.
+
+    Args:
+        path: The file; it is written anew if there are such.
+        wanted: Fingerprints of the instances that are to run, by id; records of others stay.
+
+    Returns:
+        The outcomes of those that are done, by id, and how many records were dropped.
+
+    Raises:
+        RanumFalsifyError: The file cannot be read, or not be written.
+    """
+    done: dict[str, Status] = {}
+    stale = 0
+    for record in read_records(path):
+        name = record.instance.id
+        if wanted.get(name, record.fingerprint) != record.fingerprint or name in done:
+            stale += 1
+        elif name in wanted:
+            done[name] = record.status
+    if stale:
+        kept = (r for r in read_records(path) if wanted.get(r.instance.id, r.fingerprint) == r.fingerprint)
+        unique = {r.instance.id: r.line().encode() for r in kept}
+        save_together({path: b"".join(unique.values())})
+    return done, stale

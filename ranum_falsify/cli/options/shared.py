@@ -97,7 +97,7 @@ class SearchOptions(ReadingOptions):
     Attributes:
         config: How to search.
         self_check: Whether the installed kernels are checked before anything is proved.
-        save_violation: Write the counterexample here, such as cex.npy.
+        save_violation: Write the counterexample here, such as cex.npy; or cex.vnnlib.txt, in VNN-COMP's format.
         json: Write a report as JSON here; - is standard output.
         report: Write a page about the run here, as HTML.
         junit: Write the operators in question as tests here, in JUnit XML.
