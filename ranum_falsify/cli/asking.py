@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ranum_falsify.api.timekeeper import TimeUp, time_limit
 from ranum_falsify.cli.files import check_writable, is_stream, write_json
@@ -170,7 +170,7 @@ class _Reporter:
             folder = Path.cwd() if self.options.json == "-" else Path(self.options.json).parent
             with verdict_stands():
                 write_json(self.options.json, json_report.report(result, saved, folder) | facts)
-        write_reports(self.options, lambda folder: self._record(result, saved, folder, facts))
+        write_reports(self.options, lambda: self._record(result, saved, facts))
         if self.options.json != "-":
             count = 0 if loaded is None else len({call.network for call in loaded.problem.calls})
             with verdict_stands():
@@ -194,7 +194,7 @@ class _Reporter:
             complain([f"{PROGRAM}: {older}: left by an earlier run, not of this result; delete what you do not need"])
         return saved
 
-    def _record(self, result: Answer, saved: Saved, folder: Path, facts: dict[str, Any]) -> InstanceRecord:
+    def _record(self, result: Answer, saved: Saved, facts: dict[str, Any]) -> InstanceRecord:
         """Return what a suite of this one run would write."""
-        report = json_report.report(result, saved, folder) | facts
-        return record_of(self.asked, report, saved, folder, time.monotonic() - self.began)
+        report = json_report.report(result, saved, Path.cwd()) | facts
+        return record_of(self.asked, report, saved, time.monotonic() - self.began)
