@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ranum_falsify.api.timekeeper import TimeUp, time_limit
 from ranum_falsify.cli.files import check_writable, is_stream, write_json
