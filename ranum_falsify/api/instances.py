@@ -16,6 +16,7 @@ import torch
 
 from ranum_falsify.api.asking import answer_loaded
 from ranum_falsify.api.assignments import assignment_of
+from ranum_falsify.api.illustrating import illustrate
 from ranum_falsify.api.loading import Loaded, load
 from ranum_falsify.api.models import Model, load_model
 from ranum_falsify.api.properties import Property, load_property, network_of
@@ -164,7 +165,10 @@ def _write(answered: Answered, result: Result, task: Task) -> Answered:
         base = base_of(folder / f"{task.stem}.npy")
         base.folder.mkdir(parents=True, exist_ok=True)
         saved = result.save(base.array)
-        report = json_report.report(result.answer, saved, folder) | {"float32": precision.as_json(result.kept)}
+        report = json_report.report(result.answer, saved, folder) | {
+            "float32": precision.as_json(result.kept),
+            "illustration": illustrate(result.answer, result.loaded, result.config),
+        }
         files = {} if saved.description is None else {"description": f"{task.stem}.json"}
         if result.answer.counterexample is not None:
             text = base.folder / f"{base.stem}{SUFFIX}"
