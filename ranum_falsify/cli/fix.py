@@ -79,9 +79,7 @@ def _report(found: Repairs, loaded: Loaded, options: FixOptions, seconds: float)
     assumptions = _assumptions(found, loaded)
     if options.json is not None:
         with verdict_stands():
-            write_json(
-                options.json, fix_report.as_json(found, output=output, seconds=seconds, assumptions=assumptions)
-            )
+            write_json(options.json, fix_report.as_json(found, output=output, seconds=seconds, assumptions=assumptions))
     if options.json != "-":
         with verdict_stands():
             say(

@@ -35,5 +35,5 @@ def _lines(graph: onnx.GraphProto) -> Iterator[str]:
         name = f" {node.name}:" if node.name else ""
         yield f"{kind}{name} {', '.join(node.input)} -> {', '.join(filter(None, node.output))}"
         for attribute in node.attribute:
-            for inner in ([attribute.g] if attribute.HasField("g") else [*attribute.graphs]):
+            for inner in [attribute.g] if attribute.HasField("g") else [*attribute.graphs]:
                 yield from _lines(inner)

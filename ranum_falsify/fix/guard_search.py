@@ -1,14 +1,13 @@
-"""The gentlest guards with which a model is proved: first any that are enough, then each as weak as the proof allows."""
+"""The gentlest guards with which a model is proved: first any that are enough, then each as weak as can be."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import onnx
-from dnnv.nn import Operation
 
 from ranum_falsify.fix.editing import insert_guards
 from ranum_falsify.fix.guards import Guard, guards_of, limiting_guards
@@ -16,7 +15,7 @@ from ranum_falsify.fix.subject import Assessment, OutOfTimeError, Subject
 from ranum_falsify.operators.support.conditions import list_stated_conditions
 from ranum_falsify.validity import AtMost
 
-__all__ = ["Guarded", "GuardSearch"]
+__all__ = ["GuardSearch", "Guarded"]
 
 _RUNGS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 _BISECTIONS = 10
@@ -48,16 +47,12 @@ class GuardSearch:
     Args:
         subject: The model that is guarded, and its property.
         wanted: The nodes to guard; those open nodes that are new in the course of it are guarded, too.
-        adds: Whether numbers are added in place of limits where that is enough.
         is_clip: Whether the guards are written as clips.
         ignored: Open nodes that may stay open.
     """
 
-    def __init__(
-        self, subject: Subject, *, adds: bool = False, is_clip: bool = False, ignored: Collection[str] = ()
-    ) -> None:
+    def __init__(self, subject: Subject, *, is_clip: bool = False, ignored: Collection[str] = ()) -> None:
         self._subject = subject
-        self._adds = adds
         self._is_clip = is_clip
         self._ignored = frozenset(ignored)
         self._nodes = {op.name: op for op in subject.graph.nodes}
@@ -84,6 +79,16 @@ class GuardSearch:
                 found = self._weaken(found, number)
         return found
 
+    def add_instead(self, found: Guarded) -> Guarded | None:
+        """Return guards that add numbers wherever others keep small ones out; None where that is not enough.
+
+        Raises:
+            OutOfTimeError: There was no time to find out.
+        """
+        if not any(guard.can_add for guard in found.guards):
+            return None
+        return self._closed([replace(guard, adds=guard.can_add) for guard in found.guards])
+
     # any guards that are enough ---------------------------------------------------------------------------------------
 
     def _close(self) -> Guarded | None:
@@ -109,7 +114,7 @@ class GuardSearch:
         wanted = {node: c for node, c in assessment.guardable.items() if node not in self._ignored}
         added = self._make(
             wanted,
-            lambda op, bounds: guards_of(op, wanted[op.name], bounds, adds=self._adds, is_clip=self._is_clip),
+            lambda op, bounds: guards_of(op, wanted[op.name], bounds, is_clip=self._is_clip),
         )
         added = [guard for guard in added if (guard.node, guard.index) not in taken]
         return self._sorted([*guards, *added]) if added else None
@@ -154,7 +159,7 @@ class GuardSearch:
         taken = {(guard.node, guard.index) for guard in guards}
         for inner in self._subject.nearest_before(node, _NEAR):
             limits = [c for c in list_stated_conditions(self._nodes[inner]) if isinstance(c, AtMost)]
-            make = partial(guards_of, conditions=limits, adds=False, is_clip=self._is_clip)
+            make = partial(guards_of, conditions=limits, is_clip=self._is_clip)
             added = self._make([inner], lambda op, bounds, make=make: make(op, bounds=bounds)) if limits else []
             added = [guard for guard in added if (guard.node, guard.index) not in taken]
             if added:

@@ -152,19 +152,20 @@ def _draw(
 ) -> np.ndarray:
     """Return values of one input: its own numbers in the file and near them, waves, or any of the box."""
     if variable.dtype.kind == "b":
-        drawn = rng.random(variable.shape) < 0.5
-        return np.clip(drawn, variable.lower, variable.upper)
+        flags: np.ndarray = (rng.random(variable.shape) < 0.5) & variable.upper | variable.lower
+        return flags
     low, high = variable.lower.astype(np.float64), variable.upper.astype(np.float64)
     if variable.dtype.kind in "iu":
         return np.clip(np.floor(low + rng.random(variable.shape) * (high - low + 1)), low, high).astype(variable.dtype)
     share: np.ndarray = rng.random(variable.shape)
     if known is None and variable.shape and variable.shape[-1] >= _LEAST_WAVE and number % 2:
         share = _waves(rng, variable.shape)
-    drawn = low + share * (high - low)
+    drawn: np.ndarray = low + share * (high - low)
     if known is not None:
         centre = np.clip(np.asarray(known, np.float64).reshape(variable.shape), low, high)
         drawn = centre + spread * (drawn - centre)
-    return np.clip(drawn.astype(variable.dtype), variable.lower, variable.upper)
+    inside: np.ndarray = np.clip(drawn.astype(variable.dtype), variable.lower, variable.upper)
+    return inside
 
 
 def _waves(rng: np.random.Generator, shape: Sequence[int]) -> np.ndarray:

@@ -116,9 +116,7 @@ def _list(names: Iterator[str] | Sequence[str]) -> str:
     return ", ".join(known[:_MOST_NODES]) + more
 
 
-def as_json(
-    found: Repairs, *, output: Path | None, seconds: float, assumptions: Assumptions | None
-) -> dict[str, Any]:
+def as_json(found: Repairs, *, output: Path | None, seconds: float, assumptions: Assumptions | None) -> dict[str, Any]:
     """Return the report as one object; arguments as for `lines`."""
     return {
         "format": FORMAT,
