@@ -21,6 +21,8 @@ __all__ = ["GuardSearch", "Guarded"]
 
 _RUNGS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 _BISECTIONS = 10
+_MORE = 0.01
+"""Strength of a number that is added where the least one is lost in rounding."""
 _MOST_TRIALS = 400
 _NEAR = 8
 """How many operators before an open one may be guarded in its place."""
@@ -90,7 +92,14 @@ class GuardSearch:
         """
         if not any(guard.can_add for guard in found.guards):
             return None
-        return self._closed([replace(guard, adds=guard.can_add) for guard in found.guards])
+        for strength in (0.0, _MORE):
+            added = [
+                replace(guard, adds=True, strength=max(guard.strength, strength)) if guard.can_add else guard
+                for guard in found.guards
+            ]
+            if (closed := self._closed(added)) is not None:
+                return closed
+        return None
 
     # any guards that are enough ---------------------------------------------------------------------------------------
 
