@@ -100,9 +100,7 @@ class PartialAnalysis(IntervalAnalysis):
         limits, outputs = self._limits.get(id(op)), self._values[id(op)]
         if limits is None or outputs is None:
             return
-        low, high = (
-            least(greatest(end, limits.lower), limits.upper) for end in (outputs[0].lower, outputs[0].upper)
-        )
+        low, high = (least(greatest(end, limits.lower), limits.upper) for end in (outputs[0].lower, outputs[0].upper))
         self._values[id(op)] = (replace(Interval.of(low, high, outputs[0].shape), gap=0.0),)
 
 
