@@ -86,6 +86,10 @@ def _command(arguments: list[str], *, owns_process: bool) -> Callable[[], int]:
         from ranum_falsify.cli.doctor import run as run_doctor
 
         return lambda: run_doctor(command.options)
+    if command.name == "fix":
+        from ranum_falsify.cli.fix import run as run_fix
+
+        return lambda: run_fix(command.options)
     if command.name == "operators":
         from ranum_falsify.cli.operators import run as run_operators
 
