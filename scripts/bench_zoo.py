@@ -22,7 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lab.bench.zoo_page import page
-from lab.bench.zoo_runs import detection, unit_tests
+from lab.bench.zoo_runs import detection, precision, ranges, unit_tests
 from ranum_falsify.config import ConfirmConfig
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.report.versions import versions
@@ -30,7 +30,11 @@ from ranum_falsify.zoo.catalogue import MODELS, model_of
 from ranum_falsify.zoo.model import ZooModel
 
 _ROOT = Path(__file__).resolve().parent.parent
-_PARTS = ("detection", "tests", "random")
+_PARTS = ("detection", "ranges", "precision", "tests", "random")
+
+
+_ATTEMPTS = 2
+"""Seeds from which an open operator is searched, if the first finds nothing."""
 
 
 def facts(given: argparse.Namespace) -> dict[str, Any]:
@@ -70,6 +74,13 @@ def measure(model: ZooModel, record: dict[str, Any], given: argparse.Namespace) 
     """Measure those of the requested figures of a model that are not known yet."""
     if "detection" in given.parts and (given.again or "detection" not in record):
         record["detection"] = detection(model, rounds=5, threads=given.processors)
+    if "ranges" in given.parts and (given.again or "ranges" not in record):
+        record["ranges"] = ranges(model)
+    if "precision" in given.parts and (given.again or "precision" not in record):
+        config = ConfirmConfig(runs=_ATTEMPTS, timeout=given.timeout, span=False, processors=given.processors)
+        record["precision"] = precision(model, config=config)
+        failing = sum(tried["triggered"] or tried["by_hand"] for tried in record["precision"])
+        print(f"{model.id} precision: {failing} of {len(record['precision'])} open operators fail", flush=True)
     for defect, known in zip(model.defects, record["defects"], strict=True):
         for part in ("tests", "random"):
             if part in given.parts and (given.again or part not in known):

@@ -28,6 +28,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"fix"}),
     frozenset({"confirm"}),
     frozenset({"zoo"}),
+    frozenset({"suite"}),
     frozenset({"report"}),
     frozenset({"api", "testing"}),
     frozenset({"cli"}),

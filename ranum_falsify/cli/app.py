@@ -98,10 +98,22 @@ def _command(arguments: list[str], *, owns_process: bool) -> Callable[[], int]:
         from ranum_falsify.cli.replay import run as run_replay
 
         return lambda: run_replay(command.options)
+    if command.name == "report":
+        from ranum_falsify.cli.report import run as run_report
+
+        return lambda: run_report(command.options)
     if command.name in ("simplify", "transform"):
         from ranum_falsify.cli.transform import run as run_transform
 
         return lambda: run_transform(command.options)
+    if command.name == "suite":
+        from ranum_falsify.cli.suite import run as run_suite
+
+        return lambda: run_suite(command.options)
+    if command.name == "suite compare":
+        from ranum_falsify.cli.suite_compare import run as run_compare
+
+        return lambda: run_compare(command.options)
     if command.name == "zoo":
         from ranum_falsify.cli.zoo import run as run_zoo
 

@@ -103,7 +103,7 @@ def _defect_object(model: ZooModel, defect: Defect) -> dict[str, Any]:
 
 def _show(options: ZooShow) -> int:
     model = model_of(options.id)
-    architecture = model.architecture(safe=options.safe, batch=options.batch)
+    architecture = model.architecture(safe=options.safe, batch=options.batch, documented=options.documented)
     text = model.property_text(architecture, safe=options.safe)
     if options.json:
         say_json(_model_object(model, architecture, text, safe=options.safe))
@@ -121,6 +121,7 @@ def _model_object(model: ZooModel, architecture: Architecture, text: str, *, saf
         "repair": model.repair,
         "defects": [_defect_object(model, defect) for defect in model.defects],
         "inputs": [_variable_object(v) for v in architecture.inputs],
+        "widened": {name: list(data) for name, data in architecture.widened.items()},
         "weights": [_variable_object(v) for v in architecture.weights],
         "nodes": len(architecture.model.graph.node),
         "bytes": architecture.model.ByteSize(),
@@ -148,6 +149,8 @@ def _facts(model: ZooModel, architecture: Architecture, text: str, *, safe: bool
     yield f"  {len(architecture.model.graph.node)} nodes, {_size(architecture.model.ByteSize())}"
     yield "inputs"
     yield from _ranges(architecture.inputs)
+    for name, (low, high) in architecture.widened.items():
+        yield f"  the program's data for {name} lie in [{low:g}, {high:g}]; --documented keeps to that"
     if architecture.weights:
         yield f"weights ({sum(int(np.prod(v.shape)) for v in architecture.weights)} elements), with values at first"
         yield from _ranges(architecture.weights, architecture)
@@ -181,13 +184,13 @@ def _build(options: ZooBuild) -> int:
     folder = _folder(options.out)
     for model in models:
         for safe in (False, True):
-            for path in _write(model, folder, safe=safe, batch=options.batch):
+            for path in _write(model, folder, options, safe=safe):
                 say([str(path)])
     return 0
 
 
-def _write(model: ZooModel, folder: Path, *, safe: bool, batch: int) -> Iterator[Path]:
-    architecture = model.architecture(safe=safe, batch=batch)
+def _write(model: ZooModel, folder: Path, options: ZooBuild, *, safe: bool) -> Iterator[Path]:
+    architecture = model.architecture(safe=safe, batch=options.batch, documented=options.documented)
     name = model.file_name(safe=safe)
     contents = {
         f"{name}.onnx": architecture.model.SerializeToString(deterministic=True),

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -71,6 +71,10 @@ class Finding:
         index: position of the first offending element in ``output``.
         operands: least and greatest element of each numeric operand, by tensor name.
         values: if the operator is elementwise, the elements of its operands that give the offending one.
+        arrays: if it has conditions, its operands, by tensor name: for an elementwise operator, only the elements that
+            give the offending one; none where they are large.
+        returned: where the reference evaluator is the oracle: least and greatest element that ONNX Runtime returns in
+            place of NaN.
         oracle: who saw it.
         reach: ``output`` when a path of non-finite tensors leads to a graph output that is not
             finite at the default level either, or when ONNX Runtime stops at the node; else ``masked``.
@@ -92,6 +96,8 @@ class Finding:
     reach: Reach
     optimisations: Optimisations | None = None
     fused: str = ""
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
+    returned: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,17 +12,19 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import OutputSelect
 from torch import Tensor
 
-from ranum_falsify.config import Reach
+from ranum_falsify.config import Reach, Runtime
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.contents import list_black_boxes
 from ranum_falsify.network.evaluate import Value
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.operators.support.conditions import list_stated_conditions
+from ranum_falsify.replay.broken import find_broken_at
 from ranum_falsify.replay.gradients import operand_ranges
 from ranum_falsify.search.probes import least_margins
-from ranum_falsify.search.result import Counterexample, OperatorResult
+from ranum_falsify.search.result import Counterexample, OperatorResult, Oracle
+from ranum_falsify.validity import Constraint
 
-__all__ = ["TorchFailure", "add_runtimes", "compare", "find_failing_in_torch"]
+__all__ = ["TorchFailure", "add_runtimes", "compare", "find_failing_in_torch", "runtimes_of"]
 
 Key = tuple[int, str]
 
@@ -40,14 +42,18 @@ class TorchFailure:
     """An operator whose operands are good on PyTorch, and whose output is not.
 
     Attributes:
+        op_type: ONNX operator.
         kind: What came out.
         reach: `output` where non-finite tensors lead from it to an output.
         operands: Least and greatest element of each floating operand.
+        broken: The condition that it breaks.
     """
 
+    op_type: str
     kind: Literal["nan", "inf"]
     reach: Reach
     operands: Mapping[str, tuple[float, float]]
+    broken: Constraint
 
 
 def find_failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapping[str, TorchFailure] | None:
@@ -65,7 +71,7 @@ def find_failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapp
     """
     if any(spec_of(op).is_random(op) for op in graph.nodes) or list_black_boxes(graph):
         return None
-    failing: dict[str, tuple[Operation, Literal["nan", "inf"], Mapping[str, tuple[float, float]]]] = {}
+    failing: dict[str, tuple[Operation, TorchFailure]] = {}
     bad: set[int] = set()
 
     def watch(op: Operation, operands: Sequence[Value], results: tuple[Tensor, ...]) -> None:
@@ -76,14 +82,23 @@ def find_failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapp
             kind: Literal["nan", "inf"] = (
                 "inf" if any(inf for _, inf in written) and not any(nan for nan, _ in written) else "nan"
             )
-            failing[op.name] = op, kind, operand_ranges(op, [_to_array(value) for value in operands])
+            failing[op.name] = (
+                op,
+                TorchFailure(
+                    op_type=spec_of(op).op_type,
+                    kind=kind,
+                    reach="masked",
+                    operands=operand_ranges(op, [_to_array(value) for value in operands]),
+                    broken=find_broken_at(op, operands, results),
+                ),
+            )
 
     with torch.no_grad():
         graph.evaluate([to_torch(feeds[name]) for name in graph.input_names], watch)
     reaching = _reach_outputs(graph, bad) if failing else frozenset()
     return {
-        name: TorchFailure(kind=kind, reach="output" if id(op) in reaching else "masked", operands=operands)
-        for name, (op, kind, operands) in failing.items()
+        name: replace(failure, reach="output") if id(op) in reaching else failure
+        for name, (op, failure) in failing.items()
     }
 
 
@@ -127,10 +142,13 @@ def add_runtimes(result: OperatorResult, failing: Collection[str] | None) -> Ope
         result: The operator.
         failing: What `find_failing_in_torch` found at its counterexample.
     """
-    if failing is None:
-        return result
-    runtimes = (("onnxruntime", result.oracle == "onnxruntime"), ("torch", result.node in failing))
-    return replace(result, runtimes=tuple(name for name, fails in runtimes if fails))
+    return result if failing is None else replace(result, runtimes=runtimes_of(result.node, result.oracle, failing))
+
+
+def runtimes_of(node: str, oracle: Oracle | None, failing: Collection[str]) -> tuple[Runtime, ...]:
+    """Return the runtimes on which an operator fails, given who has shown it, and what fails on PyTorch."""
+    runtimes: tuple[tuple[Runtime, bool], ...] = (("onnxruntime", oracle == "onnxruntime"), ("torch", node in failing))
+    return tuple(name for name, fails in runtimes if fails)
 
 
 def _status(value: Value) -> tuple[bool, bool]:

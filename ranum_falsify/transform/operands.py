@@ -20,12 +20,14 @@ __all__ = [
     "check_shape",
     "constant",
     "constant_array",
+    "constant_tensor",
     "dtype_of",
     "element_type",
     "first_operand",
     "given_attribute",
     "integer",
     "integers",
+    "is_identity",
     "length_of",
     "limits_of",
     "node_of",
@@ -196,12 +198,25 @@ def required_constant(value: ir.Value | None, what: str) -> np.ndarray:
     return array
 
 
-def constant_array(value: ir.Value) -> np.ndarray | None:
-    """Return the value of a constant operand, None where it can change."""
+def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
+    """Return the value of a constant operand, None where it can change; Identity of a constant is one."""
     if value.is_graph_input():
         return None
-    tensor = ir.convenience.get_const_tensor(value)
+    node = value.producer()
+    if node is not None and is_identity(node) and node.inputs[0] is not None:
+        return constant_tensor(node.inputs[0])
+    return ir.convenience.get_const_tensor(value)
+
+
+def constant_array(value: ir.Value) -> np.ndarray | None:
+    """Return the elements of a constant operand, None where they can change."""
+    tensor = constant_tensor(value)
     return None if tensor is None else np.asarray(tensor.numpy())
+
+
+def is_identity(node: ir.Node) -> bool:
+    """Tell whether a node gives what it gets."""
+    return node.op_type == "Identity" and node.domain in ("", "ai.onnx") and len(node.inputs) == 1
 
 
 def constant(op: Any, values: Any, dtype: ir.DataType) -> ir.Value:

@@ -13,6 +13,7 @@ import pytest
 
 from ranum_falsify.api.cache import cache_folder
 from ranum_falsify.cli import zoo
+from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.catalogue import MODELS, model_of
 from ranum_falsify.zoo.model import ZooModel
 from tests.cli.workshop import Workshop
@@ -294,8 +295,8 @@ class TestDetect:
         class Wrong(ZooModel):
             """A model both of whose twins are repaired, or neither."""
 
-            def architecture(self, *, safe: bool = False, batch: int = 1):  # type: ignore[no-untyped-def]
-                return super().architecture(safe=wrong, batch=batch)
+            def architecture(self, *, safe: bool = False, batch: int = 1, documented: bool = False) -> Architecture:
+                return super().architecture(safe=wrong, batch=batch, documented=documented)
 
         model = Wrong(**{name: getattr(SOFTMAX, name) for name in SOFTMAX.__dataclass_fields__})
         monkeypatch.setattr(zoo, "MODELS", (model,))

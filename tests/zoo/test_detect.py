@@ -124,7 +124,7 @@ def test_plausible_inputs_lie_about_the_middle_and_repeat() -> None:
         BoxedVariable(name="keep", shape=(), dtype="float32", low=1.0, high=1.0),
         BoxedVariable(name="row", shape=(99,), dtype="int32", low=1, high=3),
     )
-    architecture = Architecture(model=SOFTMAX.architecture().model, inputs=inputs, weights=())
+    architecture = Architecture(model=SOFTMAX.architecture().model, inputs=inputs, weights=(), widened={})
     drawn = draw_plausible_inputs(architecture)
     assert [(a.shape, a.dtype.name) for a in drawn.values()] == [(v.shape, v.dtype) for v in inputs]
     assert 0.5 <= drawn["x"].min() < 0.6 and 1.4 < drawn["x"].max() <= 1.5

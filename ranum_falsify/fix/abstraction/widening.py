@@ -20,7 +20,7 @@ import torch
 from ranum_falsify.domain import Interval
 from ranum_falsify.fix.abstraction.ranges import Ends, Ranges, is_same, join, pin, share_kept, stretch
 
-__all__ = ["Finding", "Widening"]
+__all__ = ["WideRanges", "Widening"]
 
 _BRUTAL = 0.01
 """A tensor of which less than this share is left is almost a constant."""
@@ -47,7 +47,7 @@ _LAYOUTS = 12
 
 
 @dataclass(frozen=True, eq=False)
-class Finding:
+class WideRanges:
     """Ranges within which the proof holds.
 
     Attributes:
@@ -74,15 +74,15 @@ class Widening:
         self._holds = holds
         self._proves = proves
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[WideRanges]:
         """Yield ranges, each better than those before; none if no anchor is valid."""
         quick = list(self._release_all(self._holds))
         released = [finding for finding in quick if self._proves(finding.ranges)]
         if quick and not released:
             released = list(self._release_all(self._proves))
         released = _drop_alike(sorted(released, key=lambda finding: -finding.score))
-        best: Finding | None = None
-        widened: list[Finding] = []
+        best: WideRanges | None = None
+        widened: list[WideRanges] = []
         worst = released[0].score - _TOLERANCE if released else 0.0
         for finding in [finding for finding in released if finding.score >= worst][:_WIDENED]:
             widened.append(self._rate(self._widen(finding.ranges)))
@@ -94,7 +94,7 @@ class Widening:
 
     # anchors and release ------------------------------------------------------------------------------------------
 
-    def _release_all(self, holds: Callable[[Ranges], bool]) -> Iterator[Finding]:
+    def _release_all(self, holds: Callable[[Ranges], bool]) -> Iterator[WideRanges]:
         """Yield what remains narrow from each anchor, in topological order and backward."""
         most = len(self._names)
         for anchor in self._valid_anchors(holds):
@@ -152,7 +152,7 @@ class Widening:
 
     # halving ------------------------------------------------------------------------------------------------------
 
-    def _halve(self, best: Finding, findings: Sequence[Finding]) -> Iterator[Finding]:
+    def _halve(self, best: WideRanges, findings: Sequence[WideRanges]) -> Iterator[WideRanges]:
         """Yield a better combination of two results, each for one half of a dimension."""
         if not self._is_brutal(best.ranges):
             return
@@ -179,9 +179,9 @@ class Widening:
     def _is_brutal(self, ranges: Ranges) -> bool:
         return any(share_kept(ranges[name], self._whole[name])[0] < _BRUTAL for name in self._names)
 
-    def _rate(self, ranges: Ranges) -> Finding:
+    def _rate(self, ranges: Ranges) -> WideRanges:
         kept = [share_kept(ranges[name], self._whole[name])[0] for name in self._names]
-        return Finding(ranges, sum(kept) - _PENALTY * sum(share < _BRUTAL for share in kept))
+        return WideRanges(ranges, sum(kept) - _PENALTY * sum(share < _BRUTAL for share in kept))
 
 
 class _Release:
@@ -259,9 +259,9 @@ def _greatest_distance(part: Interval, whole: Interval) -> float:
     return float(torch.maximum(below, (whole.upper.double() - part.upper.double()).amax()))
 
 
-def _drop_alike(findings: Sequence[Finding]) -> list[Finding]:
+def _drop_alike(findings: Sequence[WideRanges]) -> list[WideRanges]:
     """Return findings without those that narrow the same ends as one before."""
-    kept: list[Finding] = []
+    kept: list[WideRanges] = []
     for finding in findings:
         if not any(all(is_same(finding.ranges[name], other.ranges[name]) for name in finding.ranges) for other in kept):
             kept.append(finding)

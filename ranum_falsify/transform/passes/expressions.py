@@ -124,7 +124,7 @@ def scalar_of(value: ir.Value | None, beside: ir.Value | None = None) -> Fractio
 
 
 def _uniform(value: ir.Value) -> np.ndarray | None:
-    array = constant_array(_identical(value))
+    array = constant_array(value)
     if array is None or array.size == 0 or array.dtype.kind == "b":
         return None
     numbers = array.astype(np.float64)

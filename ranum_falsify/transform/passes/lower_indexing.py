@@ -113,6 +113,8 @@ class LowerGather(Lowering):
     @staticmethod
     def _indices(node: ir.Node) -> np.ndarray:
         x = first_operand(node)
+        if x.dtype == ir.DataType.STRING:
+            raise RefusedError("it gathers texts, of which ONNX Runtime loses some")
         length = length_of(x, _axis(node, x))
         indices = required_constant(node.inputs[1], "its indices are").astype(np.int64)
         if not indices.size or not ((indices >= -length) & (indices < length)).all():
@@ -148,9 +150,7 @@ class LowerPad(Lowering):
         """Check the padding."""
         x = first_operand(node)
         pads, mode = self._pads(node), text_attribute(node, "mode", "constant")
-        lengths = [length_of(x, axis) if pair != (0, 0) else 1 for axis, pair in enumerate(pads)]
-        if any(length + before + after < 1 for length, (before, after) in zip(lengths, pads, strict=True)):
-            raise RefusedError("its padding leaves nothing")
+        kept = [self._kept(x, axis, pair) for axis, pair in enumerate(pads)]
         if mode == "constant":
             dtype_of(x, FLOATS)
             self._value(node)
@@ -159,11 +159,9 @@ class LowerPad(Lowering):
                 if np.prod(sizes, dtype=object) > _MOST_ONES:
                     raise RefusedError(f"what it pads is too large; at most {_MOST_ONES:,} elements are written")
         elif mode in ("edge", "reflect", "wrap"):
-            if mode == "reflect" and any(max(pair) >= n for n, pair in zip(lengths, pads, strict=True) if max(pair)):
+            if mode == "reflect" and any(max(pair) >= len(each) for each, pair in zip(kept, pads, strict=True)):
                 raise RefusedError("it reflects more than there is")
-            _check_slices(
-                [_source(mode, length, *pair) for length, pair in zip(lengths, pads, strict=True)], self.opset
-            )
+            _check_slices([_source(mode, each, *pair) for each, pair in zip(kept, pads, strict=True)], self.opset)
         else:
             raise RefusedError(f"its mode is {mode!r}; constant, edge, reflect and wrap are handled")
 
@@ -175,17 +173,27 @@ class LowerPad(Lowering):
         for axis, (before, after) in enumerate(self._pads(node)):
             if (before, after) == (0, 0):
                 continue
-            length = length_of(x, axis)
+            kept = self._kept(x, axis, (before, after))
             if mode != "constant":
-                made = taken(op, self.opset, made, axis, _source(mode, length, before, after))
+                made = taken(op, self.opset, made, axis, _source(mode, kept, before, after))
                 continue
             if min(before, after) < 0:
-                made = sliced(op, self.opset, made, axis, max(-before, 0), length + min(after, 0))
+                made = sliced(op, self.opset, made, axis, kept.start, kept.stop)
             parts = [self._block(op, node, shape, axis, before), made, self._block(op, node, shape, axis, after)]
             parts = [part for part in parts if part is not None]
             made = op.Concat(*parts, axis=axis) if len(parts) > 1 else made
-            shape[axis] = length + before + after
+            shape[axis] = length_of(x, axis) + before + after
         return op.Identity(x) if made is x else made
+
+    @staticmethod
+    def _kept(x: ir.Value, axis: int, pads: tuple[int, int]) -> range:
+        """Return the elements of an axis that negative padding leaves; of an axis that is not padded, one."""
+        if pads == (0, 0):
+            return range(1)
+        kept = range(max(-pads[0], 0), length_of(x, axis) + min(pads[1], 0))
+        if not kept:
+            raise RefusedError("its padding leaves nothing")
+        return kept
 
     def _block(self, op: Any, node: ir.Node, shape: Sequence[Dim], axis: int, length: int) -> Any:
         """Return what is added at an end of an axis, None where nothing is."""
@@ -244,7 +252,10 @@ class LowerExpand(Lowering):
 
     @staticmethod
     def _shape(node: ir.Node) -> list[int]:
-        return [int(length) for length in required_constant(node.inputs[1], "its shape is").reshape(-1)]
+        shape = [int(length) for length in required_constant(node.inputs[1], "its shape is").reshape(-1)]
+        if min(shape, default=0) < 0:
+            raise RefusedError(f"its shape {shape} has negative lengths")
+        return shape
 
 
 @verify.equality
@@ -291,15 +302,18 @@ def _axis(node: ir.Node, x: ir.Value) -> int:
     return axis % rank
 
 
-def _source(mode: str, length: int, before: int, after: int) -> list[int]:
-    """Return the element that stands at each place of a padded axis."""
-    places = np.arange(-before, length + after)
+def _source(mode: str, kept: range, before: int, after: int) -> list[int]:
+    """Return the element that stands at each place of a padded axis, `kept` being those that are not cut off."""
+    length = len(kept)
+    places = np.arange(-max(before, 0), length + max(after, 0))
     if mode == "edge":
-        return [int(place) for place in np.clip(places, 0, length - 1)]
-    if mode == "wrap":
-        return [int(place) for place in places % length]
-    there = np.abs(places)
-    return [int(place) for place in np.where(there < length, there, 2 * (length - 1) - there)]
+        found = np.clip(places, 0, length - 1)
+    elif mode == "wrap":
+        found = places % length
+    else:
+        there = np.abs(places)
+        found = np.where(there < length, there, 2 * (length - 1) - there)
+    return [kept[place] for place in found.tolist()]
 
 
 def _check_slices(indices: Sequence[Sequence[int]], opset: int) -> None:

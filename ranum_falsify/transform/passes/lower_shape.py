@@ -84,6 +84,8 @@ class LowerSqueeze(_Reshaping):
 
     def _new(self, node: ir.Node, old: _Shape) -> _Shape:
         axes = self._axes(node)
+        if axes == []:
+            raise RefusedError("its list of axes is empty, for which runtimes take none, or all of length 1")
         if axes is None and any(length is None for length, _ in old):
             raise RefusedError("it names no axes, and lengths are not fixed")
         gone = {axis for length, axis in old if length == 1} if axes is None else _normal(axes, len(old))

@@ -1,4 +1,4 @@
-"""Clips: within the ranges that are kept, the ordinary prover proves the model, and it runs without NaN and infinity."""
+"""Clips within whose ranges the model is proved, and which run without NaN and infinity."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ranum_falsify.domain import Interval
 from ranum_falsify.fix.abstraction.ranges import KeptRange, Ranges, join, pin, share_kept, stretch
-from ranum_falsify.fix.abstraction.widening import Finding, Widening
+from ranum_falsify.fix.abstraction.widening import WideRanges, Widening
 
 FINITE = st.floats(-(2.0**99), 2.0**99, width=32)
 
@@ -23,7 +23,7 @@ def ends(x: Interval) -> tuple[float, float]:
     return float(x.lower.amin()), float(x.upper.amax())
 
 
-def best(whole: Ranges, condition: object) -> Finding:
+def best(whole: Ranges, condition: object) -> WideRanges:
     assert callable(condition)
     findings = list(Widening(whole, condition, condition).findings())
     assert [f.score for f in findings] == sorted(f.score for f in findings)
