@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ranum_falsify.domain import Interval
 from ranum_falsify.fix.abstraction.ranges import KeptRange, Ranges, join, pin, share_kept, stretch
-from ranum_falsify.fix.abstraction.widening import WideRanges, Widening
+from ranum_falsify.fix.abstraction.widening import Widening, WideRanges
 
 FINITE = st.floats(-(2.0**99), 2.0**99, width=32)
 
