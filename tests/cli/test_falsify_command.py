@@ -15,7 +15,19 @@ KEYS = {
     *("ended_early", "steep", "notices", "unconfirmed", "assumptions", "versions", "float32"),
 }
 OPERATOR_KEYS = {
-    *("node", "op_type", "verdict", "runtimes", "constraint", "reason", "kind", "oracle", "returned", "after", "rewritten"),
+    *(
+        "node",
+        "op_type",
+        "verdict",
+        "runtimes",
+        "constraint",
+        "reason",
+        "kind",
+        "oracle",
+        "returned",
+        "after",
+        "rewritten",
+    ),
     *("reach", "optimisations", "fused", "source", "gradients", "proved_after_rewriting", "counterexample"),
 }
 SCALED = """g (float[1, 4] x, float[4, 1] w) => (float[1, 1] y) <float k = {1e20}> {

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from ranum_falsify.errors import PropertyError
 
-__all__ = ["Free", "NoInvalidInput", "free", "no_invalid_input"]
+__all__ = ["FiniteOutputs", "Free", "NoInvalidInput", "finite_outputs", "free", "no_invalid_input"]
 
 
 class _Word:
@@ -43,6 +43,12 @@ class NoInvalidInput(_Word):
     usage = "no_invalid_input(N(x), only=[...], nodes=[...], gradient=False)"
 
 
+class FiniteOutputs(_Word):
+    """`finite_outputs(N(x))`: no output of the application is NaN or infinite, wherever that would come from."""
+
+    usage = "finite_outputs(N(x))"
+
+
 class Free(_Word):
     """`free(N, "W", "b")`: the network with these initializers as further inputs, after the others."""
 
@@ -50,4 +56,5 @@ class Free(_Word):
 
 
 no_invalid_input = NoInvalidInput()
+finite_outputs = FiniteOutputs()
 free = Free()
