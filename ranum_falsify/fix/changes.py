@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import onnx
+from torch import finfo
 
+from ranum_falsify.fix.abstraction.ranges import KeptRange
 from ranum_falsify.fix.diffing import diff_models
 from ranum_falsify.fix.guards import Guard
 from ranum_falsify.fix.repair import Change, Kind
 from ranum_falsify.transform.catalogue import find_pass
 
-__all__ = ["guard_change", "number_text", "rewrite_changes"]
+__all__ = ["clip_change", "guard_change", "number_text", "rewrite_changes"]
 
 
 def rewrite_changes(steps: Sequence[tuple[str, onnx.ModelProto]], original: onnx.ModelProto) -> Iterator[Change]:
@@ -61,6 +64,29 @@ def guard_change(guard: Guard, tensor: str, kind: Kind) -> Change:
     )
 
 
+def clip_change(part: KeptRange) -> Change:
+    """Return what a clip of a tensor changes."""
+    ends = [number_text(float(end.flat[0])) if part.is_uniform else name for end, name in _ends(part)]
+    x, (low, high) = part.tensor, ends
+    each = "" if part.is_uniform else ", a range for each element"
+    return Change(
+        kind="clip",
+        place=part.place,
+        node="",
+        tensor=x,
+        text=f"Clip({x}, {low}, {high}){each}",
+        kept=(part.kept, part.least),
+        unchanged=f"{low} <= {x} <= {high}",
+        keeps_gradient=False,
+        torch=f"x = x.clamp({low}, {high})",
+        tensorflow=f"x = tf.clip_by_value(x, {low}, {high})",
+    )
+
+
+def _ends(part: KeptRange) -> Iterator[tuple[np.ndarray, str]]:
+    return iter(((part.lower, "lower"), (part.upper, "upper")))
+
+
 def _describe(guard: Guard, x: str) -> tuple[str, str, str, str]:
     """Return a guard as ONNX, PyTorch, TensorFlow, and where it changes nothing."""
     step = number_text(guard.step)
@@ -72,7 +98,8 @@ def _describe(guard: Guard, x: str) -> tuple[str, str, str, str]:
             f"|{x}| >= {step}",
         )
     if guard.adds:
-        return f"{x} + {step}", f"x = x + {step}", f"x = x + {step}", ""
+        large = number_text(guard.step * 4 / finfo(guard.dtype).eps)
+        return f"{x} + {step}", f"x = x + {step}", f"x = x + {step}", f"{x} >= {large}"
     low = None if guard.low is None else number_text(guard.low)
     high = None if guard.high is None else number_text(guard.high)
     if low is not None and high is not None:

@@ -51,6 +51,11 @@ class Guard:
     is_clip: bool = False
     strength: float = 0.0
 
+    @property
+    def can_add(self) -> bool:
+        """Whether adding a number keeps its operand valid, too, and lets gradients pass."""
+        return self.upper is None and not self.gap and self.lower == 0 and self.bounds.extremes[0] >= 0
+
     def at(self, strength: float) -> Guard:
         """Return the same with another strength."""
         return replace(self, strength=strength)
@@ -95,7 +100,7 @@ class Guard:
         return _rounded(end + distance, self.dtype, up=True)
 
     def kept(self) -> tuple[float, float]:
-        """Return which share of the valid range is kept: mean over the elements, and of the one that keeps the least."""
+        """Return the share of the valid range that is kept: mean over the elements, and the least of them."""
         if self.adds:
             return 1.0, 1.0
         most = largest(self.dtype)
@@ -132,7 +137,7 @@ def _is_half(dtype: torch.dtype) -> bool:
 
 
 def guards_of(
-    op: Operation, conditions: Sequence[Constraint], bounds: Mapping[str, Interval], *, adds: bool, is_clip: bool
+    op: Operation, conditions: Sequence[Constraint], bounds: Mapping[str, Interval], *, is_clip: bool
 ) -> Iterator[Guard]:
     """Yield the guards that conditions on single operands ask for.
 
@@ -140,7 +145,6 @@ def guards_of(
         op: The node.
         conditions: Those that are open.
         bounds: Bounds of its operands.
-        adds: Whether a number is to be added where that is enough, because gradients pass through it.
         is_clip: Whether they are written as clips.
     """
     for name, ranges in _ranges(conditions, bounds).items():
@@ -151,9 +155,6 @@ def guards_of(
         guard = Guard(node=op.name, index=index, dtype=x.dtype, bounds=x, is_clip=is_clip)
         for invalid in ranges:
             guard = _keep_out(guard, invalid, x)
-        low, high = x.extremes
-        if adds and guard.upper is None and not guard.gap and guard.lower is not None and low >= guard.lower == 0:
-            guard = replace(guard, adds=True)
         yield guard
 
 

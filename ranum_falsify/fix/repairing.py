@@ -11,8 +11,10 @@ import onnx
 from ranum_falsify.config import FixConfig, ProveConfig, SearchConfig
 from ranum_falsify.decide import falsify
 from ranum_falsify.errors import ReplayError, UsageError
-from ranum_falsify.fix.changes import guard_change, rewrite_changes
+from ranum_falsify.fix.abstraction.clipping import find_clips, list_clippable
+from ranum_falsify.fix.changes import clip_change, guard_change, rewrite_changes
 from ranum_falsify.fix.diffing import diff_models
+from ranum_falsify.fix.editing import insert_clips
 from ranum_falsify.fix.guard_search import Guarded, GuardSearch
 from ranum_falsify.fix.measuring import OutputMeter, count_operations
 from ranum_falsify.fix.ranking import rank
@@ -24,10 +26,11 @@ from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.search.result import Answer
 from ranum_falsify.search.search import Progress
 
-__all__ = ["Repairs", "Repairing"]
+__all__ = ["Repairing", "Repairs"]
 
 _SHARE = 0.2
 """Part of the time that is left that a search for counterexamples, or the draws of inputs, may take."""
+_SHOWN = 12  # nodes
 _LEAST, _MOST = 1.0, 5.0  # seconds
 
 
@@ -71,6 +74,7 @@ class Repairing:
         self._progress = progress
         self._began = time.monotonic()
         self._meter = OutputMeter(subject, samples=config.samples, seconds=self._part(), seed=config.seed)
+        self._nodes = {op.name: op for op in subject.graph.nodes}
         self._hazards: Sequence[str] = ()
         self._allowed = frozenset[str]()
 
@@ -98,11 +102,12 @@ class Repairing:
     # what is to be repaired -------------------------------------------------------------------------------------------
 
     def _check_nodes(self) -> None:
-        known = {op.name for op in self._subject.graph.nodes}
-        for node in self._config.nodes or ():
-            if node not in known:
-                some = ", ".join(sorted(known)[:12])
-                raise UsageError(f"--node {node}: the model has no such node; it has {some}")
+        asked = [("--node", node) for node in self._config.nodes or ()]
+        asked += [("--at", node) for node in self._config.at if node not in FixConfig.at]
+        for option, node in asked:
+            if node not in self._nodes:
+                some = ", ".join(list(self._nodes)[:_SHOWN])
+                raise UsageError(f"{option} {node}: the model has no such node; it has {some}")
 
     def _find_hazards(self, answer: Answer) -> Sequence[str]:
         """Return the operators to repair; those that stay as they are may stay open.
@@ -136,12 +141,13 @@ class Repairing:
                 yield from self._after_rewriting(rewritten)
         if "guard" in by:
             self._report("guards", 0.4)
-            plain = self._guards("guard")
-            if plain is not None:
-                yield plain
-                adding = self._guards("guard", adds=True)
-                if adding is not None and any(change.keeps_gradient for change in adding.changes):
-                    yield adding
+            search = GuardSearch(self._subject, ignored=self._allowed)
+            limiting = search.run()
+            if limiting is not None:
+                yield _guarded(limiting, "guard")
+                adding = search.add_instead(limiting)
+                if adding is not None:
+                    yield _guarded(adding, "guard")
         if "clip" in by and (by == ("clip",) or not any(repair.standing == "proved" for repair in found)):
             self._report("clips", 0.6)
             yield from self._clips()
@@ -157,16 +163,22 @@ class Repairing:
             if guarded is not None:
                 yield _Proposal([*changes, *_changes_of(guarded, "guard")], guarded.model)
 
-    def _guards(self, kind: Kind, *, adds: bool = False) -> _Proposal | None:
-        search = GuardSearch(self._subject, adds=adds, is_clip=kind == "clip", ignored=self._allowed)
-        guarded = search.run()
-        return None if guarded is None else _Proposal(_changes_of(guarded, kind), guarded.model)
-
     def _clips(self) -> Iterator[_Proposal]:
-        if "operand" in self._config.at:
-            clipped = self._guards("clip")
+        at = self._config.at
+        if "operand" in at:
+            clipped = GuardSearch(self._subject, is_clip=True, ignored=self._allowed).run()
             if clipped is not None:
-                yield clipped
+                yield _guarded(clipped, "clip")
+        places = list_clippable(self._subject.problem)
+        tensors = [name for name, place in places.items() if place in at]
+        tensors += [name for node in at if node in self._nodes for name in self._nodes[node].output_names if name]
+        if not tensors:
+            return
+        nodes = None if self._config.nodes is None else self._hazards
+        ends = time.monotonic() + (self._subject.deadline - time.monotonic()) / 2
+        kept = find_clips(self._subject.problem, tensors, nodes=nodes, runtimes=self._config.runtimes, deadline=ends)
+        if kept:
+            yield _Proposal([clip_change(part) for part in kept], insert_clips(self._subject.model, kept))
 
     # verdicts ---------------------------------------------------------------------------------------------------------
 
@@ -228,6 +240,10 @@ class Repairing:
 
     def _report(self, text: str, done: float) -> None:
         self._progress(Progress(stage="fix", done=done, text=text))
+
+
+def _guarded(guarded: Guarded, kind: Kind) -> _Proposal:
+    return _Proposal(_changes_of(guarded, kind), guarded.model)
 
 
 def _changes_of(guarded: Guarded, kind: Kind) -> list[Change]:

@@ -105,17 +105,20 @@ class ZooModel:
         """Whether its property demands finite derivatives."""
         return any(defect.gradient for defect in self.defects)
 
-    def architecture(self, *, safe: bool = False, batch: int = 1, documented: bool = False) -> Architecture:
+    def architecture(
+        self, *, safe: bool = False, batch: int = 1, documented: bool = False, seed: int | None = None
+    ) -> Architecture:
         """Build the model.
 
         Args:
             safe: Whether to build its repaired twin.
             batch: Batch size, where the program leaves it open.
             documented: Whether inputs range over the program's data, also where the zoo widens that.
+            seed: What initial weights are drawn from; the program's number by default.
         """
         ids = ", ".join(defect.id for defect in self.defects)
         summary = f"{self.program}, repaired: {self.repair}" if safe else f"{self.program}, with defect {ids}"
-        name, seed = self.file_name(safe=safe), self.number
+        name, seed = self.file_name(safe=safe), self.number if seed is None else seed
         builder = ArchitectureBuilder(name, summary, batch=batch, seed=seed, documented=documented)
         self.build(builder, safe=safe)
         return builder.architecture()

@@ -313,8 +313,10 @@ class TestDetect:
         class Wrong(ZooModel):
             """A model both of whose twins are repaired, or neither."""
 
-            def architecture(self, *, safe: bool = False, batch: int = 1, documented: bool = False) -> Architecture:
-                return super().architecture(safe=wrong, batch=batch, documented=documented)
+            def architecture(
+                self, *, safe: bool = False, batch: int = 1, documented: bool = False, seed: int | None = None
+            ) -> Architecture:
+                return super().architecture(safe=wrong, batch=batch, documented=documented, seed=seed)
 
         model = Wrong(**{name: getattr(SOFTMAX, name) for name in SOFTMAX.__dataclass_fields__})
         monkeypatch.setattr(zoo, "MODELS", (model,))

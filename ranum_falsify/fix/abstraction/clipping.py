@@ -66,18 +66,17 @@ def find_clips(
         deadline: When to stop, on the clock of `time.monotonic`.
 
     Returns:
-        The ranges of the tensors that must be narrowed; those of inputs and weights are proved by the ordinary prover,
-        with those of other tensors by interval analysis of the network as written.  None if no such ranges were found.
+        The ranges of the tensors that must be narrowed, none if all operators are valid already; None if no such ranges
+        were found.  Those of inputs and weights are proved by the ordinary prover, those that other tensors are among
+        by interval analysis of the network as written.
+
+    Raises:
+        ValueError: A name is none of those.
     """
     if len(problem.calls) != 1 or not at:
         return None
     with torch.no_grad():
-        task = _Task(problem, at, nodes, runtimes, deadline)
-        for thorough in (False, True):
-            found = task.search(thorough=thorough)
-            if found is not None or time.monotonic() >= deadline:
-                break
-    return found
+        return _Task(problem, at, nodes, runtimes, deadline).search()
 
 
 def narrow(problem: Problem, ranges: Collection[KeptRange]) -> Problem:
@@ -128,24 +127,25 @@ class _Task:
         self._box = _bound_inputs(problem)
         self._whole = {} if self._box is None else self._find_whole(at, self._box)
 
-    def search(self, *, thorough: bool) -> tuple[KeptRange, ...] | None:
-        """Return the widest ranges found that are proved.
-
-        Args:
-            thorough: Whether every step asks about what ONNX Runtime runs, too; if not, only the final proof does.
-        """
-        box, analyses = self._box, self._analyses if thorough else self._analyses[:1]
+    def search(self) -> tuple[KeptRange, ...] | None:
+        """Return the widest ranges found that are proved."""
+        box = self._box
         if box is None or not self._whole:
             return None
 
         def holds(ranges: Ranges) -> bool:
             if time.monotonic() >= self._deadline:
                 raise _LateError
-            return all(analysis.holds({**box, **ranges}) for analysis in analyses)
+            return self._analyses[0].holds({**box, **ranges})
+
+        def proves(ranges: Ranges) -> bool:
+            return holds(ranges) and all(analysis.holds({**box, **ranges}) for analysis in self._analyses[1:])
 
         best: Ranges | None = None
         with suppress(_LateError):
-            for finding in Widening(self._whole, holds).findings():
+            if proves(self._whole):
+                return ()
+            for finding in Widening(self._whole, holds, proves).findings():
                 best = finding.ranges
         if best is None:
             return None

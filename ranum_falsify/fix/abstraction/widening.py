@@ -1,10 +1,10 @@
-"""Search for wide ranges within which something holds.
+"""Search for wide ranges within which something is proved.
 
-The bounds of interval analysis are monotone: what they prove on a box they prove on each box inside it.  So every end of
-a range that is moved outward without loss of the proof is a gain, and no descent is needed.  All tensors start as single
-values (an anchor); ends are released one after another, as many at once as hold; what cannot be released is moved
-outward as far as it goes.  Two results for different tensors that share a dimension, each of which makes almost a
-constant of its tensor, are halved: one holds for one half of the dimension, the other for the other.
+The bounds of interval analysis are monotone: what they prove on a box they prove on every box inside it.  So each end
+of a range that can be moved outward without loss of the proof is a gain, and no derivatives are needed.  All tensors
+start as single values, an anchor.  Their original ends are released one after another, as many at once as possible;
+what cannot be released is moved outward as far as the proof holds.  Two results for different tensors that share a
+dimension, of which one makes almost a constant of a tensor, are halved: each then holds on one half of that dimension.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from ranum_falsify.domain import Interval
 from ranum_falsify.fix.abstraction.ranges import Ends, Ranges, is_same, join, pin, share_kept, stretch
 
-__all__ = ["Finding", "Widening"]
+__all__ = ["WideRanges", "Widening"]
 
 _BRUTAL = 0.01
 """A tensor of which less than this share is left is almost a constant."""
@@ -28,11 +28,17 @@ _BRUTAL = 0.01
 _PENALTY = 0.5
 """What a tensor that is almost a constant counts beyond the share that it lost."""
 
-_STEPS = 7
-"""Bisections per end: of the logarithm first, then of the range."""
+_GAIN = 0.03
+"""A gain that is worth the search for its size."""
+
+_FINE, _COARSE = 0.02, 0.15
+"""How close fractions are found, relative to them: in general, and of small ones."""
 
 _RANDOM = 24
 """How many random anchors are tried where no other one is valid."""
+
+_WIDENED, _TOLERANCE = 2, 0.25
+"""How many results are widened, and by how much these may be worse than the best one."""
 
 _ENDS: tuple[Ends, ...] = ("lower", "upper")
 
@@ -41,7 +47,7 @@ _LAYOUTS = 12
 
 
 @dataclass(frozen=True, eq=False)
-class Finding:
+class WideRanges:
     """Ranges within which the proof holds.
 
     Attributes:
@@ -58,102 +64,65 @@ class Widening:
 
     Args:
         whole: The original ranges.
-        holds: Tells whether the proof holds on narrower ranges.
+        holds: Tells whether the proof may hold on narrower ranges: quick, and often right.
+        proves: Tells whether it does.
     """
 
-    def __init__(self, whole: Ranges, holds: Callable[[Ranges], bool]) -> None:
+    def __init__(self, whole: Ranges, holds: Callable[[Ranges], bool], proves: Callable[[Ranges], bool]) -> None:
         self._whole = whole
         self._names = tuple(whole)
         self._holds = holds
+        self._proves = proves
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[WideRanges]:
         """Yield ranges, each better than those before; none if no anchor is valid."""
-        released = sorted(self._release_all(), key=lambda finding: -finding.score)
-        best: Finding | None = None
-        widened: list[Finding] = []
-        for finding in _drop_alike(released)[:2]:
+        quick = list(self._release_all(self._holds))
+        released = [finding for finding in quick if self._proves(finding.ranges)]
+        if quick and not released:
+            released = list(self._release_all(self._proves))
+        released = _drop_alike(sorted(released, key=lambda finding: -finding.score))
+        best: WideRanges | None = None
+        widened: list[WideRanges] = []
+        worst = released[0].score - _TOLERANCE if released else 0.0
+        for finding in [finding for finding in released if finding.score >= worst][:_WIDENED]:
             widened.append(self._rate(self._widen(finding.ranges)))
             if best is None or widened[-1].score > best.score:
                 best = widened[-1]
                 yield best
-        for halved in self._halve(widened + released, best):
-            best = halved
-            yield halved
+        if best is not None:
+            yield from self._halve(best, widened + released[len(widened) :])
 
     # anchors and release ------------------------------------------------------------------------------------------
 
-    def _release_all(self) -> Iterator[Finding]:
+    def _release_all(self, holds: Callable[[Ranges], bool]) -> Iterator[WideRanges]:
+        """Yield what remains narrow from each anchor, in topological order and backward."""
+        most = len(self._names)
+        for anchor in self._valid_anchors(holds):
+            for backward in (False, True):
+                release = _Release(self._whole, holds, backward=backward)
+                ranges = release.run(anchor, most=most)
+                if ranges is not None:
+                    found = self._rate(ranges)
+                    narrow = sum(self._is_narrower(ranges, name) for name in self._names)
+                    most = min(most, narrow + self._is_brutal(ranges))
+                    yield found
+
+    def _valid_anchors(self, holds: Callable[[Ranges], bool]) -> Iterator[Ranges]:
+        """Yield single values of all tensors for which the proof holds: zeros, least and greatest ones; else others."""
+        zeros, centres, least, greatest = zip(*(_values(whole) for whole in self._whole.values()), strict=True)
         found = False
-        for anchor in self._anchors():
-            if self._holds(anchor):
+        for anchor in map(self._pin, (zeros, least, greatest)):
+            if holds(anchor):
                 found = True
-                yield from (self._rate(self._release(anchor, backward=backward)) for backward in (False, True))
-        rng = random.Random(0)
-        for _ in range(0 if found else _RANDOM):
-            choices = {name: list(_values(whole)) for name, whole in self._whole.items()}
-            anchor = {name: pin(self._whole[name], rng.choice(values)) for name, values in choices.items()}
-            if self._holds(anchor):
-                yield from (self._rate(self._release(anchor, backward=backward)) for backward in (False, True))
-                return
-
-    def _anchors(self) -> Iterator[Ranges]:
-        """Yield single values of all tensors: zero or what is nearest, the centres, the least and the greatest."""
-        seen: list[Ranges] = []
-        for values in zip(*(_values(whole) for whole in self._whole.values()), strict=True):
-            anchor = {name: pin(self._whole[name], value) for name, value in zip(self._names, values, strict=True)}
-            if not any(all(torch.equal(anchor[n].lower, other[n].lower) for n in anchor) for other in seen):
-                seen.append(anchor)
                 yield anchor
+        rng = random.Random(0)
+        others = [centres, *([rng.choice(_values(whole)) for whole in self._whole.values()] for _ in range(_RANDOM))]
+        anchors = (self._pin(values) for values in others)
+        if not found:
+            yield from islice(filter(holds, anchors), 1)
 
-    def _release(self, ranges: Ranges, *, backward: bool) -> Ranges:
-        """Return ranges with the original ends wherever, in topological order or backward, the proof still holds."""
-        names = self._names[::-1] if backward else self._names
-        found, first = dict(ranges), 0
-        while first < len(names):
-            # Of all tensors at once it is known that the proof fails.
-            count = self._count_released(found, names[first:], backward=backward, few=not first)
-            found.update({name: self._whole[name] for name in names[first : first + count]})
-            first += count
-            if first < len(names):
-                found[names[first]] = self._release_end(found, names[first])
-                first += 1
-        return found
-
-    def _count_released(self, ranges: Ranges, names: Sequence[str], *, backward: bool, few: bool) -> int:
-        """Return how many of some tensors can have their original ranges at once, counted from the first.
-
-        Args:
-            ranges: The other ranges.
-            names: The tensors.
-            backward: Whether the first ones are the last of the network, which is where ranges matter most.
-            few: Whether they cannot all have them.
-        """
-
-        def holds(count: int) -> bool:
-            return self._holds({**ranges, **{name: self._whole[name] for name in names[:count]}})
-
-        if not few and holds(len(names)):
-            return len(names)
-        low, high, step = 0, len(names), 1
-        while high - low > 1:
-            middle = low + step if backward else high - step
-            if not low < middle < high:
-                middle = (low + high) // 2
-            if holds(middle):
-                low, step = middle, 2 * step if backward else high
-            else:
-                high, step = middle, high if backward else 2 * step
-        return low
-
-    def _release_end(self, ranges: Ranges, name: str) -> Interval:
-        """Return the range of a tensor with one of its original ends, or with one that is 0."""
-        part, whole = ranges[name], self._whole[name]
-        for end in _ENDS:
-            wider = stretch(part, whole, 1.0, end)
-            if not is_same(wider, part) and self._holds({**ranges, name: wider}):
-                return wider
-        wider = part.hull(pin(whole, torch.zeros_like(whole.lower)))
-        return wider if not is_same(wider, part) and self._holds({**ranges, name: wider}) else part
+    def _pin(self, values: Sequence[torch.Tensor]) -> Ranges:
+        return {name: pin(whole, value) for (name, whole), value in zip(self._whole.items(), values, strict=True)}
 
     # widening -----------------------------------------------------------------------------------------------------
 
@@ -172,46 +141,110 @@ class Widening:
             return {**ranges, **{n: stretch(ranges[n], self._whole[n], fraction, ends) for n in names}}
 
         def holds(fraction: float) -> bool:
-            return self._holds(moved(fraction))
+            return self._proves(moved(fraction))
 
         if all(is_same(moved(1.0)[n], ranges[n]) for n in names):
             return ranges
         distance = max(_greatest_distance(ranges[name], self._whole[name]) for name in names)
-        return moved(_bisect(holds, least=1e-6 / max(1.0, distance), first=len(names) > 1 or ends == "both"))
+        if holds(1.0):
+            return moved(1.0)
+        return moved(_bisect(holds, least=1e-6 / max(1.0, distance), first=ends == "both"))
 
     # halving ------------------------------------------------------------------------------------------------------
 
-    def _halve(self, findings: Sequence[Finding], best: Finding | None) -> Iterator[Finding]:
-        """Yield better combinations of two results that hold for one half of a dimension each."""
-        if best is None or not any(share_kept(best.ranges[n], self._whole[n])[0] < _BRUTAL for n in self._names):
+    def _halve(self, best: WideRanges, findings: Sequence[WideRanges]) -> Iterator[WideRanges]:
+        """Yield a better combination of two results, each for one half of a dimension."""
+        if not self._is_brutal(best.ranges):
             return
         for other in findings:
-            if other is best:
-                continue
             for ranges in islice(self._layouts(best.ranges, other.ranges), _LAYOUTS):
-                halved = self._rate(ranges)
-                if halved.score > best.score and self._holds(ranges):
+                if self._rate(ranges).score > best.score and self._proves(ranges):
                     yield self._rate(self._widen(ranges))
                     return
 
     def _layouts(self, first: Ranges, second: Ranges) -> Iterator[Ranges]:
-        """Yield the ways in which two results can be halved along a dimension that all narrowed tensors have."""
-        names = [n for n in self._names if self._is_narrower(first, n) or self._is_narrower(second, n)]
-        if all(self._is_narrower(first, n) == self._is_narrower(second, n) for n in names):
-            return
+        """Yield the ways in which each result holds on one half of a dimension of all that only one of them narrows."""
+        narrow = {n: (self._is_narrower(first, n), self._is_narrower(second, n)) for n in self._names}
+        whole = {**first, **{n: first[n].meet(second[n]) for n, found in narrow.items() if all(found)}}
+        names = [n for n, (a, b) in narrow.items() if a != b]
         shapes = [self._whole[name].shape for name in names]
-        common = set(shapes[0]).intersection(*shapes) - {1}
+        common = set(shapes[0]).intersection(*shapes) - {1} if shapes else set()
         for size in sorted(common, reverse=True):
             for axes in product(*([a for a, s in enumerate(shape) if s == size] for shape in shapes)):
-                halves = {n: join(first[n], second[n], axis) for n, axis in zip(names, axes, strict=True)}
-                yield {**first, **halves}
+                yield {**whole, **{n: join(first[n], second[n], axis) for n, axis in zip(names, axes, strict=True)}}
 
     def _is_narrower(self, ranges: Ranges, name: str) -> bool:
         return not is_same(ranges[name], self._whole[name])
 
-    def _rate(self, ranges: Ranges) -> Finding:
+    def _is_brutal(self, ranges: Ranges) -> bool:
+        return any(share_kept(ranges[name], self._whole[name])[0] < _BRUTAL for name in self._names)
+
+    def _rate(self, ranges: Ranges) -> WideRanges:
         kept = [share_kept(ranges[name], self._whole[name])[0] for name in self._names]
-        return Finding(ranges, sum(kept) - _PENALTY * sum(share < _BRUTAL for share in kept))
+        return WideRanges(ranges, sum(kept) - _PENALTY * sum(share < _BRUTAL for share in kept))
+
+
+class _Release:
+    """Gives the tensors of an anchor their original ranges back, one after another.
+
+    Args:
+        whole: The original ranges, in topological order.
+        holds: Tells whether the proof holds.
+        backward: Whether the last tensors come first.
+    """
+
+    def __init__(self, whole: Ranges, holds: Callable[[Ranges], bool], *, backward: bool) -> None:
+        self._whole = whole
+        self._holds = holds
+        self._backward = backward
+
+    def run(self, anchor: Ranges, *, most: int) -> Ranges | None:
+        """Return ranges with the original ends wherever the proof still holds.
+
+        Args:
+            anchor: Single values for which it holds.
+            most: With more narrow tensors than this, the result is None.
+        """
+        names = tuple(anchor)[::-1] if self._backward else tuple(anchor)
+        found, first, narrow = dict(anchor), 0, 0
+        while first < len(names):
+            if narrow and self._holds(self._release_first(found, names[first:])):
+                return self._release_first(found, names[first:])
+            if narrow == most:
+                return None
+            count = self._count_released(found, names[first:])
+            found = self._release_first(found, names[first : first + count])
+            first += count
+            found[names[first]] = self._release_end(found, names[first])
+            first, narrow = first + 1, narrow + 1
+        return found
+
+    def _release_first(self, ranges: Ranges, names: Sequence[str]) -> dict[str, Interval]:
+        return {**ranges, **{name: self._whole[name] for name in names}}
+
+    def _count_released(self, ranges: Ranges, names: Sequence[str]) -> int:
+        """Return how many of some tensors, not all, can have their original ranges at once, counted from the first."""
+        # The last tensors of a network matter most: most of the others are released at once.
+        low, high, step = 0, len(names), 1
+        while high - low > 1:
+            middle = low + step if self._backward else high - step
+            if not low < middle < high:
+                middle = (low + high) // 2
+            if self._holds(self._release_first(ranges, names[:middle])):
+                low, step = middle, 2 * step if self._backward else high
+            else:
+                high, step = middle, high if self._backward else 2 * step
+        return low
+
+    def _release_end(self, ranges: Ranges, name: str) -> Interval:
+        """Return the range of a tensor with one of its original ends, or with one that is 0."""
+        part, whole = ranges[name], self._whole[name]
+        for end in _ENDS:
+            wider = stretch(part, whole, 1.0, end)
+            if not is_same(wider, part) and self._holds({**ranges, name: wider}):
+                return wider
+        wider = part.hull(pin(whole, torch.zeros_like(whole.lower)))
+        return wider if not is_same(wider, part) and self._holds({**ranges, name: wider}) else part
 
 
 def _values(whole: Interval) -> tuple[torch.Tensor, ...]:
@@ -226,9 +259,9 @@ def _greatest_distance(part: Interval, whole: Interval) -> float:
     return float(torch.maximum(below, (whole.upper.double() - part.upper.double()).amax()))
 
 
-def _drop_alike(findings: Sequence[Finding]) -> list[Finding]:
+def _drop_alike(findings: Sequence[WideRanges]) -> list[WideRanges]:
     """Return findings without those that narrow the same ends as one before."""
-    kept: list[Finding] = []
+    kept: list[WideRanges] = []
     for finding in findings:
         if not any(all(is_same(finding.ranges[name], other.ranges[name]) for name in finding.ranges) for other in kept):
             kept.append(finding)
@@ -236,28 +269,22 @@ def _drop_alike(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _bisect(holds: Callable[[float], bool], *, least: float, first: bool) -> float:
-    """Return a fraction that holds, close to the greatest; 0 does.
+    """Return a fraction that holds, close to the greatest; 0 does, and 1 does not.
 
     Args:
         holds: Tells of a fraction.
         least: The least fraction that counts.
         first: Whether much may be gained; if not, a small gain is tried first.
     """
-    if holds(1.0):
-        return 1.0
     low, high = 0.0, 1.0
-    if not first and not holds(0.03):
-        return 0.0
     if not first:
-        low = 0.03
-    for _ in range(_STEPS if low else 2 * _STEPS):
-        if high - low < 0.02 * high:
-            break
+        if not holds(_GAIN):
+            return 0.0
+        low = _GAIN
+    while high - low > (_FINE if high > _GAIN else _COARSE) * high and high > least:
         middle = (low + high) / 2 if low > high / 4 else math.sqrt(max(low, least) * high)
         if holds(middle):
             low = middle
-        elif middle <= least * 1.01:
-            break
         else:
-            high = middle
+            high = middle if low or middle > 2 * least else least
     return low
