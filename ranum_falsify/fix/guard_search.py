@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
 import onnx
+from dnnv.nn import Operation
 
+from ranum_falsify.domain import Interval
 from ranum_falsify.fix.editing import insert_guards
 from ranum_falsify.fix.guards import Guard, guards_of, limiting_guards
 from ranum_falsify.fix.subject import Assessment, OutOfTimeError, Subject
 from ranum_falsify.operators.support.conditions import list_stated_conditions
-from ranum_falsify.validity import AtMost
+from ranum_falsify.validity import AtMost, Constraint
 
 __all__ = ["GuardSearch", "Guarded"]
 
 _RUNGS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 _BISECTIONS = 10
+_MORE = 0.01
+"""Strength of a number that is added where the least one is lost in rounding."""
 _MOST_TRIALS = 400
 _NEAR = 8
 """How many operators before an open one may be guarded in its place."""
@@ -46,7 +50,6 @@ class GuardSearch:
 
     Args:
         subject: The model that is guarded, and its property.
-        wanted: The nodes to guard; those open nodes that are new in the course of it are guarded, too.
         is_clip: Whether the guards are written as clips.
         ignored: Open nodes that may stay open.
     """
@@ -60,6 +63,8 @@ class GuardSearch:
         self._trials = 0
         self._limited = set[str]()
         self._looked = set[str]()
+        self._made = set[tuple[str, int]]()
+        self._given_up = set[str]()
 
     def run(self) -> Guarded | None:
         """Return the gentlest guards that were found, None where none are enough.
@@ -87,42 +92,52 @@ class GuardSearch:
         """
         if not any(guard.can_add for guard in found.guards):
             return None
-        return self._closed([replace(guard, adds=guard.can_add) for guard in found.guards])
+        for strength in (0.0, _MORE):
+            added = [
+                replace(guard, adds=True, strength=max(guard.strength, strength)) if guard.can_add else guard
+                for guard in found.guards
+            ]
+            if (closed := self._closed(added)) is not None:
+                return closed
+        return None
 
     # any guards that are enough ---------------------------------------------------------------------------------------
 
     def _close(self) -> Guarded | None:
-        guards: list[Guard] = []
-        assessment: Assessment | None = self._subject.original
-        assert assessment is not None
-        model, tensors = self._subject.model, list[str]()
-        while True:
-            open_nodes = [node for node in assessment.open if node not in self._ignored]
-            if not open_nodes:
-                return Guarded(model, guards, tensors, assessment)
-            changed = self._guard_open(guards, assessment) or self._strengthen(guards, open_nodes)
+        """Return guards after which as many nodes as possible are proved, None where there are none."""
+        found = Guarded(self._subject.model, (), (), self._subject.original)
+        while open_nodes := self._list_open(found.assessment):
+            changed = self._guard_open(found) or self._strengthen(found.guards, open_nodes)
             if changed is None:
-                return None
+                self._given_up.update(open_nodes)
+                continue
             tried = self._try(changed)
             if tried is None:
                 return None
-            guards, model, tensors, assessment = list(tried.guards), tried.model, list(tried.tensors), tried.assessment
+            found = tried
+        closed = set(self._subject.original.open) - set(found.assessment.open)
+        return found if closed and found.guards else None
 
-    def _guard_open(self, guards: Sequence[Guard], assessment: Assessment) -> list[Guard] | None:
+    def _list_open(self, assessment: Assessment) -> list[str]:
+        return [node for node in assessment.open if node not in self._ignored and node not in self._given_up]
+
+    def _guard_open(self, found: Guarded) -> list[Guard] | None:
         """Return the guards with those that open nodes have and lack; None where there are no more."""
-        taken = {(guard.node, guard.index) for guard in guards}
-        wanted = {node: c for node, c in assessment.guardable.items() if node not in self._ignored}
-        added = self._make(
-            wanted,
-            lambda op, bounds: guards_of(op, wanted[op.name], bounds, is_clip=self._is_clip),
-        )
-        added = [guard for guard in added if (guard.node, guard.index) not in taken]
-        return self._sorted([*guards, *added]) if added else None
+        open_nodes = self._list_open(found.assessment)
+        wanted = {node: c for node, c in found.assessment.guardable.items() if node in open_nodes}
+        added = self._make(wanted, lambda op, bounds: guards_of(op, wanted[op.name], bounds, is_clip=self._is_clip))
+        return self._sorted([*found.guards, *added]) if added else None
 
-    def _make(self, nodes: Collection[str], make: Callable[..., object]) -> list[Guard]:
+    def _make(
+        self, nodes: Collection[str], make: Callable[[Operation, Mapping[str, Interval]], Iterable[Guard]]
+    ) -> list[Guard]:
+        """Return guards of nodes that were not tried before."""
         known = [node for node in nodes if node in self._nodes]
         bounds = self._subject.bounds_of(known)
-        return [guard for node in known if node in bounds for guard in make(self._nodes[node], bounds[node])]  # type: ignore[attr-defined]
+        made = [guard for node in known if node in bounds for guard in make(self._nodes[node], bounds[node])]
+        new = [guard for guard in made if (guard.node, guard.index) not in self._made]
+        self._made.update((guard.node, guard.index) for guard in new)
+        return new
 
     def _strengthen(self, guards: Sequence[Guard], open_nodes: Sequence[str]) -> list[Guard] | None:
         """Return stronger guards before an open node, or new ones that limit what it reads; None if all is tried."""
@@ -140,9 +155,7 @@ class GuardSearch:
             if node in self._limited or node not in self._nodes:
                 continue
             self._limited.add(node)
-            taken = {(guard.node, guard.index) for guard in guards}
             added = self._make([node], lambda op, bounds: limiting_guards(op, bounds, is_clip=self._is_clip))
-            added = [guard for guard in added if (guard.node, guard.index) not in taken]
             if added:
                 weaker = [guard.at(0.0) if guard.node in before else guard for guard in guards]
                 return self._sorted([*weaker, *added])
@@ -156,15 +169,15 @@ class GuardSearch:
         if node in self._limited or node in self._looked:
             return None
         self._looked.add(node)
-        taken = {(guard.node, guard.index) for guard in guards}
         for inner in self._subject.nearest_before(node, _NEAR):
             limits = [c for c in list_stated_conditions(self._nodes[inner]) if isinstance(c, AtMost)]
-            make = partial(guards_of, conditions=limits, is_clip=self._is_clip)
-            added = self._make([inner], lambda op, bounds, make=make: make(op, bounds=bounds)) if limits else []
-            added = [guard for guard in added if (guard.node, guard.index) not in taken]
+            added = self._make([inner], partial(self._limit, limits)) if limits else []
             if added:
                 return self._sorted([*guards, *added])
         return None
+
+    def _limit(self, limits: Sequence[Constraint], op: Operation, bounds: Mapping[str, Interval]) -> Iterator[Guard]:
+        return guards_of(op, limits, bounds, is_clip=self._is_clip)
 
     def _sorted(self, guards: Sequence[Guard]) -> list[Guard]:
         return sorted(guards, key=lambda guard: (self._places[guard.node], guard.index))
@@ -209,9 +222,7 @@ class GuardSearch:
 
     def _closed(self, guards: Sequence[Guard]) -> Guarded | None:
         tried = self._try(guards)
-        if tried is None or not self._ignored.issuperset(tried.assessment.open):
-            return None
-        return tried
+        return None if tried is None or self._list_open(tried.assessment) else tried
 
     def _try(self, guards: Sequence[Guard]) -> Guarded | None:
         """Return what is proved with some guards; None where they cannot be written."""

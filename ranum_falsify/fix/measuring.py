@@ -127,7 +127,7 @@ class OutputMeter:
         return made
 
     def _draw(self) -> Iterator[Mapping[str, np.ndarray]]:
-        """Yield inputs: over the whole box, and ever nearer to the weights in the file."""
+        """Yield inputs: over the whole box, and ever nearer to 0 and to the weights in the file."""
         call = self._subject.call
         variables = {variable.name: variable for variable in self._subject.problem.inputs}
         free = self._subject.graph.options.free
@@ -150,7 +150,7 @@ class OutputMeter:
 def _draw(
     rng: np.random.Generator, variable: InputVariable, known: np.ndarray | None, spread: float, number: int
 ) -> np.ndarray:
-    """Return values of one input: its own numbers in the file and near them, waves, or any of the box."""
+    """Return values of one input: any of the box, waves, or some near 0, or near its own numbers in the file."""
     if variable.dtype.kind == "b":
         flags: np.ndarray = (rng.random(variable.shape) < 0.5) & variable.upper | variable.lower
         return flags
@@ -158,12 +158,11 @@ def _draw(
     if variable.dtype.kind in "iu":
         return np.clip(np.floor(low + rng.random(variable.shape) * (high - low + 1)), low, high).astype(variable.dtype)
     share: np.ndarray = rng.random(variable.shape)
-    if known is None and variable.shape and variable.shape[-1] >= _LEAST_WAVE and number % 2:
+    if known is None and variable.shape and variable.shape[-1] >= _LEAST_WAVE and number // len(_SPREADS) % 2:
         share = _waves(rng, variable.shape)
     drawn: np.ndarray = low + share * (high - low)
-    if known is not None:
-        centre = np.clip(np.asarray(known, np.float64).reshape(variable.shape), low, high)
-        drawn = centre + spread * (drawn - centre)
+    centre = np.clip(np.zeros(()) if known is None else np.asarray(known, np.float64), low, high)
+    drawn = centre + spread * (drawn - centre)
     inside: np.ndarray = np.clip(drawn.astype(variable.dtype), variable.lower, variable.upper)
     return inside
 
