@@ -18,7 +18,7 @@ from dnnv.properties import Expression, ExpressionVisitor
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import Graph
 from ranum_falsify.properties.formula import numpy_functions
-from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
+from ranum_falsify.properties.formula.applications import NetworkCall, Trainable, ValidityGoal
 from ranum_falsify.properties.formula.circuit import Circuit
 from ranum_falsify.properties.formula.formula import (
     Comparison,
@@ -38,6 +38,7 @@ from ranum_falsify.properties.language.options import check_operators, names_opt
 from ranum_falsify.properties.language.vocabulary import Free, NoInvalidInput
 from ranum_falsify.properties.language.walk import guard, index_text, shorten
 from ranum_falsify.properties.problem.elements import bounds_of, element_of
+from ranum_falsify.properties.problem.freeing import check_free
 from ranum_falsify.properties.problem.inputs import AllInputs, pair
 
 __all__ = ["Interpreter"]
@@ -61,6 +62,7 @@ class Interpreter(ExpressionVisitor):
         self._networks = networks
         self._names: dict[int, str] = {id(graph): name for name, graph in networks.items()}
         self._graphs: dict[object, Graph] = {}
+        self._trainable: dict[int, Trainable] = {}
         self._results: dict[int, tuple[Expression, Any]] = {}
         self._operations: dict[object, tuple[tuple[Term, ...], Term]] = {}
         self._calls: dict[object, tuple[NetworkCall, Any]] = {}
@@ -301,7 +303,7 @@ class Interpreter(ExpressionVisitor):
         args = [self.visit(arg) for arg in expression.args]
         kwargs = {name: self.visit(arg) for name, arg in expression.kwargs.items()}
         if isinstance(function, Free):
-            return self._free(expression, args)
+            return self._free(expression, args, kwargs)
         if isinstance(function, Graph):
             return self._apply(function, args, kwargs, expression)
         if getattr(function, "__name__", "") == "compose" and isinstance(getattr(function, "__self__", None), Graph):
@@ -330,17 +332,14 @@ class Interpreter(ExpressionVisitor):
         name = f"{self._names[id(outer)]}.compose({self._names[id(args[0])]})"
         return self._derive(("compose", id(outer), id(args[0])), name, source, lambda: function(args[0]))
 
-    def _free(self, expression: Any, args: list[Any]) -> Graph:
-        if (
-            expression.kwargs
-            or len(args) < 2
-            or not isinstance(args[0], Graph)
-            or not all(isinstance(a, str) for a in args[1:])
-        ):
-            raise PropertyError(f'property: {shorten(expression)}: write free(N, "W", "b"), with names of initializers')
-        graph, names = args[0], args[1:]
+    def _free(self, expression: Any, args: list[Any], kwargs: Mapping[str, Any]) -> Graph:
+        graph, trained = check_free(expression, args, kwargs)
+        names = trained.weights
         text = f"free({self._names[id(graph)]}, {', '.join(map(repr, names))})"
-        return self._derive(("free", id(graph), tuple(names)), text, expression, lambda: graph.free(names))
+        freed = self._derive(("free", id(graph), trained), text, expression, lambda: graph.free(names))
+        if trained.loss:
+            self._trainable[id(freed)] = trained
+        return freed
 
     def _apply(self, graph: Graph, args: list[Any], kwargs: Mapping[str, Any], source: Any) -> Any:
         if not kwargs and args and not any(isinstance(arg, _SYMBOLIC) for arg in args):
@@ -371,7 +370,7 @@ class Interpreter(ExpressionVisitor):
         keys = [arg if isinstance(arg, Term) else source for arg in args]
         key = (id(graph), tuple(map(id, keys)))
         if key not in self._calls:
-            call = NetworkCall(network=name, graph=graph, arguments=terms)
+            call = NetworkCall(network=name, graph=graph, arguments=terms, trainable=self._trainable.get(id(graph)))
             outputs = tuple(Output(call, i) for i in range(len(graph.output_details)))
             self._calls[key] = (call, outputs[0] if len(outputs) == 1 else outputs)
         return self._calls[key]
