@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from ranum_falsify.api.applied import build_network
+from ranum_falsify.api.assignments import differences, split_inputs
 from ranum_falsify.api.loading import Loaded, load
 from ranum_falsify.api.models import ModelLike
 from ranum_falsify.api.properties import Property, PropertyLike, load_property
@@ -30,6 +31,7 @@ from ranum_falsify.network.nesting import attribute_graphs
 from ranum_falsify.network.precision import convert_precision
 from ranum_falsify.replay.replayer import Finding
 from ranum_falsify.report.arrays import load_array
+from ranum_falsify.report.assignment import is_assignment, read_assignment
 from ranum_falsify.report.assumptions import describe_replay
 from ranum_falsify.report.counterexample import Description, Entry, Origin, describe_groups, read
 
@@ -160,11 +162,13 @@ class ReplayRequest:
         return self._report([self.playback.replay_model(next(iter(self.networks.values())), case)], self._note_unread())
 
     def replay_file(self, path: Path) -> ReplayReport:
-        """Replay the array of a file, or what a description says.
+        """Replay the array of a file, what a description says, or a counterexample in VNN-COMP's format.
 
         Raises:
             RanumFalsifyError: The files are invalid, or a network or a property is missing.
         """
+        if is_assignment(path):
+            return self._replay_assignment(path)
         found = _find_description(path)
         if found is None:
             if not path.is_file():
@@ -185,6 +189,34 @@ class ReplayRequest:
         if loaded is None:
             notices += self._note_unread()
         return self._report([self._replay_case(case, description, loaded) for case in cases], notices)
+
+    def _replay_assignment(self, path: Path) -> ReplayReport:
+        """Replay a counterexample in VNN-COMP's format: the property decides if there is one, else the model."""
+        if len(self.networks) != 1:
+            raise UsageError(f"{path}: is of one model; give it as --network NAME MODEL")
+        ((name, runnable),) = self.networks.items()
+        with self.playback.reading():
+            model = runnable.read({})
+            loaded = None if self.property is None else load(self._load_property(Origin()), {name: model})
+        graph = model.graph
+        details = zip(graph.input_names, graph.input_details, strict=True)
+        feeds = split_inputs(path, [(one, tuple(each.shape), np.dtype(each.dtype)) for one, each in details])
+        notices = differences(path, read_assignment(path), graph, feeds)
+        if loaded is None:
+            return self._report(
+                [self.playback.replay_model(runnable, ReplayCase(network="", load=lambda: feeds))], notices
+            )
+        variables = [(one.name, one.shape, one.dtype) for one in loaded.problem.inputs]
+        case = ReplayCase(network="", load=partial(split_inputs, path, variables))
+        return self._report([self.playback.replay_formula(loaded, case)], notices)
+
+    def _load_property(self, origin: Origin) -> Property:
+        """Return the property that the user names, with the values that a counterexample has of its parameters."""
+        if isinstance(self.property, Property):
+            return self.property
+        assert self.property is not None
+        parameters = {**origin.parameters, **self.parameters}
+        return load_property(self.property, parameters=parameters, vnnlib=self.vnnlib or origin.vnnlib or None)
 
     def replay_result(self, result: Result) -> ReplayReport:
         """Replay the counterexamples of a result.
@@ -277,10 +309,7 @@ class ReplayRequest:
             name = missing[0]
             raise UsageError(f"{path}: give --prop.{name}=VALUE again (it was {description.parameters[name]!r})")
         with self.playback.reading():
-            prop = self.property
-            if not isinstance(prop, Property):
-                parameters = {**description.parameters, **self.parameters}
-                prop = load_property(prop, parameters=parameters, vnnlib=self.vnnlib or description.vnnlib or None)
+            prop = self._load_property(description)
             sizes = share_dims(self.networks, description.dims)
             models = {name: model.read(sizes[name]) for name, model in self.networks.items()}
             return load(prop, models, dtype=description.dtype)

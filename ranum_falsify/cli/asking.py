@@ -7,24 +7,29 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ranum_falsify.api.timekeeper import TimeUp, time_limit
 from ranum_falsify.cli.files import check_writable, is_stream, write_json
 from ranum_falsify.cli.options import PROGRAM, SearchOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
+from ranum_falsify.cli.reports import check_reports, record_of, write_reports
 from ranum_falsify.cli.streams import complain, verdict_stands
-from ranum_falsify.cli.timekeeper import TimeUp, time_limit
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.errors import UsageError
 from ranum_falsify.report import json_report, text
+from ranum_falsify.report.assignment import is_assignment
 from ranum_falsify.report.counterexample import Base, Origin, Saved, base_of, save
 from ranum_falsify.report.explanation import explanation
 from ranum_falsify.report.listing import list_operators
 from ranum_falsify.report.precision import as_json, as_text
 from ranum_falsify.search.result import Answer
+from ranum_falsify.suite.instance import Instance
+from ranum_falsify.suite.record import InstanceRecord
 
 if TYPE_CHECKING:
     from ranum_falsify.api.loading import Loaded
@@ -39,11 +44,12 @@ _UNREAD = Answer(verdict="unknown", interrupted="timeout while reading")
 _PATIENCE = 0.5  # seconds
 
 
-def ask(options: SearchOptions, load: Callable[[], Loaded], *, owns_process: bool) -> int:
+def ask(options: SearchOptions, asked: Instance, load: Callable[[], Loaded], *, owns_process: bool) -> int:
     """Prove or search, and report.
 
     Args:
         options: How, and what is shown of it.
+        asked: What is asked, as reports name it.
         load: Reads what is asked.
         owns_process: Whether the process may be ended where a library does not return in time.
 
@@ -53,7 +59,7 @@ def ask(options: SearchOptions, load: Callable[[], Loaded], *, owns_process: boo
     Raises:
         RanumFalsifyError: The user's input is invalid.
     """
-    base = _check_outputs(options)
+    reporter = _Reporter(options, asked, _check_outputs(options))
     if options.config.backend != ("pgd",):
         from ranum_falsify.search.attacks import check_backends  # imports torch
 
@@ -62,10 +68,10 @@ def ask(options: SearchOptions, load: Callable[[], Loaded], *, owns_process: boo
 
     began = time.monotonic()
     try:
-        with time_limit(options.config.timeout, overdue=partial(_leave, base, options) if owns_process else None):
+        with time_limit(options.config.timeout, overdue=partial(_leave, reporter) if owns_process else None):
             loaded = load()
     except TimeUp:
-        _report(_UNREAD, base, None, None, options)
+        reporter.report(_UNREAD)
         return STATUS[_UNREAD.verdict]
     options = _subtract_time(options, time.monotonic() - began)
     if options.list_operators:
@@ -79,13 +85,13 @@ def ask(options: SearchOptions, load: Callable[[], Loaded], *, owns_process: boo
     from ranum_falsify.api.running import keep_list  # imports torch
 
     result = _search(loaded, options)
-    _report(result, base, keep_list(loaded, options.config), loaded, options)
+    reporter.report(result, loaded, keep_list(loaded, options.config))
     return STATUS[result.verdict]
 
 
-def _leave(base: Base | None, options: SearchOptions) -> None:
+def _leave(reporter: _Reporter) -> None:
     """Report and end the process while its main thread is busy; children end with their input."""
-    _report(_UNREAD, base, None, None, options)
+    reporter.report(_UNREAD)
     sys.stdout.flush()
     os._exit(STATUS[_UNREAD.verdict])
 
@@ -102,7 +108,9 @@ def _check_outputs(options: SearchOptions) -> Base | None:
     """Check that the outputs can be written; return where counterexamples go, None for nowhere."""
     report = None if options.json in (None, "-") or is_stream(Path(options.json)) else Path(options.json)
     base = None
-    if options.save_violation is not None:
+    if options.save_violation is not None and is_assignment(options.save_violation):
+        check_writable("--save-violation", options.save_violation)
+    elif options.save_violation is not None:
         base = base_of(options.save_violation)
         check_writable("--save-violation", base.array)
         check_writable("--save-violation", base.description)
@@ -113,6 +121,8 @@ def _check_outputs(options: SearchOptions) -> Base | None:
         check_writable("--json", report)
         if base is not None and report.resolve() in (base.array.resolve(), base.description.resolve()):
             raise UsageError(f"--json {report}: --save-violation writes this file too; choose another name")
+    own = {} if base is None else dict.fromkeys((base.array, base.description), "--save-violation")
+    check_reports(options, own if report is None else {**own, report: "--json"})
     return base
 
 
@@ -126,24 +136,65 @@ def _search(loaded: Loaded, options: SearchOptions) -> Answer:
         return answer(loaded, options.config, notices=kernels, progress=progress)
 
 
-def _report(
-    result: Answer, base: Base | None, kept: KeepList | None, loaded: Loaded | None, options: SearchOptions
-) -> None:
-    """Save and show the result; a failure is reported and does not prevent the rest."""
-    saved = Saved()
-    if base is not None:
-        with verdict_stands():
-            saved = save(result, Origin() if loaded is None else loaded.origin, base)
-    if saved.older:
-        older = ", ".join(map(str, saved.older))
-        complain([f"{PROGRAM}: {older}: left by an earlier run, not of this result; delete what you do not need"])
-    if options.json is not None:
-        folder = Path.cwd() if options.json == "-" else Path(options.json).parent
-        with verdict_stands():
-            write_json(options.json, json_report.report(result, saved, folder) | {"float32": as_json(kept)})
-    if options.json != "-":
-        count = 0 if loaded is None else len({call.network for call in loaded.problem.calls})
-        with verdict_stands():
-            say(text.report(result, saved, verbosity=options.verbosity, network_count=count))
-            if kept is not None:
-                say(as_text(kept))
+@dataclass(frozen=True)
+class _Reporter:
+    """Saves and shows the result of a run.
+
+    Attributes:
+        options: What is shown, and where.
+        asked: What is asked.
+        base: Where counterexamples go, None for nowhere.
+        began: When the run began.
+    """
+
+    options: SearchOptions
+    asked: Instance
+    base: Base | None
+    began: float = field(default_factory=time.monotonic)
+
+    def report(self, result: Answer, loaded: Loaded | None = None, kept: KeepList | None = None) -> None:
+        """Save and show a result; a failure is reported and does not prevent the rest.
+
+        Args:
+            result: What was found.
+            loaded: What was asked, None if there was no time to read it.
+            kept: What must stay in float32.
+        """
+        saved = self._save(result, loaded)
+        facts = {"float32": as_json(kept), "illustration": None}
+        if self.options.report is not None and loaded is not None:
+            from ranum_falsify.api.illustrating import illustrate  # imports torch
+
+            facts["illustration"] = illustrate(result, loaded, self.options.config)
+        if self.options.json is not None:
+            folder = Path.cwd() if self.options.json == "-" else Path(self.options.json).parent
+            with verdict_stands():
+                write_json(self.options.json, json_report.report(result, saved, folder) | facts)
+        write_reports(self.options, lambda: self._record(result, saved, facts))
+        if self.options.json != "-":
+            count = 0 if loaded is None else len({call.network for call in loaded.problem.calls})
+            with verdict_stands():
+                say(text.report(result, saved, verbosity=self.options.verbosity, network_count=count))
+                if kept is not None:
+                    say(as_text(kept))
+
+    def _save(self, result: Answer, loaded: Loaded | None) -> Saved:
+        """Write the counterexamples."""
+        saved = Saved()
+        if self.base is not None:
+            with verdict_stands():
+                saved = save(result, Origin() if loaded is None else loaded.origin, self.base)
+        elif self.options.save_violation is not None and loaded is not None:
+            from ranum_falsify.api.assignments import save_assignments
+
+            with verdict_stands():
+                saved = save_assignments(result, loaded, self.options.save_violation)
+        if saved.older:
+            older = ", ".join(map(str, saved.older))
+            complain([f"{PROGRAM}: {older}: left by an earlier run, not of this result; delete what you do not need"])
+        return saved
+
+    def _record(self, result: Answer, saved: Saved, facts: dict[str, Any]) -> InstanceRecord:
+        """Return what a suite of this one run would write."""
+        report = json_report.report(result, saved, Path.cwd()) | facts
+        return record_of(self.asked, report, saved, time.monotonic() - self.began)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ranum_falsify.cli.asking import ask
 from ranum_falsify.cli.files import check_writable, write_text
 from ranum_falsify.cli.options import PROGRAM, CheckOptions
 from ranum_falsify.cli.reading import check_files
+from ranum_falsify.suite.instance import Instance
 
 if TYPE_CHECKING:
     from ranum_falsify.api.loading import Loaded
@@ -34,7 +36,16 @@ def run(options: CheckOptions, *, owns_process: bool = False) -> int:
     if options.print_property is not None:
         _print_property(options, options.print_property)
         return 0
-    return ask(options, lambda: _load(options), owns_process=owns_process)
+    asked = Instance(
+        id=str(options.model),
+        category="",
+        model=str(options.model),
+        property="",
+        networks={_NETWORK: str(options.model)},
+        question=_question(options),
+        timeout=options.config.timeout,
+    )
+    return ask(options, asked, lambda: _load(options), owns_process=owns_process)
 
 
 def _state(options: CheckOptions) -> tuple[Model, Statement]:
@@ -60,6 +71,14 @@ def _load(options: CheckOptions) -> Loaded:
     with memory_limit(options.memory):
         model, statement = _state(options)
         return load_statement(statement, model, dtype=options.dtype)
+
+
+def _question(options: CheckOptions) -> Mapping[str, Any]:
+    """Return what is asked beside the box, as the arguments of the Python API."""
+    given: dict[str, Any] = {name: getattr(options, name) for name in ("only", "nodes", "gradient", "free")}
+    if options.free:
+        given["weights"] = options.weights
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items() if value}
 
 
 def _print_property(options: CheckOptions, target: str) -> None:

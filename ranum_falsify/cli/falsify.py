@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ranum_falsify.cli.asking import ask
 from ranum_falsify.cli.options import FalsifyOptions
 from ranum_falsify.cli.reading import check_files, load_files
+from ranum_falsify.suite.instance import Instance
 
 if TYPE_CHECKING:
     from ranum_falsify.api.loading import Loaded
@@ -38,4 +39,15 @@ def run(options: FalsifyOptions, *, owns_process: bool = False) -> int:
             memory=options.memory,
         )
 
-    return ask(options, load, owns_process=owns_process)
+    asked = Instance(
+        id=" ".join((str(options.property_path), *map(str, options.networks.values()))),
+        category="",
+        model=" ".join(map(str, options.networks.values())),
+        property=str(options.property_path),
+        networks={name: str(path) for name, path in options.networks.items()},
+        property_path=str(options.property_path),
+        vnnlib=options.vnnlib,
+        parameters=options.parameters,
+        timeout=options.config.timeout,
+    )
+    return ask(options, asked, load, owns_process=owns_process)

@@ -1,21 +1,44 @@
-"""How the operands of a problem's node came to their bounds."""
+"""How the operands of a problem's nodes came to their bounds, and what stands around these nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 
 import torch
+from dnnv.nn import Operation
 
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.domain import IntervalAnalysis
 from ranum_falsify.domain.explanation import OperandHistory, explain
-from ranum_falsify.errors import PropertyError
+from ranum_falsify.domain.neighbours import Neighbours, neighbours_of
+from ranum_falsify.errors import PropertyError, name_near
 from ranum_falsify.network import spec_of
+from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Applications, box_of
 
-__all__ = ["histories"]
+__all__ = ["Surroundings", "histories", "surroundings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What bounds say around a node.
+
+    Attributes:
+        network: Name of its network.
+        node: Its name.
+        histories: How each of its operands came to its bounds.
+        neighbours: The nodes before and after it.
+    """
+
+    network: str
+    node: str
+    histories: tuple[OperandHistory, ...]
+    neighbours: Neighbours
 
 
 def histories(problem: Problem, node: str, config: ProveConfig) -> Mapping[str, tuple[OperandHistory, ...]]:
@@ -32,20 +55,70 @@ def histories(problem: Problem, node: str, config: ProveConfig) -> Mapping[str, 
     Raises:
         PropertyError: No network has this node, or it comes after a tensor whose shape depends on the input.
     """
+    found = {
+        f"{call.network}: {op.name} ({spec_of(op).op_type})": explain(analysis, op)
+        for call, analysis, op in _analysed(problem, config, lambda _, op: op.name == node)
+    }
+    if not found:
+        near = name_near(node, (op.name for call in problem.calls for op in call.graph.nodes))
+        raise PropertyError(f"--explain {node}: no network of the property has this node; {near}")
+    return found
+
+
+def surroundings(
+    problem: Problem, nodes: Collection[tuple[str, str]], config: ProveConfig, *, deadline: float = math.inf
+) -> list[Surroundings]:
+    """Return what bounds over the first of the property's boxes say around nodes.
+
+    Args:
+        problem: The property.
+        nodes: Network and name of each node; those that stand in no network themselves, or after a tensor whose shape
+            depends on the input, are left out.
+        config: The runtimes that the bounds cover.
+        deadline: When to end, in seconds of the monotonic clock; what is not known by then is left out.
+    """
+    wanted = set(nodes)
+    found: dict[tuple[str, str], Surroundings] = {}
+    for call, analysis, op in _analysed(problem, config, lambda call, op: (call.network, op.name) in wanted, deadline):
+        if time.monotonic() > deadline:
+            break
+        found[call.network, op.name] = Surroundings(
+            network=call.network,
+            node=op.name,
+            histories=explain(analysis, op),
+            neighbours=neighbours_of(analysis, op),
+        )
+    return [found[key] for key in dict.fromkeys(nodes) if key in found]
+
+
+class _OutOfTime(Exception):
+    """The analysis took too long."""
+
+
+def _analysed(
+    problem: Problem,
+    config: ProveConfig,
+    is_wanted: Callable[[NetworkCall, Operation], bool],
+    deadline: float = math.inf,
+) -> Iterator[tuple[NetworkCall, IntervalAnalysis, Operation]]:
+    """Yield the wanted nodes that could be analysed, each with a finished analysis that has kept all bounds."""
+
+    def look_at_clock(_: object) -> None:
+        if time.monotonic() > deadline:
+            raise _OutOfTime
+
     analyses = {id(call): IntervalAnalysis(call.graph, runtimes=config.runtimes, keep=True) for call in problem.calls}
     graphs = {id(call): call.graph for call in problem.calls}
     written = {key: Analyses(analysis) for key, analysis in analyses.items()}
     known = Applications(problem, graphs, lambda call: written[id(call)], box_of(problem.regions[0]), lambda: None)
-    found = {}
     with torch.no_grad():
         for call in problem.calls:
-            for op in call.graph.nodes:
-                inputs = known.inputs(call) if op.name == node else None
-                if inputs is not None:
-                    analyses[id(call)].run(inputs)
-                    title = f"{call.network}: {op.name} ({spec_of(op).op_type})"
-                    found[title] = explain(analyses[id(call)], op)
-    if not found:
-        some = ", ".join(op.name for call in problem.calls for op in call.graph.nodes[:12])
-        raise PropertyError(f"--explain {node}: no network of the property has this node; it has {some}")
-    return found
+            wanted = [op for op in call.graph.nodes if is_wanted(call, op)]
+            inputs = known.inputs(call) if wanted else None
+            if inputs is None:
+                continue
+            try:
+                analyses[id(call)].run(inputs, look_at_clock)
+            except _OutOfTime:
+                return
+            yield from ((call, analyses[id(call)], op) for op in wanted)

@@ -38,6 +38,7 @@ __all__ = [
     "base_of",
     "describe_groups",
     "file_hash",
+    "group_counterexamples",
     "number",
     "read",
     "save",
@@ -188,7 +189,7 @@ def save(result: Answer, origin: Origin, base: Base, models: Mapping[str, bytes]
         SaveError: A file cannot be written; then none is.
     """
     older = _find_earlier_files(base)
-    groups = _groups(result)
+    groups = group_counterexamples(result)
     if not groups:
         return Saved(older=older)
     origin, contents = _with_models(origin, base, models or {})
@@ -223,7 +224,7 @@ def describe_groups(
     """Return of each distinct counterexample the network, the arrays, and what it violates, as descriptions say it."""
     return [
         (example.network, arrays_of(example), [_violation_object(op) for op in violated])
-        for example, _, violated in _groups(result)
+        for example, _, violated in group_counterexamples(result)
     ]
 
 
@@ -242,7 +243,7 @@ def _save_array(array: np.ndarray, stream: BinaryIO) -> None:
     np.save(cast(Any, SimpleNamespace(write=stream.write)), array, allow_pickle=False)
 
 
-def _groups(result: Answer) -> list[tuple[Counterexample, list[Counterexample], list[OperatorResult]]]:
+def group_counterexamples(result: Answer) -> list[tuple[Counterexample, list[Counterexample], list[OperatorResult]]]:
     """Return the distinct counterexamples, each with its equals and the operators that they violate."""
     groups: dict[object, tuple[Counterexample, list[Counterexample], list[OperatorResult]]] = {}
     pairs = [(result.counterexample, None), *((op.counterexample, op) for op in result.operators)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ranum_falsify.report.assumptions import as_json
-from ranum_falsify.report.counterexample import Saved
+from ranum_falsify.report.counterexample import Saved, number
 from ranum_falsify.report.versions import versions
 from ranum_falsify.search.result import Answer, OperatorResult
 
@@ -51,6 +51,7 @@ def report(result: Answer, saved: Saved, folder: Path) -> dict[str, Any]:
         "unconfirmed": list(result.unconfirmed),
         "assumptions": as_json(result.assumptions),
         "versions": versions(),
+        "illustration": None,
     }
 
 
@@ -63,7 +64,13 @@ def _operator(operator: OperatorResult, result: Answer, saved: Saved, folder: Pa
         "op_type": operator.op_type,
         "verdict": operator.verdict,
         "runtimes": list(shown_by[operator.verdict]),
+        "network": operator.network,
         "constraint": operator.constraint,
+        "reason": operator.reason,
+        "kind": operator.kind,
+        "oracle": operator.oracle,
+        "returned": None if operator.returned is None else [number(value) for value in operator.returned],
+        "operands": {name: [number(low), number(high)] for name, (low, high) in operator.operands.items()},
         "after": list(operator.after),
         "rewritten": operator.rewritten,
         "reach": operator.reach,

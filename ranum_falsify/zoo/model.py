@@ -6,10 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-import numpy as np
-from onnx import numpy_helper
-
 from ranum_falsify.zoo.builder import Architecture, ArchitectureBuilder
+from ranum_falsify.zoo.developer import DeveloperFix, guard_operands
 from ranum_falsify.zoo.property_file import property_text
 
 __all__ = ["Build", "Defect", "Optimizer", "Training", "ZooModel"]
@@ -30,11 +28,12 @@ class Defect:
     """A documented defect.
 
     Attributes:
-        id: Its number in RANUM's study.
+        id: Its number in RANUM's study; in that of the Soft Assertion Fuzzer, with `saf` before it.
         node: The node that receives invalid input.
         operator: Its ONNX operator.
         mechanism: How that happens, in a sentence.
         gradient: Whether the output stays finite and only the derivative does not.
+        developer_fix: What the developers did, None where nothing is recorded; the catalogue fills it in.
     """
 
     id: str
@@ -42,6 +41,7 @@ class Defect:
     operator: str
     mechanism: str
     gradient: bool = False
+    developer_fix: DeveloperFix | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class ZooModel:
 
     id: str
     program: str
-    framework: Literal["tf", "torch"]
+    framework: Literal["tf", "torch", "numpy"]
     build: Build
     defects: tuple[Defect, ...]
     repair: str
@@ -97,27 +97,43 @@ class ZooModel:
 
     @property
     def number(self) -> int:
-        """The program's number, 1 to 63."""
-        return int(re.match(r"\d+", self.id)[0])  # type: ignore[index]
+        """The program's number: 1 to 63, or 1 to 15 of those of the fuzzer."""
+        return int(re.search(r"\d+", self.id)[0])  # type: ignore[index]
 
     @property
     def gradient(self) -> bool:
         """Whether its property demands finite derivatives."""
         return any(defect.gradient for defect in self.defects)
 
-    def architecture(self, *, safe: bool = False, batch: int = 1) -> Architecture:
-        """Build the model, or its safe twin."""
+    def architecture(
+        self, *, safe: bool = False, batch: int = 1, documented: bool = False, seed: int | None = None
+    ) -> Architecture:
+        """Build the model.
+
+        Args:
+            safe: Whether to build its repaired twin.
+            batch: Batch size, where the program leaves it open.
+            documented: Whether inputs range over the program's data, also where the zoo widens that.
+            seed: What initial weights are drawn from; the program's number by default.
+        """
         ids = ", ".join(defect.id for defect in self.defects)
         summary = f"{self.program}, repaired: {self.repair}" if safe else f"{self.program}, with defect {ids}"
-        builder = ArchitectureBuilder(self.file_name(safe=safe), summary, batch=batch, seed=self.number)
+        name, seed = self.file_name(safe=safe), self.number if seed is None else seed
+        builder = ArchitectureBuilder(name, summary, batch=batch, seed=seed, documented=documented)
         self.build(builder, safe=safe)
         return builder.architecture()
 
-    def initial_weights(self, seed: int) -> dict[str, np.ndarray]:
-        """Return the weights as the program initialises them, by ONNX name, from another seed than the model's own."""
-        builder = ArchitectureBuilder(self.file_name(), seed=seed)
-        self.build(builder, safe=False)
-        return {x.name: numpy_helper.to_array(x) for x in builder.architecture().model.graph.initializer}
+    def developer_architecture(self, defect: Defect) -> Architecture | None:
+        """Build the model with the change that the developers made for a defect; None where no change is known."""
+        fix = defect.developer_fix
+        if fix is None or not fix.changes_graph:
+            return None
+        if fix.build is None:
+            return guard_operands(self.architecture(safe=fix.fused), fix.guards)
+        summary = f"{self.program}, as its developers changed it: {fix.detail}"
+        builder = ArchitectureBuilder(f"{self.id}.developers", summary, seed=self.number)
+        fix.build(builder)
+        return builder.architecture()
 
     def file_name(self, *, safe: bool = False) -> str:
         """Return the name of its files, without suffix."""

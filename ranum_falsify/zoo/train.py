@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 import numpy as np
 import torch
+from onnx import numpy_helper
 
 from ranum_falsify.confirm.repeatable import make_repeatable
 from ranum_falsify.confirm.training.judging import Judge
@@ -103,7 +104,7 @@ class TrainingBench:
         self.model = model
         self.level = level
         batch = model.training.batch if level == "real" and model.training else 1
-        self._architecture = model.architecture(batch=batch)
+        self._architecture = model.architecture(batch=batch, documented=level == "real")
         self._problem = make_repeatable(problem_of(model, self._architecture))
         self._module = convert(self._problem.goals[0].call.graph)
 
@@ -149,8 +150,9 @@ class TrainingBench:
         """Return initial weights, and the inference input as far as the level says which."""
         generator = torch.Generator().manual_seed(seed)
         if self.level in ("initial", "real"):
-            arrays = self.model.initial_weights(seed)
-            return [arrays[name] for name in task.weights], []
+            initializers = self.model.architecture(seed=seed).model.graph.initializer
+            arrays = {x.name: x for x in initializers}
+            return [numpy_helper.to_array(arrays[name]).copy() for name in task.weights], []
         weights = [_uniform(box, generator) for box in task.ranges]
         if self.level == "strict":
             return weights, []

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ranum_falsify.cli.timekeeper import TimeUp, time_limit
+from ranum_falsify.api.timekeeper import TimeUp, time_limit
 from tests.cli.test_app import environment
 from tests.cli.workshop import LOG, SAFE, Workshop
 

@@ -18,10 +18,13 @@ from ranum_falsify.cli.options.confirm import CONFIRM_EPILOG, ConfirmOptions
 from ranum_falsify.cli.options.doctor import DoctorOptions
 from ranum_falsify.cli.options.falsify import FALSIFY_EPILOG, FalsifyOptions, finish_search
 from ranum_falsify.cli.options.fields import Values, add_fields, build, overlay, read, require
+from ranum_falsify.cli.options.fix import FIX_EPILOG, FixOptions
 from ranum_falsify.cli.options.operators import OperatorsOptions
 from ranum_falsify.cli.options.pyproject import find_settings
 from ranum_falsify.cli.options.replay import REPLAY_EPILOG, ReplayOptions
+from ranum_falsify.cli.options.report import REPORT_EPILOG, ReportOptions
 from ranum_falsify.cli.options.shared import CommonOptions, SearchOptions
+from ranum_falsify.cli.options.suite import COMPARE_EPILOG, SUITE_EPILOG, CompareOptions, SuiteOptions, finish_suite
 from ranum_falsify.cli.options.transform import TRANSFORM_EPILOG, SimplifyOptions, TransformOptions
 from ranum_falsify.cli.options.zoo import (
     DETECT_EPILOG,
@@ -43,13 +46,17 @@ __all__ = [
     "PROGRAM",
     "CheckOptions",
     "Command",
+    "CompareOptions",
     "ConfirmOptions",
     "DoctorOptions",
     "FalsifyOptions",
+    "FixOptions",
     "OperatorsOptions",
     "ReplayOptions",
+    "ReportOptions",
     "SearchOptions",
     "SimplifyOptions",
+    "SuiteOptions",
     "TransformOptions",
     "ZooBuild",
     "ZooDetect",
@@ -104,13 +111,19 @@ _FORMS: Mapping[str, _Form] = {
         DoctorOptions,
         "Show what proofs depend on here: the processor, the libraries and what was measured of their kernels.",
     ),
+    "fix": _Form(FixOptions, "Repair a model so that a property of it is proved.", FIX_EPILOG),
     "operators": _Form(OperatorsOptions, "List the supported operators with what makes their operands valid."),
     "replay": _Form(
         ReplayOptions, "Run a counterexample on ONNX Runtime again and name the operators that fail.", REPLAY_EPILOG
     ),
+    "report": _Form(ReportOptions, "Show the results of a suite as a page, or as CI systems read them.", REPORT_EPILOG),
     "simplify": _Form(
         SimplifyOptions, "Rewrite a model by the passes that a file lists, and verify each.", TRANSFORM_EPILOG
     ),
+    "suite": _Form(
+        SuiteOptions, "Ask about many models: benchmark suites, or all that a folder holds.", SUITE_EPILOG, finish_suite
+    ),
+    "suite compare": _Form(CompareOptions, "Compare the results of two runs of a suite, or two tools.", COMPARE_EPILOG),
     "transform": _Form(TransformOptions, "Rewrite a model by passes, and verify each.", TRANSFORM_EPILOG),
     "zoo list": _Form(ZooList, "List the defects."),
     "zoo show": _Form(ZooShow, "Show inputs, weights, documented operators and property of one model."),
@@ -131,7 +144,7 @@ def parse(arguments: Sequence[str]) -> Command:
         SystemExit: They asked for help or the version, which has been printed.
     """
     first = arguments[0] if arguments else ""
-    words = 2 if first == "zoo" else 1 if first in _FORMS else 0
+    words = 2 if first == "zoo" or " ".join(arguments[:2]) in _FORMS else 1 if first in _FORMS else 0
     name = " ".join(arguments[:words])
     if name not in _FORMS:
         _refuse_action(arguments[1:])
@@ -144,7 +157,7 @@ def parse(arguments: Sequence[str]) -> Command:
     given = read(parser, form.options, arguments[words:])
     require(form.options, given)
     values = form.finish(overlay(_read_file(name, parser, given), given), given)
-    return Command(name.split(" ")[0] or "falsify", build(form.options, values))
+    return Command((name.split(" ")[0] if first == "zoo" else name) or "falsify", build(form.options, values))
 
 
 def _read_file(name: str, parser: Parser, typed: Values) -> Values:

@@ -68,11 +68,13 @@ class SettingsFile:
 
     Attributes:
         path: The file, seen from the working folder.
-        table: Its table `tool.ranum-falsify`.
+        table: Its table `tool.ranum-falsify`, or another with options.
+        title: What messages call the table.
     """
 
     path: Path
     table: Mapping[str, Any]
+    title: str = f"tool.{PROGRAM}"
 
     def read(self, name: str, parser: Parser, classes: Mapping[str, type]) -> Values:
         """Return what it gives a command: options of all commands, overlaid by those of its own table.
@@ -125,7 +127,7 @@ class SettingsFile:
             raise UsageError(f"{self._name_place(title)}: {str(error).partition(f'; {PROGRAM}')[0]}") from error
 
     def _name_place(self, title: str) -> str:
-        return f"{self.path}: [{'.'.join(filter(None, ['tool', PROGRAM, title]))}]"
+        return f"{self.path}: [{'.'.join(filter(None, [self.title, title]))}]"
 
 
 def _name_table(command: str) -> str:

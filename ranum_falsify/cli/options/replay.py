@@ -29,7 +29,7 @@ class ReplayOptions(PropertyOptions):
     """What `replay` is asked for.
 
     Attributes:
-        counterexample: The counterexample, such as cex.npy, or its cex.json.
+        counterexample: The counterexample, such as cex.npy, or its cex.json; or cex.vnnlib.txt, in VNN-COMP's format.
         inputs: An input of the model, as .npy, where there is no counterexample.
         property_path: The property, if it is about outputs; a .py file is a program and runs.
         vnnlib: Read the property as VNN-LIB, whatever its name.

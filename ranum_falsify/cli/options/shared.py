@@ -13,6 +13,7 @@ from ranum_falsify.option import Group, Option, Switch, parse_gigabytes, parse_s
 __all__ = [
     "CommonOptions",
     "Memory",
+    "OutputPath",
     "PropertyOptions",
     "ReadingOptions",
     "ReportPath",
@@ -22,6 +23,7 @@ __all__ = [
 ]
 
 Memory = Annotated[int | None, Option(metavar="GB", parse=parse_gigabytes)]
+OutputPath = Annotated[Path | None, Option(metavar="PATH"), Group("output")]
 ReportPath = Annotated[str | None, Option(metavar="PATH"), Group("output")]
 SelfCheck = Annotated[
     bool,
@@ -95,8 +97,11 @@ class SearchOptions(ReadingOptions):
     Attributes:
         config: How to search.
         self_check: Whether the installed kernels are checked before anything is proved.
-        save_violation: Write the counterexample here, such as cex.npy.
+        save_violation: Write the counterexample here, such as cex.npy; or cex.vnnlib.txt, in VNN-COMP's format.
         json: Write a report as JSON here; - is standard output.
+        report: Write a page about the run here, as HTML.
+        junit: Write the operators in question as tests here, in JUnit XML.
+        sarif: Write the violated operators here, in SARIF 2.1.0.
         explain: Show how the operands of this node came to their bounds; do not search.
         list_operators: List the operators in question; do not search.
         verbosity: -1 quiet, 0, 1 verbose.
@@ -106,6 +111,9 @@ class SearchOptions(ReadingOptions):
     self_check: Annotated[SelfCheck, Group("proof")] = True
     save_violation: Annotated[Path | None, Option(metavar="PATH"), Group("output")] = None
     json: ReportPath = None
+    report: OutputPath = None
+    junit: OutputPath = None
+    sarif: OutputPath = None
     explain: Annotated[str | None, Option(metavar="NODE"), Group("output")] = None
     list_operators: Annotated[bool, Switch(), Group("output")] = False
     verbosity: Verbosity = 0

@@ -1,0 +1,170 @@
+"""Counterexamples in VNN-COMP's format: with outputs of ONNX Runtime, and from files to the inputs of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ranum_falsify.api.loading import Loaded
+from ranum_falsify.errors import SaveError, UsageError
+from ranum_falsify.network import Graph
+from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
+from ranum_falsify.replay.confirmer import Confirmer
+from ranum_falsify.report.assignment import SUFFIX, Assignment, read_assignment, write_assignment
+from ranum_falsify.report.counterexample import Saved, group_counterexamples
+from ranum_falsify.report.names import unique_names
+from ranum_falsify.saving import Content, save_together
+from ranum_falsify.search.result import Answer, Counterexample
+
+__all__ = ["assignment_of", "check_expressible", "differences", "save_assignments", "split_inputs"]
+
+_TOLERANCE = 1e-4
+"""The competition's."""
+
+
+def save_assignments(answer: Answer, loaded: Loaded, path: Path) -> Saved:
+    """Write the counterexamples of an answer, each distinct one once: the first as named, others with their operators.
+
+    Args:
+        answer: What was found.
+        loaded: What it is of.
+        path: Where the first goes, `<stem>.vnnlib.txt`; others are `<stem>.<node>.vnnlib.txt`.
+
+    Raises:
+        SaveError: A file cannot be written, or the format cannot say what is in one.
+    """
+    contents: dict[Path, Content] = {}
+    files: dict[int, Mapping[str, Path]] = {}
+    taken: set[str] = set()
+    stem = path.name.removesuffix(SUFFIX)
+    for example, twins, violated in group_counterexamples(answer):
+        target = path
+        if contents:
+            (label,) = unique_names([violated[0].node if violated else "property"], taken)
+            target = path.with_name(f"{stem}.{label}{SUFFIX}")
+        contents[target] = assignment_of(loaded, example, path)
+        files |= {id(twin): {"": target} for twin in twins}
+    save_together(contents)
+    return Saved(files)
+
+
+def assignment_of(loaded: Loaded, example: Counterexample, path: Path) -> bytes:
+    """Return a counterexample as text.
+
+    Args:
+        loaded: What it is of.
+        example: The counterexample.
+        path: The file that it is for, which errors name.
+
+    Raises:
+        SaveError: The format cannot say it.
+    """
+    check_expressible(loaded, path)
+    call = loaded.problem.calls[0]
+    with Confirmer([call.graph]) as confirmer:
+        if example.network:
+            feeds = example.feeds
+        else:
+            feeds = _find_feeds(loaded, example, confirmer)
+        outputs = confirmer.outputs(call.graph, feeds)
+    try:
+        return write_assignment([feeds[name] for name in call.graph.input_names], outputs)
+    except ValueError as error:
+        raise SaveError(f"{path}: {error}, which the format cannot say; give --save-violation cex.npy") from error
+
+
+def check_expressible(loaded: Loaded, path: Path) -> None:
+    """Check that the format can say what a counterexample of a question is: inputs of one model, applied once.
+
+    Raises:
+        SaveError: It cannot.
+    """
+    calls = loaded.problem.calls
+    if len(calls) == 1 and calls[0].network in loaded.models and loaded.origin.dtype is None:
+        return
+    shown = ", ".join(call.network for call in calls)
+    raise SaveError(
+        f"{path}: VNN-COMP's format is for inputs of one model as it is, and this is about {shown}"
+        f"{f' in {loaded.origin.dtype}' if loaded.origin.dtype else ''}; give --save-violation cex.npy"
+    )
+
+
+def _find_feeds(loaded: Loaded, example: Counterexample, confirmer: Confirmer) -> Mapping[str, np.ndarray]:
+    """Return what the network is applied to where a property over outputs is false."""
+    applied: list[tuple[np.ndarray, ...]] = []
+
+    def run(call: NetworkCall, arguments: tuple[np.ndarray, ...]) -> Sequence[np.ndarray]:
+        applied.append(arguments)
+        return confirmer.apply(call, arguments)
+
+    def is_valid(goal: ValidityGoal, arguments: tuple[np.ndarray, ...]) -> bool:
+        applied.append(arguments)
+        return True
+
+    loaded.problem.holds(example.inputs, run, is_valid)
+    return dict(zip(loaded.problem.calls[0].graph.input_names, applied[0], strict=True))
+
+
+def split_inputs(path: Path, inputs: Sequence[tuple[str, tuple[int, ...], np.dtype[Any]]]) -> dict[str, np.ndarray]:
+    """Return the inputs that a file assigns, by name.
+
+    Args:
+        path: The file.
+        inputs: Name, shape and element type of each input, in order.
+
+    Raises:
+        UsageError: It cannot be read, or assigns another number of elements.
+    """
+    given = read_assignment(path)
+    sizes = [int(np.prod(shape, dtype=np.int64)) for _, shape, _ in inputs]
+    if len(given.inputs) != sum(sizes):
+        listed = ", ".join(f"{name} {list(shape)}" for name, shape, _ in inputs)
+        raise UsageError(
+            f"{path}: has {len(given.inputs)} inputs X_i, the model takes {sum(sizes)} ({listed}); give its own model"
+        )
+    arrays, begin = {}, 0
+    for (name, shape, dtype), size in zip(inputs, sizes, strict=True):
+        arrays[name] = _as_array(path, begin, given.inputs[begin : begin + size], dtype).reshape(shape)
+        begin += size
+    return arrays
+
+
+def _as_array(path: Path, begin: int, texts: Sequence[str], dtype: np.dtype[Any]) -> np.ndarray:
+    convert = int if dtype.kind in "iub" else float
+    values = []
+    for number, text in enumerate(texts, begin):
+        try:
+            values.append(convert(text))
+            np.asarray(values[-1]).astype(dtype, casting="unsafe")
+        except (ValueError, OverflowError) as error:
+            raise UsageError(f"{path}: X_{number}: {text!r} is no value of {dtype}; correct it") from error
+    return np.array(values).astype(dtype)
+
+
+def differences(path: Path, given: Assignment, graph: Graph, feeds: Mapping[str, np.ndarray]) -> list[str]:
+    """Return a notice where the outputs of a file are not those of ONNX Runtime.
+
+    Args:
+        path: The file.
+        given: What it holds.
+        graph: The model.
+        feeds: The inputs that the file assigns.
+    """
+    if not given.outputs:
+        return []
+    with Confirmer([graph]) as confirmer:
+        computed = np.concatenate(
+            [np.asarray(y, dtype=np.float64).reshape(-1) for y in confirmer.outputs(graph, feeds)]
+        )
+    if len(computed) != len(given.outputs):
+        return [f"{path}: has {len(given.outputs)} outputs Y_i, the model gives {len(computed)}"]
+    written = np.array([float(text) for text in given.outputs])
+    gap = np.abs(np.where(written == computed, 0.0, written - computed))
+    gap[np.isnan(written) & np.isnan(computed)] = 0.0
+    worst = int(np.argmax(np.nan_to_num(gap, nan=np.inf)))
+    if gap[worst] <= _TOLERANCE:
+        return []
+    return [f"{path}: Y_{worst} = {given.outputs[worst]}, where ONNX Runtime gives {computed[worst]:.9g}"]

@@ -1,0 +1,182 @@
+"""What answers the instances of a suite, each in a process of its own: a module for `ranum_falsify.suite.server`."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+import torch
+
+from ranum_falsify.api.asking import answer_loaded
+from ranum_falsify.api.assignments import assignment_of
+from ranum_falsify.api.illustrating import illustrate
+from ranum_falsify.api.loading import Loaded, load
+from ranum_falsify.api.models import Model, load_model
+from ranum_falsify.api.properties import Property, load_property, network_of
+from ranum_falsify.api.question import ValidityQuestion, load_statement
+from ranum_falsify.api.result import Result
+from ranum_falsify.api.settings import Settings, settings_of
+from ranum_falsify.api.timekeeper import time_limit
+from ranum_falsify.building import ModelBuilder
+from ranum_falsify.config import RUNTIMES
+from ranum_falsify.errors import RanumFalsifyError, SaveError
+from ranum_falsify.network.guards import memory_limit
+from ranum_falsify.report import json_report, precision
+from ranum_falsify.report.assignment import SUFFIX
+from ranum_falsify.report.counterexample import base_of
+from ranum_falsify.suite.instance import Instance
+from ranum_falsify.suite.record import Status
+from ranum_falsify.suite.task import Answered, Task
+
+__all__ = ["answer", "warm_up"]
+
+_STATUS: Mapping[str, Status] = {"violated": "sat", "holds": "unsat", "unknown": "unknown"}
+_PATIENCE = 0.5  # seconds
+_PROOFS = 0.75
+"""Share of the time that finer proofs may take where the search goes on until it is up."""
+_WARM = """(declare-const X_0 Real)
+(declare-const X_1 Real)
+(declare-const Y_0 Real)
+(assert (>= X_0 -1))
+(assert (<= X_0 1))
+(assert (>= X_1 -1))
+(assert (<= X_1 1))
+(assert (>= Y_0 {limit}))
+"""
+_WARM_LIMITS = (3.0, 8.5)
+"""One that is exceeded, and one that bounds without relations do not exclude."""
+
+
+def warm_up() -> None:
+    """Do what every instance would do: import what is imported late, and check the kernels."""
+    torch.set_num_threads(1)  # no pool of threads, which a forked process would lack
+    m = ModelBuilder("warm")
+    x = m.input("X", [1, 2])
+    hidden = m.Relu(m.MatMul(x, np.array([[1.0, -1.0], [1.0, 1.0]], dtype=np.float32)))
+    m.output(m.ReduceSum(m.Exp(hidden), np.array([1])), [1, 1])
+    model = load_model(m.build())
+    settings = settings_of({"n_starts": 4, "n_steps": 2, "prove_timeout": 0.1, "processors": 1})
+    ValidityQuestion(box=(-1.0, 1.0)).ask(model, settings)
+    for limit in _WARM_LIMITS:
+        answer_loaded(load(load_property(_WARM.format(limit=limit)), {"N": model}), settings)
+
+
+def answer(task: Task) -> Answered:
+    """Answer an instance.
+
+    Raises:
+        RanumFalsifyError: Its files or options are invalid.
+        TypeError: There is no such option.
+    """
+    began = time.monotonic()
+    places = _Places(task.places, Path(task.folder))
+    try:
+        with memory_limit(task.memory):
+            loaded, settings = _load(task, places)
+        preparation = time.monotonic() - began
+        limit = settings.config.timeout
+        left = None if limit is None else max(limit - preparation, 0.0)
+        settings = replace(settings, config=replace(settings.config, timeout=left))
+        # The search looks at the clock between its steps; the alarm is for a step that takes long.
+        with time_limit(None if left is None else left + _PATIENCE):
+            result = answer_loaded(loaded, settings)
+    except RanumFalsifyError as error:
+        raise type(error)(places.name(str(error))) from error
+    seconds = time.monotonic() - began - preparation
+    status = _STATUS[result.verdict]
+    if status == "unknown" and result.answer.interrupted.startswith("timeout"):
+        status = "timeout"
+    return _write(Answered(status=status, preparation=preparation, seconds=seconds), result, task)
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where files are on this machine, by their path in the instance, and the folder that these are seen from."""
+
+    places: Mapping[str, str]
+    folder: Path
+
+    def find(self, path: str) -> Path:
+        return Path(self.places.get(path, path))
+
+    def name(self, text: str) -> str:
+        """Return a text about files here as one about those of the instance."""
+        for path, place in self.places.items():
+            text = text.replace(place, path)
+        return text
+
+    def load_model(self, path: str, settings: Settings) -> Model:
+        model = load_model(self.find(path), dims=settings.dims, strict=settings.strict)
+        return replace(model, path=self.folder / path, source=replace(model.source, path=path))
+
+    def load_property(self, instance: Instance) -> Property:
+        assert instance.property_path is not None
+        found = load_property(
+            self.find(instance.property_path),
+            parameters={name: self.places.get(value, value) for name, value in instance.parameters.items()},
+            vnnlib=instance.vnnlib or None,
+        )
+        path = instance.property_path
+        source = None if found.source is None else replace(found.source, path=path)
+        return replace(found, name=path, path=self.folder / path, source=source, parameters=instance.parameters)
+
+
+def _load(task: Task, places: _Places) -> tuple[Loaded, Settings]:
+    instance = task.instance
+    runtimes = RUNTIMES if instance.property_path is not None else ("onnxruntime",)
+    options = {"processors": task.processors, **instance.options, "timeout": instance.timeout}
+    if options.get("n_starts", 0) < 0 and instance.timeout is not None:
+        options.setdefault("prove_timeout", _PROOFS * instance.timeout)
+    settings = settings_of(options, runtimes=runtimes)
+    if instance.property_path is None:
+        (path,) = instance.networks.values()
+        model = places.load_model(path, settings)
+        statement = _question(instance.question).make_statement(model)
+        return load_statement(statement, model, dtype=settings.dtype), settings
+    prop = places.load_property(instance)
+    models = {name or network_of(prop): places.load_model(path, settings) for name, path in instance.networks.items()}
+    return load(prop, models, dtype=settings.dtype), settings
+
+
+def _question(given: Mapping[str, Any]) -> ValidityQuestion:
+    """Return a question as `check` asks it; in its box, "" stands for all inputs that are not named."""
+    fields = dict(given)
+    box = fields.get("box")
+    if isinstance(box, Mapping):
+        ranges: dict[str | EllipsisType, Any] = {}
+        for name, bounds in box.items():
+            ranges[name or ...] = tuple(bounds) if isinstance(bounds, list) else bounds
+        fields["box"] = ranges
+    if isinstance(fields.get("weights"), list):
+        fields["weights"] = tuple(fields["weights"])
+    return ValidityQuestion(**fields)
+
+
+def _write(answered: Answered, result: Result, task: Task) -> Answered:
+    """Return an answer with its report, and with the files of the counterexample as they will lie by the results."""
+    with tempfile.TemporaryDirectory(prefix="ranum-falsify-") as name:
+        folder = Path(name)
+        base = base_of(folder / f"{task.stem}.npy")
+        base.folder.mkdir(parents=True, exist_ok=True)
+        saved = result.save(base.array)
+        report = json_report.report(result.answer, saved, folder) | {
+            "float32": precision.as_json(result.kept),
+            "illustration": illustrate(result.answer, result.loaded, result.config),
+        }
+        files = {} if saved.description is None else {"description": f"{task.stem}.json"}
+        if result.answer.counterexample is not None:
+            text = base.folder / f"{base.stem}{SUFFIX}"
+            with suppress(SaveError):  # the format cannot say it
+                text.write_bytes(assignment_of(result.loaded, result.answer.counterexample, text))
+                files["vnnlib"] = text.relative_to(folder).as_posix()
+        contents = {
+            path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+        }
+    return replace(answered, report=report, files=files, contents=contents)

@@ -1,0 +1,124 @@
+"""Reports of one run in the forms that other programs read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ranum_falsify.cli.files import check_writable
+from ranum_falsify.cli.options import SearchOptions
+from ranum_falsify.cli.streams import verdict_stands
+from ranum_falsify.errors import UsageError
+from ranum_falsify.escaping import json_text
+from ranum_falsify.report.counterexample import Saved
+from ranum_falsify.saving import save_together
+from ranum_falsify.suite.instance import Instance
+from ranum_falsify.suite.record import InstanceRecord, Status
+
+__all__ = ["SUITE_MAKERS", "check_outputs", "check_reports", "record_of", "write_reports"]
+
+_STATUSES: Mapping[str, Status] = {"violated": "sat", "holds": "unsat", "unknown": "unknown"}
+
+
+def check_reports(options: SearchOptions, others: Mapping[Path, str]) -> None:
+    """Check that the reports of a run can be written, each to a file of its own.
+
+    Args:
+        options: Which.
+        others: The other files of this run, by the options that name them.
+
+    Raises:
+        UsageError: One cannot be written.
+    """
+    check_outputs(_chosen(options), others)
+
+
+def check_outputs(outputs: Mapping[str, Path], others: Mapping[Path, str]) -> None:
+    """Check that files can be written, each a file of its own.
+
+    Args:
+        outputs: The files, by the options that name them.
+        others: Files that are none of them, and what names those.
+
+    Raises:
+        UsageError: One cannot be written.
+    """
+    taken = {path.resolve(): option for path, option in others.items()}
+    for option, path in outputs.items():
+        check_writable(option, path)
+        if (other := taken.setdefault(path.resolve(), option)) != option:
+            raise UsageError(f"{option} {path}: is the file of {other}, too; choose another name")
+
+
+def record_of(asked: Instance, report: Mapping[str, Any], saved: Saved, seconds: float) -> InstanceRecord:
+    """Return what a run came to, as a suite would write it, with files as they are seen from the working folder.
+
+    Args:
+        asked: What was asked.
+        report: Its report.
+        saved: Its counterexamples.
+        seconds: How long it took.
+    """
+    status: Status = _STATUSES[report["verdict"]]
+    if status == "unknown" and report["ended_early"]:
+        status = "timeout"
+    preparation = report["seconds"]["read"] + report["seconds"]["reduce"]
+    described = saved.description
+    return InstanceRecord(
+        instance=asked,
+        fingerprint="",
+        status=status,
+        preparation=preparation,
+        seconds=max(seconds - preparation, 0.0),
+        files={} if described is None else {"description": Path(os.path.relpath(described)).as_posix()},
+        report=report,
+    )
+
+
+def write_reports(options: SearchOptions, make_record: Callable[[], InstanceRecord]) -> None:
+    """Write the reports of a run; a failure is told and does not prevent the others.
+
+    Args:
+        options: Which.
+        make_record: Returns what the run came to.
+    """
+    for option, path in _chosen(options).items():
+        with verdict_stands():
+            save_together({path: _RUN_MAKERS[option]([make_record()])})
+
+
+def _chosen(options: SearchOptions) -> dict[str, Path]:
+    named = {"--report": options.report, "--junit": options.junit, "--sarif": options.sarif}
+    return {option: path for option, path in named.items() if path is not None}
+
+
+def _make_page(records: Iterable[InstanceRecord]) -> bytes:
+    from ranum_falsify.report.page import make_page
+
+    return make_page(records)
+
+
+def _make_sarif(records: Iterable[InstanceRecord]) -> bytes:
+    from ranum_falsify.report.sarif import as_sarif
+
+    return json_text(as_sarif(records)).encode()
+
+
+def _make_run_junit(records: Iterable[InstanceRecord]) -> bytes:
+    from ranum_falsify.report.junit import run_as_junit
+
+    return b"".join(map(run_as_junit, records))
+
+
+def _make_suite_junit(records: Iterable[InstanceRecord]) -> bytes:
+    from ranum_falsify.report.junit import suite_as_junit
+
+    return suite_as_junit(records)
+
+
+_Makers = Mapping[str, Callable[[Iterable[InstanceRecord]], bytes]]
+_RUN_MAKERS: _Makers = {"--report": _make_page, "--junit": _make_run_junit, "--sarif": _make_sarif}
+SUITE_MAKERS: _Makers = {"-o": _make_page, "--junit": _make_suite_junit, "--sarif": _make_sarif}
+"""What makes the content of a file from the results of a suite, by the option that names the file."""

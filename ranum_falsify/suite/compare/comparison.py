@@ -1,0 +1,166 @@
+"""What two results say of the same instances."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ranum_falsify.suite.compare.reading import Entry, Key
+from ranum_falsify.suite.record import STATUSES
+
+__all__ = ["Comparison", "Pair", "compare"]
+
+_MOST = 20
+"""Instances that are named of each kind."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The results of an instance."""
+
+    key: Key
+    first: Entry
+    second: Entry
+
+    @property
+    def is_disagreement(self) -> bool:
+        """Whether one says sat and the other unsat: one of them is wrong."""
+        return {self.first.status, self.second.status} == {"sat", "unsat"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Two results.
+
+    Attributes:
+        names: What they are called.
+        pairs: The instances that both have.
+        alone: Of each, the instances that the other does not have.
+    """
+
+    names: tuple[str, str]
+    pairs: Sequence[Pair]
+    alone: tuple[Sequence[Entry], Sequence[Entry]]
+
+    @property
+    def disagreements(self) -> list[Pair]:
+        """Instances of which one says sat and the other unsat."""
+        return [pair for pair in self.pairs if pair.is_disagreement]
+
+    def entries(self, side: int) -> list[Entry]:
+        """Return the results of one side for the instances that both have."""
+        return [pair.first if side == 0 else pair.second for pair in self.pairs]
+
+    def times(self, side: int) -> list[float]:
+        """Return the seconds that one side took to decide instances that both have, the shortest first."""
+        return sorted(e.seconds for e in self.entries(side) if e.is_decided and e.seconds == e.seconds)
+
+    def only(self, side: int) -> list[Pair]:
+        """Return the instances that one side decides and the other does not."""
+        return [
+            pair for pair in self.pairs if (pair.first.is_decided, pair.second.is_decided) == (side == 0, side == 1)
+        ]
+
+    def lines(self) -> Iterator[str]:
+        """Yield the comparison for people, disagreements first."""
+        yield from self._describe_disagreements()
+        first, second = self.names
+        alone = [len(entries) for entries in self.alone]
+        yield f"{len(self.pairs)} instances in both; {alone[0]} only in {first}, {alone[1]} only in {second}"
+        yield from self._table()
+        for side, name in enumerate(self.names):
+            only = self.only(side)
+            if only:
+                yield f"decided by {name} alone: {len(only)}"
+                yield from _name(f"{_join(p.key)}: {(p.first, p.second)[side].status}" for p in only)
+        yield from self._describe_ratio()
+
+    def _describe_disagreements(self) -> Iterator[str]:
+        found = self.disagreements
+        yield f"disagreements: {len(found)}" + ("; in each, one of the two is wrong" if found else "")
+        for pair in found:
+            yield f"  {_join(pair.key)}: " + ", ".join(
+                f"{entry.status} in {name}{_evidence(entry)}"
+                for name, entry in zip(self.names, (pair.first, pair.second), strict=True)
+            )
+
+    def _table(self) -> Iterator[str]:
+        width = max(map(len, self.names))
+        titles = [*STATUSES, "decided", "median s", "total s"]
+        yield " ".join([" " * width, *(f"{title:>8}" for title in titles)])
+        for side, name in enumerate(self.names):
+            counts, times = Counter(entry.status for entry in self.entries(side)), self.times(side)
+            cells = [*(counts[status] for status in STATUSES), counts["sat"] + counts["unsat"]]
+            seconds = [f"{statistics.median(times):.2f}", f"{sum(times):.0f}"] if times else ["", ""]
+            yield " ".join([f"{name:{width}}", *(f"{cell:>8}" for cell in [*cells, *seconds])])
+
+    def _describe_ratio(self) -> Iterator[str]:
+        both = [p for p in self.pairs if p.first.is_decided and p.second.is_decided]
+        ratios = [p.second.seconds / p.first.seconds for p in both if p.first.seconds > 0 and p.second.seconds > 0]
+        if ratios:
+            first, second = self.names
+            ratio = statistics.median(ratios)
+            yield f"decided by both: {len(both)}; {second} takes {ratio:.2f} x as long as {first} (median)"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the comparison as JSON."""
+        return {
+            "format": 1,
+            "names": list(self.names),
+            "instances": len(self.pairs),
+            "disagreements": [_pair_object(pair) for pair in self.disagreements],
+            "decided_alone": [[_pair_object(pair) for pair in self.only(side)] for side in (0, 1)],
+            "missing": [[list(entry.key) for entry in entries] for entries in reversed(self.alone)],
+            "counts": [dict(Counter(entry.status for entry in self.entries(side))) for side in (0, 1)],
+            "seconds": [self.times(side) for side in (0, 1)],
+        }
+
+
+def compare(first: Mapping[Key, Entry], second: Mapping[Key, Entry], names: tuple[str, str]) -> Comparison:
+    """Compare two results: instances are the same whose models and properties have the same names.
+
+    Categories count only where both results have the same ones: tools call them differently.
+
+    Args:
+        first: Results by instance.
+        second: Results by instance.
+        names: What to call them.
+    """
+    if not first.keys() & second.keys():
+        first, second = _forget_categories(first), _forget_categories(second)
+    return Comparison(
+        names=names,
+        pairs=[Pair(key, entry, second[key]) for key, entry in first.items() if key in second],
+        alone=(
+            [entry for key, entry in first.items() if key not in second],
+            [entry for key, entry in second.items() if key not in first],
+        ),
+    )
+
+
+def _forget_categories(entries: Mapping[Key, Entry]) -> dict[Key, Entry]:
+    return {("", *key[1:]): entry for key, entry in entries.items()}
+
+
+def _pair_object(pair: Pair) -> dict[str, Any]:
+    return {"instance": list(pair.key), "statuses": [pair.first.status, pair.second.status]}
+
+
+def _join(key: Key) -> str:
+    return "/".join(part for part in key if part)
+
+
+def _evidence(entry: Entry) -> str:
+    if entry.status != "sat":
+        return ""
+    return f" ({entry.counterexample})" if entry.counterexample else " (no counterexample at hand)"
+
+
+def _name(texts: Iterator[str]) -> Iterator[str]:
+    listed = list(texts)
+    yield from (f"  {text}" for text in listed[:_MOST])
+    if len(listed) > _MOST:
+        yield f"  and {len(listed) - _MOST} more"

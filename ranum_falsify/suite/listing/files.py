@@ -1,0 +1,69 @@
+"""Files that suites are read from, and the paths in them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from ranum_falsify.errors import UsageError, reason_of
+
+__all__ = ["find_present", "make_unique", "read_rows", "read_text"]
+
+_LARGEST = 64 * 2**20  # bytes
+_MAGIC = b"\x1f\x8b"
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file, decompressed if gzip compressed it.
+
+    Raises:
+        UsageError: It cannot be read, is no text, or too large for a list.
+    """
+    try:
+        with path.open("rb") as stream:
+            is_compressed = stream.read(2) == _MAGIC
+        with gzip.open(path) if is_compressed else path.open("rb") as stream:
+            data = stream.read(_LARGEST + 1)
+        if len(data) > _LARGEST:
+            raise UsageError(f"{path}: is larger than any list of instances; give an instances.csv or a suite.toml")
+        return data.decode()
+    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: is no text, or truncated; give an instances.csv or a suite.toml") from error
+    except OSError as error:
+        raise UsageError(
+            f"{path}: cannot be read ({reason_of(error)}); give an instances.csv or a suite.toml"
+        ) from error
+
+
+def read_rows(path: Path) -> list[list[str]]:
+    """Return the rows of a table without those that are empty, their cells without spaces around them.
+
+    Raises:
+        UsageError: It cannot be read.
+    """
+    try:
+        rows = csv.reader(read_text(path).splitlines(), skipinitialspace=True, strict=True)
+        return [[cell.strip() for cell in row] for row in rows if any(cell.strip() for cell in row)]
+    except csv.Error as error:
+        raise UsageError(f"{path}: is no table of values separated by commas ({error}); correct it") from error
+
+
+def find_present(folder: Path, name: str) -> str:
+    """Return the path of a file that a list names, or of the same compressed by gzip where that is what is there."""
+    path = Path(os.path.normpath(folder / name))
+    compressed = path.with_name(f"{path.name}.gz")
+    return str(compressed if not path.exists() and compressed.exists() else path)
+
+
+def make_unique(names: Iterable[str]) -> list[str]:
+    """Return names of which repeated ones have a number."""
+    seen: dict[str, int] = {}
+    found = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return found

@@ -1,0 +1,110 @@
+"""Which instances of a suite run, in which order, and what identifies them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ranum_falsify.config import SearchConfig
+from ranum_falsify.errors import UsageError
+from ranum_falsify.suite.instance import Instance
+
+__all__ = ["Planned", "choose", "hash_file", "override", "plan", "stem_of"]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """An instance, and its fingerprint."""
+
+    instance: Instance
+    fingerprint: str
+
+
+def choose(
+    instances: Sequence[Instance], patterns: Sequence[str] = (), shard: tuple[int, int] | None = None
+) -> list[Instance]:
+    """Return the instances to run.
+
+    Args:
+        instances: All of a suite.
+        patterns: Those whose id holds one of these texts, or is matched by it if it has `*`, `?` or `[`; all if empty.
+        shard: `(i, n)`: of these, every n-th, beginning with the i-th; None for all.
+
+    Raises:
+        UsageError: There is none.
+    """
+    found = [one for one in instances if not patterns or any(_matches(one.id, pattern) for pattern in patterns)]
+    if not found:
+        raise UsageError(
+            f"--filter {' '.join(patterns)}: matches none of {len(instances)} instances; --list shows them"
+        )
+    position, count = shard or (1, 1)
+    return found[position - 1 :: count]
+
+
+def _matches(text: str, pattern: str) -> bool:
+    return fnmatchcase(text, pattern) if re.search(r"[*?\[]", pattern) else pattern in text
+
+
+def override(instance: Instance, options: Mapping[str, Any], timeout: float | None) -> Instance:
+    """Return an instance with options that count for all of a suite.
+
+    Args:
+        instance: The instance.
+        options: The options, which replace its own.
+        timeout: The longest time limit; None for that of the instance alone.
+    """
+    limits = [limit for limit in (instance.timeout, timeout) if limit is not None]
+    return replace(
+        instance, options={**instance.options, **options}, timeout=min(limits) if limits else SearchConfig.timeout
+    )
+
+
+def plan(instances: Sequence[Instance], former: Mapping[str, float] | None = None) -> list[Planned]:
+    """Return instances in the order in which they start.
+
+    Args:
+        instances: The instances.
+        former: Seconds that they took before, by id: the longest first; those without come before them, because they
+            may take longer still.
+    """
+    times = former or {}
+    hash_once = cache(hash_file)  # many instances have the same files
+    found = [Planned(one, _fingerprint(one, hash_once)) for one in instances]
+    return sorted(found, key=lambda one: -times.get(one.instance.id, float("inf"))) if times else found
+
+
+def _fingerprint(instance: Instance, hash_once: Callable[[str], str]) -> str:
+    paths = {**instance.networks, **({} if instance.property_path is None else {"property": instance.property_path})}
+    question = {
+        "id": instance.id,
+        "files": sorted((name, hash_once(path)) for name, path in paths.items()),
+        "vnnlib": instance.vnnlib,
+        "parameters": dict(instance.parameters),
+        "question": dict(instance.question),
+        "options": dict(instance.options),
+        "timeout": instance.timeout,
+    }
+    return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
+
+
+def hash_file(path: str) -> str:
+    """Return the SHA-256 hash of a file, "" for one that cannot be read, as the instance will say."""
+    try:
+        with Path(path).open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+def stem_of(planned: Planned, folder: str) -> str:
+    """Return how the names of the files of a counterexample begin, seen from the folder of the results."""
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", planned.instance.id).strip("._")[-80:]
+    return f"{folder}/{name}-{planned.fingerprint[:8]}"

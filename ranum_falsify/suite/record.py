@@ -1,0 +1,94 @@
+"""What an instance came to: a line of `results.jsonl`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from ranum_falsify.suite.instance import Instance
+
+__all__ = ["FORMAT", "STATUSES", "InstanceRecord", "Status"]
+
+FORMAT = 1
+"""Number of the form of a line, which grows when a key changes its meaning or goes; see docs/suites.md."""
+
+Status = Literal["sat", "unsat", "unknown", "timeout", "error"]
+"""What VNN-COMP calls an outcome: `sat` is a counterexample, `unsat` a proof."""
+
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceRecord:
+    """What an instance came to.
+
+    Attributes:
+        instance: The question.
+        fingerprint: SHA-256 hash of the question, its options, and the content of its files; what `--resume` compares.
+        status: The outcome.
+        preparation: Seconds to read the models and the property.
+        seconds: Seconds from then to the outcome.
+        error: Where the outcome is `error`, what went wrong, in one line; else "".
+        runs: How often the instance was begun: more than once where a worker died.
+        files: Files of the counterexample, beside the results, by what they are: `description` is its `cex.json`,
+            `vnnlib` the same in VNN-COMP's format; empty where there is none.
+        report: The report that the main command writes as `--json`; file names in it are relative to the results. None
+            where the instance came to none: a time limit that had to be enforced, or an error.
+    """
+
+    instance: Instance
+    fingerprint: str
+    status: Status
+    preparation: float
+    seconds: float
+    error: str = ""
+    runs: int = 1
+    files: Mapping[str, str]
+    report: Mapping[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON holds it."""
+        return {
+            "format": FORMAT,
+            "instance": self.instance.to_json(),
+            "fingerprint": self.fingerprint,
+            "status": self.status,
+            "preparation": round(self.preparation, 6),
+            "seconds": round(self.seconds, 6),
+            "error": self.error,
+            "runs": self.runs,
+            "files": dict(self.files),
+            "report": None if self.report is None else dict(self.report),
+        }
+
+    def line(self) -> str:
+        """Return it as one line of JSON, ended by a line feed."""
+        return json.dumps(self.to_json(), allow_nan=False, separators=(",", ":")) + "\n"
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> InstanceRecord:
+        """Return what JSON holds.
+
+        Raises:
+            KeyError: A field is missing.
+            TypeError: A field has another type.
+            ValueError: It is of another format, or no status.
+        """
+        if data["format"] != FORMAT:
+            raise ValueError(f"is in format {data['format']}, not {FORMAT}")
+        if data["status"] not in STATUSES:
+            raise ValueError(f"{data['status']!r} is no status")
+        report = data["report"]
+        return cls(
+            instance=Instance.from_json(data["instance"]),
+            fingerprint=str(data["fingerprint"]),
+            status=data["status"],
+            preparation=float(data["preparation"]),
+            seconds=float(data["seconds"]),
+            error=str(data["error"]),
+            runs=int(data["runs"]),
+            files={name: str(file) for name, file in dict(data["files"]).items()},
+            report=None if report is None else dict(report),
+        )

@@ -1,0 +1,125 @@
+"""`results.jsonl`: a line for each instance that is done, which a killed suite leaves whole."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO, Self
+
+from ranum_falsify.errors import SaveError, UsageError, reason_of
+from ranum_falsify.saving import save_together
+from ranum_falsify.suite.record import InstanceRecord, Status
+
+__all__ = ["ResultsFile", "keep_records", "read_records"]
+
+
+def read_records(path: Path) -> Iterator[InstanceRecord]:
+    """Yield the records of a file; a last line that was not written to its end is left out.
+
+    Raises:
+        UsageError: It cannot be read, or a line of it is no record.
+    """
+    try:
+        with path.open("rb") as stream:
+            for number, line in enumerate(stream, 1):
+                if line.endswith(b"\n"):
+                    yield _parse(path, number, line)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({reason_of(error)}); give a results.jsonl of a suite") from error
+
+
+def _parse(path: Path, number: int, line: bytes) -> InstanceRecord:
+    try:
+        return InstanceRecord.from_json(json.loads(line))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise UsageError(f"{path}: line {number} is no result of a suite; give the results.jsonl of one") from error
+
+
+class ResultsFile:
+    """A file that records are appended to, each on the disk before `append` returns; of one process at a time.
+
+    Args:
+        path: The file; it is made where it is missing.
+        keep: Whether what is in it stays; a last line that was not written to its end is dropped.
+
+    Raises:
+        SaveError: It cannot be written.
+        UsageError: Another process writes it.
+    """
+
+    def __init__(self, path: Path, *, keep: bool) -> None:
+        self._path = path
+        try:
+            self._stream: BinaryIO = path.open("r+b" if path.exists() else "x+b")
+        except OSError as error:
+            raise SaveError(f"{path}: cannot be written ({reason_of(error)}); choose another path") from error
+        try:
+            fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._stream.close()
+            raise UsageError(f"{path}: another suite is writing it; wait for it, or choose another path") from error
+        self._stream.truncate(self._end_of_lines() if keep else 0)
+        self._stream.seek(0, os.SEEK_END)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it; what was appended is on the disk."""
+        self._stream.close()
+
+    def append(self, record: InstanceRecord) -> None:
+        """Write a record to the disk.
+
+        Raises:
+            SaveError: It cannot be written; the file is as it was.
+        """
+        before = self._stream.tell()
+        try:
+            self._stream.write(record.line().encode())
+            self._stream.flush()
+            os.fsync(self._stream.fileno())
+        except OSError as error:
+            self._undo(before)
+            raise SaveError(f"{self._path}: cannot be written ({reason_of(error)}); free some space") from error
+
+    def _undo(self, size: int) -> None:
+        """Take back what was written of a line; the file is of no use to this process any more."""
+        os.ftruncate(self._stream.fileno(), size)
+
+    def _end_of_lines(self) -> int:
+        """Return where the last whole line ends."""
+        self._stream.seek(0)
+        return sum(len(line) for line in self._stream if line.endswith(b"\n"))
+
+
+def keep_records(path: Path, wanted: Mapping[str, str]) -> tuple[dict[str, Status], int]:
+    """Drop records of instances that are not as they were.
+
+    Args:
+        path: The file; it is written anew if there are such.
+        wanted: Fingerprints of the instances that are to run, by id; records of others stay.
+
+    Returns:
+        The outcomes of those that are done, by id, and how many records were dropped.
+
+    Raises:
+        RanumFalsifyError: The file cannot be read, or not be written.
+    """
+    done: dict[str, Status] = {}
+    stale = 0
+    for record in read_records(path):
+        name = record.instance.id
+        if wanted.get(name, record.fingerprint) != record.fingerprint or name in done:
+            stale += 1
+        elif name in wanted:
+            done[name] = record.status
+    if stale:
+        kept = (r for r in read_records(path) if wanted.get(r.instance.id, r.fingerprint) == r.fingerprint)
+        unique = {r.instance.id: r.line().encode() for r in kept}
+        save_together({path: b"".join(unique.values())})
+    return done, stale

@@ -1,0 +1,196 @@
+"""Run a suite: hand out instances, and write down what they come to."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ranum_falsify.errors import SaveError, reason_of
+from ranum_falsify.saving import save_together
+from ranum_falsify.suite.crew import Crew
+from ranum_falsify.suite.planning import Planned, stem_of
+from ranum_falsify.suite.record import InstanceRecord, Status
+from ranum_falsify.suite.results import ResultsFile
+from ranum_falsify.suite.task import Answered, Task
+
+__all__ = ["Limits", "Standing", "run_suite"]
+
+_MOST_RUNS = 3
+_PATIENCE = 1.0  # seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What instances may use.
+
+    Attributes:
+        memory: Bytes of memory for the processes of an instance; None for no limit.
+        processors: Threads for each, where its options do not say.
+        until: When the suite ends, as `time.monotonic` counts; None for when all is done.
+    """
+
+    memory: int | None = None
+    processors: int = 1
+    until: float | None = None
+
+
+@dataclass
+class Standing:
+    """How far a suite has got.
+
+    Attributes:
+        total: How many instances there are.
+        former: How many of them were done before.
+        counts: How many came to which outcome, those done before included.
+        running: Ids of those that run.
+        seconds_left: About how long the others take; None where nobody knows.
+    """
+
+    total: int
+    former: int = 0
+    counts: Counter[Status] = field(default_factory=Counter)
+    running: Sequence[str] = ()
+    seconds_left: float | None = None
+
+    @property
+    def done(self) -> int:
+        """How many are done."""
+        return self.counts.total()
+
+
+def run_suite(
+    planned: Sequence[Planned],
+    crew: Crew,
+    results: ResultsFile,
+    folder: Path,
+    *,
+    limits: Limits,
+    standing: Standing,
+    show: Callable[[Standing, InstanceRecord | None], None],
+    former: Mapping[str, float] | None = None,
+) -> None:
+    """Have instances answered, and append what they come to.
+
+    Args:
+        planned: The instances that are not done yet.
+        crew: Who answers them.
+        results: Where records go.
+        folder: Where the files of counterexamples go, beside the results.
+        limits: What instances may use.
+        standing: Is kept up to date.
+        show: Called with it now and then, and with each record that was written.
+        former: Seconds that instances took before, by id.
+
+    Raises:
+        RanumFalsifyError: Results cannot be written, or there are no workers.
+    """
+    run = _Run(planned, crew, results, folder, limits, standing, former or {})
+    while run.waiting or run.running:
+        if limits.until is not None and time.monotonic() >= limits.until:
+            return
+        run.hand_out()
+        show(standing, None)
+        left = _PATIENCE if limits.until is None else min(_PATIENCE, max(0.0, limits.until - time.monotonic()))
+        for task, answered in crew.collect(left):
+            record = run.write(task, answered)
+            if record is not None:
+                run.hand_out()
+                show(standing, record)
+
+
+class _Run:
+    """Instances that wait, and those that run."""
+
+    def __init__(
+        self,
+        planned: Sequence[Planned],
+        crew: Crew,
+        results: ResultsFile,
+        folder: Path,
+        limits: Limits,
+        standing: Standing,
+        former: Mapping[str, float],
+    ) -> None:
+        self.waiting = deque(planned)
+        self.running: dict[str, Planned] = {}
+        self._runs: Counter[str] = Counter()
+        self._crew = crew
+        self._results = results
+        self._folder = folder
+        self._limits = limits
+        self._standing = standing
+        self._former = former
+        self._began = time.monotonic()
+        # Of those that are not done: how many took nobody knows how long before, and how long the others took.
+        self._unknown = sum(one.instance.id not in former for one in planned)
+        self._seconds = sum(former.get(one.instance.id, 0.0) for one in planned)
+
+    def hand_out(self) -> None:
+        """Start as many as there are workers."""
+        while self.waiting and len(self.running) < self._crew.capacity:
+            planned = self.waiting.popleft()
+            self.running[planned.instance.id] = planned
+            self._runs[planned.instance.id] += 1
+            self._crew.submit(
+                Task(
+                    instance=planned.instance,
+                    stem=stem_of(planned, self._folder.name),
+                    folder=str(Path.cwd()),
+                    memory=self._limits.memory,
+                    processors=self._limits.processors,
+                )
+            )
+        self._standing.running = tuple(self.running)
+        self._standing.seconds_left = self._estimate()
+
+    def write(self, task: Task, answered: Answered) -> InstanceRecord | None:
+        """Write down an answer; where a worker died, have the instance run again instead, at most twice."""
+        name = task.instance.id
+        planned = self.running.pop(name)
+        if answered.lost and self._runs[name] < _MOST_RUNS:
+            self.waiting.appendleft(planned)
+            return None
+        record = InstanceRecord(
+            instance=planned.instance,
+            fingerprint=planned.fingerprint,
+            status=answered.status,
+            preparation=answered.preparation,
+            seconds=answered.seconds,
+            error=answered.error,
+            runs=self._runs.pop(name),
+            files=answered.files,
+            report=answered.report,
+        )
+        _save(answered.contents, self._folder.parent)
+        self._results.append(record)
+        self._standing.counts[record.status] += 1
+        self._unknown -= name not in self._former
+        self._seconds -= self._former.get(name, 0.0)
+        return record
+
+    def _estimate(self) -> float | None:
+        """Return about how many seconds are left: as many as took before, or as the others have taken."""
+        left = len(self.waiting) + len(self.running)
+        if self._unknown == 0:
+            return self._seconds / max(self._crew.capacity, 1)
+        done = self._standing.done - self._standing.former
+        return (time.monotonic() - self._began) / done * left if done else None
+
+
+def _save(contents: Mapping[str, bytes], folder: Path) -> None:
+    """Write the files of a counterexample.
+
+    Raises:
+        SaveError: One cannot be written.
+    """
+    paths = {folder / name: data for name, data in contents.items()}
+    for parent in {path.parent for path in paths}:
+        try:
+            parent.mkdir(exist_ok=True)
+        except OSError as error:
+            raise SaveError(f"{parent}: cannot be created ({reason_of(error)}); choose another folder") from error
+    if paths:
+        save_together(paths)

@@ -1,0 +1,198 @@
+"""The process of a worker: it imports once what answers instances, and forks a child for each.
+
+The child is ended when its time is up, when it and its own children take too much memory, and when this process ends,
+as it does when the one that started it closes the connection or dies.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+import time
+from multiprocessing.connection import Connection, wait
+from typing import NoReturn, Protocol, cast
+
+import psutil
+
+from ranum_falsify.errors import RanumFalsifyError, is_out_of_memory
+from ranum_falsify.suite.task import Answered, Task
+
+__all__ = ["Runner", "main"]
+
+_GLANCE = 0.2
+"""Seconds between two looks at the memory of a child."""
+
+
+class Runner(Protocol):
+    """The module that answers instances."""
+
+    def warm_up(self) -> None:
+        """Do once what all instances need; afterwards the process has no threads but its main one."""
+
+    def answer(self, task: Task) -> Answered:
+        """Answer an instance, in a process of its own."""
+
+
+def main(number: int, runner: str) -> None:
+    """Serve tasks until the connection ends.
+
+    Args:
+        number: File descriptor of the connection.
+        runner: Name of the module that answers them.
+    """
+    _be_quiet()
+    connection = Connection(number)
+    try:
+        module = cast(Runner, importlib.import_module(runner))
+        module.warm_up()
+    except Exception as error:
+        connection.send_bytes(pickle.dumps(Answered(status="error", error=_describe(error))))
+        return
+    connection.send_bytes(b"")  # ready
+    while True:
+        try:
+            task = connection.recv()
+        except EOFError:
+            return
+        connection.send_bytes(_run(module, task, connection))
+
+
+def _be_quiet() -> None:
+    """Leave signals and the terminal to the process that started this one."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(nowhere, number)
+
+
+def _run(module: Runner, task: Task, connection: Connection) -> bytes:
+    """Return the answer to a task, as its child sends it, or as its end says."""
+    began = time.monotonic()
+    child = _Child(module, task, connection)
+    reason = _watch(child, task, connection, began)
+    answer = child.end()
+    if answer is not None:
+        return answer
+    seconds = time.monotonic() - began
+    if reason is None:
+        return pickle.dumps(_explain(child.status, seconds))
+    status, text = reason
+    return pickle.dumps(Answered(status=status, seconds=seconds, error=text))  # type: ignore[arg-type]
+
+
+def _watch(child: _Child, task: Task, connection: Connection, began: float) -> tuple[str, str] | None:
+    """Wait for the end of a child; return why it must be ended, as a status and an error, if it must."""
+    while True:
+        left = None if task.deadline is None else began + task.deadline - time.monotonic()
+        pause = left if task.memory is None else _GLANCE if left is None else min(left, _GLANCE)
+        ready = wait([child.connection, connection], None if pause is None else max(pause, 0.0))
+        if connection in ready:  # nothing is sent meanwhile: whoever started this process is gone
+            child.kill()
+            sys.exit()
+        if ready:
+            return None
+        if left is not None and left <= 0:
+            return "timeout", ""
+        if task.memory is not None and (held := child.resident()) > task.memory:
+            gigabytes = task.memory / 2**30
+            return "error", (
+                f"out of memory: took {held / 2**30:.2f} GB, more than {gigabytes:g}; --instance-memory gives more"
+            )
+
+
+def _explain(status: int, seconds: float) -> Answered:
+    """Return what the end of a child means that sent no answer."""
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    if number == signal.SIGKILL:
+        text = "was killed, by the system where it had no memory left; --jobs or --instance-memory take less"
+        return Answered(status="error", seconds=seconds, error=text, lost=True)
+    how = signal.Signals(number).name if number else f"exit status {os.waitstatus_to_exitcode(status)}"
+    return Answered(status="error", seconds=seconds, error=f"crashed ({how}); please report it")
+
+
+class _Child:
+    """A forked process that answers one task.
+
+    Attributes:
+        connection: Where its answer comes from; it ends with the process.
+        status: How it ended, as the system says.
+    """
+
+    def __init__(self, module: Runner, task: Task, parents: Connection) -> None:
+        self.connection, other = _pipe()
+        self.status = 0
+        self.pid = os.fork()
+        if self.pid == 0:
+            self.connection.close()
+            parents.close()
+            _answer(module, task, other)
+        other.close()
+
+    def kill(self) -> None:
+        """End it."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def end(self) -> bytes | None:
+        """End it, unless it sent an answer, which is returned; wait for its end."""
+        answer = None
+        if self.connection.poll():
+            try:
+                answer = self.connection.recv_bytes()
+            except (EOFError, OSError):
+                answer = None
+        else:
+            self.kill()
+        self.connection.close()
+        _, self.status = os.waitpid(self.pid, 0)
+        return answer
+
+    def resident(self) -> int:
+        """Return how many bytes of memory it and its children hold."""
+        held = 0
+        try:
+            process = psutil.Process(self.pid)
+            for each in (process, *process.children(recursive=True)):
+                held += int(each.memory_info().rss)
+        except psutil.Error:  # one of them has just ended
+            return held
+        return held
+
+
+def _pipe() -> tuple[Connection, Connection]:
+    one, other = socket.socketpair()
+    return Connection(one.detach()), Connection(other.detach())
+
+
+def _answer(module: Runner, task: Task, connection: Connection) -> NoReturn:
+    """Answer a task, and end the process."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, args=(connection,), daemon=True).start()
+    began = time.monotonic()
+    try:
+        answered = module.answer(task)
+    except BaseException as error:
+        answered = Answered(status="error", seconds=time.monotonic() - began, error=_describe(error))
+    connection.send_bytes(pickle.dumps(answered))
+    os._exit(0)
+
+
+def _describe(error: BaseException) -> str:
+    """Return an error as one line."""
+    text = str(error)
+    if not isinstance(error, RanumFalsifyError):
+        is_full = is_out_of_memory(error)
+        text = "out of memory" if is_full else f"internal error ({type(error).__name__}: {error}); please report it"
+    return " ".join(text.split())
+
+
+def _end_with_parent(connection: Connection) -> None:
+    """End this process when the one that forked it has ended."""
+    wait([connection])
+    os._exit(1)

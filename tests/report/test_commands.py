@@ -1,0 +1,41 @@
+"""The commands that ask the same again are commands of this program, and ask the same."""
+
+import dataclasses
+import shlex
+from typing import Any
+
+from ranum_falsify.cli.options import CheckOptions, FalsifyOptions, ReplayOptions, parse
+from ranum_falsify.report.commands import commands_of
+from ranum_falsify.report.run_report import report_of
+from tests.report.records import make_operator, make_record, make_report
+
+
+def commands(report: dict[str, Any] | None, files: dict[str, str] | None = None, **instance: Any) -> list[Any]:
+    record = make_record("a b", report, status="sat", files=files or {})
+    record = dataclasses.replace(record, instance=dataclasses.replace(record.instance, **instance))
+    words = [shlex.split(command) for command in commands_of(record, report_of(record))]
+    assert all(first == "ranum-falsify" for first, *_ in words)
+    return [parse(rest).options for _, *rest in words]
+
+
+def test_a_property_file() -> None:
+    grounds = make_report()["assumptions"] | {"dims": {"N": {"batch": 3, "time": 1}}, "dims_taken_as_1": ["time"]}
+    report = make_report(make_operator(), assumptions=grounds, seed=7)
+    instance = {"property_path": "my prop.txt", "vnnlib": True, "parameters": {"lb": "-1"}, "networks": {"": "-m.onnx"}}
+    (asked, again) = commands(report, {"description": "cex/a.json"}, **instance, timeout=2.5)
+    assert isinstance(asked, FalsifyOptions)
+    assert (str(asked.property_path), asked.vnnlib, asked.parameters) == ("my prop.txt", True, {"lb": "-1"})
+    assert {name: str(path) for name, path in asked.networks.items()} == {"N": "-m.onnx"}
+    assert (asked.dims, asked.config.seed, asked.config.timeout) == ({"batch": 3}, 7, 2.5)
+    assert isinstance(again, ReplayOptions)
+
+
+def test_a_box() -> None:
+    (asked,) = commands(make_report(make_operator()), question={"only": ["Log"], "gradient": True})
+    assert isinstance(asked, CheckOptions)
+    assert (str(asked.model), asked.box, asked.only, asked.gradient) == ("a b.onnx", {"x": (-1, 1)}, ("Log",), True)
+
+
+def test_an_instance_without_a_report() -> None:
+    (asked,) = commands(None, property_path="p.vnnlib", networks={"": "m.onnx"})
+    assert isinstance(asked, FalsifyOptions)

@@ -1,0 +1,5 @@
+"""Fixtures of the tests of suites."""
+
+from tests.cli.conftest import workshop
+
+__all__ = ["workshop"]
