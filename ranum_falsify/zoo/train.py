@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -23,6 +23,7 @@ from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.properties.problem.targets import targets_of
 from ranum_falsify.search.converter import convert
 from ranum_falsify.search.starts import Box
+from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.detect import problem_of
 from ranum_falsify.zoo.facts.samples import SAMPLES
 from ranum_falsify.zoo.model import Defect, Training, ZooModel
@@ -105,6 +106,8 @@ class TrainingBench:
         self.level = level
         batch = model.training.batch if level == "real" and model.training else 1
         self._architecture = model.architecture(batch=batch, documented=level == "real")
+        if level == "published":
+            self._architecture = _widen_as_published(self._architecture)
         self._problem = make_repeatable(problem_of(model, self._architecture))
         self._module = convert(self._problem.goals[0].call.graph)
 
@@ -123,8 +126,11 @@ class TrainingBench:
     @property
     def recipe(self) -> Recipe:
         """How the level trains."""
-        if self.level == "real" and self.model.training is not None:
-            return Recipe(optimiser=optimiser_of(self.model.training), steps=STEPS, horizon=_HORIZON)
+        if self.level == "real":
+            training = self.model.training
+            if training is None:
+                return Recipe(steps=0)  # what is not trained can only fail at once
+            return Recipe(optimiser=optimiser_of(training), steps=STEPS, horizon=_HORIZON)
         return Recipe(clamps=self.level == "published")
 
     def runs_of(
@@ -191,6 +197,17 @@ class TrainingBench:
         if known is not None:
             return torch.tensor(known, dtype=datum.box.dtype).reshape(datum.box.lower.shape)
         return datum.harden(to_torch(_uniform(datum.box, generator)))
+
+
+def _widen_as_published(architecture: Architecture) -> Architecture:
+    """Return an architecture whose inputs have the ranges that RANUM gives all: [-50, 50], keep probabilities less."""
+    ends = {"keep_prob": (0.1, 0.9)}
+    inputs = [
+        replace(v, low=low, high=high) if np.dtype(v.dtype).kind == "f" else v
+        for v in architecture.inputs
+        for low, high in [ends.get(v.name, (-50.0, 50.0))]
+    ]
+    return replace(architecture, inputs=tuple(inputs))
 
 
 def optimiser_of(training: Training) -> Optimiser:

@@ -18,7 +18,7 @@ from ranum_falsify.confirm.unit_test import Trigger
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.replay.gradients import DENORMAL
 from ranum_falsify.search.descent import Descent, StepSizes
-from ranum_falsify.search.starts import sample_starts
+from ranum_falsify.search.starts import Box, sample_starts
 
 __all__ = ["DataSearch", "Found"]
 
@@ -27,6 +27,9 @@ _ROUNDS = ((1, 8), (8, 20), (8, 60))
 
 _SHARES = (0.05, 0.3)
 """Where to take the first gradients, as shares of the way from the box's centre to a start."""
+
+_DECADES = 3.0
+"""How near to the centre searches in float64 begin."""
 
 _REPLAYS = 2
 """Candidates of one batch that are replayed."""
@@ -131,13 +134,9 @@ class DataSearch:
 
     def _descend_to_vertices(self) -> None:
         """Try the vertices of the box that lie downhill from points near its centre."""
-        (starts,) = (sample_starts(self._boxes, 1, self._generator, first=False),)
+        starts = sample_starts(self._boxes, 1, self._generator, first=False)
         for share in _SHARES:
-            points = []
-            for x, box in zip(starts, self._boxes, strict=True):
-                if x.is_floating_point():
-                    x = box.project(torch.lerp((box.lower / 2 + box.upper / 2).expand_as(x), x, share))
-                points.append(x)
+            points = [self._shrink(x, box, torch.tensor([share])) for x, box in zip(starts, self._boxes, strict=True)]
             for target in self._followed:
                 _, gradients = self._differentiate(self._harden(points), target)
                 ends = [
@@ -176,7 +175,20 @@ class DataSearch:
             box.at(share.reshape(-1, *([1] * box.lower.dim())).expand(ends, *box.lower.shape))
             for box, share in zip(self._boxes, shares, strict=True)
         ]
-        return [torch.cat(pair) for pair in zip(starts, whole, strict=True)]
+        drawn = [torch.cat(pair) for pair in zip(starts, whole, strict=True)]
+        if not self._strategy.is_precise:
+            return drawn
+        # Near the centre of wide ranges, activations are moderate.
+        shares = 10 ** (-_DECADES * torch.rand(count, generator=self._generator))
+        return [self._shrink(x, box, shares) for x, box in zip(drawn, self._boxes, strict=True)]
+
+    @staticmethod
+    def _shrink(x: Tensor, box: Box, shares: Tensor) -> Tensor:
+        """Return points at shares of the way from the centre of a box; integers stay."""
+        if not x.is_floating_point():
+            return x
+        centre = (box.lower / 2 + box.upper / 2).expand_as(x)
+        return box.project(torch.lerp(centre, x, shares.to(x.dtype).reshape(-1, *([1] * (x.dim() - 1)))))
 
     def _harden(self, points: Sequence[Tensor]) -> list[Tensor]:
         """Return points whose labels are one-hot."""
