@@ -200,10 +200,10 @@ class TrainingBench:
 
 
 def _widen_as_published(architecture: Architecture) -> Architecture:
-    """Return an architecture whose inputs have the ranges that RANUM gives all: [-50, 50], keep probabilities less."""
+    """Return an architecture whose inputs have at least the ranges of RANUM's: [-50, 50], keep probabilities less."""
     ends = {"keep_prob": (0.1, 0.9)}
     inputs = [
-        replace(v, low=low, high=high) if np.dtype(v.dtype).kind == "f" else v
+        replace(v, low=min(v.low, low), high=max(v.high, high)) if np.dtype(v.dtype).kind == "f" else v
         for v in architecture.inputs
         for low, high in [ends.get(v.name, (-50.0, 50.0))]
     ]

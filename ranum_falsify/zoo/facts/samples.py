@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 __all__ = ["SAMPLES"]
 
-_Numbers = list[float] | list[list[float]]
+_Numbers = Sequence[float] | Sequence[Sequence[float]]
 
 _HOURS: dict[str, _Numbers] = {
     "x": [[1, 2], [2, 3], [3, 1], [4, 3], [5, 3], [6, 2]],
