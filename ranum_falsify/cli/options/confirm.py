@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +10,7 @@ from typing import Annotated
 from ranum_falsify.cli.options.shared import PropertyOptions, ReadingOptions, ReportPath, SelfCheck, Verbosity
 from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.config import ConfirmConfig
-from ranum_falsify.option import Argument, Group, Option
+from ranum_falsify.option import Argument, Group, Option, parse_size, to_mapping
 
 __all__ = ["CONFIRM_EPILOG", "ConfirmOptions"]
 
@@ -35,6 +36,7 @@ class ConfirmOptions(ReadingOptions, PropertyOptions):
         config: How to make the tests.
         out: Folder for the files; created if its parent exists.
         json: Write the report as JSON here, too; - is standard output.
+        dims: Size of a symbolic dimension of the model's inputs; by default 1.
         self_check: Whether the installed kernels are checked before anything is proved.
         verbosity: -1 quiet, 0, 1 verbose.
     """
@@ -43,5 +45,8 @@ class ConfirmOptions(ReadingOptions, PropertyOptions):
     config: Annotated[ConfirmConfig, Group("search")] = field(default_factory=ConfirmConfig)
     out: Annotated[Path | None, Option(metavar="DIR"), Group("output")] = None
     json: ReportPath = None
+    dims: Annotated[Mapping[str, int], Option("--dim", metavar="NAME=VALUE", parse=parse_size, gather=to_mapping)] = (
+        field(default_factory=dict)
+    )
     self_check: SelfCheck = True
     verbosity: Verbosity = 0
