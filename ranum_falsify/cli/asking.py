@@ -6,7 +6,7 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from ranum_falsify.cli.options import PROGRAM, SearchOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.reports import check_reports, record_of, write_reports
+from ranum_falsify.cli.sizes import join_answers, list_sizes
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.errors import UsageError
@@ -44,7 +45,11 @@ _UNREAD = Answer(verdict="unknown", interrupted="timeout while reading")
 _PATIENCE = 0.5  # seconds
 
 
-def ask(options: SearchOptions, asked: Instance, load: Callable[[], Loaded], *, owns_process: bool) -> int:
+Load = Callable[[Mapping[str, int]], "Loaded"]
+"""Reads what is asked, in some sizes of symbolic dimensions."""
+
+
+def ask(options: SearchOptions, asked: Instance, load: Load, *, owns_process: bool) -> int:
     """Prove or search, and report.
 
     Args:
@@ -66,27 +71,71 @@ def ask(options: SearchOptions, asked: Instance, load: Callable[[], Loaded], *, 
         check_backends(options.config)
     import ranum_falsify.operators  # noqa: F401 - imports torch, which takes longer than some timeouts
 
+    sizes = list_sizes(options.dims)
+    leave = partial(_leave, reporter) if owns_process else None
+    answers: list[tuple[Answer, Loaded | None]] = []
+    for number, one in enumerate(sizes):
+        began = time.monotonic()
+        loaded, left = _read(_share_time(options, len(sizes) - number), partial(load, one), leave)
+        if loaded is not None and _is_shown(loaded, options):
+            return 0
+        answers.append((_UNREAD if loaded is None else _search(loaded, left), loaded))
+        options = _subtract_time(options, time.monotonic() - began)
+        if answers[-1][0].verdict == "violated" or answers[-1][0].interrupted == "Ctrl-C":
+            break
+    return _conclude(answers, sizes, reporter)
+
+
+def _conclude(
+    answers: Sequence[tuple[Answer, Loaded | None]],
+    sizes: Sequence[Mapping[str, int]],
+    reporter: _Reporter,
+) -> int:
+    """Report the answer for all sizes; return the exit status."""
+    position, result = 0, answers[0][0]
+    if len(sizes) > 1:
+        position, result = join_answers(reporter.options.dims, sizes, [answer for answer, _ in answers])
+    loaded = answers[position][1]
+    if loaded is None:
+        reporter.report(result)
+    else:
+        from ranum_falsify.api.running import keep_list  # imports torch
+
+        reporter.report(result, loaded, keep_list(loaded, reporter.options.config))
+    return STATUS[result.verdict]
+
+
+def _read(
+    options: SearchOptions, load: Callable[[], Loaded], leave: Callable[[], None] | None
+) -> tuple[Loaded | None, SearchOptions]:
+    """Return what is asked, None if time is up, and the options with the time that is left."""
     began = time.monotonic()
     try:
-        with time_limit(options.config.timeout, overdue=partial(_leave, reporter) if owns_process else None):
+        with time_limit(options.config.timeout, overdue=leave):
             loaded = load()
     except TimeUp:
-        reporter.report(_UNREAD)
-        return STATUS[_UNREAD.verdict]
-    options = _subtract_time(options, time.monotonic() - began)
+        return None, options
+    return loaded, _subtract_time(options, time.monotonic() - began)
+
+
+def _is_shown(loaded: Loaded, options: SearchOptions) -> bool:
+    """Show what needs no answer; tell whether that was asked for."""
     if options.list_operators:
         say(list_operators(loaded.problem))
-        return 0
-    if options.explain is not None:
+    elif options.explain is not None:
         from ranum_falsify.prove.explaining import histories  # imports torch
 
         say(explanation(histories(loaded.problem, options.explain, options.config.prove or ProveConfig())))
-        return 0
-    from ranum_falsify.api.running import keep_list  # imports torch
+    return options.list_operators or options.explain is not None
 
-    result = _search(loaded, options)
-    reporter.report(result, loaded, keep_list(loaded, options.config))
-    return STATUS[result.verdict]
+
+def _share_time(options: SearchOptions, count: int) -> SearchOptions:
+    """Divide the time by a number of questions."""
+    if options.config.timeout is None or count == 1:
+        return options
+    return dataclasses.replace(
+        options, config=dataclasses.replace(options.config, timeout=options.config.timeout / count)
+    )
 
 
 def _leave(reporter: _Reporter) -> None:
