@@ -96,9 +96,7 @@ def compare_workers(given: argparse.Namespace, folder: Path) -> None:
     print(f"as one command: {alone:.1f} s for the first", flush=True)
     one, records, _ = run_suite(path, "one", "--jobs", "1")
     decided = sum(record.preparation + record.seconds for record in records)
-    print(
-        f"one worker: {one:.1f} s; beyond its own decisions {(one - decided) / len(records):.2f} s each, with its start;"
-    )
+    print(f"one worker: {one:.1f} s; beyond its own decisions {(one - decided) / len(records):.2f} s each, with start;")
     print(f"  beyond those in one process {(one - inside) / len(records):.2f} s each", flush=True)
     two, records, _ = run_suite(path, "two", "--jobs", "2")
     print(f"two workers: {two:.1f} s; speed-up {one / two:.2f}", flush=True)
