@@ -72,7 +72,7 @@ def find_victim(process: subprocess.Popen[bytes], what: str) -> int | None:
     for child in psutil.Process(process.pid).children(recursive=True):
         try:
             if SERVER in " ".join(child.cmdline()):
-                return child.pid if what == "worker" else child.ppid()
+                return int(child.pid if what == "worker" else child.ppid())
         except psutil.Error:
             continue
     return None

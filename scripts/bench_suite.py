@@ -23,6 +23,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 
@@ -105,7 +106,7 @@ def compare_workers(given: argparse.Namespace, folder: Path) -> None:
         print(f"two workers of a Dask cluster: {dask:.1f} s; speed-up {one / dask:.2f}")
 
 
-def _refuse(*_: object) -> None:
+def _refuse(*_: object) -> NoReturn:
     raise SystemExit("bench_suite.py takes folders of VNN-COMP")
 
 
