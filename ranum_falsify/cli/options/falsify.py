@@ -25,6 +25,7 @@ other commands:
   ranum-falsify report results.jsonl -o r.html   show the results of a suite
   ranum-falsify operators                        list the supported operators
   ranum-falsify doctor                           show what proofs depend on here
+  ranum-falsify suite FOLDER                     ask about many models; compare results
   ranum-falsify zoo list|show|build|detect       real defects, rebuilt as models
 
 exit status: 0 holds, 1 violated, 2 usage or input error, 3 unknown
