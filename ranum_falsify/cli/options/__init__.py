@@ -28,12 +28,14 @@ from ranum_falsify.cli.options.suite import COMPARE_EPILOG, SUITE_EPILOG, Compar
 from ranum_falsify.cli.options.transform import TRANSFORM_EPILOG, SimplifyOptions, TransformOptions
 from ranum_falsify.cli.options.zoo import (
     DETECT_EPILOG,
+    TRAIN_EPILOG,
     ZOO_EPILOG,
     ZooBuild,
     ZooDetect,
     ZooList,
     ZooOptions,
     ZooShow,
+    ZooTrain,
 )
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.streams import complain
@@ -61,6 +63,7 @@ __all__ = [
     "ZooList",
     "ZooOptions",
     "ZooShow",
+    "ZooTrain",
     "parse",
 ]
 
@@ -126,6 +129,9 @@ _FORMS: Mapping[str, _Form] = {
     "zoo show": _Form(ZooShow, "Show inputs, weights, documented operators and property of one model."),
     "zoo build": _Form(ZooBuild, "Write models and their properties: ID.onnx, ID.py, ID.safe.onnx, ID.safe.py."),
     "zoo detect": _Form(ZooDetect, "Analyse models and compare the result with the documented defects.", DETECT_EPILOG),
+    "zoo train": _Form(
+        ZooTrain, "Search for training data that lead training into the documented defects.", TRAIN_EPILOG
+    ),
 }
 _ZOO = "Real numerical defects of published programs, rebuilt as ONNX models, each with a repaired twin."
 
