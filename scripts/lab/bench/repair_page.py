@@ -22,8 +22,8 @@ seconds of processor time |
 - **Proved**: by the ordinary prover, of the repaired model, for ONNX Runtime and PyTorch.
 - **Whole range kept**: of the valid range of every tensor that a guard limits, to three digits, as a mean over its
   elements. Rewrites limit nothing.
-- **Outputs**: the largest difference, divided by the largest number of the output, on up to {samples} inputs, with
-  weights near the initial ones, on which the original is valid and no operand of a documented operator is within 1e-3
+- **Outputs**: the largest difference, divided by the largest number of the output, on as many of {samples}
+  inputs as run in 4 s, with weights near the initial ones, on which the original is valid and no operand of a documented operator is within 1e-3
   of what is invalid. Where the original loses digits, a rewrite that does not differs from it.
 - **Seconds**: without the comparison of outputs. {machine}. {versions}.
 
@@ -48,7 +48,7 @@ def page(known: Mapping[str, Any]) -> str:
 def _rows(models: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     names = {"rewrite": "rewrites", "guard": "guards", "rewrite,guard": "rewrites, and guards for the rest"}
     for way, name in names.items():
-        runs = [(len(model["defects"]), model["ways"].get(way)) for model in models]
+        runs = [(len(model["defects"]), _run(model["ways"], way)) for model in models]
         done = [(count, run) for count, run in runs if run is not None and run["standing"] == "proved"]
         compared = [(count, run["outputs"]) for count, run in done if run["outputs"] is not None]
         counts = (
@@ -59,6 +59,12 @@ def _rows(models: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         )
         seconds = sum(run["cpu_s"] for _, run in runs if run is not None)
         yield f"| {name} | {' | '.join(map(str, counts))} | {seconds:.0f} |"
+
+
+def _run(ways: Mapping[str, Any], way: str) -> Mapping[str, Any] | None:
+    """Return what was measured of a way to repair; rewrites alone, where they are enough."""
+    found: Mapping[str, Any] | None = ways.get(way, ways.get("rewrite") if way == "rewrite,guard" else None)
+    return found
 
 
 def _table(models: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from ranum_falsify.config import RUNTIMES, FixConfig
 from ranum_falsify.fix.measuring import OutputMeter
 from ranum_falsify.fix.repair import Repair
 from ranum_falsify.fix.repairing import Repairing
-from ranum_falsify.fix.subject import Subject
+from ranum_falsify.fix.subject import RepairSubject
 from ranum_falsify.network import Graph, read, spec_of
 from ranum_falsify.network.tensors import to_torch, torch_threads
 from ranum_falsify.operators.support.conditions import gradient_conditions, list_stated_conditions
@@ -27,9 +27,11 @@ from ranum_falsify.zoo.model import ZooModel
 __all__ = ["WAYS", "repairs"]
 
 WAYS = ("rewrite", "guard", "rewrite,guard")
+"""What may be used; both only where rewrites alone are not enough."""
+
 _NEAR = 1e-3
 """Inputs that bring an operand of a documented operator nearer to what is invalid do not count."""
-_SAMPLES, _SECONDS = 1000, 20.0
+_SAMPLES, _SECONDS = 1000, 4.0
 _TIMEOUT = 300.0
 
 
@@ -49,7 +51,7 @@ def repairs(model: ZooModel, way: str) -> dict[str, Any]:
     began, clock = time.perf_counter(), time.process_time()
     with torch_threads(1):
         problem = load(architecture.model)
-        subject = Subject(problem, load, RUNTIMES, time.monotonic() + _TIMEOUT)
+        subject = RepairSubject(problem, load, RUNTIMES, time.monotonic() + _TIMEOUT)
         config = FixConfig(by=tuple(way.split(",")), timeout=_TIMEOUT, samples=0, n_starts=10)
         found = Repairing(subject, config, lambda _: None).run()
         used = {"wall_s": time.perf_counter() - began, "cpu_s": time.process_time() - clock}
@@ -59,7 +61,7 @@ def repairs(model: ZooModel, way: str) -> dict[str, Any]:
         return {**used, **_record(found.repairs[0], _meter(subject, nodes))}
 
 
-def _meter(subject: Subject, nodes: Collection[str]) -> OutputMeter:
+def _meter(subject: RepairSubject, nodes: Collection[str]) -> OutputMeter:
     graph = subject.graph
 
     def is_far(inputs: Mapping[str, np.ndarray]) -> bool:
