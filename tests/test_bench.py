@@ -97,8 +97,9 @@ def test_a_model_of_the_zoo_becomes_a_row(tmp_path: Path, monkeypatch: pytest.Mo
     options = ["--only", "4", "--runs", "2", "--timeout", "5", "--folder", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["bench_zoo.py", *options])
     assert script("bench_zoo").main() == 0
-    (row,) = [line for line in (tmp_path / "BENCHMARKS.md").read_text().splitlines() if line.startswith("| 4 |")]
+    row, changed = [line for line in (tmp_path / "BENCHMARKS.md").read_text().splitlines() if line.startswith("| 4 |")]
     assert "| Log `log` | yes | yes |" in row and "| proved | 2 (2) |  | 2 (" in row
+    assert "unused: " in changed and "| no: `log` | 0 | yes | 0 |" in changed
     page = (tmp_path / "BENCHMARKS.md").read_text()
     assert "of 1 operators open in the unrepaired models, 1 are confirmed to fail" in page
     assert "| over the programs' data | 1 of 1 | 1 of 1 | 1 of 1 |" in page

@@ -30,6 +30,7 @@ from ranum_falsify.network.model_file import (
     load_model,
 )
 from ranum_falsify.network.narrow import widen_integers
+from ranum_falsify.network.stored import describe_stored_infinities
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_torch, torch_dtype
 from ranum_falsify.network.trace import Run, Scope
 
@@ -102,6 +103,7 @@ class _Reader(GraphBuilder):
         order = check_structure(self.model.graph)
         self.check_operators()
         scope = Scope(initializers_of(self.model.graph))
+        self.notices += describe_stored_infinities(scope.tensors)
         inputs = self._inputs(scope)
         if self.unused_dims:
             known = ", ".join(sorted(self._collect_symbolic())) or "none"

@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 from ranum_falsify.zoo.builder import Architecture, ArchitectureBuilder
 
-__all__ = ["DeveloperFix", "FixStatus", "Guard", "guard_operands"]
+__all__ = ["DeveloperFix", "FixStatus", "OperandGuard", "guard_operands"]
 
 FixStatus = Literal["fixed", "weakened", "proposed", "unused", "none", "unknown"]
 """What became of a defect.
@@ -24,7 +24,7 @@ not found.
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guard:
+class OperandGuard:
     """A node put before an operator, on its first operand.
 
     Attributes:
@@ -55,7 +55,7 @@ class DeveloperFix:
 
     status: FixStatus
     detail: str
-    guards: tuple[Guard, ...] = ()
+    guards: tuple[OperandGuard, ...] = ()
     build: Callable[[ArchitectureBuilder], None] | None = None
     fused: bool = False
     exact: bool = True
@@ -66,7 +66,7 @@ class DeveloperFix:
         return bool(self.guards) or self.build is not None or self.fused
 
 
-def guard_operands(architecture: Architecture, guards: tuple[Guard, ...]) -> Architecture:
+def guard_operands(architecture: Architecture, guards: tuple[OperandGuard, ...]) -> Architecture:
     """Return an architecture with guards before its operators.
 
     Raises:
@@ -83,7 +83,7 @@ def guard_operands(architecture: Architecture, guards: tuple[Guard, ...]) -> Arc
         limits = [guard.add] if guard.add is not None else [guard.low, guard.high]
         constants = [f"{name}_{i}" if limit is not None else "" for i, limit in enumerate(limits)]
         model.graph.initializer.extend(
-            numpy_helper.from_array(np.float32(limit), constant)
+            numpy_helper.from_array(np.array(limit, np.float32), constant)
             for limit, constant in zip(limits, constants, strict=True)
             if limit is not None
         )

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from ranum_falsify.errors import PropertyError
 
-__all__ = ["Free", "LossName", "NoInvalidInput", "free", "loss", "no_invalid_input"]
+__all__ = ["FiniteOutputs", "Free", "LossName", "NoInvalidInput", "finite_outputs", "free", "loss", "no_invalid_input"]
 
 
 class _Word:
@@ -42,6 +42,12 @@ class NoInvalidInput(_Word):
     """
 
     usage = "no_invalid_input(N(x), only=[...], nodes=[...], gradient=False)"
+
+
+class FiniteOutputs(_Word):
+    """`finite_outputs(N(x))`: no output of the application is NaN or infinite, wherever that would come from."""
+
+    usage = "finite_outputs(N(x))"
 
 
 class Free(_Word):
@@ -83,5 +89,6 @@ class _Loss:
 
 
 no_invalid_input = NoInvalidInput()
+finite_outputs = FiniteOutputs()
 free = Free()
 loss = _Loss()

@@ -34,12 +34,12 @@ from ranum_falsify.properties.formula.formula import (
 )
 from ranum_falsify.properties.formula.numpy_functions import as_term
 from ranum_falsify.properties.formula.terms import Choice, Elementwise, Output, Term, Variable, rearrange
-from ranum_falsify.properties.language.options import check_operators, names_option
-from ranum_falsify.properties.language.vocabulary import Free, NoInvalidInput
+from ranum_falsify.properties.language.vocabulary import FiniteOutputs, Free, NoInvalidInput
 from ranum_falsify.properties.language.walk import guard, index_text, shorten
 from ranum_falsify.properties.problem.elements import bounds_of, element_of
 from ranum_falsify.properties.problem.freeing import check_free
 from ranum_falsify.properties.problem.inputs import AllInputs, pair
+from ranum_falsify.properties.problem.questions import finite_outputs, validity_goal
 
 __all__ = ["Interpreter"]
 
@@ -298,8 +298,8 @@ class Interpreter(ExpressionVisitor):
 
     def visit_Call(self, expression: Any) -> Any:
         function = self.visit(expression.function)
-        if isinstance(function, NoInvalidInput):
-            return self._no_invalid_input(expression)
+        if isinstance(function, NoInvalidInput | FiniteOutputs):
+            return self._question(function, expression)
         args = [self.visit(arg) for arg in expression.args]
         kwargs = {name: self.visit(arg) for name, arg in expression.kwargs.items()}
         if isinstance(function, Free):
@@ -317,6 +317,19 @@ class Interpreter(ExpressionVisitor):
                 )
             return guard(expression, lambda: handler(*args, **kwargs))
         return guard(expression, lambda: function(*args, **kwargs))
+
+    def _question(self, word: NoInvalidInput | FiniteOutputs, expression: Any) -> Formula:
+        """Return what a word asks of an application of a network."""
+        applied: Any = expression.args[0] if len(expression.args) == 1 else None
+        function = self.visit(applied.function) if type(applied).__name__ == "Call" else None
+        if not isinstance(function, Graph):
+            raise PropertyError(f"property: {shorten(expression)}: write {word.usage}")
+        call, outputs = self._application(function, [self.visit(arg) for arg in applied.args], applied.kwargs, applied)
+        options = {name: self.visit(value) for name, value in expression.kwargs.items()}
+        if isinstance(word, FiniteOutputs):
+            return finite_outputs(outputs if isinstance(outputs, tuple) else (outputs,), options, expression)
+        goal = validity_goal(call, options, expression)
+        return self._goals.setdefault((id(call), goal.only, goal.nodes, goal.gradient), Goal(goal))
 
     def _derive(self, key: object, name: str, source: Any, derive: Callable[[], Graph]) -> Graph:
         """Return a graph derived from another, the same for the same key."""
@@ -374,22 +387,6 @@ class Interpreter(ExpressionVisitor):
             outputs = tuple(Output(call, i) for i in range(len(graph.output_details)))
             self._calls[key] = (call, outputs[0] if len(outputs) == 1 else outputs)
         return self._calls[key]
-
-    def _no_invalid_input(self, expression: Any) -> Goal:
-        applied: Any = expression.args[0] if len(expression.args) == 1 else None
-        function = self.visit(applied.function) if type(applied).__name__ == "Call" else None
-        options = {name: self.visit(value) for name, value in expression.kwargs.items()}
-        if not isinstance(function, Graph) or options.keys() - {"only", "nodes", "gradient"}:
-            raise PropertyError(f"property: {shorten(expression)}: write {NoInvalidInput.usage}")
-        args = [self.visit(arg) for arg in applied.args]
-        call, _ = self._application(function, args, applied.kwargs, applied)
-        only, nodes = (names_option(name, options.get(name), expression) for name in ("only", "nodes"))
-        check_operators(only)
-        gradient = bool(options.get("gradient", False))
-        key = (id(call), only, nodes, gradient)
-        if key not in self._goals:
-            self._goals[key] = Goal(ValidityGoal(call=call, only=only, nodes=nodes, gradient=gradient))
-        return self._goals[key]
 
 
 def _is_symbolic(value: Any) -> bool:

@@ -35,6 +35,21 @@ __all__ = ["TransformArgMax", "TransformArgMin"]
 _SIGN = 9  # opset
 # Up to here every integer has a float of its own.
 _MOST_EXACT = {ir.DataType.FLOAT16: 2048, ir.DataType.BFLOAT16: 256}
+# Operators that infinities of an operand go through.
+_PASSING = (
+    "Add",
+    "Concat",
+    "Identity",
+    "Mul",
+    "Neg",
+    "Reshape",
+    "Slice",
+    "Squeeze",
+    "Sub",
+    "Transpose",
+    "Unsqueeze",
+    "Where",
+)
 _LONGEST = 4096
 _MOST_PAIRS = 2**26
 
@@ -70,9 +85,9 @@ class TransformArgMax(Rewrite):
         pairs = length * int(np.prod([dim for dim in x.shape if isinstance(dim, int)]))
         if pairs > _MOST_PAIRS:
             self.refuse(f"it would take {pairs:,} comparisons; at most {_MOST_PAIRS:,} are made")
-        array = constant_array(x)
-        if array is not None and not is_finite(array):
-            self.refuse(f"{x.name!r} is a constant that is not finite")
+        infinite = _infinite_constant(x)
+        if infinite is not None:
+            self.refuse(f"{infinite.name!r} is a constant that is not finite")
         return True
 
     def rewrite(self, op: Any, x: ir.Value, index: ir.Value) -> Any:
@@ -121,6 +136,18 @@ class TransformArgMin(Rewrite):
         """Negate; opposites are exact, so that ties stay ties."""
         assert x.dtype is not None
         return op.ArgMax(op.Sub(constant(op, 0, x.dtype), x), **dict(node_of(index).attributes))
+
+
+def _infinite_constant(value: ir.Value) -> ir.Value | None:
+    """Return a constant that is not finite and reaches a tensor as it is, as masks do; None where there is none."""
+    array = constant_array(value)
+    if array is not None:
+        return None if is_finite(array) else value
+    node = value.producer()
+    if node is None or node.op_type not in _PASSING:
+        return None
+    sources = (_infinite_constant(operand) for operand in node.inputs if operand is not None)
+    return next((found for found in sources if found is not None), None)
 
 
 def _wins_ties(length: int, *, last: bool) -> np.ndarray:

@@ -11,10 +11,11 @@ __all__ = ["developers"]
 _HEAD = """
 ## Beside the developers' own changes
 
-{counts}.  Below, those changes that a graph can express, and the repaired twins of the zoo.  *Change*: the greatest
-relative change of an output on random inputs and weights at which the program's model is valid; near the hazard a twin
-is more exact than the program.  A star: the form is not recorded, and one that RANUM's authors hold equivalent stands
-for it.
+{counts}.
+
+Below, those changes that a graph can express, and the repaired twins of the zoo.  *Change*: the greatest relative
+change of an output on random inputs and weights at which the program's model is valid; near the hazard a twin is more
+exact than the program.  A star: the form is not recorded, and one that RANUM's authors hold equivalent stands for it.
 
 | id | their change | proved | change | twin proved | change |
 |---|---|---|---|---|---|"""
@@ -23,28 +24,26 @@ for it.
 def developers(models: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the lines of the section; none if nothing is measured."""
     known = [
-        (defect["id"], defect["developers"])
-        for model in models
-        for defect in model["defects"]
-        if "developers" in defect
+        (defect, defect["developers"]) for model in models for defect in model["defects"] if "developers" in defect
     ]
     if not known:
         return
     counts = Counter(found["status"] for _, found in known)
     words = ", ".join(f"{count} {status}" for status, count in counts.most_common())
     yield _HEAD.format(counts=f"Of {len(known)} defects: {words}")
-    for name, found in known:
+    for defect, found in known:
         if found["theirs"] is not None:
             star = "" if found["exact"] else " *"
-            cells = (f"{_proof(side)} | {_change(side)}" for side in (found["theirs"], found["ours"]))
-            yield f"| {name} | {found['status']}: {found['detail']}{star} | {' | '.join(cells)} |"
+            cells = (f"{_proof(side, defect['node'])} | {_change(side)}" for side in (found["theirs"], found["ours"]))
+            yield f"| {defect['id']} | {found['status']}: {found['detail']}{star} | {' | '.join(cells)} |"
 
 
-def _proof(side: Mapping[str, Any]) -> str:
+def _proof(side: Mapping[str, Any], node: str) -> str:
     if not side["open"]:
         return "yes"
-    first, *more = side["open"]
-    return f"no: `{first}`" + (f" and {len(more)} more" if more else "")
+    first, *more = sorted(side["open"], key=lambda other: other != node)
+    rest = f" and {len(more)} more" if more else ""
+    return f"no: `{first}`{rest}" if first == node else f"that operator, but not `{first}`{rest}"
 
 
 def _change(side: Mapping[str, Any]) -> str:
