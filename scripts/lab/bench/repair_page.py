@@ -22,9 +22,9 @@ seconds of processor time |
 - **Proved**: by the ordinary prover, of the repaired model, for ONNX Runtime and PyTorch.
 - **Whole range kept**: of the valid range of every tensor that a guard limits, to three digits, as a mean over its
   elements. Rewrites limit nothing.
-- **Outputs**: the largest difference, divided by the largest number of the output, on as many of {samples}
-  inputs as run in 4 s, with weights near the initial ones, on which the original is valid and no operand of a documented operator is within 1e-3
-  of what is invalid. Where the original loses digits, a rewrite that does not differs from it.
+- **Outputs**: the largest difference, divided by the largest number of the output, on as many of {samples} inputs as
+  run in 4 s, with weights near the initial ones, on which the original is valid and no operand of a documented operator
+  is within 1e-3 of what is invalid. Where the original loses digits, a rewrite that does not differs from it.
 - **Seconds**: without the comparison of outputs. {machine}. {versions}.
 
 | defect | rewrite | change of outputs | guards | range kept | change of outputs |
