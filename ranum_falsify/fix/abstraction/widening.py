@@ -5,13 +5,14 @@ of a range that can be moved outward without loss of the proof is a gain, and no
 start as single values, an anchor.  Their original ends are released one after another, as many at once as possible;
 what cannot be released is moved outward as far as the proof holds.  Two results for different tensors that share a
 dimension, of which one makes almost a constant of a tensor, are halved: each then holds on one half of that dimension.
+Where elements of a tensor matter differently, by the derivatives of margins, their widths are made to differ, too.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 
@@ -34,11 +35,17 @@ _GAIN = 0.03
 _FINE, _COARSE = 0.02, 0.15
 """How close fractions are found, relative to them: in general, and of small ones."""
 
-_RANDOM = 24
-"""How many random anchors are tried where no other one is valid."""
+_RANDOM = 12
+"""How many random anchors of either kind are tried where no other one is valid."""
 
 _WIDENED, _TOLERANCE = 2, 0.25
 """How many results are widened, and by how much these may be worse than the best one."""
+
+_WORTH = 1.05
+"""How many times as much must be kept for elements to have ranges of their own."""
+
+_POINTS = 1 << 16
+"""Up to how many elements a tensor has an anchor that differs from element to element."""
 
 _ENDS: tuple[Ends, ...] = ("lower", "upper")
 
@@ -66,13 +73,22 @@ class Widening:
         whole: The original ranges.
         holds: Tells whether the proof may hold on narrower ranges: quick, and often right.
         proves: Tells whether it does.
+        rate_elements: Returns how much each element of tensors matters, within given ranges; those of tensors whose
+            elements are not known to differ may be missing.
     """
 
-    def __init__(self, whole: Ranges, holds: Callable[[Ranges], bool], proves: Callable[[Ranges], bool]) -> None:
+    def __init__(
+        self,
+        whole: Ranges,
+        holds: Callable[[Ranges], bool],
+        proves: Callable[[Ranges], bool],
+        rate_elements: Callable[[Ranges], Mapping[str, torch.Tensor]] = lambda ranges: {},
+    ) -> None:
         self._whole = whole
         self._names = tuple(whole)
         self._holds = holds
         self._proves = proves
+        self._rate_elements = rate_elements
 
     def findings(self) -> Iterator[WideRanges]:
         """Yield ranges, each better than those before; none if no anchor is valid."""
@@ -89,8 +105,12 @@ class Widening:
             if best is None or widened[-1].score > best.score:
                 best = widened[-1]
                 yield best
-        if best is not None:
-            yield from self._halve(best, widened + released[len(widened) :])
+        if best is None:
+            return
+        for better in self._halve(best, widened + released[len(widened) :]):
+            best = better
+            yield better
+        yield from self._spread(best)
 
     # anchors and release ------------------------------------------------------------------------------------------
 
@@ -109,17 +129,22 @@ class Widening:
 
     def _valid_anchors(self, holds: Callable[[Ranges], bool]) -> Iterator[Ranges]:
         """Yield single values of all tensors for which the proof holds: zeros, least and greatest ones; else others."""
-        zeros, centres, least, greatest = zip(*(_values(whole) for whole in self._whole.values()), strict=True)
+        zeros, _, least, greatest = zip(*(_values(whole) for whole in self._whole.values()), strict=True)
         found = False
         for anchor in map(self._pin, (zeros, least, greatest)):
             if holds(anchor):
                 found = True
                 yield anchor
-        rng = random.Random(0)
-        others = [centres, *([rng.choice(_values(whole)) for whole in self._whole.values()] for _ in range(_RANDOM))]
-        anchors = (self._pin(values) for values in others)
         if not found:
-            yield from islice(filter(holds, anchors), 1)
+            yield from islice(filter(holds, self._other_anchors()), 1)
+
+    def _other_anchors(self) -> Iterator[Ranges]:
+        """Yield the centres, then random values: in turn one for all elements of a tensor, and one for each."""
+        yield self._pin([_values(whole)[1] for whole in self._whole.values()])
+        rng, generator = random.Random(0), torch.Generator().manual_seed(0)
+        for _ in range(_RANDOM):
+            yield self._pin([rng.choice(_values(whole)) for whole in self._whole.values()])
+            yield self._pin([_draw(whole, generator) for whole in self._whole.values()])
 
     def _pin(self, values: Sequence[torch.Tensor]) -> Ranges:
         return {name: pin(whole, value) for (name, whole), value in zip(self._whole.items(), values, strict=True)}
@@ -172,6 +197,37 @@ class Widening:
         for size in sorted(common, reverse=True):
             for axes in product(*([a for a, s in enumerate(shape) if s == size] for shape in shapes)):
                 yield {**whole, **{n: join(first[n], second[n], axis) for n, axis in zip(names, axes, strict=True)}}
+
+    # elements -----------------------------------------------------------------------------------------------------
+
+    def _spread(self, best: WideRanges) -> Iterator[WideRanges]:
+        """Yield better ranges, in which elements that matter little are narrowed less."""
+        costs = self._rate_elements(best.ranges)
+        for name in [name for name in self._names if name in costs and self._is_narrower(best.ranges, name)]:
+            found = self._rate(self._weigh_elements(best.ranges, name, costs[name]))
+            before, after = (share_kept(ranges[name], self._whole[name])[0] for ranges in (best.ranges, found.ranges))
+            if found.score > best.score and after > _WORTH * before:
+                best = found
+                yield best
+
+    def _weigh_elements(self, ranges: Ranges, name: str, costs: torch.Tensor) -> Ranges:
+        """Return ranges in which the width of each element of a tensor is inverse to its cost.
+
+        Of all widths with the same sum of widths times costs, these have the greatest product.
+        """
+        part, whole = ranges[name], self._whole[name]
+        point = pin(part, torch.zeros_like(part.lower))
+        # Ends that need not move in stay where they are.
+        lower = part.lower if torch.equal(part.lower, whole.lower) else point.lower
+        upper = part.upper if torch.equal(part.upper, whole.upper) else point.upper
+        start = Interval.of(lower, upper, whole.shape)
+
+        def weighed(share: float) -> Ranges:
+            fractions = (share * costs.amax() / costs).nan_to_num(1.0, 1.0).clamp(max=1.0)
+            return {**ranges, name: stretch(start, whole, fractions, "both")}
+
+        share = _bisect(lambda share: self._proves(weighed(share)), least=1e-6, first=True)
+        return weighed(share) if share else ranges
 
     def _is_narrower(self, ranges: Ranges, name: str) -> bool:
         return not is_same(ranges[name], self._whole[name])
@@ -252,6 +308,13 @@ def _values(whole: Interval) -> tuple[torch.Tensor, ...]:
     zero = torch.zeros_like(whole.lower)
     centre = whole.lower.double() / 2 + whole.upper.double() / 2
     return zero, centre if whole.is_floating else centre.floor(), whole.lower, whole.upper
+
+
+def _draw(whole: Interval, generator: torch.Generator) -> torch.Tensor:
+    """Return a random value of each element, or of all where there are many."""
+    shape = whole.shape if whole.size <= _POINTS else whole.lower.shape
+    share = torch.rand(tuple(shape), generator=generator, dtype=torch.float64)
+    return whole.lower.double() * (1 - share) + whole.upper.double() * share
 
 
 def _greatest_distance(part: Interval, whole: Interval) -> float:

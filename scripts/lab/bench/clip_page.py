@@ -11,7 +11,7 @@ __all__ = ["page"]
 _HEAD = """# Clips of {count} real defects
 
 `scripts/bench_fix.py` narrows the ranges of inputs and weights of the [zoo](docs/zoo.md)'s programs until all operators
-of a program are proved valid at once, and writes this page from `CLIPS.json`. [Repairs](docs/repairs.md#clips) says how.
+of a program are proved valid at once, as [Repairs](docs/repairs.md#clips) says, and writes this page from `CLIPS.json`.
 
 | may be narrowed | proved | seconds of processor time | mean shrinkage | over ranges alone | programs with a tensor \
 shrunk by more than 99 % |
