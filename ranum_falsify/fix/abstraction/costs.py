@@ -69,16 +69,15 @@ def _differentiate(problem: Problem, graph: Graph, ranges: Ranges) -> dict[str, 
         point = {name: _draw(ranges[name], generator) for name in graph.input_names}
         floating = {name: x for name, x in point.items() if x.requires_grad}
         _, observed = model.observe(list(point.values()), probes, outputs=False)
-        for margins in observed:
-            # Random signs: what two margins share must not cancel.
-            signs = torch.randint(0, 2, margins.shape, generator=generator) * 2 - 1
-            loss = (signs * margins.abs().clamp_min(_LEAST).log()).sum()
-            if not loss.requires_grad:
-                continue
-            slopes = torch.autograd.grad(loss, list(floating.values()), retain_graph=True, allow_unused=True)
-            for name, slope in zip(floating, slopes, strict=True):
-                if slope is not None:
-                    costs[name] = costs.get(name, 0.0) + slope.double().nan_to_num(0.0, 0.0, 0.0).square()
+        # Random signs: what two margins share must not cancel.
+        signs = [torch.randint(0, 2, margins.shape, generator=generator) * 2 - 1 for margins in observed]
+        terms = [(s * m.abs().clamp_min(_LEAST).log()).sum() for s, m in zip(signs, observed, strict=True)]
+        if not any(term.requires_grad for term in terms):
+            continue
+        slopes = torch.autograd.grad(torch.stack(terms).sum(), list(floating.values()), allow_unused=True)
+        for name, slope in zip(floating, slopes, strict=True):
+            if slope is not None:
+                costs[name] = costs.get(name, 0.0) + slope.double().nan_to_num(0.0, 0.0, 0.0).square()
     return costs
 
 

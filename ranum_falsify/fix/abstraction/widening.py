@@ -30,7 +30,10 @@ _PENALTY = 0.5
 """What a tensor that is almost a constant counts beyond the share that it lost."""
 
 _GAIN = 0.03
-"""A gain that is worth the search for its size."""
+"""Fractions of the way to the original ends above this are found finely."""
+
+_LEAST = 1e-6
+"""The least fraction that counts."""
 
 _FINE, _COARSE = 0.02, 0.15
 """How close fractions are found, relative to them: in general, and of small ones."""
@@ -170,10 +173,13 @@ class Widening:
 
         if all(is_same(moved(1.0)[n], ranges[n]) for n in names):
             return ranges
-        distance = max(_greatest_distance(ranges[name], self._whole[name]) for name in names)
         if holds(1.0):
             return moved(1.0)
-        return moved(_bisect(holds, least=1e-6 / max(1.0, distance), first=ends == "both"))
+        distance = max(_greatest_distance(ranges[name], self._whole[name]) for name in names)
+        if ends == "both":
+            return moved(_bisect(holds, least=_LEAST / max(1.0, distance)))
+        gain = min(_GAIN, 0.1 * max(_greatest_width(ranges[name]) for name in names) / distance)
+        return moved(_bisect(holds, low=gain)) if gain and holds(gain) else ranges
 
     # halving ------------------------------------------------------------------------------------------------------
 
@@ -226,7 +232,7 @@ class Widening:
             fractions = (share * costs.amax() / costs).nan_to_num(1.0, 1.0).clamp(max=1.0)
             return {**ranges, name: stretch(start, whole, fractions, "both")}
 
-        share = _bisect(lambda share: self._proves(weighed(share)), least=1e-6, first=True)
+        share = _bisect(lambda share: self._proves(weighed(share)))
         return weighed(share) if share else ranges
 
     def _is_narrower(self, ranges: Ranges, name: str) -> bool:
@@ -310,6 +316,10 @@ def _values(whole: Interval) -> tuple[torch.Tensor, ...]:
     return zero, centre if whole.is_floating else centre.floor(), whole.lower, whole.upper
 
 
+def _greatest_width(part: Interval) -> float:
+    return float((part.upper.double() - part.lower.double()).amax())
+
+
 def _draw(whole: Interval, generator: torch.Generator) -> torch.Tensor:
     """Return a random value of each element, or of all where there are many."""
     shape = whole.shape if whole.size <= _POINTS else whole.lower.shape
@@ -331,19 +341,15 @@ def _drop_alike(findings: Sequence[WideRanges]) -> list[WideRanges]:
     return kept
 
 
-def _bisect(holds: Callable[[float], bool], *, least: float, first: bool) -> float:
-    """Return a fraction that holds, close to the greatest; 0 does, and 1 does not.
+def _bisect(holds: Callable[[float], bool], *, low: float = 0.0, least: float = _LEAST) -> float:
+    """Return a fraction that holds, close to the greatest; 1 does not.
 
     Args:
         holds: Tells of a fraction.
+        low: A fraction that holds.
         least: The least fraction that counts.
-        first: Whether much may be gained; if not, a small gain is tried first.
     """
-    low, high = 0.0, 1.0
-    if not first:
-        if not holds(_GAIN):
-            return 0.0
-        low = _GAIN
+    high = 1.0
     while high - low > (_FINE if high > _GAIN else _COARSE) * high and high > least:
         middle = (low + high) / 2 if low > high / 4 else math.sqrt(max(low, least) * high)
         if holds(middle):
