@@ -14,6 +14,7 @@ from ranum_falsify.option import (
     Threads,
     parse_duration,
     parse_limit,
+    parse_rate,
     parse_seconds,
     to_names,
     to_settings,
@@ -29,6 +30,7 @@ __all__ = [
     "Reach",
     "Runtime",
     "SearchConfig",
+    "TrainingConfig",
 ]
 
 Runtime = str
@@ -203,3 +205,24 @@ class FixConfig:
     runtimes: Annotated[
         tuple[Runtime, ...], Option("--runtime", metavar="NAME", parse=_parse_runtimes, gather=_unite_runtimes)
     ] = RUNTIMES
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """How a network is trained from the weights in its file, by data that lead into the defect.
+
+    Attributes:
+        training: Search for training data, after which the trained model fails, instead of unit tests.
+        optimizer: The optimiser of the training.
+        learning_rate: Its learning rate.
+        steps: Number of training steps; the search follows them all, so that many take long.
+        batches: Number of different batches, which the steps take in turn.
+        clamp: Whether trained weights are put back into the property's ranges after each step.
+    """
+
+    training: Annotated[bool, Switch()] = False
+    optimizer: Annotated[Literal["sgd", "momentum", "adam", "rmsprop", "adagrad"], Option()] = "sgd"
+    learning_rate: Annotated[float, Option(metavar="RATE", parse=parse_rate)] = 1.0
+    steps: Annotated[int, Option("--training-steps", least=1)] = 1
+    batches: Annotated[int, Option(least=1)] = 1
+    clamp: Annotated[bool, Switch()] = False

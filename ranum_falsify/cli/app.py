@@ -12,6 +12,8 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
 
 from ranum_falsify.cli.ending import end_by_signals
 from ranum_falsify.cli.options import PROGRAM, parse
@@ -25,6 +27,10 @@ __all__ = ["main"]
 
 _INTERRUPTED, _CLOSED = 130, 141
 _LONGEST = 1000  # characters of an error's line
+_MODULES = {"simplify": "transform", "suite compare": "suite_compare"}
+"""Modules of commands that are not named like them; each has a function `run`."""
+_ENDABLE = ("check", "falsify")
+"""Commands that may end the process where a library does not return in time."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,53 +80,10 @@ def _command(arguments: list[str], *, owns_process: bool) -> Callable[[], int]:
     command = parse(arguments)
     import ranum_falsify.upstream  # noqa: F401 - raises where DNNV or DNNF is missing
 
-    if command.name == "check":
-        from ranum_falsify.cli.check import run as run_check
-
-        return lambda: run_check(command.options, owns_process=owns_process)
-    if command.name == "confirm":
-        from ranum_falsify.cli.confirm import run as run_confirm
-
-        return lambda: run_confirm(command.options)
-    if command.name == "doctor":
-        from ranum_falsify.cli.doctor import run as run_doctor
-
-        return lambda: run_doctor(command.options)
-    if command.name == "fix":
-        from ranum_falsify.cli.fix import run as run_fix
-
-        return lambda: run_fix(command.options)
-    if command.name == "operators":
-        from ranum_falsify.cli.operators import run as run_operators
-
-        return lambda: run_operators(command.options)
-    if command.name == "replay":
-        from ranum_falsify.cli.replay import run as run_replay
-
-        return lambda: run_replay(command.options)
-    if command.name == "report":
-        from ranum_falsify.cli.report import run as run_report
-
-        return lambda: run_report(command.options)
-    if command.name in ("simplify", "transform"):
-        from ranum_falsify.cli.transform import run as run_transform
-
-        return lambda: run_transform(command.options)
-    if command.name == "suite":
-        from ranum_falsify.cli.suite import run as run_suite
-
-        return lambda: run_suite(command.options)
-    if command.name == "suite compare":
-        from ranum_falsify.cli.suite_compare import run as run_compare
-
-        return lambda: run_compare(command.options)
-    if command.name == "zoo":
-        from ranum_falsify.cli.zoo import run as run_zoo
-
-        return lambda: run_zoo(command.options)
-    from ranum_falsify.cli.falsify import run as run_falsify
-
-    return lambda: run_falsify(command.options, owns_process=owns_process)
+    module = import_module(f"ranum_falsify.cli.{_MODULES.get(command.name, command.name)}")
+    if command.name in _ENDABLE:
+        return partial(module.run, command.options, owns_process=owns_process)
+    return partial(module.run, command.options)
 
 
 def _fail(error: Exception, debug: bool) -> int:

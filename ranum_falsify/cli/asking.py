@@ -6,7 +6,7 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.reports import check_reports, record_of, write_reports
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.config import ProveConfig
-from ranum_falsify.errors import UsageError, is_out_of_memory
+from ranum_falsify.errors import UsageError
 from ranum_falsify.report import json_report, text
 from ranum_falsify.report.assignment import is_assignment
 from ranum_falsify.report.counterexample import Base, Origin, Saved, base_of, save
@@ -161,13 +161,16 @@ class _Reporter:
             kept: What must stay in float32.
         """
         saved = self._save(result, loaded)
-        picture = None if self.options.report is None or loaded is None else _illustrate(result, loaded, self.options)
-        facts = {"float32": as_json(kept), "illustration": picture}
+        facts = {"float32": as_json(kept), "illustration": None}
+        if self.options.report is not None and loaded is not None:
+            from ranum_falsify.api.illustrating import illustrate  # imports torch
+
+            facts["illustration"] = illustrate(result, loaded, self.options.config)
         if self.options.json is not None:
             folder = Path.cwd() if self.options.json == "-" else Path(self.options.json).parent
             with verdict_stands():
                 write_json(self.options.json, json_report.report(result, saved, folder) | facts)
-        write_reports(self.options, lambda folder: self._record(result, saved, folder, facts))
+        write_reports(self.options, lambda: self._record(result, saved, facts))
         if self.options.json != "-":
             count = 0 if loaded is None else len({call.network for call in loaded.problem.calls})
             with verdict_stands():
@@ -191,19 +194,7 @@ class _Reporter:
             complain([f"{PROGRAM}: {older}: left by an earlier run, not of this result; delete what you do not need"])
         return saved
 
-    def _record(self, result: Answer, saved: Saved, folder: Path, facts: Mapping[str, Any]) -> InstanceRecord:
+    def _record(self, result: Answer, saved: Saved, facts: dict[str, Any]) -> InstanceRecord:
         """Return what a suite of this one run would write."""
-        report = {**json_report.report(result, saved, folder), **facts}
-        return record_of(self.asked, report, saved, folder, time.monotonic() - self.began)
-
-
-def _illustrate(result: Answer, loaded: Loaded, options: SearchOptions) -> dict[str, Any] | None:
-    """Return what a page draws of a result; None where there is not the memory for it."""
-    from ranum_falsify.api.illustrating import illustrate  # imports torch
-
-    try:
-        return illustrate(result, loaded, options.config)
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        return None
+        report = json_report.report(result, saved, Path.cwd()) | facts
+        return record_of(self.asked, report, saved, time.monotonic() - self.began)

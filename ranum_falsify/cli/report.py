@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ranum_falsify.cli.options import ReportOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.reports import SUITE_MAKERS, check_outputs
 from ranum_falsify.errors import UsageError
 from ranum_falsify.saving import save_together
+from ranum_falsify.suite.record import InstanceRecord
 from ranum_falsify.suite.results import read_records
 
 __all__ = ["run"]
@@ -34,7 +37,24 @@ def run(options: ReportOptions) -> int:
 def _make(results: Path, option: str) -> bytes:
     """Return a report; the results are read anew for each, because they need not all fit into memory."""
     try:
-        return SUITE_MAKERS[option](read_records(results))
+        return SUITE_MAKERS[option](_see_from_here(record, results.parent) for record in read_records(results))
     except UsageError as error:
         prefix = f"{results}: "
         raise error if str(error).startswith(prefix) else UsageError(f"{prefix}{error}") from error
+
+
+def _see_from_here(record: InstanceRecord, folder: Path) -> InstanceRecord:
+    """Return a record whose files are named as the models are: seen from the working folder, not from the results."""
+
+    def place(files: Any) -> Any:
+        # What is no mapping of names to files is refused where reports are read.
+        return {name: str(folder / str(file)) for name, file in files.items()} if isinstance(files, dict) else files
+
+    report = record.report
+    if report is not None and isinstance(report.get("operators"), list):
+        operators = [
+            one | {"counterexample": place(one.get("counterexample"))} if isinstance(one, dict) else one
+            for one in report["operators"]
+        ]
+        report = {**report, "counterexample": place(report.get("counterexample")), "operators": operators}
+    return replace(record, files=place(record.files), report=report)

@@ -52,14 +52,13 @@ def check_outputs(outputs: Mapping[str, Path], others: Mapping[Path, str]) -> No
             raise UsageError(f"{option} {path}: is the file of {other}, too; choose another name")
 
 
-def record_of(asked: Instance, report: Mapping[str, Any], saved: Saved, folder: Path, seconds: float) -> InstanceRecord:
-    """Return what a run came to, as a suite would write it.
+def record_of(asked: Instance, report: Mapping[str, Any], saved: Saved, seconds: float) -> InstanceRecord:
+    """Return what a run came to, as a suite would write it, with files as they are seen from the working folder.
 
     Args:
         asked: What was asked.
         report: Its report.
         saved: Its counterexamples.
-        folder: What file names are relative to.
         seconds: How long it took.
     """
     status: Status = _STATUSES[report["verdict"]]
@@ -73,21 +72,21 @@ def record_of(asked: Instance, report: Mapping[str, Any], saved: Saved, folder: 
         status=status,
         preparation=preparation,
         seconds=max(seconds - preparation, 0.0),
-        files={} if described is None else {"description": Path(os.path.relpath(described, folder)).as_posix()},
+        files={} if described is None else {"description": Path(os.path.relpath(described)).as_posix()},
         report=report,
     )
 
 
-def write_reports(options: SearchOptions, record_beside: Callable[[Path], InstanceRecord]) -> None:
-    """Write the reports; a failure is told and does not prevent the others.
+def write_reports(options: SearchOptions, make_record: Callable[[], InstanceRecord]) -> None:
+    """Write the reports of a run; a failure is told and does not prevent the others.
 
     Args:
         options: Which.
-        record_beside: Returns what the run came to, with file names relative to a folder.
+        make_record: Returns what the run came to.
     """
     for option, path in _chosen(options).items():
         with verdict_stands():
-            save_together({path: _RUN_MAKERS[option]([record_beside(path.parent)])})
+            save_together({path: _RUN_MAKERS[option]([make_record()])})
 
 
 def _chosen(options: SearchOptions) -> dict[str, Path]:

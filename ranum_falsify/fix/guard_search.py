@@ -113,8 +113,9 @@ class GuardSearch:
                 continue
             tried = self._try(changed)
             if tried is None:
-                return None
-            found = tried
+                self._given_up.update(open_nodes)
+            else:
+                found = tried
         closed = set(self._subject.original.open) - set(found.assessment.open)
         return found if closed and found.guards else None
 

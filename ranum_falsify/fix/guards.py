@@ -12,10 +12,11 @@ from dnnv.nn import Operation
 
 from ranum_falsify.domain import Interval
 from ranum_falsify.network import spec_of
-from ranum_falsify.validity import Constraint, InvalidRange, largest
+from ranum_falsify.validity import Condition, Constraint, InvalidRange, NotZero, largest
 
 __all__ = ["Guard", "guards_of", "limiting_guards"]
 
+_WHOLE = (torch.int32, torch.int64)
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -54,7 +55,8 @@ class Guard:
     @property
     def can_add(self) -> bool:
         """Whether adding a number keeps its operand valid, too, and lets gradients pass."""
-        return self.upper is None and not self.gap and self.lower == 0 and self.bounds.extremes[0] >= 0
+        is_above = self.upper is None and not self.gap and self.lower == 0
+        return is_above and self.dtype.is_floating_point and self.bounds.extremes[0] >= 0
 
     def at(self, strength: float) -> Guard:
         """Return the same with another strength."""
@@ -63,14 +65,14 @@ class Guard:
     @property
     def step(self) -> float:
         """The number that is added, or that keeps 0 out."""
-        return self._beyond(0.0)
+        return self._beyond(0.0) if self.dtype.is_floating_point else 1.0
 
     @property
     def low(self) -> float | None:
         """The least value that it lets pass."""
         if self.lower is None:
             return None
-        if math.isinf(self.lower) or self.lower <= -largest(self.dtype):
+        if math.isinf(self.lower) or self.lower <= -_most(self.dtype):
             return -self._greatest()
         return self._beyond(self.lower)
 
@@ -79,7 +81,7 @@ class Guard:
         """The greatest value that it lets pass."""
         if self.upper is None:
             return None
-        if math.isinf(self.upper) or self.upper >= largest(self.dtype):
+        if math.isinf(self.upper) or self.upper >= _most(self.dtype):
             return self._greatest()
         return -self._beyond(-self.upper)
 
@@ -89,6 +91,8 @@ class Guard:
 
     def _beyond(self, end: float) -> float:
         """Return a number above a lower end, its distance from it evenly on a logarithmic scale."""
+        if not self.dtype.is_floating_point:
+            return end + 1.0 if self.strict else end
         info = torch.finfo(self.dtype)
         if end == 0:
             distance = info.tiny ** (1 - self.strength)
@@ -103,7 +107,7 @@ class Guard:
         """Return the share of the valid range that is kept: mean over the elements, and the least of them."""
         if self.adds:
             return 1.0, 1.0
-        most = largest(self.dtype)
+        most = _most(self.dtype)
         low, high = (x.double().clamp(-most, most) for x in (self.bounds.lower, self.bounds.upper))
         low = low if self.lower is None else low.clamp_min(max(self.lower, -most))
         high = high if self.upper is None else high.clamp_max(min(self.upper, most))
@@ -114,6 +118,10 @@ class Guard:
         left = (outside / 2 - inside / 2 - lost).clamp_min(0)
         shares = torch.where(width > 0, left / width.clamp_min(5e-324), 1.0).clamp(0, 1)
         return (float(shares.mean()), float(shares.min())) if shares.numel() else (1.0, 1.0)
+
+
+def _most(dtype: torch.dtype) -> float:
+    return largest(dtype) if dtype.is_floating_point else float(torch.iinfo(dtype).max)
 
 
 def _rounded(number: float, dtype: torch.dtype, *, up: bool) -> float:
@@ -150,7 +158,7 @@ def guards_of(
     for name, ranges in _ranges(conditions, bounds).items():
         index = _index(op, name)
         x = bounds[name]
-        if index is None or x.dtype not in _FLOATS:
+        if index is None or x.dtype not in (*_FLOATS, *_WHOLE):
             continue
         guard = Guard(node=op.name, index=index, dtype=x.dtype, bounds=x, is_clip=is_clip)
         for invalid in ranges:
@@ -191,11 +199,12 @@ def _ranges(conditions: Sequence[Constraint], bounds: Mapping[str, Interval]) ->
     """Return the invalid ranges of operands that conditions state, by operand."""
     found: dict[str, list[InvalidRange]] = {}
     for condition in conditions:
-        dtypes = {x.dtype for name, x in bounds.items() if x.is_floating and not name.startswith("output")}
-        for dtype in sorted(dtypes, key=str)[:1]:
-            for invalid in condition.invalid_ranges(dtype) or ():
-                if invalid.operand in bounds and not invalid.operand.startswith("output"):
-                    found.setdefault(invalid.operand, []).append(invalid)
+        for name, x in bounds.items():
+            # Bounds of floating operands may be none of whole numbers.
+            is_stated = x.is_floating or isinstance(condition, NotZero | Condition)
+            for invalid in (condition.invalid_ranges(x.dtype) or ()) if is_stated else ():
+                if invalid.operand == name:
+                    found.setdefault(name, []).append(invalid)
     return found
 
 

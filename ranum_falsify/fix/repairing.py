@@ -10,7 +10,7 @@ import onnx
 
 from ranum_falsify.config import FixConfig, ProveConfig, SearchConfig
 from ranum_falsify.decide import falsify
-from ranum_falsify.errors import ReplayError, UsageError
+from ranum_falsify.errors import ReplayError, UsageError, is_interruption
 from ranum_falsify.fix.abstraction.clipping import find_clips, list_clippable
 from ranum_falsify.fix.changes import clip_change, guard_change, rewrite_changes
 from ranum_falsify.fix.diffing import diff_models
@@ -21,6 +21,7 @@ from ranum_falsify.fix.ranking import rank
 from ranum_falsify.fix.repair import Change, Kind, Repair
 from ranum_falsify.fix.rewrites import Rewritten, find_rewrites
 from ranum_falsify.fix.subject import Assessment, OutOfTimeError, Subject
+from ranum_falsify.network.contents import list_black_boxes
 from ranum_falsify.network.optimised import optimise
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.search.result import Answer
@@ -31,6 +32,7 @@ __all__ = ["Repairing", "Repairs"]
 _SHARE = 0.2
 """Part of the time that is left that a search for counterexamples, or the draws of inputs, may take."""
 _SHOWN = 12  # nodes
+_LARGEST = 2_000_000_000  # bytes
 _LEAST, _MOST = 1.0, 5.0  # seconds
 
 
@@ -76,7 +78,8 @@ class Repairing:
         self._meter = OutputMeter(subject, samples=config.samples, seconds=self._part(), seed=config.seed)
         self._nodes = {op.name: op for op in subject.graph.nodes}
         self._hazards: Sequence[str] = ()
-        self._allowed = frozenset[str]()
+        self._others = frozenset[str]()
+        self._ignored = frozenset[str]()
 
     def run(self) -> Repairs:
         """Find repairs.
@@ -87,15 +90,19 @@ class Repairing:
         """
         self._check_nodes()
         answer = self._search(self._subject.problem)
-        self._hazards = self._find_hazards(answer)
-        is_complete = True
         repairs: list[Repair] = []
+        is_complete = True
         try:
+            self._hazards = self._find_hazards(answer)
             for proposal in self._propose(repairs):
                 found = self._settle(proposal)
                 if found is not None:
                     repairs.append(found)
         except OutOfTimeError:
+            is_complete = False
+        except (KeyboardInterrupt, RuntimeError) as error:
+            if not is_interruption(error):
+                raise
             is_complete = False
         return Repairs(repairs=rank(repairs), hazards=self._hazards, answer=answer, is_complete=is_complete)
 
@@ -117,16 +124,20 @@ class Repairing:
         """
         unproved = [operator.node for operator in answer.operators if operator.verdict != "proved"]
         open_ones = [node for node in self._subject.original.open if node in unproved]
-        if answer.verdict == "holds" or not open_ones:
+        if answer.verdict == "holds":
             raise UsageError("fix: there is nothing to repair: all operators are proved already")
+        if not open_ones:
+            raise UsageError(
+                "fix: what is not proved comes after operators that the property does not ask about; ask about all"
+            )
         wanted = self._config.nodes
         hazards = [node for node in open_ones if wanted is None or node in wanted]
         if not hazards:
-            named = ", ".join(wanted or ())
-            raise UsageError(
-                f"fix: there is nothing to repair: {named} is proved already; open: {', '.join(open_ones)}"
-            )
-        self._allowed = frozenset(self._subject.original.unproved) - frozenset(hazards if wanted else unproved)
+            named, left = ", ".join(wanted or ()), ", ".join(open_ones[:_SHOWN])
+            raise UsageError(f"fix: there is nothing to repair: {named} is proved already; open: {left}")
+        self._others = frozenset(open_ones) - frozenset(hazards)
+        # Finer proofs than those of proposals close these; such a proof decides in the end.
+        self._ignored = self._others | (frozenset(self._subject.original.open) - frozenset(unproved))
         return hazards
 
     # proposals --------------------------------------------------------------------------------------------------------
@@ -141,7 +152,7 @@ class Repairing:
                 yield from self._after_rewriting(rewritten)
         if "guard" in by:
             self._report("guards", 0.4)
-            search = GuardSearch(self._subject, ignored=self._allowed)
+            search = GuardSearch(self._subject, ignored=self._ignored)
             limiting = search.run()
             if limiting is not None:
                 yield _guarded(limiting, "guard")
@@ -155,18 +166,18 @@ class Repairing:
     def _after_rewriting(self, rewritten: Rewritten) -> Iterator[_Proposal]:
         """Yield a rewritten model, with guards on what is still open if guards may be used."""
         changes = list(rewrite_changes(rewritten.steps, self._subject.model))
-        if self._allowed.issuperset(rewritten.assessment.open):
+        if self._ignored.issuperset(rewritten.assessment.open):
             yield _Proposal(changes, rewritten.model)
         elif "guard" in self._config.by:
             inner = self._subject.derive(rewritten.assessment)
-            guarded = GuardSearch(inner, ignored=self._allowed).run()
+            guarded = GuardSearch(inner, ignored=self._ignored).run()
             if guarded is not None:
                 yield _Proposal([*changes, *_changes_of(guarded, "guard")], guarded.model)
 
     def _clips(self) -> Iterator[_Proposal]:
         at = self._config.at
         if "operand" in at:
-            clipped = GuardSearch(self._subject, is_clip=True, ignored=self._allowed).run()
+            clipped = GuardSearch(self._subject, is_clip=True, ignored=self._ignored).run()
             if clipped is not None:
                 yield _guarded(clipped, "clip")
         places = list_clippable(self._subject.problem)
@@ -185,18 +196,17 @@ class Repairing:
     def _settle(self, proposal: _Proposal) -> Repair | None:
         """Return a proposal with what is proved and measured of it; None where it is no repair."""
         self._report("proof of the repaired model", 0.8)
-        model = onnx.load_model_from_string(proposal.model.SerializeToString())
+        model = _written(proposal.model)
         assessment = self._subject.assess(model)
         if assessment is None or self._is_refused(assessment):
             return None
-        if self._allowed.issuperset(assessment.open):
-            proved, left = True, assessment.unproved
-        else:
+        proved, left = self._is_proved(assessment), assessment.unproved
+        if not proved:
             answer = self._search(assessment.problem)
-            unproved = [operator.node for operator in answer.operators if operator.verdict != "proved"]
-            if any(o.verdict == "violated" and o.node not in self._allowed for o in answer.operators):
+            left = tuple(operator.node for operator in answer.operators if operator.verdict != "proved")
+            if any(o.verdict == "violated" and o.node not in self._others for o in answer.operators):
                 return None
-            proved, left = answer.verdict == "holds" or self._allowed.issuperset(unproved), tuple(unproved)
+            proved = answer.verdict == "holds"
         try:
             outputs = self._meter.measure(model) if self._config.samples else None
         except ReplayError:
@@ -207,12 +217,19 @@ class Repairing:
             standing="proved" if proved else "not falsified",
             runtimes=self._config.runtimes if proved else (),
             repaired=tuple(node for node in self._hazards if node not in left),
-            left=tuple(left),
+            left=left,
             outputs=outputs,
             operations=self._operations(assessment),
             diff=diff_models(self._subject.model, model),
             seconds=time.monotonic() - self._began,
         )
+
+    def _is_proved(self, assessment: Assessment) -> bool:
+        """Tell whether the property is proved; or, where others are to stay, all but these and what they break."""
+        if not self._others:
+            return assessment.holds
+        is_known = not list_black_boxes(assessment.problem.calls[0].graph)
+        return is_known and self._others.issuperset(assessment.open)
 
     def _is_refused(self, assessment: Assessment) -> bool:
         """Tell whether ONNX Runtime, which runs the original, does not load a changed model."""
@@ -240,6 +257,11 @@ class Repairing:
 
     def _report(self, text: str, done: float) -> None:
         self._progress(Progress(stage="fix", done=done, text=text))
+
+
+def _written(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model as it is read from its file; one that no message can hold, as it is."""
+    return onnx.load_model_from_string(model.SerializeToString()) if model.ByteSize() < _LARGEST else model
 
 
 def _guarded(guarded: Guarded, kind: Kind) -> _Proposal:

@@ -9,6 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from ranum_falsify.fix.subject import Assessment, Subject
+from ranum_falsify.network.model_file import free_model
 from ranum_falsify.transform.model import to_proto
 from ranum_falsify.transform.stable_chain import apply_stable, equal_passes, infer_shapes
 
@@ -42,7 +43,8 @@ def find_rewrites(subject: Subject, wanted: Collection[str]) -> Rewritten | None
     Raises:
         OutOfTimeError: The time is up.
     """
-    whole = infer_shapes(ir.from_proto(subject.model))
+    # What the property leaves free is no constant that a pass may compute with.
+    whole = infer_shapes(ir.from_proto(free_model(subject.model, subject.graph.options.free)))
     chain = _Chain(subject, frozenset(subject.original.open) - frozenset(wanted))
     found = chain.step_by_step(whole)
     if found is None or chain.count(found.assessment):
@@ -72,7 +74,7 @@ class _Chain:
             made = apply_stable(name, model)
             if made is None:
                 continue
-            tried = self._assess([*(found.steps if found else ()), (name, to_proto(made))])
+            tried = self._assess([*(found.steps if found else ()), (name, self._bind(made))])
             if tried is not None and self.count(tried.assessment) < fewest:
                 found, model, fewest = tried, made, self.count(tried.assessment)
                 if not fewest:
@@ -87,8 +89,20 @@ class _Chain:
             made = apply_stable(name, model)
             if made is not None:
                 model = made
-                applied.append((name, to_proto(made)))
+                applied.append((name, self._bind(made)))
         return self._assess(applied) if len(applied) > 1 else None
+
+    def _bind(self, model: ir.Model) -> onnx.ModelProto:
+        """Return a model in which the freed initializers are initializers again."""
+        bound = to_proto(model)
+        original = self._subject.model.graph
+        free = set(self._subject.graph.options.free)
+        listed = [info for info in original.input if info.name in free]
+        inputs = [info for info in bound.graph.input if info.name not in free]
+        del bound.graph.input[:]
+        bound.graph.input.extend([*inputs, *listed])
+        bound.graph.initializer.extend(tensor for tensor in original.initializer if tensor.name in free)
+        return bound
 
     def _assess(self, steps: Sequence[tuple[str, onnx.ModelProto]]) -> Rewritten | None:
         model = steps[-1][1]

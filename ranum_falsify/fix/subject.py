@@ -40,11 +40,13 @@ class Assessment:
     Attributes:
         open: The operators with conditions of their own that are not proved, in topological order, with these.
         dependent: Those that are not proved only because of others.
+        holds: Whether the property does.
         problem: The property over the model.
     """
 
     open: Mapping[str, tuple[Constraint, ...]]
     dependent: tuple[str, ...]
+    holds: bool
     problem: Problem
 
     @property
@@ -189,5 +191,6 @@ def _assessment(problem: Problem, proof: Proof) -> Assessment:
     return Assessment(
         open={node: tuple(dict.fromkeys(conditions)) for node, conditions in found.items()},
         dependent=tuple(node for node in dependent if node not in found),
+        holds=proof.holds,
         problem=problem,
     )

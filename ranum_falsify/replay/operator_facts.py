@@ -30,4 +30,5 @@ def operator_facts() -> dict[str, Any]:
         },
         "divides": collect(lambda spec: spec.divides),
         "conditional": collect(lambda spec: bool(spec.valid)),
+        "fallible": collect(lambda spec: spec.overflow or bool(spec.valid)),
     }

@@ -8,6 +8,9 @@ but the outputs, as users run it. The first run names nodes; a node is a `Findin
 (a) none of its operands holds NaN, yet an output holds NaN; or
 (b) all its operands are finite, yet an output holds an infinity that is not a constant.
 
+NaN that a stored tensor holds counts for the operator that computes with it: (a) takes it for a number,
+also where operators that cannot be invalid, such as Where, hand it on.
+
 Operands are what the node reads: inputs, tensors captured by its subgraphs, and constants in
 its attributes. A subgraph (If, Loop, Scan) counts as one node. An elementwise operator is judged
 element by element: what it reads is the elements of its operands at the same place. In (b) an infinity is a

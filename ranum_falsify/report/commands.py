@@ -43,9 +43,7 @@ def _question(record: InstanceRecord, report: RunReport | None, grounds: Mapping
     if instance.property_path is None:
         yield "check"
         yield from map(_path, instance.networks.values())
-        for one in grounds.get("inputs", ()):
-            if one["name"] not in grounds.get("default_inputs", ()) and _is_number(one["lower"], one["upper"]):
-                yield from ("--box", f"{one['name']}={one['lower']!r},{one['upper']!r}")
+        yield from _box(instance.question.get("box"), grounds)
         yield from _narrowing(instance.question)
         return
     yield _path(instance.property_path)
@@ -55,6 +53,18 @@ def _question(record: InstanceRecord, report: RunReport | None, grounds: Mapping
         yield from ("--network", name, path)
     for name, value in instance.parameters.items():
         yield f"--prop.{name}={value}"
+
+
+def _box(given: Any, grounds: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what inputs range over: as given, or as the report says it of those whose elements range alike."""
+    if given is None:
+        inputs = [one for one in grounds.get("inputs", ()) if one["name"] not in grounds.get("default_inputs", ())]
+        given = {one["name"]: [one["lower"], one["upper"]] for one in inputs}
+    for name, bounds in given.items() if isinstance(given, Mapping) else [("", given)]:
+        ends = bounds if isinstance(bounds, list) else [bounds]
+        if all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends):
+            words = ",".join(map(repr, ends))
+            yield from ("--box", f"{name}={words}" if name else words)
 
 
 def _narrowing(question: Mapping[str, Any]) -> Iterator[str]:
@@ -86,7 +96,3 @@ def _path(path: str) -> str:
 
 def _listed(value: Any) -> Sequence[str]:
     return [] if not value else [value] if isinstance(value, str) else [str(one) for one in value]
-
-
-def _is_number(*bounds: Any) -> bool:
-    return all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in bounds)

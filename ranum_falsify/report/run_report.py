@@ -36,7 +36,7 @@ class ReportedOperator:
         operands: Least and greatest value of each operand at the counterexample.
         gradients: Parameters and inputs whose gradients an exported module made non-finite.
         source: The line of Python that it comes from, in an exported module.
-        files: Files of the counterexample by input, relative to the report.
+        files: Files of the counterexample by input.
     """
 
     network: str
@@ -103,7 +103,7 @@ class RunReport:
     Attributes:
         verdict: `holds`, `violated` or `unknown`.
         operators: The operators in question.
-        files: Files of the first counterexample by input, relative to the report; empty where none was written.
+        files: Files of the first counterexample by input; empty where none was written.
         ended_early: Why the run ended early; "" where it did not.
         notices: What users should know.
         models: The models, by the names of the networks.

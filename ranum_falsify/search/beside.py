@@ -17,7 +17,7 @@ from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.contents import list_black_boxes
 from ranum_falsify.network.evaluate import Value
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.operators.support.conditions import list_stated_conditions
+from ranum_falsify.operators.support.conditions import conditions_of, list_stated_conditions
 from ranum_falsify.replay.broken import find_broken_at
 from ranum_falsify.replay.gradients import operand_ranges
 from ranum_falsify.search.probes import least_margins
@@ -73,12 +73,13 @@ def find_failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapp
         return None
     failing: dict[str, tuple[Operation, TorchFailure]] = {}
     bad: set[int] = set()
+    stored = StoredNan(graph)
 
     def watch(op: Operation, operands: Sequence[Value], results: tuple[Tensor, ...]) -> None:
         written = [_status(value) for value in results]
         if any(nan or inf for nan, inf in written):
             bad.add(id(op))
-        if _fails(op, operands, results):
+        if _fails(op, stored.replace(op, operands, results), results):
             kind: Literal["nan", "inf"] = (
                 "inf" if any(inf for _, inf in written) and not any(nan for nan, _ in written) else "nan"
             )
@@ -113,6 +114,50 @@ def _reach_outputs(graph: Graph, bad: Collection[int]) -> frozenset[int]:
 
 def _to_array(value: Value) -> np.ndarray | None:
     return to_numpy(value) if isinstance(value, Tensor) else value
+
+
+class StoredNan:
+    """NaN that constants of a model hold, followed through the operators that cannot be the first to be invalid.
+
+    Args:
+        graph: The network.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._computed = {id(array) for _, arrays in graph.folded for array in arrays}
+        self._carriers: set[int] = set()
+        for op, arrays in graph.folded:
+            held = [x for x in spec_of(op).operands_of(op) if isinstance(x, np.ndarray) and _status(x)[0]]
+            if held and not conditions_of(op) and all(map(self._is_stored, held)):
+                self._computed.difference_update(map(id, arrays))
+
+    def _is_stored(self, value: Value) -> bool:
+        return isinstance(value, np.ndarray) and id(value) not in self._computed and _status(value)[0]
+
+    def replace(self, op: Operation, operands: Sequence[Value], results: Sequence[Tensor]) -> Sequence[Value]:
+        """Return the operands of an operator that computes, with 0 for NaN that comes from constants alone.
+
+        To be called for every operator, in topological order.
+
+        Args:
+            op: The operator.
+            operands: What it reads, in the order of its row.
+            results: What it writes.
+        """
+        fields = spec_of(op).operands_of(op)
+        carried = [id(field) in self._carriers or self._is_stored(field) for field in fields]
+        if not any(carried):
+            return operands
+        if not conditions_of(op):
+            if all(is_carried for is_carried, x in zip(carried, operands, strict=True) if _status(x)[0]):
+                self._carriers.add(id(op))
+            return operands
+        return [
+            torch.nan_to_num(to_torch(x) if isinstance(x, np.ndarray) else x, posinf=torch.inf, neginf=-torch.inf)
+            if is_carried and x is not None
+            else x
+            for is_carried, x in zip(carried, operands, strict=True)
+        ]
 
 
 def _fails(op: Operation, operands: Sequence[Value], results: tuple[Tensor, ...]) -> bool:

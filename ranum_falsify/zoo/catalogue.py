@@ -25,6 +25,7 @@ from ranum_falsify.zoo.architectures import (
     unet,
     value_iteration,
 )
+from ranum_falsify.zoo.facts.developers import DEVELOPER_FIXES
 from ranum_falsify.zoo.facts.training import TRAININGS
 from ranum_falsify.zoo.model import ZooModel
 
@@ -48,9 +49,16 @@ _FAMILIES = (
     value_iteration,
 )
 
+
+def _complete(model: ZooModel) -> ZooModel:
+    """Return a model with what is known of its program besides."""
+    defects = tuple(replace(defect, developer_fix=DEVELOPER_FIXES[defect.id]) for defect in model.defects)
+    return replace(model, defects=defects, training=TRAININGS.get(model.id))
+
+
 MODELS: tuple[ZooModel, ...] = tuple(
     sorted(
-        (replace(model, training=TRAININGS.get(model.id)) for family in _FAMILIES for model in family.MODELS),
+        (_complete(model) for family in _FAMILIES for model in family.MODELS),
         key=lambda model: (model.number, model.id),
     )
 )

@@ -265,13 +265,13 @@ def totals(detections: Sequence[Detection], defects: Sequence[Defect] | None = N
             if defects is None or defect in defects:
                 verdicts[detection.faulty.verdict(defect)] += 1
     unproved = [d.model for d in detections if d.repaired.flags]
-    programs = {d.model.number for d in detections}
+    programs = {d.model.program for d in detections}
     return Totals(
         verdicts=verdicts,
         models=len(detections),
         models_proved=len(detections) - len(unproved),
         programs=len(programs),
-        programs_proved=len(programs - {model.number for model in unproved}),
+        programs_proved=len(programs - {model.program for model in unproved}),
         operators=sum(d.repaired.operators for d in detections),
         operators_open=sum(len(d.repaired.open) for d in detections),
         operators_flagged=sum(len(d.repaired.flags) for d in detections),

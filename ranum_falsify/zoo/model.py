@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from ranum_falsify.zoo.builder import Architecture, ArchitectureBuilder
+from ranum_falsify.zoo.developer import DeveloperFix, guard_operands
 from ranum_falsify.zoo.property_file import property_text
 
 __all__ = ["Build", "Defect", "Optimizer", "Training", "ZooModel"]
@@ -32,6 +33,7 @@ class Defect:
         operator: Its ONNX operator.
         mechanism: How that happens, in a sentence.
         gradient: Whether the output stays finite and only the derivative does not.
+        developer_fix: What the developers did, None where nothing is recorded; the catalogue fills it in.
     """
 
     id: str
@@ -39,6 +41,7 @@ class Defect:
     operator: str
     mechanism: str
     gradient: bool = False
+    developer_fix: DeveloperFix | None = None
 
 
 @dataclass(frozen=True)
@@ -102,19 +105,34 @@ class ZooModel:
         """Whether its property demands finite derivatives."""
         return any(defect.gradient for defect in self.defects)
 
-    def architecture(self, *, safe: bool = False, batch: int = 1, documented: bool = False) -> Architecture:
+    def architecture(
+        self, *, safe: bool = False, batch: int = 1, documented: bool = False, seed: int | None = None
+    ) -> Architecture:
         """Build the model.
 
         Args:
             safe: Whether to build its repaired twin.
             batch: Batch size, where the program leaves it open.
             documented: Whether inputs range over the program's data, also where the zoo widens that.
+            seed: What initial weights are drawn from; the program's number by default.
         """
         ids = ", ".join(defect.id for defect in self.defects)
         summary = f"{self.program}, repaired: {self.repair}" if safe else f"{self.program}, with defect {ids}"
-        name, seed = self.file_name(safe=safe), self.number
+        name, seed = self.file_name(safe=safe), self.number if seed is None else seed
         builder = ArchitectureBuilder(name, summary, batch=batch, seed=seed, documented=documented)
         self.build(builder, safe=safe)
+        return builder.architecture()
+
+    def developer_architecture(self, defect: Defect) -> Architecture | None:
+        """Build the model with the change that the developers made for a defect; None where no change is known."""
+        fix = defect.developer_fix
+        if fix is None or not fix.changes_graph:
+            return None
+        if fix.build is None:
+            return guard_operands(self.architecture(safe=fix.fused), fix.guards)
+        summary = f"{self.program}, as its developers changed it: {fix.detail}"
+        builder = ArchitectureBuilder(f"{self.id}.developers", summary, seed=self.number)
+        fix.build(builder)
         return builder.architecture()
 
     def file_name(self, *, safe: bool = False) -> str:

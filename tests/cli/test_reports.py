@@ -10,17 +10,18 @@ from tests.cli.workshop import QUOTIENT, Workshop
 from tests.report.records import make_operator, make_record, make_report
 
 
-def test_both_are_written_beside_the_counterexample(workshop: Workshop) -> None:
+def test_both_name_files_as_they_are_seen_from_here(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workshop.folder)
     (workshop.folder / "ci").mkdir()
     junit, sarif = workshop.folder / "ci" / "junit.xml", workshop.folder / "ci" / "log.sarif"
     cex = workshop.folder / "cex.npy"
     run = workshop.falsify("--junit", junit, "--sarif", sarif, "--save-violation", cex)
     assert (run.status, run.err) == (1, "")
     (failure,) = ElementTree.parse(junit).getroot().iter("failure")
-    assert "input x: ../cex.npy" in (failure.text or "")
+    assert "input x: cex.npy" in (failure.text or "")
     (result,) = json.loads(sarif.read_text())["runs"][0]["results"]
     assert result["ruleId"] == "Log: x > 0"
-    assert result["attachments"][0]["artifactLocation"]["uri"] == "../cex.npy"
+    assert result["attachments"][0]["artifactLocation"]["uri"] == "cex.npy"
 
 
 def test_check_has_them_too(workshop: Workshop) -> None:
@@ -96,3 +97,14 @@ class TestOfASuite:
         run = workshop.run("report", results, "-o", workshop.folder / "r.html")
         assert f"{results}: the report of 'tiny a' is not in format 1" in run.error
         assert not (workshop.folder / "r.html").exists()
+
+    def test_files_are_named_as_they_are_seen_from_here(
+        self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(workshop.folder)
+        report = make_report(make_operator(counterexample={"x": "cex/a.npy"}))
+        Path("out").mkdir()
+        Path("out/results.jsonl").write_text(make_record("a", report).line())
+        assert workshop.run("report", "out/results.jsonl", "--sarif", "log.sarif").status == 0
+        (result,) = json.loads(Path("log.sarif").read_text())["runs"][0]["results"]
+        assert result["attachments"][0]["artifactLocation"]["uri"] == "out/cex/a.npy"

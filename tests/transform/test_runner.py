@@ -332,6 +332,14 @@ def test_references_are_checked_against_the_model_itself_first() -> None:
         transformed(ADD, ["transform_add"], references=[bad])
 
 
+def test_a_reference_may_be_bfloat16_as_files_hold_it() -> None:
+    text = "g (bfloat16[2] x) => (float[2] y) { i = Identity(x) y = Cast<to = 1>(i) }"
+    one = np.array([0x3F80, 0x4000], dtype=np.uint16).view("V2")
+    reference = Reference([one], [f32([1, 2])])
+    done = transformed(text, ["eliminate_identity"], references=[reference], samples=8)
+    assert done.reports[0].verified[-1] == "sampled 10"
+
+
 @pytest.mark.parametrize(
     ("reference", "what"),
     [

@@ -69,8 +69,12 @@ def test_open_operators_are_told_from_those_after_them() -> None:
 
 
 def test_totals_count_defects_programs_models_and_operators() -> None:
-    first = replace(SOFTMAX, id="11a", defects=(Defect(id="11a", node="log", operator="Log", mechanism=""),))
-    second = replace(SOFTMAX, id="11b", defects=(Defect(id="11b", node="log", operator="Log", mechanism=""),))
+    first = replace(
+        SOFTMAX, id="11a", program="TensorFuzz", defects=(Defect(id="11a", node="log", operator="Log", mechanism=""),)
+    )
+    second = replace(
+        SOFTMAX, id="11b", program="TensorFuzz", defects=(Defect(id="11b", node="log", operator="Log", mechanism=""),)
+    )
     counted = totals(
         [
             found(SOFTMAX, (flag("log"),)),

@@ -67,7 +67,7 @@ class ZooBuild(CommonOptions):
     """What `zoo build` is asked for.
 
     Attributes:
-        ids: Defects or models, by default all.
+        ids: Defects or models, by default the 79 defects; saf means the 14 programs of the Soft Assertion Fuzzer.
         out: The folder; created if its parent exists; by default ranum-falsify/zoo in the user's cache.
         batch: Batch size, where the program leaves it open.
         documented: Let inputs range over the program's data alone, also where the zoo widens that.
@@ -84,7 +84,7 @@ class ZooDetect(CommonOptions):
     """What `zoo detect` is asked for.
 
     Attributes:
-        ids: Defects or models, by default all.
+        ids: Defects or models, by default the 79 defects; saf means the 14 programs of the Soft Assertion Fuzzer.
         batch: Batch size, where the program leaves it open.
         documented: Let inputs range over the program's data alone, also where the zoo widens that.
         inference: Also time an ONNX Runtime inference of each model.

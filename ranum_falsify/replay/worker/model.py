@@ -234,19 +234,29 @@ class InspectedModel:
         suspects |= self._hiding | set(stops)
         if not suspects:
             return {}
-        varying = self._find_varying(feeds)
+        varying, stored = self._find_varying(feeds), self._find_stored_nan(known)
         found: dict[int, dict[str, Any]] = {}
         for k in (k for k in self.order if k in suspects):
             if k in stops:
                 found[k] = self._stop_finding(k, feeds, values)
                 continue
             # Computed infinities that no input can change are constants, such as an attention mask.
-            finding = self._find_invalid(k, feeds, values, known, varies=k in varying)
+            good = dict.fromkeys(stored, GOOD) if self._operators.computes(self._nodes[k]) else {}
+            finding = self._find_invalid(k, feeds, values, {**known, **good} if good else known, varies=k in varying)
             if finding is not None:
                 found[k] = finding
         for k, finding in found.items():
             finding |= self._operands(k, finding["index"], feeds, values)
         return found
+
+    def _find_stored_nan(self, known: Mapping[str, Status]) -> set[str]:
+        """Return the tensors that hold NaN only because a stored one does: no operator was invalid before them."""
+        stored = {name for name, (nan, _) in self.constants.items() if nan}
+        for k in self.order if stored else ():
+            holding = {name for name in self._reads[k] if known.get(name, GOOD)[0]}
+            if holding and holding <= stored and not self._operators.computes(self._nodes[k]):
+                stored.update(name for name in self._nodes[k].output if known.get(name, GOOD)[0])
+        return stored
 
     def _find_invalid(
         self,

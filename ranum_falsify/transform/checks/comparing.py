@@ -167,7 +167,7 @@ def _largest(name: str, old: np.ndarray, new: np.ndarray, wrong: np.ndarray) -> 
 
 
 def _number(element: np.generic) -> float | int:
-    return int(element) if isinstance(element, np.integer | np.bool_) else float(element)  # type: ignore[arg-type]
+    return int(element) if isinstance(element, np.integer | np.bool_) else float(element)
 
 
 def _widen(array: np.ndarray) -> np.ndarray:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ranum_falsify.transform.operands import attribute, axes_of, constant_array
+from ranum_falsify.transform.attributes import integer_attribute
+from ranum_falsify.transform.operands import axes_of, constant_array
 from ranum_falsify.transform.rewrite import RefusedError
 
 __all__ = [
@@ -253,7 +254,7 @@ class Reduction:
 
     x: ir.Value
     axes: Sequence[int]
-    keepdims: int
+    keepdims: bool
 
 
 def reduction(node: ir.Node, x: ir.Value | None = None) -> Reduction:
@@ -262,7 +263,7 @@ def reduction(node: ir.Node, x: ir.Value | None = None) -> Reduction:
     Raises:
         RefusedError: Its axes are not known.
     """
-    return Reduction(operand(node, 0) if x is None else x, axes_of(node), attribute(node, "keepdims", 1))
+    return Reduction(operand(node, 0) if x is None else x, axes_of(node), bool(integer_attribute(node, "keepdims", 1)))
 
 
 def squares_of(value: ir.Value) -> Reduction | None:

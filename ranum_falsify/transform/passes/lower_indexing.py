@@ -13,7 +13,7 @@ from ranum_falsify.transform.attributes import float_attribute, integers_attribu
 from ranum_falsify.transform.lowering import Lowering
 from ranum_falsify.transform.operands import (
     FLOATS,
-    attribute,
+    axis_of,
     check_integers,
     constant,
     dtype_of,
@@ -59,14 +59,14 @@ class LowerSplit(Lowering):
     def lower(self, op: Any, node: ir.Node) -> Any:
         """Slice from where the part before ends."""
         x = first_operand(node)
-        lengths, axis = self._lengths(node), _axis(node, x)
+        lengths, axis = self._lengths(node), axis_of(node)
         ends = np.cumsum(lengths).tolist()
         return [sliced(op, self.opset, x, axis, end - length, end) for length, end in zip(lengths, ends, strict=True)]
 
     def _lengths(self, node: ir.Node) -> list[int]:
         """Return the lengths of the parts."""
         x = first_operand(node)
-        axis, count = _axis(node, x), len(node.outputs)
+        axis, count = axis_of(node), len(node.outputs)
         lengths = integers_attribute(node, "split", [])
         if self.opset >= _LENGTHS_ARE_INPUTS:
             given = operand(node, 1)
@@ -104,7 +104,7 @@ class LowerGather(Lowering):
     def lower(self, op: Any, node: ir.Node) -> Any:
         """Take the elements, then give their axis the shape of the indices."""
         x = first_operand(node)
-        indices, axis = self._indices(node), _axis(node, x)
+        indices, axis = self._indices(node), axis_of(node)
         made = taken(op, self.opset, x, axis, indices.reshape(-1).tolist())
         if indices.ndim == 0:
             return squeezed(op, self.opset, made, [axis])
@@ -115,7 +115,7 @@ class LowerGather(Lowering):
         x = first_operand(node)
         if x.dtype == ir.DataType.STRING:
             raise RefusedError("it gathers texts, of which ONNX Runtime loses some")
-        length = length_of(x, _axis(node, x))
+        length = length_of(x, axis_of(node))
         indices = required_constant(node.inputs[1], "its indices are").astype(np.int64)
         if not indices.size or not ((indices >= -length) & (indices < length)).all():
             raise RefusedError(f"its indices are none of an axis of length {length}, or there are none")
@@ -124,7 +124,7 @@ class LowerGather(Lowering):
     @staticmethod
     def _sizes(node: ir.Node, indices: np.ndarray) -> list[int]:
         x = first_operand(node)
-        axis, old = _axis(node, x), list(enumerate(shape_of(x)))
+        axis, old = axis_of(node), list(enumerate(shape_of(x)))
         lengths: list[tuple[Dim, int | None]] = [(length, place) for place, length in old]
         between = [*(length for _, length in old[:axis]), indices.size, *(length for _, length in old[axis + 1 :])]
         return reshape_sizes(
@@ -288,18 +288,6 @@ class LowerTile(Lowering):
     @staticmethod
     def _copies(node: ir.Node) -> list[int]:
         return [int(count) for count in required_constant(node.inputs[1], "its copies are").reshape(-1)]
-
-
-def _axis(node: ir.Node, x: ir.Value) -> int:
-    """Return the axis of a node, not negative.
-
-    Raises:
-        RefusedError: It is none of its operand.
-    """
-    rank, axis = rank_of(x), attribute(node, "axis", 0)
-    if not -rank <= axis < rank:
-        raise RefusedError(f"axis {axis} is none of an operand of rank {rank}")
-    return axis % rank
 
 
 def _source(mode: str, kept: range, before: int, after: int) -> list[int]:

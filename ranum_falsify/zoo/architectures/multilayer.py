@@ -76,12 +76,12 @@ def noisy_hidden_layer(g: ArchitectureBuilder, *, safe: bool) -> None:
     g.output(softmax_cross_entropy(g, y, logits, safe=safe, loss="mean"))
 
 
-def hidden_layer_with_dropout(g: ArchitectureBuilder, *, safe: bool) -> None:
+def hidden_layer_with_dropout(g: ArchitectureBuilder, *, safe: bool, loss: str = "sum") -> None:
     """`log` is the logarithm of the softmax of one hidden layer, whose dropout keeps all."""
     x = g.input("x", (g.batch, 784), 0.0, 1.0)
     y = g.input("y", (g.batch, 10), 0.0, 1.0)
     keep_prob = g.input("keep_prob", (), 1.0, 1.0)
-    g.output(softmax_cross_entropy(g, y, _hidden_layer(g, x, keep_prob), safe=safe))
+    g.output(softmax_cross_entropy(g, y, _hidden_layer(g, x, keep_prob), safe=safe, loss=loss))
 
 
 def _hidden_layer(g: ArchitectureBuilder, x: Tensor, keep_prob: Tensor) -> Tensor:

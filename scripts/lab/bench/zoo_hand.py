@@ -14,8 +14,9 @@ from ranum_falsify.zoo.model import ZooModel
 __all__ = ["fails_by_hand"]
 
 _POINTS: Mapping[tuple[str, str], Mapping[str, float | np.ndarray]] = {
-    # The bias is added to a scale of 2.5e38, which the program doubles.
+    # A scale is 2.5e38, and the program doubles it before it halves it.
     ("28a", "Mul_4"): {"w1": 1.0, "gain1": np.where(np.arange(128) == 0, 784 / 2.5e38, 8.0)},
+    ("28cd", "Mul_4"): {"w1": 1.0, "gain1": 784 / 2.5e38},
     # Both exponentials of a pixel are finite, and their sum is not.
     ("17", "ReduceSum"): {"keep_prob": 1.0, "u0_w1": 0.0, "u0_b1": 10.0, "u0_w2": 55.15 / 1440, "out_w": 0.1},
 }
