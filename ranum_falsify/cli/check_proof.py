@@ -41,7 +41,8 @@ def run(options: CheckProofOptions) -> int:
 
 def _describe(checked: CheckedProof, proof: ProofFile) -> Iterator[str]:
     total = checked.checked + len(checked.valid) + len(checked.trusted)
-    yield f"accepted for {', '.join(map(str, proof.facts.get('runtimes', ())))}"
+    trusting = f", with {len(checked.trusted)} of {total} operators trusted" if checked.trusted else ""
+    yield f"accepted for {', '.join(map(str, proof.facts.get('runtimes', ())))}{trusting}"
     yield f"computed again: {checked.checked} of {total} operators"
     yield from _list("valid, but with bounds that are trusted", checked.valid)
     yield from _list("trusted", checked.trusted)

@@ -1,6 +1,8 @@
 """Proof files: accepted as they were written, rejected where they were tampered with."""
 
+import ast
 import dataclasses
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from ranum_falsify.api.proof_files import proof_of
 from ranum_falsify.checker.check import check_proof
 from ranum_falsify.checker.proof import ProofFile, ProofRejectedError
 from ranum_falsify.checker.rules import Bounds
+from tests.imports import imported
 
 NETWORKS = Path(__file__).parents[2] / "networks"
 SAFE = ("log_mel_safe", "masked_attention_safe", "mlp_classifier", "l2_normalise_safe", "layer_norm_safe")
@@ -126,3 +129,13 @@ def test_a_file_that_was_changed_is_rejected(proofs: dict[str, tuple[ProofFile, 
             assert ProofFile.read(changed) and ProofFile.read(changed).digest() == proof.digest()
         except ProofRejectedError:
             continue
+
+
+def test_the_checker_is_small_and_stands_alone() -> None:
+    folder = Path(__file__).parents[2] / "ranum_falsify" / "checker"
+    texts = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py"))]
+    assert sum(len(text.splitlines()) for text in texts) <= 600
+    names = {name for text in texts for _, name in imported(ast.parse(text))}
+    libraries = {name.split(".")[0] for name in names} - sys.stdlib_module_names
+    assert libraries == {"google", "numpy", "onnx", "ranum_falsify"}
+    assert all(name.startswith("ranum_falsify.checker.") for name in names if name.startswith("ranum_falsify"))

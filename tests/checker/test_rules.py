@@ -83,7 +83,8 @@ def draw_bounds(rng: np.random.Generator, shape: tuple[int, ...], positive: bool
 
 def draw_point(rng: np.random.Generator, x: Bounds) -> np.ndarray:
     share = rng.choice([0.0, 1.0, rng.random()], x.lower.shape) if rng.random() < 0.7 else rng.integers(0, 2)
-    point: np.ndarray = np.clip((x.lower + share * (x.upper - x.lower)).astype(np.float32), x.lower, x.upper)
+    low, high = x.lower.astype(np.float64), x.upper.astype(np.float64)
+    point: np.ndarray = np.clip((low + share * (high - low)).astype(np.float32), x.lower, x.upper)
     return np.asarray(point)
 
 
