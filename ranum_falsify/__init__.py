@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ranum_falsify.api.boxes import BoxLike
     from ranum_falsify.api.checking import check
     from ranum_falsify.api.confirming import UnitTests, confirm
+    from ranum_falsify.api.fixing import fix
     from ranum_falsify.api.models import Model, load_model
     from ranum_falsify.api.properties import Property, load_property
     from ranum_falsify.api.replaying import ReplayReport, replay
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         UpstreamMissingError,
         UsageError,
     )
+    from ranum_falsify.fix.repair import Repair
     from ranum_falsify.network.source import Source
 
 __version__ = "0.1.0"
@@ -50,6 +52,7 @@ __all__ = [
     "Property",
     "PropertyError",
     "RanumFalsifyError",
+    "Repair",
     "ReplayError",
     "ReplayReport",
     "Result",
@@ -62,6 +65,7 @@ __all__ = [
     "check",
     "confirm",
     "falsify",
+    "fix",
     "load_model",
     "load_property",
     "prove",
@@ -73,10 +77,12 @@ _HOMES = {
     "ranum_falsify.api.boxes": ("BoxLike",),
     "ranum_falsify.api.checking": ("check",),
     "ranum_falsify.api.confirming": ("UnitTests", "confirm"),
+    "ranum_falsify.api.fixing": ("fix",),
     "ranum_falsify.api.models": ("Model", "load_model"),
     "ranum_falsify.api.properties": ("Property", "load_property"),
     "ranum_falsify.api.replaying": ("ReplayReport", "replay"),
     "ranum_falsify.api.result": ("OperatorReport", "Result"),
+    "ranum_falsify.fix.repair": ("Repair",),
     "ranum_falsify.network.source": ("Source",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

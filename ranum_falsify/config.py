@@ -14,6 +14,7 @@ from ranum_falsify.option import (
     Threads,
     parse_duration,
     parse_limit,
+    parse_rate,
     parse_seconds,
     to_names,
     to_settings,
@@ -22,12 +23,14 @@ from ranum_falsify.option import (
 __all__ = [
     "RUNTIMES",
     "ConfirmConfig",
+    "FixConfig",
     "HalfPrecision",
     "Optimisations",
     "ProveConfig",
     "Reach",
     "Runtime",
     "SearchConfig",
+    "TrainingConfig",
 ]
 
 Runtime = str
@@ -44,6 +47,8 @@ HalfPrecision = Literal["float16", "bfloat16"]
 """Element types that a network may be converted to."""
 
 _ENDLESS_BATCH = 256
+_MEANS = ("rewrite", "guard", "clip")
+_PLACES = ("operand", "input", "weight")
 _FOREIGN_BACKENDS = ("dnnf.", "foolbox.", "cleverhans.")
 
 
@@ -58,6 +63,24 @@ def _parse_runtimes(text: str) -> list[Runtime]:
 def _unite_runtimes(parts: Iterable[Iterable[Runtime]]) -> tuple[Runtime, ...]:
     chosen = {runtime for part in parts for runtime in part}
     return tuple(runtime for runtime in RUNTIMES if runtime in chosen)
+
+
+def _parse_means(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in (*_MEANS, "any"):
+            raise ValueError(f"{name!r} is unknown; {', '.join(_MEANS)} and any exist")
+    return names
+
+
+def _unite_means(parts: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    chosen = {name for part in parts for name in part}
+    return _MEANS if "any" in chosen else tuple(name for name in _MEANS if name in chosen)
+
+
+def _unite_places(names: Iterable[str]) -> tuple[str, ...]:
+    chosen = to_names(names)
+    return _PLACES if "any" in chosen else chosen
 
 
 def _parse_backend(text: str) -> str:
@@ -154,3 +177,52 @@ class ConfirmConfig:
     span: Annotated[bool, Switch("--no-span", value=False, help="do not compute spans around the tests")] = True
     device: Annotated[str, Option()] = "cpu"
     processors: Threads = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixConfig:
+    """How to repair a model.
+
+    Attributes:
+        by: Ways to repair: rewrite, guard, clip, or any; repeat, or separate by commas.
+        at: Where clips may go: operand, input, weight, any, or the output of the node of this ONNX name; may be
+            repeated.
+        nodes: Repair only this operator; may be repeated.  Without it, all that are not proved.
+        timeout: Seconds for everything but reading.
+        samples: Inputs to run the models on, at most, to see by how much outputs change.
+        n_starts: Starting points of the search for counterexamples, before the repair and after it.
+        seed: Seed of every random choice.
+        runtimes: Runtimes that proofs must cover, of onnxruntime, torch, exact; repeat, or separate by commas.
+    """
+
+    by: Annotated[tuple[str, ...], Option(metavar="WAY", parse=_parse_means, gather=_unite_means)] = _MEANS
+    at: Annotated[tuple[str, ...], Option(metavar="PLACE", gather=_unite_places)] = _PLACES
+    nodes: Annotated[tuple[str, ...] | None, Option("--node", metavar="NAME", gather=to_names)] = None
+    timeout: Annotated[float, Option(metavar="SECONDS", parse=parse_seconds)] = 60.0
+    samples: Annotated[int, Option(least=0)] = 256
+    n_starts: Annotated[int, Option("--n_starts", least=0)] = 20
+    seed: Seed = 0
+    runtimes: Annotated[
+        tuple[Runtime, ...], Option("--runtime", metavar="NAME", parse=_parse_runtimes, gather=_unite_runtimes)
+    ] = RUNTIMES
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """How a network is trained from the weights in its file, by data that lead into the defect.
+
+    Attributes:
+        training: Search for training data, after which the trained model fails, instead of unit tests.
+        optimizer: The optimiser of the training.
+        learning_rate: Its learning rate.
+        steps: Number of training steps; the search follows them all, so that many take long.
+        batches: Number of different batches, which the steps take in turn.
+        clamp: Whether trained weights are put back into the property's ranges after each step.
+    """
+
+    training: Annotated[bool, Switch()] = False
+    optimizer: Annotated[Literal["sgd", "momentum", "adam", "rmsprop", "adagrad"], Option()] = "sgd"
+    learning_rate: Annotated[float, Option(metavar="RATE", parse=parse_rate)] = 1.0
+    steps: Annotated[int, Option("--training-steps", least=1)] = 1
+    batches: Annotated[int, Option(least=1)] = 1
+    clamp: Annotated[bool, Switch()] = False

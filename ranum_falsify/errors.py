@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 __all__ = [
     "BackendError",
     "DeviceError",
@@ -23,10 +26,15 @@ __all__ = [
     "ZooError",
     "is_interruption",
     "is_out_of_memory",
+    "name_near",
     "reason_of",
 ]
 
 _FULL = ("not enough memory", "can't allocate memory", "bad allocation", "bad_alloc")  # how libraries say so on the CPU
+
+
+_MOST_COMPARED = 20_000
+_MOST_LISTED = 12
 
 
 class RanumFalsifyError(Exception):
@@ -99,6 +107,22 @@ class UsageError(RanumFalsifyError, ValueError):
 
 class ZooError(RanumFalsifyError):
     """A defect that the zoo does not have."""
+
+
+def name_near(wrong: str, known: Iterable[str]) -> str:
+    """Return the names that a wrong one may stand for, or else some of those that there are, as the end of a message.
+
+    Args:
+        wrong: The name that nothing has.
+        known: The names that there are.
+    """
+    names = list(dict.fromkeys(known))
+    parts = [name for name in names if wrong and wrong.lower() in name.lower()]
+    near = [*difflib.get_close_matches(wrong, names[:_MOST_COMPARED], n=3, cutoff=0.5), *parts]
+    if near:
+        return f"did you mean {' or '.join(dict.fromkeys(near[:4]))}?"
+    more = len(names) - _MOST_LISTED
+    return f"it has {', '.join(names[:_MOST_LISTED])}" + (f" and {more} more" if more > 0 else "")
 
 
 def reason_of(error: OSError) -> str:

@@ -23,6 +23,7 @@ __all__ = [
     "parse_gigabytes",
     "parse_limit",
     "parse_pair",
+    "parse_rate",
     "parse_seconds",
     "parse_size",
     "parse_whole",
@@ -129,6 +130,17 @@ def parse_seconds(text: str) -> float:
         raise ValueError(f"{text!r} is not a number of seconds") from error
     if not value > 0:
         raise ValueError(f"{text} is out of range; it must be more than 0 seconds")
+    return value
+
+
+def parse_rate(text: str) -> float:
+    """Return a positive finite number."""
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a number") from error
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{text} is out of range; it must be more than 0")
     return value
 
 

@@ -2,8 +2,8 @@
 """What makes an operand invalid, defined once.
 
 A :class:`Constraint` is attached to an operator row.  It serves the proof (`holds`), the proof of the opposite
-(`fails`), the search (`margin`, `crossing`), the replay and generated tests (`is_violated`), fixes (`clip_bounds`) and
-people (`describe`).
+(`fails`), the search (`margin`, `crossing`), the replay and generated tests (`is_violated`), VNN-LIB and repairs
+(`invalid_ranges`), and people (`describe`).
 
 An operator receives an invalid input when (a) no element that it reads is NaN, yet an output element is NaN, or (b) all
 elements that it reads are finite, yet an output element is infinite.  An elementwise operator is judged element by
@@ -150,10 +150,6 @@ class Constraint(ABC):
         """Return a tensor whose sign change brackets an invalid point, or None where the set is not a border."""
         return None
 
-    def clip_bounds(self) -> tuple[str, float, float] | None:
-        """Return operand, lowest and highest valid value in float32, or None where clipping does not help."""
-        return None
-
     def invalid_ranges(self, dtype: torch.dtype) -> tuple[InvalidRange, ...] | None:
         """Return the ranges in which finite numbers of a type violate it; None where it is no matter of ranges."""
         return None
@@ -219,14 +215,6 @@ class _Bounded(Constraint):
     def describe(self) -> str:
         number = f"{self._bound(torch.float32):.7g}"
         return f"{self.operand} {self._symbol} {number}" + (" (in float32)" if callable(self.bound) else "")
-
-    def clip_bounds(self) -> tuple[str, float, float]:
-        end, smallest = np.float32(self._bound(torch.float32)), np.finfo(np.float32).tiny
-        if self._is_strict:
-            end = np.nextafter(end, np.float32(math.inf if self._is_lower else -math.inf))
-        if self._is_lower:
-            return self.operand, float(smallest if 0 < end < smallest else end), math.inf
-        return self.operand, -math.inf, float(-smallest if -smallest < end < 0 else end)
 
 
 class GreaterThan(_Bounded):

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Measure results on the zoo's 79 real defects: detection, repaired twins, unit tests, random sampling.
+"""Measure results on the zoo's 79 real defects, and on the 14 programs of a fuzzer's study.
+
+Detection, ranges and runtimes, repaired twins, precision, developers' changes, unit tests, random sampling.
 
 Writes BENCHMARKS.json after every model, continues where it stopped, and writes BENCHMARKS.md from it.
 
@@ -21,16 +23,21 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from lab.bench.zoo_changes import changes
 from lab.bench.zoo_page import page
-from lab.bench.zoo_runs import detection, unit_tests
+from lab.bench.zoo_runs import detection, precision, ranges, unit_tests
 from ranum_falsify.config import ConfirmConfig
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.report.versions import versions
-from ranum_falsify.zoo.catalogue import MODELS, model_of
+from ranum_falsify.zoo.catalogue import FUZZED, MODELS, model_of
 from ranum_falsify.zoo.model import ZooModel
 
 _ROOT = Path(__file__).resolve().parent.parent
-_PARTS = ("detection", "tests", "random")
+_PARTS = ("detection", "ranges", "precision", "developers", "tests", "random")
+
+
+_ATTEMPTS = 2
+"""Seeds from which an open operator is searched, if the first finds nothing."""
 
 
 def facts(given: argparse.Namespace) -> dict[str, Any]:
@@ -63,14 +70,24 @@ def choose_models(given: argparse.Namespace) -> tuple[ZooModel, ...]:
     """
     if given.page:
         return ()
-    return MODELS if given.only is None else tuple(dict.fromkeys(model_of(name) for name in given.only))
+    return (*MODELS, *FUZZED) if given.only is None else tuple(dict.fromkeys(model_of(name) for name in given.only))
 
 
 def measure(model: ZooModel, record: dict[str, Any], given: argparse.Namespace) -> None:
     """Measure those of the requested figures of a model that are not known yet."""
     if "detection" in given.parts and (given.again or "detection" not in record):
         record["detection"] = detection(model, rounds=5, threads=given.processors)
+    if "ranges" in given.parts and (given.again or "ranges" not in record):
+        record["ranges"] = ranges(model)
+    if "precision" in given.parts and (given.again or "precision" not in record):
+        config = ConfirmConfig(runs=_ATTEMPTS, timeout=given.timeout, span=False, processors=given.processors)
+        record["precision"] = precision(model, config=config)
+        failing = sum(tried["triggered"] or tried["by_hand"] for tried in record["precision"])
+        print(f"{model.id} precision: {failing} of {len(record['precision'])} open operators fail", flush=True)
     for defect, known in zip(model.defects, record["defects"], strict=True):
+        is_wanted = "developers" in given.parts and defect.developer_fix is not None
+        if is_wanted and (given.again or "developers" not in known):
+            known["developers"] = changes(model, defect)
         for part in ("tests", "random"):
             if part in given.parts and (given.again or part not in known):
                 config = ConfirmConfig(
@@ -114,12 +131,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     path = given.folder / "BENCHMARKS.json"
-    known = {r["id"]: r for r in json.loads(path.read_text())["models"]} if path.is_file() else {}
+    read = json.loads(path.read_text()) if path.is_file() else {"models": []}
+    known = {r["id"]: r for r in (*read["models"], *read.get("fuzzed", ()))}
     for model in wanted:
         record = known.setdefault(model.id, entry(model))
         measure(model, record, given)
-        rest = [known[m.id] for m in MODELS if m.id in known]
-        write(given.folder, {"facts": facts(given), "models": rest})
+        models, fuzzed = ([known[m.id] for m in some if m.id in known] for some in (MODELS, FUZZED))
+        write(given.folder, {"facts": facts(given), "models": models, "fuzzed": fuzzed})
     measured = json.loads(path.read_text()) if path.is_file() else {"models": []}
     complete = [record for record in measured["models"] if "detection" in record]
     if given.page and not complete:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import numpy as np
 import onnx
 
 from ranum_falsify.errors import RanumFalsifyError
@@ -32,7 +33,9 @@ from ranum_falsify.zoo.catalogue import MODELS
 ROOT = Path(__file__).resolve().parent.parent
 ARGUMENTS = {"convert_opset": "21"}
 # Where the model runs with no size that is tried for all dimensions.
-SIZES = {"silero_vad.onnx": {"input:0": 1, "input:1": 256, "state:1": 1}}
+SIZES = {"silero_vad.onnx": {"input:0": 1, "input:1": 256, "state:1": 1}, "swift-f0": {"samples": 2048}}
+# Where operators of the model itself receive invalid input else, by the folder of the model.
+RANGES = {"swift-f0": {"audio": (-1, 1), "fmin": (50, 80), "fmax": (500, 1000)}}
 
 
 def model_paths(folder: Path) -> Iterator[Path]:
@@ -62,10 +65,14 @@ class Sweep:
         """Run passes over a model, each by itself, then those that promise equality in a row."""
         began, done = time.monotonic(), 0
         try:
-            model = read_model(path)
-            with Verification(
-                model, replace(config, dims=SIZES.get(path.name, {})), path.resolve().parent
-            ) as verification:
+            model, folder = read_model(path), path.parent.name
+            ranges = RANGES.get(folder, {})
+            here = replace(
+                config,
+                dims=SIZES.get(path.name, SIZES.get(folder, {})),
+                box={name: (np.float64(low), np.float64(high)) for name, (low, high) in ranges.items()},
+            )
+            with Verification(model, here, path.resolve().parent) as verification:
                 for call in passes:
                     done += self._check(path, call, verification, goes_on=False)
                 for call in passes:

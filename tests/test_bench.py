@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from ranum_falsify.cli import main
+from ranum_falsify.zoo.catalogue import model_of
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 CASES = ("acasxu", "mnist-dense", "mnist-wide", "mnist-conv", "cgan", "vit", "cnn")
@@ -96,8 +97,29 @@ def test_a_model_of_the_zoo_becomes_a_row(tmp_path: Path, monkeypatch: pytest.Mo
     options = ["--only", "4", "--runs", "2", "--timeout", "5", "--folder", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["bench_zoo.py", *options])
     assert script("bench_zoo").main() == 0
-    (row,) = [line for line in (tmp_path / "BENCHMARKS.md").read_text().splitlines() if line.startswith("| 4 |")]
-    assert "| Log `log` | yes |" in row and "| proved | 2 (2) | 2 (" in row
+    row, changed = [line for line in (tmp_path / "BENCHMARKS.md").read_text().splitlines() if line.startswith("| 4 |")]
+    assert "| Log `log` | yes | yes |" in row and "| proved | 2 (2) |  | 2 (" in row
+    assert "unused: " in changed and "| no: `log` | 0 | yes | 0 |" in changed
+    page = (tmp_path / "BENCHMARKS.md").read_text()
+    assert "of 1 operators open in the unrepaired models, 1 are confirmed to fail" in page
+    assert "| over the programs' data | 1 of 1 | 1 of 1 | 1 of 1 |" in page
+
+
+def test_the_page_says_where_a_defect_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ["--only", "37", "38", "saf7", "--parts", "detection", "ranges", "--folder", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["bench_zoo.py", *options])
+    assert script("bench_zoo").main() == 0
+    page = (tmp_path / "BENCHMARKS.md").read_text()
+    assert "inputs range more widely: 38." in page and "so that ONNX Runtime alone fails: 37." in page
+    assert "| 37 | MachineLearning.lab05 | Log `log_p` | yes | onnxruntime alone |" in page
+    assert "| 38 | MachineLearning.lab09 | Log `log_p` | yes | no |" in page
+    assert "Detected: 1 of 1. Published: 13 of the 15" in page
+
+
+def test_points_by_hand_fail_at_the_operator() -> None:
+    fails_by_hand = script("lab.bench.zoo_hand").fails_by_hand
+    assert fails_by_hand(model_of("28a"), "Mul_4")
+    assert not fails_by_hand(model_of("28a"), "Mul_1")
 
 
 def test_the_page_of_results_says_what_was_measured() -> None:

@@ -276,6 +276,14 @@ class TestFetchModels:
         assert [source for source in script.SOURCES if not script.is_fetched(source)] == [script.SOURCES[0]]
         assert len(capsys.readouterr().err.splitlines()) == 1
 
+    def test_tests_need_little_and_the_survey_all(self, script: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+        every = script.choose(["--all"])
+        assert script.choose([]) == script.SOURCES and len(script.SOURCES) == 6
+        assert len(every) >= 15 and len({source.package for source in every}) == len(every)
+        assert [source.package for source in script.choose(["nudenet", "magika"])] == ["nudenet", "magika"]
+        assert script.main(["nudent"]) == 2
+        assert "nudent: there is no such package; these are: swift-f0, " in capsys.readouterr().err
+
 
 class TestShellScripts:
     """The scripts run in a folder where stand-ins take the place of what they call."""

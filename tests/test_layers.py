@@ -26,6 +26,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"search"}),
     frozenset({"decide"}),
     frozenset({"transform"}),
+    frozenset({"fix"}),
     frozenset({"confirm"}),
     frozenset({"zoo"}),
     frozenset({"suite"}),

@@ -76,7 +76,7 @@ def answer(task: Task) -> Answered:
         TypeError: There is no such option.
     """
     began = time.monotonic()
-    places = _Places(task.places)
+    places = _Places(task.places, Path(task.folder))
     try:
         with memory_limit(task.memory):
             loaded, settings = _load(task, places)
@@ -98,9 +98,10 @@ def answer(task: Task) -> Answered:
 
 @dataclass(frozen=True)
 class _Places:
-    """Where files are on this machine, by their path in the instance."""
+    """Where files are on this machine, by their path in the instance, and the folder that these are seen from."""
 
     places: Mapping[str, str]
+    folder: Path
 
     def find(self, path: str) -> Path:
         return Path(self.places.get(path, path))
@@ -113,7 +114,7 @@ class _Places:
 
     def load_model(self, path: str, settings: Settings) -> Model:
         model = load_model(self.find(path), dims=settings.dims, strict=settings.strict)
-        return replace(model, path=Path(path), source=replace(model.source, path=path))
+        return replace(model, path=self.folder / path, source=replace(model.source, path=path))
 
     def load_property(self, instance: Instance) -> Property:
         assert instance.property_path is not None
@@ -124,7 +125,7 @@ class _Places:
         )
         path = instance.property_path
         source = None if found.source is None else replace(found.source, path=path)
-        return replace(found, name=path, path=Path(path), source=source, parameters=instance.parameters)
+        return replace(found, name=path, path=self.folder / path, source=source, parameters=instance.parameters)
 
 
 def _load(task: Task, places: _Places) -> tuple[Loaded, Settings]:

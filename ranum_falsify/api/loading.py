@@ -31,6 +31,7 @@ class Loaded:
     Attributes:
         problem: The reduced property, of the networks as asked for.
         reduced: `reduced(keep)`: the same of networks in which the nodes of `keep`, by network, stay in float32.
+        reduced_over: `reduced_over(graphs)`: the property over other networks, by name.
         models: The models, by the names that the property gives them.
         sources: The files that all of this was read from.
         origin: The same as descriptions of counterexamples keep it.
@@ -41,6 +42,7 @@ class Loaded:
 
     problem: Problem
     reduced: Callable[[Mapping[str, Collection[str]]], Problem]
+    reduced_over: Callable[[Mapping[str, Graph]], Problem]
     models: Mapping[str, Model]
     sources: Sources
     origin: Origin
@@ -77,6 +79,7 @@ def load(prop: Property, models: Mapping[str, Model], *, dtype: HalfPrecision | 
     return Loaded(
         problem=problem,
         reduced=reduced,
+        reduced_over=lambda graphs: _reduce(prop, graphs, dtype, {}),
         models=models,
         sources=Sources(
             property=prop.source,

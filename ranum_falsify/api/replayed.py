@@ -10,19 +10,21 @@ import numpy as np
 
 from ranum_falsify.api.loading import Loaded
 from ranum_falsify.api.runnable import Runnable
-from ranum_falsify.config import Reach
+from ranum_falsify.config import Reach, Runtime
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
 from ranum_falsify.network.model_file import free_model
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
+from ranum_falsify.replay.broken import find_broken
 from ranum_falsify.replay.confirmer import Confirmer, is_in_question
 from ranum_falsify.replay.gradients import operand_ranges, steep_in_torch, steep_point
 from ranum_falsify.replay.replayer import Finding, Replayer
 from ranum_falsify.report.arrays import check_arrays
-from ranum_falsify.report.text import finding_lines
-from ranum_falsify.search.beside import find_failing_in_torch
+from ranum_falsify.report.text import KINDS, describe_condition, finding_lines
+from ranum_falsify.search.beside import TorchFailure, find_failing_in_torch, runtimes_of
+from ranum_falsify.validity import Constraint
 
-__all__ = ["Playback", "ReplayCase", "Shown"]
+__all__ = ["Beside", "Playback", "ReplayCase", "Shown"]
 
 _OF_TORCH = ("torch", "module", "autograd-torch")
 """Oracles that are PyTorch."""
@@ -98,7 +100,10 @@ class Playback:
         free = [name for name in feeds if name not in inputs]
         source = free_model(model, free) if free else runnable.source
         with Replayer(source, threads=self.threads) as replayer:
-            return self._show(replayer.run(feeds).findings, case)
+            findings = replayer.run(feeds).findings
+        with self.reading():
+            graph = None if free else runnable.read_for(feeds)
+        return self.show(findings, case, None if graph is None else Beside(graph, feeds))
 
     def replay_graph(self, graph: Graph, case: ReplayCase) -> Shown:
         """Replay on a network that was read: a part, a conversion, or where derivatives, PyTorch or subgraphs count.
@@ -112,28 +117,7 @@ class Playback:
         feeds = check_arrays(graph.model, arrays, Runnable(case.network).label)
         with Confirmer([graph], threads=self.threads) as confirmer:
             found = confirmer.findings(NetworkCall(network=case.network, graph=graph, arguments=()), feeds)
-        shown = self._show(found, case)
-        return self._add_torch(shown, graph, case, feeds) if case.shown_by_torch else shown
-
-    def _add_torch(self, shown: Shown, graph: Graph, case: ReplayCase, feeds: Mapping[str, np.ndarray]) -> Shown:
-        """Add what PyTorch showed, and shows again."""
-        failing = find_failing_in_torch(graph, feeds) or {}
-        known = {_name(finding) for finding in shown.findings}
-        lines: list[str] = []
-        for node, op_type in case.shown_by_torch.items():
-            failure = failing.get(node)
-            if node not in known and failure is not None and self.reach in (None, failure.reach):
-                lines += finding_lines(
-                    title=f"{node} ({op_type})",
-                    kind=failure.kind,
-                    operands=failure.operands,
-                    reach=failure.reach,
-                    oracle="torch",
-                    runtimes=("torch",),
-                )
-        seen = {f"  not seen again: {node} ({op})" for node, op in case.shown_by_torch.items() if node in failing}
-        kept = [line for line in shown.lines if line not in seen]
-        return Shown(shown.violated or bool(lines), [*kept, *lines], shown.title, shown.findings)
+        return self.show(found, case, Beside(graph, feeds))
 
     def _replay_gradients(self, graph: Graph, case: ReplayCase, arrays: Mapping[str, np.ndarray]) -> Shown:
         """Differentiate the nodes in question at the operands that ONNX Runtime computes, or PyTorch."""
@@ -193,10 +177,18 @@ class Playback:
         verdict = f"  the property is {'false' if violated else 'true'} on these inputs"
         return Shown(violated, [verdict, *outputs], case.title)
 
-    def _show(self, findings: Sequence[Finding], case: ReplayCase) -> Shown:
+    def show(self, findings: Sequence[Finding], case: ReplayCase, beside: Beside | None) -> Shown:
+        """Return what inputs showed.
+
+        Args:
+            findings: The operators that fail on ONNX Runtime.
+            case: The inputs.
+            beside: What PyTorch shows; None where it cannot run them.
+        """
         counted = [finding for finding in findings if self.reach in (None, finding.reach)]
         lines: list[str] = []
         for finding in counted:
+            broken = None if beside is None else beside.find_broken(finding)
             lines += finding_lines(
                 title=f"{_name(finding)} ({finding.op_type})",
                 kind=finding.kind,
@@ -206,14 +198,69 @@ class Playback:
                 oracle=finding.oracle,
                 optimisations=finding.optimisations,
                 fused=finding.fused,
+                returned=finding.returned,
+                condition="" if broken is None else describe_condition(broken.describe(), broken.reason),
+                runtimes=() if beside is None else beside.runtimes(finding),
             )
         if len(counted) < len(findings):
             lines.append(f"  {len(findings) - len(counted)} of another reach left out")
+        alone = {} if beside is None else beside.find_torch_alone(findings)
+        of_torch = {node: op for node, op in case.shown_by_torch.items() if node in alone}
+        shown = {node: op for node, op in of_torch.items() if self.reach in (None, alone[node].reach)}
+        for node, op_type in shown.items():
+            lines += _torch_lines(f"{node} ({op_type})", alone[node])
         seen = {finding.op_type for finding in findings}
         for violation in case.violations:
-            if violation.get("op_type") not in seen:
+            if violation.get("op_type") not in seen and violation.get("node") not in of_torch:
                 lines.append(f"  not seen again: {violation.get('node')} ({violation.get('op_type')})")
-        return Shown(bool(counted), lines, case.title, counted)
+        lines += [
+            f"  only on PyTorch, and so not counted: {node} ({failure.op_type}) gives {KINDS[failure.kind]}"
+            for node, failure in alone.items()
+            if node not in of_torch
+        ]
+        return Shown(bool(counted or shown), lines, case.title, counted)
+
+
+class Beside:
+    """What PyTorch shows on the inputs that ONNX Runtime ran on.
+
+    Args:
+        graph: The network.
+        feeds: One array per input.
+    """
+
+    def __init__(self, graph: Graph, feeds: Mapping[str, np.ndarray]) -> None:
+        self._writers = {name: op for op in graph.nodes for name in op.output_names if name}
+        self._failing = find_failing_in_torch(graph, feeds)
+
+    def find_broken(self, finding: Finding) -> Constraint | None:
+        """Return the condition that an operator breaks on ONNX Runtime; None if that cannot be told."""
+        op = self._writers.get(finding.output)
+        return None if op is None else find_broken(op, finding)
+
+    def runtimes(self, finding: Finding) -> tuple[Runtime, ...]:
+        """Return the runtimes on which an operator fails; none if they cannot be compared."""
+        op = self._writers.get(finding.output)
+        if op is None or self._failing is None:
+            return ()
+        return runtimes_of(op.name, finding.oracle, self._failing)
+
+    def find_torch_alone(self, findings: Sequence[Finding]) -> Mapping[str, TorchFailure]:
+        """Return the operators that fail on PyTorch alone, by name."""
+        known = {op.name for finding in findings if (op := self._writers.get(finding.output)) is not None}
+        return {node: failure for node, failure in (self._failing or {}).items() if node not in known}
+
+
+def _torch_lines(title: str, failure: TorchFailure) -> Iterator[str]:
+    return finding_lines(
+        title=title,
+        kind=failure.kind,
+        operands=failure.operands,
+        reach=failure.reach,
+        oracle="torch",
+        runtimes=("torch",),
+        condition=describe_condition(failure.broken.describe(), failure.broken.reason),
+    )
 
 
 def _describe_outputs(call: NetworkCall, values: Sequence[np.ndarray]) -> Iterator[str]:

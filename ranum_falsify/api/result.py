@@ -49,6 +49,8 @@ class OperatorReport:
         fused: Of what shows with these alone, the operator that they put in its place.
         counterexample: One array per input, by ONNX name, that violates it; None where none was found.
         operands: Least and greatest value of each operand at the counterexample.
+        returned: Where only the reference evaluator shows NaN: least and greatest number that ONNX Runtime returns in
+            its place.
         after: Of an open operator whose own conditions are proved: the open operators before it that may break it.
         source: Where an exported module's Python code makes it, if that is known.
         gradients: Parameters and inputs whose gradients the exported module itself made non-finite there.
@@ -69,6 +71,7 @@ class OperatorReport:
     fused: str = ""
     counterexample: Mapping[str, np.ndarray] | None = None
     operands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    returned: tuple[float, float] | None = None
     after: tuple[str, ...] = ()
     source: Source | None = None
     gradients: tuple[str, ...] = ()
@@ -159,6 +162,7 @@ class Result:
             fused=found.fused,
             counterexample=_arrays(found.counterexample),
             operands=found.operands,
+            returned=found.returned,
             after=found.after,
             source=found.source,
             gradients=found.gradients,

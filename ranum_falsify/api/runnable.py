@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import onnx
 
 from ranum_falsify.api.models import Model, ModelLike, load_model, parse_model
-from ranum_falsify.errors import UsageError
+from ranum_falsify.errors import RanumFalsifyError, UsageError
+from ranum_falsify.network import Graph
 from ranum_falsify.network.fingerprint import Fingerprint, fingerprint
 from ranum_falsify.network.functions import inline_functions
 from ranum_falsify.network.model_file import load_model as load_file
@@ -72,6 +74,17 @@ class Runnable:
             return self.given
         return load_model(self.path or self.load(), dims=dims, strict=strict)
 
+    def read_for(self, feeds: Mapping[str, np.ndarray]) -> Graph | None:
+        """Return the graph of the model, in the sizes of arrays; None if that cannot be read.
+
+        Args:
+            feeds: One array per input.
+        """
+        try:
+            return self.read(_find_sizes(self.load(), feeds)).graph
+        except RanumFalsifyError:
+            return None
+
     def sha256(self) -> str:
         """Return the hash of its file, or of its bytes.
 
@@ -108,9 +121,18 @@ def share_dims(models: Mapping[str, Runnable], dims: Mapping[str, int]) -> dict[
 
 
 def _collect_symbolic(model: onnx.ModelProto) -> set[str]:
-    names = set()
+    return {name for info, axis, dim in _symbolic_dims(model) for name in (dim, f"{info}:{axis}") if name}
+
+
+def _symbolic_dims(model: onnx.ModelProto) -> Iterator[tuple[str, int, str]]:
+    """Yield input, axis and name of each dimension without a size; the name may be empty."""
     for info in model.graph.input:
         for axis, dim in enumerate(info.type.tensor_type.shape.dim):
             if dim.dim_param or dim.dim_value <= 0:
-                names |= {dim.dim_param, f"{info.name}:{axis}"} - {""}
-    return names
+                yield info.name, axis, dim.dim_param
+
+
+def _find_sizes(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """Return the sizes of symbolic dimensions in arrays."""
+    given = ((info, axis, dim) for info, axis, dim in _symbolic_dims(model) if info in feeds)
+    return {dim or f"{info}:{axis}": feeds[info].shape[axis] for info, axis, dim in given}

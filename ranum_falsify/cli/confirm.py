@@ -19,6 +19,7 @@ from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.reading import check_files, load_files
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.confirm.arrays import write_arrays
+from ranum_falsify.errors import UsageError
 from ranum_falsify.escaping import json_text
 from ranum_falsify.report.confirm_report import lines, list_files, summary
 from ranum_falsify.saving import save_together
@@ -50,6 +51,12 @@ def run(options: ConfirmOptions) -> int:
         dtype=options.dtype,
         memory=options.memory,
     )
+    if options.training.training:
+        from ranum_falsify.cli.confirm_training import run as run_training
+
+        return run_training(options, loaded)
+    if options.plot is not None:
+        raise UsageError(f"--plot {options.plot}: there is nothing to draw; add --training")
     work = _Work(options, loaded)
     try:
         work.do()

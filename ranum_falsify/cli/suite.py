@@ -15,7 +15,9 @@ from ranum_falsify.cli.streams import complain
 from ranum_falsify.cli.suite_groups import read_group
 from ranum_falsify.cli.suite_progress import SuiteDisplay, describe_counts
 from ranum_falsify.errors import UsageError
+from ranum_falsify.suite.cluster.kinds import make_crew
 from ranum_falsify.suite.compare.reading import read_times
+from ranum_falsify.suite.crew import Crew
 from ranum_falsify.suite.listing import list_instances
 from ranum_falsify.suite.local import LocalCrew
 from ranum_falsify.suite.planning import Planned, choose, override, plan
@@ -27,6 +29,7 @@ __all__ = ["run"]
 
 _RUNNER = "ranum_falsify.api.instances"
 _OPEN = 3
+_CORES = os.cpu_count() or 1
 
 
 def run(options: SuiteOptions) -> int:
@@ -103,23 +106,35 @@ class _Work:
         return [one for one in self._planned if one.instance.id not in done]
 
     def _run(self, left: list[Planned], results: ResultsFile) -> None:
-        cores = os.cpu_count() or 1
-        jobs = min(self._options.jobs or cores, len(left))
-        memory = self._options.memory or int(psutil.virtual_memory().total) // jobs
+        jobs = min(self._options.jobs or _CORES, len(left))
         minutes = self._options.max_minutes
         until = None if minutes is None else time.monotonic() + 60 * minutes
         folder = self._table.parent / f"{self._table.stem}.counterexamples"
-        with LocalCrew(_RUNNER, jobs) as crew, SuiteDisplay(self._options.verbosity) as show:
+        with self._make_crew(jobs) as crew, SuiteDisplay(self._options.verbosity) as show:
             run_suite(
                 left,
                 crew,
                 results,
                 folder,
-                limits=Limits(memory=memory, processors=max(1, cores // jobs), until=until),
+                limits=self._limit(jobs, until),
                 standing=self._standing,
                 show=show,
                 former=self._former,
             )
+
+    def _make_crew(self, jobs: int) -> Crew:
+        kind, scheduler = self._options.cluster, self._options.scheduler
+        if kind is None and scheduler is None:
+            return LocalCrew(_RUNNER, jobs)
+        crew: Crew = make_crew(_RUNNER, jobs, kind=kind, scheduler=scheduler)
+        return crew
+
+    def _limit(self, jobs: int, until: float | None) -> Limits:
+        """Return what instances may use: on other machines, one core of each, and what memory there is."""
+        memory, is_here = self._options.memory, self._options.scheduler is None and self._options.cluster is None
+        if is_here:
+            memory = memory or int(psutil.virtual_memory().total) // jobs
+        return Limits(memory=memory, processors=max(1, _CORES // jobs) if is_here else 1, until=until)
 
     def _report(self, ended: str) -> int:
         standing = self._standing

@@ -29,7 +29,7 @@ from ranum_falsify.transform.catalogue import all_passes, import_passes
 from ranum_falsify.transform.checks.inputs import Box, input_specs
 from ranum_falsify.transform.config import Reference, TransformConfig
 from ranum_falsify.transform.config_file import FileConfig, Files, read_config
-from ranum_falsify.transform.model import count_operators, read_model, write_model
+from ranum_falsify.transform.model import count_operators, external_files, read_model, weights_path, write_model
 from ranum_falsify.transform.outcome import PassReport, PostconditionError
 from ranum_falsify.transform.passes.chains import CHAINS, Chain
 
@@ -58,11 +58,49 @@ def run(options: TransformOptions | SimplifyOptions) -> int:
     targets = {"--output": options.output} | _beside(options)
     for option, path in targets.items():
         check_writable(option, path)
+    _check_checkpoint(options, file)
     if options.json is not None and not is_stream(Path(options.json)) and options.json != "-":
         check_writable("--json", Path(options.json))
     passes = _passes(options, file)
     source = _read(options)
+    _check_weights(options, source.model)
     return _Transformation(options, file, passes, _config(options, file, source), source).carry_out()
+
+
+def _check_checkpoint(options: TransformOptions | SimplifyOptions, file: FileConfig) -> None:
+    """Check that what is written on the way replaces neither the model nor the result.
+
+    Raises:
+        UsageError: It would.
+    """
+    assert options.output is not None and options.model is not None
+    place = _checkpoint(options.output, file)
+    for what, path in (("the model", options.model), ("the new model", options.output)):
+        if place.resolve() == path.resolve():
+            raise UsageError(
+                f"{place}: would be {what} and the checkpoint before a pass; give --output or logging.checkpoint "
+                "another name"
+            )
+
+
+def _check_weights(options: TransformOptions | SimplifyOptions, model: ir.Model) -> None:
+    """Check that the weights of the new model do not replace those of the old one, unless it is replaced, too.
+
+    Raises:
+        UsageError: They would.
+    """
+    assert options.output is not None and options.model is not None
+    place = weights_path(options.output).resolve()
+    if place in external_files(model) and options.output.resolve() != options.model.resolve():
+        raise UsageError(
+            f"--output {options.output}: its weights would replace {place.name}, which holds those of "
+            f"{options.model}; choose another path"
+        )
+
+
+def _checkpoint(output: Path, file: FileConfig) -> Path:
+    """Return where the model before a pass goes that does not keep its promise."""
+    return file.checkpoint or output.with_name(f"{output.stem}.checkpoint.onnx")
 
 
 def _beside(options: TransformOptions | SimplifyOptions) -> dict[str, Path]:
@@ -217,7 +255,7 @@ class _Transformation:
                 save_together({path: _npy(array) for path, array in files.values()})
                 named = [f"{name} = {path}" if len(files) > 1 else str(path) for name, (path, _) in files.items()]
                 self._say([f"{plural(len(files), 'input').partition(' ')[2]}: {', '.join(named)}"])
-            place = self.file.checkpoint or output.with_name(f"{output.stem}.checkpoint.onnx")
+            place = _checkpoint(output, self.file)
             write_model(error.checkpoint, place)
             older = "; what is there is older" if output.exists() else ""
             self._say([f"checkpoint: {place} (the model before the pass); {output} is not written{older}"])
@@ -245,6 +283,8 @@ def _passes(options: TransformOptions | SimplifyOptions, file: FileConfig) -> Se
             why = reason_of(error) if isinstance(error, OSError) else "is not UTF-8 text"
             raise UsageError(f"{options.pass_list}: cannot be read ({why}); give a file of names") from error
         passes = [name for name in (line.partition("#")[0].strip() for line in lines) if name]
+        if not passes:
+            raise UsageError(f"{options.pass_list}: names no pass; `transform --list` shows them")
     if isinstance(options, TransformOptions) and options.tools is not None:
         passes = [*passes, *CHAINS[options.tools].passes]
     if not passes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,16 @@ from ranum_falsify.cli.output import say, say_json
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.saving import save_together
 from ranum_falsify.zoo.builder import Architecture
-from ranum_falsify.zoo.catalogue import MODELS, model_of
+from ranum_falsify.zoo.catalogue import FUZZED, MODELS, model_of
 from ranum_falsify.zoo.model import Defect, ZooModel
 
 __all__ = ["choose_models", "run"]
 
 _WIDEST = 60
 """Characters of a sentence in a table."""
+
+_FUZZER = "saf"
+"""The word for all programs of the Soft Assertion Fuzzer."""
 
 
 def run(options: ZooOptions) -> int:
@@ -42,17 +46,20 @@ def run(options: ZooOptions) -> int:
 
 
 def choose_models(ids: Sequence[str]) -> dict[ZooModel, tuple[Defect, ...]]:
-    """Return models with those of their defects that ids mean, in the order of the catalogue; all for no ids.
+    """Return models with those of their defects that ids mean, in the order of the catalogue; the 79 for no ids.
+
+    The word `saf` means all programs of the fuzzer.
 
     Raises:
         ZooError: There is no such model.
     """
     if not ids:
         return {model: model.defects for model in MODELS}
-    named = [(model_of(name), name) for name in ids]
+    names = [i for name in ids for i in ([model.id for model in FUZZED] if name == _FUZZER else [name])]
+    named = [(model_of(name), name) for name in names]
     return {
         model: tuple(d for d in model.defects if any(m is model and n in (model.id, d.id) for m, n in named))
-        for model in MODELS
+        for model in (*MODELS, *FUZZED)
         if any(m is model for m, _ in named)
     }
 
@@ -62,7 +69,7 @@ def choose_models(ids: Sequence[str]) -> dict[ZooModel, tuple[Defect, ...]]:
 
 def _list(options: ZooList) -> int:
     if options.json:
-        rows = [_defect_object(model, defect) for model in MODELS for defect in model.defects]
+        rows = [_defect_object(model, defect) for model in (*MODELS, *FUZZED) for defect in model.defects]
         say_json(rows)
     else:
         say(_table())
@@ -72,7 +79,7 @@ def _list(options: ZooList) -> int:
 def _table() -> Iterator[str]:
     """Yield a line per defect, and a head; a derivative's defects have a mark."""
     rows: list[tuple[str, ...]] = [("id", "program", "made with", "operator", "node", "mechanism", "repair")]
-    for model in MODELS:
+    for model in (*MODELS, *FUZZED):
         for defect in model.defects:
             operator = f"{defect.operator}'" if defect.gradient else defect.operator
             sentences = (textwrap.shorten(t, _WIDEST, placeholder=" ...") for t in (defect.mechanism, model.repair))
@@ -80,7 +87,7 @@ def _table() -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-    if any(defect.gradient for model in MODELS for defect in model.defects):
+    if any(defect.gradient for model in (*MODELS, *FUZZED) for defect in model.defects):
         yield "' of the derivative: the output stays finite"
 
 
@@ -103,7 +110,7 @@ def _defect_object(model: ZooModel, defect: Defect) -> dict[str, Any]:
 
 def _show(options: ZooShow) -> int:
     model = model_of(options.id)
-    architecture = model.architecture(safe=options.safe, batch=options.batch)
+    architecture = model.architecture(safe=options.safe, batch=options.batch, documented=options.documented)
     text = model.property_text(architecture, safe=options.safe)
     if options.json:
         say_json(_model_object(model, architecture, text, safe=options.safe))
@@ -119,8 +126,15 @@ def _model_object(model: ZooModel, architecture: Architecture, text: str, *, saf
         "framework": model.framework,
         "safe": safe,
         "repair": model.repair,
+        "training": None if model.training is None else asdict(model.training),
+        "developer_fixes": {
+            defect.id: {"status": fix.status, "detail": fix.detail}
+            for defect in model.defects
+            if (fix := defect.developer_fix) is not None
+        },
         "defects": [_defect_object(model, defect) for defect in model.defects],
         "inputs": [_variable_object(v) for v in architecture.inputs],
+        "widened": {name: list(data) for name, data in architecture.widened.items()},
         "weights": [_variable_object(v) for v in architecture.weights],
         "nodes": len(architecture.model.graph.node),
         "bytes": architecture.model.ByteSize(),
@@ -144,10 +158,17 @@ def _facts(model: ZooModel, architecture: Architecture, text: str, *, safe: bool
     for defect in model.defects:
         of = ", of its derivative" if defect.gradient else ""
         yield f"  defect {defect.id} at {defect.node} ({defect.operator}{of}): {defect.mechanism}"
+        if (fix := defect.developer_fix) is not None:
+            yield f"  its developers ({fix.status}): {fix.detail}"
     yield f"  repair: {model.repair}"
+    if (training := model.training) is not None:
+        rate, batch = f"learning rate {training.learning_rate:g}", f"batches of {training.batch}"
+        yield f"  training: {training.optimizer}, {rate}, {batch}; {training.loss}"
     yield f"  {len(architecture.model.graph.node)} nodes, {_size(architecture.model.ByteSize())}"
     yield "inputs"
     yield from _ranges(architecture.inputs)
+    for name, (low, high) in architecture.widened.items():
+        yield f"  the program's data for {name} lie in [{low:g}, {high:g}]; --documented keeps to that"
     if architecture.weights:
         yield f"weights ({sum(int(np.prod(v.shape)) for v in architecture.weights)} elements), with values at first"
         yield from _ranges(architecture.weights, architecture)
@@ -181,13 +202,13 @@ def _build(options: ZooBuild) -> int:
     folder = _folder(options.out)
     for model in models:
         for safe in (False, True):
-            for path in _write(model, folder, safe=safe, batch=options.batch):
+            for path in _write(model, folder, options, safe=safe):
                 say([str(path)])
     return 0
 
 
-def _write(model: ZooModel, folder: Path, *, safe: bool, batch: int) -> Iterator[Path]:
-    architecture = model.architecture(safe=safe, batch=batch)
+def _write(model: ZooModel, folder: Path, options: ZooBuild, *, safe: bool) -> Iterator[Path]:
+    architecture = model.architecture(safe=safe, batch=options.batch, documented=options.documented)
     name = model.file_name(safe=safe)
     contents = {
         f"{name}.onnx": architecture.model.SerializeToString(deterministic=True),

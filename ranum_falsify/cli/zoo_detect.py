@@ -62,6 +62,7 @@ def _detections(models: Sequence[ZooModel], options: ZooDetect) -> list[Detectio
                 detect(
                     model,
                     batch=options.batch,
+                    documented=options.documented,
                     rounds=_ROUNDS,
                     threads=options.processors,
                     inference=options.inference,
@@ -224,6 +225,7 @@ def _report(
         "totals": asdict(counted),
         "seconds": _seconds(detections) if options.inference else _drop_inference(_seconds(detections)),
         "batch": options.batch,
+        "documented": options.documented,
         "threads": options.processors,
         "versions": versions(),
     }

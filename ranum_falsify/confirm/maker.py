@@ -25,7 +25,7 @@ from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.targets import Target, targets_of
 from ranum_falsify.prove.proof import Proof
-from ranum_falsify.search.converter import convert
+from ranum_falsify.search.converter import TorchModel, convert
 from ranum_falsify.search.device import device_of, settings
 from ranum_falsify.search.memory import bytes_per_sample
 from ranum_falsify.search.search import Budget, SearchContext
@@ -132,6 +132,14 @@ class TestMaker:
             raise PropertyError(f"confirm: the property asks about no node {sorted(missing)[0]!r}")
         return found
 
+    def model_of(self, question: Question) -> TorchModel:
+        """Return the network of a question as a module."""
+        return next(m for c, m in zip(self.problem.calls, self._models, strict=True) if c is question.call)
+
+    def make_test(self, question: Question, seed: int, seconds: float) -> UnitTest | None:
+        """Make one unit test of an operator, within so many seconds."""
+        return self._run(question, seed, seconds)
+
     def list_untested(self, questions: Sequence[Question]) -> tuple[str, ...]:
         """Return the titles of the operators that are neither proved nor the subject of a question."""
         if self._config.nodes is not None:
@@ -166,7 +174,7 @@ class TestMaker:
         """
         for seed in range(self._config.seed, self._config.seed + self._config.runs):
             began = time.monotonic()
-            test = self._run(question, seed)
+            test = self._run(question, seed, self._config.timeout)
             yield Attempt(seed, test, time.monotonic() - began)
 
     def tests_of(self, question: Question, tick: Callable[[int], None] = lambda run: None) -> OperatorTests:
@@ -196,10 +204,10 @@ class TestMaker:
             seconds=tuple(seconds),
         )
 
-    def _run(self, question: Question, seed: int) -> UnitTest | None:
+    def _run(self, question: Question, seed: int, seconds: float) -> UnitTest | None:
         config, began = self._config, time.monotonic()
-        budget = Budget(began + config.timeout, began)
-        search = SearchConfig(seed=seed, timeout=config.timeout, device=config.device)
+        budget = Budget(began + seconds, began)
+        search = SearchConfig(seed=seed, timeout=seconds, device=config.device)
         with settings(seed, config.processors, self._device, self._bytes):
             context = SearchContext(
                 self.problem, search, self._models, self._oracle.confirmer, budget, self._device, _say_nothing

@@ -131,14 +131,7 @@ class IntervalAnalysis(OperationVisitor):
         self._finite = {}
         uses, dead, kept = Counter(self._uses), deque[int](), 0
         for op in self.graph.order:
-            outputs = self.visit(op)
-            if outputs is not None and not isinstance(op, (Input, OutputSelect)):
-                latest, operands = self._latest
-                operands = operands if latest is op else self.operands(op)
-                if observe is not None:
-                    observe(Visited(op=op, operands=operands, outputs=outputs))
-                outputs = _select_valid(op, outputs, operands)
-            self._values[id(op)] = outputs
+            self._advance(op, observe)
             for operand in self.graph.reads[id(op)]:
                 uses[operand] -= 1
                 if not uses[operand] and not self._keep:
@@ -148,6 +141,17 @@ class IntervalAnalysis(OperationVisitor):
                 kept -= _bytes(self._values.pop(dead[0]))
                 self._finite.pop(dead.popleft(), None)
         return tuple(self.bounds_of(op) for op in self.graph.output_operations)
+
+    def _advance(self, op: Operation, observe: Callable[[Visited], None] | None) -> None:
+        """Bound an operation whose operands are bounded already; see :meth:`run`."""
+        outputs = self.visit(op)
+        if outputs is not None and not isinstance(op, (Input, OutputSelect)):
+            latest, operands = self._latest
+            operands = operands if latest is op else self.operands(op)
+            if observe is not None:
+                observe(Visited(op=op, operands=operands, outputs=outputs))
+            outputs = _select_valid(op, outputs, operands)
+        self._values[id(op)] = outputs
 
     def bounds_of(self, op: Operation) -> Interval | None:
         """Return the bounds of an operation's (first) output; None where its shape depends on the input.

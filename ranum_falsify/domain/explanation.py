@@ -44,7 +44,7 @@ class OperandHistory:
     Attributes:
         name: Name of the operand in the operator's row.
         bounds: Its least and greatest value.
-        chain: The operators from the operand back to an input.
+        chain: The operators from the operand back to an input; none for a constant.
     """
 
     name: str
@@ -58,7 +58,7 @@ class OperandHistory:
 
 
 def explain(analysis: IntervalAnalysis, op: Operation) -> tuple[OperandHistory, ...]:
-    """Return the history of each computed operand of a node.
+    """Return the history of each operand of a node, constants included.
 
     If an operator has several operands, the chain follows the one whose width contributes most: without it, the result
     would be narrowest.
@@ -70,6 +70,8 @@ def explain(analysis: IntervalAnalysis, op: Operation) -> tuple[OperandHistory, 
     spec = spec_of(op)
     histories = []
     for name, field in spec.name_values(spec.operands_of(op)).items():
+        if isinstance(field, np.ndarray) and field.dtype.kind in "fiubV" and field.size:
+            histories.append(OperandHistory(name=name, bounds=_range_of_constant(field), chain=()))
         bounds = analysis.bounds_of(field) if isinstance(field, Operation) else None
         if bounds is not None:
             histories.append(OperandHistory(name=name, bounds=range_of(bounds), chain=_chain(analysis, field)))
@@ -123,6 +125,12 @@ def _width(bounds: Interval) -> float:
     low, high = bounds.doubles()
     # The same infinity at both ends has no width.
     return float(torch.where(low == high, 0.0, high - low).amax())
+
+
+def _range_of_constant(array: np.ndarray) -> tuple[float, float]:
+    """Return the least and the greatest element, NaN if there is one."""
+    wide = array.astype(np.float64)
+    return float(wide.min()), float(wide.max())
 
 
 def range_of(bounds: Interval) -> tuple[float, float]:

@@ -6,6 +6,6 @@ for the vocabulary alone, so that it cannot shadow DNNV's names.  Code imports f
 """
 
 import ranum_falsify.upstream  # noqa: F401 - says what to install where DNNV is missing
-from ranum_falsify.properties.language.vocabulary import free, no_invalid_input
+from ranum_falsify.properties.language.vocabulary import finite_outputs, free, loss, no_invalid_input
 
-__all__ = ["free", "no_invalid_input"]
+__all__ = ["finite_outputs", "free", "loss", "no_invalid_input"]

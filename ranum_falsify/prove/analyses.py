@@ -24,11 +24,11 @@ _executions: WeakKeyDictionary[Graph, Execution | None] = WeakKeyDictionary()
 
 
 def execution_of(graph: Graph) -> Execution | None:
-    """Return what ONNX Runtime runs in place of a graph; None if it runs the graph as written, or nothing at all."""
+    """Return what ONNX Runtime runs in place of a graph; None if it runs the graph as written."""
     if graph not in _executions:
         found = optimise(graph)
         same = found.graph is not None and not is_rewritten(graph, found.graph)
-        _executions[graph] = None if same or found.refusal else Execution(graph, found)
+        _executions[graph] = None if same else Execution(graph, found)
     return _executions[graph]
 
 
@@ -44,7 +44,7 @@ def notices_of(network: str, graph: Graph, runtimes: Sequence[Runtime]) -> Itera
         return
     found = optimise(graph)
     if found.refusal:
-        yield f"ONNX Runtime does not load network {network}, so proofs are about it as written: {found.refusal}"
+        yield f"nothing is proved about network {network} for ONNX Runtime, which does not load it: {found.refusal}"
     elif found.fault:
         yield f"nothing is proved about network {network} for ONNX Runtime, which may rewrite it: {found.fault}"
     known = set(list_black_boxes(graph))

@@ -20,6 +20,7 @@ from ranum_falsify.properties.problem.targets import operators_of
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.checked import Checked
 from ranum_falsify.prove.induction import find_applications, find_before
+from ranum_falsify.prove.stored_nan import reach_of_nan
 from ranum_falsify.prove.term_bounds import BoundsFrame
 from ranum_falsify.validity import Constraint
 
@@ -142,7 +143,10 @@ class Applications:
         )
 
     def is_sound(self, call: NetworkCall) -> bool:
-        """Tell whether no operator of an application, or before its arguments, can be invalid."""
+        """Tell whether bounds enclose all outputs: in an application, or before its arguments, nothing can be invalid."""
+        ends = map(id, self.graphs[id(call)].output_operations)
+        if not reach_of_nan(self.graphs[id(call)]).carriers.isdisjoint(ends):
+            return False
         return not (self.find_open(call) or self.check(call).constants) and all(
             self.is_sound(inner) for argument in call.arguments for inner in find_applications(argument)
         )
@@ -156,8 +160,13 @@ class Applications:
         return torch.zeros(1, dtype=torch.bool)
 
     def _outputs_given(self, call: NetworkCall) -> Sequence[Enclosure]:
-        known = zip(self.check(call).outputs, call.graph.output_details, strict=True)
-        return [_make_unknown(details.shape) if bounds is None else _doubles(bounds) for bounds, details in known]
+        ends = self.graphs[id(call)].output_operations
+        known = zip(self.check(call).outputs, ends, call.graph.output_details, strict=True)
+        carriers = reach_of_nan(self.graphs[id(call)]).carriers
+        return [
+            _make_unknown(details.shape) if bounds is None or id(end) in carriers else _doubles(bounds)
+            for bounds, end, details in known
+        ]
 
     def _outputs_surely(self, call: NetworkCall) -> Sequence[Enclosure]:
         if not self.is_sound(call):

@@ -11,6 +11,7 @@ from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.contents import nodes_with_branches
 from ranum_falsify.operators.support.conditions import conditions_of, gradient_conditions, is_proved, name_bounds
+from ranum_falsify.prove.stored_nan import ReadsNan, reach_of_nan
 from ranum_falsify.validity import Bounds, Constraint, Finite
 
 __all__ = ["Checked", "check"]
@@ -63,6 +64,9 @@ def check(
                 table[key] = tuple(c for c in table.get(key, ()) if not c.holds(visited.op, bounds))
 
     outputs = analysis.run(inputs, observe)
+    for op in wanted:
+        if id(op) in reach_of_nan(graph).readers:
+            found[id(op)] = (*found[id(op)], ReadsNan())
     # Operators that were not analysed have kept all their conditions.
     left, left_gradient = ({key: left for key, left in table.items() if left} for table in (found, of_gradient))
     return Checked(outputs, left, left_gradient, tuple(v.op.name for v in analysis.folded if not is_proved(v)))

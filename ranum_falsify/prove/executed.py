@@ -56,7 +56,7 @@ class Execution:
 
     def __init__(self, written: Graph, optimised: Optimised) -> None:
         self.graph = optimised.graph
-        self._fault = optimised.fault
+        self._fault = optimised.fault or optimised.refusal
         # It is kept as long as the written graph, so it must not keep that in turn.
         self._inputs = written.input_names
         self._nodes = [id(op) for op in written.nodes]

@@ -14,7 +14,7 @@ from ranum_falsify.config import ProveConfig
 from ranum_falsify.domain import IntervalAnalysis
 from ranum_falsify.domain.explanation import OperandHistory, explain
 from ranum_falsify.domain.neighbours import Neighbours, neighbours_of
-from ranum_falsify.errors import PropertyError
+from ranum_falsify.errors import PropertyError, name_near
 from ranum_falsify.network import spec_of
 from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
@@ -60,8 +60,8 @@ def histories(problem: Problem, node: str, config: ProveConfig) -> Mapping[str, 
         for call, analysis, op in _analysed(problem, config, lambda _, op: op.name == node)
     }
     if not found:
-        some = ", ".join(op.name for call in problem.calls for op in call.graph.nodes[:12])
-        raise PropertyError(f"--explain {node}: no network of the property has this node; it has {some}")
+        near = name_near(node, (op.name for call in problem.calls for op in call.graph.nodes))
+        raise PropertyError(f"--explain {node}: no network of the property has this node; {near}")
     return found
 
 

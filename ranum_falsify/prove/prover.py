@@ -11,7 +11,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.config import ProveConfig, Runtime
-from ranum_falsify.domain import IntervalAnalysis
+from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.domain.linear.splitting import SplitResult
 from ranum_falsify.network import Graph, spec_of
@@ -23,6 +23,7 @@ from ranum_falsify.prove.applications import Applications, Box, box_of, select_o
 from ranum_falsify.prove.cutting import cut, is_narrow
 from ranum_falsify.prove.margins import MarginProof
 from ranum_falsify.prove.proof import OperatorProof, Proof
+from ranum_falsify.prove.stored_nan import reach_of_nan
 from ranum_falsify.prove.term_bounds import margin_bounds
 
 __all__ = ["Prover"]
@@ -139,7 +140,7 @@ class Prover:
             holds=holds,
             operators=_join([region.operators() for region in self._regions]),
             runtimes=self.config.runtimes,
-            notices=tuple(dict.fromkeys(self._notices())),
+            notices=tuple(dict.fromkeys((*self._notices(), *(self._describe_outputs() if holds else ())))),
             held_regions=held,
             steep=tuple(dict.fromkeys(self._steep())) if holds and self.problem.is_pure_validity else (),
         )
@@ -148,6 +149,20 @@ class Prover:
     def _notices(self) -> Iterator[str]:
         for call in self.problem.calls:
             yield from notices_of(call.network, self.graphs[id(call)], self.config.runtimes)
+
+    def _describe_outputs(self) -> Iterator[str]:
+        """Yield which outputs may be NaN or infinite although all operators are valid."""
+        for call in self.problem.calls if self.problem.is_pure_validity else ():
+            graph = self.graphs[id(call)]
+            carriers = reach_of_nan(graph).carriers
+            bounds = list(zip(*(region.outputs(call) for region in self._regions), strict=True))
+            for name, end, several in zip(graph.output_names, graph.output_operations, bounds, strict=True):
+                kind = "NaN" if id(end) in carriers else "infinite" if _may_be_infinite(several) else ""
+                if kind:
+                    yield (
+                        f"output {name!r} may be {kind} although no operator makes it so; "
+                        f"finite_outputs({call.network}(...)) in a property asks about that"
+                    )
 
     def _steep(self) -> Iterator[str]:
         several = len({call.network for call in self.problem.calls}) > 1
@@ -195,6 +210,10 @@ class _Region:
             for number, goal in enumerate(self._problem.goals)
             for op in select_operators(goal, self._prover.graphs[id(goal.call)])
         }
+
+    def outputs(self, call: NetworkCall) -> Sequence[Interval | None]:
+        """Return bounds of the outputs of an application."""
+        return self._known.check(call).outputs
 
     def is_steep(self, goal: ValidityGoal, op: Operation) -> bool:
         """Tell whether an operator's derivative may not be finite although the goal does not ask about it."""
@@ -294,6 +313,10 @@ class _Region:
 
     def _applications(self, box: Box) -> Applications:
         return Applications(self._problem, self._prover.graphs, self._prover.analyses_of, box, self._prover.tick)
+
+
+def _may_be_infinite(bounds: Sequence[Interval | None]) -> bool:
+    return any(x is not None and x.is_floating and x.may_be_infinite for x in bounds)
 
 
 def _analyse_plainly(graph: Graph, runtimes: Sequence[Runtime]) -> IntervalAnalysis:

@@ -29,4 +29,6 @@ def operator_facts() -> dict[str, Any]:
             if spec.random
         },
         "divides": collect(lambda spec: spec.divides),
+        "conditional": collect(lambda spec: bool(spec.valid)),
+        "fallible": collect(lambda spec: spec.overflow or bool(spec.valid)),
     }

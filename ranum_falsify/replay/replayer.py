@@ -8,6 +8,9 @@ but the outputs, as users run it. The first run names nodes; a node is a `Findin
 (a) none of its operands holds NaN, yet an output holds NaN; or
 (b) all its operands are finite, yet an output holds an infinity that is not a constant.
 
+NaN that a stored tensor holds counts for the operator that computes with it: (a) takes it for a number,
+also where operators that cannot be invalid, such as Where, hand it on.
+
 Operands are what the node reads: inputs, tensors captured by its subgraphs, and constants in
 its attributes. A subgraph (If, Loop, Scan) counts as one node. An elementwise operator is judged
 element by element: what it reads is the elements of its operands at the same place. In (b) an infinity is a
@@ -32,7 +35,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -71,6 +74,10 @@ class Finding:
         index: position of the first offending element in ``output``.
         operands: least and greatest element of each numeric operand, by tensor name.
         values: if the operator is elementwise, the elements of its operands that give the offending one.
+        arrays: if it has conditions, its operands, by tensor name: for an elementwise operator, only the elements that
+            give the offending one; none where they are large.
+        returned: where the reference evaluator is the oracle: least and greatest element that ONNX Runtime returns in
+            place of NaN.
         oracle: who saw it.
         reach: ``output`` when a path of non-finite tensors leads to a graph output that is not
             finite at the default level either, or when ONNX Runtime stops at the node; else ``masked``.
@@ -92,6 +99,8 @@ class Finding:
     reach: Reach
     optimisations: Optimisations | None = None
     fused: str = ""
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
+    returned: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,10 +21,12 @@ def explanation(histories: Mapping[str, tuple[OperandHistory, ...]]) -> Iterator
         yield title
         for operand in operands:
             low, high = operand.bounds
-            yield f"  {operand.name} in [{low:.7g}, {high:.7g}], through {len(operand.chain)} operators"
+            within = f"= {low:.7g}" if low == high else f"in [{low:.7g}, {high:.7g}]"
+            origin = f"through {len(operand.chain)} operators" if operand.chain else "a constant"
+            yield f"  {operand.name} {within}, {origin}"
             yield from (f"    {_line(step)}" for step in operand.widest)
         if not operands:
-            yield "  no operand depends on an input"
+            yield "  no operand holds numbers"
 
 
 def _line(step: ChainLink) -> str:

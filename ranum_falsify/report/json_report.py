@@ -68,6 +68,8 @@ def _operator(operator: OperatorResult, result: Answer, saved: Saved, folder: Pa
         "constraint": operator.constraint,
         "reason": operator.reason,
         "kind": operator.kind,
+        "oracle": operator.oracle,
+        "returned": None if operator.returned is None else [number(value) for value in operator.returned],
         "operands": {name: [number(low), number(high)] for name, (low, high) in operator.operands.items()},
         "after": list(operator.after),
         "rewritten": operator.rewritten,

@@ -14,7 +14,7 @@ from ranum_falsify.report.counterexample import Saved
 from ranum_falsify.report.json_report import STAGES
 from ranum_falsify.search.result import Answer, OperatorResult
 
-__all__ = ["finding_lines", "plural", "ranges", "report"]
+__all__ = ["KINDS", "describe_condition", "finding_lines", "plural", "ranges", "report"]
 
 _ORACLES = {
     "onnxruntime": "ONNX Runtime",
@@ -25,7 +25,9 @@ _ORACLES = {
     "autograd-torch": "autograd, at the operands that PyTorch computes",
     "autograd-flushed": "autograd, at the operands that ONNX Runtime computes with denormal numbers flushed to 0",
 }
-_KINDS = {"nan": "NaN", "inf": "infinity", "gradient": "a derivative that is not finite"}
+KINDS = {"nan": "NaN", "inf": "infinity", "gradient": "a derivative that is not finite"}
+"""What an invalid operator gives."""
+
 _REACHES = {"output": "an output turns non-finite", "masked": "a later operator swallows it"}
 _NOWHERE = "no output turns non-finite with the default graph optimisations"
 _OPTIMISATIONS = {
@@ -77,6 +79,7 @@ def finding_lines(
     runtimes: Sequence[str] = (),
     source: Source | None = None,
     gradients: Sequence[str] = (),
+    returned: tuple[float, float] | None = None,
 ) -> Iterator[str]:
     """Yield what one failing operator shows; absent facts are left out.
 
@@ -93,8 +96,9 @@ def finding_lines(
         runtimes: Runtimes that it fails on, if they were compared.
         source: The line of Python that it comes from.
         gradients: Parameters and inputs whose gradients are not finite there.
+        returned: Least and greatest number that ONNX Runtime returns in place of the NaN that others show.
     """
-    yield f"  {title}" + (f" gives {_KINDS[kind]}" if kind else "")
+    yield f"  {title}" + (f" gives {KINDS[kind]}" if kind else "")
     if source is not None:
         yield f"    {source}"
     if condition:
@@ -111,6 +115,10 @@ def finding_lines(
         yield f"    gradients that are not finite: {_names(gradients)}"
     if oracle:
         yield f"    confirmed by {_ORACLES[oracle]}{_beside(oracle, runtimes)}"
+    if returned:
+        low, high = returned
+        numbers = f"{low:.9g}" if low == high else f"numbers in [{low:.9g}, {high:.9g}]"
+        yield f"    instead, ONNX Runtime returns {numbers}"
 
 
 def _beside(oracle: str, runtimes: Sequence[str]) -> str:
@@ -119,6 +127,11 @@ def _beside(oracle: str, runtimes: Sequence[str]) -> str:
         return ""
     other, name = ("onnxruntime", "ONNX Runtime") if oracle in ("torch", "module") else ("torch", "PyTorch")
     return f", and by {name}" if other in runtimes else f" only, not by {name}"
+
+
+def describe_condition(condition: str, reason: str) -> str:
+    """Return a condition, and what operands that break it are; nothing for no condition."""
+    return f"{condition} (else: {reason})" if condition and reason else condition
 
 
 def ranges(operands: Mapping[str, tuple[float, float]]) -> str:
@@ -185,19 +198,19 @@ def _write_violated(result: Answer, saved: Saved, network_count: int) -> Iterato
     for operator in result.operators:
         if operator.verdict != "violated":
             continue
-        reason = f" (else: {operator.reason})" if operator.reason else ""
         yield from finding_lines(
             title=_title(operator, network_count),
             kind=operator.kind,
             operands=operator.operands,
             reach=operator.reach,
             oracle=operator.oracle,
-            condition=f"{operator.constraint}{reason}" if operator.constraint else "",
+            condition=describe_condition(operator.constraint, operator.reason),
             optimisations=operator.optimisations,
             fused=operator.fused,
             runtimes=operator.runtimes,
             source=operator.source,
             gradients=operator.gradients,
+            returned=operator.returned,
         )
         if operator.proved_after_rewriting:
             yield f"    {_rewriting(result, operator)}"

@@ -12,17 +12,19 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import OutputSelect
 from torch import Tensor
 
-from ranum_falsify.config import Reach
+from ranum_falsify.config import Reach, Runtime
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.contents import list_black_boxes
 from ranum_falsify.network.evaluate import Value
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.operators.support.conditions import list_stated_conditions
+from ranum_falsify.operators.support.conditions import conditions_of, list_stated_conditions
+from ranum_falsify.replay.broken import find_broken_at
 from ranum_falsify.replay.gradients import operand_ranges
 from ranum_falsify.search.probes import least_margins
-from ranum_falsify.search.result import Counterexample, OperatorResult
+from ranum_falsify.search.result import Counterexample, OperatorResult, Oracle
+from ranum_falsify.validity import Constraint
 
-__all__ = ["TorchFailure", "add_runtimes", "compare", "find_failing_in_torch"]
+__all__ = ["TorchFailure", "add_runtimes", "compare", "find_failing_in_torch", "runtimes_of"]
 
 Key = tuple[int, str]
 
@@ -40,14 +42,18 @@ class TorchFailure:
     """An operator whose operands are good on PyTorch, and whose output is not.
 
     Attributes:
+        op_type: ONNX operator.
         kind: What came out.
         reach: `output` where non-finite tensors lead from it to an output.
         operands: Least and greatest element of each floating operand.
+        broken: The condition that it breaks.
     """
 
+    op_type: str
     kind: Literal["nan", "inf"]
     reach: Reach
     operands: Mapping[str, tuple[float, float]]
+    broken: Constraint
 
 
 def find_failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapping[str, TorchFailure] | None:
@@ -65,25 +71,35 @@ def find_failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapp
     """
     if any(spec_of(op).is_random(op) for op in graph.nodes) or list_black_boxes(graph):
         return None
-    failing: dict[str, tuple[Operation, Literal["nan", "inf"], Mapping[str, tuple[float, float]]]] = {}
+    failing: dict[str, tuple[Operation, TorchFailure]] = {}
     bad: set[int] = set()
+    stored = StoredNan(graph)
 
     def watch(op: Operation, operands: Sequence[Value], results: tuple[Tensor, ...]) -> None:
         written = [_status(value) for value in results]
         if any(nan or inf for nan, inf in written):
             bad.add(id(op))
-        if _fails(op, operands, results):
+        if _fails(op, stored.replace(op, operands, results), results):
             kind: Literal["nan", "inf"] = (
                 "inf" if any(inf for _, inf in written) and not any(nan for nan, _ in written) else "nan"
             )
-            failing[op.name] = op, kind, operand_ranges(op, [_to_array(value) for value in operands])
+            failing[op.name] = (
+                op,
+                TorchFailure(
+                    op_type=spec_of(op).op_type,
+                    kind=kind,
+                    reach="masked",
+                    operands=operand_ranges(op, [_to_array(value) for value in operands]),
+                    broken=find_broken_at(op, operands, results),
+                ),
+            )
 
     with torch.no_grad():
         graph.evaluate([to_torch(feeds[name]) for name in graph.input_names], watch)
     reaching = _reach_outputs(graph, bad) if failing else frozenset()
     return {
-        name: TorchFailure(kind=kind, reach="output" if id(op) in reaching else "masked", operands=operands)
-        for name, (op, kind, operands) in failing.items()
+        name: replace(failure, reach="output") if id(op) in reaching else failure
+        for name, (op, failure) in failing.items()
     }
 
 
@@ -98,6 +114,50 @@ def _reach_outputs(graph: Graph, bad: Collection[int]) -> frozenset[int]:
 
 def _to_array(value: Value) -> np.ndarray | None:
     return to_numpy(value) if isinstance(value, Tensor) else value
+
+
+class StoredNan:
+    """NaN that constants of a model hold, followed through the operators that cannot be the first to be invalid.
+
+    Args:
+        graph: The network.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._computed = {id(array) for _, arrays in graph.folded for array in arrays}
+        self._carriers: set[int] = set()
+        for op, arrays in graph.folded:
+            held = [x for x in spec_of(op).operands_of(op) if isinstance(x, np.ndarray) and _status(x)[0]]
+            if held and not conditions_of(op) and all(map(self._is_stored, held)):
+                self._computed.difference_update(map(id, arrays))
+
+    def _is_stored(self, value: Value) -> bool:
+        return isinstance(value, np.ndarray) and id(value) not in self._computed and _status(value)[0]
+
+    def replace(self, op: Operation, operands: Sequence[Value], results: Sequence[Tensor]) -> Sequence[Value]:
+        """Return the operands of an operator that computes, with 0 for NaN that comes from constants alone.
+
+        To be called for every operator, in topological order.
+
+        Args:
+            op: The operator.
+            operands: What it reads, in the order of its row.
+            results: What it writes.
+        """
+        fields = spec_of(op).operands_of(op)
+        carried = [id(field) in self._carriers or self._is_stored(field) for field in fields]
+        if not any(carried):
+            return operands
+        if not conditions_of(op):
+            if all(is_carried for is_carried, x in zip(carried, operands, strict=True) if _status(x)[0]):
+                self._carriers.add(id(op))
+            return operands
+        return [
+            torch.nan_to_num(to_torch(x) if isinstance(x, np.ndarray) else x, posinf=torch.inf, neginf=-torch.inf)
+            if is_carried and x is not None
+            else x
+            for is_carried, x in zip(carried, operands, strict=True)
+        ]
 
 
 def _fails(op: Operation, operands: Sequence[Value], results: tuple[Tensor, ...]) -> bool:
@@ -127,10 +187,13 @@ def add_runtimes(result: OperatorResult, failing: Collection[str] | None) -> Ope
         result: The operator.
         failing: What `find_failing_in_torch` found at its counterexample.
     """
-    if failing is None:
-        return result
-    runtimes = (("onnxruntime", result.oracle == "onnxruntime"), ("torch", result.node in failing))
-    return replace(result, runtimes=tuple(name for name, fails in runtimes if fails))
+    return result if failing is None else replace(result, runtimes=runtimes_of(result.node, result.oracle, failing))
+
+
+def runtimes_of(node: str, oracle: Oracle | None, failing: Collection[str]) -> tuple[Runtime, ...]:
+    """Return the runtimes on which an operator fails, given who has shown it, and what fails on PyTorch."""
+    runtimes: tuple[tuple[Runtime, bool], ...] = (("onnxruntime", oracle == "onnxruntime"), ("torch", node in failing))
+    return tuple(name for name, fails in runtimes if fails)
 
 
 def _status(value: Value) -> tuple[bool, bool]:

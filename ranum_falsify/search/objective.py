@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +14,7 @@ from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.search.batching import BatchedModel
 from ranum_falsify.search.converter import TorchModel
+from ranum_falsify.search.estimates import Estimates
 from ranum_falsify.search.memory import chunks
 
 __all__ = ["Evaluated", "Objective"]
@@ -26,10 +28,12 @@ class Evaluated:
         margins: `(batch, targets)`, negative exactly where a target is violated and every side condition met.
         gradients: One per input, of the sum over the batch of the loss of each start's assigned target; None for
             inputs that are not floats.
+        estimated: Whether gradients came through estimates of derivatives.
     """
 
     margins: Tensor
     gradients: tuple[Tensor | None, ...] = ()
+    estimated: bool = False
 
 
 class Objective:
@@ -84,22 +88,30 @@ class Objective:
         """Return the losses that descent lowers, `(batch, targets)`, differentiable in the inputs."""
         return self._margins(inputs)[1]
 
-    def differentiate(self, inputs: Sequence[Tensor], assigned: Tensor | None) -> Evaluated:
-        """Return margins and gradients; `assigned` is each start's target, None for the least loss of each."""
+    def differentiate(self, inputs: Sequence[Tensor], assigned: Tensor | None, *, estimated: bool = False) -> Evaluated:
+        """Return margins and gradients.
+
+        Args:
+            inputs: `(batch, *shape)`, in the order of the problem's inputs.
+            assigned: Each start's target, None for the least loss of each.
+            estimated: Whether the derivatives of flat functions are estimated; see `Estimates`.
+        """
         if len(inputs[0]) <= self._limit:
-            return self._differentiate(inputs, assigned)
+            return self._differentiate(inputs, assigned, estimated=estimated)
         indices = None if assigned is None else assigned.split(self._limit)
         parts = [
-            self._differentiate(chunk, None if indices is None else indices[i])
+            self._differentiate(chunk, None if indices is None else indices[i], estimated=estimated)
             for i, chunk in enumerate(self._chunks(inputs))
         ]
         columns = zip(*(part.gradients for part in parts), strict=True)
         gradients = tuple(None if c[0] is None else torch.cat([g for g in c if g is not None]) for c in columns)
-        return Evaluated(torch.cat([part.margins for part in parts]), gradients)
+        return Evaluated(torch.cat([part.margins for part in parts]), gradients, any(part.estimated for part in parts))
 
-    def _differentiate(self, inputs: Sequence[Tensor], assigned: Tensor | None) -> Evaluated:
+    def _differentiate(self, inputs: Sequence[Tensor], assigned: Tensor | None, *, estimated: bool) -> Evaluated:
         leaves = [x.detach().requires_grad_(x.is_floating_point()) for x in inputs]
-        margins, losses = self._margins(leaves)
+        estimates = Estimates()
+        with estimates if estimated else nullcontext():
+            margins, losses = self._margins(leaves)
         if losses.shape[1] == 1:
             chosen = losses
         else:
@@ -109,7 +121,8 @@ class Objective:
             return Evaluated(margins.detach(), tuple(None for _ in leaves))
         # A sum, because torch imports sympy, for 0.7 seconds, as soon as it is given the gradients of a tensor.
         found = iter(torch.autograd.grad(chosen.sum(), floating, allow_unused=True))
-        return Evaluated(margins.detach(), tuple(next(found) if x.requires_grad else None for x in leaves))
+        gradients = tuple(next(found) if x.requires_grad else None for x in leaves)
+        return Evaluated(margins.detach(), gradients, estimates.used)
 
     def _chunks(self, inputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
         parts = chunks(inputs, self._limit)

@@ -12,7 +12,7 @@ from ranum_falsify.config import Optimisations, Reach, Runtime
 from ranum_falsify.network.source import Source
 from ranum_falsify.prove.assumptions import Assumptions
 
-__all__ = ["Answer", "Counterexample", "OperatorResult", "Verdict"]
+__all__ = ["Answer", "Counterexample", "OperatorResult", "Oracle", "Verdict"]
 
 Oracle = Literal["onnxruntime", "reference", "torch", "module", "autograd", "autograd-flushed", "autograd-torch"]
 Verdict = Literal["holds", "violated", "unknown"]
@@ -56,6 +56,8 @@ class OperatorResult:
             flushed to 0, as many devices do, and `autograd-torch` at those that PyTorch computes; `module` is PyTorch
             too, which ran an exported module itself.
         operands: Least and greatest value of each operand at the counterexample.
+        returned: Where only the reference evaluator shows NaN: least and greatest number that ONNX Runtime returns in
+            its place.
         counterexample: The confirmed inputs.
         after: If the operator is open but its own conditions are proved: the first open operators before it, which
             alone may break it.
@@ -81,6 +83,7 @@ class OperatorResult:
     runtimes: tuple[Runtime, ...] = ()
     oracle: Oracle | None = None
     operands: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    returned: tuple[float, float] | None = None
     counterexample: Counterexample | None = None
     after: tuple[str, ...] = ()
     rewritten: bool = False

@@ -134,6 +134,8 @@ class SearchContext:
     report: Callable[[Progress], None]
     proof: Proof = NOTHING
     suspects: dict[int, Sequence[Tensor]] = field(default_factory=dict)
+    estimable: int = field(default=0, init=False)
+    """Descents so far that could follow estimates of derivatives."""
     generator: torch.Generator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -250,8 +252,12 @@ def descend(
     """
     descent = Descent(region.device_boxes, starts, sizes or StepSizes(), context.generator)
     total = context.config.n_steps if steps is None else steps
+    estimated = False
     for done in range(total + 1):
-        found = objective.differentiate(descent.inputs, assigned)
+        found = objective.differentiate(descent.inputs, assigned, estimated=estimated)
+        if done == 0 and _follows_estimates(context, objective, descent.inputs, assigned, found.gradients):
+            estimated = True
+            found = objective.differentiate(descent.inputs, assigned, estimated=True)
         if visit(found.margins, descent.inputs) or context.budget.expired or done == total:
             break
         descent.step(found.gradients)
@@ -259,6 +265,25 @@ def descend(
         if done % 10 == 9:
             _resample_stuck(context, region, descent, found.gradients)
     return found.margins, list(descent.inputs)
+
+
+_PROBED = 8
+"""Starts that show whether a network has flat functions."""
+
+
+def _follows_estimates(
+    context: SearchContext,
+    objective: Objective,
+    inputs: Sequence[Tensor],
+    assigned: Tensor | None,
+    gradients: Sequence[Tensor | None],
+) -> bool:
+    """Tell whether to descend along estimates: where flat functions leave no slope, and else every other time."""
+    few = [x[:_PROBED] for x in inputs]
+    if not objective.differentiate(few, None if assigned is None else assigned[:_PROBED], estimated=True).estimated:
+        return False
+    context.estimable += 1
+    return bool(_find_stuck(gradients, len(inputs[0])).all()) or context.estimable % 2 == 0
 
 
 _MOST_VERTICES = 32
@@ -289,6 +314,8 @@ def find_downhill_vertices(
         assigned: Each point's target, None for the least loss of each.
     """
     found = objective.differentiate(points, assigned)
+    if bool(_find_stuck(found.gradients, len(points[0])).all()):
+        found = objective.differentiate(points, assigned, estimated=True)
     return [
         x if g is None else torch.where(g > 0, box.lower, torch.where(g < 0, box.upper, x))
         for x, g, box in zip(points, found.gradients or [None] * len(points), region.device_boxes, strict=True)
@@ -299,10 +326,14 @@ def _resample_stuck(
     context: SearchContext, region: Region, descent: Descent, gradients: Sequence[Tensor | None]
 ) -> None:
     """Move starts without any gradient to new places."""
-    sizes = [g.abs().flatten(1).amax(1) for g in gradients if g is not None and g.numel()]
-    if not sizes:
-        stuck = torch.ones(len(descent.inputs[0]), dtype=torch.bool, device=context.device)
-    else:
-        stuck = ~(torch.stack(sizes).nan_to_num(nan=0.0).amax(0) > 0)
+    stuck = _find_stuck(gradients, len(descent.inputs[0])).to(context.device)
     if bool(stuck.any()):
         descent.replace(stuck, context.starts(region, len(stuck), first=False))
+
+
+def _find_stuck(gradients: Sequence[Tensor | None], count: int) -> Tensor:
+    """Return which of some starts have no gradient, `(count,)`."""
+    sizes = [g.abs().reshape(len(g), -1).amax(1) for g in gradients if g is not None and g.numel()]
+    if not sizes:
+        return torch.ones(count, dtype=torch.bool)
+    return ~(torch.stack(sizes).nan_to_num(nan=0.0).amax(0) > 0)

@@ -51,5 +51,6 @@ def describe_shown(
         fused=finding.fused,
         oracle=finding.oracle,
         operands=finding.operands,
+        returned=finding.returned,
         counterexample=counterexample,
     )

@@ -10,6 +10,7 @@ import numpy as np
 from ranum_falsify.config import Runtime
 from ranum_falsify.network import Graph
 from ranum_falsify.properties.problem.targets import Target
+from ranum_falsify.replay.broken import find_broken
 from ranum_falsify.replay.confirmer import is_in_question
 from ranum_falsify.replay.gradients import operand_ranges, steep_in_torch, steep_point
 from ranum_falsify.replay.replayer import Finding
@@ -57,14 +58,14 @@ class Witness:
         failing = find_failing_in_torch(self._graph(number), example.feeds) if self.is_torch else None
         if failing is None:
             return [
-                describe_shown(finding, name, self._constraint(number, name, violated), example)
+                describe_shown(finding, name, self._find_broken(number, name, finding, violated), example)
                 for name, finding in pairs
             ]
         findings = dict(pairs)
         for name in findings.keys() - failing.keys():
             self._note_elsewhere(number, name, findings[name])
         return [
-            self._describe_failing(number, target, failing[target.op.name], findings, example, violated)
+            self._describe_failing(target, failing[target.op.name], findings, example)
             for target in self._list_targets(number, failing)
         ]
 
@@ -80,22 +81,24 @@ class Witness:
         """Return a target for each of these operators."""
         return list({t.op.name: t for t in self._targets if t.goal == number and t.op.name in names}.values())
 
-    def _constraint(self, number: int, name: str, violated: Target | None) -> Constraint | None:
+    def _find_broken(self, number: int, name: str, finding: Finding, violated: Target | None) -> Constraint | None:
+        """Return the condition that an operator breaks; if that cannot be told, the one that the search broke."""
+        op = self._context.confirmer.operation(self._context.problem.goals[number].call.graph, finding.output)
+        broken = None if op is None else find_broken(op, finding)
+        if broken is not None:
+            return broken
         targets = [t for t in self._targets if t.goal == number and t.op.name == name]
         targets.sort(key=lambda target: (target.is_remote, target is not violated))
         return targets[0].constraint if targets else None
 
     def _describe_failing(
         self,
-        number: int,
         target: Target,
         failure: TorchFailure,
         findings: Mapping[str, Finding],
         example: Counterexample,
-        violated: Target | None,
     ) -> OperatorResult:
         name = target.op.name
-        constraint = self._constraint(number, name, violated) or target.constraint
         beside = findings.get(name)
         runtimes: tuple[Runtime, ...] = ("torch",)
         if beside is not None and beside.oracle == "onnxruntime":
@@ -105,8 +108,8 @@ class Witness:
             node=name,
             op_type=target.spec.op_type,
             verdict="violated",
-            constraint=constraint.describe(),
-            reason=constraint.reason,
+            constraint=failure.broken.describe(),
+            reason=failure.broken.reason,
             kind=failure.kind,
             reach=failure.reach,
             runtimes=runtimes,

@@ -138,6 +138,7 @@ class _Run:
                 Task(
                     instance=planned.instance,
                     stem=stem_of(planned, self._folder.name),
+                    folder=str(Path.cwd()),
                     memory=self._limits.memory,
                     processors=self._limits.processors,
                 )

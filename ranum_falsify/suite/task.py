@@ -21,6 +21,7 @@ class Task:
     Attributes:
         instance: The question.
         stem: Begin of the names of the files of its counterexample.
+        folder: The working folder of the suite, which the paths in the instance are seen from.
         places: Where files are on this machine, by their path in the instance; those that are left out are there.
         memory: Bytes of memory that its processes may hold together; None for no limit.
         processors: Threads of the libraries.
@@ -28,6 +29,7 @@ class Task:
 
     instance: Instance
     stem: str
+    folder: str = ""
     places: Mapping[str, str] = field(default_factory=dict)
     memory: int | None = None
     processors: int = 1

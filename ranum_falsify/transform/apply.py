@@ -15,8 +15,8 @@ from ranum_falsify.errors import TransformError
 from ranum_falsify.network.functions import first_line
 from ranum_falsify.transform.catalogue import PassCall
 from ranum_falsify.transform.expansion import Expansion
-from ranum_falsify.transform.model import copy_model
-from ranum_falsify.transform.naming import all_outputs, tell_apart
+from ranum_falsify.transform.model import copy_model, tensors_of
+from ranum_falsify.transform.naming import all_nodes, all_outputs, tell_apart
 from ranum_falsify.transform.rewrite import Refusal, Rewrite, apply_rewrite
 
 __all__ = ["Applied", "apply_pass"]
@@ -70,7 +70,8 @@ def _apply(call: PassCall, model: ir.Model) -> Applied:
 @contextmanager
 def _unwritable(model: ir.Model) -> Iterator[None]:
     """Keep the arrays of a model, which a copy of it shares, from being written to."""
-    tensors = (value.const_value for graph in model.graphs() for value in graph.initializers.values())
+    held = (attribute.value for node in all_nodes(model) for attribute in node.attributes.values())
+    tensors = (*tensors_of(model), *held)
     arrays = [tensor.raw for tensor in tensors if isinstance(tensor, ir.Tensor) and isinstance(tensor.raw, np.ndarray)]
     writable = [array for array in arrays if array.flags.writeable]
     for array in writable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,7 +60,7 @@ def read_config(path: Path) -> FileConfig:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        content = yaml.safe_load(text)
+        content = yaml.load(text, _UniqueKeyLoader)
     except OSError as error:
         raise TransformError(f"{path}: cannot be read ({reason_of(error)}); check the path") from error
     except UnicodeDecodeError as error:
@@ -67,6 +68,19 @@ def read_config(path: Path) -> FileConfig:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise TransformError(f"{path}: is not YAML ({' '.join(str(error).split())}); repair it") from error
     return _ConfigReader(path).read(content)
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """A safe loader that takes no key twice; YAML forbids it, and others take the last one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return a mapping, of keys that are all different."""
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        twice = next((key for number, key in enumerate(keys) if key in keys[:number]), None)
+        if twice is not None:
+            raise yaml.constructor.ConstructorError(None, None, f"key {twice!r} is there twice", node.start_mark)
+        made: dict[Any, Any] = super().construct_mapping(node, deep)
+        return made
 
 
 class _ConfigReader:
@@ -108,8 +122,10 @@ class _ConfigReader:
                 name: self._number(f"{where}.{name}", given[name]) for name in ("rtol", "atol") if name in given
             }
             for name, number in numbers.items():
-                if not number >= 0:
-                    self._fail(f"{where}.{name}", f"is {number:g}; it must not be negative")
+                if not 0 <= number < math.inf:
+                    self._fail(
+                        f"{where}.{name}", f"is {number:g}; write a number that is neither negative nor infinite"
+                    )
             if "equal_nan" in given:
                 numbers["equal_nan"] = self._flag(f"{where}.equal_nan", given["equal_nan"])
             fields["tolerance"] = Tolerance(**numbers)

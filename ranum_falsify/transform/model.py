@@ -21,10 +21,12 @@ from ranum_falsify.saving import save_together
 __all__ = [
     "copy_model",
     "count_operators",
+    "external_files",
     "has_external_data",
     "read_model",
     "tensors_of",
     "to_proto",
+    "weights_path",
     "write_model",
 ]
 
@@ -89,7 +91,7 @@ def write_model(model: ir.Model, path: Path, beside: Mapping[Path, bytes] | None
     if not has_external_data(model) and sum(tensor.nbytes for tensor in tensors_of(model)) < _LARGEST:
         save_together({path: to_proto(model).SerializeToString(), **(beside or {})})
         return
-    data = f"{path.name}.data"
+    data = weights_path(path).name
     try:
         # In a folder of their own first: what is mapped may be what is written.
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".ranum-falsify-") as folder:
@@ -104,6 +106,11 @@ def write_model(model: ir.Model, path: Path, beside: Mapping[Path, bytes] | None
         save_together(beside)
 
 
+def weights_path(path: Path) -> Path:
+    """Return where the tensors of a model go that are not written into it."""
+    return path.with_name(f"{path.name}.data")
+
+
 def count_operators(model: ir.Model) -> Mapping[str, int]:
     """Return how often each operator occurs, subgraphs and local functions included; others' domains are named."""
     nodes = [*model.graph.all_nodes(), *(node for f in model.functions.values() for node in f.all_nodes())]
@@ -115,6 +122,11 @@ def count_operators(model: ir.Model) -> Mapping[str, int]:
 def has_external_data(model: ir.Model) -> bool:
     """Tell whether tensors of a model lie in files of their own."""
     return any(isinstance(tensor, ir.ExternalTensor) for tensor in tensors_of(model))
+
+
+def external_files(model: ir.Model) -> set[Path]:
+    """Return the files in which tensors of a model lie."""
+    return {Path(tensor.path).resolve() for tensor in tensors_of(model) if isinstance(tensor, ir.ExternalTensor)}
 
 
 def tensors_of(model: ir.Model) -> Iterator[ir.TensorProtocol]:

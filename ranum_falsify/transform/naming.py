@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import count
 
+import onnx
 import onnx_ir as ir
 
-__all__ = ["NodeNames", "all_nodes", "all_outputs", "tell_apart"]
+from ranum_falsify.network import Graph
+from ranum_falsify.network.naming import tensor_name
+
+__all__ = ["NodeNames", "all_nodes", "all_outputs", "name_nodes", "tell_apart"]
 
 
 def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
@@ -68,3 +72,18 @@ class NodeNames:
             found = f"{name}_{number}"
         self._taken.add(found)
         return found
+
+
+def name_nodes(graph: Graph) -> onnx.ModelProto:
+    """Return the model of a graph, its nodes named as the graph names them, so that they keep these names."""
+    assert graph.source is not None
+    names = {tensor_name(op): op.name for op in graph.nodes}
+    model = onnx.ModelProto()
+    model.CopyFrom(graph.source)
+    taken = set(names.values())
+    for number, node in enumerate(model.graph.node):
+        name = names.get(node.output[0] if node.output else "")
+        if name is None and node.name in taken:
+            name = f"{node.name}#{number}"
+        node.name = node.name if name is None else name
+    return model

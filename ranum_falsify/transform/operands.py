@@ -1,4 +1,4 @@
-"""What `check` and `rewrite` of a pass ask of operands: rank, lengths, constants, attributes, opset."""
+"""What `check` and `rewrite` of a pass ask of operands: rank, lengths, axes, constants, element type, opset."""
 
 from __future__ import annotations
 
@@ -10,22 +10,29 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
+from ranum_falsify.transform.attributes import given_attribute, integer_attribute
 from ranum_falsify.transform.rewrite import RefusedError
 
 __all__ = [
     "FLOATS",
+    "NARROW_FLOATS",
+    "WIDE_FLOATS",
     "FloatLimits",
-    "attribute",
+    "axes_of",
+    "axis_of",
+    "check_double",
     "check_integers",
     "check_shape",
     "constant",
     "constant_array",
+    "constant_tensor",
     "dtype_of",
     "element_type",
     "first_operand",
-    "given_attribute",
     "integer",
     "integers",
+    "is_finite",
+    "is_identity",
     "length_of",
     "limits_of",
     "node_of",
@@ -37,8 +44,11 @@ __all__ = [
 ]
 
 _INTEGER_CONSTANTS = 9  # opset
+_DOUBLE_EXTREMES = 8  # opset
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+WIDE_FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+NARROW_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
 @dataclass(frozen=True)
@@ -127,28 +137,6 @@ def length_of(value: ir.Value, axis: int) -> int:
     return length
 
 
-def attribute(node: ir.Node, name: str, default: int) -> int:
-    """Return an integer attribute of a node.
-
-    Raises:
-        RefusedError: It is a parameter of a local function.
-    """
-    found = given_attribute(node, name)
-    return default if found is None else int(found.as_int())
-
-
-def given_attribute(node: ir.Node, name: str) -> ir.Attr | None:
-    """Return an attribute of a node, None where it does not have it.
-
-    Raises:
-        RefusedError: It is a parameter of a local function.
-    """
-    found = node.attributes.get(name)
-    if found is not None and found.is_ref():
-        raise RefusedError(f"attribute {name!r} is a parameter of a local function; inline it first")
-    return found
-
-
 def shape_of(value: ir.Value) -> list[int | None]:
     """Return the shape of an operand, None for lengths that are not fixed.
 
@@ -196,12 +184,31 @@ def required_constant(value: ir.Value | None, what: str) -> np.ndarray:
     return array
 
 
-def constant_array(value: ir.Value) -> np.ndarray | None:
-    """Return the value of a constant operand, None where it can change."""
+def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
+    """Return the value of a constant operand, None where it can change; Identity of a constant is one."""
     if value.is_graph_input():
         return None
-    tensor = ir.convenience.get_const_tensor(value)
+    node = value.producer()
+    if node is not None and is_identity(node) and node.inputs[0] is not None:
+        return constant_tensor(node.inputs[0])
+    return ir.convenience.get_const_tensor(value)
+
+
+def constant_array(value: ir.Value) -> np.ndarray | None:
+    """Return the elements of a constant operand, None where they can change."""
+    tensor = constant_tensor(value)
     return None if tensor is None else np.asarray(tensor.numpy())
+
+
+def is_identity(node: ir.Node) -> bool:
+    """Tell whether a node gives what it gets."""
+    return node.op_type == "Identity" and node.domain in ("", "ai.onnx") and len(node.inputs) == 1
+
+
+def is_finite(array: np.ndarray, dtype: ir.DataType = ir.DataType.DOUBLE) -> bool:
+    """Tell whether all numbers are finite as an element type."""
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(array.astype(dtype.numpy()).astype(np.float64)).all())
 
 
 def constant(op: Any, values: Any, dtype: ir.DataType) -> ir.Value:
@@ -210,14 +217,24 @@ def constant(op: Any, values: Any, dtype: ir.DataType) -> ir.Value:
     return made
 
 
-def check_integers(opset: int) -> None:
-    """Check that an opset has constants that hold axes or sizes.
+def check_integers(opset: int, dtype: ir.DataType = ir.DataType.INT64) -> None:
+    """Check that an opset has constants of integers, such as those that hold axes or sizes.
 
     Raises:
         RefusedError: It has not.
     """
     if opset < _INTEGER_CONSTANTS:
-        raise RefusedError(f"a constant of int64 needs opset {_INTEGER_CONSTANTS}; convert the model")
+        raise RefusedError(f"a constant of {dtype.name.lower()} needs opset {_INTEGER_CONSTANTS}; convert the model")
+
+
+def check_double(operator: str, dtype: ir.DataType, opset: int) -> None:
+    """Check that an opset has Max or Min of an element type.
+
+    Raises:
+        RefusedError: It has not.
+    """
+    if dtype == ir.DataType.DOUBLE and opset < _DOUBLE_EXTREMES:
+        raise RefusedError(f"{operator} of double needs opset {_DOUBLE_EXTREMES}; convert the model")
 
 
 def integer(op: Any, value: int) -> ir.Value:
@@ -232,15 +249,25 @@ def integers(op: Any, values: Sequence[int]) -> ir.Value:
     return made
 
 
+def axis_of(node: ir.Node, default: int = 0) -> int:
+    """Return the axis that a node names of its first operand, not negative.
+
+    Raises:
+        RefusedError: It is none, or the rank of the operand is not known.
+    """
+    rank, axis = rank_of(first_operand(node)), integer_attribute(node, "axis", default)
+    if not -rank <= axis < rank:
+        raise RefusedError(f"axis {axis} is none of an operand of rank {rank}")
+    return axis % rank
+
+
 def axes_of(node: ir.Node) -> list[int]:
-    """Return the axes of a ReduceSum, none of them negative, in order.
+    """Return the axes of a reduction, none of them negative, in order.
 
     Raises:
         RefusedError: They are not constant, or not axes of the operand.
     """
-    operand = node.inputs[0]
-    assert operand is not None
-    rank = rank_of(operand)
+    rank = rank_of(first_operand(node))
     given = node.inputs[1] if len(node.inputs) > 1 else None
     axes: list[int] = []
     if given is not None:
@@ -248,7 +275,7 @@ def axes_of(node: ir.Node) -> list[int]:
     elif (found := given_attribute(node, "axes")) is not None:
         axes = list(found.as_ints())
     if not axes:
-        return [] if attribute(node, "noop_with_empty_axes", 0) else list(range(rank))
+        return [] if integer_attribute(node, "noop_with_empty_axes", 0) else list(range(rank))
     if any(not -rank <= axis < rank for axis in axes):
         raise RefusedError(f"its axes {axes} are none of an operand of rank {rank}")
     return sorted({axis % rank for axis in axes})

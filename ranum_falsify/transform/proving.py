@@ -15,13 +15,13 @@ import onnx_ir as ir
 
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.errors import RanumFalsifyError, is_interruption
-from ranum_falsify.network import Graph, read
-from ranum_falsify.network.naming import tensor_name
+from ranum_falsify.network import read
 from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.prove.prover import Prover
 from ranum_falsify.transform.model import to_proto
+from ranum_falsify.transform.naming import name_nodes
 from ranum_falsify.transform.stable_chain import apply_stable, equal_passes, infer_shapes
 
 __all__ = ["RewriteProofs", "prove_after_rewriting"]
@@ -102,7 +102,7 @@ class _RewriteSearch:
         Raises:
             _TimeIsUp: The time is up.
         """
-        whole = infer_shapes(ir.from_proto(_named(self._call.graph)))
+        whole = infer_shapes(ir.from_proto(name_nodes(self._call.graph)))
         alone = list(self._apply(whole))
         for name, model in alone:
             self._try([name], model)
@@ -152,18 +152,3 @@ class _RewriteSearch:
     def _tick(self) -> None:
         if time.monotonic() >= self._deadline:
             raise _TimeIsUp
-
-
-def _named(graph: Graph) -> onnx.ModelProto:
-    """Return the model of a graph, its nodes named as the graph names them, so that they keep these names."""
-    assert graph.source is not None
-    names = {tensor_name(op): op.name for op in graph.nodes}
-    model = onnx.ModelProto()
-    model.CopyFrom(graph.source)
-    taken = set(names.values())
-    for number, node in enumerate(model.graph.node):
-        name = names.get(node.output[0] if node.output else "")
-        if name is None and node.name in taken:
-            name = f"{node.name}#{number}"
-        node.name = node.name if name is None else name
-    return model

@@ -166,6 +166,8 @@ class Verification:
         decided: Sequence[str] = ()
         try:
             sampled = self._compare(runs, call)
+            if not is_same:
+                self._check_compared(call, sampled)
             if self._config.verify_timeout and not is_same:
                 decided = [self._decide(candidate, runs, call)]
         except BaseException:
@@ -191,6 +193,19 @@ class Verification:
                 "model itself receive invalid input; give inputs that it is meant for with --box or --reference"
             )
         return sampled
+
+    def _check_compared(self, call: PassCall, sampled: Sampled) -> None:
+        """Check that all outputs were compared.
+
+        Raises:
+            TransformError: One was not.
+        """
+        for output in self.model.graph.outputs:
+            if output.name not in sampled.outputs:
+                raise TransformError(
+                    f"pass {call.text!r} cannot be verified: output {output.name!r} ({output.type}) cannot be "
+                    "compared; leave it out of the model, or turn it into a tensor of numbers"
+                )
 
     def _decide(self, candidate: ir.Model, runs: Runs, call: PassCall) -> str:
         """Search for an input on which the models differ, or prove that there is none; return which of these.

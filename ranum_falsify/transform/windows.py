@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from ranum_falsify.transform.attributes import integers_attribute, text_attribute
-from ranum_falsify.transform.operands import attribute
+from ranum_falsify.transform.attributes import integer_attribute, integers_attribute, text_attribute
 from ranum_falsify.transform.rewrite import RefusedError
 
 __all__ = ["Window", "spatial_windows", "transposed_windows"]
@@ -80,7 +79,7 @@ def spatial_windows(node: ir.Node, lengths: Sequence[int], kernel: Sequence[int]
     if spans != list(kernel) and text_attribute(node, "auto_pad", "NOTSET").startswith("SAME"):
         raise RefusedError("it has dilations and auto_pad, which runtimes read differently; give pads")
     padding = _padding(node, lengths, spans, strides)
-    ceils = bool(attribute(node, "ceil_mode", 0))
+    ceils = bool(integer_attribute(node, "ceil_mode", 0))
     windows = []
     for axis, (begin, end) in enumerate(padding):
         rest, stride = lengths[axis] + begin + end - spans[axis], strides[axis]

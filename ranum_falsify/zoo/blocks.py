@@ -11,9 +11,9 @@ from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import Initial
 
 __all__ = [
-    "CLIPPED_SOFTMAX",
     "FUSED_LOG_SOFTMAX",
-    "LEAST_PROBABILITY",
+    "LEAST_COMPLEMENT",
+    "LEAST_NORMAL",
     "SOFTMAX_UNDERFLOW",
     "SOFTPLUS_LOSS",
     "cross_entropy",
@@ -23,23 +23,22 @@ __all__ = [
     "max_pool",
     "mean",
     "one_hot",
-    "safe_log",
     "softmax_cross_entropy",
     "tf_dropout",
     "total",
 ]
 
-LEAST_PROBABILITY = 1e-10
-"""Least probability that repaired models pass to a logarithm."""
+LEAST_NORMAL = float(np.finfo(np.float32).smallest_normal)
+"""Least argument of logarithms and square roots in repaired models: clipped there, no valid argument changes."""
+
+LEAST_COMPLEMENT = 2.0**-24
+"""Least difference of 1 and a float32 below it, for the same reason the least argument where that is one."""
 
 SOFTMAX_UNDERFLOW = "a softmax entry is 0 once its logit lies about 104 below the greatest"
 """The most frequent mechanism."""
 
-CLIPPED_SOFTMAX = "the softmax is clipped before the logarithm"
-"""The most frequent repair."""
-
 FUSED_LOG_SOFTMAX = "the logarithm of the softmax is LogSoftmax"
-"""Another repair."""
+"""The most frequent repair."""
 
 SOFTPLUS_LOSS = "the cross entropy is computed from the logits, with Softplus"
 """The repair of a sigmoid's cross entropy."""
@@ -86,11 +85,6 @@ def mean(g: ArchitectureBuilder, x: Tensor) -> Tensor:
     return g.ReduceMean(x, keepdims=0)
 
 
-def safe_log(g: ArchitectureBuilder, p: Tensor, *, safe: bool, name: str) -> Tensor:
-    """Return the logarithm of probabilities, which a repaired model clips to :data:`LEAST_PROBABILITY` first."""
-    return g.Log(g.Clip(p, LEAST_PROBABILITY, 1.0) if safe else p, name=name)
-
-
 def log_sigmoid_pair(g: ArchitectureBuilder, logits: Tensor, *, safe: bool) -> tuple[Tensor, Tensor]:
     """Return the logarithms of a sigmoid and of its complement, called `log_p` and `log_not_p`.
 
@@ -131,17 +125,15 @@ def cross_entropy(g: ArchitectureBuilder, labels: Tensor, log_p: Tensor, *, loss
 
 
 def softmax_cross_entropy(
-    g: ArchitectureBuilder, labels: Tensor, logits: Tensor, *, safe: bool, loss: str = "sum", axis: int = -1
+    g: ArchitectureBuilder, labels: Tensor, logits: Tensor, *, safe: bool, loss: str = "sum"
 ) -> Tensor:
-    """Return the cross entropy with the logarithm of a softmax written out; the logarithm is called `log`.
+    """Return the cross entropy of a softmax, whose logarithm is that of :func:`log_softmax`.
 
     Args:
         g: The model.
         labels: One-hot, `(batch, classes)`.
         logits: `(batch, classes)`.
-        safe: Whether the probabilities are clipped before the logarithm.
+        safe: As in :func:`log_softmax`.
         loss: As in :func:`cross_entropy`.
-        axis: Axis of the classes.
     """
-    p = g.Softmax(logits, axis=axis)
-    return cross_entropy(g, labels, safe_log(g, p, safe=safe, name="log"), loss=loss)
+    return cross_entropy(g, labels, log_softmax(g, logits, safe=safe), loss=loss)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,11 +22,13 @@ class Architecture:
         model: The model, weights as initialised.
         inputs: Its inputs, in order.
         weights: The initializers that training changes.
+        widened: The ranges of the program's data, for those inputs that range more widely.
     """
 
     model: onnx.ModelProto
     inputs: tuple[BoxedVariable, ...]
     weights: tuple[BoxedVariable, ...]
+    widened: Mapping[str, tuple[float, float]]
 
 
 class ArchitectureBuilder(ModelBuilder):
@@ -37,13 +39,34 @@ class ArchitectureBuilder(ModelBuilder):
         summary: One sentence, the model's `doc_string`.
         batch: Batch size, for architectures that leave it open.
         seed: Seed of the initial weights.
+        documented: Whether inputs range over the program's data, also where they would range more widely.
     """
 
-    def __init__(self, name: str, summary: str = "", *, batch: int = 1, seed: int = 0) -> None:
+    def __init__(
+        self, name: str, summary: str = "", *, batch: int = 1, seed: int = 0, documented: bool = False
+    ) -> None:
         super().__init__(name, summary, producer="ranum-falsify zoo")
         self.batch = batch
+        self._documented = documented
+        self._widened: dict[str, tuple[float, float]] = {}
         self._rng = np.random.Generator(np.random.PCG64(seed))
         self._weights: list[BoxedVariable] = []
+
+    def wide_input(
+        self,
+        name: str,
+        shape: Sequence[int],
+        low: float,
+        high: float,
+        *,
+        data: tuple[float, float],
+        dtype: str = "float32",
+    ) -> Tensor:
+        """Declare an input that ranges more widely than the program's data, which lie in `data`."""
+        if self._documented:
+            return self.input(name, shape, *data, dtype=dtype)
+        self._widened[name] = data
+        return self.input(name, shape, low, high, dtype=dtype)
 
     def weight(self, name: str, shape: Sequence[int], initial: Initial) -> Tensor:
         """Add an initializer that training changes, within the range of its initial distribution."""
@@ -63,4 +86,6 @@ class ArchitectureBuilder(ModelBuilder):
         inferred = onnx.shape_inference.infer_shapes(self.build(), check_type=True, strict_mode=True, data_prop=True)
         del inferred.graph.value_info[:]
         onnx.checker.check_model(inferred, full_check=True)
-        return Architecture(model=inferred, inputs=tuple(self.inputs), weights=tuple(self._weights))
+        return Architecture(
+            model=inferred, inputs=tuple(self.inputs), weights=tuple(self._weights), widened=self._widened
+        )

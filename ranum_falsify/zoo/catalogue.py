@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 
 from ranum_falsify.errors import ZooError
 from ranum_falsify.zoo.architectures import (
@@ -11,6 +12,8 @@ from ranum_falsify.zoo.architectures import (
     boltzmann,
     convolutional,
     free_logits,
+    fuzzed_layers,
+    fuzzed_losses,
     gan,
     graph_losses,
     handwritten_softmax,
@@ -22,9 +25,11 @@ from ranum_falsify.zoo.architectures import (
     unet,
     value_iteration,
 )
+from ranum_falsify.zoo.facts.developers import DEVELOPER_FIXES
+from ranum_falsify.zoo.facts.training import TRAININGS
 from ranum_falsify.zoo.model import ZooModel
 
-__all__ = ["MODELS", "model_of"]
+__all__ = ["FUZZED", "MODELS", "model_of"]
 
 _FAMILIES = (
     autoencoder,
@@ -44,10 +49,25 @@ _FAMILIES = (
     value_iteration,
 )
 
+
+def _complete(model: ZooModel) -> ZooModel:
+    """Return a model with what is known of its program besides."""
+    defects = tuple(replace(defect, developer_fix=DEVELOPER_FIXES[defect.id]) for defect in model.defects)
+    return replace(model, defects=defects, training=TRAININGS.get(model.id))
+
+
 MODELS: tuple[ZooModel, ...] = tuple(
-    sorted((model for family in _FAMILIES for model in family.MODELS), key=lambda model: (model.number, model.id))
+    sorted(
+        (_complete(model) for family in _FAMILIES for model in family.MODELS),
+        key=lambda model: (model.number, model.id),
+    )
 )
-"""Every model, by the number of its program."""
+"""Every model of the 79 defects, by the number of its program."""
+
+FUZZED: tuple[ZooModel, ...] = tuple(
+    sorted((*fuzzed_layers.MODELS, *fuzzed_losses.MODELS), key=lambda model: model.number)
+)
+"""The models of 14 more programs, those of the Soft Assertion Fuzzer's study that ONNX can express."""
 
 
 def model_of(name: str) -> ZooModel:
@@ -56,9 +76,9 @@ def model_of(name: str) -> ZooModel:
     Raises:
         ZooError: There is none.
     """
-    for model in MODELS:
+    for model in (*MODELS, *FUZZED):
         if name == model.id or any(name == defect.id for defect in model.defects):
             return model
-    known = [i for model in MODELS for i in {model.id, *(d.id for d in model.defects)}]
-    near = ", ".join(difflib.get_close_matches(name, known)) or "1 to 63, some with a letter"
+    known = [i for model in (*MODELS, *FUZZED) for i in {model.id, *(d.id for d in model.defects)}]
+    near = ", ".join(difflib.get_close_matches(name, known)) or "1 to 63, some with a letter, and saf1 to saf14"
     raise ZooError(f"zoo: there is no defect {name!r} ({near}); `ranum-falsify zoo list` shows all")

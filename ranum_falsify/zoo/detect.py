@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
-from ranum_falsify.config import ProveConfig
+from ranum_falsify.config import RUNTIMES, ProveConfig, Runtime
 from ranum_falsify.network import read
 from ranum_falsify.network.tensors import torch_threads
 from ranum_falsify.properties.language.parse import parse_dnnp
@@ -171,6 +171,7 @@ def analyse(
     *,
     safe: bool = False,
     batch: int = 1,
+    documented: bool = False,
     rounds: int = 3,
     threads: int = 1,
     inference: bool = False,
@@ -181,13 +182,14 @@ def analyse(
         model: The model.
         safe: Whether to analyse its repaired twin.
         batch: Samples of a batch.
+        documented: Whether inputs range over the program's data alone.
         rounds: Number of equal analyses, to time one.
         threads: Threads of torch, and of ONNX Runtime.
         inference: Whether to time an inference on ONNX Runtime too.
     """
     with torch_threads(threads):
         began = time.perf_counter()
-        architecture = model.architecture(safe=safe, batch=batch)
+        architecture = model.architecture(safe=safe, batch=batch, documented=documented)
         built = time.perf_counter()
         problem, reading = _problem(model, architecture, safe)
         reduced = time.perf_counter()
@@ -202,12 +204,19 @@ def analyse(
     return replace(analysis, seconds=seconds)
 
 
-def analysis_of(model: ZooModel, problem: Problem, *, safe: bool = False, rounds: int = 1) -> Analysis:
-    """Analyse a problem of :func:`problem_of`, and time nothing else."""
+def analysis_of(
+    model: ZooModel,
+    problem: Problem,
+    *,
+    safe: bool = False,
+    rounds: int = 1,
+    runtimes: tuple[Runtime, ...] = RUNTIMES,
+) -> Analysis:
+    """Analyse a problem of :func:`problem_of` for some runtimes, and time nothing else."""
     analyses = []
     for _ in range(rounds):
         began = time.perf_counter()
-        proof = Prover(problem, ProveConfig(timeout=0.0)).analyse()
+        proof = Prover(problem, ProveConfig(timeout=0.0, runtimes=runtimes)).analyse()
         analyses.append(time.perf_counter() - began)
     return Analysis(
         model=model,
@@ -218,10 +227,26 @@ def analysis_of(model: ZooModel, problem: Problem, *, safe: bool = False, rounds
     )
 
 
-def detect(model: ZooModel, *, batch: int = 1, rounds: int = 3, threads: int = 1, inference: bool = False) -> Detection:
+def detect(
+    model: ZooModel,
+    *,
+    batch: int = 1,
+    documented: bool = False,
+    rounds: int = 3,
+    threads: int = 1,
+    inference: bool = False,
+) -> Detection:
     """Analyse a model and its twin; see :func:`analyse`."""
     faulty, repaired = (
-        analyse(model, safe=safe, batch=batch, rounds=rounds, threads=threads, inference=inference)
+        analyse(
+            model,
+            safe=safe,
+            batch=batch,
+            documented=documented,
+            rounds=rounds,
+            threads=threads,
+            inference=inference,
+        )
         for safe in (False, True)
     )
     return Detection(faulty=faulty, repaired=repaired)
@@ -240,13 +265,13 @@ def totals(detections: Sequence[Detection], defects: Sequence[Defect] | None = N
             if defects is None or defect in defects:
                 verdicts[detection.faulty.verdict(defect)] += 1
     unproved = [d.model for d in detections if d.repaired.flags]
-    programs = {d.model.number for d in detections}
+    programs = {d.model.program for d in detections}
     return Totals(
         verdicts=verdicts,
         models=len(detections),
         models_proved=len(detections) - len(unproved),
         programs=len(programs),
-        programs_proved=len(programs - {model.number for model in unproved}),
+        programs_proved=len(programs - {model.program for model in unproved}),
         operators=sum(d.repaired.operators for d in detections),
         operators_open=sum(len(d.repaired.open) for d in detections),
         operators_flagged=sum(len(d.repaired.flags) for d in detections),

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from ranum_falsify.zoo.builder import Architecture, ArchitectureBuilder
+from ranum_falsify.zoo.developer import DeveloperFix, guard_operands
 from ranum_falsify.zoo.property_file import property_text
 
-__all__ = ["Build", "Defect", "ZooModel"]
+__all__ = ["Build", "Defect", "Optimizer", "Training", "ZooModel"]
+
+Optimizer = Literal["SGD", "Momentum", "Adam", "Adagrad", "RMSProp"]
+"""Optimisers of the programs, as TensorFlow 1 and PyTorch call them; what is not said has their defaults."""
 
 
 class Build(Protocol):
@@ -24,11 +28,12 @@ class Defect:
     """A documented defect.
 
     Attributes:
-        id: Its number in RANUM's study.
+        id: Its number in RANUM's study; in that of the Soft Assertion Fuzzer, with `saf` before it.
         node: The node that receives invalid input.
         operator: Its ONNX operator.
         mechanism: How that happens, in a sentence.
         gradient: Whether the output stays finite and only the derivative does not.
+        developer_fix: What the developers did, None where nothing is recorded; the catalogue fills it in.
     """
 
     id: str
@@ -36,6 +41,36 @@ class Defect:
     operator: str
     mechanism: str
     gradient: bool = False
+    developer_fix: DeveloperFix | None = None
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a program trains its model.
+
+    Attributes:
+        optimizer: The optimiser.
+        learning_rate: Its learning rate, at first.
+        batch: Samples of a step.
+        loss: What is made small, which is the model's output, in words.
+        momentum: Of `Momentum`.
+        epsilon: Of `RMSProp`; None for the framework's.
+        centered: Whether `RMSProp` subtracts the mean of the gradients.
+        decay: The factor by which the learning rate falls after every `decay_steps` steps.
+        decay_steps: See `decay`.
+        note: What the above does not say; else empty.
+    """
+
+    optimizer: Optimizer
+    learning_rate: float
+    batch: int
+    loss: str
+    momentum: float = 0.0
+    epsilon: float | None = None
+    centered: bool = False
+    decay: float = 1.0
+    decay_steps: int = 1
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,31 +84,55 @@ class ZooModel:
         build: Builds it.
         defects: Its documented defects.
         repair: The change in the safe twin.
+        training: How the program trains it, None if it does not; :mod:`ranum_falsify.zoo.catalogue` fills it in.
     """
 
     id: str
     program: str
-    framework: Literal["tf", "torch"]
+    framework: Literal["tf", "torch", "numpy"]
     build: Build
     defects: tuple[Defect, ...]
     repair: str
+    training: Training | None = None
 
     @property
     def number(self) -> int:
-        """The program's number, 1 to 63."""
-        return int(re.match(r"\d+", self.id)[0])  # type: ignore[index]
+        """The program's number: 1 to 63, or 1 to 15 of those of the fuzzer."""
+        return int(re.search(r"\d+", self.id)[0])  # type: ignore[index]
 
     @property
     def gradient(self) -> bool:
         """Whether its property demands finite derivatives."""
         return any(defect.gradient for defect in self.defects)
 
-    def architecture(self, *, safe: bool = False, batch: int = 1) -> Architecture:
-        """Build the model, or its safe twin."""
+    def architecture(
+        self, *, safe: bool = False, batch: int = 1, documented: bool = False, seed: int | None = None
+    ) -> Architecture:
+        """Build the model.
+
+        Args:
+            safe: Whether to build its repaired twin.
+            batch: Batch size, where the program leaves it open.
+            documented: Whether inputs range over the program's data, also where the zoo widens that.
+            seed: What initial weights are drawn from; the program's number by default.
+        """
         ids = ", ".join(defect.id for defect in self.defects)
         summary = f"{self.program}, repaired: {self.repair}" if safe else f"{self.program}, with defect {ids}"
-        builder = ArchitectureBuilder(self.file_name(safe=safe), summary, batch=batch, seed=self.number)
+        name, seed = self.file_name(safe=safe), self.number if seed is None else seed
+        builder = ArchitectureBuilder(name, summary, batch=batch, seed=seed, documented=documented)
         self.build(builder, safe=safe)
+        return builder.architecture()
+
+    def developer_architecture(self, defect: Defect) -> Architecture | None:
+        """Build the model with the change that the developers made for a defect; None where no change is known."""
+        fix = defect.developer_fix
+        if fix is None or not fix.changes_graph:
+            return None
+        if fix.build is None:
+            return guard_operands(self.architecture(safe=fix.fused), fix.guards)
+        summary = f"{self.program}, as its developers changed it: {fix.detail}"
+        builder = ArchitectureBuilder(f"{self.id}.developers", summary, seed=self.number)
+        fix.build(builder)
         return builder.architecture()
 
     def file_name(self, *, safe: bool = False) -> str:

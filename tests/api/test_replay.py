@@ -1,5 +1,6 @@
 """`replay`: counterexamples again, from arrays, results and files."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 import torch
 
 import ranum_falsify as rf
+from ranum_falsify.api.replayed import Beside, Playback, ReplayCase
+from ranum_falsify.network import read
 
 TWO_INPUTS = onnx.parser.parse_model(
     '<ir_version: 10, opset_import: ["": 20]> f (float[3] x, float[3] y) => (float[3] z) {'
@@ -87,3 +90,28 @@ def test_operators_that_no_row_exists_for_replay() -> None:
     )
     shown = rf.replay(model, np.eye(2, dtype=np.float32))
     assert (shown.violated, shown.findings) == (False, ())
+
+
+def test_pytorch_runs_beside() -> None:
+    shown = rf.replay(ONE_INPUT, -np.ones(2, np.float32))
+    assert "valid where x >= 0" in str(shown)
+    assert "confirmed by ONNX Runtime, and by PyTorch" in str(shown)
+
+
+def test_what_fails_on_pytorch_alone_is_said_but_not_counted() -> None:
+    beside = Beside(read(ONE_INPUT), {"x": -np.ones(2, np.float32)})
+    alone = beside.find_torch_alone(())
+    assert [(node, failure.kind) for node, failure in alone.items()] == [("root", "nan")]
+    case = ReplayCase(network="N", load=dict)
+    shown = Playback(reach=None, threads=1, reading=nullcontext).show((), case, beside)
+    assert not shown.violated
+    assert shown.lines == ["  only on PyTorch, and so not counted: root (Sqrt) gives NaN"]
+
+
+def test_a_model_that_cannot_be_read_is_replayed_without_pytorch(tmp_path: Path) -> None:
+    text = '<ir_version: 3, opset_import: ["": %d]> f (float[n, 2] x) => (float[n, 2] z) { [root] z = Sqrt(x) }'
+    negative = -np.ones((3, 2), np.float32)
+    assert "and by PyTorch" in str(rf.replay(onnx.parser.parse_model(text % 7), negative))
+    onnx.save(onnx.parser.parse_model(text % 6), tmp_path / "old.onnx")
+    shown = rf.replay(tmp_path / "old.onnx", negative)
+    assert shown.violated and "PyTorch" not in str(shown)

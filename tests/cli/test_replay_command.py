@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from ranum_falsify.validity import Finite
 from tests.cli.workshop import PRODUCT, QUOTIENT, SAFE, Workshop
 
 MASKED = """g (float[1, 2] x) => (float[1, 2] y) {
@@ -37,10 +38,11 @@ def test_an_array_alone(workshop: Workshop, zeros: str) -> None:
     assert run.out.splitlines()[:-2] == [
         "violated",
         "  logarithm (Log) gives infinity",
+        "    valid where x > 0 (else: logarithm of a non-positive number)",
         "    operands: x = 0",
         "    at the first offending element: x = 0",
         "    reach: output (an output turns non-finite)",
-        "    confirmed by ONNX Runtime",
+        "    confirmed by ONNX Runtime, and by PyTorch",
     ]
 
 
@@ -49,10 +51,11 @@ def test_what_shows_with_the_default_optimisations_alone(workshop: Workshop, zer
     assert run.status == 1
     assert run.out.splitlines()[1:-2] == [
         "  scaled (Mul) gives NaN",
+        f"    valid where |output| is finite (else: {Finite.reason})",
         "    operands of FusedMatMul: x = 0, w in [0, 1]",
         "    reach: output (an output turns non-finite)",
         "    only with ONNX Runtime's default graph optimisations (FusedMatMul)",
-        "    confirmed by ONNX Runtime",
+        "    confirmed by ONNX Runtime only, not by PyTorch",
     ]
 
 

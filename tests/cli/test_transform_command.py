@@ -172,7 +172,11 @@ def test_a_configuration_says_what_the_command_line_does(workshop: Workshop) -> 
     [
         ("passes: [transform_add]\nrefrence: {}", "refrence is unknown; did you mean 'reference'?"),
         ("verify: {tolerance: {rtl: 1}}", "verify.tolerance.rtl is unknown; did you mean 'rtol'?"),
-        ("verify: {tolerance: {rtol: -1}}", "verify.tolerance.rtol is -1; it must not be negative"),
+        ("verify: {tolerance: {rtol: -1}}", "verify.tolerance.rtol is -1; write a number that is neither"),
+        ("verify: {tolerance: {atol: .inf}}", "verify.tolerance.atol is inf; write a number that is neither"),
+        ("passes: [transform_add]\npasses: [lower_sub]", "key 'passes' is there twice"),
+        ("logging: {checkpoint: out.onnx}", "out.onnx: would be the new model and the checkpoint before a pass"),
+        ("logging: {checkpoint: model.onnx}", "model.onnx: would be the model and the checkpoint before a pass"),
         ("verify: {metrics: {max_abs_eror: [0, 1]}}", "did you mean 'max_abs_error'?"),
         ("verify: {metrics: {accuracy: [1, 0]}}", "verify.metrics.accuracy allows nothing: 1 is more than 0"),
         ("verify: {metrics: {accuracy: 1}}", "verify.metrics.accuracy is 1; write [least, most]"),
@@ -223,6 +227,25 @@ def test_bad_input_is_one_line(workshop: Workshop, arguments: tuple[str, ...], s
     assert said in workshop.run("transform", *arguments).error
 
 
+def test_a_checkpoint_does_not_replace_the_model(workshop: Workshop) -> None:
+    model = workshop.model(ADD)
+    Path(model).rename("out.checkpoint.onnx")
+    run = workshop.run("transform", "out.checkpoint.onnx", "transform_add", "-o", "out.onnx")
+    assert "out.checkpoint.onnx: would be the model and the checkpoint before a pass" in run.error
+
+
+def test_a_list_without_passes_is_told(workshop: Workshop) -> None:
+    (workshop.folder / "list.txt").write_text("# none yet\n")
+    run = workshop.run("simplify", "-i", workshop.model(ADD), "-o", "out.onnx", "-s", "list.txt")
+    assert "list.txt: names no pass; `transform --list` shows them" in run.error
+
+
+def test_a_model_may_be_replaced_by_what_passes_make_of_it(workshop: Workshop) -> None:
+    model = workshop.model(ADD)
+    assert workshop.run("transform", model, "transform_add", "-o", model, "--samples", "8").status == 0
+    assert node_types(workshop.folder / "model.onnx") == ["Constant", "Sub", "Sub"]
+
+
 def test_a_pass_without_a_guarantee_is_refused(workshop: Workshop) -> None:
     text = block("python", "BreakAdds").text.replace("@verify.equality\n", "")
     (workshop.folder / "bad.py").write_text(text)
@@ -247,6 +270,17 @@ def test_external_data_goes_into_a_file_beside_the_new_model(workshop: Workshop)
     assert (again.status, again.err) == (0, ""), "what is mapped is what is written"
     (written,) = onnx.load(workshop.folder / "out.onnx").graph.initializer
     assert np.array_equal(onnx.numpy_helper.to_array(written), weights)
+
+
+def test_weights_of_the_new_model_replace_none_of_the_old_one(workshop: Workshop) -> None:
+    text = "g (float[2] x) => (float[2] y) { y = Add(x, w) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(2, np.float32), "w"))
+    onnx.save(model, workshop.folder / "m.onnx", save_as_external_data=True, location="out.onnx.data", size_threshold=0)
+    before = (workshop.folder / "out.onnx.data").read_bytes()
+    run = workshop.run("transform", "m.onnx", "transform_add", "-o", "out.onnx")
+    assert "--output out.onnx: its weights would replace out.onnx.data, which holds those of m.onnx" in run.error
+    assert (workshop.folder / "out.onnx.data").read_bytes() == before and not (workshop.folder / "out.onnx").exists()
 
 
 def test_an_import_that_fails_leaves_no_pass(workshop: Workshop) -> None:

@@ -199,6 +199,18 @@ class TestJson:
     def test_the_oracles_that_confirmed(self) -> None:
         both = result(violated("a", example(0)), violated("b", example(0), oracle="reference"))
         assert json_report.report(both, Saved(), Path())["runtimes"] == ["onnxruntime", "reference"]
+
+    def test_json_says_why_an_operator_is_violated(self) -> None:
+        answer = result(violated("a", example(0), kind="nan", oracle="reference", returned=(-1.0, 1.0)))
+        (operator,) = json_report.report(answer, Saved(), Path())["operators"]
+        assert operator["reason"] == answer.operators[0].reason
+        assert (operator["kind"], operator["oracle"], operator["returned"]) == ("nan", "reference", [-1.0, 1.0])
+
+    def test_what_is_returned_in_place_of_nan_is_said(self) -> None:
+        answer = result(violated("a", example(0), kind="nan", oracle="reference", returned=(-1.0, 1.0)))
+        written = lines(answer)
+        at = written.index("    confirmed by the ONNX reference evaluator")
+        assert written[at + 1] == "    instead, ONNX Runtime returns numbers in [-1, 1]"
         classic = Answer(verdict="violated", counterexample=example(0, ""))
         assert json_report.report(classic, Saved(), Path())["runtimes"] == ["onnxruntime"]
 

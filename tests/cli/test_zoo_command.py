@@ -13,12 +13,13 @@ import pytest
 
 from ranum_falsify.api.cache import cache_folder
 from ranum_falsify.cli import zoo
-from ranum_falsify.zoo.catalogue import MODELS, model_of
+from ranum_falsify.zoo.builder import Architecture
+from ranum_falsify.zoo.catalogue import FUZZED, MODELS, model_of
 from ranum_falsify.zoo.model import ZooModel
 from tests.cli.workshop import Workshop
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-DEFECTS = [defect for model in MODELS for defect in model.defects]
+DEFECTS = [defect for model in (*MODELS, *FUZZED) for defect in model.defects]
 SOFTMAX = model_of("3")
 SHARED = model_of("2a")  # a model with two defects
 
@@ -108,6 +109,8 @@ class TestShow:
             f"3: {SOFTMAX.program} (tf)\n",
             f"defect 3 at log (Log): {SOFTMAX.defects[0].mechanism}\n",
             f"repair: {SOFTMAX.repair}\n",
+            "  its developers (none): not fixed; a similar defect was reported to TensorFlow-Examples\n",
+            "  training: Adam, learning rate 0.005, batches of 100; cross entropy, summed over batch and classes\n",
             "7 nodes, 31.1 KiB\n",
             "  x  float32 [1, 784]  in [0, 1]\n",
             "weights (7850 elements), with values at first\n",
@@ -126,12 +129,18 @@ class TestShow:
         assert out.startswith(f"3: {SOFTMAX.program} (tf), repaired\n")
         assert "  x  float32 [5, 784]" in out and "--network N 3.safe.onnx" in out
 
+    def test_the_data_of_a_program_that_the_zoo_widens(self, workshop: Workshop) -> None:
+        wide, narrow = (workshop.run("zoo", "show", "38", *more).out for more in ((), ("--documented",)))
+        assert "  x  float32 [4, 2]  in [-50, 50]\n" in wide and "data for x lie in [0, 1]; --documented" in wide
+        assert "  x  float32 [4, 2]  in [0, 1]\n" in narrow and "--documented" not in narrow
+
     def test_json(self, workshop: Workshop) -> None:
         shown = json.loads(workshop.run("zoo", "show", "3", "--json").out)
         architecture = SOFTMAX.architecture()
         assert (shown["id"], shown["safe"], shown["nodes"]) == ("3", False, 7)
         assert shown["inputs"][0] == {"name": "x", "dtype": "float32", "shape": [1, 784], "low": 0.0, "high": 1.0}
         assert [w["name"] for w in shown["weights"]] == ["W", "b"]
+        assert shown["training"]["optimizer"] == "Adam" and shown["developer_fixes"]["3"]["status"] == "none"
         assert shown["bytes"] == architecture.model.ByteSize()
         assert shown["property"] == SOFTMAX.property_text(architecture)
         assert [defect["node"] for defect in shown["defects"]] == ["log"]
@@ -235,7 +244,7 @@ class TestDetect:
         cells = row.split()
         assert (cells[:4], cells[5:]) == (["3", "Log", "log", "yes"], ["ms", "proved", "3", "after"])
         assert blank == "" and detected == "detected: 1 of 1 defect in 1 program"
-        assert repaired == "repaired: 1 of 1 program proved (1 of 1 model); 0 of 8 operators flagged (0.00%)"
+        assert repaired == "repaired: 1 of 1 program proved (1 of 1 model); 0 of 6 operators flagged (0.00%)"
         assert analysis.startswith("analysis: 0.") and "(medians of 3, 1 thread)" in analysis
         assert besides.startswith("besides, for both: building ")
 
@@ -247,6 +256,16 @@ class TestDetect:
         assert first.node in row.split("proved")[1]
         assert detected == "detected: 1 of 1 defect in 1 program"
         assert len(workshop.run("zoo", "detect", "2").out.splitlines()) == len(out.splitlines()) + 1
+
+    def test_the_programs_of_the_fuzzer(self, workshop: Workshop) -> None:
+        run = workshop.run("zoo", "detect", "saf")
+        assert run.status == 0
+        assert "detected: 14 of 14 defects in 14 programs\nrepaired: 14 of 14 programs proved" in run.out
+
+    def test_the_data_of_the_program(self, workshop: Workshop) -> None:
+        assert "detected: 1 of 1" in workshop.run("zoo", "detect", "38").out
+        run = workshop.run("zoo", "detect", "38", "--documented")
+        assert run.status == 1 and "detected: 0 of 1" in run.out
 
     def test_verbose_names_all_that_is_flagged(self, workshop: Workshop) -> None:
         run = workshop.run("zoo", "detect", "3", "-v")
@@ -294,8 +313,10 @@ class TestDetect:
         class Wrong(ZooModel):
             """A model both of whose twins are repaired, or neither."""
 
-            def architecture(self, *, safe: bool = False, batch: int = 1):  # type: ignore[no-untyped-def]
-                return super().architecture(safe=wrong, batch=batch)
+            def architecture(
+                self, *, safe: bool = False, batch: int = 1, documented: bool = False, seed: int | None = None
+            ) -> Architecture:
+                return super().architecture(safe=wrong, batch=batch, documented=documented, seed=seed)
 
         model = Wrong(**{name: getattr(SOFTMAX, name) for name in SOFTMAX.__dataclass_fields__})
         monkeypatch.setattr(zoo, "MODELS", (model,))

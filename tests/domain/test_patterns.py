@@ -63,6 +63,11 @@ PAIRS = [
         _OWN_MEAN + _OTHER_MEAN + _UNBIASED.format(least="tiniest"),
         more="float six = {6}, float five = {5}, float tiniest = {1e-12}, float percent = {0.01}",
     ),
+    Twins(
+        "a positive number over one that is not near 0",
+        "p = Exp(x) a = Abs(x) c = Less(a, tiny) r = Where(c, tiny, x) q = Div(p, r) y = Reciprocal(q)",
+        "p = Exp(x) a = Abs(x) c = Less(a, tiny) r = Where(c, tiny, x) s = Sub(p, one) q = Div(s, r) y = Reciprocal(q)",
+    ),
     Twins("x + x", "a = Abs(x) s = Add(a, a) y = Sqrt(s)", "s = Add(x, x) y = Sqrt(s)"),
     Twins(
         "x - max",
@@ -87,6 +92,16 @@ PAIRS = [
         "e = Exp(x) s = ReduceSum(e, last) y = Div(e, s)",
         low=-200,
         high=80,
+    ),
+    Twins(
+        "softmax by hand, transposed",
+        "m = ReduceMax<axes = [1]>(x) d = Sub(x, m) t = Transpose<perm = [1, 0]>(d) u = Transpose(t) v = Transpose(u) "
+        "e = Exp(v) s = ReduceSum(e, first) y = Div(e, s)",
+        "m = ReduceMax<axes = [1]>(x) d = Sub(x, m) t = Transpose<perm = [1, 0]>(d) e = Exp(t) s = ReduceSum(e, last) "
+        "y = Div(e, s)",
+        low=-200,
+        high=80,
+        more="int64[1] first = {0}",
     ),
     Twins(
         "log-sum-exp by hand",

@@ -224,12 +224,13 @@ def test_bounds_of_outputs_enclose_both_graphs() -> None:
     assert not Prover(reduced, ProveConfig(runtimes=("onnxruntime",))).analyse().holds
 
 
-def test_a_model_that_onnx_runtime_refuses_is_proved_as_written_and_that_is_said() -> None:
+def test_nothing_is_proved_for_onnx_runtime_of_a_model_that_it_refuses() -> None:
     graph = read(parse("g (bfloat16[2] x) => (bfloat16[2] y) { y = Erf(x) }"))
     proof = Prover(valid_in_box(graph, [(0.0, 1.0)]), ProveConfig()).analyse()
     (notice,) = proof.notices
-    assert proof.holds and notice.startswith("ONNX Runtime does not load network N")
-    assert not Prover(valid_in_box(graph, [(0.0, 1.0)]), ProveConfig(runtimes=("torch",))).analyse().notices
+    assert not proof.holds and "network N for ONNX Runtime, which does not load it" in notice
+    proof = Prover(valid_in_box(graph, [(0.0, 1.0)]), ProveConfig(runtimes=("torch",))).analyse()
+    assert proof.holds and not proof.notices
 
 
 def test_a_constant_whose_folding_takes_much_memory_is_not_taken_for_one_that_stays() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from ranum_falsify.config import ProveConfig
@@ -44,3 +45,14 @@ def test_a_node_that_is_not_there() -> None:
     with pytest.raises(PropertyError, match="no network of the property has this node; it has square, log") as error:
         histories(valid_in_box(GRAPH, [(1.0, 2.0)]), "exp", ProveConfig())
     assert "\n" not in str(error.value)
+    with pytest.raises(PropertyError, match="did you mean square"):
+        histories(valid_in_box(GRAPH, [(1.0, 2.0)]), "sqare", ProveConfig())
+
+
+def test_constants_are_operands() -> None:
+    graph = network(
+        "(float[2] x) => (float[2] y) <float[2] zero = {1, 0}> { mask = Log(zero) [hide] y = Add(x, mask) }"
+    )
+    ((x, mask),) = histories(valid_in_box(graph, [(1.0, 3.0)]), "hide", ProveConfig()).values()
+    assert (x.name, x.bounds) == ("a", (1.0, 3.0)) and x.chain
+    assert (mask.name, mask.bounds, mask.chain) == ("b", (-np.inf, 0.0), ())

@@ -240,6 +240,8 @@ def test_recurrent(op_type: str, bias: bool, direction: str) -> None:
     hidden = bias and op_type != "RNN"
     assert (finding.op_type, finding.kind, finding.output) == (op_type, "nan", "o0")
     assert (finding.oracle, finding.reach) == (("reference", "masked") if hidden else ("onnxruntime", "output"))
+    assert (finding.returned is not None) == hidden
+    assert finding.returned is None or np.isfinite(finding.returned).all()
     assert recurrent(op_type, np.full((3, 1, 2), 1e3, F32), bias, direction=direction) == ()
     assert recurrent(op_type, np.full((3, 1, 2), NAN, F32), bias, direction=direction) == ()
 

@@ -276,6 +276,12 @@ def test_floats_of_every_width(kind: str) -> None:
     assert search(valid_in_box(graph, [(-5.0, 5.0)])).verdict == "unknown"
 
 
+def test_scalar_inputs_take_more_steps_than_are_made_between_restarts() -> None:
+    graph = network("(float s) => (float y) { t = Tanh(s) o = Constant<value = float {2}>() u = Add(t, o) y = Log(u) }")
+    result = search(valid_in_box(graph, [(-3.0, 3.0)]), n_starts=4, n_steps=12, timeout=2.0)
+    assert result.verdict == "unknown"
+
+
 def test_a_box_of_one_point() -> None:
     graph = network("(float[2] x) => (float[2] y) { y = Log(x) }")
     assert search(valid_in_box(graph, [(0.0, 0.0)])).verdict == "violated"

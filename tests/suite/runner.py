@@ -6,6 +6,8 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
+
 from ranum_falsify.errors import UsageError
 from ranum_falsify.suite.task import Answered, Task
 
@@ -36,6 +38,9 @@ def answer(task: Task) -> Answered:
                 marker.touch()
                 os.kill(os.getppid(), signal.SIGKILL)
                 time.sleep(60)
+        case "kill its Dask worker":
+            os.kill(psutil.Process(os.getppid()).ppid(), signal.SIGKILL)
+            time.sleep(60)
         case "hang":
             time.sleep(600)
         case "eat":
@@ -46,6 +51,9 @@ def answer(task: Task) -> Answered:
         case "fail":
             raise ZeroDivisionError("by zero")
     contents = {f"{task.stem}.json": b"{}"}
+    for path in task.instance.networks.values():
+        place = Path(task.places.get(path, path))
+        contents[f"{task.stem}.{place.name}"] = b" ".join(file.read_bytes() for file in sorted(place.parent.iterdir()))
     return Answered(
         status="sat", seconds=0.5, preparation=0.25, files={"description": f"{task.stem}.json"}, contents=contents
     )

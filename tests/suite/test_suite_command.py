@@ -69,10 +69,11 @@ def test_a_suite(workshop: Workshop, suite: Path) -> None:
 def check_counterexamples(workshop: Workshop, found: dict[str, InstanceRecord]) -> None:
     """Each counterexample replays, from both of its files, and the report names its arrays."""
     folder = workshop.folder
-    for name, words in (
+    cases: list[tuple[str, list[str | Path]]] = [
         ("boxes/log.onnx/box", ["--network", "N", folder / "log.onnx"]),
         ("specs/safe.onnx/low.vnnlib", ["--network", "N", folder / "safe.onnx", "--property", folder / "low.vnnlib"]),
-    ):
+    ]
+    for name, words in cases:
         record = found[name]
         assert record.report is not None and record.report["verdict"] == "violated"
         for array in record.report["counterexample"].values():

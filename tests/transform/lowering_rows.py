@@ -298,6 +298,7 @@ REFUSES: dict[str, list[tuple[str, int, str]]] = {
     "lower_squeeze": [
         (graph("y = Squeeze(x)", "float[N, 1, 3] x", "float[N, 3] y"), 17, "it names no axes"),
         (graph("y = Squeeze(x, a)", f"{X}, int64[1] a"), 17, "its axes are not constant"),
+        (graph("y = Squeeze(x, a)", "float[1, 3] x", "float[3] y", "int64[0] a = {}"), 17, "its list of axes is empty"),
         (graph("y = Squeeze<axes = [0]>(x)", "float[1, 3] x", "float[3] y"), 8, "int64 needs opset 9"),
     ],
     "lower_unsqueeze": [
@@ -318,14 +319,20 @@ REFUSES: dict[str, list[tuple[str, int, str]]] = {
     "lower_gather": [
         (graph("y = Gather(x, i)", f"{X}, int64[1] i", "float[1, 3] y"), 17, "its indices are not constant"),
         (graph("y = Gather(x, i)", y="float[1, 3] y", constants="int64[1] i = {2}"), 17, "none of an axis of length 2"),
+        (graph("y = Gather(x, i)", "string[2, 3] x", "string[1, 3] y", "int64[1] i = {1}"), 17, "it gathers texts"),
     ],
     "lower_pad": [
         (graph("y = Pad(x, p)", "float[N, 3] x", "float[N, 4] y", "int64[4] p = {0, 0, 0, 1}"), 17, "no fixed length"),
         (graph("y = Pad(x, p)", f"{X}, int64[4] p"), 17, "its pads are not constant"),
         (graph('y = Pad<mode = "reflect">(x, p)', y="float[2, 6] y", constants="int64[4] p = {0, 3, 0, 0}"), 17,
          "it reflects more than there is"),
+        (graph("y = Pad(x, p)", y="float[2, 1] y", constants="int64[4] p = {0, 2, 0, -4}"), 17,
+         "its padding leaves nothing"),
     ],
-    "lower_expand": [(graph("y = Expand(x, s)", f"{X}, int64[2] s"), 17, "its shape is not constant")],
+    "lower_expand": [
+        (graph("y = Expand(x, s)", f"{X}, int64[2] s"), 17, "its shape is not constant"),
+        (graph("y = Expand(x, s)", constants="int64[2] s = {-1, 3}"), 17, "its shape [-1, 3] has negative lengths"),
+    ],
     "lower_tile": [
         (graph("y = Tile(x, r)", f"{X}, int64[2] r"), 17, "its copies are not constant"),
         (graph("y = Tile(x, r)", y="float[2, 300] y", constants="int64[2] r = {1, 100}"), 17, "100 copies"),

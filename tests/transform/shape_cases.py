@@ -139,8 +139,7 @@ def _pad(rng: Rng) -> Case:
         if opset >= 18
         else list(range(rank))
     )
-    low = -1 if mode == "constant" else 0
-    pads = [int(rng.integers(low, most)) for _ in range(2 * len(axes))]
+    pads = [int(rng.integers(-1, most)) for _ in range(2 * len(axes))]
     value = float(rng.choice([0.0, 1.5, -2.0]))
     attributes: dict[str, Any] = {"mode": mode}
     names, constants = ["x"], {}
@@ -151,7 +150,9 @@ def _pad(rng: Rng) -> Case:
         if opset >= 18:
             names, constants = [*names, "a"], constants | {"a": np.array(axes, np.int64)}
     node = make_node("Pad", names, ["y"], **attributes)
-    return model_case([node], {"x": (kind, symbolic(rng, shape), shape)}, opset, constants=constants, refusable=_FREE)
+    refusable = (*_FREE, "it reflects more than there is")
+    inputs = {"x": (kind, symbolic(rng, shape), shape)}
+    return model_case([node], inputs, opset, constants=constants, refusable=refusable)
 
 
 def _expand(rng: Rng) -> Case:

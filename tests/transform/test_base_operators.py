@@ -85,6 +85,8 @@ def test_sums_along_several_axes_keep_them_or_not() -> None:
         ("transform_arg_max", "g (int32[4] x) => (int64[1] y) { y = ArgMax(x) }", 17, "'x' holds int32"),
         ("transform_arg_max", "g (float[4] x) => (int64[1] y) { y = ArgMax(x) }", 8, "Sign needs opset 9"),
         ("transform_arg_max", "g (float[0] x) => (int64[1] y) { y = ArgMax(x) }", 17, "is empty"),
+        ("transform_arg_max", "g (float[4] x, bool[4] m) => (int64[1] y) <float c = {-inf}> "
+         "{ w = Where(m, x, c) t = Neg(w) y = ArgMax(t) }", 17, "'c' is a constant that is not finite"),
         ("transform_arg_min", "g (int32[4] x) => (int64[1] y) { y = ArgMin(x) }", 17, "'x' holds int32"),
         ("transform_add", "g (int64[4] x) => (int64[4] y) { y = Add(x, x) }", 8, "constant of int64 needs opset 9"),
         ("transform_add", "g (int8[4] x) => (int8[4] y) { y = Add(x, x) }", 17, "'x' holds int8"),

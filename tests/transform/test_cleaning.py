@@ -11,7 +11,8 @@ import pytest
 from onnx import parser
 
 from ranum_falsify.errors import TransformError
-from ranum_falsify.transform.catalogue import all_passes
+from ranum_falsify.transform.apply import apply_pass
+from ranum_falsify.transform.catalogue import all_passes, find_pass
 from ranum_falsify.transform.model import read_model
 from ranum_falsify.transform.passes import cleaning
 from tests.transform.transform_kit import model_of, operators, proto_of, transformed
@@ -100,6 +101,17 @@ def test_what_no_converter_converts_is_told() -> None:
 def test_every_cleaning_pass_is_tested_here() -> None:
     tested = {name for name, *_ in APPLIES} | {"inline_functions", "clear_metadata", "convert_opset"}
     assert {spec.name for spec in all_passes() if spec.make.__module__ == cleaning.__name__} == tested
+
+
+@pytest.mark.parametrize("holder", ["<float[{0}] c = {{{1}}}> {{", "{{ c = Constant<value = float[{0}] {{{1}}}>()"])
+@pytest.mark.parametrize("length", [3, 2000])
+def test_identity_of_a_constant_is_folded_and_not_eliminated(holder: str, length: int) -> None:
+    body = holder.format(length, ", ".join(["0.5"] * length))
+    text = f"g (float[{length}] x) => (float y) {body} i = Identity(c) j = Identity(i) y = MatMul(x, j) }}"
+    kept = apply_pass(find_pass("eliminate_identity"), model_of(text))
+    assert kept.model is None, "it sums up in another order where the operand is a constant"
+    folded = apply_pass(find_pass("fold_constants"), model_of(text))
+    assert folded.model is not None and [name for name in operators(folded.model) if name != "Constant"] == ["MatMul"]
 
 
 def test_what_a_model_says_of_itself_stays() -> None:

@@ -194,6 +194,15 @@ def test_of_a_refused_fold_the_first_reason_is_told() -> None:
     assert [refusal.reason for refusal in applied.refusals] == ["the weights of Conv are not constant"]
 
 
+def test_constants_are_known_behind_identity() -> None:
+    text = graph(
+        "v = Identity(w) a = MatMul(x, v) t = Identity(s) u = Identity(t) y = BatchNormalization(a, t, u, s, s)",
+        y="float[2, 1] y",
+        constants="float[3, 1] w = {1, 2, 3}, float[1] s = {1}",
+    )
+    assert operators(lowered("fold_batch_normalization", text)).count("BatchNormalization") == 0
+
+
 def test_lowered_models_are_lowered_further() -> None:
     text = graph(
         "a = MaxPool<kernel_shape = [2, 2]>(x) b = GlobalAveragePool(a) c = Flatten(b) i = ArgMax<axis = 1>(c) "

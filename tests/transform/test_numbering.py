@@ -72,6 +72,11 @@ def test_the_same_computation_in_other_words_is_known(old: str, new: str) -> Non
             "g (float[3] x) => (float[3] y) { r = RandomNormalLike(x) y = Sub(r, r) }",
         ),
         ("g (float[3] x) => (float[3] y) { y = f.Abs(x) }", "g (float[3] x) => (float[3] y) { y = f.Abs(x) }"),
+        # Kernels store constants in an order of their own, and sum up in another one then.
+        (
+            "g (float[1, 3] x) => (float[1, 1] y) <float[3, 1] c = {1, 2, 3}> { w = Identity(c) y = MatMul(x, w) }",
+            "g (float[1, 3] x) => (float[1, 1] y) <float[3, 1] c = {1, 2, 3}> { y = MatMul(x, c) }",
+        ),
         (IF % ("Abs", "Exp"), IF % ("Abs", "Neg")),
         (IF % ("Abs", "Exp"), IF % ("Neg", "Exp")),
         (LOOP % "Add", LOOP % "Sub"),

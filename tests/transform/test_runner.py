@@ -288,6 +288,38 @@ def test_a_model_that_draws_random_numbers_cannot_be_verified() -> None:
         transformed(text, ["eliminate_identity"])
 
 
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("seq(float[4])", "SequenceConstruct(a)"),
+        ("string[4]", "Cast<to = 8>(a)"),
+        ("float8e4m3fn[4]", "Cast<to = 17>(a)"),
+    ],
+)
+def test_an_output_that_cannot_be_compared_must_be_proved(kind: str, body: str) -> None:
+    register_scaled_sign(verify.equality)
+    text = f"g (float[4] x) => ({kind} z, float[4] y) {{ a = Relu(x) z = {body} y = Abs(x) }}"
+    with pytest.raises(TransformError, match=r"output 'z' \(.*\) cannot be compared"):
+        transformed(text, ["negated"], opset=19)
+    text = text.replace("a = ", "i = Identity(x) a = ")
+    assert "proved" in transformed(text, ["eliminate_identity"], opset=19, samples=8).reports[0].verified
+
+
+def test_a_metric_is_that_of_all_outputs_though_a_reference_names_one() -> None:
+    register_scaled(1.5, verify.metric)
+    x = f32([1, 2, 3, 4])
+    text = "g (float[4] x) => (float[4] y, float[4] z) { y = Abs(x) z = Relu(x) }"
+    with pytest.raises(PostconditionError) as caught:
+        transformed(
+            text,
+            ["scaled"],
+            references=[Reference({"x": x}, {"y": x})],
+            metrics={"max_abs_error": (0, 0.1)},
+            box={"x": (np.float64(0), np.float64(1))},
+        )
+    assert "output 'z': max_abs_error" in str(caught.value.__cause__)
+
+
 def f32(values: list[float]) -> np.ndarray:
     return np.array(values, dtype=np.float32)
 
@@ -298,6 +330,14 @@ def test_references_are_checked_against_the_model_itself_first() -> None:
     bad = Reference([f32([1, 2, 3]), f32([1, 1, 1])], [f32([2, 3, 5])])
     with pytest.raises(TransformError, match=r"before any pass, does not give output 'y' \(5 became 4 at \[2\]\)"):
         transformed(ADD, ["transform_add"], references=[bad])
+
+
+def test_a_reference_may_be_bfloat16_as_files_hold_it() -> None:
+    text = "g (bfloat16[2] x) => (float[2] y) { i = Identity(x) y = Cast<to = 1>(i) }"
+    one = np.array([0x3F80, 0x4000], dtype=np.uint16).view("V2")
+    reference = Reference([one], [f32([1, 2])])
+    done = transformed(text, ["eliminate_identity"], references=[reference], samples=8)
+    assert done.reports[0].verified[-1] == "sampled 10"
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,11 @@ class Pair:
         return self.architectures[True]
 
     @cached_property
+    def of_data(self) -> Architecture:
+        """The model whose inputs range over the program's data."""
+        return self.model.architecture(documented=True) if self.faulty.widened else self.faulty
+
+    @cached_property
     def problems(self) -> tuple[Problem, Problem]:
         """What their properties become."""
         faulty, repaired = (problem_of(self.model, self.architectures[safe], safe=safe) for safe in (False, True))

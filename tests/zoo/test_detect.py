@@ -69,8 +69,12 @@ def test_open_operators_are_told_from_those_after_them() -> None:
 
 
 def test_totals_count_defects_programs_models_and_operators() -> None:
-    first = replace(SOFTMAX, id="11a", defects=(Defect(id="11a", node="log", operator="Log", mechanism=""),))
-    second = replace(SOFTMAX, id="11b", defects=(Defect(id="11b", node="log", operator="Log", mechanism=""),))
+    first = replace(
+        SOFTMAX, id="11a", program="TensorFuzz", defects=(Defect(id="11a", node="log", operator="Log", mechanism=""),)
+    )
+    second = replace(
+        SOFTMAX, id="11b", program="TensorFuzz", defects=(Defect(id="11b", node="log", operator="Log", mechanism=""),)
+    )
     counted = totals(
         [
             found(SOFTMAX, (flag("log"),)),
@@ -124,7 +128,7 @@ def test_plausible_inputs_lie_about_the_middle_and_repeat() -> None:
         BoxedVariable(name="keep", shape=(), dtype="float32", low=1.0, high=1.0),
         BoxedVariable(name="row", shape=(99,), dtype="int32", low=1, high=3),
     )
-    architecture = Architecture(model=SOFTMAX.architecture().model, inputs=inputs, weights=())
+    architecture = Architecture(model=SOFTMAX.architecture().model, inputs=inputs, weights=(), widened={})
     drawn = draw_plausible_inputs(architecture)
     assert [(a.shape, a.dtype.name) for a in drawn.values()] == [(v.shape, v.dtype) for v in inputs]
     assert 0.5 <= drawn["x"].min() < 0.6 and 1.4 < drawn["x"].max() <= 1.5

@@ -10,7 +10,8 @@ from onnx import numpy_helper
 
 from ranum_falsify.errors import ZooError
 from ranum_falsify.zoo.builder import Architecture
-from ranum_falsify.zoo.catalogue import MODELS, model_of
+from ranum_falsify.zoo.catalogue import FUZZED, MODELS, model_of
+from ranum_falsify.zoo.facts.training import TRAININGS
 from ranum_falsify.zoo.inference import draw_plausible_inputs
 from tests.zoo.pair import Pair
 from tests.zoo.triggers import one_hot
@@ -25,12 +26,39 @@ LABELS = frozenset({"y", "label", "labels"})
 both = pytest.mark.parametrize("safe", [False, True], ids=["faulty", "repaired"])
 
 
-def inputs_of(architecture: Architecture) -> dict[str, np.ndarray]:
+def inputs_of(architecture: Architecture, rng: np.random.Generator | None = None) -> dict[str, np.ndarray]:
+    """Return inputs that are drawn from their whole ranges, or near the middle where there is no generator."""
     inputs = draw_plausible_inputs(architecture)
     for v in architecture.inputs:
+        if rng is not None and v.dtype == "float32":
+            inputs[v.name] = rng.uniform(v.low, v.high, v.shape).astype(np.float32)
         if v.name in LABELS and v.dtype == "float32" and len(v.shape) == 2:
             inputs[v.name] = one_hot(v.shape, v.shape[-1] // 2)
     return inputs
+
+
+def weights_of(architecture: Architecture, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Return weights between their initial values and values from their whole ranges."""
+    initial = {tensor.name: numpy_helper.to_array(tensor) for tensor in architecture.model.graph.initializer}
+    share = 10.0 ** rng.uniform(-3, -1)
+    return {
+        v.name: (initial[v.name] + share * (rng.uniform(v.low, v.high, v.shape) - initial[v.name])).astype(np.float32)
+        for v in architecture.weights
+    }
+
+
+def free_session(architecture: Architecture) -> onnxruntime.InferenceSession:
+    """Return a session whose weights are inputs too."""
+    model = onnx.ModelProto()
+    model.CopyFrom(architecture.model)
+    free = {v.name: v.shape for v in architecture.weights}
+    kept = [t for t in model.graph.initializer if t.name not in free]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+    model.graph.input.extend(onnx.helper.make_tensor_value_info(name, 1, shape) for name, shape in free.items())
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(graph_bytes(model), options, ["CPUExecutionProvider"])
 
 
 def graph_bytes(model: onnx.ModelProto) -> bytes:
@@ -45,16 +73,33 @@ def test_the_catalogue_has_the_79_defects_of_63_programs() -> None:
     assert {model.number for model in MODELS} == set(range(1, 64))
 
 
+def test_the_catalogue_has_the_14_programs_of_the_fuzzer_that_onnx_can_express() -> None:
+    assert [model.id for model in FUZZED] == [f"saf{number}" for number in range(1, 15)]
+    assert all(model.training is None for model in FUZZED)
+
+
 def test_ids_lead_to_their_models() -> None:
-    assert len({model.id for model in MODELS}) == len(MODELS)
-    for model in MODELS:
+    models = (*MODELS, *FUZZED)
+    assert len({model.id for model in models}) == len({model.program for model in FUZZED}) + len(MODELS)
+    for model in models:
         assert model_of(model.id) is model and model.defects
         for defect in model.defects:
             assert model_of(defect.id) is model
-            assert defect.id.startswith(str(model.number))
+            assert defect.id.removeprefix("saf").startswith(str(model.number))
 
 
-@pytest.mark.parametrize("name", ["0", "64", "3a", "", "log"])
+def test_the_catalogue_says_how_programs_train() -> None:
+    untrained = {model.number for model in MODELS if model.training is None}
+    assert untrained == {4, 5, 13, 23, 27, 46, 57}
+    assert set(TRAININGS) <= {model.id for model in MODELS}
+    planner = model_of("15").training
+    assert planner is not None and planner.centered and planner.epsilon == 1e-6
+    trained = {model.id: model.training for model in MODELS if model.training is not None}
+    assert all(training.batch > 0 and training.learning_rate > 0 for training in trained.values())
+    assert {name for name, training in trained.items() if training.optimizer == "Momentum"} == {"17"}
+
+
+@pytest.mark.parametrize("name", ["0", "64", "3a", "", "log", "saf15", "saf"])
 def test_an_unknown_id_is_refused(name: str) -> None:
     with pytest.raises(ZooError, match=f"no defect '{name}'"):
         model_of(name)
@@ -124,8 +169,22 @@ def test_it_runs_on_plausible_input(pair: Pair, safe: bool) -> None:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(graph_bytes(architecture.model), options, ["CPUExecutionProvider"])
-    for output in session.run(None, inputs_of(architecture)):
+    for output in session.run(None, inputs_of(pair.of_data)):
         assert np.isfinite(output).all()
+
+
+def test_the_twin_computes_the_same_where_the_model_is_valid(pair: Pair) -> None:
+    faulty, repaired = map(free_session, pair.architectures)
+    rng = np.random.default_rng(pair.model.number)
+    valid = 0
+    for _ in range(1 if pair.model.id == "17" else 12):
+        feeds = {**inputs_of(pair.of_data, rng), **weights_of(pair.faulty, rng)}
+        expected, seen = faulty.run(None, feeds), repaired.run(None, feeds)
+        if all(np.isfinite(output).all() for output in expected):
+            valid += 1
+            # What rounds to 0 or 1 in the program is not as exact.
+            np.testing.assert_allclose(seen, expected, rtol=0.02, atol=1e-3)
+    assert valid
 
 
 @both

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from ranum_falsify.zoo.catalogue import MODELS
+from ranum_falsify.zoo.catalogue import FUZZED, MODELS
 from ranum_falsify.zoo.model import Defect, ZooModel
 from tests.zoo.triggers import SMALLEST_NORMAL, Trigger, all_triggers, ancestors, follows, run
 
 TRIGGERS = all_triggers()
-DEFECTS = {defect.id: (model, defect) for model in MODELS for defect in model.defects}
+DEFECTS = {defect.id: (model, defect) for model in (*MODELS, *FUZZED) for defect in model.defects}
 ARGUMENTS = ("model", "defect", "trigger")
 
 

@@ -19,6 +19,7 @@ from ranum_falsify.cli.options.confirm import CONFIRM_EPILOG, ConfirmOptions
 from ranum_falsify.cli.options.doctor import DoctorOptions
 from ranum_falsify.cli.options.falsify import FALSIFY_EPILOG, FalsifyOptions, finish_search
 from ranum_falsify.cli.options.fields import Values, add_fields, build, overlay, read, require
+from ranum_falsify.cli.options.fix import FIX_EPILOG, FixOptions
 from ranum_falsify.cli.options.operators import OperatorsOptions
 from ranum_falsify.cli.options.pyproject import find_settings
 from ranum_falsify.cli.options.replay import REPLAY_EPILOG, ReplayOptions
@@ -48,6 +49,7 @@ __all__ = [
     "ConfirmOptions",
     "DoctorOptions",
     "FalsifyOptions",
+    "FixOptions",
     "OperatorsOptions",
     "ReplayOptions",
     "ReportOptions",
@@ -108,6 +110,7 @@ _FORMS: Mapping[str, _Form] = {
         DoctorOptions,
         "Show what proofs depend on here: the processor, the libraries and what was measured of their kernels.",
     ),
+    "fix": _Form(FixOptions, "Repair a model so that a property of it is proved.", FIX_EPILOG),
     "operators": _Form(OperatorsOptions, "List the supported operators with what makes their operands valid."),
     "replay": _Form(
         ReplayOptions, "Run a counterexample on ONNX Runtime again and name the operators that fail.", REPLAY_EPILOG

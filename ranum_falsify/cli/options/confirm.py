@@ -8,7 +8,7 @@ from typing import Annotated
 
 from ranum_falsify.cli.options.shared import PropertyOptions, ReadingOptions, ReportPath, SelfCheck, Verbosity
 from ranum_falsify.cli.usage import PROGRAM
-from ranum_falsify.config import ConfirmConfig
+from ranum_falsify.config import ConfirmConfig, TrainingConfig
 from ranum_falsify.option import Argument, Group, Option
 
 __all__ = ["CONFIRM_EPILOG", "ConfirmOptions"]
@@ -19,6 +19,10 @@ Runtime; and a span around them, a box in every point of which it is proved to b
 
 In DIR: model.onnx, a .npz file for each test, test_PROPERTY.py, which runs them all with pytest and needs NumPy and
 ONNX Runtime only, and confirm.json.
+
+With --training: training data, within the ranges of the property, after which the model fails, trained by the
+property's loss from the weights in its file.  In DIR, for each operator, a folder with training.npz, trained.npz,
+model.onnx, and a test that trains by itself and needs NumPy, PyTorch and ONNX Runtime only; and training.json.
 
 exit status: 0 every operator is proved, 1 something is triggered, 2 usage or input error,
              3 operators are not proved, and nothing is triggered
@@ -33,7 +37,9 @@ class ConfirmOptions(ReadingOptions, PropertyOptions):
     Attributes:
         property_path: Property file (.py); it is a program, which runs with all your rights.
         config: How to make the tests.
+        training: How the networks are trained.
         out: Folder for the files; created if its parent exists.
+        plot: With --training, draw loss and margin of the first operator that fails over the steps here, as SVG.
         json: Write the report as JSON here, too; - is standard output.
         self_check: Whether the installed kernels are checked before anything is proved.
         verbosity: -1 quiet, 0, 1 verbose.
@@ -41,7 +47,9 @@ class ConfirmOptions(ReadingOptions, PropertyOptions):
 
     property_path: Annotated[Path, Argument("PROPERTY", missing=_MISSING)]
     config: Annotated[ConfirmConfig, Group("search")] = field(default_factory=ConfirmConfig)
+    training: Annotated[TrainingConfig, Group("training")] = field(default_factory=TrainingConfig)
     out: Annotated[Path | None, Option(metavar="DIR"), Group("output")] = None
+    plot: Annotated[Path | None, Option(metavar="FILE"), Group("training")] = None
     json: ReportPath = None
     self_check: SelfCheck = True
     verbosity: Verbosity = 0

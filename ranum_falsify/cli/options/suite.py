@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from ranum_falsify.cli.options.check import QuestionOptions
 from ranum_falsify.cli.options.falsify import finish_search
@@ -20,6 +20,7 @@ from ranum_falsify.cli.options.shared import (
 )
 from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.config import SearchConfig
+from ranum_falsify.errors import UsageError
 from ranum_falsify.option import Argument, Group, Option, Switch, parse_seconds, parse_whole, to_names
 
 __all__ = [
@@ -118,6 +119,8 @@ class SuiteOptions(SuiteSearchOptions):
         max_minutes: Minutes after which the suite ends; --resume goes on.
         former: Results of a former run, whose times say which instances take longest and start first.
         memory: Memory that the processes of an instance may take together; by default an equal share of all.
+        cluster: Start a Dask cluster for the workers; Dask's configuration says how.
+        scheduler: Use the workers of this Dask scheduler, such as tcp://host:8786.
         list_only: List the instances; run none.
         verbosity: -1 quiet, 0, 1 verbose.
         given: The options that were given for all instances, as the Python API names them.
@@ -132,9 +135,16 @@ class SuiteOptions(SuiteSearchOptions):
     max_minutes: Annotated[float | None, Option(metavar="MINUTES", parse=parse_seconds), Group("suite")] = None
     former: Annotated[Path | None, Option(metavar="FILE"), Group("suite")] = None
     memory: Annotated[Memory, Group("suite")] = None
+    cluster: Annotated[Literal["local", "slurm", "kubernetes"] | None, Option(), Group("suite")] = None
+    scheduler: Annotated[str | None, Option(metavar="ADDRESS"), Group("suite")] = None
     list_only: Annotated[bool, Switch("--list"), Group("suite")] = False
     verbosity: Verbosity = 0
     given: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check that there is at most one cluster."""
+        if self.cluster is not None and self.scheduler is not None:
+            raise UsageError("--cluster starts a scheduler, and --scheduler uses one; give one of them")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,7 @@ exit status: 0 every documented operator is flagged and every repaired model pro
              2 usage or input error
 """
 _Batch = Annotated[int, Option(least=1)]
+_Documented = Annotated[bool, Switch()]
 _Ids = Annotated[tuple[str, ...], Argument("ID", many=True)]
 
 
@@ -50,12 +51,14 @@ class ZooShow(CommonOptions):
         id: A defect or a model, such as 2b.
         safe: The repaired twin.
         batch: Batch size, where the program leaves it open.
+        documented: Let inputs range over the program's data alone, also where the zoo widens that.
         json: Print JSON.
     """
 
     id: Annotated[str, Argument("ID", missing="zoo show: no defect is given; write ranum-falsify zoo show ID")]
     safe: Annotated[bool, Switch()] = False
     batch: _Batch = 1
+    documented: _Documented = False
     json: Annotated[bool, Switch()] = False
 
 
@@ -64,14 +67,16 @@ class ZooBuild(CommonOptions):
     """What `zoo build` is asked for.
 
     Attributes:
-        ids: Defects or models, by default all.
+        ids: Defects or models, by default the 79 defects; saf means the 14 programs of the Soft Assertion Fuzzer.
         out: The folder; created if its parent exists; by default ranum-falsify/zoo in the user's cache.
         batch: Batch size, where the program leaves it open.
+        documented: Let inputs range over the program's data alone, also where the zoo widens that.
     """
 
     ids: _Ids = ()
     out: Annotated[Path | None, Option(metavar="DIR"), Group("output")] = None
     batch: _Batch = 1
+    documented: _Documented = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +84,9 @@ class ZooDetect(CommonOptions):
     """What `zoo detect` is asked for.
 
     Attributes:
-        ids: Defects or models, by default all.
+        ids: Defects or models, by default the 79 defects; saf means the 14 programs of the Soft Assertion Fuzzer.
         batch: Batch size, where the program leaves it open.
+        documented: Let inputs range over the program's data alone, also where the zoo widens that.
         inference: Also time an ONNX Runtime inference of each model.
         processors: Threads of torch and ONNX Runtime.
         json: Write a report as JSON here; - is standard output.
@@ -89,6 +95,7 @@ class ZooDetect(CommonOptions):
 
     ids: _Ids = ()
     batch: _Batch = 1
+    documented: _Documented = False
     inference: Annotated[bool, Switch()] = False
     processors: Annotated[int, Option("-p --processors --n_proc", least=1)] = 1
     json: ReportPath = None

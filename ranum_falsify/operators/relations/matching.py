@@ -6,7 +6,7 @@ Their answers are certain; where these functions cannot tell, they return None.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
@@ -36,6 +36,7 @@ __all__ = [
     "rounds_apart",
     "source",
     "square_of",
+    "undo_transposes",
 ]
 
 _DEEPEST = 10
@@ -195,3 +196,15 @@ def reduced_dims(op: Operation, rank: int, axes: np.ndarray | None) -> list[int]
     if given:
         return sorted({axis % rank for axis in given}) if rank else []
     return [] if op.noop_with_empty_axes else list(range(rank))
+
+
+def undo_transposes(site: Site, field: Field, dims: Sequence[int]) -> tuple[Field, list[int]]:
+    """Return what a field is a transpose of, if it is one, and which dimensions of that are those of the field."""
+    while (op := is_a(field, "Transpose")) is not None:
+        inner = fields_of(op)[0]
+        x = site.find_known(inner)
+        if x is None or rounds_apart(site, x):
+            break
+        order = ints(op.permutation) or list(reversed(range(len(x.shape))))
+        field, dims = inner, sorted(order[dim] for dim in dims)
+    return field, list(dims)

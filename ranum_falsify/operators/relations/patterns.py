@@ -33,6 +33,7 @@ from ranum_falsify.operators.relations.matching import (
     reduced_dims,
     source,
     square_of,
+    undo_transposes,
 )
 
 __all__ = [
@@ -182,12 +183,14 @@ def undo_shift(site: Site, field: Field, dims: list[int]) -> Interval | None:
 def sum_of_exponentials(site: Site, x: Interval, axes: np.ndarray | None) -> Interval | None:
     """Bound sum(exp(x - max(x))) from below by the exponential of 0, which is among the terms."""
     exponential = is_a(site.op.data, "Exp")
-    difference = is_a(fields_of(exponential)[0], "Sub") if exponential is not None and _is_floating(x) else None
+    if exponential is None or not _is_floating(x):
+        return None
+    field, dims = undo_transposes(site, fields_of(exponential)[0], reduced_dims(site.op, len(x.shape), axes))
+    difference = is_a(field, "Sub")
     if difference is None:
         return None
     minuend, maximum = fields_of(difference)
     found = find_reduction(site, maximum, "ReduceMax")
-    dims = reduced_dims(site.op, len(x.shape), axes)
     if found is None or not is_same(minuend, found.operand) or not set(found.dims) <= set(dims):
         return None
     kernel = site.envelope("Exp")

@@ -11,7 +11,22 @@ from torch import Tensor
 from ranum_falsify.network import Graph
 from ranum_falsify.properties.formula.terms import Term
 
-__all__ = ["Evaluator", "NetworkCall", "ValidityGoal"]
+__all__ = ["Evaluator", "NetworkCall", "Trainable", "ValidityGoal"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trainable:
+    """What a property says about the training of a network.
+
+    Attributes:
+        weights: The freed initializers, which training changes.
+        loss: Nodes or outputs whose sum training makes small.
+        one_hot: Inputs each row of which is 0 but for a single 1.
+    """
+
+    weights: tuple[str, ...]
+    loss: tuple[str, ...]
+    one_hot: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -22,11 +37,13 @@ class NetworkCall:
         network: The network as the property writes it, such as `N` or `N[2:-3]`.
         graph: The graph applied.
         arguments: What it is applied to, in the order of the graph's inputs.
+        trainable: How it is trained, None if the property does not say.
     """
 
     network: str
     graph: Graph
     arguments: tuple[Term, ...]
+    trainable: Trainable | None = None
 
     @property
     def variables(self) -> tuple[str | None, ...]:

@@ -6,11 +6,12 @@ are constants.  So the words are objects: the reduction recognises them, and a c
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ranum_falsify.errors import PropertyError
 
-__all__ = ["Free", "NoInvalidInput", "free", "no_invalid_input"]
+__all__ = ["FiniteOutputs", "Free", "LossName", "NoInvalidInput", "finite_outputs", "free", "loss", "no_invalid_input"]
 
 
 class _Word:
@@ -43,11 +44,51 @@ class NoInvalidInput(_Word):
     usage = "no_invalid_input(N(x), only=[...], nodes=[...], gradient=False)"
 
 
+class FiniteOutputs(_Word):
+    """`finite_outputs(N(x))`: no output of the application is NaN or infinite, wherever that would come from."""
+
+    usage = "finite_outputs(N(x))"
+
+
 class Free(_Word):
-    """`free(N, "W", "b")`: the network with these initializers as further inputs, after the others."""
+    """`free(N, "W", "b")`: the network with these initializers as further inputs, after the others.
+
+    `free(N, "W", "b", loss=loss("cost"))` also says that training changes them, and what it makes small.
+    """
 
     usage = 'free(N, "W", "b")'
 
 
+@dataclass(frozen=True)
+class LossName:
+    """What training makes small.
+
+    Attributes:
+        names: Nodes or outputs, whose sum it is.
+        one_hot: Inputs each row of which is 0 but for a single 1.
+    """
+
+    names: tuple[str, ...]
+    one_hot: tuple[str, ...] = ()
+
+
+class _Loss:
+    """`loss("cost", one_hot=["y"])`: what training makes small, a node or an output, and labels that are one-hot."""
+
+    def __init__(self) -> None:
+        self.__name__ = self.__qualname__ = "loss"
+
+    def __call__(self, *names: Any, one_hot: Any = ()) -> LossName:
+        labels = (one_hot,) if isinstance(one_hot, str) else tuple(one_hot)
+        if not names or not all(isinstance(name, str) for name in (*names, *labels)):
+            raise PropertyError('loss is written as loss("cost"), with the name of a node or of an output')
+        return LossName(names, labels)
+
+    def __repr__(self) -> str:
+        return "loss"
+
+
 no_invalid_input = NoInvalidInput()
+finite_outputs = FiniteOutputs()
 free = Free()
+loss = _Loss()

@@ -18,7 +18,7 @@ from dnnv.properties import Expression, ExpressionVisitor
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import Graph
 from ranum_falsify.properties.formula import numpy_functions
-from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
+from ranum_falsify.properties.formula.applications import NetworkCall, Trainable, ValidityGoal
 from ranum_falsify.properties.formula.circuit import Circuit
 from ranum_falsify.properties.formula.formula import (
     Comparison,
@@ -34,11 +34,12 @@ from ranum_falsify.properties.formula.formula import (
 )
 from ranum_falsify.properties.formula.numpy_functions import as_term
 from ranum_falsify.properties.formula.terms import Choice, Elementwise, Output, Term, Variable, rearrange
-from ranum_falsify.properties.language.options import check_operators, names_option
-from ranum_falsify.properties.language.vocabulary import Free, NoInvalidInput
+from ranum_falsify.properties.language.vocabulary import FiniteOutputs, Free, NoInvalidInput
 from ranum_falsify.properties.language.walk import guard, index_text, shorten
 from ranum_falsify.properties.problem.elements import bounds_of, element_of
+from ranum_falsify.properties.problem.freeing import check_free
 from ranum_falsify.properties.problem.inputs import AllInputs, pair
+from ranum_falsify.properties.problem.questions import finite_outputs, validity_goal
 
 __all__ = ["Interpreter"]
 
@@ -61,6 +62,7 @@ class Interpreter(ExpressionVisitor):
         self._networks = networks
         self._names: dict[int, str] = {id(graph): name for name, graph in networks.items()}
         self._graphs: dict[object, Graph] = {}
+        self._trainable: dict[int, Trainable] = {}
         self._results: dict[int, tuple[Expression, Any]] = {}
         self._operations: dict[object, tuple[tuple[Term, ...], Term]] = {}
         self._calls: dict[object, tuple[NetworkCall, Any]] = {}
@@ -296,12 +298,12 @@ class Interpreter(ExpressionVisitor):
 
     def visit_Call(self, expression: Any) -> Any:
         function = self.visit(expression.function)
-        if isinstance(function, NoInvalidInput):
-            return self._no_invalid_input(expression)
+        if isinstance(function, NoInvalidInput | FiniteOutputs):
+            return self._question(function, expression)
         args = [self.visit(arg) for arg in expression.args]
         kwargs = {name: self.visit(arg) for name, arg in expression.kwargs.items()}
         if isinstance(function, Free):
-            return self._free(expression, args)
+            return self._free(expression, args, kwargs)
         if isinstance(function, Graph):
             return self._apply(function, args, kwargs, expression)
         if getattr(function, "__name__", "") == "compose" and isinstance(getattr(function, "__self__", None), Graph):
@@ -315,6 +317,19 @@ class Interpreter(ExpressionVisitor):
                 )
             return guard(expression, lambda: handler(*args, **kwargs))
         return guard(expression, lambda: function(*args, **kwargs))
+
+    def _question(self, word: NoInvalidInput | FiniteOutputs, expression: Any) -> Formula:
+        """Return what a word asks of an application of a network."""
+        applied: Any = expression.args[0] if len(expression.args) == 1 else None
+        function = self.visit(applied.function) if type(applied).__name__ == "Call" else None
+        if not isinstance(function, Graph):
+            raise PropertyError(f"property: {shorten(expression)}: write {word.usage}")
+        call, outputs = self._application(function, [self.visit(arg) for arg in applied.args], applied.kwargs, applied)
+        options = {name: self.visit(value) for name, value in expression.kwargs.items()}
+        if isinstance(word, FiniteOutputs):
+            return finite_outputs(outputs if isinstance(outputs, tuple) else (outputs,), options, expression)
+        goal = validity_goal(call, options, expression)
+        return self._goals.setdefault((id(call), goal.only, goal.nodes, goal.gradient), Goal(goal))
 
     def _derive(self, key: object, name: str, source: Any, derive: Callable[[], Graph]) -> Graph:
         """Return a graph derived from another, the same for the same key."""
@@ -330,17 +345,14 @@ class Interpreter(ExpressionVisitor):
         name = f"{self._names[id(outer)]}.compose({self._names[id(args[0])]})"
         return self._derive(("compose", id(outer), id(args[0])), name, source, lambda: function(args[0]))
 
-    def _free(self, expression: Any, args: list[Any]) -> Graph:
-        if (
-            expression.kwargs
-            or len(args) < 2
-            or not isinstance(args[0], Graph)
-            or not all(isinstance(a, str) for a in args[1:])
-        ):
-            raise PropertyError(f'property: {shorten(expression)}: write free(N, "W", "b"), with names of initializers')
-        graph, names = args[0], args[1:]
+    def _free(self, expression: Any, args: list[Any], kwargs: Mapping[str, Any]) -> Graph:
+        graph, trained = check_free(expression, args, kwargs)
+        names = trained.weights
         text = f"free({self._names[id(graph)]}, {', '.join(map(repr, names))})"
-        return self._derive(("free", id(graph), tuple(names)), text, expression, lambda: graph.free(names))
+        freed = self._derive(("free", id(graph), trained), text, expression, lambda: graph.free(names))
+        if trained.loss:
+            self._trainable[id(freed)] = trained
+        return freed
 
     def _apply(self, graph: Graph, args: list[Any], kwargs: Mapping[str, Any], source: Any) -> Any:
         if not kwargs and args and not any(isinstance(arg, _SYMBOLIC) for arg in args):
@@ -371,26 +383,10 @@ class Interpreter(ExpressionVisitor):
         keys = [arg if isinstance(arg, Term) else source for arg in args]
         key = (id(graph), tuple(map(id, keys)))
         if key not in self._calls:
-            call = NetworkCall(network=name, graph=graph, arguments=terms)
+            call = NetworkCall(network=name, graph=graph, arguments=terms, trainable=self._trainable.get(id(graph)))
             outputs = tuple(Output(call, i) for i in range(len(graph.output_details)))
             self._calls[key] = (call, outputs[0] if len(outputs) == 1 else outputs)
         return self._calls[key]
-
-    def _no_invalid_input(self, expression: Any) -> Goal:
-        applied: Any = expression.args[0] if len(expression.args) == 1 else None
-        function = self.visit(applied.function) if type(applied).__name__ == "Call" else None
-        options = {name: self.visit(value) for name, value in expression.kwargs.items()}
-        if not isinstance(function, Graph) or options.keys() - {"only", "nodes", "gradient"}:
-            raise PropertyError(f"property: {shorten(expression)}: write {NoInvalidInput.usage}")
-        args = [self.visit(arg) for arg in applied.args]
-        call, _ = self._application(function, args, applied.kwargs, applied)
-        only, nodes = (names_option(name, options.get(name), expression) for name in ("only", "nodes"))
-        check_operators(only)
-        gradient = bool(options.get("gradient", False))
-        key = (id(call), only, nodes, gradient)
-        if key not in self._goals:
-            self._goals[key] = Goal(ValidityGoal(call=call, only=only, nodes=nodes, gradient=gradient))
-        return self._goals[key]
 
 
 def _is_symbolic(value: Any) -> bool:

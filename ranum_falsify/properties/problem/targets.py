@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from dnnv.nn import Operation
 
-from ranum_falsify.errors import PropertyError
+from ranum_falsify.errors import PropertyError, name_near
 from ranum_falsify.network import Graph, OperatorSpec, spec_of
 from ranum_falsify.network.order import operands_in
 from ranum_falsify.operators.support.conditions import gradient_conditions, list_stated_conditions
@@ -99,9 +99,8 @@ def _check_names(goal: ValidityGoal, graphs: Sequence[Graph]) -> None:
     for wanted, known, what in ((goal.nodes, names, "node"), (goal.only, types, "operator")):
         for name in wanted or ():
             if name not in known:
-                some = ", ".join(sorted(known)[:12])
                 where = f"no_invalid_input: network {goal.call.network}"
-                raise PropertyError(f"{where} has no {what} {name!r}; it has {some}")
+                raise PropertyError(f"{where} has no {what} {name!r}; {name_near(name, sorted(known))}")
 
 
 def _writes_floats(graph: Graph, op: Operation) -> bool:

@@ -6,7 +6,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
-__all__ = ["find_invalid"]
+__all__ = ["element_at", "find_invalid"]
+
+
+def element_at(x: np.ndarray, index: tuple[int, ...]) -> np.ndarray:
+    """Return the element of an operand that the output's element at ``index`` is computed from, its dimensions kept."""
+    tail = index[len(index) - x.ndim :]
+    at = (0 if n == 1 else i for n, i in zip(x.shape, tail, strict=True))
+    return np.asarray(x[tuple(slice(i, i + 1) for i in at)])
 
 
 def find_invalid(y: np.ndarray, operands: Iterable[np.ndarray], *, overflow: bool) -> tuple[str, np.ndarray] | None:

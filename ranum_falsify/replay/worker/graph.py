@@ -19,6 +19,7 @@ __all__ = [
     "attribute_status",
     "clear_repeated_names",
     "find_bad",
+    "is_numeric",
     "range_of",
     "read_stored",
     "reads_of",
@@ -60,9 +61,14 @@ def find_bad(value: Value, kind: str) -> np.ndarray | None:
     return np.isnan(value) if kind == "nan" else np.isinf(value)
 
 
+def is_numeric(value: Value) -> bool:
+    """Tell whether a value is a tensor of numbers or booleans."""
+    return isinstance(value, np.ndarray) and value.dtype.kind in "fVbiu"
+
+
 def range_of(value: Value) -> tuple[float, float] | None:
     """Return the least and greatest element, ignoring NaN; None for a value that has none."""
-    if not isinstance(value, np.ndarray) or value.dtype.kind not in "fVbiu" or not value.size:
+    if not is_numeric(value) or not value.size:
         return None
     wide = value.astype(np.float64)
     wide = wide[~np.isnan(wide)]

@@ -132,7 +132,13 @@ class Levels:
             if kind is not None and k not in look.findings | added:
                 bad = find_bad(seen.outputs.get(end), kind)
                 found = self._written.finding(k, end, kind, bad, "onnxruntime")
-                added[k] = found | {"operands": {}, "values": {}, "reach": "output", "optimisations": "default"}
+                added[k] = found | {
+                    "operands": {},
+                    "values": {},
+                    "arrays": {},
+                    "reach": "output",
+                    "optimisations": "default",
+                }
         return added
 
     def _look_optimised(self, feeds: Mapping[str, np.ndarray], bad: set[str]) -> Look | None:

@@ -12,7 +12,7 @@ import onnx
 from onnx import numpy_helper
 
 from .divisions import find_impossible, may_trap
-from .elements import find_invalid
+from .elements import element_at, find_invalid
 from .graph import (
     FLOAT_INITIALIZERS,
     GOOD,
@@ -20,6 +20,7 @@ from .graph import (
     Value,
     attribute_status,
     find_bad,
+    is_numeric,
     range_of,
     read_stored,
     reads_of,
@@ -33,6 +34,7 @@ from .session import Session, Setting
 __all__ = ["STOP", "InspectedModel", "Look"]
 
 STOP = ""  # among outputs: the run stopped, at an integer division that has no result
+_MOST_ELEMENTS = 1 << 20  # of all operands of a finding, to be passed on
 
 
 @dataclass(frozen=True)
@@ -232,19 +234,29 @@ class InspectedModel:
         suspects |= self._hiding | set(stops)
         if not suspects:
             return {}
-        varying = self._find_varying(feeds)
+        varying, stored = self._find_varying(feeds), self._find_stored_nan(known)
         found: dict[int, dict[str, Any]] = {}
         for k in (k for k in self.order if k in suspects):
             if k in stops:
                 found[k] = self._stop_finding(k, feeds, values)
                 continue
             # Computed infinities that no input can change are constants, such as an attention mask.
-            finding = self._find_invalid(k, feeds, values, known, varies=k in varying)
+            good = dict.fromkeys(stored, GOOD) if self._operators.computes(self._nodes[k]) else {}
+            finding = self._find_invalid(k, feeds, values, {**known, **good} if good else known, varies=k in varying)
             if finding is not None:
                 found[k] = finding
         for k, finding in found.items():
-            finding["operands"], finding["values"] = self._operands(k, finding["index"], feeds, values)
+            finding |= self._operands(k, finding["index"], feeds, values)
         return found
+
+    def _find_stored_nan(self, known: Mapping[str, Status]) -> set[str]:
+        """Return the tensors that hold NaN only because a stored one does: no operator was invalid before them."""
+        stored = {name for name, (nan, _) in self.constants.items() if nan}
+        for k in self.order if stored else ():
+            holding = {name for name in self._reads[k] if known.get(name, GOOD)[0]}
+            if holding and holding <= stored and not self._operators.computes(self._nodes[k]):
+                stored.update(name for name in self._nodes[k].output if known.get(name, GOOD)[0])
+        return stored
 
     def _find_invalid(
         self,
@@ -275,7 +287,11 @@ class InspectedModel:
                 kind = "nan" if nan else "inf"
                 return self.finding(k, name, kind, find_bad(values[name], kind), "onnxruntime")
         hidden = self._find_hidden(k, feeds, values)
-        return None if hidden is None else self.finding(k, hidden[0], "nan", np.isnan(hidden[1]), "reference")
+        if hidden is None:
+            return None
+        name, places = hidden[0], np.isnan(hidden[1])
+        returned = range_of(values[name][places]) if is_numeric(values.get(name)) else None
+        return self.finding(k, name, "nan", places, "reference") | {"returned": returned}
 
     def _find_varying(self, feeds: Mapping[str, np.ndarray]) -> set[int]:
         """Return the nodes whose value depends on an input's value, not only on its shape, or is random."""
@@ -313,20 +329,19 @@ class InspectedModel:
 
     def _operands(
         self, k: int, index: tuple[int, ...], feeds: Mapping[str, np.ndarray], values: Mapping[str, Value]
-    ) -> tuple[dict[str, tuple[float, float]], dict[str, float]]:
-        """Return each operand's range and, for an elementwise operator, its element that gives the one at ``index``."""
-        ranges, elements = {}, {}
-        for name in self._reads[k]:
-            value = self._value(name, feeds, values)
-            limits = range_of(value)
-            if limits is None:
-                continue
-            ranges[name] = limits
-            if self._operators.is_elementwise(self._nodes[k]):
-                tail = index[len(index) - value.ndim :]
-                at = tuple(0 if n == 1 else i for n, i in zip(value.shape, tail, strict=True))
-                elements[name] = float(value[at])
-        return ranges, elements
+    ) -> dict[str, Any]:
+        """Return the fields of a finding about what node ``k`` read, where its output at ``index`` is invalid."""
+        node = self._nodes[k]
+        read = {name: self._value(name, feeds, values) for name in self._reads[k]}
+        limits = {name: limits for name, value in read.items() if (limits := range_of(value)) is not None}
+        arrays = {name: value for name, value in read.items() if is_numeric(value)}
+        elements = {}
+        if self._operators.is_elementwise(node):
+            arrays = {name: element_at(value, index) for name, value in arrays.items()}
+            elements = {name: float(arrays[name].item()) for name in limits}
+        few = sum(value.size for value in arrays.values()) <= _MOST_ELEMENTS
+        told = arrays if few and self._operators.has_conditions(node) else {}
+        return {"operands": limits, "values": elements, "arrays": told}
 
     def _reaches(self, known: Mapping[str, Status], stops: Iterable[int]) -> dict[int, set[str]]:
         """Return, for each node, the outputs that a path of non-finite tensors leads to; `STOP` from ``stops``."""

@@ -28,6 +28,8 @@ class Operators:
         hides_nan: those whose NaN ONNX Runtime may hide.
         draws: position of the input without which, or if it is false, a node does not draw; None if all nodes draw.
         divides: those that divide the first operand by the second, integers included.
+        conditional: those with conditions on their operands.
+        fallible: those that can be the first to be invalid; the others hand NaN on.
     """
 
     elementwise: frozenset[Key]
@@ -35,6 +37,8 @@ class Operators:
     hides_nan: frozenset[Key]
     draws: Mapping[Key, int | None]
     divides: frozenset[Key]
+    conditional: frozenset[Key] = frozenset()
+    fallible: frozenset[Key] = frozenset()
 
     def is_elementwise(self, node: onnx.NodeProto) -> bool:
         """Tell whether each element of the output depends on one element of each operand."""
@@ -60,3 +64,11 @@ class Operators:
     def may_divide(self, node: onnx.NodeProto) -> bool:
         """Tell whether it divides its first operand by the second, integers included."""
         return _key(node) in self.divides
+
+    def computes(self, node: onnx.NodeProto) -> bool:
+        """Tell whether it is one of those that can be the first to be invalid, and no subgraph."""
+        return _key(node) in self.fallible and not any(True for _ in subgraphs(node))
+
+    def has_conditions(self, node: onnx.NodeProto) -> bool:
+        """Tell whether there are conditions on its operands, one of which it violates where it is invalid."""
+        return _key(node) in self.conditional

@@ -55,8 +55,8 @@ class Difference:
     output: str
     why: str = ""
     index: tuple[int, ...] = ()
-    expected: float = 0.0
-    actual: float = 0.0
+    expected: float | int = 0.0
+    actual: float | int = 0.0
     elements: int = 0
 
     @property
@@ -72,7 +72,8 @@ class Difference:
             return self.why
         where = f" at {list(self.index)}" if self.index else ""
         many = f"; {self.elements} elements differ" if self.elements > 1 else ""
-        return f"{self.expected:.9g} became {self.actual:.9g}{where}{many}"
+        before, after = (str(n) if isinstance(n, int) else f"{n:.9g}" for n in (self.expected, self.actual))
+        return f"{before} became {after}{where}{many}"
 
 
 def compare(
@@ -143,6 +144,8 @@ def _apart(
     with np.errstate(invalid="ignore", over="ignore"):
         near: np.ndarray = np.abs(wide - other) <= allowed
     near |= np.isinf(allowed) & ~np.isnan(other)
+    if not is_float:
+        near &= allowed > 0  # in double precision, large integers are their neighbours
     if not tolerance.equal_nan:
         unequal = unequal | np.isnan(wide) | np.isnan(other)
     apart: np.ndarray = unequal & ~near
@@ -157,10 +160,14 @@ def _largest(name: str, old: np.ndarray, new: np.ndarray, wrong: np.ndarray) -> 
     return Difference(
         output=name,
         index=tuple(int(i) for i in index),
-        expected=float(old[index]),
-        actual=float(new[index]),
+        expected=_number(old[index]),
+        actual=_number(new[index]),
         elements=int(wrong.sum()),
     )
+
+
+def _number(element: np.generic) -> float | int:
+    return int(element) if isinstance(element, np.integer | np.bool_) else float(element)
 
 
 def _widen(array: np.ndarray) -> np.ndarray:

@@ -183,27 +183,36 @@ def _name_arrays(
                 f"reference: {len(arrays)} {kind}s are given, the model has {len(names)} ({', '.join(names)})"
             )
         arrays = dict(zip(names, arrays, strict=False))
+    fitting = {}
     for name, array in arrays.items():
         if name not in names:
             raise TransformError(f"reference: the model has no {kind} {name!r}; there are {', '.join(names)}")
-        _check_fit(kind, array, values[names.index(name)])
+        fitting[name] = _fit(kind, array, values[names.index(name)])
     if kind == "input" and len(arrays) < len(names):
         missing = next(name for name in names if name not in arrays)
         raise TransformError(f"reference: input {missing!r} is missing; give all inputs")
-    return dict(arrays)
+    return fitting
 
 
-def _check_fit(kind: str, array: np.ndarray, value: ir.Value) -> None:
+def _fit(kind: str, array: np.ndarray, value: ir.Value) -> np.ndarray:
+    """Return a reference array in the element type of its tensor.
+
+    Raises:
+        TransformError: It has another one, or another shape.
+    """
     shape = value.shape
     fits = shape is None or (
         len(shape) == array.ndim
         and all(not isinstance(dim, int) or dim == size for dim, size in zip(shape, array.shape, strict=True))
     )
     wanted = value.dtype.numpy() if value.dtype is not None else array.dtype
+    if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
+        array = array.view(wanted)  # .npy files do not name bfloat16
     if not fits or array.dtype != wanted:
         raise TransformError(
             f"reference: {kind} {value.name!r} is {wanted}{shape}, the array given is {array.dtype}{list(array.shape)}"
         )
+    return array
 
 
 def _check_reference(sample: Sample, runs: Runs, config: TransformConfig) -> None:

@@ -1,7 +1,8 @@
 """Numbers for tensors of models, such that tensors of one number are equal, bit for bit, on equal inputs.
 
 Equal numbers mean equal computations: the same operator, of the same version, with the same attributes, of operands of
-equal numbers.  Names do not count, nor do copies, nor whether a constant is an initializer or a node.
+equal numbers.  Names do not count, nor do copies, nor whether a constant is an initializer or a node.  What Identity
+makes of a constant is not that constant: kernels store those in an order of their own, and round otherwise then.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Numbering:
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
         self._tensors: dict[int, tuple[ir.TensorProtocol, Hashable]] = {}
+        self._constants: set[int] = set()
 
     def number(self, model: ir.Model) -> Mapping[ir.Value, int]:
         """Return the number of each tensor of a model's main graph, by value."""
@@ -66,7 +68,7 @@ class Numbering:
         found.update((value, self._number_of(key)) for value, key in inputs.items())
         for value in graph.initializers.values():
             if value not in inputs and value.const_value is not None:
-                found[value] = self._number_of(self._tensor_key(value.const_value))
+                found[value] = self._number_of_constant(value.const_value)
         for node in graph:
             key = self._key(node, opsets, found, depth)
             for position, value in enumerate(node.outputs):
@@ -74,6 +76,11 @@ class Numbering:
 
     def _number_of(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
+
+    def _number_of_constant(self, tensor: ir.TensorProtocol) -> int:
+        number = self._number_of(self._tensor_key(tensor))
+        self._constants.add(number)
+        return number
 
     def _key(
         self, node: ir.Node, opsets: Mapping[str, int], found: dict[ir.Value, int], depth: int
@@ -85,11 +92,13 @@ class Numbering:
         operands = [None if value is None else found[value] for value in node.inputs]
         while operands and operands[-1] is None:
             operands.pop()
-        if node.op_type == "Identity" and node.domain == "" and operands[0] is not None:
-            return operands[0]
+        if node.op_type == "Identity" and node.domain == "":
+            (operand,) = operands
+            if operand is not None and operand not in self._constants:
+                return operand
         constant = ir.convenience.get_const_tensor(node.outputs[0]) if not operands and node.outputs else None
         if constant is not None:
-            return self._number_of(self._tensor_key(constant))
+            return self._number_of_constant(constant)
         try:
             schema = onnx.defs.get_schema(node.op_type, opsets.get(node.domain, 1), node.domain)
         except onnx.defs.SchemaError:

@@ -73,12 +73,14 @@ class Sampled:
         skipped: How many were not, because the old model does not run on them, or fails there itself.
         largest: The largest difference of an output, 0 where they are equal, allowed or not.
         fault: What the guarantee does not allow, None where all is well.
+        outputs: Those that were compared: all but sequences, texts, and numbers that NumPy does not have.
     """
 
     compared: int
     skipped: int = 0
     largest: float = 0.0
     fault: SampleFault | None = None
+    outputs: frozenset[str] = frozenset()
 
 
 def compare_on_samples(
@@ -105,14 +107,14 @@ def compare_on_samples(
         fault = _fault(old, sample, before, after, guarantee, limits)
         if fault is not None and (worst is None or fault[0] > worst[0]):
             worst = fault[0], SampleFault(fault[1], sample.inputs)
-        pairs.append((sample.expected or before.outputs, after.outputs))
+        pairs.append(({**before.outputs, **sample.expected}, after.outputs))
     if worst is not None:
         return Sampled(compared, skipped, largest, worst[1])
     if guarantee.kind == "metric" and pairs:
         faults = metric_faults(pairs, limits.metrics)
         if faults:
             return Sampled(compared, skipped, largest, SampleFault(faults[0]))
-    return Sampled(compared, skipped, largest)
+    return Sampled(compared, skipped, largest, outputs=frozenset(name for before, _ in pairs for name in before))
 
 
 def _distance(before: SampleRun, after: SampleRun) -> float:

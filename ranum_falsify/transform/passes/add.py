@@ -7,14 +7,19 @@ from typing import Any
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
-from ranum_falsify.transform.operands import FLOATS, constant, dtype_of, opset_at
+from ranum_falsify.transform.operands import (
+    FLOATS,
+    check_integers,
+    constant,
+    dtype_of,
+    opset_at,
+)
 from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import Rewrite
 
 __all__ = ["TransformAdd"]
 
 _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
-_INTEGER_CONSTANTS = 9  # opset
 
 
 @verify.equality
@@ -29,8 +34,8 @@ class TransformAdd(Rewrite):
     def check(self, context: Any, x: ir.Value, y: ir.Value) -> bool:
         """Check that the zero can be given its type."""
         dtype = dtype_of(_pick_typed(x, y), (*FLOATS, *_INTEGERS))
-        if dtype in _INTEGERS and opset_at(context) < _INTEGER_CONSTANTS:
-            self.refuse(f"a constant of {dtype.name.lower()} needs opset {_INTEGER_CONSTANTS}; convert the model")
+        if dtype in _INTEGERS:
+            check_integers(opset_at(context), dtype)
         return True
 
     def rewrite(self, op: Any, x: ir.Value, y: ir.Value) -> Any:

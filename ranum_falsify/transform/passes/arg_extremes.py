@@ -14,26 +14,42 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
+from ranum_falsify.transform.attributes import integer_attribute
 from ranum_falsify.transform.operands import (
     FLOATS,
-    attribute,
+    axis_of,
     constant,
     constant_array,
     dtype_of,
+    is_finite,
     length_of,
     node_of,
     opset_at,
-    rank_of,
 )
 from ranum_falsify.transform.passes.reduce_sum import axis_last, transposed
 from ranum_falsify.transform.registry import register
-from ranum_falsify.transform.rewrite import RefusedError, Rewrite
+from ranum_falsify.transform.rewrite import Rewrite
 
 __all__ = ["TransformArgMax", "TransformArgMin"]
 
 _SIGN = 9  # opset
 # Up to here every integer has a float of its own.
 _MOST_EXACT = {ir.DataType.FLOAT16: 2048, ir.DataType.BFLOAT16: 256}
+# Operators that infinities of an operand go through.
+_PASSING = (
+    "Add",
+    "Concat",
+    "Identity",
+    "Mul",
+    "Neg",
+    "Reshape",
+    "Slice",
+    "Squeeze",
+    "Sub",
+    "Transpose",
+    "Unsqueeze",
+    "Where",
+)
 _LONGEST = 4096
 _MOST_PAIRS = 2**26
 
@@ -60,8 +76,8 @@ class TransformArgMax(Rewrite):
             self.refuse(f"Sign needs opset {_SIGN}; convert the model")
         dtype = dtype_of(x, FLOATS)
         for name in ("keepdims", "select_last_index"):
-            attribute(context.root, name, 0)
-        length = length_of(x, _axis(context.root))
+            integer_attribute(context.root, name, 0)
+        length = length_of(x, axis_of(context.root))
         most = _MOST_EXACT.get(dtype, _LONGEST)
         if length > most:
             self.refuse(f"its axis has {length:,} elements; at most {most:,} of {dtype.name.lower()} are compared")
@@ -69,16 +85,16 @@ class TransformArgMax(Rewrite):
         pairs = length * int(np.prod([dim for dim in x.shape if isinstance(dim, int)]))
         if pairs > _MOST_PAIRS:
             self.refuse(f"it would take {pairs:,} comparisons; at most {_MOST_PAIRS:,} are made")
-        array = constant_array(x)
-        if array is not None and not np.isfinite(array.astype(np.float64)).all():
-            self.refuse(f"{x.name!r} is a constant that is not finite")
+        infinite = _infinite_constant(x)
+        if infinite is not None:
+            self.refuse(f"{infinite.name!r} is a constant that is not finite")
         return True
 
     def rewrite(self, op: Any, x: ir.Value, index: ir.Value) -> Any:
         """Build the comparisons."""
         assert x.dtype is not None and x.shape is not None
         node = node_of(index)
-        rank, dtype, axis = len(x.shape), x.dtype, _axis(node)
+        rank, dtype, axis = len(x.shape), x.dtype, axis_of(node)
         length = length_of(x, axis)
         there, back = axis_last(rank, axis)
         # The product has one more axis, in front, which the transpositions put after and before the elements.
@@ -86,11 +102,11 @@ class TransformArgMax(Rewrite):
         column = transposed(op, lifted, [*range(1, rank + 1), 0])
         row = transposed(op, lifted, [*range(1, rank), 0, rank])
         sign = op.Sign(op.Sub(row, column))
-        wins = _wins_ties(length, last=bool(attribute(node, "select_last_index", 0)))
+        wins = _wins_ties(length, last=bool(integer_attribute(node, "select_last_index", 0)))
         beaten = op.Sign(op.Relu(op.Add(sign, constant(op, wins / 2, dtype))))
         times = op.MatMul(beaten, constant(op, np.ones(length), dtype))
         chosen = op.Relu(op.Sub(constant(op, 1, dtype), times))
-        keeps = attribute(node, "keepdims", 1)
+        keeps = integer_attribute(node, "keepdims", 1)
         positions = np.arange(length).reshape((length, 1) if keeps else length)
         position = op.MatMul(chosen, constant(op, positions, dtype))
         return op.Cast(transposed(op, position, back) if keeps else position, to=ir.DataType.INT64)
@@ -122,18 +138,16 @@ class TransformArgMin(Rewrite):
         return op.ArgMax(op.Sub(constant(op, 0, x.dtype), x), **dict(node_of(index).attributes))
 
 
-def _axis(node: ir.Node) -> int:
-    """Return the axis of a node, not negative.
-
-    Raises:
-        RefusedError: It is none of the operand.
-    """
-    operand = node.inputs[0]
-    assert operand is not None
-    rank, axis = rank_of(operand), attribute(node, "axis", 0)
-    if not -rank <= axis < rank:
-        raise RefusedError(f"axis {axis} is none of an operand of rank {rank}")
-    return axis % rank
+def _infinite_constant(value: ir.Value) -> ir.Value | None:
+    """Return a constant that is not finite and reaches a tensor as it is, as masks do; None where there is none."""
+    array = constant_array(value)
+    if array is not None:
+        return None if is_finite(array) else value
+    node = value.producer()
+    if node is None or node.op_type not in _PASSING:
+        return None
+    sources = (_infinite_constant(operand) for operand in node.inputs if operand is not None)
+    return next((found for found in sources if found is not None), None)
 
 
 def _wins_ties(length: int, *, last: bool) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import ClassVar
 
 import onnx_ir as ir
@@ -13,6 +13,8 @@ from onnxscript import optimizer, version_converter
 from ranum_falsify.errors import TransformError
 from ranum_falsify.network.model_file import OLDEST_OPSET
 from ranum_falsify.transform import verify
+from ranum_falsify.transform.naming import all_nodes
+from ranum_falsify.transform.operands import constant_tensor, is_identity
 from ranum_falsify.transform.registry import register
 
 __all__: list[str] = []
@@ -45,36 +47,44 @@ class RemoveUnused(_Library):
 
 @verify.equality
 @register("eliminate_identity", takes=["Identity"])
-class EliminateIdentity(_Library):
-    """Remove Identity where names of inputs and outputs allow it."""
+class EliminateIdentity(ir.passes.InPlacePass):
+    """Remove Identity where names of inputs and outputs allow it; of constants, `fold_constants` does.
 
-    steps = (common.IdentityEliminationPass,)
+    Kernels store constants in an order of their own, and then round otherwise than without Identity in between.
+    """
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Run the pass of onnx-ir, with those nodes hidden from it that must stay and on which it fails."""
-        hidden = [node for node in _all_nodes(model) if _must_stay(node)]
-        for node in hidden:
-            node.domain = _HIDDEN
-        result = super().call(model)
-        for node in hidden:
-            node.domain = ""
-        return result
+        """Run the pass of onnx-ir on what gives no constants."""
+        return _eliminate_identity(model, lambda node: not _gives_constant(node))
 
 
 _HIDDEN = "hidden"
 
 
-def _all_nodes(model: ir.Model) -> Iterator[ir.Node]:
-    yield from model.graph.all_nodes()
-    for function in model.functions.values():
-        yield from function.all_nodes()
+def _eliminate_identity(model: ir.Model, is_meant: Callable[[ir.Node], bool]) -> ir.passes.PassResult:
+    """Run the pass of onnx-ir, with those nodes hidden from it that must stay and on which it fails."""
+    hidden = [
+        node
+        for node in all_nodes(model)
+        if node.domain == "" and is_identity(node) and (_must_stay(node) or not is_meant(node))
+    ]
+    for node in hidden:
+        node.domain = _HIDDEN
+    result = common.IdentityEliminationPass()(model)
+    for node in hidden:
+        node.domain = ""
+    return result
+
+
+def _gives_constant(node: ir.Node) -> bool:
+    return constant_tensor(node.outputs[0]) is not None
 
 
 def _must_stay(node: ir.Node) -> bool:
     """Tell whether a node gives an output a name that its operand cannot have, as it is one itself or lies outside."""
-    if node.op_type != "Identity" or node.domain != "" or len(node.inputs) != 1 or node.inputs[0] is None:
-        return False
     operand = node.inputs[0]
+    if operand is None:
+        return False
     return node.outputs[0].is_graph_output() and (operand.is_graph_output() or operand.graph is not node.graph)
 
 
@@ -140,8 +150,9 @@ class FoldConstants(ir.passes.InPlacePass):
     """Compute what depends on constants alone; the kernels that do so may differ in the last place."""
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Run the pass of onnxscript."""
-        return ir.passes.PassResult(model, bool(optimizer.fold_constants_ir(model).modified))
+        """Run the passes of onnx-ir and onnxscript."""
+        is_shorter = _eliminate_identity(model, _gives_constant).modified
+        return ir.passes.PassResult(model, bool(optimizer.fold_constants_ir(model).modified) or is_shorter)
 
 
 @verify.tolerance

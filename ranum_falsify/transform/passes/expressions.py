@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ranum_falsify.transform.operands import attribute, axes_of, constant_array
+from ranum_falsify.transform.attributes import integer_attribute
+from ranum_falsify.transform.operands import axes_of, constant_array
 from ranum_falsify.transform.rewrite import RefusedError
 
 __all__ = [
@@ -124,7 +125,7 @@ def scalar_of(value: ir.Value | None, beside: ir.Value | None = None) -> Fractio
 
 
 def _uniform(value: ir.Value) -> np.ndarray | None:
-    array = constant_array(_identical(value))
+    array = constant_array(value)
     if array is None or array.size == 0 or array.dtype.kind == "b":
         return None
     numbers = array.astype(np.float64)
@@ -253,7 +254,7 @@ class Reduction:
 
     x: ir.Value
     axes: Sequence[int]
-    keepdims: int
+    keepdims: bool
 
 
 def reduction(node: ir.Node, x: ir.Value | None = None) -> Reduction:
@@ -262,7 +263,7 @@ def reduction(node: ir.Node, x: ir.Value | None = None) -> Reduction:
     Raises:
         RefusedError: Its axes are not known.
     """
-    return Reduction(operand(node, 0) if x is None else x, axes_of(node), attribute(node, "keepdims", 1))
+    return Reduction(operand(node, 0) if x is None else x, axes_of(node), bool(integer_attribute(node, "keepdims", 1)))
 
 
 def squares_of(value: ir.Value) -> Reduction | None:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from ranum_falsify.transform.operands import attribute, constant_array
+from ranum_falsify.transform.attributes import integer_attribute
+from ranum_falsify.transform.operands import constant_array
 from ranum_falsify.transform.passes.expressions import Reduction, made_by, operand, reduction, same_tensor, scalar_of
 
 __all__ = ["is_kept", "kept_reduction", "kept_value", "quotient_of"]
@@ -65,7 +66,7 @@ def is_kept(value: ir.Value, like: ir.Value, inner: ir.Value, found: Reduction) 
         if node.op_type in ("Expand", "Tile") and not _is_within(node, value, like):
             return False
         value = source
-    return bool(found.keepdims)
+    return found.keepdims
 
 
 def _has_lengths_1(value: ir.Value, like: ir.Value, found: Reduction) -> bool:
@@ -106,8 +107,8 @@ def _lengths(value: ir.Value) -> list[int] | None:
         shape = operand(node, 0).shape
         if shape is None:
             return None
-        end = attribute(node, "end", len(shape))
-        known = [dim for dim in shape[attribute(node, "start", 0) : end]]
+        end = integer_attribute(node, "end", len(shape))
+        known = [dim for dim in shape[integer_attribute(node, "start", 0) : end]]
         return [int(dim) for dim in known if isinstance(dim, int)] if all(isinstance(d, int) for d in known) else None
     parts = [None if one is None else _lengths(one) for one in node.inputs]
     return None if any(part is None for part in parts) else [one for part in parts for one in part or ()]

@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ranum_falsify.transform.operands import attribute, integers, length_of, rank_of
+from ranum_falsify.transform.operands import (
+    axis_of,
+    integers,
+    length_of,
+    rank_of,
+)
+from ranum_falsify.transform.passes.blocks import reduced
 from ranum_falsify.transform.passes.expressions import (
     Plan,
     made_by,
@@ -27,7 +33,6 @@ from ranum_falsify.transform.passes.stable_parts import (
     log_add_exp,
     log_sum_exp,
     number,
-    reduced,
     softplus,
     times,
 )
@@ -138,7 +143,7 @@ def _log_one_minus_softmax(reader: LogReader, value: ir.Value, dtype: ir.DataTyp
         if classes == 2:
             return opposite(op, logarithms, axis)
         gathered = op.Gather(logarithms, op.Constant(value=ir.tensor(others.astype(np.int64))), axis=axis)
-        return log_sum_exp(op, gathered, [axis + 1], 0, dtype=dtype, opset=reader.opset)
+        return log_sum_exp(op, gathered, [axis + 1], keepdims=False, dtype=dtype, opset=reader.opset)
 
     assert rank > axis
     return build
@@ -151,13 +156,10 @@ def softmax_axis(node: ir.Node, opset: int) -> int:
         RefusedError: There are several, as before opset 13, or it is not known.
     """
     x = operand(node, 0)
-    rank = rank_of(x)
-    axis = attribute(node, "axis", -1 if opset >= 13 else 1)
-    if not -rank <= axis < rank:
-        raise RefusedError(f"axis {axis} is none of an operand of rank {rank}")
-    if opset < 13 and axis % rank != rank - 1:
+    axis = axis_of(node, -1 if opset >= 13 else 1)
+    if opset < 13 and axis != rank_of(x) - 1:
         raise RefusedError("before opset 13, Softmax has all axes from the given one on; convert the model")
-    return axis % rank
+    return axis
 
 
 def opposite(op: Any, x: ir.Value, axis: int) -> ir.Value:
@@ -238,7 +240,7 @@ def sum_of_exponentials(reader: LogReader, value: ir.Value, dtype: ir.DataType) 
     count = math.prod(length_of(found.x, axis) for axis in found.axes) if node.op_type == "ReduceMean" else 1
 
     def build(op: Any) -> ir.Value:
-        made = log_sum_exp(op, terms(op), found.axes, found.keepdims, dtype=dtype, opset=reader.opset)
+        made = log_sum_exp(op, terms(op), found.axes, keepdims=found.keepdims, dtype=dtype, opset=reader.opset)
         return made if count == 1 else op.Sub(made, number(op, math.log(count), dtype))
 
     return build
@@ -322,10 +324,10 @@ def _share(reader: LogReader, node: ir.Node, dtype: ir.DataType) -> Plan | None:
 
     def build(op: Any) -> ir.Value:
         logarithms = terms(op)
-        greatest = reduced(op, "ReduceMax", logarithms, found.axes, 1, opset)
+        greatest = reduced(op, "ReduceMax", opset, logarithms, found.axes, keepdims=True)
         weights = op.Exp(op.Sub(logarithms, greatest))
-        rest = op.Log(reduced(op, "ReduceSum", weights, found.axes, found.keepdims, opset))
-        shift = greatest if found.keepdims else reduced(op, "ReduceMax", logarithms, found.axes, 0, opset)
+        rest = op.Log(reduced(op, "ReduceSum", opset, weights, found.axes, keepdims=found.keepdims))
+        shift = greatest if found.keepdims else reduced(op, "ReduceMax", opset, logarithms, found.axes, keepdims=False)
         made: ir.Value = op.Sub(op.Sub(share(op), wrapped.again(op, shift)), wrapped.again(op, rest))
         return made
 

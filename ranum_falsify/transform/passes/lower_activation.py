@@ -14,10 +14,12 @@ from ranum_falsify.transform.attributes import float_attribute, text_attribute
 from ranum_falsify.transform.lowering import Lowering
 from ranum_falsify.transform.operands import (
     FLOATS,
+    WIDE_FLOATS,
     constant,
     constant_array,
     dtype_of,
     first_operand,
+    is_finite,
 )
 from ranum_falsify.transform.passes.blocks import clipped, negated
 from ranum_falsify.transform.registry import register
@@ -36,7 +38,6 @@ __all__ = [
     "LowerSoftsign",
 ]
 
-_WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 # The attributes' defaults, as the ONNX specification has them.
 _SELU_ALPHA = 1.67326319217681884765625
 _SELU_GAMMA = 1.05070102214813232421875
@@ -120,7 +121,7 @@ class LowerPRelu(_Activation):
         slope = node.inputs[1]
         assert slope is not None
         array = constant_array(slope)
-        if array is not None and not np.isfinite(array.astype(np.float64)).all():
+        if array is not None and not is_finite(array):
             raise RefusedError("a slope is not finite")
 
     def lower(self, op: Any, node: ir.Node) -> Any:
@@ -201,7 +202,7 @@ class LowerSoftsign(_Activation):
 class _Exponential(_Activation):
     """An activation that is linear above 0, and an exponential below; its Exp is never taken of what is positive."""
 
-    dtypes = _WIDE
+    dtypes = WIDE_FLOATS
 
     def lower(self, op: Any, node: ir.Node) -> Any:
         """Add both parts, of which one is always 0: Exp(0) - 1 is."""

@@ -8,12 +8,12 @@ from typing import Any
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
+from ranum_falsify.transform.attributes import integer_attribute
 from ranum_falsify.transform.operands import (
     FLOATS,
-    attribute,
+    axis_of,
     constant_array,
     dtype_of,
-    first_operand,
     length_of,
     node_of,
     opset_at,
@@ -21,7 +21,7 @@ from ranum_falsify.transform.operands import (
 )
 from ranum_falsify.transform.passes.blocks import reduced, sliced, squeezed
 from ranum_falsify.transform.registry import register
-from ranum_falsify.transform.rewrite import RefusedError, Rewrite
+from ranum_falsify.transform.rewrite import Rewrite
 
 __all__ = ["LowerArgMaxEqual"]
 
@@ -56,11 +56,11 @@ class LowerArgMaxEqual(Rewrite):
         self._opset = opset_at(context)
         node = node_of(index)
         for name in ("keepdims", "select_last_index"):
-            attribute(node, name, 0)
-        length, position = length_of(x, self._axis(node)), constant_array(k)
+            integer_attribute(node, name, 0)
+        length, position = length_of(x, axis_of(node)), constant_array(k)
         if position is None:
             self.refuse("the position that it is compared with is not constant")
-        rank = rank_of(x) - (0 if attribute(node, "keepdims", 1) else 1)
+        rank = rank_of(x) - (0 if integer_attribute(node, "keepdims", 1) else 1)
         if position.size != 1 or position.ndim > rank:
             self.refuse(f"it is compared with a tensor of shape {list(position.shape)}; one position is handled")
         if not 0 <= int(position.reshape(())) < length:
@@ -71,8 +71,8 @@ class LowerArgMaxEqual(Rewrite):
         """Compare with the greatest elements before and after."""
         node, array = node_of(index), constant_array(k)
         assert array is not None
-        axis, place = self._axis(node), int(array.reshape(()))
-        length, wins_last = length_of(x, axis), bool(attribute(node, "select_last_index", 0))
+        axis, place = axis_of(node), int(array.reshape(()))
+        length, wins_last = length_of(x, axis), bool(integer_attribute(node, "select_last_index", 0))
         chosen = sliced(op, self._opset, x, axis, place, place + 1)
         parts = []
         for start, stop, is_strict in ((0, place, not wins_last), (place + 1, length, wins_last)):
@@ -82,16 +82,8 @@ class LowerArgMaxEqual(Rewrite):
         if not parts:
             parts = [op.Not(op.Less(chosen, chosen))]
         made = parts[0] if len(parts) == 1 else op.And(*parts)
-        return made if attribute(node, "keepdims", 1) else squeezed(op, self._opset, made, [axis])
+        return made if integer_attribute(node, "keepdims", 1) else squeezed(op, self._opset, made, [axis])
 
     def _greatest(self, op: Any, x: ir.Value, axis: int, start: int, stop: int) -> Any:
         part = sliced(op, self._opset, x, axis, start, stop)
         return part if stop - start == 1 else reduced(op, "ReduceMax", self._opset, part, [axis], keepdims=True)
-
-    @staticmethod
-    def _axis(node: ir.Node) -> int:
-        x = first_operand(node)
-        rank, axis = rank_of(x), attribute(node, "axis", 0)
-        if not -rank <= axis < rank:
-            raise RefusedError(f"axis {axis} is none of an operand of rank {rank}")
-        return axis % rank

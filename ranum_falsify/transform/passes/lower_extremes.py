@@ -7,7 +7,6 @@ from abc import abstractmethod
 from functools import reduce
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
@@ -20,6 +19,7 @@ from ranum_falsify.transform.operands import (
     dtype_of,
     element_type,
     first_operand,
+    is_finite,
     limits_of,
     operand,
     required_constant,
@@ -113,7 +113,7 @@ class _Extreme(Lowering):
         self._dtype = element_type(node)
         for value in node.inputs:
             array = None if value is None else constant_array(value)
-            if array is not None and not np.isfinite(array.astype(np.float64)).all():
+            if array is not None and not is_finite(array):
                 raise RefusedError("a constant is not finite, and differences to it are none")
 
     def lower(self, op: Any, node: ir.Node) -> Any:

@@ -13,7 +13,7 @@ from ranum_falsify.transform.attributes import float_attribute, integers_attribu
 from ranum_falsify.transform.lowering import Lowering
 from ranum_falsify.transform.operands import (
     FLOATS,
-    attribute,
+    axis_of,
     check_integers,
     constant,
     dtype_of,
@@ -59,14 +59,14 @@ class LowerSplit(Lowering):
     def lower(self, op: Any, node: ir.Node) -> Any:
         """Slice from where the part before ends."""
         x = first_operand(node)
-        lengths, axis = self._lengths(node), _axis(node, x)
+        lengths, axis = self._lengths(node), axis_of(node)
         ends = np.cumsum(lengths).tolist()
         return [sliced(op, self.opset, x, axis, end - length, end) for length, end in zip(lengths, ends, strict=True)]
 
     def _lengths(self, node: ir.Node) -> list[int]:
         """Return the lengths of the parts."""
         x = first_operand(node)
-        axis, count = _axis(node, x), len(node.outputs)
+        axis, count = axis_of(node), len(node.outputs)
         lengths = integers_attribute(node, "split", [])
         if self.opset >= _LENGTHS_ARE_INPUTS:
             given = operand(node, 1)
@@ -104,7 +104,7 @@ class LowerGather(Lowering):
     def lower(self, op: Any, node: ir.Node) -> Any:
         """Take the elements, then give their axis the shape of the indices."""
         x = first_operand(node)
-        indices, axis = self._indices(node), _axis(node, x)
+        indices, axis = self._indices(node), axis_of(node)
         made = taken(op, self.opset, x, axis, indices.reshape(-1).tolist())
         if indices.ndim == 0:
             return squeezed(op, self.opset, made, [axis])
@@ -113,7 +113,9 @@ class LowerGather(Lowering):
     @staticmethod
     def _indices(node: ir.Node) -> np.ndarray:
         x = first_operand(node)
-        length = length_of(x, _axis(node, x))
+        if x.dtype == ir.DataType.STRING:
+            raise RefusedError("it gathers texts, of which ONNX Runtime loses some")
+        length = length_of(x, axis_of(node))
         indices = required_constant(node.inputs[1], "its indices are").astype(np.int64)
         if not indices.size or not ((indices >= -length) & (indices < length)).all():
             raise RefusedError(f"its indices are none of an axis of length {length}, or there are none")
@@ -122,7 +124,7 @@ class LowerGather(Lowering):
     @staticmethod
     def _sizes(node: ir.Node, indices: np.ndarray) -> list[int]:
         x = first_operand(node)
-        axis, old = _axis(node, x), list(enumerate(shape_of(x)))
+        axis, old = axis_of(node), list(enumerate(shape_of(x)))
         lengths: list[tuple[Dim, int | None]] = [(length, place) for place, length in old]
         between = [*(length for _, length in old[:axis]), indices.size, *(length for _, length in old[axis + 1 :])]
         return reshape_sizes(
@@ -148,9 +150,7 @@ class LowerPad(Lowering):
         """Check the padding."""
         x = first_operand(node)
         pads, mode = self._pads(node), text_attribute(node, "mode", "constant")
-        lengths = [length_of(x, axis) if pair != (0, 0) else 1 for axis, pair in enumerate(pads)]
-        if any(length + before + after < 1 for length, (before, after) in zip(lengths, pads, strict=True)):
-            raise RefusedError("its padding leaves nothing")
+        kept = [self._kept(x, axis, pair) for axis, pair in enumerate(pads)]
         if mode == "constant":
             dtype_of(x, FLOATS)
             self._value(node)
@@ -159,11 +159,9 @@ class LowerPad(Lowering):
                 if np.prod(sizes, dtype=object) > _MOST_ONES:
                     raise RefusedError(f"what it pads is too large; at most {_MOST_ONES:,} elements are written")
         elif mode in ("edge", "reflect", "wrap"):
-            if mode == "reflect" and any(max(pair) >= n for n, pair in zip(lengths, pads, strict=True) if max(pair)):
+            if mode == "reflect" and any(max(pair) >= len(each) for each, pair in zip(kept, pads, strict=True)):
                 raise RefusedError("it reflects more than there is")
-            _check_slices(
-                [_source(mode, length, *pair) for length, pair in zip(lengths, pads, strict=True)], self.opset
-            )
+            _check_slices([_source(mode, each, *pair) for each, pair in zip(kept, pads, strict=True)], self.opset)
         else:
             raise RefusedError(f"its mode is {mode!r}; constant, edge, reflect and wrap are handled")
 
@@ -175,17 +173,27 @@ class LowerPad(Lowering):
         for axis, (before, after) in enumerate(self._pads(node)):
             if (before, after) == (0, 0):
                 continue
-            length = length_of(x, axis)
+            kept = self._kept(x, axis, (before, after))
             if mode != "constant":
-                made = taken(op, self.opset, made, axis, _source(mode, length, before, after))
+                made = taken(op, self.opset, made, axis, _source(mode, kept, before, after))
                 continue
             if min(before, after) < 0:
-                made = sliced(op, self.opset, made, axis, max(-before, 0), length + min(after, 0))
+                made = sliced(op, self.opset, made, axis, kept.start, kept.stop)
             parts = [self._block(op, node, shape, axis, before), made, self._block(op, node, shape, axis, after)]
             parts = [part for part in parts if part is not None]
             made = op.Concat(*parts, axis=axis) if len(parts) > 1 else made
-            shape[axis] = length + before + after
+            shape[axis] = length_of(x, axis) + before + after
         return op.Identity(x) if made is x else made
+
+    @staticmethod
+    def _kept(x: ir.Value, axis: int, pads: tuple[int, int]) -> range:
+        """Return the elements of an axis that negative padding leaves; of an axis that is not padded, one."""
+        if pads == (0, 0):
+            return range(1)
+        kept = range(max(-pads[0], 0), length_of(x, axis) + min(pads[1], 0))
+        if not kept:
+            raise RefusedError("its padding leaves nothing")
+        return kept
 
     def _block(self, op: Any, node: ir.Node, shape: Sequence[Dim], axis: int, length: int) -> Any:
         """Return what is added at an end of an axis, None where nothing is."""
@@ -244,7 +252,10 @@ class LowerExpand(Lowering):
 
     @staticmethod
     def _shape(node: ir.Node) -> list[int]:
-        return [int(length) for length in required_constant(node.inputs[1], "its shape is").reshape(-1)]
+        shape = [int(length) for length in required_constant(node.inputs[1], "its shape is").reshape(-1)]
+        if min(shape, default=0) < 0:
+            raise RefusedError(f"its shape {shape} has negative lengths")
+        return shape
 
 
 @verify.equality
@@ -279,27 +290,18 @@ class LowerTile(Lowering):
         return [int(count) for count in required_constant(node.inputs[1], "its copies are").reshape(-1)]
 
 
-def _axis(node: ir.Node, x: ir.Value) -> int:
-    """Return the axis of a node, not negative.
-
-    Raises:
-        RefusedError: It is none of its operand.
-    """
-    rank, axis = rank_of(x), attribute(node, "axis", 0)
-    if not -rank <= axis < rank:
-        raise RefusedError(f"axis {axis} is none of an operand of rank {rank}")
-    return axis % rank
-
-
-def _source(mode: str, length: int, before: int, after: int) -> list[int]:
-    """Return the element that stands at each place of a padded axis."""
-    places = np.arange(-before, length + after)
+def _source(mode: str, kept: range, before: int, after: int) -> list[int]:
+    """Return the element that stands at each place of a padded axis, `kept` being those that are not cut off."""
+    length = len(kept)
+    places = np.arange(-max(before, 0), length + max(after, 0))
     if mode == "edge":
-        return [int(place) for place in np.clip(places, 0, length - 1)]
-    if mode == "wrap":
-        return [int(place) for place in places % length]
-    there = np.abs(places)
-    return [int(place) for place in np.where(there < length, there, 2 * (length - 1) - there)]
+        found = np.clip(places, 0, length - 1)
+    elif mode == "wrap":
+        found = places % length
+    else:
+        there = np.abs(places)
+        found = np.where(there < length, there, 2 * (length - 1) - there)
+    return [kept[place] for place in found.tolist()]
 
 
 def _check_slices(indices: Sequence[Sequence[int]], opset: int) -> None:

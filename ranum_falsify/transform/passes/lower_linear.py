@@ -11,10 +11,10 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
-from ranum_falsify.transform.attributes import float_attribute
+from ranum_falsify.transform.attributes import float_attribute, integer_attribute
 from ranum_falsify.transform.lowering import Lowering
 from ranum_falsify.transform.operands import (
-    attribute,
+    NARROW_FLOATS,
     check_integers,
     constant,
     constant_array,
@@ -22,6 +22,7 @@ from ranum_falsify.transform.operands import (
     element_type,
     first_operand,
     integers,
+    is_finite,
     length_of,
     operand,
     rank_of,
@@ -36,7 +37,6 @@ from ranum_falsify.transform.windows import Window, spatial_windows, transposed_
 __all__ = ["LowerConv", "LowerConvTranspose", "LowerGemm"]
 
 _MOST_ENTRIES = 2**22
-_NARROW = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
 @verify.tolerance
@@ -56,18 +56,18 @@ class LowerGemm(Lowering):
         """Check the element type, and that constants stay finite when scaled."""
         self._dtype = element_type(node)
         for name in ("transA", "transB"):
-            attribute(node, name, 0)
+            integer_attribute(node, name, 0)
         scale = float_attribute(node, "beta", 1.0)
         addend = operand(node, 2)
         array = None if addend is None else constant_array(addend)
-        if array is not None and scale != 1 and not _fits(scale * array.astype(np.float64), self._dtype):
+        if array is not None and scale != 1 and not is_finite(scale * array.astype(np.float64), self._dtype):
             raise RefusedError("beta times its addend overflows")
 
     def lower(self, op: Any, node: ir.Node) -> Any:
         """Multiply, scale, add, in this order, as Gemm does."""
         product = op.MatMul(
-            self._turned(op, node.inputs[0], attribute(node, "transA", 0)),
-            self._turned(op, node.inputs[1], attribute(node, "transB", 0)),
+            self._turned(op, node.inputs[0], integer_attribute(node, "transA", 0)),
+            self._turned(op, node.inputs[1], integer_attribute(node, "transB", 0)),
         )
         product = self._scaled(op, product, float_attribute(node, "alpha", 1.0))
         addend, scale = operand(node, 2), float_attribute(node, "beta", 1.0)
@@ -130,14 +130,14 @@ class _Convolution(Lowering):
         """Check that the matrix is known, and not too large."""
         check_integers(self.opset)
         x = first_operand(node)
-        dtype_of(x, _NARROW)
+        dtype_of(x, NARROW_FLOATS)
         bias = operand(node, 2)
         if bias is not None:
             required_constant(bias, "its bias is")
         linear = self._linear(node, x)
         if linear.entries > _MOST_ENTRIES:
             raise RefusedError(f"its matrix has {linear.entries:,} entries; at most {_MOST_ENTRIES:,} are written")
-        if not np.isfinite(linear.weights).all():
+        if not is_finite(linear.weights):
             raise RefusedError("a weight is not finite")
         self._reshapes(x, linear)
 
@@ -195,7 +195,7 @@ class LowerConv(_Convolution):
     def _linear(self, node: ir.Node, x: ir.Value) -> _Linear:
         weights = required_constant(operand(node, 1), "its weights are").astype(np.float64)
         lengths = [length_of(x, axis) for axis in range(1, rank_of(x))]
-        groups, kernel = attribute(node, "group", 1), list(weights.shape[2:])
+        groups, kernel = integer_attribute(node, "group", 1), list(weights.shape[2:])
         if weights.shape[1] * groups != lengths[0]:
             raise RefusedError(f"its weights have {weights.shape[1] * groups} channels, its operand {lengths[0]}")
         outputs, inputs = weights.shape[0] // groups, weights.shape[1]
@@ -223,7 +223,7 @@ class LowerConvTranspose(_Convolution):
     def _linear(self, node: ir.Node, x: ir.Value) -> _Linear:
         weights = required_constant(operand(node, 1), "its weights are").astype(np.float64)
         lengths = [length_of(x, axis) for axis in range(1, rank_of(x))]
-        groups, kernel = attribute(node, "group", 1), list(weights.shape[2:])
+        groups, kernel = integer_attribute(node, "group", 1), list(weights.shape[2:])
         if weights.shape[0] != lengths[0]:
             raise RefusedError(f"its weights have {weights.shape[0]} channels, its operand {lengths[0]}")
         inputs, outputs = weights.shape[0] // groups, weights.shape[1]
@@ -232,9 +232,3 @@ class LowerConvTranspose(_Convolution):
             rows = slice(group * inputs, (group + 1) * inputs)
             spread[rows, group * outputs : (group + 1) * outputs] = weights[rows]
         return _Linear(spread, transposed_windows(node, lengths[1:], kernel))
-
-
-def _fits(array: np.ndarray, dtype: ir.DataType) -> bool:
-    """Tell whether numbers stay finite as an element type."""
-    with np.errstate(over="ignore"):
-        return bool(np.isfinite(array.astype(dtype.numpy()).astype(np.float64)).all())

@@ -9,11 +9,12 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
-from ranum_falsify.transform.attributes import float_attribute
+from ranum_falsify.transform.attributes import float_attribute, integer_attribute
 from ranum_falsify.transform.expansion import is_read
 from ranum_falsify.transform.lowering import Lowering
 from ranum_falsify.transform.operands import (
-    attribute,
+    WIDE_FLOATS,
+    axis_of,
     check_integers,
     constant,
     constant_array,
@@ -21,6 +22,7 @@ from ranum_falsify.transform.operands import (
     element_type,
     first_operand,
     integers,
+    is_finite,
     node_of,
     operand,
     rank_of,
@@ -41,7 +43,6 @@ __all__ = [
 
 _EPSILON = 1e-5
 _SOFTMAX_ALONG_ONE_AXIS = 13  # opset
-_WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
 
 @verify.tolerance
@@ -131,9 +132,9 @@ def _check_inference(node: ir.Node) -> None:
         RefusedError: It does not.
     """
     dtype = element_type(node)
-    if attribute(node, "training_mode", 0) or any(is_read(value) for value in node.outputs[1:]):
+    if integer_attribute(node, "training_mode", 0) or any(is_read(value) for value in node.outputs[1:]):
         raise RefusedError("it is in training mode")
-    if not attribute(node, "spatial", 1):
+    if not integer_attribute(node, "spatial", 1):
         raise RefusedError("it has statistics for each place (spatial=0)")
     _check_finite(_factor_and_offset(node), dtype)
 
@@ -146,7 +147,7 @@ def _folded(node: ir.Node, before: ir.Node) -> tuple[np.ndarray, np.ndarray]:
     bias = np.zeros(()) if given is None else required_constant(given, f"the bias of {before.op_type} is")
     if bias.ndim == 2 and bias.shape[0] != 1:
         raise RefusedError("the addend of Gemm is no bias")
-    is_by_row = before.op_type == "Conv" or bool(attribute(before, "transB", 0))
+    is_by_row = before.op_type == "Conv" or bool(integer_attribute(before, "transB", 0))
     along = factor.reshape((-1, *(1,) * (weights.ndim - 1))) if is_by_row else factor
     scale = float_attribute(before, "beta", 1.0)
     return weights * along, (scale * bias.astype(np.float64)).reshape(-1) * factor + offset
@@ -169,9 +170,8 @@ def _check_finite(arrays: Sequence[np.ndarray], dtype: ir.DataType) -> None:
     Raises:
         RefusedError: One is not.
     """
-    with np.errstate(over="ignore"):
-        if not all(np.isfinite(array.astype(dtype.numpy()).astype(np.float64)).all() for array in arrays):
-            raise RefusedError(f"what it multiplies by, or adds, is not finite as {dtype.name.lower()}")
+    if not all(is_finite(array, dtype) for array in arrays):
+        raise RefusedError(f"what it multiplies by, or adds, is not finite as {dtype.name.lower()}")
 
 
 class _Centred(Lowering):
@@ -180,7 +180,7 @@ class _Centred(Lowering):
     def accept(self, node: ir.Node) -> None:
         """Check the element type, and that statistics are not used."""
         x = first_operand(node)
-        dtype_of(x, _WIDE)
+        dtype_of(x, WIDE_FLOATS)
         rank_of(x)
         if any(is_read(value) for value in node.outputs[1:]):
             raise RefusedError("its statistics are used")
@@ -214,7 +214,7 @@ class LowerLayerNormalization(_Centred):
         """Normalise all axes from the one given on, then scale and move."""
         x = first_operand(node)
         rank = rank_of(x)
-        made = self._normalised(op, node, range(attribute(node, "axis", -1) % rank, rank))
+        made = self._normalised(op, node, range(axis_of(node, -1), rank))
         made = op.Mul(made, node.inputs[1])
         bias = operand(node, 2)
         return made if bias is None else op.Add(made, bias)
@@ -264,17 +264,14 @@ class _Softmax(Lowering):
     def accept(self, node: ir.Node) -> None:
         """Check the element type, and the axis."""
         x = first_operand(node)
-        dtype_of(x, _WIDE)
+        dtype_of(x, WIDE_FLOATS)
         self._axes(node)
 
     def _axes(self, node: ir.Node) -> list[int]:
         """Return the axes along which the results sum up to 1: before opset 13, all from the one given on."""
-        x = first_operand(node)
-        rank, is_one = rank_of(x), self.opset >= _SOFTMAX_ALONG_ONE_AXIS
-        axis = attribute(node, "axis", -1 if is_one else 1)
-        if not -rank <= axis < rank:
-            raise RefusedError(f"axis {axis} is none of an operand of rank {rank}")
-        return [axis % rank] if is_one else list(range(axis % rank, rank))
+        is_one = self.opset >= _SOFTMAX_ALONG_ONE_AXIS
+        axis = axis_of(node, -1 if is_one else 1)
+        return [axis] if is_one else list(range(axis, rank_of(first_operand(node))))
 
     def _shifted(self, op: Any, node: ir.Node) -> Any:
         x = first_operand(node)

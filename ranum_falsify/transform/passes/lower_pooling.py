@@ -9,12 +9,13 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
-from ranum_falsify.transform.attributes import integers_attribute
+from ranum_falsify.transform.attributes import integer_attribute, integers_attribute
 from ranum_falsify.transform.expansion import is_read
 from ranum_falsify.transform.lowering import Lowering
 from ranum_falsify.transform.operands import (
     FLOATS,
-    attribute,
+    NARROW_FLOATS,
+    check_double,
     check_shape,
     constant,
     dtype_of,
@@ -31,9 +32,7 @@ from ranum_falsify.transform.windows import Window, spatial_windows
 
 __all__ = ["LowerAveragePool", "LowerGlobalAveragePool", "LowerGlobalMaxPool", "LowerMaxPool"]
 
-_NARROW = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 _MOST_SLICES = 256
-_DOUBLE_MAX = 8  # opset
 
 
 class _GlobalPool(Lowering):
@@ -100,12 +99,12 @@ class LowerAveragePool(Lowering):
     def accept(self, node: ir.Node) -> None:
         """Check that sizes are fixed, and that each window has something to average."""
         x = first_operand(node)
-        dtype_of(x, _NARROW)
+        dtype_of(x, NARROW_FLOATS)
         if rank_of(x) < 3:
             raise RefusedError("its images have no axis")
         length_of(x, 1)
         windows = _windows(node)
-        if attribute(node, "count_include_pad", 0) and any(_overhangs(window) for window in windows):
+        if integer_attribute(node, "count_include_pad", 0) and any(_overhangs(window) for window in windows):
             raise RefusedError("its last window reaches beyond the padding, which ceil_mode does not count")
 
     def lower(self, op: Any, node: ir.Node) -> Any:
@@ -124,7 +123,7 @@ class LowerAveragePool(Lowering):
             pads=[*(window.begin for window in windows), *(_end(window) for window in windows)],
         )
         covered = _covered(windows)
-        if attribute(node, "count_include_pad", 0) or (covered == size).all():
+        if integer_attribute(node, "count_include_pad", 0) or (covered == size).all():
             return mean
         return op.Mul(mean, constant(op, (size / covered)[None, None], element_type(node)))
 
@@ -147,9 +146,7 @@ class LowerMaxPool(Lowering):
         if any(is_read(value) for value in node.outputs[1:]):
             raise RefusedError("its indices are used")
         x = first_operand(node)
-        dtype = dtype_of(x, FLOATS)
-        if dtype == ir.DataType.DOUBLE and self.opset < _DOUBLE_MAX:
-            raise RefusedError(f"Max of double needs opset {_DOUBLE_MAX}; convert the model")
+        check_double("Max", dtype_of(x, FLOATS), self.opset)
         if rank_of(x) < 3:
             raise RefusedError("its images have no axis")
         pieces = [runs_of(each, opset=self.opset) for window in _windows(node) for each in _elements(window)]

@@ -8,11 +8,13 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
+from ranum_falsify.transform.attributes import integer_attribute
 from ranum_falsify.transform.lowering import Lowering
 from ranum_falsify.transform.operands import (
     FLOATS,
-    attribute,
+    WIDE_FLOATS,
     axes_of,
+    check_double,
     constant,
     dtype_of,
     element_type,
@@ -33,9 +35,6 @@ __all__ = [
     "LowerReduceSumSquare",
 ]
 
-_WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
-_DOUBLE_MAX = 8  # opset
-
 
 @verify.tolerance
 @register(
@@ -54,7 +53,7 @@ class LowerReduceMean(Lowering):
         """Check that the number of elements is known, and that its reciprocal is exact enough."""
         x = first_operand(node)
         dtype = dtype_of(x, FLOATS)
-        attribute(node, "keepdims", 1)
+        integer_attribute(node, "keepdims", 1)
         count = self._count(node)
         if 1 / count < limits_of(dtype).least_normal:
             raise RefusedError(f"it takes the mean of {count:,} elements, too many for {dtype.name.lower()}")
@@ -63,7 +62,7 @@ class LowerReduceMean(Lowering):
         """Divide before adding."""
         x = first_operand(node)
         part = op.Mul(x, constant(op, 1 / self._count(node), element_type(node)))
-        keeps = bool(attribute(node, "keepdims", 1))
+        keeps = bool(integer_attribute(node, "keepdims", 1))
         axes = axes_of(node)
         return reduced(op, "ReduceSum", self.opset, part, axes, keepdims=keeps) if axes else part
 
@@ -79,15 +78,15 @@ class _SumOf(Lowering):
     def accept(self, node: ir.Node) -> None:
         """Check that the axes are known, and that there are some."""
         x = first_operand(node)
-        dtype_of(x, _WIDE)
-        attribute(node, "keepdims", 1)
+        dtype_of(x, WIDE_FLOATS)
+        integer_attribute(node, "keepdims", 1)
         if not axes_of(node):
             raise RefusedError("it reduces no axis")
 
     def lower(self, op: Any, node: ir.Node) -> Any:
         """Sum terms."""
         x = first_operand(node)
-        keeps = bool(attribute(node, "keepdims", 1))
+        keeps = bool(integer_attribute(node, "keepdims", 1))
         return reduced(op, "ReduceSum", self.opset, self._term(op, x), axes_of(node), keepdims=keeps)
 
     def _term(self, op: Any, x: ir.Value) -> Any:
@@ -151,9 +150,8 @@ class _ExtremeAlong(Lowering):
     def accept(self, node: ir.Node) -> None:
         """Check that the axes and their lengths are known."""
         x = first_operand(node)
-        if dtype_of(x, FLOATS) == ir.DataType.DOUBLE and self.opset < _DOUBLE_MAX:
-            raise RefusedError(f"{self.joins} of double needs opset {_DOUBLE_MAX}; convert the model")
-        attribute(node, "keepdims", 1)
+        check_double(self.joins, dtype_of(x, FLOATS), self.opset)
+        integer_attribute(node, "keepdims", 1)
         for axis in axes_of(node):
             length_of(x, axis)
 
@@ -168,7 +166,7 @@ class _ExtremeAlong(Lowering):
                 half = -(-length // 2)
                 parts = (sliced(op, self.opset, made, axis, start, start + half) for start in (0, length - half))
                 made, length = getattr(op, self.joins)(*parts), half
-        if axes and not attribute(node, "keepdims", 1):
+        if axes and not integer_attribute(node, "keepdims", 1):
             return squeezed(op, self.opset, made, axes)
         return op.Identity(made) if made is x else made
 

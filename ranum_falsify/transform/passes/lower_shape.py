@@ -8,10 +8,9 @@ from typing import Any
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
-from ranum_falsify.transform.attributes import integers_attribute, text_attribute
+from ranum_falsify.transform.attributes import integer_attribute, integers_attribute, text_attribute
 from ranum_falsify.transform.lowering import Lowering
 from ranum_falsify.transform.operands import (
-    attribute,
     check_integers,
     check_shape,
     first_operand,
@@ -84,6 +83,8 @@ class LowerSqueeze(_Reshaping):
 
     def _new(self, node: ir.Node, old: _Shape) -> _Shape:
         axes = self._axes(node)
+        if axes == []:
+            raise RefusedError("its list of axes is empty, for which runtimes take none, or all of length 1")
         if axes is None and any(length is None for length, _ in old):
             raise RefusedError("it names no axes, and lengths are not fixed")
         gone = {axis for length, axis in old if length == 1} if axes is None else _normal(axes, len(old))
@@ -117,7 +118,7 @@ class LowerFlatten(_Reshaping):
     operator = "Flatten"
 
     def _new(self, node: ir.Node, old: _Shape) -> _Shape:
-        rank, axis = len(old), attribute(node, "axis", 1)
+        rank, axis = len(old), integer_attribute(node, "axis", 1)
         if not -rank <= axis <= rank:
             raise RefusedError(f"axis {axis} is none of rank {rank}")
         place = axis + rank if axis < 0 else axis
@@ -179,7 +180,7 @@ class LowerDepthToSpace(_Blocks):
     operator = "DepthToSpace"
 
     def _lengths(self, node: ir.Node, channels: int, height: int, width: int) -> tuple[list[int], list[int], list[int]]:
-        size = attribute(node, "blocksize", 1)
+        size = integer_attribute(node, "blocksize", 1)
         if channels % size**2:
             raise RefusedError(f"its {channels} channels are no multiple of {size**2}")
         depth = channels // size**2
@@ -204,7 +205,7 @@ class LowerSpaceToDepth(_Blocks):
     operator = "SpaceToDepth"
 
     def _lengths(self, node: ir.Node, channels: int, height: int, width: int) -> tuple[list[int], list[int], list[int]]:
-        size = attribute(node, "blocksize", 1)
+        size = integer_attribute(node, "blocksize", 1)
         if height % size or width % size:
             raise RefusedError(f"its images of {height} x {width} are no multiple of blocks of {size}")
         rows, columns = height // size, width // size

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from ranum_falsify.transform.attributes import float_attribute, text_attribute
+from ranum_falsify.transform.attributes import float_attribute, given_attribute, integer_attribute, text_attribute
 from ranum_falsify.transform.operands import (
     FLOATS,
-    attribute,
     constant_array,
     dtype_of,
-    given_attribute,
     length_of,
     operand,
     rank_of,
@@ -118,7 +116,7 @@ def read_layer(node: ir.Node, *, gates: int, functions: Sequence[str], states: i
     dtype = dtype_of(x, FLOATS)
     if rank_of(x) != 3:
         raise RefusedError(f"{x.name!r} has rank {rank_of(x)}; 3 is wanted")
-    is_batch_first = bool(attribute(node, "layout", 0))
+    is_batch_first = bool(integer_attribute(node, "layout", 0))
     steps = length_of(x, 1 if is_batch_first else 0)
     if steps > _LONGEST:
         raise RefusedError(f"it takes {steps:,} time steps; at most {_LONGEST} are written out")

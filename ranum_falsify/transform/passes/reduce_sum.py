@@ -8,15 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
-from ranum_falsify.transform.operands import (
-    FLOATS,
-    attribute,
-    axes_of,
-    constant,
-    dtype_of,
-    length_of,
-    node_of,
-)
+from ranum_falsify.transform.attributes import integer_attribute
+from ranum_falsify.transform.operands import FLOATS, axes_of, constant, dtype_of, length_of, node_of
 from ranum_falsify.transform.registry import register
 from ranum_falsify.transform.rewrite import Rewrite
 
@@ -42,7 +35,7 @@ class TransformReduceSum(Rewrite):
         """Check that the axes and their lengths are known."""
         # Sums of integers that overflow end at the greatest on ONNX Runtime, products wrap around.
         dtype_of(x, FLOATS)
-        attribute(context.root, "keepdims", 1)
+        integer_attribute(context.root, "keepdims", 1)
         for axis in axes_of(context.root):
             length_of(x, axis)
         return True
@@ -52,7 +45,7 @@ class TransformReduceSum(Rewrite):
         assert x.dtype is not None and x.shape is not None
         node = node_of(total)
         axes, rank = axes_of(node), len(x.shape)
-        keeps = bool(attribute(node, "keepdims", 1))
+        keeps = bool(integer_attribute(node, "keepdims", 1))
         if not axes:
             return op.Mul(x, constant(op, 1, x.dtype))
         partial: Any = x

@@ -12,7 +12,10 @@ from typing import Any
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
-from ranum_falsify.transform.operands import dtype_of, integers
+from ranum_falsify.transform.operands import (
+    dtype_of,
+)
+from ranum_falsify.transform.passes.blocks import clipped, squeezed
 from ranum_falsify.transform.passes.expressions import (
     WIDTHS,
     Plan,
@@ -28,7 +31,7 @@ from ranum_falsify.transform.passes.expressions import (
     squares_of,
 )
 from ranum_falsify.transform.passes.kept_reductions import is_kept, kept_value, quotient_of
-from ranum_falsify.transform.passes.stable_parts import StableForm, clipped, number, scaled_norm
+from ranum_falsify.transform.passes.stable_parts import StableForm, number, scaled_norm
 from ranum_falsify.transform.registry import Counterpart, register
 
 __all__ = ["StableHypot", "StableNorm", "StableNormProduct", "StableNormalize"]
@@ -154,7 +157,7 @@ class StableHypot(StableForm):
             scale = op.Max(*(op.Abs(leg) for leg in legs), number(op, 1, dtype))
             made = None
             for leg in legs:
-                small = clipped(op, op.Div(leg, scale), -1, 1, dtype=dtype, opset=opset)
+                small = clipped(op, opset, op.Div(leg, scale), -1, 1, dtype)
                 square = op.Mul(small, small)
                 made = square if made is None else op.Add(made, square)
             if constant:
@@ -176,7 +179,7 @@ def _norm(squares: Reduction, epsilon: Fraction, opset: int) -> Plan:
     def build(op: Any) -> ir.Value:
         scale, _, root = scaled_norm(op, squares.x, squares.axes, epsilon=epsilon, dtype=dtype, opset=opset)
         norm: ir.Value = op.Mul(root, scale)
-        return norm if squares.keepdims else _squeezed(op, norm, squares, opset)
+        return norm if squares.keepdims else squeezed(op, opset, norm, squares.axes)
 
     return build
 
@@ -188,12 +191,6 @@ def _normalized(x: ir.Value, squares: Reduction, dtype: ir.DataType, opset: int)
         return made
 
     return build
-
-
-def _squeezed(op: Any, x: ir.Value, squares: Reduction, opset: int) -> ir.Value:
-    axes = list(squares.axes)
-    made: ir.Value = op.Squeeze(x, axes=axes) if opset < 13 else op.Squeeze(x, integers(op, axes))
-    return made
 
 
 def _is_limited(x: ir.Value) -> bool:

@@ -10,27 +10,25 @@ from typing import Any, ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from ranum_falsify.transform.operands import constant, integers, opset_at
+from ranum_falsify.transform.operands import (
+    constant,
+    opset_at,
+)
+from ranum_falsify.transform.passes.blocks import clipped, reduced
 from ranum_falsify.transform.passes.expressions import Plan
 from ranum_falsify.transform.rewrite import Rewrite
 
 __all__ = [
     "StableForm",
     "cast",
-    "clipped",
     "is_representable",
     "log_add_exp",
     "log_sum_exp",
     "number",
-    "reduced",
     "scaled_norm",
     "softplus",
     "times",
 ]
-
-_AXES_ARE_INPUTS = {"ReduceSum": 13}  # opset
-_LIMITS_ARE_INPUTS = 11  # opset
-_REDUCTIONS_HAVE_INPUTS = 18  # opset
 
 
 class StableForm(Rewrite):
@@ -115,36 +113,15 @@ def log_add_exp(op: Any, a: ir.Value, b: ir.Value, dtype: ir.DataType) -> ir.Val
     return made
 
 
-def reduced(op: Any, op_type: str, x: ir.Value, axes: Sequence[int], keepdims: int, opset: int) -> ir.Value:
-    """Return a reduction, its axes given as the opset has them."""
-    make, made = getattr(op, op_type), None
-    if opset < _AXES_ARE_INPUTS.get(op_type, _REDUCTIONS_HAVE_INPUTS):
-        made = make(x, axes=list(axes), keepdims=keepdims)
-    else:
-        made = make(x, integers(op, axes), keepdims=keepdims)
-    assert isinstance(made, ir.Value)
-    return made
-
-
-def clipped(op: Any, x: ir.Value, least: float, greatest: float, *, dtype: ir.DataType, opset: int) -> ir.Value:
-    """Return a tensor limited on both sides."""
-    made: ir.Value
-    if opset < _LIMITS_ARE_INPUTS:
-        made = op.Clip(x, min=float(least), max=float(greatest))
-    else:
-        made = op.Clip(x, number(op, least, dtype), number(op, greatest, dtype))
-    return made
-
-
 def log_sum_exp(
-    op: Any, x: ir.Value, axes: Sequence[int], keepdims: int, *, dtype: ir.DataType, opset: int
+    op: Any, x: ir.Value, axes: Sequence[int], *, keepdims: bool, dtype: ir.DataType, opset: int
 ) -> ir.Value:
     """Return log(sum(exp(x))): ReduceLogSumExp, or, where ONNX Runtime has no kernel of it, less the greatest."""
     if dtype != ir.DataType.FLOAT16:
-        return reduced(op, "ReduceLogSumExp", x, axes, keepdims, opset)
-    greatest = reduced(op, "ReduceMax", x, axes, 1, opset)
-    total = reduced(op, "ReduceSum", op.Exp(op.Sub(x, greatest)), axes, keepdims, opset)
-    back = greatest if keepdims else reduced(op, "ReduceMax", x, axes, 0, opset)
+        return reduced(op, "ReduceLogSumExp", opset, x, axes, keepdims=keepdims)
+    greatest = reduced(op, "ReduceMax", opset, x, axes, keepdims=True)
+    total = reduced(op, "ReduceSum", opset, op.Exp(op.Sub(x, greatest)), axes, keepdims=keepdims)
+    back = greatest if keepdims else reduced(op, "ReduceMax", opset, x, axes, keepdims=False)
     made: ir.Value = op.Add(op.Log(total), back)
     return made
 
@@ -158,9 +135,9 @@ def scaled_norm(
     which their Clip says to whoever bounds them.
     """
     one = number(op, 1, dtype)
-    scale = op.Max(reduced(op, "ReduceMax", op.Abs(x), axes, 1, opset), one)
-    small = clipped(op, op.Div(x, scale), -1, 1, dtype=dtype, opset=opset)
-    squares = reduced(op, "ReduceSum", op.Mul(small, small), axes, 1, opset)
+    scale = op.Max(reduced(op, "ReduceMax", opset, op.Abs(x), axes, keepdims=True), one)
+    small = clipped(op, opset, op.Div(x, scale), -1, 1, dtype)
+    squares = reduced(op, "ReduceSum", opset, op.Mul(small, small), axes, keepdims=True)
     if epsilon:
         squares = op.Add(squares, op.Div(op.Div(number(op, epsilon, dtype), scale), scale))
     return scale, small, op.Sqrt(squares)

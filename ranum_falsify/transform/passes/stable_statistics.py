@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from ranum_falsify.transform import verify
 from ranum_falsify.transform.operands import dtype_of, length_of
+from ranum_falsify.transform.passes.blocks import reduced
 from ranum_falsify.transform.passes.expressions import (
     WIDTHS,
     Plan,
@@ -26,7 +27,7 @@ from ranum_falsify.transform.passes.expressions import (
     square_of,
     squares_of,
 )
-from ranum_falsify.transform.passes.stable_parts import StableForm, number, reduced
+from ranum_falsify.transform.passes.stable_parts import StableForm, number
 from ranum_falsify.transform.registry import Counterpart, register
 
 __all__ = ["StableDivisionBySquare", "StableSquaredDistance", "StableVariance"]
@@ -72,9 +73,9 @@ class StableVariance(StableForm):
         constant, name = total.constant, "ReduceMean" if is_mean else "ReduceSum"
 
         def build(op: Any) -> ir.Value:
-            mean = reduced(op, "ReduceMean", squares.x, squares.axes, 1, opset)
+            mean = reduced(op, "ReduceMean", opset, squares.x, squares.axes, keepdims=True)
             off = op.Sub(squares.x, mean)
-            made = reduced(op, name, op.Mul(off, off), squares.axes, squares.keepdims, opset)
+            made = reduced(op, name, opset, op.Mul(off, off), squares.axes, keepdims=squares.keepdims)
             return op.Add(made, number(op, constant, dtype)) if constant else made
 
         return build
@@ -117,7 +118,7 @@ class StableSquaredDistance(StableForm):
 
         def build(op: Any) -> ir.Value:
             off = op.Sub(x, y)
-            made = reduced(op, "ReduceSum", op.Mul(off, off), axes, keeps, opset)
+            made = reduced(op, "ReduceSum", opset, op.Mul(off, off), axes, keepdims=keeps)
             return op.Add(made, number(op, constant, dtype)) if constant else made
 
         return build

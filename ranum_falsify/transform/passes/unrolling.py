@@ -14,8 +14,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
+from ranum_falsify.transform.attributes import integer_attribute
 from ranum_falsify.transform.expansion import Expansion, Plan, is_read
-from ranum_falsify.transform.operands import attribute, check_integers, constant, integer, integers
+from ranum_falsify.transform.operands import check_integers, constant, integer, integers
 from ranum_falsify.transform.passes.blocks import clipped
 from ranum_falsify.transform.passes.recurrence import RecurrentLayer, Way, read_layer
 from ranum_falsify.transform.registry import register
@@ -90,7 +91,7 @@ class UnrollGru(_Unrolling):
 
     def step_of(self, cell: _Cell, node: ir.Node) -> _Step:
         """Return h' = (1 - z) n + z h, where the reset gate acts on h, or on the product of h with its weights."""
-        op, resets_product = cell.op, bool(attribute(node, "linear_before_reset", 0))
+        op, resets_product = cell.op, bool(integer_attribute(node, "linear_before_reset", 0))
 
         def new(x: ir.Value, h: ir.Value | None) -> ir.Value:
             subject = cell.recur(2, h) if resets_product else h
@@ -118,7 +119,7 @@ class UnrollLstm(_Unrolling):
 
     def step_of(self, cell: _Cell, node: ir.Node) -> _Step:
         """Return c' = f c + i g and h' = o tanh(c'); the gates may see c through peepholes."""
-        op, is_coupled = cell.op, bool(attribute(node, "input_forget", 0))
+        op, is_coupled = cell.op, bool(integer_attribute(node, "input_forget", 0))
 
         def step(x: ir.Value, state: _State) -> _State:
             h, c = state

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import pairwise
 
 from ranum_falsify.building import Tensor
-from ranum_falsify.zoo.blocks import dense, mean, total
+from ranum_falsify.zoo.blocks import LEAST_COMPLEMENT, dense, mean, total
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import xavier, zeros
 from ranum_falsify.zoo.model import Defect, ZooModel
@@ -15,7 +15,7 @@ __all__ = ["MODELS", "variational_autoencoder"]
 
 _PIXELS, _WIDTH, _CLASSES = 784, 500, 10
 
-_GREATEST_LOG_VARIANCE = 30.0
+_GREATEST_LOG_VARIANCE = 80.0
 """Limit of the magnitude of log variances in repaired models: their exponentials neither vanish nor overflow."""
 
 _LEAST_PROBABILITY = 1e-6
@@ -67,7 +67,7 @@ def _clipped_logs(g: ArchitectureBuilder, r: Tensor) -> tuple[Tensor, Tensor]:
 def _shifted_logs(g: ArchitectureBuilder, r: Tensor, *, safe: bool) -> tuple[Tensor, Tensor]:
     """Return the logarithms of r and 1 - r, shifted by a number too small to change 1 in float32."""
     epsilon = g.constant(_EPSILON)
-    not_r = g.Clip(1.0 - r, _LEAST_PROBABILITY, 1.0) if safe else epsilon + 1.0 - r
+    not_r = g.Max(1.0 - r, LEAST_COMPLEMENT) if safe else epsilon + 1.0 - r
     return g.Log(r + epsilon, name="log_r"), g.Log(not_r, name="log_not_r")
 
 
@@ -96,7 +96,7 @@ def _logarithm(number: str, program: str, *, latent: int = 2, conditional: bool 
                 mechanism="1e-10 + 1 is 1 in float32, and a sigmoid rounds to 1 from about 17",
             ),
         ),
-        repair="1 - r is clipped to [1e-6, 1], and log variances to [-30, 30]",
+        repair="1 - r is raised to 2^-24, and log variances to [-80, 80]",
     )
 
 
@@ -115,7 +115,7 @@ def _square_root(number: str, program: str, *, latent: int = 2, conditional: boo
                 gradient=True,
             ),
         ),
-        repair="log variances are clipped to [-30, 30]",
+        repair="log variances are clipped to [-80, 80]",
     )
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-
+from ranum_falsify.building import Tensor
 from ranum_falsify.zoo.blocks import SOFTPLUS_LOSS, log_sigmoid_pair, mean
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import torch_linear, zeros
 from ranum_falsify.zoo.model import Build, Defect, ZooModel
 
-__all__ = ["MODELS", "linear_unit", "logistic_regression", "one_feature"]
-
-_UNBOUNDED = -50.0, 50.0
-"""Range of inputs that the program does not bound; those of its samples cannot saturate the sigmoid."""
+__all__ = ["MODELS", "linear_unit", "linear_unit_for_xor", "logistic_regression", "one_feature"]
 
 
 def logistic_regression(g: ArchitectureBuilder, *, safe: bool) -> None:
@@ -24,10 +20,21 @@ def logistic_regression(g: ArchitectureBuilder, *, safe: bool) -> None:
     g.output(-mean(g, y * log_p + (1.0 - y) * log_not_p))
 
 
-def linear_unit(g: ArchitectureBuilder, *, safe: bool, samples: int, features: tuple[float, float]) -> None:
-    """`log_p` is the logarithm of the sigmoid of a `torch.nn.Linear` with two inputs and one output."""
-    x = g.input("x", (samples, 2), *features)
-    y = g.input("y", (samples, 1), 0.0, 1.0)
+def linear_unit(g: ArchitectureBuilder, *, safe: bool) -> None:
+    """`log_p` is the logarithm of the sigmoid of a `torch.nn.Linear`, for six samples of two features."""
+    _linear_unit(g, g.input("x", (6, 2), 1.0, 6.0), safe=safe)
+
+
+def linear_unit_for_xor(g: ArchitectureBuilder, *, safe: bool) -> None:
+    """`log_p` is the logarithm of the sigmoid of a `torch.nn.Linear`, for the four samples of exclusive or.
+
+    These cannot saturate the sigmoid, and the program does not bound its input; so it ranges over [-50, 50].
+    """
+    _linear_unit(g, g.wide_input("x", (4, 2), -50.0, 50.0, data=(0.0, 1.0)), safe=safe)
+
+
+def _linear_unit(g: ArchitectureBuilder, x: Tensor, *, safe: bool) -> None:
+    y = g.input("y", (g.inputs[0].shape[0], 1), 0.0, 1.0)
     initial = torch_linear(2)
     weight, bias = g.weight("linear.weight", (1, 2), initial), g.weight("linear.bias", (1,), initial)
     log_p, log_not_p = log_sigmoid_pair(g, g.Gemm(x, weight, bias, transB=1), safe=safe)
@@ -64,8 +71,8 @@ def _row(number: str, program: str, build: Build) -> ZooModel:
 MODELS = (
     _row("26", "PyTorchDeepLearningStart.0401_logistic_regression", logistic_regression),
     _row("33", "TodayILearned.logistic_classification", logistic_regression),
-    _row("37", "MachineLearning.lab05", partial(linear_unit, samples=6, features=(1.0, 6.0))),
-    _row("38", "MachineLearning.lab09", partial(linear_unit, samples=4, features=_UNBOUNDED)),
+    _row("37", "MachineLearning.lab05", linear_unit),
+    _row("38", "MachineLearning.lab09", linear_unit_for_xor),
     _row("53", "DataScience.h02", one_feature),
     _row("56", "start_beginner_kaggle.01", logistic_regression),
 )

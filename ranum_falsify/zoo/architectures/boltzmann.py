@@ -16,14 +16,12 @@ __all__ = ["MODELS", "boltzmann_machine"]
 
 _VISIBLE, _HIDDEN = 784, 500
 
-_GREATEST = 80.0
-"""Upper limit of the exponential's argument in repaired models; the exponential overflows at 88.7."""
-
 
 def boltzmann_machine(g: ArchitectureBuilder, *, safe: bool, binary: bool = False) -> None:
     """Free energy of images minus that of their reconstructions after one step of Gibbs sampling.
 
-    `exp` and `exp_reconstruction` belong to a softplus that is written out.
+    `exp` and `exp_reconstruction` belong to a softplus that is written out; in the repaired model they are operators
+    Softplus.
 
     Args:
         g: The model.
@@ -37,7 +35,7 @@ def boltzmann_machine(g: ArchitectureBuilder, *, safe: bool, binary: bool = Fals
 
     def free_energy(u: Tensor, name: str) -> Tensor:
         a = g.Gemm(u, weight, of_hidden, transB=1)
-        softplus = g.Log(g.Exp(g.Clip(a, None, _GREATEST) if safe else a, name=name) + 1.0)
+        softplus = g.Softplus(a, name=name) if safe else g.Log(g.Exp(a, name=name) + 1.0)
         return mean(g, -total(g, softplus, [1]) - u @ of_visible)
 
     v = g.Reshape(image, [-1, _VISIBLE])
@@ -68,7 +66,7 @@ def _model(number: str, program: str, *, binary: bool = False) -> ZooModel:
                 mechanism="softplus is written as log(exp(a) + 1), and exp overflows at 88.7",
             ),
         ),
-        repair="the argument of the exponential is clipped to 80",
+        repair="log(exp(a) + 1) is Softplus",
     )
 
 

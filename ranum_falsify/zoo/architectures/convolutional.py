@@ -6,12 +6,9 @@ from functools import partial
 
 from ranum_falsify.building import Tensor
 from ranum_falsify.zoo.blocks import (
-    CLIPPED_SOFTMAX,
     FUSED_LOG_SOFTMAX,
     SOFTMAX_UNDERFLOW,
-    cross_entropy,
     dense,
-    log_softmax,
     max_pool,
     softmax_cross_entropy,
     tf_dropout,
@@ -64,7 +61,7 @@ def lenet(g: ArchitectureBuilder, *, safe: bool) -> None:
     h = g.Reshape(convolve(h, "c5", (16, 120)), [-1, 120])
     h = g.Relu(dense(g, h, "w6", "b6", (120, 84), initial, zeros()))
     logits = dense(g, h, "w7", "b7", (84, 10), initial, zeros())
-    g.output(cross_entropy(g, label, log_softmax(g, logits, safe=safe)))
+    g.output(softmax_cross_entropy(g, label, logits, safe=safe))
 
 
 def _channels_first(g: ArchitectureBuilder, image: Tensor) -> Tensor:
@@ -87,14 +84,14 @@ def _full(g: ArchitectureBuilder, h: Tensor, name: str, sizes: tuple[int, int]) 
     return dense(g, h, f"W_{name}", f"b_{name}", sizes, truncated_normal(0.1), constant(0.1))
 
 
-def _row(number: str, program: str, build: Build, repair: str = CLIPPED_SOFTMAX) -> ZooModel:
+def _row(number: str, program: str, build: Build) -> ZooModel:
     return ZooModel(
         id=number,
         program=program,
         framework="tf",
         build=build,
         defects=(Defect(id=number, node="log", operator="Log", mechanism=SOFTMAX_UNDERFLOW),),
-        repair=repair,
+        repair=FUSED_LOG_SOFTMAX,
     )
 
 
@@ -102,7 +99,7 @@ MODELS = (
     _row("6", "StackOverFlow-1", two_convolutions),
     _row("7", "StackOverFlow-2", two_convolutions),
     _row("8", "StackOverFlow-6", two_convolutions),
-    _row("14", "MNIST", lenet, FUSED_LOG_SOFTMAX),
+    _row("14", "MNIST", lenet),
     _row("24", "Tensorflow_Gesture_Demo", partial(two_convolutions, dropout=False)),
     _row("29", "MachineLearning", partial(two_convolutions, flattened=False)),
     _row("44", "CNNRelationExtraction", one_convolution),

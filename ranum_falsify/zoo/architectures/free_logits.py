@@ -15,7 +15,7 @@ def free_logits(g: ArchitectureBuilder, *, safe: bool) -> None:
     Nothing bounds the logits in the programs, which draw them from [0, 1).  Here they range over [-60, 60]: two of them
     can differ by more than 104.2, beyond which the softmax is 0 on every processor (on some beyond 88).
     """
-    z = g.input("z", (3, 5), -60.0, 60.0)
+    z = g.wide_input("z", (3, 5), -60.0, 60.0, data=(0.0, 1.0))
     y = g.input("y", (3,), 0, 4, "int64")
     oh = one_hot(g, y, (3, 5))
     g.output(mean(g, total(g, oh * -log_softmax(g, z, safe=safe, axis=1), [1])))

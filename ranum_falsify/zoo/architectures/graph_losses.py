@@ -5,34 +5,31 @@ from __future__ import annotations
 import numpy as np
 
 from ranum_falsify.building import Tensor
-from ranum_falsify.zoo.blocks import mean, total
+from ranum_falsify.zoo.blocks import LEAST_NORMAL, mean, total
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.model import Defect, ZooModel
 
 __all__ = ["MODELS", "rank_loss", "scatter_normalisation", "variational_graph_loss"]
 
-_LEAST = 1e-6
-"""Least argument of logarithms and square roots in repaired models."""
-
-_EPSILON = 1e-16
-"""The number that PyTorch Geometric adds to its softmax's denominator; in float32 it matters where the sum is 0."""
+_LEAST_DIVISOR = 1e-30
+"""Least magnitude of the repaired normalisation's divisor: far less than any sum of logarithms that is not 0."""
 
 
 def variational_graph_loss(g: ArchitectureBuilder, *, safe: bool) -> None:
     """The divergence of a Gaussian from the standard one; `log` reads the encoder's output, which may be negative."""
     x = g.input("x", (3, 2), -1.0, 2.0)
     mu = logvar = x
-    bounded = g.Clip(logvar, _LEAST) if safe else logvar
+    bounded = g.Max(logvar, LEAST_NORMAL) if safe else logvar
     inner = 1.0 + logvar - g.Pow(mu, 2.0) - g.Log(bounded, name="log")
     g.output(-0.5 * mean(g, total(g, inner, [1])))
 
 
 def rank_loss(g: ArchitectureBuilder, *, safe: bool) -> None:
     """A ranking loss in which `sqrt` reads the softmax over one relevant document and two others per query."""
-    scores = _lists(g, g.input("y_pred", (6, 1), -50.0, 50.0))
+    scores = _lists(g, g.wide_input("y_pred", (6, 1), -50.0, 50.0, data=(0.0, 1.0)))
     labels = _lists(g, g.input("y_true", (6, 1), 0.0, 1.0))
     q = g.Softmax(scores, axis=-1)
-    root = g.Sqrt(g.Clip(q, _LEAST, 1.0) if safe else q, name="sqrt")
+    root = g.Sqrt(g.Max(q, LEAST_NORMAL) if safe else q, name="sqrt")
     g.output(-mean(g, total(g, labels * root, [-1])))
 
 
@@ -47,10 +44,12 @@ def scatter_normalisation(g: ArchitectureBuilder, *, safe: bool) -> None:
     """Logarithms of edge attributes divided by their sum at each node of the graph; `log` reads the raw attributes."""
     attributes = g.input("edge_attr", (6,), 0.0, 2.0)
     index = g.input("index", (6,), 0, 1, dtype="int64")
-    o = g.Log(attributes + 1.0 if safe else attributes, name="log")
+    o = g.Log(g.Max(attributes, LEAST_NORMAL) if safe else attributes, name="log")
     sums = g.ScatterElements(g.ConstantOfShape([2]), index, o, axis=0, reduction="add")
     of_edge = g.Gather(sums, index, axis=0)
-    g.output(g.Div(o, of_edge + _EPSILON if safe else of_edge, name="div"))
+    if safe:
+        of_edge = g.Where(g.Less(g.Abs(of_edge), _LEAST_DIVISOR), _LEAST_DIVISOR, of_edge)
+    g.output(g.Div(o, of_edge, name="div"))
 
 
 MODELS = (
@@ -67,7 +66,7 @@ MODELS = (
                 mechanism="the logarithm reads the encoder's unbounded output, which may be 0 or negative",
             ),
         ),
-        repair="the variance is raised to 1e-6 before the logarithm",
+        repair="the variance is raised to the least normal number before the logarithm",
     ),
     ZooModel(
         id="5",
@@ -83,7 +82,7 @@ MODELS = (
                 gradient=True,
             ),
         ),
-        repair="the softmax is clipped before the square root",
+        repair="the softmax is raised to the least normal number before the square root",
     ),
     ZooModel(
         id="13",
@@ -98,6 +97,6 @@ MODELS = (
                 mechanism="the logarithm reads raw edge attributes, which may be 0",
             ),
         ),
-        repair="1 is added before the logarithm, and 1e-16 to the denominator",
+        repair="attributes are raised to the least normal number, and a divisor that is 0 to 1e-30",
     ),
 )

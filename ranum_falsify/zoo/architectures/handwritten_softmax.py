@@ -39,7 +39,7 @@ def unclipped(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log` is the logarithm of a quotient that neither clip nor epsilon keeps from 0."""
     y, logits = _classifier(g)
     if safe:
-        _output(g, y, g.Clip(_softmax(g, logits), 1e-6, 1.0))
+        _loss(g, y, _log_softmax(g, logits))
         return
     exponentials = g.Exp(logits, name="exp")
     _output(g, y, _quotient(g, exponentials, exponentials))
@@ -55,8 +55,10 @@ def clipped_numerator_then_absolute(g: ArchitectureBuilder, *, safe: bool) -> No
 def clip_above_then_absolute(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log` is the logarithm of the magnitude of a softmax of logits that are clipped above only."""
     y, logits = _classifier(g)
-    p = g.Abs(_softmax(g, logits) if safe else _clipped_above(g, logits))
-    _output(g, y, g.Clip(p, 1e-6, 1.0) if safe else p)
+    if safe:
+        _loss(g, y, _log_softmax(g, _clip_above(g, logits)))
+    else:
+        _output(g, y, g.Abs(_clipped_above(g, logits)))
 
 
 def clip_above_then_epsilon(g: ArchitectureBuilder, *, safe: bool) -> None:
@@ -81,15 +83,27 @@ def _clipped_numerator(g: ArchitectureBuilder, logits: Tensor) -> Tensor:
     return _quotient(g, numerator, g.Exp(logits, name="exp_denominator"))
 
 
+def _clip_above(g: ArchitectureBuilder, logits: Tensor) -> Tensor:
+    return g.Max(g.Min(logits, _GREATEST_EXPONENT), g.ReduceMin(logits, keepdims=0))
+
+
 def _clipped_above(g: ArchitectureBuilder, logits: Tensor) -> Tensor:
-    least = g.ReduceMin(logits, keepdims=0)
-    exponentials = g.Exp(g.Max(g.Min(logits, _GREATEST_EXPONENT), least), name="exp")
+    exponentials = g.Exp(_clip_above(g, logits), name="exp")
     return _quotient(g, exponentials, exponentials)
 
 
 def _softmax(g: ArchitectureBuilder, logits: Tensor, name: str = "exp") -> Tensor:
-    exponentials = g.Exp(logits - g.ReduceMax(logits, axes=[1], keepdims=1), name=name)
+    exponentials = g.Exp(_shifted(g, logits), name=name)
     return _quotient(g, exponentials, exponentials)
+
+
+def _log_softmax(g: ArchitectureBuilder, logits: Tensor) -> Tensor:
+    shifted = _shifted(g, logits)
+    return shifted - g.Log(total(g, g.Exp(shifted), [1], keepdims=True), name="log")
+
+
+def _shifted(g: ArchitectureBuilder, logits: Tensor) -> Tensor:
+    return logits - g.ReduceMax(logits, axes=[1], keepdims=1)
 
 
 def _quotient(g: ArchitectureBuilder, numerator: Tensor, exponentials: Tensor) -> Tensor:
@@ -97,7 +111,11 @@ def _quotient(g: ArchitectureBuilder, numerator: Tensor, exponentials: Tensor) -
 
 
 def _output(g: ArchitectureBuilder, y: Tensor, p: Tensor) -> None:
-    g.output(mean(g, -total(g, y * g.Log(p, name="log"), [1])))
+    _loss(g, y, g.Log(p, name="log"))
+
+
+def _loss(g: ArchitectureBuilder, y: Tensor, log_p: Tensor) -> None:
+    g.output(mean(g, -total(g, y * log_p, [1])))
 
 
 _SHIFT = "both exponentials are of logits less the greatest"
@@ -117,13 +135,13 @@ def _row(number: str, build: Build, node: str, operator: str, mechanism: str, re
 _ZERO_SUM = "all exponentials of a row are 0 where all logits lie below about -104"
 _OVERFLOW = "the exponential overflows above a logit of 88.7"
 _ZERO = "the quotient is 0 once its logit lies about 104 below another"
-_AND_CLIP = f"{_SHIFT}, and the quotient is clipped before the logarithm"
+_SHIFTED_LOGARITHM = "the logarithm of the sum of exponentials, of logits less the greatest, is subtracted from these"
 
 MODELS = (
     _row("11a", clipped_numerator_then_epsilon, "div", "Div", _ZERO_SUM),
     _row("11b", clipped_numerator_then_clip, "exp_denominator", "Exp", _OVERFLOW),
-    _row("11c", unclipped, "log", "Log", _ZERO, _AND_CLIP),
+    _row("11c", unclipped, "log", "Log", _ZERO, _SHIFTED_LOGARITHM),
     _row("16a", clipped_numerator_then_absolute, "exp_denominator", "Exp", _OVERFLOW),
-    _row("16b", clip_above_then_absolute, "log", "Log", _ZERO, _AND_CLIP),
+    _row("16b", clip_above_then_absolute, "log", "Log", _ZERO, _SHIFTED_LOGARITHM),
     _row("16c", clip_above_then_epsilon, "div", "Div", _ZERO_SUM),
 )

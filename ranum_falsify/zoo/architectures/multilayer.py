@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from ranum_falsify.building import Tensor
 from ranum_falsify.zoo.blocks import (
-    CLIPPED_SOFTMAX,
+    FUSED_LOG_SOFTMAX,
+    LEAST_COMPLEMENT,
     SOFTMAX_UNDERFLOW,
     SOFTPLUS_LOSS,
-    cross_entropy,
     dense,
     log_sigmoid_pair,
     log_softmax,
     mean,
-    safe_log,
+    softmax_cross_entropy,
     tf_dropout,
     total,
 )
@@ -29,20 +29,16 @@ __all__ = [
     "torch_hidden_layer",
 ]
 
-_CLIP = 1e-7
-"""Distance that keeps probabilities from 0 and 1, as in Keras."""
-
 
 def softmax_of_each_class(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log_p` and `log_not_p` are the logarithms of the softmax and of its complement, class by class."""
     x = g.input("x", (g.batch, 784), 0.0, 1.0)
     y = g.input("y", (g.batch, 10), 0.0, 1.0)
-    p = g.Softmax(dense(g, x, "W", "b", (784, 10), zeros(), zeros()), axis=-1)
-    if safe:
-        p = g.Clip(p, _CLIP, 1.0 - _CLIP)
-    of_ones = y * g.Log(p, name="log_p")
-    of_zeros = (1.0 - y) * g.Log(1.0 - p, name="log_not_p")
-    g.output(-mean(g, of_ones + of_zeros))
+    logits = dense(g, x, "W", "b", (784, 10), zeros(), zeros())
+    p = g.Softmax(logits, axis=-1)
+    log_p = g.LogSoftmax(logits, axis=-1, name="log_p") if safe else g.Log(p, name="log_p")
+    not_p = g.Max(1.0 - p, LEAST_COMPLEMENT) if safe else 1.0 - p
+    g.output(-mean(g, y * log_p + (1.0 - y) * g.Log(not_p, name="log_not_p")))
 
 
 def saturated_sigmoids(g: ArchitectureBuilder, *, safe: bool) -> None:
@@ -76,23 +72,22 @@ def noisy_hidden_layer(g: ArchitectureBuilder, *, safe: bool) -> None:
     y = g.input("y", (g.batch, 10), 0.0, 1.0)
     keep_prob = g.input("keep_prob", (), 0.75, 1.0)
     noise = g.RandomNormal(shape=[784], seed=1.0)
-    p = _hidden_layer(g, x + 0.01 * noise, keep_prob)
-    g.output(cross_entropy(g, y, safe_log(g, p, safe=safe, name="log"), loss="mean"))
+    logits = _hidden_layer(g, x + 0.01 * noise, keep_prob)
+    g.output(softmax_cross_entropy(g, y, logits, safe=safe, loss="mean"))
 
 
-def hidden_layer_with_dropout(g: ArchitectureBuilder, *, safe: bool) -> None:
+def hidden_layer_with_dropout(g: ArchitectureBuilder, *, safe: bool, loss: str = "sum") -> None:
     """`log` is the logarithm of the softmax of one hidden layer, whose dropout keeps all."""
     x = g.input("x", (g.batch, 784), 0.0, 1.0)
     y = g.input("y", (g.batch, 10), 0.0, 1.0)
     keep_prob = g.input("keep_prob", (), 1.0, 1.0)
-    p = _hidden_layer(g, x, keep_prob)
-    g.output(cross_entropy(g, y, safe_log(g, p, safe=safe, name="log")))
+    g.output(softmax_cross_entropy(g, y, _hidden_layer(g, x, keep_prob), safe=safe, loss=loss))
 
 
 def _hidden_layer(g: ArchitectureBuilder, x: Tensor, keep_prob: Tensor) -> Tensor:
     hidden = g.Relu(dense(g, x, "W1", "b1", (784, 300), truncated_normal(0.1), zeros()))
     hidden = tf_dropout(g, hidden, keep_prob)
-    return g.Softmax(dense(g, hidden, "W2", "b2", (300, 10), zeros(), zeros()), axis=-1)
+    return dense(g, hidden, "W2", "b2", (300, 10), zeros(), zeros())
 
 
 def _log(number: str, mechanism: str = SOFTMAX_UNDERFLOW, *, node: str = "log") -> Defect:
@@ -109,7 +104,7 @@ MODELS = (
             _log("2a", node="log_p"),
             _log("2b", "a softmax entry rounds to 1 once its logit leads by about 19", node="log_not_p"),
         ),
-        repair="the softmax is clipped away from 0 and 1",
+        repair="the logarithm of the softmax is LogSoftmax, and its complement is raised to 2^-24",
     ),
     ZooModel(
         id="9",
@@ -136,7 +131,7 @@ MODELS = (
         framework="tf",
         build=noisy_hidden_layer,
         defects=(_log("48a"),),
-        repair=CLIPPED_SOFTMAX,
+        repair=FUSED_LOG_SOFTMAX,
     ),
     ZooModel(
         id="61",
@@ -144,6 +139,6 @@ MODELS = (
         framework="tf",
         build=hidden_layer_with_dropout,
         defects=(_log("61"),),
-        repair=CLIPPED_SOFTMAX,
+        repair=FUSED_LOG_SOFTMAX,
     ),
 )

@@ -6,12 +6,12 @@ from functools import partial
 
 from ranum_falsify.building import Tensor
 from ranum_falsify.zoo.blocks import (
-    CLIPPED_SOFTMAX,
+    FUSED_LOG_SOFTMAX,
     SOFTMAX_UNDERFLOW,
     cross_entropy,
     dense,
+    log_softmax,
     mean,
-    safe_log,
     softmax_cross_entropy,
 )
 from ranum_falsify.zoo.builder import ArchitectureBuilder
@@ -43,8 +43,11 @@ def mean_of_sum(g: ArchitectureBuilder, *, safe: bool) -> None:
 def rectified_softmax_regression(g: ArchitectureBuilder, *, safe: bool) -> None:
     """`log` is the logarithm of a softmax that passes a rectifier too: a layer's helper applies one by default."""
     y, logits = _labels_and_logits(g)
-    p = g.Relu(g.Softmax(logits, axis=-1))
-    g.output(cross_entropy(g, y, safe_log(g, p, safe=safe, name="log"), loss="mean"))
+    if safe:
+        log_p = log_softmax(g, logits, safe=True)
+    else:
+        log_p = g.Log(g.Relu(g.Softmax(logits, axis=-1)), name="log")
+    g.output(cross_entropy(g, y, log_p, loss="mean"))
 
 
 def body_mass_regression(g: ArchitectureBuilder, *, safe: bool) -> None:
@@ -53,7 +56,7 @@ def body_mass_regression(g: ArchitectureBuilder, *, safe: bool) -> None:
     The data lie in [0.35, 1], where weights within their range cannot spread the logits by more than 60; so the input
     ranges over [-50, 50].
     """
-    x = g.input("x", (g.batch, 2), -50.0, 50.0)
+    x = g.wide_input("x", (g.batch, 2), -50.0, 50.0, data=(0.35, 1.0))
     y = g.input("y_", (g.batch, 3), 0.0, 1.0)
     logits = dense(g, x, "W", "b", (2, 3), zeros(), zeros())
     g.output(softmax_cross_entropy(g, y, logits, safe=safe))
@@ -77,7 +80,7 @@ def _row(number: str, program: str, build: Build, mechanism: str = SOFTMAX_UNDER
         framework="tf",
         build=build,
         defects=(Defect(id=number, node="log", operator="Log", mechanism=mechanism),),
-        repair=CLIPPED_SOFTMAX,
+        repair=FUSED_LOG_SOFTMAX,
     )
 
 

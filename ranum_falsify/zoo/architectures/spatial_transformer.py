@@ -6,7 +6,7 @@ import numpy as np
 from onnx import TensorProto
 
 from ranum_falsify.building import Tensor
-from ranum_falsify.zoo.blocks import CLIPPED_SOFTMAX, SOFTMAX_UNDERFLOW, dense, softmax_cross_entropy, tf_dropout
+from ranum_falsify.zoo.blocks import FUSED_LOG_SOFTMAX, SOFTMAX_UNDERFLOW, dense, softmax_cross_entropy, tf_dropout
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import normal, values, zeros
 from ranum_falsify.zoo.model import Defect, ZooModel
@@ -109,6 +109,6 @@ MODELS = (
         framework="tf",
         build=spatial_transformer,
         defects=(Defect(id="1", node="log", operator="Log", mechanism=SOFTMAX_UNDERFLOW),),
-        repair=CLIPPED_SOFTMAX,
+        repair=FUSED_LOG_SOFTMAX,
     ),
 )

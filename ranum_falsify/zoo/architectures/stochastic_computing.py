@@ -77,8 +77,6 @@ def stochastic_computing(
         suffix="_out",
     )
     scale = g.constant(np.ones((1, _INPUTS), np.float32), "s_inp")
-    if safe:
-        epsilon = epsilon or _LEAST_DIVISOR
     h, scale = _add(g, *_multiply(g, x, scale, hidden, epsilon, safe=safe), hidden)
     o, scale = _add(g, *_multiply(g, h, scale, out, epsilon, safe=safe), out)
 
@@ -94,15 +92,15 @@ def _multiply(
     """Return `x @ weight` of values `(batch, inputs)` and scales `(1, inputs)`: its values and their scales."""
 
     def shifted(divisor: Tensor) -> Tensor:
-        return divisor + epsilon if epsilon else divisor
+        divisor = divisor + epsilon if epsilon else divisor
+        return g.Where(g.Less(g.Abs(divisor), _LEAST_DIVISOR), _LEAST_DIVISOR, divisor) if safe else divisor
 
     greatest = g.ReduceMax(scale, keepdims=0)
     rescaled = x * g.Div(scale, shifted(greatest), name=f"div_scale{layer.suffix}")
     columns = _per_sample(g, shifted(total(g, g.Abs(layer.weight), [0])), x)
     z = g.Div(rescaled @ layer.weight, columns, name=f"div_columns{layer.suffix}")
-    gain = g.Max(layer.gain, _LEAST_DIVISOR) if safe else layer.gain
-    scales = g.Div(greatest * columns, shifted(gain), name=f"div_gain{layer.suffix}")
-    return g.Clip(z * gain, -1.0, 1.0), g.Slice(scales, [0], [1], [0])
+    scales = g.Div(greatest * columns, shifted(layer.gain), name=f"div_gain{layer.suffix}")
+    return g.Clip(z * layer.gain, -1.0, 1.0), g.Slice(scales, [0], [1], [0])
 
 
 def _add(g: ArchitectureBuilder, x: Tensor, scale: Tensor, layer: _Layer) -> tuple[Tensor, Tensor]:
@@ -132,7 +130,7 @@ def _decay(g: ArchitectureBuilder, weight: Tensor) -> Tensor:
 _PROGRAM = "SC_DNN"
 _COLUMNS = "a column of the weight that is all 0 makes its sum of magnitudes, the divisor, 0"
 _GAIN = "the trained gain is a divisor, and nothing keeps it from reaching {}"
-_REPAIR = "1e-6 is added to the divisors, and gains are raised to it"
+_REPAIR = "divisors nearer to 0 than 1e-6 are replaced by it"
 
 MODELS = (
     ZooModel(
@@ -149,7 +147,7 @@ MODELS = (
         framework="tf",
         build=partial(stochastic_computing, first=zeros(), epsilon=1e-7),
         defects=(Defect(id="28b", node="div_gain", operator="Div", mechanism=_GAIN.format("-1e-7")),),
-        repair="gains are raised to 1e-6",
+        repair=_REPAIR,
     ),
     ZooModel(
         id="28cd",

@@ -14,8 +14,6 @@ __all__ = ["MODELS", "u_net"]
 
 _SIZE, _RESULT = 572, 532
 _LEVELS, _ROOT, _CLASSES = 3, 16, 2
-_GREATEST = 50.0
-"""Upper limit of the map in the repaired model: its exponentials leave room for sums over all pixels."""
 
 
 def u_net(g: ArchitectureBuilder, *, safe: bool) -> None:
@@ -103,7 +101,7 @@ def _cropped(g: ArchitectureBuilder, x: Tensor, like: Tensor) -> Tensor:
 
 def _pixel_softmax(g: ArchitectureBuilder, m: Tensor, *, safe: bool) -> Tensor:
     """Return the softmax over the channels of `(batch, height, width, channels)`, written out."""
-    e = g.Exp(g.Clip(m, None, _GREATEST) if safe else m, name="exp")
+    e = g.Exp(m - g.ReduceMax(m, axes=[3], keepdims=1) if safe else m, name="exp")
     repeats = g.Concat([1, 1, 1], g.Shape(m, start=3, end=4), axis=0)
     return e / g.Tile(total(g, e, [3], keepdims=True), repeats)
 
@@ -122,6 +120,6 @@ MODELS = (
                 mechanism="a softmax that does not subtract the maximum overflows once its map exceeds 88.7",
             ),
         ),
-        repair="the map is clipped to 50 before the exponential",
+        repair="the greatest of the map's channels is subtracted before the exponential",
     ),
 )

@@ -6,7 +6,7 @@ import numpy as np
 from onnx import TensorProto
 
 from ranum_falsify.building import Tensor
-from ranum_falsify.zoo.blocks import CLIPPED_SOFTMAX, SOFTMAX_UNDERFLOW, mean, safe_log
+from ranum_falsify.zoo.blocks import FUSED_LOG_SOFTMAX, SOFTMAX_UNDERFLOW, log_softmax, mean
 from ranum_falsify.zoo.builder import ArchitectureBuilder
 from ranum_falsify.zoo.initial import normal
 from ranum_falsify.zoo.model import Defect, ZooModel
@@ -31,8 +31,7 @@ def value_iteration(g: ArchitectureBuilder, *, safe: bool) -> None:
 
     q = _action_values(g, g.Transpose(image, perm=[0, 3, 1, 2]))
     of_states = g.GatherND(g.Transpose(q, perm=[2, 3, 0, 1]), _positions(g, rows, columns, q))
-    p = g.Softmax(of_states @ g.weight("w_o", (_CHANNELS, _ACTIONS), _INITIAL), axis=-1)
-    log_p = safe_log(g, p, safe=safe, name="log")
+    log_p = log_softmax(g, of_states @ g.weight("w_o", (_CHANNELS, _ACTIONS), _INITIAL), safe=safe)
     g.output(-mean(g, g.GatherND(log_p, _pairs(g, labels))))
 
 
@@ -84,6 +83,6 @@ MODELS = (
         framework="tf",
         build=value_iteration,
         defects=(Defect(id="15", node="log", operator="Log", mechanism=SOFTMAX_UNDERFLOW),),
-        repair=CLIPPED_SOFTMAX,
+        repair=FUSED_LOG_SOFTMAX,
     ),
 )

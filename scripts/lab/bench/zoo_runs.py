@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from ranum_falsify.config import ConfirmConfig
-from ranum_falsify.confirm.maker import TestMaker
+import numpy as np
+import onnx
+import onnxruntime
+
+from lab.bench.zoo_hand import fails_by_hand
+from ranum_falsify.config import RUNTIMES, ConfirmConfig, Runtime
+from ranum_falsify.confirm.maker import Question, TestMaker
 from ranum_falsify.confirm.unit_test import OperatorTests
-from ranum_falsify.zoo.detect import Analysis, Detection, detect, problem_of
+from ranum_falsify.properties.problem.targets import targets_of
+from ranum_falsify.zoo.builder import Architecture
+from ranum_falsify.zoo.detect import Analysis, Detection, analysis_of, detect, problem_of
 from ranum_falsify.zoo.model import Defect, ZooModel
 
-__all__ = ["detection", "unit_tests"]
+__all__ = ["detection", "precision", "ranges", "unit_tests"]
 
 
 def detection(model: ZooModel, *, rounds: int, threads: int) -> dict[str, Any]:
@@ -39,6 +47,62 @@ def _analysis(found: Detection, analysis: Analysis) -> dict[str, Any]:
         "build_s": seconds.build,
         "read_s": seconds.read + seconds.reduce,
     }
+
+
+def ranges(model: ZooModel) -> dict[str, Any]:
+    """Return on which runtimes the documented operators are open, over the zoo's ranges and over the program's data."""
+    built = {False: model.architecture()}
+    if built[False].widened:
+        built[True] = model.architecture(documented=True)
+    opened = {documented: _open_on(model, architecture) for documented, architecture in built.items()}
+    return {
+        "widened": {name: list(data) for name, data in built[False].widened.items()},
+        "open": {d.id: {"zoo": opened[False][d.id], "data": opened[True in opened][d.id]} for d in model.defects},
+    }
+
+
+def _open_on(model: ZooModel, architecture: Architecture) -> dict[str, list[Runtime]]:
+    problem = problem_of(model, architecture)
+    analyses = {runtime: analysis_of(model, problem, runtimes=(runtime,)) for runtime in RUNTIMES}
+    return {d.id: [r for r, a in analyses.items() if a.verdict(d) == "detected"] for d in model.defects}
+
+
+def precision(model: ZooModel, *, config: ConfirmConfig) -> list[dict[str, Any]]:
+    """Return, for each operator that the analysis of a model leaves open, whether it can be made invalid.
+
+    Args:
+        model: The model, as in the program.
+        config: How to look for inputs and weights; no further runs after the first that finds some.
+    """
+    problem = problem_of(model, model.architecture())
+    asked = {target.op.name for number, goal in enumerate(problem.goals) for target in targets_of(number, goal)}
+    # Operators that only move numbers are open where ONNX Runtime merges them with others.
+    names = tuple(flag.node for flag in analysis_of(model, problem).open if flag.node in asked)
+    with TestMaker(problem, replace(config, nodes=names)) as maker:
+        return [_tried(model, maker, question) for question in maker.questions()]
+
+
+def _tried(model: ZooModel, maker: TestMaker, question: Question) -> dict[str, Any]:
+    began = time.monotonic()
+    test = next((run.test for run in maker.runs_of(question) if run.test is not None), None)
+    return {
+        "node": question.op.name,
+        "triggered": test is not None,
+        "by_hand": test is None and fails_by_hand(model, question.op.name),
+        "gradient": test is not None and test.kind == "gradient",
+        "flushed": test is not None and test.flushed,
+        "finite": test is not None and _is_finite(maker.problem.calls[0].graph.model, test.feeds),
+        "seconds": time.monotonic() - began,
+    }
+
+
+def _is_finite(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> bool:
+    """Tell whether ONNX Runtime computes finite outputs, without optimisations, as in unit tests."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    names = {value.name for value in session.get_inputs()}
+    return all(np.isfinite(y).all() for y in session.run(None, {n: x for n, x in feeds.items() if n in names}))
 
 
 def unit_tests(model: ZooModel, defect: Defect, *, config: ConfirmConfig) -> dict[str, Any]:

@@ -45,6 +45,10 @@ class Broken:
         for value in model.graph.initializers.values():
             if value.const_value is not None:
                 value.const_value = ir.tensor(np.array(value.const_value.numpy()), name=value.name)
+        for node in model.graph:
+            if node.op_type == "Constant" and "value" in node.attributes:
+                tensor = node.attributes["value"].as_tensor()
+                node.attributes["value"] = ir.AttrTensor("value", ir.tensor(np.array(tensor.numpy())))
         return model
 
     def __str__(self) -> str:

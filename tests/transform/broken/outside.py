@@ -12,6 +12,8 @@ __all__ = ["OUTSIDE"]
 MODEL = "g (float[4] x) => (float[4] y, float[4] z) { [abs] y = Abs(x) [neg] z = Neg(x) }"
 WEIGHTS = "g (float[1, 2] x) => (float[1, 2] y) <float[2, 2] w = {1, 2, 3, 4}> { y = MatMul(x, w) }"
 
+CONSTANT = "g (float[2] x) => (float[2] y) { [c] c = Constant<value = float[2] {1, 2}>() y = Mul(x, c) }"
+
 
 def rename_output(model: ir.Model) -> None:
     model.graph.outputs[0].name = "other"
@@ -84,6 +86,10 @@ def change_shared_weights(model: ir.Model) -> None:
     tensor.numpy()[0, 0] += 0.5
 
 
+def change_shared_constant(model: ir.Model) -> None:
+    model.graph.node("c").attributes["value"].as_tensor().numpy()[0] += 0.5
+
+
 OUTSIDE: tuple[Broken, ...] = (
     broken_graph("renamed output", MODEL, rename_output),
     broken_graph("dropped output", MODEL, drop_output),
@@ -103,4 +109,5 @@ OUTSIDE: tuple[Broken, ...] = (
     ),
     broken_graph("changed initializer", WEIGHTS, change_weights, stage="samples"),
     broken_graph("initializer changed in place", WEIGHTS, change_shared_weights, stage="read-only tensors"),
+    broken_graph("constant changed in place", CONSTANT, change_shared_constant, stage="read-only tensors"),
 )

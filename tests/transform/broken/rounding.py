@@ -71,6 +71,14 @@ ROUNDING: tuple[Broken, ...] = (
         box=ranges(x=(-8, 8)),
     ),
     broken(
+        "off by one among large integers",
+        "g (int64[4] x) => (int64[4] y) { y = Neg(x) }",
+        lambda self, op, x: op.Neg(x),
+        lambda self, op, x: op.Sub(op.Neg(x), constant(op, 1, np.int64)),
+        guarantee="tolerance",
+        box=ranges(x=(2**60, 2**60)),
+    ),
+    broken(
         "strict comparison",
         "g (float[4] x) => (bool[4] y) <float limit = {0.3}> { y = Greater(x, limit) }",
         lambda self, op, x, limit: op.Greater(x, limit),

@@ -172,7 +172,7 @@ def divide(site: Site, a: Interval, b: Interval) -> Interval:
         low, high = torch.where(either, -math.inf, y.lower), torch.where(either, math.inf, y.upper)
         nan = bool((_is_unbounded(a) & _is_unbounded(b)).any())
         return replace(Interval.of(low, high, shape), nan=nan, overflows=y.overflows)
-    reach = max(abs(end) for end in b.extremes) if a.gap and b.size else 0.0
+    reach = max(abs(end) for end in b.extremes) if (a.gap or b.gap) and b.size else 0.0
     return _find_gap(y, a.distance / reach) if reach else y
 
 

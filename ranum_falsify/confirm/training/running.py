@@ -1,0 +1,75 @@
+"""Training runs, as functions of initial weights and data that autograd can follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ranum_falsify.confirm.training.optimisers import Optimiser
+from ranum_falsify.search.starts import Box
+
+__all__ = ["HasLoss", "Recipe", "train"]
+
+
+class HasLoss(Protocol):
+    """What a training run needs to know."""
+
+    @property
+    def ranges(self) -> Sequence[Box]:
+        """The weights' ranges."""
+
+    def loss(self, weights: Sequence[Tensor], data: Sequence[Tensor]) -> Tensor:
+        """Return the loss of one batch, differentiable."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a model is trained.
+
+    Attributes:
+        optimiser: The optimiser.
+        steps: Number of steps.
+        batches: Number of different batches, which the steps take in turn.
+        clamps: Whether weights are put back into their ranges after each step.
+    """
+
+    optimiser: Optimiser = field(default_factory=Optimiser)
+    steps: int = 1
+    batches: int = 1
+    clamps: bool = False
+
+
+def train(
+    task: HasLoss,
+    recipe: Recipe,
+    initial: Sequence[Tensor],
+    batches: Sequence[Sequence[Tensor]],
+    *,
+    smooth: bool = False,
+    watch: Callable[[int, Sequence[Tensor]], None] = lambda number, weights: None,
+) -> list[Tensor]:
+    """Return the weights after a training run, differentiable in the data.
+
+    Args:
+        task: What trains.
+        recipe: How.
+        initial: The weights before the first step.
+        batches: Data of each batch, in the order of the task's inputs.
+        smooth: See :meth:`Optimiser.step`.
+        watch: Called after each step with the number of steps so far, and the weights.
+    """
+    weights, state = list(initial), recipe.optimiser.start(initial)
+    if not weights:
+        return weights
+    gradient = torch.func.grad(lambda w, data: task.loss(w, data))
+    for number in range(recipe.steps):
+        slopes = gradient(tuple(weights), batches[number % len(batches)])
+        weights, state = recipe.optimiser.step(weights, slopes, state, number, smooth=smooth)
+        if recipe.clamps:
+            weights = [box.project(w) for w, box in zip(weights, task.ranges, strict=True)]
+        watch(number + 1, weights)
+    return weights

@@ -1,0 +1,276 @@
+"""Search for training data after which an operator fails, all restarts in one batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ranum_falsify.confirm.training.judging import Judge
+from ranum_falsify.confirm.training.running import Recipe, train
+from ranum_falsify.confirm.training.strategies import Strategy
+from ranum_falsify.confirm.training.task import Datum, TrainingTask
+from ranum_falsify.confirm.unit_test import Trigger
+from ranum_falsify.network.tensors import to_numpy
+from ranum_falsify.replay.gradients import DENORMAL
+from ranum_falsify.search.descent import Descent, StepSizes
+from ranum_falsify.search.starts import sample_starts
+
+__all__ = ["DataSearch", "Found"]
+
+_ROUNDS = ((1, 8), (8, 20), (8, 60))
+"""Restarts and steps of each round; the last round is repeated while there is time."""
+
+_SHARES = (0.05, 0.3)
+"""Where to take the first gradients, as shares of the way from the box's centre to a start."""
+
+_REPLAYS = 2
+"""Candidates of one batch that are replayed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """Training data that lead into the defect.
+
+    Attributes:
+        batches: Data of each batch, in the order of the task's data.
+        initial: The weights before training.
+        trained: The weights after it.
+        point: The inference input that fails.
+        trigger: How it fails.
+        strategy: What found it; empty where no training is needed.
+    """
+
+    batches: Sequence[Sequence[np.ndarray]]
+    initial: Sequence[np.ndarray]
+    trained: Sequence[np.ndarray]
+    point: Sequence[np.ndarray]
+    trigger: Trigger
+    strategy: str
+
+
+class _Done(Exception):
+    """It is found, or there is no time left."""
+
+
+class DataSearch:
+    """Looks for training data, and for an inference input unless it is given.
+
+    Args:
+        task: What trains.
+        recipe: How; without steps, the initial weights are to fail.
+        initial: The weights before training.
+        strategy: What to make small.
+        judge: Decides what counts.
+        generator: Source of randomness.
+        point: The inference input, in the order of the task's data; None where any may be chosen, or the strategy says.
+        deadline: When to stop, on the clock of `time.monotonic`.
+        rounds: Most rounds.
+    """
+
+    def __init__(
+        self,
+        task: TrainingTask,
+        recipe: Recipe,
+        initial: Sequence[Tensor],
+        strategy: Strategy,
+        judge: Judge,
+        generator: torch.Generator,
+        *,
+        point: Sequence[Tensor | None],
+        deadline: float,
+        rounds: int | None = None,
+    ) -> None:
+        self._task = task
+        self._recipe = recipe
+        self._initial = list(initial)
+        self._strategy = strategy
+        self._judge = judge
+        self._generator = generator
+        proposed = strategy.point or [None] * len(task.data)
+        self._point = [x if given is None else given for given, x in zip(point, proposed, strict=True)]
+        self._deadline = deadline
+        self._rounds = rounds
+        self._found: Found | None = None
+        count = recipe.batches if recipe.steps else 0
+        self._data: list[Datum] = [*task.data] * count
+        self._searched = [*self._data, *(d for d, x in zip(task.data, self._point, strict=True) if x is None)]
+        self._boxes = [datum.box for datum in self._searched]
+        near = [position for position, target in enumerate(task.targets) if not target.is_remote]
+        self._followed = near or list(range(len(task.targets)))
+
+    def run(self) -> Found | None:
+        """Search until something is found, or time or rounds are up."""
+        try:
+            if not self._boxes:
+                self._visit([torch.empty(1, 0)])
+            elif self._strategy.descends:
+                self._descend_to_vertices()
+            for number, (count, steps) in enumerate(self._list_rounds()):
+                for target in list(self._followed):
+                    self._round(target, count, steps, first=number == 1)
+        except _Done:
+            pass
+        except RuntimeError:
+            # Networks with casts mix float32 into float64, which some operators refuse.
+            if not self._strategy.is_precise:
+                raise
+        return self._found
+
+    def _list_rounds(self) -> Iterator[tuple[int, int]]:
+        number = 0
+        while self._boxes and (self._rounds is None or number < self._rounds):
+            yield _ROUNDS[min(number, len(_ROUNDS) - 1)]
+            number += 1
+
+    def _descend_to_vertices(self) -> None:
+        """Try the vertices of the box that lie downhill from points near its centre."""
+        (starts,) = (sample_starts(self._boxes, 1, self._generator, first=False),)
+        for share in _SHARES:
+            points = []
+            for x, box in zip(starts, self._boxes, strict=True):
+                if x.is_floating_point():
+                    x = box.project(torch.lerp((box.lower / 2 + box.upper / 2).expand_as(x), x, share))
+                points.append(x)
+            for target in self._followed:
+                _, gradients = self._differentiate(self._harden(points), target)
+                ends = [
+                    x if g is None else torch.where(g > 0, box.lower, torch.where(g < 0, box.upper, x))
+                    for x, g, box in zip(points, gradients, self._boxes, strict=True)
+                ]
+                self._visit(self._harden(ends))
+
+    def _round(self, target: int, count: int, steps: int, *, first: bool) -> None:
+        starts = self._draw(count, first=first)
+        if not self._strategy.descends:
+            self._visit(self._harden(starts))
+            return
+        descent = Descent(self._boxes, starts, StepSizes(), self._generator)
+        for _ in range(steps):
+            points = self._harden(descent.inputs)
+            margins, gradients = self._differentiate(points, target)
+            if self._strategy.is_precise:
+                self._visit(points)
+            else:
+                self._replay_best(margins, points)
+            if not any(g is not None and bool(g.any()) for g in gradients):
+                # Nothing that is searched changes this condition.
+                self._followed = [other for other in self._followed if other != target] or self._followed
+                break
+            descent.step(gradients)
+        points = self._harden(descent.inputs)
+        self._visit(points, near=True)
+
+    def _draw(self, count: int, *, first: bool) -> list[Tensor]:
+        """Return starting points; in some, every input lies wholly at one end of its range."""
+        ends = count // 4
+        starts = sample_starts(self._boxes, count - ends, self._generator, first=first)
+        shares = (torch.rand(len(starts), ends, generator=self._generator) < 0.5).double()
+        whole = [
+            box.at(share.reshape(-1, *([1] * box.lower.dim())).expand(ends, *box.lower.shape))
+            for box, share in zip(self._boxes, shares, strict=True)
+        ]
+        return [torch.cat(pair) for pair in zip(starts, whole, strict=True)]
+
+    def _harden(self, points: Sequence[Tensor]) -> list[Tensor]:
+        """Return points whose labels are one-hot."""
+        return [_to_one_hot(x) if datum.is_one_hot else x for x, datum in zip(points, self._searched, strict=True)]
+
+    def _visit(self, points: Sequence[Tensor], *, near: bool = False) -> None:
+        with torch.no_grad():
+            margins = self._evaluate(points)[1]
+        self._replay_best(margins, points)
+        if near:
+            # A near miss may be a hit on ONNX Runtime, whose kernels stray from torch's.
+            self._replay(points, int(margins.argmin()))
+
+    def _evaluate(self, points: Sequence[Tensor], target: int = 0, *, precise: bool = False) -> tuple[Tensor, Tensor]:
+        """Return what the strategy makes small, and the least margin, each `(batch,)`."""
+        task = self._task.in_float64 if precise else self._task
+
+        def measure(trained: Sequence[Tensor], point: Sequence[Tensor]) -> Tensor:
+            margins = task.margins(trained, point)
+            return torch.stack([self._strategy.loss(trained, margins[target]).double(), margins.amin()])
+
+        losses, margins = self._map(measure, points, precise=precise).unbind(1)
+        return losses, margins
+
+    def _map(
+        self,
+        measure: Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor],
+        points: Sequence[Tensor],
+        *,
+        precise: bool = False,
+    ) -> Tensor:
+        """Return what is measured of the trained weights and the inference input of each point of a batch."""
+        task = self._task.in_float64 if precise else self._task
+        initial = [w.double() for w in self._initial] if precise else self._initial
+
+        def sample(*values: Tensor) -> Tensor:
+            batches, point = self._split(values)
+            if precise:
+                point = [x.double() if x.is_floating_point() else x for x in point]
+            trained = train(task, self._recipe, initial, batches, smooth=True) if batches else initial
+            return measure(trained, point)
+
+        if not self._boxes:
+            return sample()[None]
+        if len(points[0]) > 1 and task.is_separable:
+            return torch.func.vmap(sample, randomness="different")(*points)  # type: ignore[no-any-return]
+        return torch.stack([sample(*(x[position] for x in points)) for position in range(len(points[0]))])
+
+    def _split(self, values: Sequence[Tensor]) -> tuple[list[list[Tensor]], list[Tensor]]:
+        """Return the batches, and the inference input."""
+        width, size = len(self._task.data), len(self._data)
+        batches = [list(values[start : start + width]) for start in range(0, size, width)] if size else []
+        searched = iter(values[size:])
+        return batches, [next(searched) if x is None else x for x in self._point]
+
+    def _differentiate(self, points: Sequence[Tensor], target: int) -> tuple[Tensor, list[Tensor | None]]:
+        if time.monotonic() >= self._deadline:
+            raise _Done
+        precise = self._strategy.is_precise
+        leaves = [x.detach().double() if precise and x.is_floating_point() else x.detach() for x in points]
+        leaves = [x.requires_grad_(x.is_floating_point()) for x in leaves]
+        losses, margins = self._evaluate(leaves, target, precise=precise)
+        floating = [x for x in leaves if x.requires_grad]
+        if not floating or not losses.requires_grad:
+            return margins.detach(), [None] * len(leaves)
+        found = iter(torch.autograd.grad(losses.sum(), floating, allow_unused=True))
+        gradients = [next(found) if x.requires_grad else None for x in leaves]
+        return margins.detach(), [None if g is None else g.to(x.dtype) for g, x in zip(gradients, points, strict=True)]
+
+    def _replay_best(self, margins: Tensor, points: Sequence[Tensor]) -> None:
+        order = margins.argsort(stable=True)
+        for position in order[: min(int((margins < DENORMAL).sum()), _REPLAYS)].tolist():
+            self._replay(points, position)
+        if time.monotonic() >= self._deadline:
+            raise _Done
+
+    def _replay(self, points: Sequence[Tensor], position: int) -> None:
+        """Train again, as a test will, and let the judge decide."""
+        batches, point = self._split([x[position].detach() for x in points] if self._boxes else [])
+        trained = train(self._task, self._recipe, self._initial, batches) if batches else self._initial
+        weights, inference = ([to_numpy(x.detach()).copy() for x in part] for part in (trained, point))
+        trigger = self._judge.judge(weights, inference)
+        if trigger is not None:
+            self._found = Found(
+                batches=[[to_numpy(x).copy() for x in batch] for batch in batches],
+                initial=[to_numpy(w).copy() for w in self._initial],
+                trained=weights,
+                point=inference,
+                trigger=trigger,
+                strategy=self._strategy.name if batches else "",
+            )
+            raise _Done
+
+
+def _to_one_hot(x: Tensor) -> Tensor:
+    """Return rows of zeros with a one where they are greatest; rows of one element are rounded."""
+    if x.shape[-1] == 1:
+        return x.round()
+    return torch.nn.functional.one_hot(x.argmax(-1), x.shape[-1]).to(x.dtype)

@@ -1,0 +1,166 @@
+"""What a search for training data leaves: arrays, a model, and a pytest file that trains by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from string import Template
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ranum_falsify.confirm.exposed import Watched, expose_operators, watch_operator
+from ranum_falsify.confirm.training.judging import Judge
+from ranum_falsify.confirm.training.program import LossProgram, trace_loss
+from ranum_falsify.confirm.training.rules import describe_training, write_rule
+from ranum_falsify.confirm.training.running import Recipe, train
+from ranum_falsify.confirm.training.search import Found
+from ranum_falsify.confirm.training.task import TrainingTask
+from ranum_falsify.escaping import escape
+from ranum_falsify.network.tensors import to_numpy, to_torch
+from ranum_falsify.search.starts import Box
+
+__all__ = ["Rehearsed", "rehearse"]
+
+_TEMPLATE = Path(__file__).with_name("pytest_file.template")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Script:
+    """The loss as a generated file computes it, for :func:`train`."""
+
+    ranges: Sequence[Box]
+    program: LossProgram
+
+    def loss(self, weights: Sequence[Tensor], data: Sequence[Tensor]) -> Tensor:
+        """See `HasLoss`."""
+        scope = {
+            "torch": torch,
+            "aten": torch.ops.aten,
+            "device": torch.device,
+            "inf": float("inf"),
+            "nan": float("nan"),
+        }
+        exec(self.program.source, scope)
+        loss = scope["loss"]
+        return loss(weights, data, [to_torch(x) for x in self.program.constants])  # type: ignore[operator, no-any-return]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearsed:
+    """Training data whose generated file was run once.
+
+    Attributes:
+        task: What trains.
+        recipe: How.
+        found: The data, with the weights to which the generated file's own code leads.
+        program: The loss in the generated file; None where no training is needed.
+        seed: Seed of the search.
+    """
+
+    task: TrainingTask
+    recipe: Recipe
+    found: Found
+    program: LossProgram | None
+    seed: int
+
+    def training_arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays of `training.npz`.
+
+        `data:<name>` are the batches, `(batches, *shape)`; `order` is the batch of each step; `initial:<name>` are the
+        weights before training, `point:<name>` is the inference input that fails after it, `lower:<name>` and
+        `upper:<name>` are the ranges of weights that are put back into them, and `constant:<number>` are constants of
+        the loss.
+        """
+        found, task = self.found, self.task
+        arrays = {f"initial:{name}": w for name, w in zip(task.weights, found.initial, strict=True)}
+        arrays |= {f"point:{datum.name}": x for datum, x in zip(task.data, found.point, strict=True)}
+        columns = zip(*found.batches, strict=True)
+        arrays |= {f"data:{datum.name}": np.stack(column) for datum, column in zip(task.data, columns, strict=False)}
+        if self.recipe.clamps:
+            for name, box in zip(task.weights, task.ranges, strict=True):
+                arrays |= {f"lower:{name}": to_numpy(box.lower), f"upper:{name}": to_numpy(box.upper)}
+        constants = self.program.constants if self.program else ()
+        arrays |= {f"constant:{number}": x for number, x in enumerate(constants)}
+        order = np.arange(self._steps, dtype=np.int64) % max(1, len(found.batches))
+        return arrays | {"order": order, "seed": np.asarray(self.seed, dtype=np.int64)}
+
+    def trained_arrays(self) -> dict[str, np.ndarray]:
+        """Return the weights after training, by ONNX name."""
+        return dict(zip(self.task.weights, self.found.trained, strict=True))
+
+    def model(self) -> bytes:
+        """Return the model, with weights and draws as inputs, and the tensors of the operator as outputs."""
+        return expose_operators(self.task.graph, [self._watched]).SerializeToString(deterministic=True)
+
+    def pytest_file(self, property_name: str) -> str:
+        """Return the source text of a pytest file that trains and asserts the failure.
+
+        Args:
+            property_name: Name of the property that it is about.
+        """
+        title = escape(property_name).replace("\\", r"\\").replace('"', r"\"")
+        template = Template(_TEMPLATE.read_text(encoding="utf-8"))
+        text = template.substitute(
+            {key: repr(value) for key, value in self._list_facts()}
+            | {
+                "title": title,
+                "summary": describe_training(self.recipe.optimiser, self._steps),
+                "rule": write_rule(self.recipe.optimiser),
+                "loss": self.program.source if self.program else "def loss(weights, data, constants):\n    return 0\n",
+            }
+        )
+        return "\n".join(map(escape, text.split("\n")))
+
+    @property
+    def _steps(self) -> int:
+        return self.recipe.steps if self.found.batches else 0
+
+    @property
+    def _watched(self) -> Watched:
+        return watch_operator(self.task.graph, self.task.op, self.task.targets)
+
+    def _list_facts(self) -> Iterator[tuple[str, object]]:
+        watched, trigger, optimiser = self._watched, self.found.trigger, self.recipe.optimiser
+        yield "optimizer", optimiser.name
+        yield "rate", optimiser.learning_rate
+        yield "steps", self._steps
+        yield "clamps", self.recipe.clamps
+        yield "weights", list(self.task.weights)
+        yield "data", [datum.name for datum in self.task.data] if self._steps else []
+        yield "constants", len(self.program.constants) if self.program else 0
+        yield "node", watched.node
+        yield "op_type", watched.op_type
+        yield "reads", watched.reads
+        yield "writes", watched.writes
+        yield "kind", trigger.kind
+        yield "steep", watched.limits
+        yield "elementwise", watched.is_elementwise
+        yield "flushed", trigger.flushed
+
+
+def rehearse(task: TrainingTask, recipe: Recipe, found: Found, judge: Judge, seed: int) -> Rehearsed | None:
+    """Train with the code of the generated file; return None if the trained model does not fail then.
+
+    Args:
+        task: What trains.
+        recipe: How.
+        found: The training data.
+        judge: Decides what counts.
+        seed: Seed of the search.
+    """
+    if not found.batches:
+        return Rehearsed(task=task, recipe=recipe, found=found, program=None, seed=seed)
+    program = trace_loss(task, found.initial, found.batches[0])
+    script = _Script(ranges=task.ranges, program=program)
+    batches = [[to_torch(x) for x in batch] for batch in found.batches]
+    weights = train(script, recipe, [to_torch(w) for w in found.initial], batches)
+    trained = [to_numpy(w.detach()) for w in weights]
+    trigger = judge.judge(trained, found.point)
+    if trigger is None:
+        return None
+    return Rehearsed(
+        task=task, recipe=recipe, found=replace(found, trained=trained, trigger=trigger), program=program, seed=seed
+    )

@@ -1,0 +1,122 @@
+"""What was changed, in words: of ONNX, of PyTorch and of TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import onnx
+from torch import finfo
+
+from ranum_falsify.fix.abstraction.ranges import KeptRange
+from ranum_falsify.fix.diffing import diff_models
+from ranum_falsify.fix.guards import Guard
+from ranum_falsify.fix.repair import Change, Kind
+from ranum_falsify.transform.catalogue import find_pass
+
+__all__ = ["clip_change", "guard_change", "number_text", "rewrite_changes"]
+
+
+def rewrite_changes(steps: Sequence[tuple[str, onnx.ModelProto]], original: onnx.ModelProto) -> Iterator[Change]:
+    """Yield what each of several passes did.
+
+    Args:
+        steps: The passes, each with the model that it made.
+        original: The model before the first.
+    """
+    before = original
+    for name, model in steps:
+        spec = find_pass(name).spec
+        counterpart = spec.stands_for
+        yield Change(
+            kind="rewrite",
+            place="graph",
+            node=", ".join(_replaced(before, model, spec.takes)),
+            text=name,
+            torch="" if counterpart is None else counterpart.pytorch,
+            tensorflow="" if counterpart is None else counterpart.tensorflow,
+        )
+        before = model
+
+
+def _replaced(before: onnx.ModelProto, after: onnx.ModelProto, kinds: Sequence[str]) -> list[str]:
+    """Return the names of the nodes of some operators that are gone; of the others, if there are none of these."""
+    gone = set(diff_models(before, after).removed)
+    left = {node.name for node in after.graph.node}
+    nodes = [node for node in before.graph.node if node.name not in left] if gone else []
+    return [node.name for node in nodes if node.op_type in kinds] or [node.name for node in nodes]
+
+
+def guard_change(guard: Guard, tensor: str, kind: Kind) -> Change:
+    """Return what a guard changes."""
+    text, torch, tensorflow, unchanged = _describe(guard, tensor)
+    return Change(
+        kind=kind,
+        place="operand",
+        node=guard.node,
+        tensor=tensor,
+        text=text,
+        kept=guard.kept(),
+        unchanged=unchanged,
+        keeps_gradient=guard.adds,
+        torch=torch,
+        tensorflow=tensorflow,
+    )
+
+
+def clip_change(part: KeptRange) -> Change:
+    """Return what a clip of a tensor changes."""
+    ends = [number_text(float(end.flat[0])) if part.is_uniform else name for end, name in _ends(part)]
+    x, (low, high) = part.tensor, ends
+    each = "" if part.is_uniform else ", a range for each element"
+    return Change(
+        kind="clip",
+        place=part.place,
+        node="",
+        tensor=x,
+        text=f"Clip({x}, {low}, {high}){each}",
+        kept=(part.kept, part.least),
+        unchanged=f"{low} <= {x} <= {high}",
+        keeps_gradient=False,
+        torch=f"x = x.clamp({low}, {high})",
+        tensorflow=f"x = tf.clip_by_value(x, {low}, {high})",
+    )
+
+
+def _ends(part: KeptRange) -> Iterator[tuple[np.ndarray, str]]:
+    return iter(((part.lower, "lower"), (part.upper, "upper")))
+
+
+def _describe(guard: Guard, x: str) -> tuple[str, str, str, str]:
+    """Return a guard as ONNX, PyTorch, TensorFlow, and where it changes nothing."""
+    step = number_text(guard.step)
+    if guard.gap:
+        return (
+            f"Where({x} < 0, Min({x}, -{step}), Max({x}, {step}))",
+            f"x = torch.where(x < 0, x.clamp(max=-{step}), x.clamp(min={step}))",
+            f"x = tf.where(x < 0, tf.minimum(x, -{step}), tf.maximum(x, {step}))",
+            f"|{x}| >= {step}",
+        )
+    if guard.adds:
+        large = number_text(guard.step * 4 / finfo(guard.dtype).eps)
+        return f"{x} + {step}", f"x = x + {step}", f"x = x + {step}", f"{x} >= {large}"
+    low = None if guard.low is None else number_text(guard.low)
+    high = None if guard.high is None else number_text(guard.high)
+    if low is not None and high is not None:
+        clip, torch, tensorflow = f"({x}, {low}, {high})", f"min={low}, max={high}", f"x, {low}, {high}"
+        return (
+            f"Clip{clip}",
+            f"x = x.clamp({torch})",
+            f"x = tf.clip_by_value({tensorflow})",
+            f"{low} <= {x} <= {high}",
+        )
+    if low is not None:
+        name = f"Clip({x}, min={low})" if guard.is_clip else f"Max({x}, {low})"
+        return name, f"x = x.clamp(min={low})", f"x = tf.maximum(x, {low})", f"{x} >= {low}"
+    name = f"Clip({x}, max={high})" if guard.is_clip else f"Min({x}, {high})"
+    return name, f"x = x.clamp(max={high})", f"x = tf.minimum(x, {high})", f"{x} <= {high}"
+
+
+def number_text(number: float) -> str:
+    """Return a number with as many digits as float32 has."""
+    return f"{number:.9g}"

@@ -1,0 +1,176 @@
+"""Guards and clips, written into a model as nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from ranum_falsify.fix.abstraction.ranges import KeptRange
+from ranum_falsify.fix.guards import Guard
+from ranum_falsify.network.tensors import numpy_dtype
+from ranum_falsify.transform.model import to_proto
+from ranum_falsify.transform.naming import NodeNames, all_nodes
+
+__all__ = ["Edited", "insert_clips", "insert_guards"]
+
+_LIMITS_ARE_INPUTS = 11  # opset
+_EXTREMES_BROADCAST = 8  # opset
+
+
+@dataclass(frozen=True)
+class Edited:
+    """A changed model.
+
+    Attributes:
+        model: The model.
+        tensors: The tensor that each guard limits; None where its node has no place for it, and nothing is changed.
+    """
+
+    model: onnx.ModelProto
+    tensors: Sequence[str | None]
+
+
+def insert_guards(model: onnx.ModelProto, guards: Sequence[Guard]) -> Edited:
+    """Return a model with guards before the operands of nodes; all other readers of the tensors stay as they are."""
+    changed = ir.from_proto(model)
+    nodes = {node.name or "": node for node in changed.graph.all_nodes()}
+    writer = _Writer(changed)
+    tensors = [writer.guard(nodes.get(guard.node), guard) for guard in guards]
+    return Edited(to_proto(changed), tensors)
+
+
+def insert_clips(model: onnx.ModelProto, ranges: Sequence[KeptRange]) -> onnx.ModelProto:
+    """Return a model in which all nodes read tensors clipped to ranges; a tensor that is an output stays one."""
+    changed = ir.from_proto(model)
+    writer = _Writer(changed)
+    values = {value.name: value for value in (*changed.graph.inputs, *changed.graph.initializers.values())}
+    values |= {value.name: value for node in changed.graph for value in node.outputs}
+    for part in ranges:
+        writer.clip(values[part.tensor], part)
+    return to_proto(changed)
+
+
+class _Writer:
+    """Adds nodes to a model, under names of their own."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self._graph = model.graph
+        self._opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
+        self._names = NodeNames(all_nodes(model))
+        self._taken = {
+            value.name for graph in model.graphs() for value in (*graph.inputs, *graph.initializers.values())
+        }
+        self._taken |= {value.name for node in all_nodes(model) for value in node.outputs}
+
+    def guard(self, node: ir.Node | None, guard: Guard) -> str | None:
+        """Put a guard before an operand of a node, and return the tensor that it limits."""
+        operand = None if node is None or guard.index >= len(node.inputs) else node.inputs[guard.index]
+        if node is None or operand is None or not isinstance(node.graph, ir.Graph):
+            return None
+        made = _Nodes(self._opset, numpy_dtype(guard.dtype))
+        limited = made.guard(operand, guard)
+        self._name(made, operand, f"{node.name}/guard", node.graph)
+        node.graph.insert_before(node, made.nodes)
+        node.replace_input_with(guard.index, limited)
+        return operand.name
+
+    def clip(self, value: ir.Value, part: KeptRange) -> None:
+        """Clip what all nodes read of a tensor."""
+        made = _Nodes(self._opset, part.lower.dtype)
+        uses = list(value.uses())
+        limited = made.limit(value, part)
+        self._name(made, value, f"{value.name}/clip", self._graph)
+        producer = value.producer()
+        if producer is None:
+            self._graph.insert_before(self._graph[0], made.nodes)
+        else:
+            self._graph.insert_after(producer, made.nodes)
+        for node, index in uses:
+            node.replace_input_with(index, limited)
+
+    def _name(self, made: _Nodes, of: ir.Value, root: str, graph: ir.Graph) -> None:
+        self._names.name(made.nodes, root)
+        for inner in made.nodes:
+            for value in inner.outputs:
+                value.name = self._fresh(f"{of.name}/{inner.op_type}")
+        for value in made.constants:
+            value.name = self._fresh(f"{of.name}/limit")
+            graph.register_initializer(value)
+
+    def _fresh(self, name: str) -> str:
+        found, number = name, 1
+        while found in self._taken:
+            number += 1
+            found = f"{name}_{number}"
+        self._taken.add(found)
+        return found
+
+
+class _Nodes:
+    """The nodes of one guard or clip."""
+
+    def __init__(self, opset: int, dtype: np.dtype) -> None:
+        self._opset = opset
+        self._numpy = dtype
+        self._dtype = ir.DataType.from_numpy(dtype)
+        self.nodes: list[ir.Node] = []
+        self.constants: list[ir.Value] = []
+
+    def guard(self, x: ir.Value, guard: Guard) -> ir.Value:
+        """Add the nodes of a guard, and return what they make of a tensor."""
+        low, high = guard.low, guard.high
+        if guard.gap:
+            return self._keep_from_zero(x, guard.step)
+        if guard.adds:
+            return self._op("Add", x, self._number(guard.step))
+        if guard.is_clip or (low is not None and high is not None) or self._opset < _EXTREMES_BROADCAST:
+            return self._clip(x, low, high)
+        return self._op("Max", x, self._number(low)) if low is not None else self._op("Min", x, self._number(high))
+
+    def limit(self, x: ir.Value, part: KeptRange) -> ir.Value:
+        """Add the nodes of a clip to a range."""
+        if part.is_uniform:
+            return self._clip(x, part.lower.flat[0], part.upper.flat[0])
+        # Clip takes single numbers only.
+        below = self._op("Min", x, self._number(part.upper))
+        return self._op("Max", below, self._number(part.lower))
+
+    def _keep_from_zero(self, x: ir.Value, step: float) -> ir.Value:
+        below, above = self._number(-step), self._number(step)
+        is_below = self._op("Less", x, self._number(0.0), dtype=ir.DataType.BOOL)
+        made = self._op("Where", is_below, self._op("Min", x, below), self._op("Max", x, above))
+        made.shape = x.shape
+        return made
+
+    def _clip(self, x: ir.Value, low: float | None, high: float | None) -> ir.Value:
+        if self._opset < _LIMITS_ARE_INPUTS:
+            limits = {"min": low, "max": high}
+            attributes = [ir.AttrFloat32(name, float(limit)) for name, limit in limits.items() if limit is not None]
+            return self._op("Clip", x, attributes=attributes)
+        ends = [None if end is None else self._number(end) for end in (low, high)]
+        return self._op("Clip", x, *(ends if ends[1] is not None else ends[:1]))
+
+    def _number(self, number: float | np.ndarray | None) -> ir.Value:
+        array = np.array(number).astype(self._numpy, order="C")
+        value = ir.Value(const_value=ir.tensor(array), shape=ir.Shape(array.shape), type=ir.TensorType(self._dtype))
+        self.constants.append(value)
+        return value
+
+    def _op(
+        self,
+        op_type: str,
+        x: ir.Value,
+        *others: ir.Value | None,
+        dtype: ir.DataType | None = None,
+        attributes: Sequence[ir.Attr] = (),
+    ) -> ir.Value:
+        made = ir.Node("", op_type, [x, *others], attributes)
+        output = made.outputs[0]
+        output.shape = x.shape
+        output.type = ir.TensorType(dtype or self._dtype)
+        self.nodes.append(made)
+        return output

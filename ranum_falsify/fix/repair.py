@@ -1,0 +1,125 @@
+"""A repair of a model: what it changes, what is proved of it, and what it costs; frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import onnx
+
+from ranum_falsify.config import Runtime
+
+__all__ = ["Change", "GraphDiff", "Kind", "OutputChange", "Place", "Repair", "Standing"]
+
+Kind = Literal["rewrite", "guard", "clip"]
+"""How a model is changed: the same function in other operators; a change of the operands that are invalid; a narrower
+range of a tensor.  The gentlest first."""
+
+Place = Literal["graph", "operand", "input", "weight", "tensor"]
+"""Where: the nodes of a pattern, what a hazard reads, an input of the model, an initializer, another inner tensor."""
+
+Standing = Literal["proved", "not falsified"]
+"""Whether the ordinary prover proves the repaired model, or only no counterexample was found in it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One change of a model.
+
+    Attributes:
+        kind: See :data:`Kind`.
+        place: See :data:`Place`.
+        node: The operator that it repairs; the last node of the pattern of a rewrite.
+        tensor: The tensor whose range it limits; empty for a rewrite.
+        text: What stands in the model now, such as `Max(p, 1.1754944e-38)`, or the name of the pass.
+        kept: Share of the tensor's valid range, in the repaired property, that is kept: mean over its elements, and
+            that of the element that keeps the least.
+        unchanged: Where the tensor is the same as before, bit for bit, as the end of a sentence; empty for a rewrite.
+        keeps_gradient: Whether gradients pass through it everywhere.
+        torch: The line of PyTorch that does the same.
+        tensorflow: The line of TensorFlow.
+    """
+
+    kind: Kind
+    place: Place
+    node: str
+    tensor: str = ""
+    text: str
+    kept: tuple[float, float] = (1.0, 1.0)
+    unchanged: str = ""
+    keeps_gradient: bool = True
+    torch: str = ""
+    tensorflow: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputChange:
+    """By how much the outputs differ on inputs on which no operator of the original receives invalid input.
+
+    Attributes:
+        samples: How many such inputs were run.
+        largest: The greatest absolute difference of an element.
+        mean: The mean absolute difference of all elements.
+        relative: The greatest absolute difference divided by the greatest magnitude in that output of the original.
+        equal: On how many of these inputs all outputs are the same, bit for bit.
+    """
+
+    samples: int
+    largest: float = 0.0
+    mean: float = 0.0
+    relative: float = 0.0
+    equal: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphDiff:
+    """The nodes that a repair removes and adds, one line each, in the order of the graph."""
+
+    removed: Sequence[str] = ()
+    added: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Repair:
+    """A repaired model.
+
+    Attributes:
+        changes: What is changed, in the order of the graph.
+        model: The repaired model; inputs, outputs, initializers, metadata and opset are those of the original.
+        standing: See :data:`Standing`.
+        runtimes: The runtimes that the proof covers; none where there is no proof.
+        repaired: The operators of the original that were open and are proved or gone now.
+        left: Operators that are not proved in the repaired model.
+        outputs: By how much outputs differ; None where that was not measured.
+        operations: float32 operations added per inference; negative where there are fewer.
+        diff: The nodes removed and added.
+        seconds: How long it took to find.
+    """
+
+    changes: Sequence[Change]
+    model: onnx.ModelProto = field(repr=False)
+    standing: Standing
+    runtimes: tuple[Runtime, ...] = ()
+    repaired: Sequence[str] = ()
+    left: Sequence[str] = ()
+    outputs: OutputChange | None = None
+    operations: int = 0
+    diff: GraphDiff = field(default_factory=GraphDiff, repr=False)
+    seconds: float = 0.0
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of its changes, the gentlest first."""
+        order: tuple[Kind, ...] = ("rewrite", "guard", "clip")
+        return tuple(kind for kind in order if any(change.kind == kind for change in self.changes))
+
+    @property
+    def kept(self) -> Mapping[str, float]:
+        """Share of the valid range that is kept, by tensor that is limited: the mean over its elements."""
+        return {change.tensor: change.kept[0] for change in self.changes if change.tensor}
+
+    @property
+    def keeps_gradient(self) -> bool:
+        """Whether gradients pass through all changes everywhere."""
+        return all(change.keeps_gradient for change in self.changes)

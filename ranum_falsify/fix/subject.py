@@ -1,0 +1,196 @@
+"""What is repaired: a model and the property that it is to keep."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import onnx
+
+from ranum_falsify.config import ProveConfig, Runtime
+from ranum_falsify.domain import Interval
+from ranum_falsify.errors import ModelError, PropertyError, UsageError
+from ranum_falsify.network import Graph
+from ranum_falsify.network.order import operands_in
+from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.problem.problem import Problem
+from ranum_falsify.prove.executed import AsExecuted
+from ranum_falsify.prove.operand_bounds import operand_intervals
+from ranum_falsify.prove.proof import Proof
+from ranum_falsify.prove.prover import Prover
+from ranum_falsify.transform.naming import name_nodes
+from ranum_falsify.validity import Constraint
+
+__all__ = ["Assessment", "OutOfTimeError", "Subject"]
+
+Reload = Callable[[onnx.ModelProto], Problem]
+"""Reads a model as the original was read, and reduces the property over it."""
+
+
+class OutOfTimeError(Exception):
+    """The time for repairs is up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assessment:
+    """What is proved of a model.
+
+    Attributes:
+        open: The operators with conditions of their own that are not proved, in topological order, with these.
+        dependent: Those that are not proved only because of others.
+        holds: Whether the property does.
+        problem: The property over the model.
+    """
+
+    open: Mapping[str, tuple[Constraint, ...]]
+    dependent: tuple[str, ...]
+    holds: bool
+    problem: Problem
+
+    @property
+    def unproved(self) -> tuple[str, ...]:
+        """All operators that are not proved."""
+        return (*self.open, *self.dependent)
+
+    @property
+    def guardable(self) -> Mapping[str, tuple[Constraint, ...]]:
+        """The operators that are open as they are written, with the conditions on that."""
+        written = {
+            node: tuple(c for c in conditions if not isinstance(c, AsExecuted))
+            for node, conditions in self.open.items()
+        }
+        return {node: conditions for node, conditions in written.items() if conditions}
+
+
+class Subject:
+    """A model with a property about the validity of its operators.
+
+    Attributes:
+        problem: The property over the model.
+        call: The application of the model.
+        model: The model, its nodes named as the graph names them.
+        deadline: When to stop, on the clock of `time.monotonic`.
+    """
+
+    def __init__(self, problem: Problem, reload: Reload, runtimes: tuple[Runtime, ...], deadline: float) -> None:
+        """Prepare.
+
+        Raises:
+            UsageError: The property is about outputs, or not about one whole network that is applied once.
+        """
+        if not problem.is_pure_validity or not problem.goals:
+            raise UsageError("fix: the property is about outputs; give one that asks no_invalid_input alone")
+        if len(problem.calls) != 1 or problem.calls[0].graph.read_again is None:
+            raise UsageError("fix: the property is not about one whole network, applied once; give one that is")
+        self.problem = problem
+        self.call: NetworkCall = problem.calls[0]
+        self.model = name_nodes(self.call.graph)
+        self.deadline = deadline
+        self.runtimes = runtimes
+        self._reload = reload
+        self._config = ProveConfig(runtimes=runtimes)
+        self._before: dict[str, frozenset[str]] = {}
+
+    @property
+    def graph(self) -> Graph:
+        """The model as a graph."""
+        return self.call.graph
+
+    def check_time(self) -> None:
+        """Do nothing while there is time.
+
+        Raises:
+            OutOfTimeError: The time is up.
+        """
+        if time.monotonic() >= self.deadline:
+            raise OutOfTimeError
+
+    def derive(self, assessment: Assessment) -> Subject:
+        """Return a changed model, with the same property."""
+        derived = Subject(assessment.problem, self._reload, self.runtimes, self.deadline)
+        derived.original = assessment
+        return derived
+
+    @cached_property
+    def original(self) -> Assessment:
+        """What is proved of the model as it is."""
+        return self._assess(self.problem, refine=False)
+
+    def assess(self, model: onnx.ModelProto, *, refine: bool = False) -> Assessment | None:
+        """Prove what can be proved of a changed model, from its file's content.
+
+        Args:
+            model: The model.
+            refine: Whether to try linear bounds and splitting on what one interval analysis leaves open.
+
+        Returns:
+            None where it cannot be read, or the property does not fit it.
+
+        Raises:
+            OutOfTimeError: The time is up.
+        """
+        self.check_time()
+        try:
+            problem = self._reload(model)
+        except (ModelError, PropertyError):
+            return None
+        return self._assess(problem, refine=refine)
+
+    def _assess(self, problem: Problem, *, refine: bool) -> Assessment:
+        prover = Prover(problem, self._config, tick=self.check_time)
+        proof = prover.analyse()
+        if refine and not proof.holds:
+            now = time.monotonic()
+            proof = prover.refine(min(now + self._config.timeout, now + (self.deadline - now) / 4))
+        return _assessment(problem, proof)
+
+    def bounds_of(self, nodes: Collection[str]) -> Mapping[str, Mapping[str, Interval]]:
+        """Return bounds of the operands of nodes of the original model, by node and name of the operand in its row."""
+        keys = {(self.call.network, node) for node in nodes}
+        found = operand_intervals(self.problem, self._config, keys)
+        return {node: operands for (_, node), operands in found.items()}
+
+    def nodes_before(self, node: str) -> frozenset[str]:
+        """Return the names of all operations of the original model that a node depends on, its own included."""
+        if node not in self._before:
+            waiting = [op for op in self.graph.nodes if op.name == node]
+            seen = {id(op): op for op in waiting}
+            while waiting:
+                for operand in operands_in(waiting.pop()):
+                    if id(operand) not in seen:
+                        seen[id(operand)] = operand
+                        waiting.append(operand)
+            self._before[node] = frozenset(op.name for op in seen.values())
+        return self._before[node]
+
+    def nearest_before(self, node: str, most: int) -> list[str]:
+        """Return the nodes of the original model that a node depends on, the nearest first, at most so many."""
+        waiting = [op for op in self.graph.nodes if op.name == node]
+        seen = {id(op): op for op in waiting}
+        known = {op.name for op in self.graph.nodes}
+        for op in waiting:  # which grows
+            if len(waiting) > most:
+                break
+            for operand in operands_in(op):
+                if id(operand) not in seen:
+                    seen[id(operand)] = operand
+                    waiting.append(operand)
+        return [op.name for op in waiting[1 : most + 1] if op.name in known]
+
+
+def _assessment(problem: Problem, proof: Proof) -> Assessment:
+    found: dict[str, tuple[Constraint, ...]] = {}
+    dependent: dict[str, None] = {}
+    for operator in proof.operators.values():
+        if operator.open:
+            found[operator.node] = (*found.get(operator.node, ()), *operator.open)
+        elif operator.after:
+            dependent[operator.node] = None
+    return Assessment(
+        open={node: tuple(dict.fromkeys(conditions)) for node, conditions in found.items()},
+        dependent=tuple(node for node in dependent if node not in found),
+        holds=proof.holds,
+        problem=problem,
+    )

@@ -1,0 +1,168 @@
+"""Slopes where functions have none: straight-through estimates of derivatives.
+
+Signs, roundings and comparisons are flat almost everywhere, so no descent passes through them.  An estimate takes the
+derivative of a smooth function that runs near such a function, and leaves its value alone (Bengio, Léonard, Courville:
+Estimating or Propagating Gradients Through Stochastic Neurons, arXiv:1308.3432).  Booleans and integers carry no
+gradient in PyTorch; here each has a companion, a floating number that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+__all__ = ["Estimates"]
+
+_Function = Callable[..., Any]
+
+
+class Estimates(TorchFunctionMode):
+    """While entered, derivatives of flat functions are estimated; values are what they are without it.
+
+    Attributes:
+        used: Whether a gradient came through an estimate.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = False
+        # Tensors beside their companions, so that no other tensor gets the number of one that is gone.
+        self._companions: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def __torch_function__(
+        self, func: _Function, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run a function of torch, and what estimates its derivative."""
+        named = dict(kwargs or {})
+        result = func(*args, **named)
+        if not isinstance(result, Tensor) or not torch.is_grad_enabled():
+            return result
+        smooth = _SMOOTH.get(func)
+        is_flat = smooth is not None and smooth is not _turn and not (smooth is _convert and result.is_floating_point())
+        # What is not flat itself passes on the derivatives of what it reads.
+        if not is_flat and not any(id(x) in self._companions for x in args if isinstance(x, Tensor)):
+            return result
+        return self._estimate(result, smooth or func, args, named)
+
+    def _estimate(self, result: Tensor, smooth: _Function, args: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
+        """Return the result with the derivative of another function, or with a companion that has it."""
+        try:
+            slope = smooth(*map(self._find_companion, args), **named)
+            slope = result + slope if smooth is _turn else slope
+        except (RuntimeError, TypeError, IndexError):
+            return result  # indices, masks and bits: numbers in between mean nothing
+        if not isinstance(slope, Tensor) or not slope.is_floating_point() or slope.shape != result.shape:
+            return result
+        if result.is_floating_point():
+            estimated: Tensor = _StraightThrough.apply(result, slope.to(result.dtype), self._note)  # type: ignore[no-untyped-call]
+            return estimated
+        self._companions[id(result)] = result, slope
+        return result
+
+    def _note(self) -> None:
+        self.used = True
+
+    def _find_companion(self, x: Any) -> Any:
+        known = self._companions.get(id(x))
+        return x if known is None else known[1]
+
+
+class _StraightThrough(torch.autograd.Function):
+    """The first operand's value, the second one's derivative."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(value: Tensor, slope: Tensor, note: Callable[[], None]) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Callable[[], None]], output: Tensor) -> None:
+        ctx.note = inputs[2]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, None]:
+        ctx.note()
+        return None, gradients[0], None
+
+
+# functions that run near flat ones ----------------------------------------------------------------------------------
+
+
+def _itself(x: Tensor, *_: Any, **__: Any) -> Tensor:
+    return x
+
+
+def _bend(x: Tensor) -> Tensor:
+    """Rise from -1 to 1, steepest at 0."""
+    return x / (1 + x.abs())
+
+
+def _exceed(a: Any, b: Any) -> Tensor:
+    """Rise from 0 where `a` is far below `b` to 1 where it is far above."""
+    return (1 + _bend(_as_float(a) - _as_float(b))) / 2
+
+
+def _fall_below(a: Any, b: Any) -> Tensor:
+    return _exceed(b, a)
+
+
+def _as_float(x: Any) -> Tensor:
+    tensor = torch.as_tensor(x)
+    return tensor if tensor.is_floating_point() else tensor.float()
+
+
+def _turn(condition: Tensor, a: Any, b: Any) -> Tensor:
+    """Rise with the share of the condition; what is chosen has its own derivative."""
+    if not condition.is_floating_point():
+        raise TypeError("nothing is known of the condition")
+    # An end that is infinite, as those of masks are, has no slope.
+    high, low = (torch.nan_to_num(torch.as_tensor(x).detach().float(), posinf=0, neginf=0) for x in (a, b))
+    return condition * (high - low)
+
+
+def _both(a: Tensor, b: Tensor) -> Tensor:
+    return _as_float(a) * _as_float(b)
+
+
+def _either(a: Tensor, b: Tensor) -> Tensor:
+    return _not(_both(_not(a), _not(b)))
+
+
+def _one_of(a: Tensor, b: Tensor) -> Tensor:
+    return _both(_either(a, b), _not(_both(a, b)))
+
+
+def _not(a: Tensor) -> Tensor:
+    return 1 - _as_float(a)
+
+
+def _convert(x: Tensor, *_: Any, **__: Any) -> Tensor:
+    return _as_float(x)
+
+
+_FAMILIES: dict[_Function, tuple[str, ...]] = {
+    _itself: ("round", "floor", "ceil", "trunc", "fix"),
+    _bend: ("sign", "sgn"),
+    _exceed: ("gt", "ge", "greater", "greater_equal", "__gt__", "__ge__"),
+    _fall_below: ("lt", "le", "less", "less_equal", "__lt__", "__le__"),
+    _both: ("logical_and", "__and__", "bitwise_and"),
+    _either: ("logical_or", "__or__", "bitwise_or"),
+    _one_of: ("logical_xor", "__xor__", "bitwise_xor"),
+    _not: ("logical_not", "__invert__", "bitwise_not"),
+    _turn: ("where",),
+    _convert: ("to", "type", "int", "long", "short", "char", "byte", "float", "double", "half", "bfloat16", "bool"),
+}
+
+_SMOOTH: dict[_Function, _Function] = {
+    found: smooth
+    for smooth, names in _FAMILIES.items()
+    for name in names
+    for place in (torch, Tensor)
+    if (found := getattr(place, name, None)) is not None and callable(found) and not isinstance(found, torch.dtype)
+}
+"""For functions of torch, those whose derivatives stand for theirs."""

@@ -1,0 +1,3 @@
+"""Workers of a cluster, on Dask."""
+
+__all__: list[str] = []

@@ -1,0 +1,188 @@
+"""Workers of a Dask cluster."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import dask
+import distributed
+
+from ranum_falsify import __version__
+from ranum_falsify.errors import SuiteError
+from ranum_falsify.suite.cluster.files import bundle_files
+from ranum_falsify.suite.cluster.there import answer_there, end_there, hold
+from ranum_falsify.suite.local import LOST
+from ranum_falsify.suite.task import Answered, Task
+
+__all__ = ["DaskCrew", "connect", "local_cluster"]
+
+_MOST_FILES = 256
+"""Files that the cluster keeps for instances to come."""
+_PATIENCE = 10.0
+"""Seconds in which a scheduler must answer."""
+_GLANCE = 1.0
+"""Seconds between two looks at how many workers there are."""
+
+
+@contextmanager
+def connect(address: str) -> Iterator[Any]:
+    """Return a client of a scheduler that is there.
+
+    Raises:
+        SuiteError: It cannot be reached.
+    """
+    try:
+        client = distributed.Client(address, timeout=_PATIENCE, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise SuiteError(
+            f"--scheduler {address}: cannot be reached ({error}); start it, or correct the address"
+        ) from error
+    with client:
+        yield client
+
+
+@contextmanager
+def local_cluster(jobs: int) -> Iterator[Any]:
+    """Start a cluster on this machine, and return a client of it."""
+    with _own_failures():
+        cluster = distributed.LocalCluster(
+            n_workers=jobs,
+            threads_per_worker=1,
+            dashboard_address=None,
+            memory_limit=None,
+            silence_logs=logging.CRITICAL,
+        )
+        with cluster, distributed.Client(cluster, set_as_default=False) as client:
+            yield client
+
+
+@contextmanager
+def scaled_cluster(make: Callable[[], Any], jobs: int) -> Iterator[Any]:
+    """Start a cluster elsewhere, and return a client of it; it is kept at its size."""
+    with _own_failures():
+        with make() as cluster, distributed.Client(cluster, set_as_default=False) as client:
+            cluster.adapt(minimum=jobs, maximum=jobs)
+            yield client
+
+
+def _own_failures() -> Any:
+    """Have schedulers that are started here report a task at once whose worker died: suites count how often it runs."""
+    return dask.config.set({"distributed.scheduler.allowed-failures": 0})
+
+
+class DaskCrew:
+    """Workers of a Dask cluster: as many as it has threads, which may be more or fewer from time to time.
+
+    Args:
+        runner: Name of the module that answers tasks.
+        open_client: Makes the context that a client of the cluster is good for.
+    """
+
+    def __init__(self, runner: str, open_client: Callable[[], Any]) -> None:
+        self._runner = runner
+        self._open_client = open_client
+        self._suite = uuid.uuid4().hex
+        self._stack = ExitStack()
+        self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._tasks: dict[str, tuple[Task, Any]] = {}
+        self._files: OrderedDict[str, Any] = OrderedDict()
+        self._capacity, self._looked = 0, 0.0
+
+    def __enter__(self) -> Self:
+        """Connect to the cluster."""
+        self._client = self._stack.enter_context(self._open_client())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the workers of this suite; a cluster that was started for it ends, too."""
+        try:
+            if self._client.status == "running":
+                self._client.cancel([future for _, future in self._tasks.values()])
+                self._client.run(end_there, self._suite, on_error="ignore")
+        finally:
+            self._stack.close()
+
+    @property
+    def client(self) -> Any:
+        """The client of the cluster."""
+        return self._client
+
+    @property
+    def capacity(self) -> int:
+        """How many threads the cluster has."""
+        now = time.monotonic()
+        if now - self._looked >= _GLANCE and self._client.status == "running":
+            self._capacity, self._looked = sum(self._client.nthreads().values()), now
+        return self._capacity
+
+    def submit(self, task: Task) -> None:
+        """Have a task answered."""
+        bundles = bundle_files(task.instance)
+        places = {digest: Path(path).parent / name for path, b in bundles.items() for name, digest in b.items()}
+        contents = {digest: self._send(digest, place) for digest, place in places.items()}
+        future = self._client.submit(
+            answer_there,
+            self._suite,
+            self._runner,
+            __version__,
+            task,
+            bundles,
+            contents,
+            key=f"ranum-falsify-{uuid.uuid4().hex}",
+            pure=False,
+        )
+        self._tasks[future.key] = task, future
+        future.add_done_callback(self._done.put)
+
+    def _send(self, digest: str, path: Path) -> Any:
+        """Return the content of a file as a result of the cluster, which it makes again where a worker lost it."""
+        held = self._files.get(digest)
+        if held is None or held.status not in ("pending", "finished"):  # its worker died while it was sent
+            key = f"ranum-falsify-file-{digest}-{uuid.uuid4().hex}"
+            self._files[digest] = self._client.submit(hold, path.read_bytes(), key=key)
+            if len(self._files) > _MOST_FILES:
+                self._files.popitem(last=False)
+        self._files.move_to_end(digest)
+        return self._files[digest]
+
+    def collect(self, patience: float) -> Sequence[tuple[Task, Answered]]:
+        """Wait for answers.
+
+        Args:
+            patience: Seconds to wait; there may be none by then.
+
+        Raises:
+            SuiteError: The scheduler is gone, or workers cannot answer tasks at all.
+        """
+        found = []
+        try:
+            future = self._done.get(timeout=patience)
+            while True:
+                found.append(self._finish(future))
+                future = self._done.get_nowait()
+        except queue.Empty:
+            pass
+        if self._client.status not in ("running", "newly-created"):
+            raise SuiteError("the scheduler is gone; start it, and go on by --resume")
+        return found
+
+    def _finish(self, future: Any) -> tuple[Task, Answered]:
+        task, _ = self._tasks.pop(future.key)
+        if future.status == "finished":
+            answered: Answered = future.result()
+            return task, answered
+        error = future.exception() if future.status == "error" else None
+        if error is None or isinstance(error, distributed.scheduler.KilledWorker):
+            return task, LOST
+        if isinstance(error, SuiteError):
+            raise error
+        text = f"workers cannot answer instances ({type(error).__name__}: {error})"
+        raise SuiteError(f"{text}; install ranum-falsify {__version__} there") from error

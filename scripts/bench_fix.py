@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Measure clips of the zoo's 79 real defects: how many are proved, how much of the ranges is kept, how long it takes.
+
+Writes CLIPS.json after every model, continues where it stopped, writes CLIPS.md from it, and prints its table.
+
+    scripts/bench_fix.py
+    scripts/bench_fix.py --only 3 --sets weights --folder /tmp
+    scripts/bench_fix.py --page
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from lab.bench.clip_page import page
+from lab.bench.clip_runs import SETS, clips
+from ranum_falsify.errors import RanumFalsifyError
+from ranum_falsify.report.versions import versions
+from ranum_falsify.zoo.catalogue import MODELS, model_of
+from ranum_falsify.zoo.model import ZooModel
+
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+def facts() -> dict[str, Any]:
+    """Return where the measurements were made."""
+    used = {name: version for name, version in versions().items() if name in ("torch", "onnxruntime", "numpy")}
+    return {
+        "machine": f"{os.cpu_count()} CPU cores ({platform.machine()}), one used, shared with other work",
+        "versions": ", ".join(f"{name} {version}" for name, version in used.items()),
+    }
+
+
+def measure(model: ZooModel, record: dict[str, Any], given: argparse.Namespace) -> None:
+    """Measure those of the requested sets of a model that are not known yet."""
+    for name in given.sets:
+        if given.again or name not in record["sets"]:
+            found = record["sets"][name] = clips(model, name)
+            kept = "none" if found["clips"] is None else ", ".join(f"{c['kept']:.3g}" for c in found["clips"])
+            print(f"{model.id} {name}: {kept} ({found['cpu_s']:.2f} s)", file=sys.stderr, flush=True)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file, whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def load(path: Path) -> dict[str, dict[str, Any]]:
+    """Return what was measured before, by model."""
+    known: Mapping[str, Any] = json.loads(path.read_text()) if path.is_file() else {"models": []}
+    return {record["id"]: record for record in known["models"]}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", metavar="ID", help="models or defects; all by default")
+    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS), help="what may be narrowed")
+    parser.add_argument("--folder", type=Path, default=_ROOT, help="where CLIPS.json and CLIPS.md go")
+    parser.add_argument("--again", action="store_true", help="measure anew what is known")
+    parser.add_argument("--page", action="store_true", help="only write the page")
+    given = parser.parse_args(argv)
+    try:
+        wanted = () if given.page else MODELS if given.only is None else dict.fromkeys(map(model_of, given.only))
+    except RanumFalsifyError as error:
+        print(error, file=sys.stderr)
+        return 2
+    path = given.folder / "CLIPS.json"
+    known = load(path)
+    for model in wanted:
+        entry = {"id": model.id, "program": model.program, "defects": [d.id for d in model.defects], "sets": {}}
+        measure(model, known.setdefault(model.id, entry), given)
+        rest = [known[m.id] for m in MODELS if m.id in known]
+        write(path, json.dumps({"facts": facts(), "models": rest}, indent=1) + "\n")
+    if not known:
+        print(f"{path}: nothing is measured yet; run this without --page", file=sys.stderr)
+        return 2
+    text = page(json.loads(path.read_text()))
+    write(given.folder / "CLIPS.md", text)
+    print("\n".join(line for line in text.split("## ")[0].splitlines() if line.startswith("|")))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

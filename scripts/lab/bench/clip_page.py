@@ -1,0 +1,112 @@
+"""The page `CLIPS.md`, written from what `bench_fix.py` measured."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+__all__ = ["page"]
+
+_HEAD = """# Clips of {count} real defects
+
+`scripts/bench_fix.py` narrows the ranges of inputs and weights of the [zoo](docs/zoo.md)'s programs until all operators
+of a program are proved valid at once, and writes this page from `CLIPS.json`. [Repairs](docs/repairs.md#clips) says how.
+
+| may be narrowed | proved | seconds of processor time | mean shrinkage | over ranges alone | programs with a tensor \
+shrunk by more than 99 % |
+|---|---|---|---|---|---|
+{rows}
+
+In parentheses: RANUM (ICSE 2023), published or computed from its published results. Programs count once for each of
+their defects, as RANUM counts them.
+
+- **Proved**: by the ordinary prover, over the narrowed ranges, for ONNX Runtime and PyTorch, as in any other verdict.
+- **Seconds**: the search with its proofs, one thread; building and reading the models takes {prepare:.1f} s more.
+  {machine}. {versions}.
+- **Shrinkage** of a tensor: 1 - kept width / original width, mean over its elements. *Mean*: over all tensors that no
+  node computes, as RANUM's program does it: what may not be narrowed and what is constant count as 0. *Over ranges
+  alone*: over the inputs and weights that have a range. Then the mean over programs.
+
+## What differs from RANUM's setting
+
+- Condition: bounds of what the kernels of ONNX Runtime and PyTorch return, with their errors, and of the model as ONNX
+  Runtime rewrites it; RANUM asks that operands of Log, Sqrt and divisors be at least 1e-37, in exact arithmetic. So a
+  logarithm of 1 - p needs a p that does not round to 1, from a logit of 17 on, where RANUM's needs nothing.
+- Ranges: inputs have the plausible ranges of the programs, such as pixels in [0, 1]; RANUM gives every float input
+  [-50, 50]. That makes the last row harder here: where features lie in [1, 6], no box of them contains 0, and weights
+  of 10 saturate all the same. *Wide inputs* are RANUM's ranges. Weights have ranges by the same rule as RANUM's.
+- RANUM stops at the first success; here ends are moved outward again as far as the proof holds.
+
+## How much must go
+
+In twelve softmax regressions, 784 pixels in [0, 1] meet weights in [-10, 10]: {floor}. A softmax entry is 0 in float32
+once its logit lies 104 below another. With all pixels 1, two classes' logits come as far apart as the widths of their
+weights allow, so the widths of the weights of two classes sum to at most 208 over 784 pixels: on average 0.13 of 20,
+0.7 %. The same holds for the pixels alone, whose greatest values sum to at most 5.2 of 784. Nobody who narrows one of
+the two alone keeps 1 %; where both may be narrowed, each keeps half, on one half of the pixels.
+
+"""
+
+_FLOOR = ("3", "10", "19", "20", "21", "25", "30", "45a", "48b", "50", "52", "60")
+
+_PUBLISHED: Mapping[str, tuple[str, str, str, str]] = {
+    "all": ("79", "54", "0.391", "23"),
+    "weights": ("72", "58", "0.302", "34"),
+    "inputs": ("37", "925", "0.183", "23"),
+}
+
+_TITLES = {"all": "inputs and weights", "weights": "weights", "inputs": "inputs", "wide inputs": "wide inputs"}
+
+
+def page(measured: Mapping[str, Any]) -> str:
+    """Return the page as Markdown."""
+    models: Sequence[Mapping[str, Any]] = measured["models"]
+    names = [name for name in _TITLES if all(name in model["sets"] for model in models)]
+    head = _HEAD.format(
+        count=sum(len(model["defects"]) for model in models),
+        rows="\n".join(_row(name, models) for name in names),
+        prepare=sum(model["sets"][names[0]]["prepare_s"] for model in models),
+        floor="programs " + ", ".join(_FLOOR),
+        **measured["facts"],
+    )
+    return head + "\n".join(line for name in names for line in _table(name, models)).rstrip() + "\n"
+
+
+def _row(name: str, models: Sequence[Mapping[str, Any]]) -> str:
+    found = [(model["sets"][name], len(model["defects"])) for model in models]
+    done = [record for record, count in found if record["clips"] is not None for _ in range(count)]
+    shares = [[1 - clip["kept"] for clip in record["clips"]] for record in done]
+    total = sum(record["cpu_s"] for record, _ in found)
+    means = [_mean([sum(s) / record[key] for s, record in zip(shares, done, strict=True)]) for key in _COUNTS]
+    brutal = sum(max(s, default=0.0) > 0.99 for s in shares)
+    defects = sum(count for _, count in found)
+    theirs = [f" ({value})" for value in _PUBLISHED[name]] if name in _PUBLISHED else [""] * 4
+    return (
+        f"| {_TITLES[name]} | {sum(record['proved'] for record in done)} of {defects}{theirs[0]} "
+        f"| {total:.1f}{theirs[1]} | {means[0]:.3f}{theirs[2]} | {means[1]:.3f} | {brutal}{theirs[3]} |"
+    )
+
+
+_COUNTS = ("starts", "tensors")
+
+
+def _mean(values: Sequence[float]) -> float:
+    return statistics.mean(values) if values else 0.0
+
+
+def _table(name: str, models: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield f"## {_TITLES[name].capitalize()}\n"
+    yield "| program | s | kept |"
+    yield "|---|---|---|"
+    for model in models:
+        record = model["sets"][name]
+        clips = record["clips"]
+        kept = f"none: {record['why']}" if clips is None else "; ".join(map(_clip_text, clips))
+        yield f"| {model['id']} {model['program']} | {record['cpu_s']:.2f} | {kept} |"
+    yield ""
+
+
+def _clip_text(clip: Mapping[str, Any]) -> str:
+    where = f"[{clip['lower']:.4g}, {clip['upper']:.4g}]" if clip["uniform"] else "by element"
+    return f"`{clip['tensor']}` {100 * clip['kept']:.3g} %, {where}"

@@ -1,0 +1,121 @@
+"""The measurements of `bench_fix.py` on one model of the zoo, as plain values for its JSON file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ranum_falsify.config import ProveConfig, SearchConfig
+from ranum_falsify.decide import falsify
+from ranum_falsify.fix.abstraction.clipping import find_clips, list_clippable, narrow
+from ranum_falsify.fix.abstraction.ranges import KeptRange
+from ranum_falsify.network.tensors import torch_threads
+from ranum_falsify.properties.problem.problem import InputVariable, Problem
+from ranum_falsify.prove.prover import Prover
+from ranum_falsify.zoo.builder import Architecture
+from ranum_falsify.zoo.detect import problem_of
+from ranum_falsify.zoo.model import ZooModel
+
+__all__ = ["SETS", "clips"]
+
+SETS: Mapping[str, frozenset[str]] = {
+    "all": frozenset({"input", "weight"}),
+    "weights": frozenset({"weight"}),
+    "inputs": frozenset({"input"}),
+    "wide inputs": frozenset({"input"}),
+}
+"""Places where tensors may be narrowed; the wide inputs range over what RANUM takes for them."""
+
+_WIDE, _WIDE_KEEP = (-50.0, 50.0), (0.1, 0.9)
+"""RANUM's default ranges of float inputs, and of keep probabilities."""
+
+
+def clips(model: ZooModel, name: str) -> dict[str, Any]:
+    """Return what is clipped where only one set of tensors may be narrowed.
+
+    Args:
+        model: The model.
+        name: One of :data:`SETS`.
+    """
+    with torch_threads(1):
+        clock, began = time.process_time(), time.perf_counter()
+        architecture = model.architecture()
+        problem = problem_of(model, architecture)
+        if name == "wide inputs":
+            problem = _widen(problem, architecture)
+        prepared = time.process_time() - clock
+        clock, began = time.process_time(), time.perf_counter()
+        places = list_clippable(problem)
+        at = [tensor for tensor, place in places.items() if place in SETS[name]]
+        found = find_clips(problem, at)
+        used = {"cpu_s": time.process_time() - clock, "wall_s": time.perf_counter() - began, "prepare_s": prepared}
+        record = {"tensors": len(places), "starts": _count_starts(architecture), **used}
+        if found is None:
+            return {**record, "clips": None, "why": _explain(problem, at)}
+        proved = Prover(narrow(problem, found), ProveConfig(timeout=0.0)).analyse().holds
+        return {**record, "proved": proved, "clips": [_clip(part) for part in found]}
+
+
+def _clip(part: KeptRange) -> dict[str, Any]:
+    return {
+        "tensor": part.tensor,
+        "kept": part.kept,
+        "least": part.least,
+        "lower": float(part.lower.min()),
+        "upper": float(part.upper.max()),
+        "uniform": part.is_uniform,
+    }
+
+
+def _count_starts(architecture: Architecture) -> int:
+    """Return how many tensors no node computes, constants among them, which is what RANUM averages over."""
+    graph = architecture.model.graph
+    return len(graph.input) + len(graph.initializer) + sum(node.op_type == "Constant" for node in graph.node)
+
+
+def _widen(problem: Problem, architecture: Architecture) -> Problem:
+    weights = {weight.name for weight in architecture.weights}
+    call = problem.calls[0]
+    tensors = dict(zip(call.variables, call.graph.input_names, strict=True))
+
+    def widened(variable: InputVariable) -> InputVariable:
+        if tensors[variable.name] in weights or variable.dtype.kind != "f":
+            return variable
+        low, high = _WIDE_KEEP if "keep" in variable.name else _WIDE
+        lower, upper = (np.broadcast_to(np.array(end, variable.dtype), variable.shape) for end in (low, high))
+        return replace(variable, lower=lower, upper=upper)
+
+    inputs = tuple(map(widened, problem.inputs))
+    return replace(problem, inputs=inputs, regions=(inputs,))
+
+
+def _explain(problem: Problem, at: list[str]) -> str:
+    """Return why no ranges are found: which operators fail on ONNX Runtime although the tensors have fixed values."""
+    if not at:
+        return "it has no weights"
+    failing: list[set[str]] = []
+    for share in (0.5, 0.0, 1.0):
+        fixed = narrow(problem, [_pin(problem, tensor, share) for tensor in at])
+        config = SearchConfig(timeout=20.0, n_starts=40, n_steps=60, processors=1)
+        answer = falsify(fixed, config)
+        failing.append({operator.node for operator in answer.operators if operator.verdict == "violated"})
+    common = sorted(set.intersection(*failing))
+    if common:
+        return f"`{common[0]}` fails with them at their centres, least and greatest values alike, replayed"
+    if all(failing):
+        names = ", ".join(f"`{min(nodes)}`" for nodes in failing)
+        return f"{names} fail with them at their centres, least and greatest values, replayed"
+    return "no single values of them were found for which all operators are proved"
+
+
+def _pin(problem: Problem, tensor: str, share: float) -> KeptRange:
+    call = problem.calls[0]
+    name = dict(zip(call.graph.input_names, call.variables, strict=True))[tensor]
+    box = next(variable for variable in problem.inputs if variable.name == name)
+    lower, upper = box.lower.astype(np.float64), box.upper.astype(np.float64)
+    value = (lower + share * (upper - lower)).astype(box.dtype)
+    return KeptRange(tensor=tensor, place="input", lower=value, upper=value, kept=0.0, least=0.0)

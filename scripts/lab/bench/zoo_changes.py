@@ -1,0 +1,93 @@
+"""What a change of a model of the zoo proves, and what it does to outputs where the model is valid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+
+from ranum_falsify.zoo.builder import Architecture
+from ranum_falsify.zoo.detect import analysis_of, problem_of
+from ranum_falsify.zoo.model import Defect, ZooModel
+
+__all__ = ["changes", "measure_change"]
+
+_SAMPLES = 200
+_MOST_ELEMENTS = 10**7
+"""Weights and inputs of all samples of a model."""
+
+_SMALL = 1e-3
+"""Outputs below this change relatively to it."""
+
+
+def changes(model: ZooModel, defect: Defect) -> dict[str, Any]:
+    """Return what is known of the developers' change, and of the catalogue's repair beside it."""
+    fix, theirs = defect.developer_fix, model.developer_architecture(defect)
+    assert fix is not None
+    return {
+        "status": fix.status,
+        "detail": fix.detail,
+        "exact": fix.exact,
+        "theirs": None if theirs is None else measure_change(model, theirs),
+        "ours": None if theirs is None else measure_change(model, model.architecture(safe=True)),
+    }
+
+
+def measure_change(model: ZooModel, changed: Architecture) -> dict[str, Any]:
+    """Return which operators of a changed model are open, and the greatest relative change of its outputs.
+
+    Inputs are drawn from their ranges, weights between their initial values and what training may make of them; samples
+    count at which the model's outputs are finite.
+    """
+    original = model.architecture()
+    sessions = [_free_session(architecture) for architecture in (original, changed)]
+    rng = np.random.default_rng(model.number)
+    elements = sum(int(np.prod(v.shape)) for v in (*original.inputs, *original.weights))
+    valid, worst = 0, 0.0
+    for _ in range(min(_SAMPLES, max(2, _MOST_ELEMENTS // elements))):
+        feeds = _draw(original, rng)
+        before, after = (session.run(None, feeds) for session in sessions)
+        if all(np.isfinite(y).all() for y in before):
+            valid += 1
+            worst = max(worst, *(_greatest_change(y, z) for y, z in zip(before, after, strict=True)))
+    problem = problem_of(model, changed)
+    return {"open": [flag.node for flag in analysis_of(model, problem).open], "valid": valid, "change": worst}
+
+
+def _greatest_change(before: np.ndarray, after: np.ndarray) -> float:
+    return float((np.abs(after.astype(float) - before) / np.maximum(np.abs(before), _SMALL)).max())
+
+
+def _draw(architecture: Architecture, rng: np.random.Generator) -> Mapping[str, np.ndarray]:
+    initial = {t.name: numpy_helper.to_array(t) for t in architecture.model.graph.initializer}
+    feeds, share = {}, 10.0 ** rng.uniform(-3, 0)
+    for v in architecture.inputs:
+        if v.dtype.startswith("float"):
+            feeds[v.name] = rng.uniform(v.low, v.high, v.shape).astype(v.dtype)
+        else:
+            feeds[v.name] = rng.integers(int(v.low), int(v.high), v.shape, endpoint=True).astype(v.dtype)
+    for v in architecture.weights:
+        drawn = rng.uniform(v.low, v.high, v.shape)
+        feeds[v.name] = (initial[v.name] + share * (drawn - initial[v.name])).astype(np.float32)
+    return feeds
+
+
+def _free_session(architecture: Architecture) -> onnxruntime.InferenceSession:
+    """Return a session whose weights are inputs too."""
+    model = onnx.ModelProto()
+    model.CopyFrom(architecture.model)
+    weights = {v.name: v for v in architecture.weights}
+    kept = [tensor for tensor in model.graph.initializer if tensor.name not in weights]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+    model.graph.input.extend(
+        helper.make_tensor_value_info(v.name, onnx.TensorProto.FLOAT, v.shape) for v in weights.values()
+    )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(model.SerializeToString(), options)
