@@ -47,6 +47,8 @@ def _describe(checked: CheckedProof, proof: ProofFile) -> Iterator[str]:
     yield from _list("valid, but with bounds that are trusted", checked.valid)
     yield from _list("trusted", checked.trusted)
     yield "trusted: the measured errors of kernels, and what ONNX Runtime's optimiser makes of the model"
+    if proof.facts.get("derivatives"):
+        yield "trusted: that derivatives are finite"
     for name in proof.inputs:
         box = proof.bounds[name]
         if box.lower.size:

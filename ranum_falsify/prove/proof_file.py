@@ -71,7 +71,12 @@ def make_proof(
         writer.add(node)
     return ProofFile(
         model=source.sha256,
-        facts={**facts, "runtimes": list(config.runtimes), "kernels": _hash_of_kernels()},
+        facts={
+            **facts,
+            "derivatives": any(goal.gradient for goal in problem.goals),
+            "runtimes": list(config.runtimes),
+            "kernels": _hash_of_kernels(),
+        },
         inputs=tuple(boxes),
         trusted=writer.trusted,
         bounds=writer.said,
@@ -80,7 +85,7 @@ def make_proof(
 
 def _check_question(problem: Problem, source: Fingerprint) -> None:
     why = ""
-    if not problem.is_pure_validity or any(goal.gradient for goal in problem.goals):
+    if not problem.is_pure_validity:
         why = "the property asks for more than valid operators"
     elif len(problem.calls) != 1 or len(problem.regions) != 1 or None in problem.calls[0].variables:
         why = "the property is about more than one network, or more than one box"

@@ -29,3 +29,16 @@ def test_wrong_files_are_told(workshop: Workshop) -> None:
     text = workshop.property()
     run = workshop.run("check-proof", text, "-N", "N", workshop.model())
     assert (run.status, run.out) == (1, "rejected: it is no proof file, or not whole\n")
+
+
+def test_derivatives_are_trusted(workshop: Workshop) -> None:
+    file, model = workshop.folder / "p.npz", workshop.model("g (float[2] x) => (float[2] y) { [root] y = Sqrt(x) }")
+    assert workshop.run("check", model, "--box", "1", "2", "--gradient", "--proof", file).status == 0
+    assert "trusted: that derivatives are finite\n" in workshop.run("check-proof", file, "-N", "N", model).out
+
+
+def test_what_has_no_rule_is_told_in_the_first_line(workshop: Workshop) -> None:
+    file, model = workshop.folder / "p.npz", workshop.model("g (float[2] x) => (float[2] y) { [soft] y = Softplus(x) }")
+    assert workshop.run("check", model, "--box", "1", "2", "--proof", file).status == 0
+    run = workshop.run("check-proof", file, "-N", "N", model)
+    assert run.out.startswith("accepted for onnxruntime, with 1 of 1 operators trusted\n")
