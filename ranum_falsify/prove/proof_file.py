@@ -66,7 +66,7 @@ def make_proof(
         for name, variable in zip(call.graph.input_names, call.variables, strict=True)
         if variable is not None
     }
-    writer = _Writer(model, boxes, _find_bounds(call.graph, boxes, config), proved)
+    writer = _ProofWriter(model, boxes, _find_bounds(call.graph, boxes, config), proved)
     for node in live_nodes(model.graph):
         writer.add(node)
     return ProofFile(
@@ -132,7 +132,7 @@ def _bounds(bounds: Interval) -> Bounds:
     return Bounds(low, high)
 
 
-class _Writer:
+class _ProofWriter:
     """Gathers what a proof says, node by node."""
 
     def __init__(
