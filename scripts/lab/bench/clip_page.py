@@ -34,8 +34,9 @@ their defects, as RANUM counts them.
   Runtime rewrites it; RANUM asks that operands of Log, Sqrt and divisors be at least 1e-37, in exact arithmetic. So a
   logarithm of 1 - p needs a p that does not round to 1, from a logit of 17 on, where RANUM's needs nothing.
 - Ranges: inputs have the plausible ranges of the programs, such as pixels in [0, 1]; RANUM gives every float input
-  [-50, 50]. That makes the last row harder here: where features lie in [1, 6], no box of them contains 0, and weights
-  of 10 saturate all the same. *Wide inputs* are RANUM's ranges. Weights have ranges by the same rule as RANUM's.
+  [-50, 50]. That makes it harder here to narrow inputs alone: where features lie in [1, 6], no box of them contains 0,
+  and weights of 10 saturate all the same. *Wide inputs* have RANUM's ranges. Weights have ranges by the same rule as
+  RANUM's. In 2a and 2b, biases alone make 1 - p zero in float32, as ONNX Runtime shows, whatever the inputs are.
 - RANUM stops at the first success; here ends are moved outward again as far as the proof holds.
 
 ## How much must go
