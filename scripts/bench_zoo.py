@@ -23,6 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from lab.bench.training_page import replace_section, section
 from lab.bench.zoo_changes import changes
 from lab.bench.zoo_page import page
 from lab.bench.zoo_runs import detection, precision, ranges, unit_tests
@@ -144,7 +145,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{path}: nothing is measured yet; run this without --page", file=sys.stderr)
         return 2
     if complete:
-        (given.folder / "BENCHMARKS.md").write_text(page({**measured, "models": complete}), encoding="utf-8")
+        text, trained = page({**measured, "models": complete}), given.folder / "BENCHMARKS.training.json"
+        if trained.is_file():
+            text = replace_section(text, section(json.loads(trained.read_text())))
+        (given.folder / "BENCHMARKS.md").write_text(text, encoding="utf-8")
     return 0
 
 

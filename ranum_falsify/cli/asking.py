@@ -28,6 +28,7 @@ from ranum_falsify.report.counterexample import Base, Origin, Saved, base_of, sa
 from ranum_falsify.report.explanation import explanation
 from ranum_falsify.report.listing import list_operators
 from ranum_falsify.report.precision import as_json, as_text
+from ranum_falsify.saving import save_together
 from ranum_falsify.search.result import Answer
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import InstanceRecord
@@ -219,6 +220,11 @@ class _Reporter:
             folder = Path.cwd() if self.options.json == "-" else Path(self.options.json).parent
             with verdict_stands():
                 write_json(self.options.json, json_report.report(result, saved, folder) | facts)
+        if self.options.proof is not None and loaded is not None:
+            from ranum_falsify.api.proof_files import proof_of  # imports torch
+
+            with verdict_stands():
+                save_together({self.options.proof: proof_of(result, loaded, self.options.config)})
         write_reports(self.options, lambda: self._record(result, saved, facts))
         if self.options.json != "-":
             count = 0 if loaded is None else len({call.network for call in loaded.problem.calls})

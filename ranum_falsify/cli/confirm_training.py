@@ -101,7 +101,7 @@ def _outcome(operator: TrainedOperator) -> str:
         return "no training data found"
     if not rehearsed.found.strategy:
         return "fails with the weights in the file, before any training"
-    steps = describe_training(rehearsed.recipe.optimiser, rehearsed.recipe.steps)
+    steps = describe_training(rehearsed.recipe.optimiser, rehearsed.found.steps)
     kind = {"nan": "NaN", "inf": "infinity"}.get(rehearsed.found.trigger.kind, "a derivative that is not finite")
     return f"{kind} after training ({steps}; by {rehearsed.found.strategy})"
 
@@ -147,6 +147,7 @@ def _operator(operator: TrainedOperator, options: ConfirmOptions) -> dict[str, A
         "outcome": "none" if found is None else "trained" if found.strategy else "untrained",
         "strategy": None if found is None else found.strategy or None,
         "kind": None if found is None else found.trigger.kind,
+        "steps": None if found is None else found.steps,
         "tensor": None if found is None else found.trigger.tensor,
         "index": None if found is None else list(found.trigger.index),
         "alone": None if found is None else found.trigger.alone,

@@ -13,7 +13,7 @@ from onnx import numpy_helper
 
 from ranum_falsify.api.cache import cache_folder
 from ranum_falsify.building import BoxedVariable
-from ranum_falsify.cli.options import ZooBuild, ZooDetect, ZooList, ZooOptions, ZooShow
+from ranum_falsify.cli.options import ZooBuild, ZooDetect, ZooList, ZooOptions, ZooShow, ZooTrain
 from ranum_falsify.cli.output import say, say_json
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.saving import save_together
@@ -42,7 +42,7 @@ def run(options: ZooOptions) -> int:
         return _show(options)
     if isinstance(options, ZooBuild):
         return _build(options)
-    return _detect(options)
+    return _train(options) if isinstance(options, ZooTrain) else _detect(options)
 
 
 def choose_models(ids: Sequence[str]) -> dict[ZooModel, tuple[Defect, ...]]:
@@ -252,3 +252,13 @@ def _detect(options: ZooDetect) -> int:
     from ranum_falsify.cli.zoo_detect import run as run_detect  # imports torch
 
     return run_detect(models, options)
+
+
+# train --------------------------------------------------------------------------------------------------------------
+
+
+def _train(options: ZooTrain) -> int:
+    models = choose_models(options.ids)
+    from ranum_falsify.cli.zoo_train import run as run_train  # imports torch
+
+    return run_train(models, options)

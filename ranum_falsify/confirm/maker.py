@@ -136,10 +136,6 @@ class TestMaker:
         """Return the network of a question as a module."""
         return next(m for c, m in zip(self.problem.calls, self._models, strict=True) if c is question.call)
 
-    def make_test(self, question: Question, seed: int, seconds: float) -> UnitTest | None:
-        """Make one unit test of an operator, within so many seconds."""
-        return self._run(question, seed, seconds)
-
     def list_untested(self, questions: Sequence[Question]) -> tuple[str, ...]:
         """Return the titles of the operators that are neither proved nor the subject of a question."""
         if self._config.nodes is not None:
@@ -174,7 +170,7 @@ class TestMaker:
         """
         for seed in range(self._config.seed, self._config.seed + self._config.runs):
             began = time.monotonic()
-            test = self._run(question, seed, self._config.timeout)
+            test = self._run(question, seed)
             yield Attempt(seed, test, time.monotonic() - began)
 
     def tests_of(self, question: Question, tick: Callable[[int], None] = lambda run: None) -> OperatorTests:
@@ -204,7 +200,11 @@ class TestMaker:
             seconds=tuple(seconds),
         )
 
-    def _run(self, question: Question, seed: int, seconds: float) -> UnitTest | None:
+    def _run(self, question: Question, seed: int) -> UnitTest | None:
+        return self.make_test(question, seed, self._config.timeout)
+
+    def make_test(self, question: Question, seed: int, seconds: float) -> UnitTest | None:
+        """Make one unit test of an operator, within so many seconds; as many are for its span."""
         config, began = self._config, time.monotonic()
         budget = Budget(began + seconds, began)
         search = SearchConfig(seed=seed, timeout=seconds, device=config.device)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -13,26 +14,38 @@ import torch
 from onnx import numpy_helper
 
 from ranum_falsify.confirm.repeatable import make_repeatable
+from ranum_falsify.confirm.training.judging import Judge
 from ranum_falsify.confirm.training.maker import TrainingAttempt, TrainingMaker
-from ranum_falsify.confirm.training.optimisers import Optimiser
+from ranum_falsify.confirm.training.optimisers import Optimiser, OptimiserName
 from ranum_falsify.confirm.training.running import Recipe
-from ranum_falsify.confirm.training.task import TrainingTask
-from ranum_falsify.network.tensors import to_numpy
+from ranum_falsify.confirm.training.task import Datum, TrainingTask
+from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.properties.problem.targets import targets_of
 from ranum_falsify.search.converter import convert
 from ranum_falsify.search.starts import Box
+from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.detect import problem_of
-from ranum_falsify.zoo.model import Defect, ZooModel
+from ranum_falsify.zoo.facts.samples import SAMPLES
+from ranum_falsify.zoo.model import Defect, Training, ZooModel
 
-__all__ = ["LEVELS", "SEEDS", "DefectRuns", "Level", "TrainingBench"]
+__all__ = ["LEVELS", "SEEDS", "DefectRuns", "Level", "Natural", "TrainingBench", "optimiser_of"]
 
-Level = Literal["published", "strict", "initial"]
+Level = Literal["published", "strict", "initial", "real"]
 """What counts; docs/training-defects.md explains each."""
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 
 SEEDS = (188, 306, 414, 124, 695, 199, 425, 203, 711, 240)
 """The seeds of RANUM's runs."""
+
+STEPS = 1000
+"""Steps of real training."""
+
+LABELS = ("y", "y_", "label", "labels", "oh", "y_true")
+"""Inputs that are labels, one-hot in real training."""
+
+_HORIZON = 3
+"""Steps that the search for data of real training follows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +80,19 @@ class DefectRuns:
         return Counter(a.found.strategy for a in self.attempts if a.found and a.found.strategy)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Natural:
+    """A training run without any search.
+
+    Attributes:
+        steps: Number of steps until it ended.
+        fails: Whether it ended because the operator failed, on the batch of the next step.
+    """
+
+    steps: int
+    fails: bool
+
+
 class TrainingBench:
     """A model of the zoo, ready to be trained; conversions are made once for all seeds and defects.
 
@@ -78,7 +104,10 @@ class TrainingBench:
     def __init__(self, model: ZooModel, level: Level) -> None:
         self.model = model
         self.level = level
-        self._architecture = model.architecture()
+        batch = model.training.batch if level == "real" and model.training else 1
+        self._architecture = model.architecture(batch=batch, documented=level == "real")
+        if level == "published":
+            self._architecture = _widen_as_published(self._architecture)
         self._problem = make_repeatable(problem_of(model, self._architecture))
         self._module = convert(self._problem.goals[0].call.graph)
 
@@ -91,7 +120,18 @@ class TrainingBench:
             self._module,
             loss=[output.name for output in self._architecture.model.graph.output],
             weights=[weight.name for weight in self._architecture.weights],
+            one_hot=LABELS if self.level == "real" else (),
         )
+
+    @property
+    def recipe(self) -> Recipe:
+        """How the level trains."""
+        if self.level == "real":
+            training = self.model.training
+            if training is None:
+                return Recipe(steps=0)  # what is not trained can only fail at once
+            return Recipe(optimiser=optimiser_of(training), steps=STEPS, horizon=_HORIZON)
+        return Recipe(clamps=self.level == "published")
 
     def runs_of(
         self, defect: Defect, *, seeds: Sequence[int] = SEEDS, timeout: float = 10.0, descends: bool = True
@@ -106,8 +146,7 @@ class TrainingBench:
         """
         began = time.process_time()
         task = self.task(defect)
-        recipe = Recipe(optimiser=Optimiser(), clamps=self.level == "published")
-        with TrainingMaker(task, recipe, timeout=timeout, descends=descends) as maker:
+        with TrainingMaker(task, self.recipe, timeout=timeout, descends=descends) as maker:
             attempts = tuple(maker.run(seed, *self._draw(task, seed)) for seed in seeds)
         return DefectRuns(
             defect=defect, level=self.level, attempts=attempts, processor_seconds=time.process_time() - began
@@ -116,19 +155,79 @@ class TrainingBench:
     def _draw(self, task: TrainingTask, seed: int) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
         """Return initial weights, and the inference input as far as the level says which."""
         generator = torch.Generator().manual_seed(seed)
-        if self.level == "initial":
-            return list(self._initial_weights(task, seed)), []
+        if self.level in ("initial", "real"):
+            initializers = self.model.architecture(seed=seed).model.graph.initializer
+            arrays = {x.name: x for x in initializers}
+            return [numpy_helper.to_array(arrays[name]).copy() for name in task.weights], []
         weights = [_uniform(box, generator) for box in task.ranges]
         if self.level == "strict":
             return weights, []
         given = {variable.name for variable in self._architecture.inputs}
         return weights, [_uniform(d.box, generator) if d.name in given else None for d in task.data]
 
-    def _initial_weights(self, task: TrainingTask, seed: int) -> Iterator[np.ndarray]:
-        """Yield the weights as the program initialises them."""
-        initializers = self.model.architecture(seed=seed).model.graph.initializer
-        arrays = {tensor.name: tensor for tensor in initializers}
-        yield from (numpy_helper.to_array(arrays[name]) for name in task.weights)
+    def train_naturally(self, defect: Defect, seed: int, *, steps: int = STEPS, seconds: float = math.inf) -> Natural:
+        """Train on data drawn at random, or on the program's own where they are known, until the operator fails.
+
+        Args:
+            defect: One of the model's defects.
+            seed: Seed of the weights and of the data.
+            steps: Most steps.
+            seconds: Most seconds.
+        """
+        task, generator = self.task(defect), torch.Generator().manual_seed(seed)
+        weights = [to_torch(x) for x in self._draw(task, seed)[0]]
+        optimiser, end = self.recipe.optimiser, time.monotonic() + seconds
+        state = optimiser.start(weights)
+        gradient = torch.func.grad(lambda w, data: task.loss(w, data))
+        with Judge(task) as judge:
+            for number in range(steps):
+                data = [self._draw_datum(datum, generator) for datum in task.data]
+                with torch.no_grad():
+                    fails = bool((task.margins(weights, data) <= 0).any())
+                if fails and judge.judge([to_numpy(w) for w in weights], [to_numpy(x) for x in data]) is not None:
+                    return Natural(steps=number, fails=True)
+                if not weights or not all(bool(w.isfinite().all()) for w in weights) or time.monotonic() >= end:
+                    return Natural(steps=number, fails=False)
+                slopes = gradient(tuple(weights), data)
+                weights, state = optimiser.step(weights, slopes, state, number)
+        return Natural(steps=steps, fails=False)
+
+    def _draw_datum(self, datum: Datum, generator: torch.Generator) -> torch.Tensor:
+        known = SAMPLES.get(self.model.id, {}).get(datum.name)
+        if known is not None:
+            return torch.tensor(known, dtype=datum.box.dtype).reshape(datum.box.lower.shape)
+        return datum.harden(to_torch(_uniform(datum.box, generator)))
+
+
+def _widen_as_published(architecture: Architecture) -> Architecture:
+    """Return an architecture whose inputs have at least the ranges of RANUM's: [-50, 50], keep probabilities less."""
+    ends = {"keep_prob": (0.1, 0.9)}
+    inputs = [
+        replace(v, low=min(v.low, low), high=max(v.high, high)) if np.dtype(v.dtype).kind == "f" else v
+        for v in architecture.inputs
+        for low, high in [ends.get(v.name, (-50.0, 50.0))]
+    ]
+    return replace(architecture, inputs=tuple(inputs))
+
+
+def optimiser_of(training: Training) -> Optimiser:
+    """Return the optimiser of a program."""
+    names: dict[str, OptimiserName] = {
+        "SGD": "sgd",
+        "Momentum": "momentum",
+        "Adam": "adam",
+        "Adagrad": "adagrad",
+        "RMSProp": "rmsprop",
+    }
+    return Optimiser(
+        name=names[training.optimizer],
+        learning_rate=training.learning_rate,
+        momentum=training.momentum,
+        epsilon=1e-8 if training.epsilon is None else training.epsilon,
+        centred=training.centered,
+        decay=training.decay,
+        decay_steps=training.decay_steps,
+    )
 
 
 def _uniform(box: Box, generator: torch.Generator) -> np.ndarray:

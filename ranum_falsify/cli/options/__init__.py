@@ -14,6 +14,7 @@ from typing import Any
 
 from ranum_falsify import __version__
 from ranum_falsify.cli.options.check import CHECK_EPILOG, CheckOptions
+from ranum_falsify.cli.options.check_proof import CHECK_PROOF_EPILOG, CheckProofOptions
 from ranum_falsify.cli.options.confirm import CONFIRM_EPILOG, ConfirmOptions
 from ranum_falsify.cli.options.doctor import DoctorOptions
 from ranum_falsify.cli.options.falsify import FALSIFY_EPILOG, FalsifyOptions, finish_search
@@ -28,12 +29,14 @@ from ranum_falsify.cli.options.suite import COMPARE_EPILOG, SUITE_EPILOG, Compar
 from ranum_falsify.cli.options.transform import TRANSFORM_EPILOG, SimplifyOptions, TransformOptions
 from ranum_falsify.cli.options.zoo import (
     DETECT_EPILOG,
+    TRAIN_EPILOG,
     ZOO_EPILOG,
     ZooBuild,
     ZooDetect,
     ZooList,
     ZooOptions,
     ZooShow,
+    ZooTrain,
 )
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.streams import complain
@@ -61,6 +64,7 @@ __all__ = [
     "ZooList",
     "ZooOptions",
     "ZooShow",
+    "ZooTrain",
     "parse",
 ]
 
@@ -103,6 +107,7 @@ _FORMS: Mapping[str, _Form] = {
         CHECK_EPILOG,
         finish_search,
     ),
+    "check-proof": _Form(CheckProofOptions, "Check a proof file of a model, step by step.", CHECK_PROOF_EPILOG),
     "confirm": _Form(ConfirmOptions, "Make unit tests for the operators of a network that can fail.", CONFIRM_EPILOG),
     "doctor": _Form(
         DoctorOptions,
@@ -126,6 +131,9 @@ _FORMS: Mapping[str, _Form] = {
     "zoo show": _Form(ZooShow, "Show inputs, weights, documented operators and property of one model."),
     "zoo build": _Form(ZooBuild, "Write models and their properties: ID.onnx, ID.py, ID.safe.onnx, ID.safe.py."),
     "zoo detect": _Form(ZooDetect, "Analyse models and compare the result with the documented defects.", DETECT_EPILOG),
+    "zoo train": _Form(
+        ZooTrain, "Search for training data that lead training into the documented defects.", TRAIN_EPILOG
+    ),
 }
 _ZOO = "Real numerical defects of published programs, rebuilt as ONNX models, each with a repaired twin."
 

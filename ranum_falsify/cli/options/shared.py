@@ -95,6 +95,7 @@ class SearchOptions(ReadingOptions):
         self_check: Whether the installed kernels are checked before anything is proved.
         save_violation: Write the counterexample here, such as cex.npy; or cex.vnnlib.txt, in VNN-COMP's format.
         json: Write a report as JSON here; - is standard output.
+        proof: Write what a verdict of holds rests on here, for check-proof.
         report: Write a page about the run here, as HTML.
         junit: Write the operators in question as tests here, in JUnit XML.
         sarif: Write the violated operators here, in SARIF 2.1.0.
@@ -111,6 +112,7 @@ class SearchOptions(ReadingOptions):
     self_check: Annotated[SelfCheck, Group("proof")] = True
     save_violation: Annotated[Path | None, Option(metavar="PATH"), Group("output")] = None
     json: ReportPath = None
+    proof: OutputPath = None
     report: OutputPath = None
     junit: OutputPath = None
     sarif: OutputPath = None

@@ -1,15 +1,25 @@
-"""Options of the four actions of `zoo`."""
+"""Options of the five actions of `zoo`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from ranum_falsify.cli.options.shared import CommonOptions, ReportPath, Verbosity
-from ranum_falsify.option import Argument, Group, Option, Switch
+from ranum_falsify.option import Argument, Group, Option, Switch, parse_seconds
 
-__all__ = ["DETECT_EPILOG", "ZOO_EPILOG", "ZooBuild", "ZooDetect", "ZooList", "ZooOptions", "ZooShow"]
+__all__ = [
+    "DETECT_EPILOG",
+    "TRAIN_EPILOG",
+    "ZOO_EPILOG",
+    "ZooBuild",
+    "ZooDetect",
+    "ZooList",
+    "ZooOptions",
+    "ZooShow",
+    "ZooTrain",
+]
 
 ZOO_EPILOG = """\
 actions:
@@ -17,6 +27,7 @@ actions:
   ranum-falsify zoo show ID          all facts of one
   ranum-falsify zoo build [ID ...]   write models and properties, repaired ones too
   ranum-falsify zoo detect [ID ...]  analyse all and compare with what is documented
+  ranum-falsify zoo train [ID ...]   search for training data that lead into the defects
 
 `ranum-falsify zoo ACTION --help` lists the options of an action
 """
@@ -26,6 +37,17 @@ Seconds are medians of three analyses.
 
 exit status: 0 every documented operator is flagged and every repaired model proved, 1 otherwise,
              2 usage or input error
+"""
+TRAIN_EPILOG = """\
+levels:
+  published  one step of gradient descent, learning rate 1, on one sample, from weights drawn in their ranges; then
+             weights are put back into their ranges, and an inference input drawn beforehand must fail; inputs
+             range over [-50, 50] at least, as in RANUM
+  strict     the same in the zoo's ranges, but weights stay as they are, and any inference input may fail
+  initial    strict, from the program's own initial weights
+  real       the program's optimiser, learning rate, batch and initial weights, at most 1000 steps, one-hot labels
+
+exit status: 0 every run leads into its defect or needs no training, 1 otherwise, 2 usage or input error
 """
 _Batch = Annotated[int, Option(least=1)]
 _Documented = Annotated[bool, Switch()]
@@ -102,4 +124,29 @@ class ZooDetect(CommonOptions):
     verbosity: Verbosity = 0
 
 
-ZooOptions = ZooList | ZooShow | ZooBuild | ZooDetect
+@dataclass(frozen=True, kw_only=True)
+class ZooTrain(CommonOptions):
+    """What `zoo train` is asked for.
+
+    Attributes:
+        ids: Defects or models, by default all.
+        level: What counts.
+        runs: Runs of each defect, each from a seed of RANUM's; at most 10.
+        timeout: Seconds of one run.
+        descend: Whether gradients lead the search.
+        processors: Threads of torch.
+        json: Write a report as JSON here; - is standard output.
+        verbosity: -1 the totals alone, 0.
+    """
+
+    ids: _Ids = ()
+    level: Annotated[Literal["published", "strict", "initial", "real"], Option()] = "strict"
+    runs: Annotated[int, Option(least=1)] = 10
+    timeout: Annotated[float, Option(metavar="SECONDS", parse=parse_seconds)] = 10.0
+    descend: Annotated[bool, Switch("--random", value=False, help="only draw data at random, for comparison")] = True
+    processors: Annotated[int, Option("-p --processors --n_proc", least=1)] = 1
+    json: ReportPath = None
+    verbosity: Verbosity = 0
+
+
+ZooOptions = ZooList | ZooShow | ZooBuild | ZooDetect | ZooTrain

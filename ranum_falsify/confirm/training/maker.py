@@ -183,10 +183,9 @@ class TrainingMaker:
             upper = [to_torch(test.span.upper[name]) for name in self._task.weights]
         leaves = [w.clone().requires_grad_() for w in wanted]
         margins = self._task.margins(leaves, point)
+        slopes: Sequence[Tensor | None] = [None] * len(leaves)
         if margins.requires_grad:
             slopes = torch.autograd.grad(margins.sum(), leaves, allow_unused=True)
-        else:
-            slopes = tuple(None for _ in leaves)
         matters = [
             torch.ones_like(w) if g is None or not bool(g.any()) else (g != 0).to(w.dtype)
             for w, g in zip(wanted, slopes, strict=True)

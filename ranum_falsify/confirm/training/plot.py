@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -55,7 +56,7 @@ def _measure(rehearsed: Rehearsed) -> tuple[list[float], list[float]]:
 
     watch(0, weights)
     if batches:
-        train(task, recipe, weights, batches, watch=watch)
+        train(task, replace(recipe, steps=found.steps), weights, batches, watch=watch)
     return losses, margins
 
 

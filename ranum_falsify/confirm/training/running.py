@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -35,12 +35,19 @@ class Recipe:
         steps: Number of steps.
         batches: Number of different batches, which the steps take in turn.
         clamps: Whether weights are put back into their ranges after each step.
+        horizon: Number of steps that a search follows; it trains on with what it finds.  All where it is None.
     """
 
     optimiser: Optimiser = field(default_factory=Optimiser)
     steps: int = 1
     batches: int = 1
     clamps: bool = False
+    horizon: int | None = None
+
+    @property
+    def followed(self) -> Recipe:
+        """The part of the training that a search follows."""
+        return self if self.horizon is None else replace(self, steps=min(self.horizon, self.steps))
 
 
 def train(
@@ -50,7 +57,7 @@ def train(
     batches: Sequence[Sequence[Tensor]],
     *,
     smooth: bool = False,
-    watch: Callable[[int, Sequence[Tensor]], None] = lambda number, weights: None,
+    watch: Callable[[int, Sequence[Tensor]], bool | None] = lambda number, weights: None,
 ) -> list[Tensor]:
     """Return the weights after a training run, differentiable in the data.
 
@@ -60,7 +67,7 @@ def train(
         initial: The weights before the first step.
         batches: Data of each batch, in the order of the task's inputs.
         smooth: See :meth:`Optimiser.step`.
-        watch: Called after each step with the number of steps so far, and the weights.
+        watch: Called after each step with the number of steps so far, and the weights; returns whether to stop.
     """
     weights, state = list(initial), recipe.optimiser.start(initial)
     if not weights:
@@ -71,5 +78,6 @@ def train(
         weights, state = recipe.optimiser.step(weights, slopes, state, number, smooth=smooth)
         if recipe.clamps:
             weights = [box.project(w) for w, box in zip(weights, task.ranges, strict=True)]
-        watch(number + 1, weights)
+        if watch(number + 1, weights):
+            break
     return weights

@@ -18,7 +18,7 @@ from ranum_falsify.confirm.unit_test import Trigger
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.replay.gradients import DENORMAL
 from ranum_falsify.search.descent import Descent, StepSizes
-from ranum_falsify.search.starts import sample_starts
+from ranum_falsify.search.starts import Box, sample_starts
 
 __all__ = ["DataSearch", "Found"]
 
@@ -27,6 +27,9 @@ _ROUNDS = ((1, 8), (8, 20), (8, 60))
 
 _SHARES = (0.05, 0.3)
 """Where to take the first gradients, as shares of the way from the box's centre to a start."""
+
+_DECADES = 3.0
+"""How near to the centre searches in float64 begin."""
 
 _REPLAYS = 2
 """Candidates of one batch that are replayed."""
@@ -40,6 +43,7 @@ class Found:
         batches: Data of each batch, in the order of the task's data.
         initial: The weights before training.
         trained: The weights after it.
+        steps: After how many steps.
         point: The inference input that fails.
         trigger: How it fails.
         strategy: What found it; empty where no training is needed.
@@ -48,6 +52,7 @@ class Found:
     batches: Sequence[Sequence[np.ndarray]]
     initial: Sequence[np.ndarray]
     trained: Sequence[np.ndarray]
+    steps: int
     point: Sequence[np.ndarray]
     trigger: Trigger
     strategy: str
@@ -91,7 +96,7 @@ class DataSearch:
         self._strategy = strategy
         self._judge = judge
         self._generator = generator
-        proposed = strategy.point or [None] * len(task.data)
+        proposed: Sequence[Tensor | None] = strategy.point or [None] * len(task.data)
         self._point = [x if given is None else given for given, x in zip(point, proposed, strict=True)]
         self._deadline = deadline
         self._rounds = rounds
@@ -129,13 +134,9 @@ class DataSearch:
 
     def _descend_to_vertices(self) -> None:
         """Try the vertices of the box that lie downhill from points near its centre."""
-        (starts,) = (sample_starts(self._boxes, 1, self._generator, first=False),)
+        starts = sample_starts(self._boxes, 1, self._generator, first=False)
         for share in _SHARES:
-            points = []
-            for x, box in zip(starts, self._boxes, strict=True):
-                if x.is_floating_point():
-                    x = box.project(torch.lerp((box.lower / 2 + box.upper / 2).expand_as(x), x, share))
-                points.append(x)
+            points = [self._shrink(x, box, torch.tensor([share])) for x, box in zip(starts, self._boxes, strict=True)]
             for target in self._followed:
                 _, gradients = self._differentiate(self._harden(points), target)
                 ends = [
@@ -174,11 +175,24 @@ class DataSearch:
             box.at(share.reshape(-1, *([1] * box.lower.dim())).expand(ends, *box.lower.shape))
             for box, share in zip(self._boxes, shares, strict=True)
         ]
-        return [torch.cat(pair) for pair in zip(starts, whole, strict=True)]
+        drawn = [torch.cat(pair) for pair in zip(starts, whole, strict=True)]
+        if not self._strategy.is_precise:
+            return drawn
+        # Near the centre of wide ranges, activations are moderate.
+        shares = 10 ** (-_DECADES * torch.rand(count, generator=self._generator))
+        return [self._shrink(x, box, shares) for x, box in zip(drawn, self._boxes, strict=True)]
+
+    @staticmethod
+    def _shrink(x: Tensor, box: Box, shares: Tensor) -> Tensor:
+        """Return points at shares of the way from the centre of a box; integers stay."""
+        if not x.is_floating_point():
+            return x
+        centre = (box.lower / 2 + box.upper / 2).expand_as(x)
+        return box.project(torch.lerp(centre, x, shares.to(x.dtype).reshape(-1, *([1] * (x.dim() - 1)))))
 
     def _harden(self, points: Sequence[Tensor]) -> list[Tensor]:
         """Return points whose labels are one-hot."""
-        return [_to_one_hot(x) if datum.is_one_hot else x for x, datum in zip(points, self._searched, strict=True)]
+        return [datum.harden(x) for x, datum in zip(points, self._searched, strict=True)]
 
     def _visit(self, points: Sequence[Tensor], *, near: bool = False) -> None:
         with torch.no_grad():
@@ -194,7 +208,10 @@ class DataSearch:
 
         def measure(trained: Sequence[Tensor], point: Sequence[Tensor]) -> Tensor:
             margins = task.margins(trained, point)
-            return torch.stack([self._strategy.loss(trained, margins[target]).double(), margins.amin()])
+            # Where training itself ends in NaN, the model fails before.
+            is_finite = torch.stack([w.isfinite().all() for w in trained] or [margins.new_ones((), dtype=torch.bool)])
+            least = torch.where(is_finite.all(), margins.amin(), -1.0)
+            return torch.stack([self._strategy.loss(trained, margins[target]).double(), least])
 
         losses, margins = self._map(measure, points, precise=precise).unbind(1)
         return losses, margins
@@ -214,13 +231,13 @@ class DataSearch:
             batches, point = self._split(values)
             if precise:
                 point = [x.double() if x.is_floating_point() else x for x in point]
-            trained = train(task, self._recipe, initial, batches, smooth=True) if batches else initial
+            trained = train(task, self._recipe.followed, initial, batches, smooth=True) if batches else initial
             return measure(trained, point)
 
         if not self._boxes:
             return sample()[None]
         if len(points[0]) > 1 and task.is_separable:
-            return torch.func.vmap(sample, randomness="different")(*points)  # type: ignore[no-any-return]
+            return torch.func.vmap(sample, randomness="different")(*points)
         return torch.stack([sample(*(x[position] for x in points)) for position in range(len(points[0]))])
 
     def _split(self, values: Sequence[Tensor]) -> tuple[list[list[Tensor]], list[Tensor]]:
@@ -252,25 +269,43 @@ class DataSearch:
             raise _Done
 
     def _replay(self, points: Sequence[Tensor], position: int) -> None:
-        """Train again, as a test will, and let the judge decide."""
+        """Train again, as a test will, and let the judge decide.
+
+        Where training ends in NaN or infinity, the last weights before that are the trained ones, and the batch on
+        which they fail may be the inference input.
+        """
         batches, point = self._split([x[position].detach() for x in points] if self._boxes else [])
-        trained = train(self._task, self._recipe, self._initial, batches) if batches else self._initial
-        weights, inference = ([to_numpy(x.detach()).copy() for x in part] for part in (trained, point))
-        trigger = self._judge.judge(weights, inference)
-        if trigger is not None:
-            self._found = Found(
-                batches=[[to_numpy(x).copy() for x in batch] for batch in batches],
-                initial=[to_numpy(w).copy() for w in self._initial],
-                trained=weights,
-                point=inference,
-                trigger=trigger,
-                strategy=self._strategy.name if batches else "",
-            )
-            raise _Done
+        steps, last = self._train_until_failure(batches, point)
+        weights = [to_numpy(w.detach()).copy() for w in last]
+        inputs = [point, batches[steps % len(batches)]] if batches and steps < self._recipe.steps else [point]
+        for inference in ([to_numpy(x.detach()).copy() for x in some] for some in inputs):
+            trigger = self._judge.judge(weights, inference)
+            if trigger is not None:
+                self._found = Found(
+                    batches=[[to_numpy(x).copy() for x in batch] for batch in batches if steps],
+                    initial=[to_numpy(w).copy() for w in self._initial],
+                    trained=weights,
+                    steps=steps,
+                    point=inference,
+                    trigger=trigger,
+                    strategy=self._strategy.name if steps else "",
+                )
+                raise _Done
 
+    def _train_until_failure(
+        self, batches: Sequence[Sequence[Tensor]], point: Sequence[Tensor]
+    ) -> tuple[int, Sequence[Tensor]]:
+        """Return the weights at which the inference input fails first, else the last finite ones, and their step."""
+        reached: list[tuple[int, Sequence[Tensor]]] = [(0, self._initial)]
 
-def _to_one_hot(x: Tensor) -> Tensor:
-    """Return rows of zeros with a one where they are greatest; rows of one element are rounded."""
-    if x.shape[-1] == 1:
-        return x.round()
-    return torch.nn.functional.one_hot(x.argmax(-1), x.shape[-1]).to(x.dtype)
+        def watch(number: int, weights: Sequence[Tensor]) -> bool:
+            if not all(bool(w.isfinite().all()) for w in weights):
+                return True
+            reached[:] = [(number, weights)]
+            with torch.no_grad():
+                fails = bool((self._task.margins(weights, point) <= 0).any())
+            return fails or time.monotonic() >= self._deadline
+
+        if batches:
+            train(self._task, self._recipe, self._initial, batches, watch=watch)
+        return reached[0]

@@ -44,6 +44,14 @@ class Datum:
     box: Box
     is_one_hot: bool = False
 
+    def harden(self, x: Tensor) -> Tensor:
+        """Return the value nearby, `(..., *shape)`, whose rows are one-hot if they must be."""
+        if not self.is_one_hot or not x.is_floating_point():
+            return x
+        if x.shape[-1] == 1:
+            return x.round()
+        return torch.nn.functional.one_hot(x.argmax(-1), x.shape[-1]).to(x.dtype)
+
 
 class TrainingTask:
     """A network that is trained, and the operator that is to fail afterwards.

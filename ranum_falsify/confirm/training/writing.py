@@ -93,7 +93,8 @@ class Rehearsed:
 
     def model(self) -> bytes:
         """Return the model, with weights and draws as inputs, and the tensors of the operator as outputs."""
-        return expose_operators(self.task.graph, [self._watched]).SerializeToString(deterministic=True)
+        model: bytes = expose_operators(self.task.graph, [self._watched]).SerializeToString(deterministic=True)
+        return model
 
     def pytest_file(self, property_name: str) -> str:
         """Return the source text of a pytest file that trains and asserts the failure.
@@ -116,7 +117,7 @@ class Rehearsed:
 
     @property
     def _steps(self) -> int:
-        return self.recipe.steps if self.found.batches else 0
+        return self.found.steps
 
     @property
     def _watched(self) -> Watched:
@@ -156,7 +157,7 @@ def rehearse(task: TrainingTask, recipe: Recipe, found: Found, judge: Judge, see
     program = trace_loss(task, found.initial, found.batches[0])
     script = _Script(ranges=task.ranges, program=program)
     batches = [[to_torch(x) for x in batch] for batch in found.batches]
-    weights = train(script, recipe, [to_torch(w) for w in found.initial], batches)
+    weights = train(script, replace(recipe, steps=found.steps), [to_torch(w) for w in found.initial], batches)
     trained = [to_numpy(w.detach()) for w in weights]
     trigger = judge.judge(trained, found.point)
     if trigger is None:
