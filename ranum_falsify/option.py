@@ -26,6 +26,7 @@ __all__ = [
     "parse_rate",
     "parse_seconds",
     "parse_size",
+    "parse_sizes",
     "parse_whole",
     "to_mapping",
     "to_names",
@@ -178,6 +179,18 @@ def parse_size(text: str) -> tuple[str, int]:
     """Split `NAME=SIZE`."""
     name, value = parse_pair(text)
     return name, parse_whole(value, 1)
+
+
+def parse_sizes(text: str) -> tuple[str, int | range]:
+    """Split `NAME=SIZE` or `NAME=LOWEST..HIGHEST`."""
+    name, value = parse_pair(text)
+    low, dots, high = value.partition("..")
+    if not dots:
+        return name, parse_whole(value, 1)
+    least, greatest = parse_whole(low, 1), parse_whole(high, 1)
+    if greatest < least:
+        raise ValueError(f"{value} holds no size; write the smaller one first")
+    return name, range(least, greatest + 1)
 
 
 # from the values of several options to one ----------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def find_victim(process: subprocess.Popen[bytes], what: str) -> int | None:
     for child in psutil.Process(process.pid).children(recursive=True):
         try:
             if SERVER in " ".join(child.cmdline()):
-                return child.pid if what == "worker" else child.ppid()
+                return int(child.pid if what == "worker" else child.ppid())
         except psutil.Error:
             continue
     return None
@@ -83,8 +83,10 @@ def disturb(suite: Path, results: Path, what: str, moment: float) -> str:
     words = ("--cluster", "local") if what == "dask" else ()
     process = start(suite, results, *words)
     time.sleep(moment)
+    victim = None
+    while process.poll() is None and (victim := find_victim(process, what)) is None:
+        time.sleep(0.1)  # there are no workers yet
     family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-    victim = find_victim(process, what) if process.poll() is None else None
     if victim is not None:
         os.kill(victim, signal.SIGKILL)
     process.wait()

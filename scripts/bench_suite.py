@@ -23,6 +23,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 
@@ -96,9 +97,7 @@ def compare_workers(given: argparse.Namespace, folder: Path) -> None:
     print(f"as one command: {alone:.1f} s for the first", flush=True)
     one, records, _ = run_suite(path, "one", "--jobs", "1")
     decided = sum(record.preparation + record.seconds for record in records)
-    print(
-        f"one worker: {one:.1f} s; beyond its own decisions {(one - decided) / len(records):.2f} s each, with its start;"
-    )
+    print(f"one worker: {one:.1f} s; beyond its own decisions {(one - decided) / len(records):.2f} s each, with start;")
     print(f"  beyond those in one process {(one - inside) / len(records):.2f} s each", flush=True)
     two, records, _ = run_suite(path, "two", "--jobs", "2")
     print(f"two workers: {two:.1f} s; speed-up {one / two:.2f}", flush=True)
@@ -107,7 +106,7 @@ def compare_workers(given: argparse.Namespace, folder: Path) -> None:
         print(f"two workers of a Dask cluster: {dask:.1f} s; speed-up {one / dask:.2f}")
 
 
-def _refuse(*_: object) -> None:
+def _refuse(*_: object) -> NoReturn:
     raise SystemExit("bench_suite.py takes folders of VNN-COMP")
 
 

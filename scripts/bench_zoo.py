@@ -23,8 +23,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from lab.bench.zoo_changes import changes
 from lab.bench.training_page import replace_section, section
+from lab.bench.zoo_changes import changes
 from lab.bench.zoo_page import page
 from lab.bench.zoo_runs import detection, precision, ranges, unit_tests
 from ranum_falsify.config import ConfirmConfig

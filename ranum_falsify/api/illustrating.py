@@ -9,7 +9,7 @@ from typing import Any
 from ranum_falsify.api.loading import Loaded
 from ranum_falsify.config import ProveConfig, SearchConfig
 from ranum_falsify.errors import is_out_of_memory
-from ranum_falsify.prove.explaining import Surroundings, surroundings
+from ranum_falsify.prove.explaining import NodeSurroundings, surroundings
 from ranum_falsify.report.illustration import as_json
 from ranum_falsify.search.result import Answer
 
@@ -37,7 +37,7 @@ def illustrate(answer: Answer, loaded: Loaded, config: SearchConfig) -> dict[str
     return as_json(answer, _look_around(nodes, loaded, config.prove or ProveConfig()) if nodes else ())
 
 
-def _look_around(nodes: Sequence[tuple[str, str]], loaded: Loaded, config: ProveConfig) -> Sequence[Surroundings]:
+def _look_around(nodes: Sequence[tuple[str, str]], loaded: Loaded, config: ProveConfig) -> Sequence[NodeSurroundings]:
     try:
         return surroundings(loaded.problem, nodes, config, deadline=time.monotonic() + _PATIENCE)
     except (MemoryError, RuntimeError) as error:

@@ -28,6 +28,7 @@ from ranum_falsify.building import ModelBuilder
 from ranum_falsify.config import RUNTIMES
 from ranum_falsify.errors import RanumFalsifyError, SaveError
 from ranum_falsify.network.guards import memory_limit
+from ranum_falsify.network.optimised import optimiser
 from ranum_falsify.report import json_report, precision
 from ranum_falsify.report.assignment import SUFFIX
 from ranum_falsify.report.counterexample import base_of
@@ -35,7 +36,7 @@ from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import Status
 from ranum_falsify.suite.task import Answered, Task
 
-__all__ = ["answer", "warm_up"]
+__all__ = ["answer", "prepare", "warm_up"]
 
 _STATUS: Mapping[str, Status] = {"violated": "sat", "holds": "unsat", "unknown": "unknown"}
 _PATIENCE = 0.5  # seconds
@@ -68,6 +69,13 @@ def warm_up() -> None:
         answer_loaded(load(load_property(_WARM.format(limit=limit)), {"N": model}), settings)
 
 
+def prepare(*, clean: bool) -> None:
+    """Have what optimises models ready for the next instance: one process for all, as long as they leave it idle."""
+    if not clean:
+        optimiser.forget()
+    optimiser.lend()
+
+
 def answer(task: Task) -> Answered:
     """Answer an instance.
 
@@ -76,6 +84,7 @@ def answer(task: Task) -> Answered:
         TypeError: There is no such option.
     """
     began = time.monotonic()
+    optimiser.borrow()
     places = _Places(task.places, Path(task.folder))
     try:
         with memory_limit(task.memory):

@@ -27,7 +27,7 @@ __all__ = ["main"]
 
 _INTERRUPTED, _CLOSED = 130, 141
 _LONGEST = 1000  # characters of an error's line
-_MODULES = {"simplify": "transform", "suite compare": "suite_compare"}
+_MODULES = {"check-proof": "check_proof", "simplify": "transform", "suite compare": "suite_compare"}
 """Modules of commands that are not named like them; each has a function `run`."""
 _ENDABLE = ("check", "falsify")
 """Commands that may end the process where a library does not return in time."""

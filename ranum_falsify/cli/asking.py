@@ -6,7 +6,7 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from ranum_falsify.cli.options import PROGRAM, SearchOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.reports import check_reports, record_of, write_reports
+from ranum_falsify.cli.sizes import join_answers, list_sizes
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.errors import UsageError
@@ -27,6 +28,7 @@ from ranum_falsify.report.counterexample import Base, Origin, Saved, base_of, sa
 from ranum_falsify.report.explanation import explanation
 from ranum_falsify.report.listing import list_operators
 from ranum_falsify.report.precision import as_json, as_text
+from ranum_falsify.saving import save_together
 from ranum_falsify.search.result import Answer
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import InstanceRecord
@@ -44,7 +46,11 @@ _UNREAD = Answer(verdict="unknown", interrupted="timeout while reading")
 _PATIENCE = 0.5  # seconds
 
 
-def ask(options: SearchOptions, asked: Instance, load: Callable[[], Loaded], *, owns_process: bool) -> int:
+Load = Callable[[Mapping[str, int]], "Loaded"]
+"""Reads what is asked, in some sizes of symbolic dimensions."""
+
+
+def ask(options: SearchOptions, asked: Instance, load: Load, *, owns_process: bool) -> int:
     """Prove or search, and report.
 
     Args:
@@ -66,27 +72,71 @@ def ask(options: SearchOptions, asked: Instance, load: Callable[[], Loaded], *, 
         check_backends(options.config)
     import ranum_falsify.operators  # noqa: F401 - imports torch, which takes longer than some timeouts
 
+    sizes = list_sizes(options.dims)
+    leave = partial(_leave, reporter) if owns_process else None
+    answers: list[tuple[Answer, Loaded | None]] = []
+    for number, one in enumerate(sizes):
+        began = time.monotonic()
+        loaded, left = _read(_share_time(options, len(sizes) - number), partial(load, one), leave)
+        if loaded is not None and _is_shown(loaded, options):
+            return 0
+        answers.append((_UNREAD if loaded is None else _search(loaded, left), loaded))
+        options = _subtract_time(options, time.monotonic() - began)
+        if answers[-1][0].verdict == "violated" or answers[-1][0].interrupted == "Ctrl-C":
+            break
+    return _conclude(answers, sizes, reporter)
+
+
+def _conclude(
+    answers: Sequence[tuple[Answer, Loaded | None]],
+    sizes: Sequence[Mapping[str, int]],
+    reporter: _Reporter,
+) -> int:
+    """Report the answer for all sizes; return the exit status."""
+    position, result = 0, answers[0][0]
+    if len(sizes) > 1:
+        position, result = join_answers(reporter.options.dims, sizes, [answer for answer, _ in answers])
+    loaded = answers[position][1]
+    if loaded is None:
+        reporter.report(result)
+    else:
+        from ranum_falsify.api.running import keep_list  # imports torch
+
+        reporter.report(result, loaded, keep_list(loaded, reporter.options.config))
+    return STATUS[result.verdict]
+
+
+def _read(
+    options: SearchOptions, load: Callable[[], Loaded], leave: Callable[[], None] | None
+) -> tuple[Loaded | None, SearchOptions]:
+    """Return what is asked, None if time is up, and the options with the time that is left."""
     began = time.monotonic()
     try:
-        with time_limit(options.config.timeout, overdue=partial(_leave, reporter) if owns_process else None):
+        with time_limit(options.config.timeout, overdue=leave):
             loaded = load()
     except TimeUp:
-        reporter.report(_UNREAD)
-        return STATUS[_UNREAD.verdict]
-    options = _subtract_time(options, time.monotonic() - began)
+        return None, options
+    return loaded, _subtract_time(options, time.monotonic() - began)
+
+
+def _is_shown(loaded: Loaded, options: SearchOptions) -> bool:
+    """Show what needs no answer; tell whether that was asked for."""
     if options.list_operators:
         say(list_operators(loaded.problem))
-        return 0
-    if options.explain is not None:
+    elif options.explain is not None:
         from ranum_falsify.prove.explaining import histories  # imports torch
 
         say(explanation(histories(loaded.problem, options.explain, options.config.prove or ProveConfig())))
-        return 0
-    from ranum_falsify.api.running import keep_list  # imports torch
+    return options.list_operators or options.explain is not None
 
-    result = _search(loaded, options)
-    reporter.report(result, loaded, keep_list(loaded, options.config))
-    return STATUS[result.verdict]
+
+def _share_time(options: SearchOptions, count: int) -> SearchOptions:
+    """Divide the time by a number of questions."""
+    if options.config.timeout is None or count == 1:
+        return options
+    return dataclasses.replace(
+        options, config=dataclasses.replace(options.config, timeout=options.config.timeout / count)
+    )
 
 
 def _leave(reporter: _Reporter) -> None:
@@ -170,6 +220,11 @@ class _Reporter:
             folder = Path.cwd() if self.options.json == "-" else Path(self.options.json).parent
             with verdict_stands():
                 write_json(self.options.json, json_report.report(result, saved, folder) | facts)
+        if self.options.proof is not None and loaded is not None:
+            from ranum_falsify.api.proof_files import proof_of  # imports torch
+
+            with verdict_stands():
+                save_together({self.options.proof: proof_of(result, loaded, self.options.config)})
         write_reports(self.options, lambda: self._record(result, saved, facts))
         if self.options.json != "-":
             count = 0 if loaded is None else len({call.network for call in loaded.problem.calls})

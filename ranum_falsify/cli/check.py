@@ -10,6 +10,7 @@ from ranum_falsify.cli.asking import ask
 from ranum_falsify.cli.files import check_writable, write_text
 from ranum_falsify.cli.options import PROGRAM, CheckOptions
 from ranum_falsify.cli.reading import check_files
+from ranum_falsify.cli.sizes import list_sizes
 from ranum_falsify.suite.instance import Instance
 
 if TYPE_CHECKING:
@@ -45,14 +46,14 @@ def run(options: CheckOptions, *, owns_process: bool = False) -> int:
         question=_question(options),
         timeout=options.config.timeout,
     )
-    return ask(options, asked, lambda: _load(options), owns_process=owns_process)
+    return ask(options, asked, lambda sizes: _load(options, sizes), owns_process=owns_process)
 
 
-def _state(options: CheckOptions) -> tuple[Model, Statement]:
+def _state(options: CheckOptions, sizes: Mapping[str, int]) -> tuple[Model, Statement]:
     from ranum_falsify.api.models import load_model  # imports torch
     from ranum_falsify.api.question import ValidityQuestion
 
-    model = load_model(options.model, dims=options.dims, strict=options.strict)
+    model = load_model(options.model, dims=sizes, strict=options.strict)
     question = ValidityQuestion(
         box=options.box,
         only=options.only,
@@ -64,12 +65,12 @@ def _state(options: CheckOptions) -> tuple[Model, Statement]:
     return model, question.make_statement(model)
 
 
-def _load(options: CheckOptions) -> Loaded:
+def _load(options: CheckOptions, sizes: Mapping[str, int]) -> Loaded:
     from ranum_falsify.api.question import load_statement  # imports torch
     from ranum_falsify.network.guards import memory_limit
 
     with memory_limit(options.memory):
-        model, statement = _state(options)
+        model, statement = _state(options, sizes)
         return load_statement(statement, model, dtype=options.dtype)
 
 
@@ -92,7 +93,7 @@ def _print_property(options: CheckOptions, target: str) -> None:
     from ranum_falsify.network.guards import memory_limit  # imports torch
 
     with memory_limit(options.memory):
-        _, statement = _state(options)
+        _, statement = _state(options, list_sizes(options.dims)[0])
     prove = options.config.prove
     runtime = "--no-prove" if prove is None else f"--runtime {','.join(prove.runtimes)}"
     write_text(target, f"# {PROGRAM} THIS_FILE --network {_NETWORK} MODEL {runtime}\n{statement.text()}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ranum_falsify.cli.asking import ask
@@ -27,13 +28,13 @@ def run(options: FalsifyOptions, *, owns_process: bool = False) -> int:
     """
     check_files(options.property_path, options.networks)
 
-    def load() -> Loaded:
+    def load(sizes: Mapping[str, int]) -> Loaded:
         return load_files(
             options.property_path,
             options.networks,
             vnnlib=options.vnnlib,
             parameters=options.parameters,
-            dims=options.dims,
+            dims=sizes,
             strict=options.strict,
             dtype=options.dtype,
             memory=options.memory,

@@ -32,7 +32,8 @@ def check_reports(options: SearchOptions, others: Mapping[Path, str]) -> None:
     Raises:
         UsageError: One cannot be written.
     """
-    check_outputs(_chosen(options), others)
+    proof = {} if options.proof is None else {"--proof": options.proof}
+    check_outputs({**_chosen(options), **proof}, others)
 
 
 def check_outputs(outputs: Mapping[str, Path], others: Mapping[Path, str]) -> None:

@@ -22,7 +22,7 @@ from ranum_falsify.suite.listing import list_instances
 from ranum_falsify.suite.local import LocalCrew
 from ranum_falsify.suite.planning import Planned, choose, override, plan
 from ranum_falsify.suite.results import ResultsFile, keep_records
-from ranum_falsify.suite.running import Limits, Standing, run_suite
+from ranum_falsify.suite.running import InstanceLimits, SuiteStanding, run_suite
 from ranum_falsify.suite.table import write_table
 
 __all__ = ["run"]
@@ -48,10 +48,10 @@ def run(options: SuiteOptions) -> int:
         say(one.id for one in instances)
         return 0
     former = {} if options.former is None else read_times(options.former)
-    return _Work(options, plan(instances, former), former).do()
+    return _SuiteWork(options, plan(instances, former), former).do()
 
 
-class _Work:
+class _SuiteWork:
     """A run of a suite, and the files that it leaves."""
 
     def __init__(self, options: SuiteOptions, planned: list[Planned], former: Mapping[str, float]) -> None:
@@ -60,7 +60,7 @@ class _Work:
         self._former = former
         self._table = options.results
         self._records = options.results.with_suffix(".jsonl")
-        self._standing = Standing(total=len(planned))
+        self._standing = SuiteStanding(total=len(planned))
 
     def do(self) -> int:
         """Run what is not done, and return the exit status.
@@ -129,12 +129,12 @@ class _Work:
         crew: Crew = make_crew(_RUNNER, jobs, kind=kind, scheduler=scheduler)
         return crew
 
-    def _limit(self, jobs: int, until: float | None) -> Limits:
+    def _limit(self, jobs: int, until: float | None) -> InstanceLimits:
         """Return what instances may use: on other machines, one core of each, and what memory there is."""
         memory, is_here = self._options.memory, self._options.scheduler is None and self._options.cluster is None
         if is_here:
             memory = memory or int(psutil.virtual_memory().total) // jobs
-        return Limits(memory=memory, processors=max(1, _CORES // jobs) if is_here else 1, until=until)
+        return InstanceLimits(memory=memory, processors=max(1, _CORES // jobs) if is_here else 1, until=until)
 
     def _report(self, ended: str) -> int:
         standing = self._standing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from types import EllipsisType
 from typing import Any
@@ -33,9 +34,7 @@ def read_group(path: Path, title: str, table: Mapping[str, Any], has_properties:
         UsageError: There is no such option, or it does not take that value.
     """
     settings = PropertyGroup if has_properties else QuestionGroup
-    parser = Parser(prog=PROGRAM)
-    add_fields(parser, settings)
-    values = finish_search(SettingsFile(path, table, title).read("", parser, {"": settings}), ())
+    values = finish_search(SettingsFile(path, table, title).read("", _make_parser(settings), {"": settings}), ())
     for name in ("memory", "networks"):
         if name in values:
             raise UsageError(f"{path}: [{title}] {name}: is no option of a group; see docs/suites.md")
@@ -46,6 +45,14 @@ def read_group(path: Path, title: str, table: Mapping[str, Any], has_properties:
         parameters=values.get("parameters", {}),
         timeout=values.get("config.timeout"),
     )
+
+
+@cache
+def _make_parser(settings: type) -> Parser:
+    """Return a parser of the options of a class: a suite may have thousands of groups."""
+    parser = Parser(prog=PROGRAM)
+    add_fields(parser, settings)
+    return parser
 
 
 def _plain_box(box: Mapping[str | EllipsisType, Any]) -> dict[str, Any]:

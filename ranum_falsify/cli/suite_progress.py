@@ -9,7 +9,7 @@ from typing import Self
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.streams import complain
 from ranum_falsify.suite.record import STATUSES, InstanceRecord
-from ranum_falsify.suite.running import Standing
+from ranum_falsify.suite.running import SuiteStanding
 
 __all__ = ["SuiteDisplay", "describe_counts"]
 
@@ -45,7 +45,7 @@ class SuiteDisplay:
         """Remove the bar."""
         self._display.__exit__(kind, error, trace)
 
-    def __call__(self, standing: Standing, record: InstanceRecord | None) -> None:
+    def __call__(self, standing: SuiteStanding, record: InstanceRecord | None) -> None:
         """Show how far the suite has got, and what came of an instance."""
         if record is not None and self._verbosity > 0:
             seconds = record.preparation + record.seconds
@@ -56,12 +56,12 @@ class SuiteDisplay:
         self._display(_Step("suite", standing.done / standing.total, text))
 
 
-def describe_counts(standing: Standing) -> str:
+def describe_counts(standing: SuiteStanding) -> str:
     """Return how many instances came to which outcome."""
     return ", ".join(f"{status} {standing.counts[status]}" for status in STATUSES if _is_shown(standing, status))
 
 
-def _is_shown(standing: Standing, status: str) -> bool:
+def _is_shown(standing: SuiteStanding, status: str) -> bool:
     return status in ("sat", "unsat", "unknown") or any(
         count and status == name for name, count in standing.counts.items()
     )

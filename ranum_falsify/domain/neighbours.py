@@ -14,7 +14,7 @@ from ranum_falsify.domain.explanation import range_of
 from ranum_falsify.network import spec_of
 from ranum_falsify.network.order import operands_in
 
-__all__ = ["BoundedTensor", "Neighbour", "Neighbours", "neighbours_of"]
+__all__ = ["Neighbour", "NeighbourTensor", "Neighbours", "neighbours_of"]
 
 _MOST_BEFORE = 6
 _MOST_AFTER = 3
@@ -23,7 +23,7 @@ _MOST_RESULTS = 3
 
 
 @dataclass(frozen=True)
-class BoundedTensor:
+class NeighbourTensor:
     """A tensor's shape, and its least and greatest value; these are None where they are not known."""
 
     shape: tuple[int, ...]
@@ -45,7 +45,7 @@ class Neighbour:
     name: str
     op_type: str
     constants: tuple[tuple[str, tuple[float, float]], ...]
-    results: tuple[BoundedTensor, ...]
+    results: tuple[NeighbourTensor, ...]
     hidden: int
 
 
@@ -133,9 +133,9 @@ def _describe(
     )
 
 
-def _results(analysis: IntervalAnalysis, node: Operation) -> Iterator[BoundedTensor]:
+def _results(analysis: IntervalAnalysis, node: Operation) -> Iterator[NeighbourTensor]:
     selected = [op for op in analysis.graph.order if isinstance(op, OutputSelect) and op.operation is node]
     for op in (selected or [node])[:_MOST_RESULTS]:
         bounds = analysis.bounds_of(op)
         if bounds is not None:
-            yield BoundedTensor(tuple(bounds.shape), range_of(bounds) if bounds.size else None)
+            yield NeighbourTensor(tuple(bounds.shape), range_of(bounds) if bounds.size else None)

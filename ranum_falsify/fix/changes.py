@@ -10,7 +10,7 @@ from torch import finfo
 
 from ranum_falsify.fix.abstraction.ranges import KeptRange
 from ranum_falsify.fix.diffing import diff_models
-from ranum_falsify.fix.guards import Guard
+from ranum_falsify.fix.guards import OperandGuard
 from ranum_falsify.fix.repair import Change, Kind
 from ranum_falsify.transform.catalogue import find_pass
 
@@ -47,7 +47,7 @@ def _replaced(before: onnx.ModelProto, after: onnx.ModelProto, kinds: Sequence[s
     return [node.name for node in nodes if node.op_type in kinds] or [node.name for node in nodes]
 
 
-def guard_change(guard: Guard, tensor: str, kind: Kind) -> Change:
+def guard_change(guard: OperandGuard, tensor: str, kind: Kind) -> Change:
     """Return what a guard changes."""
     text, torch, tensorflow, unchanged = _describe(guard, tensor)
     return Change(
@@ -87,7 +87,7 @@ def _ends(part: KeptRange) -> Iterator[tuple[np.ndarray, str]]:
     return iter(((part.lower, "lower"), (part.upper, "upper")))
 
 
-def _describe(guard: Guard, x: str) -> tuple[str, str, str, str]:
+def _describe(guard: OperandGuard, x: str) -> tuple[str, str, str, str]:
     """Return a guard as ONNX, PyTorch, TensorFlow, and where it changes nothing."""
     step = number_text(guard.step)
     if guard.gap:

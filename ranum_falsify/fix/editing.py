@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from ranum_falsify.fix.abstraction.ranges import KeptRange
-from ranum_falsify.fix.guards import Guard
+from ranum_falsify.fix.guards import OperandGuard
 from ranum_falsify.network.tensors import numpy_dtype
 from ranum_falsify.transform.model import to_proto
 from ranum_falsify.transform.naming import NodeNames, all_nodes
@@ -34,11 +34,11 @@ class Edited:
     tensors: Sequence[str | None]
 
 
-def insert_guards(model: onnx.ModelProto, guards: Sequence[Guard]) -> Edited:
+def insert_guards(model: onnx.ModelProto, guards: Sequence[OperandGuard]) -> Edited:
     """Return a model with guards before the operands of nodes; all other readers of the tensors stay as they are."""
     changed = ir.from_proto(model)
     nodes = {node.name or "": node for node in changed.graph.all_nodes()}
-    writer = _Writer(changed)
+    writer = _LimitWriter(changed)
     tensors = [writer.guard(nodes.get(guard.node), guard) for guard in guards]
     return Edited(to_proto(changed), tensors)
 
@@ -46,7 +46,7 @@ def insert_guards(model: onnx.ModelProto, guards: Sequence[Guard]) -> Edited:
 def insert_clips(model: onnx.ModelProto, ranges: Sequence[KeptRange]) -> onnx.ModelProto:
     """Return a model in which all nodes read tensors clipped to ranges; a tensor that is an output stays one."""
     changed = ir.from_proto(model)
-    writer = _Writer(changed)
+    writer = _LimitWriter(changed)
     values = {value.name: value for value in (*changed.graph.inputs, *changed.graph.initializers.values())}
     values |= {value.name: value for node in changed.graph for value in node.outputs}
     for part in ranges:
@@ -54,7 +54,7 @@ def insert_clips(model: onnx.ModelProto, ranges: Sequence[KeptRange]) -> onnx.Mo
     return to_proto(changed)
 
 
-class _Writer:
+class _LimitWriter:
     """Adds nodes to a model, under names of their own."""
 
     def __init__(self, model: ir.Model) -> None:
@@ -66,12 +66,12 @@ class _Writer:
         }
         self._taken |= {value.name for node in all_nodes(model) for value in node.outputs}
 
-    def guard(self, node: ir.Node | None, guard: Guard) -> str | None:
+    def guard(self, node: ir.Node | None, guard: OperandGuard) -> str | None:
         """Put a guard before an operand of a node, and return the tensor that it limits."""
         operand = None if node is None or guard.index >= len(node.inputs) else node.inputs[guard.index]
         if node is None or operand is None or not isinstance(node.graph, ir.Graph):
             return None
-        made = _Nodes(self._opset, numpy_dtype(guard.dtype))
+        made = _LimitNodes(self._opset, numpy_dtype(guard.dtype))
         limited = made.guard(operand, guard)
         self._name(made, operand, f"{node.name}/guard", node.graph)
         node.graph.insert_before(node, made.nodes)
@@ -80,7 +80,7 @@ class _Writer:
 
     def clip(self, value: ir.Value, part: KeptRange) -> None:
         """Clip what all nodes read of a tensor."""
-        made = _Nodes(self._opset, part.lower.dtype)
+        made = _LimitNodes(self._opset, part.lower.dtype)
         uses = list(value.uses())
         limited = made.limit(value, part)
         self._name(made, value, f"{value.name}/clip", self._graph)
@@ -92,7 +92,7 @@ class _Writer:
         for node, index in uses:
             node.replace_input_with(index, limited)
 
-    def _name(self, made: _Nodes, of: ir.Value, root: str, graph: ir.Graph) -> None:
+    def _name(self, made: _LimitNodes, of: ir.Value, root: str, graph: ir.Graph) -> None:
         self._names.name(made.nodes, root)
         for inner in made.nodes:
             for value in inner.outputs:
@@ -110,7 +110,7 @@ class _Writer:
         return found
 
 
-class _Nodes:
+class _LimitNodes:
     """The nodes of one guard or clip."""
 
     def __init__(self, opset: int, dtype: np.dtype) -> None:
@@ -120,7 +120,7 @@ class _Nodes:
         self.nodes: list[ir.Node] = []
         self.constants: list[ir.Value] = []
 
-    def guard(self, x: ir.Value, guard: Guard) -> ir.Value:
+    def guard(self, x: ir.Value, guard: OperandGuard) -> ir.Value:
         """Add the nodes of a guard, and return what they make of a tensor."""
         low, high = guard.low, guard.high
         if guard.gap:

@@ -12,8 +12,8 @@ from dnnv.nn import Operation
 
 from ranum_falsify.domain import Interval
 from ranum_falsify.fix.editing import insert_guards
-from ranum_falsify.fix.guards import Guard, guards_of, limiting_guards
-from ranum_falsify.fix.subject import Assessment, OutOfTimeError, Subject
+from ranum_falsify.fix.guards import OperandGuard, guards_of, limiting_guards
+from ranum_falsify.fix.subject import Assessment, OutOfTimeError, RepairSubject
 from ranum_falsify.operators.support.conditions import list_stated_conditions
 from ranum_falsify.validity import AtMost, Constraint
 
@@ -40,7 +40,7 @@ class Guarded:
     """
 
     model: onnx.ModelProto
-    guards: Sequence[Guard]
+    guards: Sequence[OperandGuard]
     tensors: Sequence[str]
     assessment: Assessment
 
@@ -54,7 +54,7 @@ class GuardSearch:
         ignored: Open nodes that may stay open.
     """
 
-    def __init__(self, subject: Subject, *, is_clip: bool = False, ignored: Collection[str] = ()) -> None:
+    def __init__(self, subject: RepairSubject, *, is_clip: bool = False, ignored: Collection[str] = ()) -> None:
         self._subject = subject
         self._is_clip = is_clip
         self._ignored = frozenset(ignored)
@@ -122,7 +122,7 @@ class GuardSearch:
     def _list_open(self, assessment: Assessment) -> list[str]:
         return [node for node in assessment.open if node not in self._ignored and node not in self._given_up]
 
-    def _guard_open(self, found: Guarded) -> list[Guard] | None:
+    def _guard_open(self, found: Guarded) -> list[OperandGuard] | None:
         """Return the guards with those that open nodes have and lack; None where there are no more."""
         open_nodes = self._list_open(found.assessment)
         wanted = {node: c for node, c in found.assessment.guardable.items() if node in open_nodes}
@@ -130,8 +130,8 @@ class GuardSearch:
         return self._sorted([*found.guards, *added]) if added else None
 
     def _make(
-        self, nodes: Collection[str], make: Callable[[Operation, Mapping[str, Interval]], Iterable[Guard]]
-    ) -> list[Guard]:
+        self, nodes: Collection[str], make: Callable[[Operation, Mapping[str, Interval]], Iterable[OperandGuard]]
+    ) -> list[OperandGuard]:
         """Return guards of nodes that were not tried before."""
         known = [node for node in nodes if node in self._nodes]
         bounds = self._subject.bounds_of(known)
@@ -140,7 +140,7 @@ class GuardSearch:
         self._made.update((guard.node, guard.index) for guard in new)
         return new
 
-    def _strengthen(self, guards: Sequence[Guard], open_nodes: Sequence[str]) -> list[Guard] | None:
+    def _strengthen(self, guards: Sequence[OperandGuard], open_nodes: Sequence[str]) -> list[OperandGuard] | None:
         """Return stronger guards before an open node, or new ones that limit what it reads; None if all is tried."""
         for node in open_nodes:
             before = self._subject.nodes_before(node)
@@ -162,7 +162,7 @@ class GuardSearch:
                 return self._sorted([*weaker, *added])
         return None
 
-    def _limit_above(self, node: str, guards: Sequence[Guard]) -> list[Guard] | None:
+    def _limit_above(self, node: str, guards: Sequence[OperandGuard]) -> list[OperandGuard] | None:
         """Return the guards with those of the nearest operators before a node that have limits; None without such.
 
         What grows fast, such as an exponential, is narrowed at less cost before it has grown.
@@ -177,10 +177,12 @@ class GuardSearch:
                 return self._sorted([*guards, *added])
         return None
 
-    def _limit(self, limits: Sequence[Constraint], op: Operation, bounds: Mapping[str, Interval]) -> Iterator[Guard]:
+    def _limit(
+        self, limits: Sequence[Constraint], op: Operation, bounds: Mapping[str, Interval]
+    ) -> Iterator[OperandGuard]:
         return guards_of(op, limits, bounds, is_clip=self._is_clip)
 
-    def _sorted(self, guards: Sequence[Guard]) -> list[Guard]:
+    def _sorted(self, guards: Sequence[OperandGuard]) -> list[OperandGuard]:
         return sorted(guards, key=lambda guard: (self._places[guard.node], guard.index))
 
     # as weak as possible ----------------------------------------------------------------------------------------------
@@ -221,11 +223,11 @@ class GuardSearch:
                 found, high = tried, middle
         return found
 
-    def _closed(self, guards: Sequence[Guard]) -> Guarded | None:
+    def _closed(self, guards: Sequence[OperandGuard]) -> Guarded | None:
         tried = self._try(guards)
         return None if tried is None or self._list_open(tried.assessment) else tried
 
-    def _try(self, guards: Sequence[Guard]) -> Guarded | None:
+    def _try(self, guards: Sequence[OperandGuard]) -> Guarded | None:
         """Return what is proved with some guards; None where they cannot be written."""
         self._trials += 1
         if self._trials > _MOST_TRIALS:
@@ -241,9 +243,9 @@ class GuardSearch:
         return Guarded(edited.model, [guards[n] for n in placed], tensors, assessment)
 
 
-def _next(guard: Guard) -> Guard:
+def _next(guard: OperandGuard) -> OperandGuard:
     return guard.at(next(rung for rung in _RUNGS if rung > guard.strength))
 
 
-def _replaced(guards: Sequence[Guard], number: int, guard: Guard) -> list[Guard]:
+def _replaced(guards: Sequence[OperandGuard], number: int, guard: OperandGuard) -> list[OperandGuard]:
     return [guard if n == number else other for n, other in enumerate(guards)]

@@ -14,14 +14,14 @@ from ranum_falsify.domain import Interval
 from ranum_falsify.network import spec_of
 from ranum_falsify.validity import Condition, Constraint, InvalidRange, NotZero, largest
 
-__all__ = ["Guard", "guards_of", "limiting_guards"]
+__all__ = ["OperandGuard", "guards_of", "limiting_guards"]
 
 _WHOLE = (torch.int32, torch.int64)
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guard:
+class OperandGuard:
     """A guard on an operand of a node.
 
     At strength 0 it changes as little as it can: only what its node cannot take.  At 1 it is as narrow as is sensible.
@@ -58,7 +58,7 @@ class Guard:
         is_above = self.upper is None and not self.gap and self.lower == 0
         return is_above and self.dtype.is_floating_point and self.bounds.extremes[0] >= 0
 
-    def at(self, strength: float) -> Guard:
+    def at(self, strength: float) -> OperandGuard:
         """Return the same with another strength."""
         return replace(self, strength=strength)
 
@@ -146,7 +146,7 @@ def _is_half(dtype: torch.dtype) -> bool:
 
 def guards_of(
     op: Operation, conditions: Sequence[Constraint], bounds: Mapping[str, Interval], *, is_clip: bool
-) -> Iterator[Guard]:
+) -> Iterator[OperandGuard]:
     """Yield the guards that conditions on single operands ask for.
 
     Args:
@@ -160,13 +160,13 @@ def guards_of(
         x = bounds[name]
         if index is None or x.dtype not in (*_FLOATS, *_WHOLE):
             continue
-        guard = Guard(node=op.name, index=index, dtype=x.dtype, bounds=x, is_clip=is_clip)
+        guard = OperandGuard(node=op.name, index=index, dtype=x.dtype, bounds=x, is_clip=is_clip)
         for invalid in ranges:
             guard = _keep_out(guard, invalid, x)
         yield guard
 
 
-def _keep_out(guard: Guard, invalid: InvalidRange, x: Interval) -> Guard:
+def _keep_out(guard: OperandGuard, invalid: InvalidRange, x: Interval) -> OperandGuard:
     """Return a guard that keeps a range out, too."""
     low, high = x.extremes
     if math.isinf(invalid.lower) and invalid.lower < 0:
@@ -180,7 +180,7 @@ def _keep_out(guard: Guard, invalid: InvalidRange, x: Interval) -> Guard:
     return replace(guard, gap=True)
 
 
-def limiting_guards(op: Operation, bounds: Mapping[str, Interval], *, is_clip: bool) -> Iterator[Guard]:
+def limiting_guards(op: Operation, bounds: Mapping[str, Interval], *, is_clip: bool) -> Iterator[OperandGuard]:
     """Yield guards on all floating operands that are not constant, for conditions that are about no single operand.
 
     They keep infinities out, and with more strength large numbers.
@@ -190,7 +190,7 @@ def limiting_guards(op: Operation, bounds: Mapping[str, Interval], *, is_clip: b
         x = bounds.get(name)
         if index is None or x is None or x.dtype not in _FLOATS or isinstance(value, np.ndarray):
             continue
-        yield Guard(
+        yield OperandGuard(
             node=op.name, index=index, dtype=x.dtype, bounds=x, lower=-math.inf, upper=math.inf, is_clip=is_clip
         )
 

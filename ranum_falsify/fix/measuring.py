@@ -14,7 +14,7 @@ from dnnv.nn import Operation
 
 from ranum_falsify.errors import ReplayError
 from ranum_falsify.fix.repair import OutputChange
-from ranum_falsify.fix.subject import Subject
+from ranum_falsify.fix.subject import RepairSubject
 from ranum_falsify.network import Graph
 from ranum_falsify.network.fields import array_of
 from ranum_falsify.network.model_file import free_model
@@ -53,7 +53,7 @@ class OutputMeter:
 
     def __init__(
         self,
-        subject: Subject,
+        subject: RepairSubject,
         *,
         samples: int,
         seconds: float,

@@ -20,7 +20,7 @@ from ranum_falsify.fix.measuring import OutputMeter, count_operations
 from ranum_falsify.fix.ranking import rank
 from ranum_falsify.fix.repair import Change, Kind, Repair
 from ranum_falsify.fix.rewrites import Rewritten, find_rewrites
-from ranum_falsify.fix.subject import Assessment, OutOfTimeError, Subject
+from ranum_falsify.fix.subject import Assessment, OutOfTimeError, RepairSubject
 from ranum_falsify.network.contents import list_black_boxes
 from ranum_falsify.network.optimised import optimise
 from ranum_falsify.properties.problem.problem import Problem
@@ -70,7 +70,7 @@ class Repairing:
         progress: Called now and then with how far the work has got.
     """
 
-    def __init__(self, subject: Subject, config: FixConfig, progress: Callable[[Progress], None]) -> None:
+    def __init__(self, subject: RepairSubject, config: FixConfig, progress: Callable[[Progress], None]) -> None:
         self._subject = subject
         self._config = config
         self._progress = progress

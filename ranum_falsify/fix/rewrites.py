@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx
 import onnx_ir as ir
 
-from ranum_falsify.fix.subject import Assessment, Subject
+from ranum_falsify.fix.subject import Assessment, RepairSubject
 from ranum_falsify.network.model_file import free_model
 from ranum_falsify.transform.model import to_proto
 from ranum_falsify.transform.stable_chain import apply_stable, equal_passes, infer_shapes
@@ -31,7 +31,7 @@ class Rewritten:
     assessment: Assessment
 
 
-def find_rewrites(subject: Subject, wanted: Collection[str]) -> Rewritten | None:
+def find_rewrites(subject: RepairSubject, wanted: Collection[str]) -> Rewritten | None:
     """Return the model in which the fewest operators are open, None where no rewrite closes any.
 
     A pass stays if fewer operators are open after it; where none alone helps, all of them together are tried.
@@ -57,7 +57,7 @@ def find_rewrites(subject: Subject, wanted: Collection[str]) -> Rewritten | None
 
 
 class _Chain:
-    def __init__(self, subject: Subject, ignored: Collection[str]) -> None:
+    def __init__(self, subject: RepairSubject, ignored: Collection[str]) -> None:
         self._subject = subject
         self._ignored = ignored
 

@@ -23,7 +23,7 @@ from ranum_falsify.prove.prover import Prover
 from ranum_falsify.transform.naming import name_nodes
 from ranum_falsify.validity import Constraint
 
-__all__ = ["Assessment", "OutOfTimeError", "Subject"]
+__all__ = ["Assessment", "OutOfTimeError", "RepairSubject"]
 
 Reload = Callable[[onnx.ModelProto], Problem]
 """Reads a model as the original was read, and reduces the property over it."""
@@ -64,7 +64,7 @@ class Assessment:
         return {node: conditions for node, conditions in written.items() if conditions}
 
 
-class Subject:
+class RepairSubject:
     """A model with a property about the validity of its operators.
 
     Attributes:
@@ -107,9 +107,9 @@ class Subject:
         if time.monotonic() >= self.deadline:
             raise OutOfTimeError
 
-    def derive(self, assessment: Assessment) -> Subject:
+    def derive(self, assessment: Assessment) -> RepairSubject:
         """Return a changed model, with the same property."""
-        derived = Subject(assessment.problem, self._reload, self.runtimes, self.deadline)
+        derived = RepairSubject(assessment.problem, self._reload, self.runtimes, self.deadline)
         derived.original = assessment
         return derived
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import pickle
+import signal
 import struct
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +64,17 @@ class Child:
             stderr=subprocess.DEVNULL,
             process_group=0,
         )
+        self._owner = os.getpid()
 
     @property
     def pid(self) -> int:
         """Number of the process."""
         return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process has not ended, as the one that started it knows."""
+        return self._process.poll() is None
 
     @property
     def folder(self) -> Path:
@@ -115,7 +122,7 @@ class Child:
 
     def close(self) -> None:
         """End the process, and delete its folder."""
-        self._process.kill()
+        self._kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
@@ -138,7 +145,7 @@ class Child:
                     full.set()
                 else:
                     continue
-                self._process.kill()
+                self._kill()
                 return
 
         watcher = threading.Thread(target=watch, daemon=True)
@@ -154,6 +161,13 @@ class Child:
             raise
         finally:
             done.set()
+
+    def _kill(self) -> None:
+        if self._owner == os.getpid():
+            self._process.kill()
+            return
+        with suppress(ProcessLookupError):  # to a forked process, the children of its parent seem to have ended
+            os.kill(self.pid, signal.SIGKILL)
 
     def _resident(self) -> int:
         """Return how many bytes of memory the child holds."""
@@ -193,6 +207,19 @@ class SharedChild:
             self._children[mine] = Child(self._worker)
             atexit.register(self.forget)
         return self._children[mine]
+
+    def lend(self) -> None:
+        """Have the child ready for a process that is forked next; until that ends, this one leaves it alone."""
+        child = self._children.get(os.getpid())
+        if child is not None and not child.is_alive:
+            self.forget()
+        self.get()
+
+    def borrow(self) -> None:
+        """Use the child that the parent of this forked process has lent."""
+        child = self._children.get(os.getppid())
+        if child is not None:
+            self._children[os.getpid()] = child
 
     def forget(self) -> None:
         """End the child; the next one that is asked for is new."""

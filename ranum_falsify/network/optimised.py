@@ -21,7 +21,7 @@ from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.model_file import free_model, load_model
 from ranum_falsify.network.reader import read
 
-__all__ = ["Optimised", "optimise"]
+__all__ = ["Optimised", "optimise", "optimiser"]
 
 _WORKER = Path(__file__).with_name("optimiser_worker.py")
 _SECONDS = 120.0
@@ -49,7 +49,8 @@ class Optimised:
 
 
 _found: WeakKeyDictionary[Graph, Optimised] = WeakKeyDictionary()
-_child = SharedChild(_WORKER)
+optimiser = SharedChild(_WORKER)
+"""The child process that optimises all models of this process."""
 
 
 def optimise(graph: Graph) -> Optimised:
@@ -76,7 +77,7 @@ def _optimise(graph: Graph) -> Optimised:
     except _Refused as error:
         return Optimised(refusal=str(error))
     except ChildDeathError as error:
-        _child.forget()
+        optimiser.forget()
         return Optimised(fault=_death(error))
     except (ModelError, EncodeError, ValueError, OSError) as error:
         # Models beyond what protobuf can hold are among these.
@@ -95,7 +96,7 @@ class _Refused(Exception):
 
 def _rewrite(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int]:
     """Return what the optimiser makes of a model, and the number of bytes of memory that it was given."""
-    child = _child.get()
+    child = optimiser.get()
     source, target = child.folder / "model.onnx", child.folder / "optimised.onnx"
     try:
         source.write_bytes(model.SerializeToString())

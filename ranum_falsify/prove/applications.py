@@ -143,7 +143,7 @@ class Applications:
         )
 
     def is_sound(self, call: NetworkCall) -> bool:
-        """Tell whether bounds enclose all outputs: in an application, or before its arguments, nothing can be invalid."""
+        """Tell whether bounds enclose all outputs: no operator of an application, or before it, can be invalid."""
         ends = map(id, self.graphs[id(call)].output_operations)
         if not reach_of_nan(self.graphs[id(call)]).carriers.isdisjoint(ends):
             return False

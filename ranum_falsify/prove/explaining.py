@@ -21,11 +21,11 @@ from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Applications, box_of
 
-__all__ = ["Surroundings", "histories", "surroundings"]
+__all__ = ["NodeSurroundings", "histories", "surroundings"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class NodeSurroundings:
     """What bounds say around a node.
 
     Attributes:
@@ -67,7 +67,7 @@ def histories(problem: Problem, node: str, config: ProveConfig) -> Mapping[str, 
 
 def surroundings(
     problem: Problem, nodes: Collection[tuple[str, str]], config: ProveConfig, *, deadline: float = math.inf
-) -> list[Surroundings]:
+) -> list[NodeSurroundings]:
     """Return what bounds over the first of the property's boxes say around nodes.
 
     Args:
@@ -78,11 +78,11 @@ def surroundings(
         deadline: When to end, in seconds of the monotonic clock; what is not known by then is left out.
     """
     wanted = set(nodes)
-    found: dict[tuple[str, str], Surroundings] = {}
+    found: dict[tuple[str, str], NodeSurroundings] = {}
     for call, analysis, op in _analysed(problem, config, lambda call, op: (call.network, op.name) in wanted, deadline):
         if time.monotonic() > deadline:
             break
-        found[call.network, op.name] = Surroundings(
+        found[call.network, op.name] = NodeSurroundings(
             network=call.network,
             node=op.name,
             histories=explain(analysis, op),

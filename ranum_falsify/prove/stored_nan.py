@@ -75,6 +75,7 @@ def _reads_nan(operands: Sequence[object], known: dict[int, bool]) -> bool:
     for array in arrays:
         if id(array) not in known:
             # A sum is NaN if an element is, and needs no array of its own.
-            total = array.sum(dtype=np.float32) if array.dtype.kind == "f" else np.float32(np.nan)
+            with np.errstate(all="ignore"):
+                total = array.sum(dtype=np.float32) if array.dtype.kind == "f" else np.float32(np.nan)
             known[id(array)] = bool(np.isnan(total)) and bool(np.isnan(array.astype(np.float64)).any())
     return any(known[id(array)] for array in arrays)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ranum_falsify.domain.explanation import ChainLink, OperandHistory
 from ranum_falsify.domain.neighbours import Neighbours
-from ranum_falsify.prove.explaining import Surroundings
+from ranum_falsify.prove.explaining import NodeSurroundings
 from ranum_falsify.report.counterexample import describe_groups, number
 from ranum_falsify.report.pictures import describe_array
 from ranum_falsify.search.result import Answer
@@ -21,7 +21,7 @@ _MOST_ARRAYS = 8
 _LONGEST_CHAIN = 24
 
 
-def as_json(answer: Answer, around: Iterable[Surroundings]) -> dict[str, Any]:
+def as_json(answer: Answer, around: Iterable[NodeSurroundings]) -> dict[str, Any]:
     """Return what a page draws of an answer, as `illustration` of the JSON report; docs/json.md explains it.
 
     Args:

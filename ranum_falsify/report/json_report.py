@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ranum_falsify.report import sizes
 from ranum_falsify.report.assumptions import as_json
 from ranum_falsify.report.counterexample import Saved, number
 from ranum_falsify.report.versions import versions
@@ -46,6 +47,7 @@ def report(result: Answer, saved: Saved, folder: Path) -> dict[str, Any]:
         "starts": result.starts,
         "steps": result.steps,
         "ended_early": result.interrupted or None,
+        "sizes": sizes.as_json(result.sizes),
         "steep": list(result.steep),
         "notices": list(result.notices),
         "unconfirmed": list(result.unconfirmed),

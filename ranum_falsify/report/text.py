@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ranum_falsify.config import RUNTIMES
 from ranum_falsify.network.source import Source
+from ranum_falsify.report import sizes
 from ranum_falsify.report.assumptions import as_text, scope, steep_notice
 from ranum_falsify.report.counterexample import Saved
 from ranum_falsify.report.json_report import STAGES
@@ -48,6 +49,8 @@ def report(result: Answer, saved: Saved, *, verbosity: int = 0, network_count: i
         network_count: Networks of the property; names of nodes are unique within one only.
     """
     yield _verdict(result)
+    if len({one.verdict for one in result.sizes}) > 1:
+        yield sizes.as_text(result.sizes)
     yield from _write_violated(result, saved, network_count)
     if result.counterexample is not None and not any(op.verdict == "violated" for op in result.operators):
         yield from _classic(result, saved)
@@ -158,7 +161,9 @@ def _verdict(result: Answer) -> str:
     left = [operator for operator in result.operators if operator.verdict != "proved"]
     if result.verdict == "unknown" and left and all(operator.proved_after_rewriting for operator in left):
         ended = f"; proved after rewriting{ended}"
-    return f"{result.verdict}{scope(runtimes, forward=_is_forward(result), assumptions=result.assumptions)}{ended}"
+    about = scope(runtimes, forward=_is_forward(result), assumptions=result.assumptions)
+    ranged = f", for {sizes.ranged(result.sizes)}" if result.sizes and result.verdict != "violated" else ""
+    return f"{result.verdict}{about}{ranged}{ended}"
 
 
 def _is_forward(result: Answer) -> bool:

@@ -15,7 +15,7 @@ from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.search.converter import Probe
 from ranum_falsify.validity import Constraint
 
-__all__ = ["crossing_of", "least_margins", "probe_of"]
+__all__ = ["crossing_of", "least_margins", "margins_of", "probe_of"]
 
 
 def probe_of(targets: Sequence[Target]) -> Probe:
@@ -45,6 +45,16 @@ def crossing_of(target: Target) -> Probe:
     def probe(op: Operation, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor:
         crossing = target.constraint.crossing(op, _name_operands(target.spec, operands, outputs))
         return outputs[0].new_zeros(0, dtype=torch.float32) if crossing is None else crossing.reshape(-1)
+
+    return probe
+
+
+def margins_of(targets: Sequence[Target]) -> Probe:
+    """Return a probe of all margins of the targets of one operator, flattened to `(elements,)`."""
+
+    def probe(op: Operation, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor:
+        named = _name_operands(spec_of(op), operands, outputs)
+        return torch.cat([target.constraint.margin(op, named).reshape(-1).double() for target in targets])
 
     return probe
 

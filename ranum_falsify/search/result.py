@@ -12,7 +12,7 @@ from ranum_falsify.config import Optimisations, Reach, Runtime
 from ranum_falsify.network.source import Source
 from ranum_falsify.prove.assumptions import Assumptions
 
-__all__ = ["Answer", "Counterexample", "OperatorResult", "Oracle", "Verdict"]
+__all__ = ["Answer", "Counterexample", "OperatorResult", "Oracle", "SizeOutcome", "Verdict"]
 
 Oracle = Literal["onnxruntime", "reference", "torch", "module", "autograd", "autograd-flushed", "autograd-torch"]
 Verdict = Literal["holds", "violated", "unknown"]
@@ -93,6 +93,19 @@ class OperatorResult:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SizeOutcome:
+    """The verdict for one combination of sizes of symbolic dimensions.
+
+    Attributes:
+        sizes: The sizes, of dimensions for which a range was given.
+        verdict: None where they were not looked at.
+    """
+
+    sizes: Mapping[str, int]
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Answer:
     """The answer to one property.
 
@@ -112,6 +125,8 @@ class Answer:
         steep: If the property holds and does not ask for derivatives: the operators in question whose derivatives are
             not shown to be finite; the property then holds on the forward pass only.
         assumptions: What the verdict rests on.
+        sizes: Where ranges of sizes were given, the verdict of each; the verdict is then about all of them, and
+            everything else about one.
     """
 
     verdict: Verdict
@@ -127,3 +142,4 @@ class Answer:
     runtimes: tuple[Runtime, ...] = ()
     steep: tuple[str, ...] = ()
     assumptions: Assumptions | None = None
+    sizes: tuple[SizeOutcome, ...] = ()

@@ -16,14 +16,14 @@ from ranum_falsify.suite.record import InstanceRecord, Status
 from ranum_falsify.suite.results import ResultsFile
 from ranum_falsify.suite.task import Answered, Task
 
-__all__ = ["Limits", "Standing", "run_suite"]
+__all__ = ["InstanceLimits", "SuiteStanding", "run_suite"]
 
 _MOST_RUNS = 3
 _PATIENCE = 1.0  # seconds
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class InstanceLimits:
     """What instances may use.
 
     Attributes:
@@ -38,7 +38,7 @@ class Limits:
 
 
 @dataclass
-class Standing:
+class SuiteStanding:
     """How far a suite has got.
 
     Attributes:
@@ -67,9 +67,9 @@ def run_suite(
     results: ResultsFile,
     folder: Path,
     *,
-    limits: Limits,
-    standing: Standing,
-    show: Callable[[Standing, InstanceRecord | None], None],
+    limits: InstanceLimits,
+    standing: SuiteStanding,
+    show: Callable[[SuiteStanding, InstanceRecord | None], None],
     former: Mapping[str, float] | None = None,
 ) -> None:
     """Have instances answered, and append what they come to.
@@ -87,7 +87,7 @@ def run_suite(
     Raises:
         RanumFalsifyError: Results cannot be written, or there are no workers.
     """
-    run = _Run(planned, crew, results, folder, limits, standing, former or {})
+    run = _Progress(planned, crew, results, folder, limits, standing, former or {})
     while run.waiting or run.running:
         if limits.until is not None and time.monotonic() >= limits.until:
             return
@@ -101,7 +101,7 @@ def run_suite(
                 show(standing, record)
 
 
-class _Run:
+class _Progress:
     """Instances that wait, and those that run."""
 
     def __init__(
@@ -110,8 +110,8 @@ class _Run:
         crew: Crew,
         results: ResultsFile,
         folder: Path,
-        limits: Limits,
-        standing: Standing,
+        limits: InstanceLimits,
+        standing: SuiteStanding,
         former: Mapping[str, float],
     ) -> None:
         self.waiting = deque(planned)

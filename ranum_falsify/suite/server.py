@@ -34,6 +34,9 @@ class Runner(Protocol):
     def warm_up(self) -> None:
         """Do once what all instances need; afterwards the process has no threads but its main one."""
 
+    def prepare(self, *, clean: bool) -> None:
+        """Do what must be done before each instance, given whether the process of the last one ended by itself."""
+
     def answer(self, task: Task) -> Answered:
         """Answer an instance, in a process of its own."""
 
@@ -54,12 +57,15 @@ def main(number: int, runner: str) -> None:
         connection.send_bytes(pickle.dumps(Answered(status="error", error=_describe(error))))
         return
     connection.send_bytes(b"")  # ready
+    clean = True
     while True:
+        module.prepare(clean=clean)
         try:
             task = connection.recv()
         except EOFError:
             return
-        connection.send_bytes(_run(module, task, connection))
+        answer, clean = _run(module, task, connection)
+        connection.send_bytes(answer)
 
 
 def _be_quiet() -> None:
@@ -71,19 +77,19 @@ def _be_quiet() -> None:
         os.dup2(nowhere, number)
 
 
-def _run(module: Runner, task: Task, connection: Connection) -> bytes:
-    """Return the answer to a task, as its child sends it, or as its end says."""
+def _run(module: Runner, task: Task, connection: Connection) -> tuple[bytes, bool]:
+    """Return the answer to a task, as its child sends it, or as its end says; and whether the child sent it."""
     began = time.monotonic()
     child = _Child(module, task, connection)
     reason = _watch(child, task, connection, began)
     answer = child.end()
     if answer is not None:
-        return answer
+        return answer, True
     seconds = time.monotonic() - began
     if reason is None:
-        return pickle.dumps(_explain(child.status, seconds))
+        return pickle.dumps(_explain(child.status, seconds)), False
     status, text = reason
-    return pickle.dumps(Answered(status=status, seconds=seconds, error=text))  # type: ignore[arg-type]
+    return pickle.dumps(Answered(status=status, seconds=seconds, error=text)), False  # type: ignore[arg-type]
 
 
 def _watch(child: _Child, task: Task, connection: Connection, began: float) -> tuple[str, str] | None:

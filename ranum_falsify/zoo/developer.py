@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 from ranum_falsify.zoo.builder import Architecture, ArchitectureBuilder
 
-__all__ = ["DeveloperFix", "FixStatus", "OperandGuard", "guard_operands"]
+__all__ = ["DeveloperFix", "DeveloperGuard", "FixStatus", "guard_operands"]
 
 FixStatus = Literal["fixed", "weakened", "proposed", "unused", "none", "unknown"]
 """What became of a defect.
@@ -24,7 +24,7 @@ not found.
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperandGuard:
+class DeveloperGuard:
     """A node put before an operator, on its first operand.
 
     Attributes:
@@ -55,7 +55,7 @@ class DeveloperFix:
 
     status: FixStatus
     detail: str
-    guards: tuple[OperandGuard, ...] = ()
+    guards: tuple[DeveloperGuard, ...] = ()
     build: Callable[[ArchitectureBuilder], None] | None = None
     fused: bool = False
     exact: bool = True
@@ -66,7 +66,7 @@ class DeveloperFix:
         return bool(self.guards) or self.build is not None or self.fused
 
 
-def guard_operands(architecture: Architecture, guards: tuple[OperandGuard, ...]) -> Architecture:
+def guard_operands(architecture: Architecture, guards: tuple[DeveloperGuard, ...]) -> Architecture:
     """Return an architecture with guards before its operators.
 
     Raises:

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = {
     "README.md": "index.md",
     "BENCHMARKS.md": "BENCHMARKS.md",
+    "CLIPS.md": "CLIPS.md",
     "CHANGELOG.md": "CHANGELOG.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",
     "networks/README.md": "networks.md",

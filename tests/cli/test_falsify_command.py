@@ -12,7 +12,7 @@ from tests.cli.workshop import LOG, PRODUCT, QUOTIENT, SAFE, Workshop
 
 KEYS = {
     *("format", "verdict", "runtimes", "operators", "counterexample", "seconds", "seed", "starts", "steps"),
-    *("ended_early", "steep", "notices", "unconfirmed", "assumptions", "versions", "float32", "illustration"),
+    *("ended_early", "sizes", "steep", "notices", "unconfirmed", "assumptions", "versions", "float32", "illustration"),
 }
 OPERATOR_KEYS = {
     *("node", "op_type", "network", "verdict", "runtimes", "constraint", "reason", "kind", "oracle", "returned"),

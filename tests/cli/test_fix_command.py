@@ -57,6 +57,15 @@ def test_ways_and_places_are_chosen(workshop: Workshop) -> None:
     assert "best: guard" in workshop.run(*arguments, "--by", "guard", "-q").out
 
 
+def test_the_output_of_a_node_is_clipped(workshop: Workshop) -> None:
+    fixed = workshop.folder / "fixed.onnx"
+    arguments = ("fix", workshop.property(), "-N", "N", workshop.model(NAMES), "-o", fixed, *QUICK)
+    run = workshop.run(*arguments, "--by", "clip", "--at", "square")
+    assert run.status == 0 and "Clip(s, " in run.out
+    (clip,) = [node for node in onnx.load(fixed).graph.node if node.op_type not in ("Mul", "Log")]
+    assert list(clip.input[:1]) == ["s"]
+
+
 def test_without_a_repair_nothing_is_written(workshop: Workshop) -> None:
     """There are no weights to clip."""
     fixed = workshop.folder / "fixed.onnx"

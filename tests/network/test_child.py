@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from ranum_falsify.network.child import Child, ChildDeathError
+from ranum_falsify.network.child import Child, ChildDeathError, SharedChild
 
 WORKER = """
 import os, sys, time
@@ -135,3 +135,42 @@ time.sleep(60)
         while time.monotonic() < deadline:
             os.kill(int(pid), 0)
             time.sleep(0.05)
+
+
+def in_fork(do: Callable[[], bool]) -> bool:
+    """Whether something is so in a forked process."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            status = 0 if do() else 1
+        finally:
+            os._exit(status)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
+def test_a_forked_process_borrows_a_child(tmp_path: Path) -> None:
+    path = tmp_path / "worker.py"
+    path.write_text(WORKER)
+    shared = SharedChild(path)
+    shared.lend()
+    lent = shared.get()
+
+    def borrow() -> bool:
+        shared.borrow()
+        return shared.get() is lent and lent.ask("keep", 1, timeout=60) == ("ok", [1])
+
+    assert in_fork(borrow)
+    assert lent.ask("keep", 2, timeout=60) == ("ok", [1, 2])
+
+    def run_out_of_time() -> bool:
+        shared.borrow()
+        with pytest.raises(ChildDeathError) as death:
+            shared.get().ask("sleep", 60, timeout=0.2)
+        return death.value.late
+
+    assert in_fork(run_out_of_time)
+    shared.lend()
+    assert shared.get() is not lent and shared.get().ask("keep", 1, timeout=60) == ("ok", [1])
+    shared.forget()

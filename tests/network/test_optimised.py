@@ -51,7 +51,7 @@ def test_a_model_that_onnx_runtime_refuses_runs_nowhere() -> None:
 def test_a_child_that_died_is_replaced() -> None:
     text = "g (float[2] x) => (float[2] y) { a = Identity(x) y = Exp(a) }"
     assert optimise(read(parse(text))).graph is not None
-    child = module._child.get()
+    child = module.optimiser.get()
     os.kill(child.pid, signal.SIGKILL)
     assert "crashes" in optimise(read(parse(text))).fault
     assert optimise(read(parse(text))).graph is not None
@@ -71,18 +71,18 @@ def test_what_only_the_optimiser_refuses_may_run() -> None:
         "g (float[1] x) => (float[N] y) <float[1] k = {1}, int64[1] s = {16000000}> { c = Expand(k, s) y = Mul(x, c) }"
     )
     graph = read(parse(text))
-    child = module._child.get()
+    child = module.optimiser.get()
     assert child.ask("nothing", {}, timeout=60)[0] == "error"
     held = Path(f"/proc/{child.pid}/status").read_text().partition("VmData:")[2].split()[0]
     # Enough for the constant, and too little for its copy in the optimised graph.
     resource.prlimit(child.pid, resource.RLIMIT_DATA, (1024 * int(held) + 95 * 2**20, resource.RLIM_INFINITY))
     found = optimise(graph)
-    module._child.forget()
+    module.optimiser.forget()
     assert found.graph is None and "its optimiser fails" in found.fault and not found.refusal
 
 
 def test_a_model_that_cannot_be_written_may_run() -> None:
-    target = module._child.get().folder / "optimised.onnx"
+    target = module.optimiser.get().folder / "optimised.onnx"
     target.mkdir()
     found = optimise(read(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }")))
     target.rmdir()

@@ -251,7 +251,7 @@ def test_a_constant_whose_folding_takes_much_memory_is_not_taken_for_one_that_st
 def test_what_is_not_known_of_a_model_that_may_run_is_not_proved_and_that_is_said() -> None:
     graph = read(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }"))
     optimise(read(parse("g (float[2] x) => (float[2] y) { y = Neg(x) }")))
-    os.kill(optimised_module._child.get().pid, signal.SIGKILL)
+    os.kill(optimised_module.optimiser.get().pid, signal.SIGKILL)
     proof = Prover(valid_in_box(graph, [(0.0, 1.0)]), ProveConfig()).analyse()
     (notice,) = proof.notices
     assert not proof.holds and "nothing is proved about network N for ONNX Runtime" in notice

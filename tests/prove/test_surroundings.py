@@ -6,7 +6,7 @@ import onnx.parser
 
 import ranum_falsify as rf
 from ranum_falsify.config import ProveConfig
-from ranum_falsify.prove.explaining import Surroundings, surroundings
+from ranum_falsify.prove.explaining import NodeSurroundings, surroundings
 
 CHAIN = """<ir_version: 10, opset_import: ["" : 17]>
 g (float[1, 4] x) => (float[1, 2] y, float[1, 2] z) <float two = {2}> {
@@ -18,7 +18,7 @@ g (float[1, 4] x) => (float[1, 2] y, float[1, 2] z) <float two = {2}> {
 }"""
 
 
-def around(*nodes: str, deadline: float = float("inf")) -> list[Surroundings]:
+def around(*nodes: str, deadline: float = float("inf")) -> list[NodeSurroundings]:
     result = rf.check(onnx.parser.parse_model(CHAIN), box=(-1, 1), n_starts=0, self_check=False)
     return surroundings(result.loaded.problem, [("N", node) for node in nodes], ProveConfig(), deadline=deadline)
 

@@ -7,7 +7,7 @@ from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.local import LocalCrew
 from ranum_falsify.suite.planning import plan
 from ranum_falsify.suite.results import ResultsFile, keep_records
-from ranum_falsify.suite.running import Limits, Standing, run_suite
+from ranum_falsify.suite.running import InstanceLimits, SuiteStanding, run_suite
 
 __all__ = ["drive"]
 
@@ -29,8 +29,8 @@ def drive(folder: Path, count: int) -> None:
             crew,
             results,
             folder / "results.counterexamples",
-            limits=Limits(),
-            standing=Standing(total=count),
+            limits=InstanceLimits(),
+            standing=SuiteStanding(total=count),
             show=lambda standing, record: None,
         )
 

@@ -11,10 +11,14 @@ import psutil
 from ranum_falsify.errors import UsageError
 from ranum_falsify.suite.task import Answered, Task
 
-__all__ = ["answer", "warm_up"]
+__all__ = ["answer", "prepare", "warm_up"]
 
 
 def warm_up() -> None:
+    """Nothing to do."""
+
+
+def prepare(*, clean: bool) -> None:
     """Nothing to do."""
 
 

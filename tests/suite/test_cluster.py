@@ -17,7 +17,7 @@ from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.planning import plan
 from ranum_falsify.suite.record import InstanceRecord
 from ranum_falsify.suite.results import ResultsFile, read_records
-from ranum_falsify.suite.running import Limits, Standing, run_suite
+from ranum_falsify.suite.running import InstanceLimits, SuiteStanding, run_suite
 
 pytest.importorskip("distributed")
 
@@ -27,14 +27,14 @@ RUNNER = "tests.suite.runner"
 
 
 def run(crew: DaskCrew, instances: list[Instance], folder: Path) -> dict[str, InstanceRecord]:
-    standing = Standing(total=len(instances))
+    standing = SuiteStanding(total=len(instances))
     with ResultsFile(folder / "results.jsonl", keep=True) as results:
         run_suite(
             plan(instances),
             crew,
             results,
             folder / "results.counterexamples",
-            limits=Limits(),
+            limits=InstanceLimits(),
             standing=standing,
             show=lambda standing, record: None,
         )

@@ -14,7 +14,7 @@ from ranum_falsify.suite.local import LocalCrew
 from ranum_falsify.suite.planning import plan
 from ranum_falsify.suite.record import InstanceRecord
 from ranum_falsify.suite.results import ResultsFile, read_records
-from ranum_falsify.suite.running import Limits, Standing, run_suite
+from ranum_falsify.suite.running import InstanceLimits, SuiteStanding, run_suite
 
 RUNNER = "tests.suite.runner"
 
@@ -26,14 +26,14 @@ def make(name: str, timeout: float | None = None, **question: Any) -> Instance:
 def run(
     instances: list[Instance], folder: Path, *, jobs: int = 2, memory: int | None = None, until: float | None = None
 ) -> dict[str, InstanceRecord]:
-    standing = Standing(total=len(instances))
+    standing = SuiteStanding(total=len(instances))
     with ResultsFile(folder / "results.jsonl", keep=True) as results, LocalCrew(RUNNER, jobs) as crew:
         run_suite(
             plan(instances),
             crew,
             results,
             folder / "results.counterexamples",
-            limits=Limits(memory=memory, until=until),
+            limits=InstanceLimits(memory=memory, until=until),
             standing=standing,
             show=lambda standing, record: None,
         )

@@ -9,7 +9,7 @@ from onnx import numpy_helper
 
 from ranum_falsify.zoo.catalogue import MODELS, model_of
 from ranum_falsify.zoo.detect import analysis_of, problem_of
-from ranum_falsify.zoo.developer import OperandGuard, guard_operands
+from ranum_falsify.zoo.developer import DeveloperGuard, guard_operands
 from ranum_falsify.zoo.inference import draw_plausible_inputs
 from ranum_falsify.zoo.model import Defect, ZooModel
 
@@ -61,11 +61,11 @@ def test_what_the_change_leaves_open(name: str, still_open: set[str]) -> None:
 
 def test_a_guard_stands_before_its_operator() -> None:
     architecture = model_of("3").architecture()
-    guards = (OperandGuard(node="log", low=1e-6), OperandGuard(node="Mul", add=0.5))
+    guards = (DeveloperGuard(node="log", low=1e-6), DeveloperGuard(node="Mul", add=0.5))
     changed = guard_operands(architecture, guards).model
     nodes = {node.name: node for node in changed.graph.node}
     assert (nodes["guard_of_log"].op_type, list(nodes["guard_of_log"].input)[2]) == ("Clip", "")
     assert list(nodes["log"].input) == ["guard_of_log"] and nodes["guard_of_Mul"].op_type == "Add"
     assert "guard_of_log" not in {node.name for node in architecture.model.graph.node}
     with pytest.raises(ValueError, match="no node is called 'lag'"):
-        guard_operands(architecture, (OperandGuard(node="lag", low=0.0),))
+        guard_operands(architecture, (DeveloperGuard(node="lag", low=0.0),))

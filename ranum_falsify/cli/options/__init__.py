@@ -14,6 +14,7 @@ from typing import Any
 
 from ranum_falsify import __version__
 from ranum_falsify.cli.options.check import CHECK_EPILOG, CheckOptions
+from ranum_falsify.cli.options.check_proof import CHECK_PROOF_EPILOG, CheckProofOptions
 from ranum_falsify.cli.options.confirm import CONFIRM_EPILOG, ConfirmOptions
 from ranum_falsify.cli.options.doctor import DoctorOptions
 from ranum_falsify.cli.options.falsify import FALSIFY_EPILOG, FalsifyOptions, finish_search
@@ -106,6 +107,7 @@ _FORMS: Mapping[str, _Form] = {
         CHECK_EPILOG,
         finish_search,
     ),
+    "check-proof": _Form(CheckProofOptions, "Check a proof file of a model, step by step.", CHECK_PROOF_EPILOG),
     "confirm": _Form(ConfirmOptions, "Make unit tests for the operators of a network that can fail.", CONFIRM_EPILOG),
     "doctor": _Form(
         DoctorOptions,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +10,7 @@ from typing import Annotated
 from ranum_falsify.cli.options.shared import PropertyOptions, ReadingOptions, ReportPath, SelfCheck, Verbosity
 from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.config import ConfirmConfig, TrainingConfig
-from ranum_falsify.option import Argument, Group, Option
+from ranum_falsify.option import Argument, Group, Option, parse_size, to_mapping
 
 __all__ = ["CONFIRM_EPILOG", "ConfirmOptions"]
 
@@ -41,6 +42,7 @@ class ConfirmOptions(ReadingOptions, PropertyOptions):
         out: Folder for the files; created if its parent exists.
         plot: With --training, draw loss and margin of the first operator that fails over the steps here, as SVG.
         json: Write the report as JSON here, too; - is standard output.
+        dims: Size of a symbolic dimension of the model's inputs; by default 1.
         self_check: Whether the installed kernels are checked before anything is proved.
         verbosity: -1 quiet, 0, 1 verbose.
     """
@@ -51,5 +53,8 @@ class ConfirmOptions(ReadingOptions, PropertyOptions):
     out: Annotated[Path | None, Option(metavar="DIR"), Group("output")] = None
     plot: Annotated[Path | None, Option(metavar="FILE"), Group("training")] = None
     json: ReportPath = None
+    dims: Annotated[Mapping[str, int], Option("--dim", metavar="NAME=VALUE", parse=parse_size, gather=to_mapping)] = (
+        field(default_factory=dict)
+    )
     self_check: SelfCheck = True
     verbosity: Verbosity = 0

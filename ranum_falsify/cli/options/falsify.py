@@ -22,9 +22,11 @@ other commands:
   ranum-falsify confirm PROPERTY -N N model.onnx make unit tests for the operators that can fail
   ranum-falsify fix PROPERTY -N N model.onnx -o fixed.onnx   repair the model, and prove the repaired one
   ranum-falsify replay cex.npy -N N model.onnx   run a counterexample on ONNX Runtime again
+  ranum-falsify check-proof PROOF -N N m.onnx    check a proof file, step by step
   ranum-falsify report results.jsonl -o r.html   show the results of a suite
   ranum-falsify operators                        list the supported operators
   ranum-falsify doctor                           show what proofs depend on here
+  ranum-falsify suite FOLDER                     ask about many models; compare results
   ranum-falsify zoo list|show|build|detect       real defects, rebuilt as models
 
 exit status: 0 holds, 1 violated, 2 usage or input error, 3 unknown

@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from types import NoneType, UnionType
@@ -17,7 +17,7 @@ from ranum_falsify.cli.usage import Parser
 from ranum_falsify.errors import UsageError
 from ranum_falsify.option import Argument, Group, Option, Switch, parse_whole
 
-__all__ = ["OptionField", "Values", "add_fields", "build", "list_options", "overlay", "read", "require"]
+__all__ = ["OptionField", "Values", "add_fields", "all_options", "build", "list_options", "overlay", "read", "require"]
 
 Values = dict[str, Any]
 """What is given, by the path of the field: `config.seed`."""
@@ -70,6 +70,12 @@ class OptionField:
         text = text if first[1:] != first[1:].lower() else text[:1].lower() + text[1:]
         shown = _describe_default(self.default) if isinstance(self.mark, Option) else ""
         return f"{text.removesuffix('.')}{f' (default: {shown})' if shown else ''}".replace("%", "%%")
+
+
+@cache
+def all_options(settings: type) -> tuple[OptionField, ...]:
+    """Return the options of a settings class, and those of the settings in it."""
+    return tuple(list_options(settings))
 
 
 def list_options(settings: type, prefix: str = "", group: str = "", base: Any = None) -> Iterator[OptionField]:
@@ -205,7 +211,7 @@ def read(parser: Parser, settings: type, arguments: Sequence[str]) -> Values:
     Raises:
         UsageError: They contradict each other, or do not exist.
     """
-    options = list(list_options(settings))
+    options = all_options(settings)
     rest, found = _take_early(parser, options, arguments)
     found |= parser.read(rest)
     values: Values = {}

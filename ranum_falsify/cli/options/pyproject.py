@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.cli.options.fields import OptionField, Values, list_options, overlay, read
+from ranum_falsify.cli.options.fields import OptionField, Values, all_options, overlay, read
 from ranum_falsify.cli.options.toml_words import MismatchError, describe_kind, to_words
 from ranum_falsify.cli.usage import PROGRAM, Parser, find_near
 from ranum_falsify.errors import UsageError, reason_of
@@ -136,7 +136,7 @@ def _name_table(command: str) -> str:
 
 def _map_options(settings: type) -> dict[str, OptionField]:
     """Return the options that may stand in a file, by all their names without dashes in front."""
-    options = (o for o in list_options(settings) if not isinstance(o.mark, Argument) and o.mark.in_files)
+    options = (o for o in all_options(settings) if not isinstance(o.mark, Argument) and o.mark.in_files)
     return {_spell(_name_key(name)): option for option in options for name in option.names if name.startswith("--")}
 
 

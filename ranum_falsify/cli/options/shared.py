@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ranum_falsify.config import HalfPrecision, SearchConfig
-from ranum_falsify.option import Group, Option, Switch, parse_gigabytes, parse_size, to_mapping, to_paths
+from ranum_falsify.option import Group, Option, Switch, parse_gigabytes, parse_sizes, to_mapping, to_paths
 
 __all__ = [
     "CommonOptions",
@@ -76,15 +76,11 @@ class ReadingOptions(CommonOptions):
     """How models are read.
 
     Attributes:
-        dims: Size of a symbolic dimension of the model's inputs; by default 1.
         strict: Refuse models with operators that are not supported; else ONNX Runtime evaluates these.
         dtype: Treat the networks as if converted to this type; report what must stay in float32.
         memory: Memory that reading may use beyond what the file sizes explain; by default 0.35.
     """
 
-    dims: Annotated[Mapping[str, int], Option("--dim", metavar="NAME=VALUE", parse=parse_size, gather=to_mapping)] = (
-        field(default_factory=dict)
-    )
     strict: Annotated[bool, Switch()] = False
     dtype: Annotated[HalfPrecision | None, Option()] = None
     memory: Memory = None
@@ -99,18 +95,24 @@ class SearchOptions(ReadingOptions):
         self_check: Whether the installed kernels are checked before anything is proved.
         save_violation: Write the counterexample here, such as cex.npy; or cex.vnnlib.txt, in VNN-COMP's format.
         json: Write a report as JSON here; - is standard output.
+        proof: Write what a verdict of holds rests on here, for check-proof.
         report: Write a page about the run here, as HTML.
         junit: Write the operators in question as tests here, in JUnit XML.
         sarif: Write the violated operators here, in SARIF 2.1.0.
         explain: Show how the operands of this node came to their bounds; do not search.
         list_operators: List the operators in question; do not search.
         verbosity: -1 quiet, 0, 1 verbose.
+        dims: Size of a symbolic dimension of the model's inputs, or a range of sizes such as 1..64; by default 1.
     """
 
+    dims: Annotated[
+        Mapping[str, int | range], Option("--dim", metavar="NAME=VALUE", parse=parse_sizes, gather=to_mapping)
+    ] = field(default_factory=dict)
     config: Annotated[SearchConfig, Group("search")] = field(default_factory=SearchConfig)
     self_check: Annotated[SelfCheck, Group("proof")] = True
     save_violation: Annotated[Path | None, Option(metavar="PATH"), Group("output")] = None
     json: ReportPath = None
+    proof: OutputPath = None
     report: OutputPath = None
     junit: OutputPath = None
     sarif: OutputPath = None

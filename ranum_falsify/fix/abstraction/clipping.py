@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
@@ -11,9 +11,11 @@ from typing import Literal
 import numpy as np
 import torch
 from dnnv.nn import Operation
+from torch import Tensor
 
 from ranum_falsify.config import RUNTIMES, ProveConfig, Runtime
 from ranum_falsify.domain import IntervalAnalysis
+from ranum_falsify.fix.abstraction.costs import rate_elements
 from ranum_falsify.fix.abstraction.partial import PartialAnalysis
 from ranum_falsify.fix.abstraction.ranges import KeptRange, Ranges, is_same
 from ranum_falsify.fix.abstraction.widening import Widening
@@ -145,7 +147,7 @@ class _Task:
         with suppress(_LateError):
             if proves(self._whole):
                 return ()
-            for finding in Widening(self._whole, holds, proves).findings():
+            for finding in Widening(self._whole, holds, proves, self._rate_elements).findings():
                 best = finding.ranges
         if best is None:
             return None
@@ -163,6 +165,9 @@ class _Task:
         proof = Prover(narrow(self._problem, kept), config).analyse()
         operators = [op for op in proof.operators.values() if self._nodes is None or op.node in self._nodes]
         return all(operator.proved for operator in operators)
+
+    def _rate_elements(self, ranges: Ranges) -> Mapping[str, Tensor]:
+        return rate_elements(self._problem, {**(self._box or {}), **ranges}, tuple(ranges))
 
     # preparation --------------------------------------------------------------------------------------------------
 

@@ -86,13 +86,13 @@ def pin(whole: Interval, value: Tensor) -> Interval:
     return Interval.of(inside, inside, whole.shape)
 
 
-def stretch(part: Interval, whole: Interval, fraction: float, ends: Ends) -> Interval:
+def stretch(part: Interval, whole: Interval, fraction: float | Tensor, ends: Ends) -> Interval:
     """Return a part of a range with its ends moved outward.
 
     Args:
         part: The part.
         whole: The range.
-        fraction: Share of the way to the ends of the range.
+        fraction: Share of the way to the ends of the range, for all elements or for each.
         ends: Which ends move.
     """
     lower = part.lower if ends == "upper" else _move(part.lower, whole.lower, fraction)
@@ -100,17 +100,17 @@ def stretch(part: Interval, whole: Interval, fraction: float, ends: Ends) -> Int
     return Interval.of(lower, upper, whole.shape)
 
 
-def _move(end: Tensor, limit: Tensor, fraction: float) -> Tensor:
+def _move(end: Tensor, limit: Tensor, fraction: float | Tensor) -> Tensor:
     """Move an end towards a limit, in whole steps for integers, and not beyond."""
-    if fraction >= 1:
+    if isinstance(fraction, float) and fraction >= 1:
         return limit
-    near, far = end.double(), limit.double()
-    moved = near + fraction * (far - near)
+    near, far, share = end.double(), limit.double(), torch.as_tensor(fraction, dtype=torch.float64)
+    moved = near + share * (far - near)
     if not end.is_floating_point():
-        moved = moved.trunc() if fraction else near
+        moved = moved.trunc()
     rounded = moved.to(end.dtype)
     between = torch.minimum(torch.maximum(rounded, torch.minimum(end, limit)), torch.maximum(end, limit))
-    return torch.where(moved == near, end, between)
+    return torch.where(share >= 1, limit, torch.where(share <= 0, end, between))
 
 
 def join(first: Interval, second: Interval, axis: int) -> Interval:

@@ -5,13 +5,14 @@ of a range that can be moved outward without loss of the proof is a gain, and no
 start as single values, an anchor.  Their original ends are released one after another, as many at once as possible;
 what cannot be released is moved outward as far as the proof holds.  Two results for different tensors that share a
 dimension, of which one makes almost a constant of a tensor, are halved: each then holds on one half of that dimension.
+Where elements of a tensor matter differently, by the derivatives of margins, their widths are made to differ, too.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 
@@ -29,16 +30,25 @@ _PENALTY = 0.5
 """What a tensor that is almost a constant counts beyond the share that it lost."""
 
 _GAIN = 0.03
-"""A gain that is worth the search for its size."""
+"""Fractions of the way to the original ends above this are found finely."""
+
+_LEAST = 1e-6
+"""The least fraction that counts."""
 
 _FINE, _COARSE = 0.02, 0.15
 """How close fractions are found, relative to them: in general, and of small ones."""
 
-_RANDOM = 24
-"""How many random anchors are tried where no other one is valid."""
+_RANDOM = 12
+"""How many random anchors of either kind are tried where no other one is valid."""
 
 _WIDENED, _TOLERANCE = 2, 0.25
 """How many results are widened, and by how much these may be worse than the best one."""
+
+_WORTH = 1.05
+"""How many times as much must be kept for elements to have ranges of their own."""
+
+_POINTS = 1 << 16
+"""Up to how many elements a tensor has an anchor that differs from element to element."""
 
 _ENDS: tuple[Ends, ...] = ("lower", "upper")
 
@@ -66,13 +76,22 @@ class Widening:
         whole: The original ranges.
         holds: Tells whether the proof may hold on narrower ranges: quick, and often right.
         proves: Tells whether it does.
+        rate_elements: Returns how much each element of tensors matters, within given ranges; those of tensors whose
+            elements are not known to differ may be missing.
     """
 
-    def __init__(self, whole: Ranges, holds: Callable[[Ranges], bool], proves: Callable[[Ranges], bool]) -> None:
+    def __init__(
+        self,
+        whole: Ranges,
+        holds: Callable[[Ranges], bool],
+        proves: Callable[[Ranges], bool],
+        rate_elements: Callable[[Ranges], Mapping[str, torch.Tensor]] = lambda ranges: {},
+    ) -> None:
         self._whole = whole
         self._names = tuple(whole)
         self._holds = holds
         self._proves = proves
+        self._rate_elements = rate_elements
 
     def findings(self) -> Iterator[WideRanges]:
         """Yield ranges, each better than those before; none if no anchor is valid."""
@@ -89,8 +108,12 @@ class Widening:
             if best is None or widened[-1].score > best.score:
                 best = widened[-1]
                 yield best
-        if best is not None:
-            yield from self._halve(best, widened + released[len(widened) :])
+        if best is None:
+            return
+        for better in self._halve(best, widened + released[len(widened) :]):
+            best = better
+            yield better
+        yield from self._spread(best)
 
     # anchors and release ------------------------------------------------------------------------------------------
 
@@ -109,17 +132,22 @@ class Widening:
 
     def _valid_anchors(self, holds: Callable[[Ranges], bool]) -> Iterator[Ranges]:
         """Yield single values of all tensors for which the proof holds: zeros, least and greatest ones; else others."""
-        zeros, centres, least, greatest = zip(*(_values(whole) for whole in self._whole.values()), strict=True)
+        zeros, _, least, greatest = zip(*(_values(whole) for whole in self._whole.values()), strict=True)
         found = False
         for anchor in map(self._pin, (zeros, least, greatest)):
             if holds(anchor):
                 found = True
                 yield anchor
-        rng = random.Random(0)
-        others = [centres, *([rng.choice(_values(whole)) for whole in self._whole.values()] for _ in range(_RANDOM))]
-        anchors = (self._pin(values) for values in others)
         if not found:
-            yield from islice(filter(holds, anchors), 1)
+            yield from islice(filter(holds, self._other_anchors()), 1)
+
+    def _other_anchors(self) -> Iterator[Ranges]:
+        """Yield the centres, then random values: in turn one for all elements of a tensor, and one for each."""
+        yield self._pin([_values(whole)[1] for whole in self._whole.values()])
+        rng, generator = random.Random(0), torch.Generator().manual_seed(0)
+        for _ in range(_RANDOM):
+            yield self._pin([rng.choice(_values(whole)) for whole in self._whole.values()])
+            yield self._pin([_draw(whole, generator) for whole in self._whole.values()])
 
     def _pin(self, values: Sequence[torch.Tensor]) -> Ranges:
         return {name: pin(whole, value) for (name, whole), value in zip(self._whole.items(), values, strict=True)}
@@ -145,10 +173,13 @@ class Widening:
 
         if all(is_same(moved(1.0)[n], ranges[n]) for n in names):
             return ranges
-        distance = max(_greatest_distance(ranges[name], self._whole[name]) for name in names)
         if holds(1.0):
             return moved(1.0)
-        return moved(_bisect(holds, least=1e-6 / max(1.0, distance), first=ends == "both"))
+        distance = max(_greatest_distance(ranges[name], self._whole[name]) for name in names)
+        if ends == "both":
+            return moved(_bisect(holds, least=_LEAST / max(1.0, distance)))
+        gain = min(_GAIN, 0.1 * max(_greatest_width(ranges[name]) for name in names) / distance)
+        return moved(_bisect(holds, low=gain)) if gain and holds(gain) else ranges
 
     # halving ------------------------------------------------------------------------------------------------------
 
@@ -172,6 +203,37 @@ class Widening:
         for size in sorted(common, reverse=True):
             for axes in product(*([a for a, s in enumerate(shape) if s == size] for shape in shapes)):
                 yield {**whole, **{n: join(first[n], second[n], axis) for n, axis in zip(names, axes, strict=True)}}
+
+    # elements -----------------------------------------------------------------------------------------------------
+
+    def _spread(self, best: WideRanges) -> Iterator[WideRanges]:
+        """Yield better ranges, in which elements that matter little are narrowed less."""
+        costs = self._rate_elements(best.ranges)
+        for name in [name for name in self._names if name in costs and self._is_narrower(best.ranges, name)]:
+            found = self._rate(self._weigh_elements(best.ranges, name, costs[name]))
+            before, after = (share_kept(ranges[name], self._whole[name])[0] for ranges in (best.ranges, found.ranges))
+            if found.score > best.score and after > _WORTH * before:
+                best = found
+                yield best
+
+    def _weigh_elements(self, ranges: Ranges, name: str, costs: torch.Tensor) -> Ranges:
+        """Return ranges in which the width of each element of a tensor is inverse to its cost.
+
+        Of all widths with the same sum of widths times costs, these have the greatest product.
+        """
+        part, whole = ranges[name], self._whole[name]
+        point = pin(part, torch.zeros_like(part.lower))
+        # Ends that need not move in stay where they are.
+        lower = part.lower if torch.equal(part.lower, whole.lower) else point.lower
+        upper = part.upper if torch.equal(part.upper, whole.upper) else point.upper
+        start = Interval.of(lower, upper, whole.shape)
+
+        def weighed(share: float) -> Ranges:
+            fractions = (share * costs.amax() / costs).nan_to_num(1.0, 1.0).clamp(max=1.0)
+            return {**ranges, name: stretch(start, whole, fractions, "both")}
+
+        share = _bisect(lambda share: self._proves(weighed(share)))
+        return weighed(share) if share else ranges
 
     def _is_narrower(self, ranges: Ranges, name: str) -> bool:
         return not is_same(ranges[name], self._whole[name])
@@ -254,6 +316,17 @@ def _values(whole: Interval) -> tuple[torch.Tensor, ...]:
     return zero, centre if whole.is_floating else centre.floor(), whole.lower, whole.upper
 
 
+def _greatest_width(part: Interval) -> float:
+    return float((part.upper.double() - part.lower.double()).amax())
+
+
+def _draw(whole: Interval, generator: torch.Generator) -> torch.Tensor:
+    """Return a random value of each element, or of all where there are many."""
+    shape = whole.shape if whole.size <= _POINTS else whole.lower.shape
+    share = torch.rand(tuple(shape), generator=generator, dtype=torch.float64)
+    return whole.lower.double() * (1 - share) + whole.upper.double() * share
+
+
 def _greatest_distance(part: Interval, whole: Interval) -> float:
     below = (part.lower.double() - whole.lower.double()).amax()
     return float(torch.maximum(below, (whole.upper.double() - part.upper.double()).amax()))
@@ -268,19 +341,15 @@ def _drop_alike(findings: Sequence[WideRanges]) -> list[WideRanges]:
     return kept
 
 
-def _bisect(holds: Callable[[float], bool], *, least: float, first: bool) -> float:
-    """Return a fraction that holds, close to the greatest; 0 does, and 1 does not.
+def _bisect(holds: Callable[[float], bool], *, low: float = 0.0, least: float = _LEAST) -> float:
+    """Return a fraction that holds, close to the greatest; 1 does not.
 
     Args:
         holds: Tells of a fraction.
+        low: A fraction that holds.
         least: The least fraction that counts.
-        first: Whether much may be gained; if not, a small gain is tried first.
     """
-    low, high = 0.0, 1.0
-    if not first:
-        if not holds(_GAIN):
-            return 0.0
-        low = _GAIN
+    high = 1.0
     while high - low > (_FINE if high > _GAIN else _COARSE) * high and high > least:
         middle = (low + high) / 2 if low > high / 4 else math.sqrt(max(low, least) * high)
         if holds(middle):

@@ -47,9 +47,13 @@ function drawOperators(row, detail) {
   return (detail.operators || []).filter((operator) => operator.verdict !== "proved").map((operator) => {
     const one = drawn.find((candidate) => isAbout(candidate, operator));
     if (!one && operator.verdict !== "violated") return null;
+    const title = [status(operator.verdict), ` ${operator.op_type} `, h("span", { class: "soft", title: operator.node }, shorten(operator.node, 90))];
+    if (operator.verdict === "open") {
+      const condition = operator.condition ? h("p", {}, `valid where ${operator.condition}`) : null;
+      return h("details", {}, h("summary", {}, title), condition, drawSurroundings(one, operator));
+    }
     return [
-      h("h3", {}, status(operator.verdict), ` ${operator.op_type} `, h("span", { class: "soft" }, operator.node)),
-      operator.verdict === "open" && operator.condition ? h("p", {}, `valid where ${operator.condition}`) : null,
+      h("h3", {}, title),
       operator.lines.map((line) => h("p", {}, line)),
       one ? drawSurroundings(one, operator) : null,
     ];

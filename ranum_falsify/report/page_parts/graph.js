@@ -92,12 +92,20 @@ function drawNode(graph, item, verdict) {
     {},
     s("title", {}, facts.join("\n")),
     s("rect", { x, y, width: item.width, height: BOX.height, rx: 7, class: isFocus ? `box focus ${verdict}` : "box" }),
-    s("text", { x: x + 10, y: y + 19, class: "strong" }, shorten(node.op_type, 22)),
-    s("text", { x: x + item.width - 10, y: y + 19, "text-anchor": "end", class: "soft" }, result ? `${shorten(result.shape.join("×"), 12)}${more}` : more),
-    s("text", { x: x + 10, y: y + 36, class: "soft" }, shorten(node.name, 28)),
-    s("text", { x: x + 10, y: y + 53 }, shorten(bounds, 29)),
+    // A drawing of its own cuts off what is wider than the box.
+    s(
+      "svg",
+      { x: x + 10, y, width: item.width - 20, height: BOX.height },
+      s("text", { x: 0, y: 19, class: "strong" }, shorten(node.op_type, 16)),
+      s("text", { x: item.width - 20, y: 19, "text-anchor": "end", class: "soft" }, result ? `${shorten(result.shape.join("×"), 12)}${more}` : more),
+      s("text", { x: 0, y: 36, class: "soft" }, shorten(node.name, 25)),
+      s("text", { x: 0, y: 53 }, shorten(bounds, 27)),
+    ),
   );
 }
+
+/** Links of a chain that is shown without a click. */
+const MOST_LINKS = 10;
 
 /** How the bounds of an operand grew, from the input on. */
 function drawHistory(history) {
@@ -111,15 +119,17 @@ function drawHistory(history) {
     return h(
       "tr",
       {},
-      h("th", { scope: "row" }, link.op_type === "Input" ? link.node : `${link.op_type} `, link.op_type === "Input" ? null : h("span", { class: "soft small" }, link.node)),
+      h("th", { scope: "row" }, link.op_type === "Input" ? shorten(link.node, 40) : `${link.op_type} `, link.op_type === "Input" ? null : h("span", { class: "soft small", title: link.node }, shorten(link.node, 40))),
       h("td", { class: "mono" }, showRange(link.bounds)),
       h("td", { class: "number c-count" }, link.op_type === "Input" ? "" : `×${show(link.growth, 3)}`),
       h("td", { class: "wide c-bar" }, drawing(200, 12, "", s("rect", { x: 0, y: 4, width: 200 * part, height: 8, rx: 2, class: "f-link" }))),
     );
   });
-  return [
-    h("h4", {}, `How the bounds of ${history.operand} came about: ${showRange(history.bounds)}`),
+  const title = `How the bounds of ${history.operand} came about: ${showRange(history.bounds)}`;
+  const shown = [
     left > 0 ? h("p", { class: "soft small" }, `the first ${left} operators are left out`) : null,
     h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "operator"), h("th", { scope: "col" }, "bounds"), h("th", { scope: "col", class: "number c-count" }, "growth"), h("th", { scope: "col", class: "wide c-bar" }, "width, logarithmic"))), h("tbody", {}, rows)),
   ];
+  if (rows.length <= MOST_LINKS) return [h("h4", {}, title), shown];
+  return h("details", {}, h("summary", { class: "h4" }, `${title}, through ${history.length} operators`), shown);
 }

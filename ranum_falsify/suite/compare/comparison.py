@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ranum_falsify.suite.compare.reading import Entry, Key
+from ranum_falsify.suite.compare.reading import ComparedResult, Key
 from ranum_falsify.suite.record import STATUSES
 
-__all__ = ["Comparison", "Pair", "compare"]
+__all__ = ["Pair", "ResultsComparison", "compare"]
 
 _MOST = 20
 """Instances that are named of each kind."""
@@ -22,8 +22,8 @@ class Pair:
     """The results of an instance."""
 
     key: Key
-    first: Entry
-    second: Entry
+    first: ComparedResult
+    second: ComparedResult
 
     @property
     def is_disagreement(self) -> bool:
@@ -32,7 +32,7 @@ class Pair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class ResultsComparison:
     """Two results.
 
     Attributes:
@@ -43,14 +43,14 @@ class Comparison:
 
     names: tuple[str, str]
     pairs: Sequence[Pair]
-    alone: tuple[Sequence[Entry], Sequence[Entry]]
+    alone: tuple[Sequence[ComparedResult], Sequence[ComparedResult]]
 
     @property
     def disagreements(self) -> list[Pair]:
         """Instances of which one says sat and the other unsat."""
         return [pair for pair in self.pairs if pair.is_disagreement]
 
-    def entries(self, side: int) -> list[Entry]:
+    def entries(self, side: int) -> list[ComparedResult]:
         """Return the results of one side for the instances that both have."""
         return [pair.first if side == 0 else pair.second for pair in self.pairs]
 
@@ -119,7 +119,9 @@ class Comparison:
         }
 
 
-def compare(first: Mapping[Key, Entry], second: Mapping[Key, Entry], names: tuple[str, str]) -> Comparison:
+def compare(
+    first: Mapping[Key, ComparedResult], second: Mapping[Key, ComparedResult], names: tuple[str, str]
+) -> ResultsComparison:
     """Compare two results: instances are the same whose models and properties have the same names.
 
     Categories count only where both results have the same ones: tools call them differently.
@@ -131,7 +133,7 @@ def compare(first: Mapping[Key, Entry], second: Mapping[Key, Entry], names: tupl
     """
     if not first.keys() & second.keys():
         first, second = _forget_categories(first), _forget_categories(second)
-    return Comparison(
+    return ResultsComparison(
         names=names,
         pairs=[Pair(key, entry, second[key]) for key, entry in first.items() if key in second],
         alone=(
@@ -141,7 +143,7 @@ def compare(first: Mapping[Key, Entry], second: Mapping[Key, Entry], names: tupl
     )
 
 
-def _forget_categories(entries: Mapping[Key, Entry]) -> dict[Key, Entry]:
+def _forget_categories(entries: Mapping[Key, ComparedResult]) -> dict[Key, ComparedResult]:
     return {("", *key[1:]): entry for key, entry in entries.items()}
 
 
@@ -153,7 +155,7 @@ def _join(key: Key) -> str:
     return "/".join(part for part in key if part)
 
 
-def _evidence(entry: Entry) -> str:
+def _evidence(entry: ComparedResult) -> str:
     if entry.status != "sat":
         return ""
     return f" ({entry.counterexample})" if entry.counterexample else " (no counterexample at hand)"

@@ -13,7 +13,7 @@ from ranum_falsify.suite.listing.files import read_rows
 from ranum_falsify.suite.record import STATUSES, InstanceRecord, Status
 from ranum_falsify.suite.results import read_records
 
-__all__ = ["Entry", "Key", "read_entries", "read_times"]
+__all__ = ["ComparedResult", "Key", "read_entries", "read_times"]
 
 Key = tuple[str, str, str]
 """Category, model and property, written as all lists write them."""
@@ -25,7 +25,7 @@ _TIMES = ("alpha_beta_crown_s",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class ComparedResult:
     """The result of an instance.
 
     Attributes:
@@ -46,7 +46,7 @@ class Entry:
         return self.status in ("sat", "unsat")
 
 
-def read_entries(path: Path) -> dict[Key, Entry]:
+def read_entries(path: Path) -> dict[Key, ComparedResult]:
     """Return results by instance; the last one counts of an instance that has several.
 
     Args:
@@ -83,7 +83,7 @@ def _find_files(path: Path) -> list[Path]:
     return found
 
 
-def _read(path: Path) -> Iterator[Entry]:
+def _read(path: Path) -> Iterator[ComparedResult]:
     if path.suffix == ".jsonl":
         yield from (_of_record(path, record) for record in read_records(path))
         return
@@ -94,9 +94,9 @@ def _read(path: Path) -> Iterator[Entry]:
         yield from (_of_row(path, number, row) for number, row in enumerate(rows, 1))
 
 
-def _of_record(path: Path, record: InstanceRecord) -> Entry:
+def _of_record(path: Path, record: InstanceRecord) -> ComparedResult:
     file = record.files.get("description")
-    return Entry(
+    return ComparedResult(
         key=_key(record.instance.category, record.instance.model, record.instance.property),
         status=record.status,
         seconds=record.seconds,
@@ -104,24 +104,24 @@ def _of_record(path: Path, record: InstanceRecord) -> Entry:
     )
 
 
-def _of_row(path: Path, number: int, row: Sequence[str]) -> Entry:
+def _of_row(path: Path, number: int, row: Sequence[str]) -> ComparedResult:
     """Return what a row of VNN-COMP's results says: category, model, property, preparation, outcome, seconds."""
     if len(row) < 6:
         raise UsageError(
             f"{path}: row {number} has {len(row)} columns; results have category, model, property, preparation time, "
             "verdict and seconds"
         )
-    return Entry(key=_key(*row[:3]), status=_status(row[4]), seconds=_number(row[5]))
+    return ComparedResult(key=_key(*row[:3]), status=_status(row[4]), seconds=_number(row[5]))
 
 
-def _of_expected(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[Entry]:
+def _of_expected(path: Path, rows: Sequence[Sequence[str]]) -> Iterator[ComparedResult]:
     category = path.resolve().parent.name
     for number, row in enumerate(rows[1:], 2):
         cells = dict(zip(rows[0], row, strict=False))
         if not {"onnx", "vnnlib", "expected"} <= cells.keys():
             raise UsageError(f"{path}: row {number} has too few columns; write onnx, vnnlib and expected")
         times = [_number(cells[name]) for name in _TIMES if name in cells]
-        yield Entry(
+        yield ComparedResult(
             key=_key(category, cells["onnx"], cells["vnnlib"]),
             status=_status(cells["expected"]),
             seconds=next(iter(times), math.nan),

@@ -6,7 +6,7 @@ from functools import partial
 
 from ranum_falsify.zoo.architectures.multilayer import hidden_layer_with_dropout
 from ranum_falsify.zoo.architectures.stochastic_computing import stochastic_computing
-from ranum_falsify.zoo.developer import DeveloperFix, FixStatus, OperandGuard
+from ranum_falsify.zoo.developer import DeveloperFix, DeveloperGuard, FixStatus
 
 __all__ = ["DEVELOPER_FIXES"]
 
@@ -22,13 +22,13 @@ _KNOWN = DeveloperFix(status="none", detail="not fixed; somebody else had report
 _DEMONSTRATION = DeveloperFix(status="none", detail="the model is there to show NaN")
 
 
-def _at_node(status: FixStatus, detail: str, *guards: OperandGuard) -> DeveloperFix:
+def _at_node(status: FixStatus, detail: str, *guards: DeveloperGuard) -> DeveloperFix:
     """Return a fix at the defective node of which only that is known."""
     return DeveloperFix(status=status, detail=f"{detail}; its form is not recorded", guards=guards, exact=False)
 
 
 def _at_log(status: FixStatus, detail: str, *nodes: str) -> DeveloperFix:
-    return _at_node(status, detail, *(OperandGuard(node=node, low=_LEAST) for node in nodes or ("log",)))
+    return _at_node(status, detail, *(DeveloperGuard(node=node, low=_LEAST) for node in nodes or ("log",)))
 
 
 _OF_THE_STUDY = "the fixed version of a study of TensorFlow's bugs guards the logarithm"
@@ -41,7 +41,7 @@ _LOG_OF_SIGMOIDS = _at_log(
 _EXP_GUARD = _at_node(
     "proposed",
     "an issue proposes a guard at the exponential",
-    *(OperandGuard(node=node, high=_GREATEST_EXPONENT) for node in ("exp", "exp_reconstruction")),
+    *(DeveloperGuard(node=node, high=_GREATEST_EXPONENT) for node in ("exp", "exp_reconstruction")),
 )
 _EPSILONS = DeveloperFix(
     status="fixed",
@@ -70,7 +70,7 @@ DEVELOPER_FIXES: dict[str, DeveloperFix] = {
     "4": DeveloperFix(
         status="unused",
         detail="held not to occur with the program's data; a comment clips the log variance to 10 at most",
-        guards=(OperandGuard(node="log", high=10.0),),
+        guards=(DeveloperGuard(node="log", high=10.0),),
     ),
     "10": DeveloperFix(status="weakened", detail="the learning rate is lower"),
     "14": DeveloperFix(status="unused", detail="a comment has a fused cross entropy of logits", fused=True),
@@ -78,14 +78,16 @@ DEVELOPER_FIXES: dict[str, DeveloperFix] = {
     "31": DeveloperFix(
         status="unused",
         detail="the program was not found on GitHub; a comment adds 0.01 to what both logarithms read",
-        guards=(OperandGuard(node="log_real", add=0.01), OperandGuard(node="log_not_fake", add=0.01)),
+        guards=(DeveloperGuard(node="log_real", add=0.01), DeveloperGuard(node="log_not_fake", add=0.01)),
     ),
     "35a": _at_log("proposed", "an issue proposes a guard at the logarithm", "log_not_r"),
-    "35b": _at_node("proposed", "an issue proposes a guard at the square root", OperandGuard(node="sqrt", low=_LEAST)),
+    "35b": _at_node(
+        "proposed", "an issue proposes a guard at the square root", DeveloperGuard(node="sqrt", low=_LEAST)
+    ),
     "59": DeveloperFix(
         status="unused",
         detail="the program was not found on GitHub; it clips the softmax to 1e-15 and does not use the result",
-        guards=(OperandGuard(node="log", low=1e-15, high=1.0),),
+        guards=(DeveloperGuard(node="log", low=1e-15, high=1.0),),
     ),
     "61": DeveloperFix(
         status="weakened",

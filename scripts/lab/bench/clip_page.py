@@ -11,7 +11,7 @@ __all__ = ["page"]
 _HEAD = """# Clips of {count} real defects
 
 `scripts/bench_fix.py` narrows the ranges of inputs and weights of the [zoo](docs/zoo.md)'s programs until all operators
-of a program are proved valid at once, and writes this page from `CLIPS.json`. [Repairs](docs/repairs.md#clips) says how.
+of a program are proved valid at once, as [Repairs](docs/repairs.md#clips) says, and writes this page from `CLIPS.json`.
 
 | may be narrowed | proved | seconds of processor time | mean shrinkage | over ranges alone | programs with a tensor \
 shrunk by more than 99 % |
@@ -34,17 +34,20 @@ their defects, as RANUM counts them.
   Runtime rewrites it; RANUM asks that operands of Log, Sqrt and divisors be at least 1e-37, in exact arithmetic. So a
   logarithm of 1 - p needs a p that does not round to 1, from a logit of 17 on, where RANUM's needs nothing.
 - Ranges: inputs have the plausible ranges of the programs, such as pixels in [0, 1]; RANUM gives every float input
-  [-50, 50]. That makes the last row harder here: where features lie in [1, 6], no box of them contains 0, and weights
-  of 10 saturate all the same. *Wide inputs* are RANUM's ranges. Weights have ranges by the same rule as RANUM's.
+  [-50, 50]. That makes it harder here to narrow inputs alone: where features lie in [1, 6], no box of them contains 0,
+  and weights of 10 saturate all the same. *Wide inputs* have RANUM's ranges. Weights have ranges by the same rule as
+  RANUM's. In 2a and 2b, biases alone make 1 - p zero in float32, as ONNX Runtime shows, whatever the inputs are.
 - RANUM stops at the first success; here ends are moved outward again as far as the proof holds.
 
 ## How much must go
 
-In twelve softmax regressions, 784 pixels in [0, 1] meet weights in [-10, 10]: {floor}. A softmax entry is 0 in float32
-once its logit lies 104 below another. With all pixels 1, two classes' logits come as far apart as the widths of their
-weights allow, so the widths of the weights of two classes sum to at most 208 over 784 pixels: on average 0.13 of 20,
-0.7 %. The same holds for the pixels alone, whose greatest values sum to at most 5.2 of 784. Nobody who narrows one of
-the two alone keeps 1 %; where both may be narrowed, each keeps half, on one half of the pixels.
+In twelve softmax regressions ({floor}), 784 pixels in [0, 1] meet weights in [-10, 10]. A softmax entry is 0 in
+float32 once its logit lies 104 below another. With all pixels 1, two classes' logits come as far apart as the widths of
+their weights allow, so the widths of the weights of two classes sum to at most 208 over 784 pixels: on average 0.13 of
+20, 0.7 %. The same holds for the pixels alone, whose greatest values sum to at most 5.2 of 784. In 2 and 9, a logarithm
+of 1 - p beside that of p keeps logits between about -16 and 17, which leaves still less of the weights. Nobody who
+narrows weights alone keeps 1 % in these sixteen defects; where pixels may be narrowed, too, each keeps half, on one
+half of the pixels.
 
 """
 
@@ -67,7 +70,7 @@ def page(measured: Mapping[str, Any]) -> str:
         count=sum(len(model["defects"]) for model in models),
         rows="\n".join(_row(name, models) for name in names),
         prepare=sum(model["sets"][names[0]]["prepare_s"] for model in models),
-        floor="programs " + ", ".join(_FLOOR),
+        floor=", ".join(_FLOOR),
         **measured["facts"],
     )
     return head + "\n".join(line for name in names for line in _table(name, models)).rstrip() + "\n"

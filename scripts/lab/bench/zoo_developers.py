@@ -14,8 +14,9 @@ _HEAD = """
 {counts}.
 
 Below, those changes that a graph can express, and the repaired twins of the zoo.  *Change*: the greatest relative
-change of an output on random inputs and weights at which the program's model is valid; near the hazard a twin is more
-exact than the program.  A star: the form is not recorded, and one that RANUM's authors hold equivalent stands for it.
+change of an output on random inputs and weights at which the program's model is valid and the operand of the documented
+operator is more than 0.001 away from what is not; in brackets nearer to that, too, where a twin is more exact than the
+program.  A star: the form is not recorded, and one that RANUM's authors hold equivalent stands for it.
 
 | id | their change | proved | change | twin proved | change |
 |---|---|---|---|---|---|"""
@@ -47,4 +48,9 @@ def _proof(side: Mapping[str, Any], node: str) -> str:
 
 
 def _change(side: Mapping[str, Any]) -> str:
-    return f"{side['change']:.1g}" if side["valid"] else "no valid sample"
+    far, near = (_number(side[key]) for key in ("far_change", "change"))
+    return far if far == near else f"{far} ({near})"
+
+
+def _number(change: float | None) -> str:
+    return "no such sample" if change is None else f"{change:.1g}"

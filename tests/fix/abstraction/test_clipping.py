@@ -225,3 +225,26 @@ def test_unknown_tensors_are_named() -> None:
 
 def test_time_that_is_up_ends_the_search() -> None:
     assert find_clips(one_input("y = Log(x)", -1, 1), ["x"], deadline=time.monotonic()) is None
+
+
+def test_elements_that_matter_little_keep_more() -> None:
+    weights = np.diag([100.0, 10.0, 1.0, 0.0]).astype(np.float32) + np.float32(1e-3)
+    g = ModelBuilder("weighted")
+    y = g.Exp(g.input("x", (1, 4)) @ g.constant(weights, "W"))
+    g.output(y)
+    original = problem(g.build(), "Forall(x, Implies(-100 <= x <= 100, no_invalid_input(N(x))))")
+    (kept,) = find_clips(original, ["x"]) or ()
+    assert_law(original, [kept], runs=50)
+    highest = kept.upper[0].tolist()
+    assert highest == sorted(highest) and highest[0] < 1 and highest[3] == 100
+    assert np.all(kept.lower == -100) and kept.least < 0.51 and kept.kept > 0.6
+
+
+def test_single_values_that_differ_from_element_to_element_are_tried() -> None:
+    """Where all elements are equal, their deviation is 0, and so is its logarithm's operand."""
+    body = "m = ReduceMean<axes=[1]>(x) d = Sub(x, m) s = Mul(d, d) v = ReduceMax<axes=[1]>(s) y = Log(v)"
+    model = parse(f"g (float[1, 3] x) => (float[1, 1] y) {{ {body} }}")
+    original = problem(model, "Forall(x, Implies(-1 <= x <= 1, no_invalid_input(N(x))))")
+    kept = find_clips(original, ["x"])
+    assert kept is not None and not kept[0].is_uniform
+    assert_law(original, kept, runs=50)

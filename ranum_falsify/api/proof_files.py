@@ -1,0 +1,35 @@
+"""Proof files of answers."""
+
+from __future__ import annotations
+
+from ranum_falsify.api.loading import Loaded
+from ranum_falsify.config import SearchConfig
+from ranum_falsify.errors import UsageError
+from ranum_falsify.prove.proof_file import make_proof
+from ranum_falsify.report.assumptions import as_json
+from ranum_falsify.report.versions import versions
+from ranum_falsify.search.result import Answer
+
+__all__ = ["proof_of"]
+
+
+def proof_of(answer: Answer, loaded: Loaded, config: SearchConfig) -> bytes:
+    """Return the proof file of an answer.
+
+    Raises:
+        UsageError: The verdict is not `holds`, or the question is none that proof files are about.
+    """
+    if answer.verdict != "holds" or config.prove is None:
+        raise UsageError(f"no proof file is written: the verdict is {answer.verdict}")
+    if loaded.sources.dtype is not None:
+        raise UsageError("no proof file can be written: the network is converted; ask about the model as it is")
+    grounds = as_json(answer.assumptions) or {}
+    facts = {
+        "libraries": grounds.get("libraries", {}),
+        "dims": grounds.get("dims", {}),
+        "forward_pass_only": list(answer.steep),
+        "versions": versions(),
+    }
+    source = next(iter(loaded.sources.networks.values()))
+    proved = [operator.node for operator in answer.operators if operator.verdict == "proved"]
+    return make_proof(loaded.problem, config.prove, source, facts, proved).to_bytes()

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Measure rewrites and guards of the zoo: how many defects they repair, what they cost, how long it takes.
+
+Writes REPAIRS.json after every model, continues where it stopped, writes REPAIRS.md from it, and prints its table.
+
+    scripts/bench_repairs.py
+    scripts/bench_repairs.py --only 3 --ways guard --folder /tmp
+    scripts/bench_repairs.py --page
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from lab.bench.repair_page import page
+from lab.bench.repair_runs import WAYS, repairs
+from ranum_falsify.errors import RanumFalsifyError
+from ranum_falsify.report.versions import versions
+from ranum_falsify.zoo.catalogue import MODELS, model_of
+from ranum_falsify.zoo.model import ZooModel
+
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+def facts() -> dict[str, Any]:
+    """Return where the measurements were made."""
+    used = {name: version for name, version in versions().items() if name in ("torch", "onnxruntime", "numpy")}
+    return {
+        "machine": f"{os.cpu_count()} CPU cores ({platform.machine()}), one used, shared with other work",
+        "versions": ", ".join(f"{name} {version}" for name, version in used.items()),
+    }
+
+
+def measure(model: ZooModel, record: dict[str, Any], given: argparse.Namespace) -> None:
+    """Measure those of the requested ways to repair a model that are not known yet."""
+    for way in given.ways:
+        is_enough = way == "rewrite,guard" and record["ways"].get("rewrite", {}).get("standing") == "proved"
+        if (given.again or way not in record["ways"]) and not is_enough:
+            found = record["ways"][way] = repairs(model, way)
+            text = "; ".join(found.get("changes", ()))
+            print(f"{model.id} {way}: {found['standing']} {text} ({found['cpu_s']:.1f} s)", file=sys.stderr, flush=True)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file, whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def load(path: Path) -> dict[str, dict[str, Any]]:
+    """Return what was measured before, by model."""
+    known: Mapping[str, Any] = json.loads(path.read_text()) if path.is_file() else {"models": []}
+    return {record["id"]: record for record in known["models"]}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", metavar="ID", help="models or defects; all by default")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="ways to repair")
+    parser.add_argument("--folder", type=Path, default=_ROOT, help="where REPAIRS.json and REPAIRS.md go")
+    parser.add_argument("--again", action="store_true", help="measure anew what is known")
+    parser.add_argument("--page", action="store_true", help="only write the page")
+    given = parser.parse_args(argv)
+    try:
+        wanted = () if given.page else MODELS if given.only is None else dict.fromkeys(map(model_of, given.only))
+    except RanumFalsifyError as error:
+        print(error, file=sys.stderr)
+        return 2
+    path = given.folder / "REPAIRS.json"
+    known = load(path)
+    for model in wanted:
+        entry = {"id": model.id, "program": model.program, "defects": [d.id for d in model.defects], "ways": {}}
+        measure(model, known.setdefault(model.id, entry), given)
+        rest = [known[m.id] for m in MODELS if m.id in known]
+        write(path, json.dumps({"facts": facts(), "models": rest}, indent=1) + "\n")
+    if not known:
+        print(f"{path}: nothing is measured yet; run this without --page", file=sys.stderr)
+        return 2
+    text = page(json.loads(path.read_text()))
+    write(given.folder / "REPAIRS.md", text)
+    print("\n".join(line for line in text.split("## ")[0].splitlines() if line.startswith("|")))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

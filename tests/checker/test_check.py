@@ -1,0 +1,141 @@
+"""Proof files: accepted as they were written, rejected where they were tampered with."""
+
+import ast
+import dataclasses
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import ranum_falsify as rf
+from ranum_falsify.api.proof_files import proof_of
+from ranum_falsify.checker.check import check_proof
+from ranum_falsify.checker.proof import ProofFile, ProofRejectedError
+from ranum_falsify.checker.rules import Bounds
+from tests.imports import imported
+
+NETWORKS = Path(__file__).parents[2] / "networks"
+SAFE = ("log_mel_safe", "masked_attention_safe", "mlp_classifier", "l2_normalise_safe", "layer_norm_safe")
+
+
+def prove(path: Path) -> ProofFile:
+    result = rf.check(path, box=(-1, 1), n_starts=0, self_check=False)
+    assert result.verdict == "holds"
+    data = proof_of(result.answer, result.loaded, result.config)
+    file = path.with_suffix(".npz")
+    file.write_bytes(data)
+    return ProofFile.read(file)
+
+
+@pytest.fixture(scope="module")
+def proofs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[ProofFile, Path]]:
+    folder = tmp_path_factory.mktemp("proofs")
+    made = {}
+    for name in SAFE:
+        path = folder / f"{name}.onnx"
+        path.write_bytes((NETWORKS / f"{name}.onnx").read_bytes())
+        made[name] = prove(path), path
+    return made
+
+
+@pytest.mark.parametrize("name", SAFE)
+def test_proofs_are_accepted(proofs: dict[str, tuple[ProofFile, Path]], name: str) -> None:
+    proof, path = proofs[name]
+    found = check_proof(proof, path)
+    assert found.checked > len(found.trusted)
+    assert set(found.valid) | set(found.trusted) <= {
+        f"{node.name} ({node.op_type})" for node in onnx.load(path).graph.node
+    }
+
+
+def steps_of(proof: ProofFile, path: Path) -> list[str]:
+    """The tensors whose bounds the checker computes again."""
+    nodes = [node for node in onnx.load(path).graph.node if node.output[0] not in proof.trusted]
+    return [name for node in nodes for name in node.output if name in proof.bounds]
+
+
+def narrow(bounds: Bounds, which: int, lower: bool) -> Bounds:
+    """One bound of one element, moved inward by one unit in the last place."""
+    ends = [bounds.lower.copy(), bounds.upper.copy()]
+    end = ends[0 if lower else 1].reshape(-1)
+    end[which] = np.nextafter(end[which], end.dtype.type(np.inf if lower else -np.inf))
+    return Bounds(*ends)
+
+
+@pytest.mark.parametrize("name", SAFE)
+def test_a_bound_moved_inward_is_rejected(proofs: dict[str, tuple[ProofFile, Path]], name: str) -> None:
+    proof, path = proofs[name]
+    rng = np.random.default_rng(0)
+    floats = [tensor for tensor in steps_of(proof, path) if proof.bounds[tensor].lower.dtype == np.float32]
+    for _ in range(40):
+        tensor = rng.choice(floats)
+        bounds = proof.bounds[tensor]
+        moved = narrow(bounds, int(rng.integers(bounds.lower.size)), bool(rng.integers(2)))
+        with pytest.raises(ProofRejectedError, match="narrower than those that follow"):
+            check_proof(dataclasses.replace(proof, bounds={**proof.bounds, tensor: moved}), path)
+
+
+@pytest.mark.parametrize("name", SAFE)
+def test_a_tensor_left_out_is_rejected(proofs: dict[str, tuple[ProofFile, Path]], name: str) -> None:
+    proof, path = proofs[name]
+    for tensor in proof.bounds:
+        rest = {other: bounds for other, bounds in proof.bounds.items() if other != tensor}
+        with pytest.raises(ProofRejectedError, match="it has no b"):
+            check_proof(dataclasses.replace(proof, bounds=rest), path)
+
+
+def wider(proof: ProofFile) -> ProofFile:
+    """The same proof of a larger box."""
+    box = proof.bounds[proof.inputs[0]]
+    return dataclasses.replace(
+        proof, bounds={**proof.bounds, proof.inputs[0]: Bounds(box.lower * np.float32(2), box.upper)}
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (wider, "narrower than those"),
+        (lambda proof: dataclasses.replace(proof, model="0" * 64), "it is of another model"),
+        (lambda proof: dataclasses.replace(proof, trusted={}), "do not show that it is valid"),
+        (lambda proof: dataclasses.replace(proof, inputs=()), "it has no box of input"),
+        (
+            lambda proof: dataclasses.replace(proof, inputs=("nothing", *proof.inputs)),
+            "the model has no input 'nothing'",
+        ),
+    ],
+)
+def test_other_changes_are_rejected(
+    proofs: dict[str, tuple[ProofFile, Path]], change: Callable[[ProofFile], ProofFile], message: str
+) -> None:
+    proof, path = proofs["log_mel_safe"]
+    with pytest.raises(ProofRejectedError, match=message):
+        check_proof(change(proof), path)
+
+
+def test_a_file_that_was_changed_is_rejected(proofs: dict[str, tuple[ProofFile, Path]], tmp_path: Path) -> None:
+    proof, path = proofs["mlp_classifier"]
+    data = bytearray(path.with_suffix(".npz").read_bytes())
+    rng = np.random.default_rng(0)
+    changed = tmp_path / "changed.npz"
+    for place in rng.integers(0, len(data), 60):
+        twin = data.copy()
+        twin[place] ^= 1 << int(rng.integers(8))
+        changed.write_bytes(twin)
+        try:
+            assert ProofFile.read(changed) and ProofFile.read(changed).digest() == proof.digest()
+        except ProofRejectedError:
+            continue
+
+
+def test_the_checker_is_small_and_stands_alone() -> None:
+    folder = Path(__file__).parents[2] / "ranum_falsify" / "checker"
+    texts = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py"))]
+    assert sum(len(text.splitlines()) for text in texts) <= 600
+    names = {name for text in texts for _, name in imported(ast.parse(text))}
+    libraries = {name.split(".")[0] for name in names} - sys.stdlib_module_names
+    assert libraries == {"google", "numpy", "onnx", "ranum_falsify"}
+    assert all(name.startswith("ranum_falsify.checker.") for name in names if name.startswith("ranum_falsify"))
