@@ -69,7 +69,7 @@ def clipped(op: Any, opset: int, x: ir.Value, least: float, most: float, dtype: 
     """Return a tensor clipped to a range, its bounds attributes or operands as the opset has them."""
     made: ir.Value
     if opset < _CLIP_BOUNDS_ARE_INPUTS:
-        made = op.Clip(x, min=least, max=most)
+        made = op.Clip(x, min=float(least), max=float(most))
     else:
         made = op.Clip(x, constant(op, least, dtype), constant(op, most, dtype))
     return made

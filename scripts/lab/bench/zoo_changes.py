@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper, numpy_helper
 
+from lab.bench.session import plain_session
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.detect import analysis_of, problem_of
 from ranum_falsify.zoo.model import Defect, ZooModel
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 __all__ = ["changes", "measure_change"]
 
@@ -117,7 +120,4 @@ def _free_session(architecture: Architecture, *more: str) -> onnxruntime.Inferen
     for name in more:
         model.graph.node.append(helper.make_node("Identity", [name], [f"{name}_seen"]))
         model.graph.output.append(onnx.ValueInfoProto(name=f"{name}_seen"))
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(model.SerializeToString(), options)
+    return plain_session(model)

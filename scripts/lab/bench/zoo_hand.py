@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import numpy_helper
 
+from lab.bench.session import plain_session
 from ranum_falsify.zoo.model import ZooModel
 
 __all__ = ["fails_by_hand"]
@@ -40,8 +40,6 @@ def fails_by_hand(model: ZooModel, node: str) -> bool:
     (made,) = [n for n in graph.node if n.name == node]
     read = [name for n in graph.node for name in n.output if name in made.input]
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in (made.output[0], *read))
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(architecture.model.SerializeToString(), options)
+    session = plain_session(architecture.model)
     output, *operands = session.run([made.output[0], *read], feeds)
     return bool(all(np.isfinite(x).all() for x in operands) and not np.isfinite(output).all())

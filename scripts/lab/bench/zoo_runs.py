@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 
+from lab.bench.session import plain_session
 from lab.bench.zoo_hand import fails_by_hand
 from ranum_falsify.config import RUNTIMES, ConfirmConfig, Runtime
 from ranum_falsify.confirm.maker import Question, TestMaker
@@ -98,9 +98,7 @@ def _tried(model: ZooModel, maker: TestMaker, question: Question) -> dict[str, A
 
 def _is_finite(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> bool:
     """Tell whether ONNX Runtime computes finite outputs, without optimisations, as in unit tests."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    session = plain_session(model)
     names = {value.name for value in session.get_inputs()}
     return all(np.isfinite(y).all() for y in session.run(None, {n: x for n, x in feeds.items() if n in names}))
 
