@@ -150,6 +150,22 @@ def test_the_page_of_clips_says_what_was_measured() -> None:
     assert all(record["proved"] for record in found)
 
 
+def test_repairs_of_a_model_become_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--only", "3", "--ways", "rewrite", "--folder", str(tmp_path)]
+    assert script("bench_repairs").main(options) == 0
+    assert "| rewrites | 1 | 1 | 1 |" in capsys.readouterr().out
+    text = (tmp_path / "REPAIRS.md").read_text()
+    assert "| 3 | stable_log_softmax |" in text
+    assert script("bench_repairs").main(["--page", "--folder", str(tmp_path)]) == 0
+    assert (tmp_path / "REPAIRS.md").read_text() == text
+
+
+def test_the_page_of_repairs_says_what_was_measured() -> None:
+    measured = json.loads((SCRIPTS.parent / "REPAIRS.json").read_text())
+    assert script("lab.bench.repair_page").page(measured) == (SCRIPTS.parent / "REPAIRS.md").read_text()
+    assert len([defect for model in measured["models"] for defect in model["defects"]]) == 79
+
+
 def test_clips_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert script("bench_fix").main(["--page", "--folder", str(tmp_path)]) == 2
     assert script("bench_fix").main(["--only", "nowhere", "--folder", str(tmp_path)]) == 2

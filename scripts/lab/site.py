@@ -21,6 +21,7 @@ PAGES = {
     "README.md": "index.md",
     "BENCHMARKS.md": "BENCHMARKS.md",
     "CLIPS.md": "CLIPS.md",
+    "REPAIRS.md": "REPAIRS.md",
     "CHANGELOG.md": "CHANGELOG.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",
     "networks/README.md": "networks.md",
