@@ -76,6 +76,10 @@ _TYPE_NAMES = ("to", "dtype", "output_dtype")
 """Attributes whose number is an element type."""
 
 
+_CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
+"""Operators that have twins of the same meaning in ONNX Runtime's domain."""
+
+
 def _infer_types(model: onnx.ModelProto) -> Mapping[str, int]:
     """Return the element types of tensors, by name, as far as they are known."""
     try:
@@ -143,7 +147,11 @@ def _find_target(node: onnx.NodeProto, types: Mapping[str, int]) -> int:
     Raises:
         UnsupportedTypeError: It is not known, in a model with narrow types.
     """
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in ("", "ai.onnx") and node.op_type not in _CONVERSIONS:
+        if read := [name for name in node.input if types.get(name) in _WIDE]:
+            raise UnsupportedTypeError(
+                f"node {name_of(node)!r} ({node.op_type}): reads {read[0]!r}, which holds integers of fewer than 8 bits"
+            )
         return 0
     given = {attribute.name: attribute.i for attribute in node.attribute}
     asked = next((given[name] for name in _TYPE_NAMES if given.get(name)), 0)

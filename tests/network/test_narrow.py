@@ -114,6 +114,22 @@ def test_other_models_stay_as_they_are() -> None:
     assert widen_integers(model) is model
 
 
+def test_onnx_runtime_s_own_quantisation_saturates_too() -> None:
+    model = activations("int4")
+    for node in model.graph.node:
+        node.domain = "com.microsoft"
+    model.opset_import.add(domain="com.microsoft", version=1)
+    (ours,) = read(model)(X, squeeze=False)
+    np.testing.assert_array_equal(ours, session(model).run(None, {"x": X})[0])
+
+
+def test_other_operators_of_other_domains_are_refused() -> None:
+    model = weights("int4")
+    model.graph.node[0].domain, model.graph.node[0].op_type = "com.microsoft", "Unpack"
+    with pytest.raises(UnsupportedTypeError, match="reads 'w', which holds integers of fewer than 8 bits"):
+        read(model)
+
+
 def test_other_roundings_are_refused() -> None:
     g, x = builder()
     g.output(g.Cast(g.Cast(x, to=TensorProto.INT4, name="down"), to=TensorProto.FLOAT), X.shape)
