@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +21,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lab.bench.clip_page import page
 from lab.bench.clip_runs import SETS, clips
+from lab.bench.zoo_records import load, save, write
 from ranum_falsify.errors import RanumFalsifyError
-from ranum_falsify.report.versions import versions
 from ranum_falsify.zoo.catalogue import MODELS, model_of
 from ranum_falsify.zoo.model import ZooModel
 
 _ROOT = Path(__file__).resolve().parent.parent
-
-
-def facts() -> dict[str, Any]:
-    """Return where the measurements were made."""
-    used = {name: version for name, version in versions().items() if name in ("torch", "onnxruntime", "numpy")}
-    return {
-        "machine": f"{os.cpu_count()} CPU cores ({platform.machine()}), one used, shared with other work",
-        "versions": ", ".join(f"{name} {version}" for name, version in used.items()),
-    }
 
 
 def measure(model: ZooModel, record: dict[str, Any], given: argparse.Namespace) -> None:
@@ -47,19 +36,6 @@ def measure(model: ZooModel, record: dict[str, Any], given: argparse.Namespace) 
             found = record["sets"][name] = clips(model, name)
             kept = "none" if found["clips"] is None else ", ".join(f"{c['kept']:.3g}" for c in found["clips"])
             print(f"{model.id} {name}: {kept} ({found['cpu_s']:.2f} s)", file=sys.stderr, flush=True)
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file, whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
-
-
-def load(path: Path) -> dict[str, dict[str, Any]]:
-    """Return what was measured before, by model."""
-    known: Mapping[str, Any] = json.loads(path.read_text()) if path.is_file() else {"models": []}
-    return {record["id"]: record for record in known["models"]}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -80,8 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for model in wanted:
         entry = {"id": model.id, "program": model.program, "defects": [d.id for d in model.defects], "sets": {}}
         measure(model, known.setdefault(model.id, entry), given)
-        rest = [known[m.id] for m in MODELS if m.id in known]
-        write(path, json.dumps({"facts": facts(), "models": rest}, indent=1) + "\n")
+        save(path, known)
     if not known:
         print(f"{path}: nothing is measured yet; run this without --page", file=sys.stderr)
         return 2

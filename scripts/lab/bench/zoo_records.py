@@ -1,0 +1,43 @@
+"""What benchmarks of the zoo's models know already: a JSON file with a record for each model, and where it was made."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ranum_falsify.report.versions import versions
+from ranum_falsify.zoo.catalogue import MODELS
+
+__all__ = ["load", "save", "write"]
+
+
+def load(path: Path) -> dict[str, dict[str, Any]]:
+    """Return what was measured before, by model."""
+    known: Mapping[str, Any] = json.loads(path.read_text()) if path.is_file() else {"models": []}
+    return {record["id"]: record for record in known["models"]}
+
+
+def save(path: Path, known: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write what is known, in the order of the catalogue."""
+    models: Iterable[Mapping[str, Any]] = (known[model.id] for model in MODELS if model.id in known)
+    write(path, json.dumps({"facts": _facts(), "models": list(models)}, indent=1) + "\n")
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file, whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def _facts() -> dict[str, Any]:
+    """Return where the measurements were made."""
+    used = {name: version for name, version in versions().items() if name in ("torch", "onnxruntime", "numpy")}
+    return {
+        "machine": f"{os.cpu_count()} CPU cores ({platform.machine()}), one used, shared with other work",
+        "versions": ", ".join(f"{name} {version}" for name, version in used.items()),
+    }
