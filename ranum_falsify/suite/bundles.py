@@ -39,17 +39,14 @@ class Bundler:
         if path not in known:
             known[path] = {}
             with suppress(OSError, ValueError, ModelError):  # as the instance will say
-                files = _read_model(path) if is_model else _read_other(path)
-                known[path] = {Path(path).name: files[0], **files[1]}
+                known[path] = _read(Path(path), is_model)
         return known[path]
 
 
-def _read_model(path: str) -> tuple[str, Bundle]:
-    found = fingerprint(Path(path))
-    return found.sha256, found.data
-
-
-def _read_other(path: str) -> tuple[str, Bundle]:
-    if not Path(path).is_file():  # a parameter may name a device, which does not end
-        raise FileNotFoundError(path)
-    return sha256(Path(path)), {}
+def _read(path: Path, is_model: bool) -> Bundle:
+    if not path.is_file():  # a device does not end
+        return {}
+    if not is_model:
+        return {path.name: sha256(path)}
+    found = fingerprint(path)
+    return {path.name: found.sha256, **found.data}
