@@ -1,6 +1,6 @@
 """Write proof files of the example networks and of the zoo's repaired twins, check them, and tamper with them.
 
-    python scripts/bench_proofs.py [--match TEXT] [--tampered 200] [--seed 0]
+    python scripts/bench_proofs.py [--match PATTERN] [--tampered 200] [--seed 0]
 
 Each file is about a network that is safe: those of networks/ over [-1, 1], and the twins over the ranges of their
 inputs and weights. All that can be written must be accepted. Then bounds are moved inward by one unit in the last
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from ranum_falsify.checker.check import check_proof
 from ranum_falsify.checker.proof import ProofFile, ProofRejectedError
 from ranum_falsify.checker.rules import Bounds
 from ranum_falsify.errors import RanumFalsifyError
-from ranum_falsify.zoo.catalogue import MODELS
+from ranum_falsify.zoo.catalogue import FUZZED, MODELS
 
 NETWORKS = Path(__file__).resolve().parent.parent / "networks"
 OTHERS = ("mlp_classifier",)
@@ -49,11 +50,11 @@ class Subject:
 def list_subjects(folder: Path, match: str) -> Iterator[Subject]:
     """Yield the networks, those of the zoo written to a folder."""
     for path in sorted(NETWORKS.glob("*.onnx")):
-        if match in path.stem and ("safe" in path.stem or path.stem in OTHERS):
+        if fnmatchcase(path.stem, match) and ("safe" in path.stem or path.stem in OTHERS):
             yield Subject(path.stem, path, None)
-    for model in MODELS:
+    for model in (*MODELS, *FUZZED):
         name = model.file_name(safe=True)
-        if match in name:
+        if fnmatchcase(name, match):
             architecture = model.architecture(safe=True)
             path, prop = folder / f"{name}.onnx", folder / f"{name}.py"
             onnx.save(architecture.model, str(path))
@@ -128,7 +129,7 @@ def examine(subject: Subject, target: Path) -> tuple[str, ProofFile | None]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write, check and tamper."""
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    arguments.add_argument("--match", default="")
+    arguments.add_argument("--match", default="*")
     arguments.add_argument("--tampered", type=int, default=200)
     arguments.add_argument("--seed", type=int, default=0)
     given = arguments.parse_args(argv)

@@ -21,7 +21,7 @@ from ranum_falsify.suite.crew import Crew
 from ranum_falsify.suite.listing import list_instances
 from ranum_falsify.suite.local import LocalCrew
 from ranum_falsify.suite.planning import Planned, choose, override, plan
-from ranum_falsify.suite.results import ResultsFile, keep_records
+from ranum_falsify.suite.results import ResultsFile
 from ranum_falsify.suite.running import InstanceLimits, SuiteStanding, run_suite
 from ranum_falsify.suite.table import write_table
 
@@ -69,16 +69,16 @@ class _SuiteWork:
             RanumFalsifyError: The results cannot be read or written, or there are no workers.
         """
         self._check_outputs()
-        left = self._skip_done()
         ended = ""
-        try:
-            with ResultsFile(self._records, keep=True) as results:
+        with ResultsFile(self._records, keep=True) as results:
+            try:
+                left = self._skip_done(results)
                 if left:
                     self._run(left, results)
-        except KeyboardInterrupt:
-            ended = "interrupted"
-        finally:
-            write_table(self._records, self._table)
+            except KeyboardInterrupt:
+                ended = "interrupted"
+            finally:
+                write_table(self._records, self._table)
         return self._report(ended)
 
     def _check_outputs(self) -> None:
@@ -92,12 +92,9 @@ class _SuiteWork:
                 "another --results"
             )
 
-    def _skip_done(self) -> list[Planned]:
+    def _skip_done(self, results: ResultsFile) -> list[Planned]:
         """Return the instances that are not done; drop results of theirs that are out of date."""
-        if not self._records.exists():
-            return self._planned
-        wanted = {one.instance.id: one.fingerprint for one in self._planned}
-        done, dropped = keep_records(self._records, wanted)
+        done, dropped = results.keep({one.instance.id: one.fingerprint for one in self._planned})
         if dropped:
             complain([f"{PROGRAM}: {dropped} results are of other files or options; these instances run again"])
         for status in done.values():

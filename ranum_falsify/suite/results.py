@@ -6,14 +6,15 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import Self
 
 from ranum_falsify.errors import SaveError, UsageError, reason_of
 from ranum_falsify.saving import save_together
 from ranum_falsify.suite.record import InstanceRecord, Status
 
-__all__ = ["ResultsFile", "keep_records", "read_records"]
+__all__ = ["ResultsFile", "read_records"]
 
 
 def read_records(path: Path) -> Iterator[InstanceRecord]:
@@ -52,17 +53,24 @@ class ResultsFile:
 
     def __init__(self, path: Path, *, keep: bool) -> None:
         self._path = path
+        self._stream = self._open()
+        if not keep:
+            self._stream.truncate(0)
+        self._stream.seek(self._end_of_lines())  # what comes after it goes with the first record that is appended
+
+    def _open(self) -> FileIO:
         try:
-            self._stream: BinaryIO = path.open("r+b" if path.exists() else "x+b")
+            stream = self._path.open("r+b" if self._path.exists() else "x+b", buffering=0)
         except OSError as error:
-            raise SaveError(f"{path}: cannot be written ({reason_of(error)}); choose another path") from error
+            raise SaveError(f"{self._path}: cannot be written ({reason_of(error)}); choose another path") from error
         try:
-            fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            self._stream.close()
-            raise UsageError(f"{path}: another suite is writing it; wait for it, or choose another path") from error
-        self._stream.truncate(self._end_of_lines() if keep else 0)
-        self._stream.seek(0, os.SEEK_END)
+            stream.close()
+            raise UsageError(
+                f"{self._path}: another suite is writing it; wait for it, or choose another path"
+            ) from error
+        return stream
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -72,6 +80,36 @@ class ResultsFile:
         """Close it; what was appended is on the disk."""
         self._stream.close()
 
+    def keep(self, wanted: Mapping[str, str]) -> tuple[dict[str, Status], int]:
+        """Drop records of instances that are not as they were.
+
+        Args:
+            wanted: Fingerprints of the instances that are to run, by id; records of others stay.
+
+        Returns:
+            The outcomes of those that are done, by id, and how many records were dropped.
+
+        Raises:
+            RanumFalsifyError: The file cannot be read, or not be written.
+        """
+        done: dict[str, Status] = {}
+        stale = 0
+        for record in read_records(self._path):
+            name = record.instance.id
+            if wanted.get(name, record.fingerprint) != record.fingerprint or name in done:
+                stale += 1
+            elif name in wanted:
+                done[name] = record.status
+        if stale:
+            kept = (r for r in read_records(self._path) if wanted.get(r.instance.id, r.fingerprint) == r.fingerprint)
+            unique = {r.instance.id: r.line().encode() for r in kept}
+            save_together({self._path: b"".join(unique.values())})
+            # It is another file now; the old one stays locked until this one is.
+            with self._stream:
+                self._stream = self._open()
+            self._stream.seek(0, os.SEEK_END)
+        return done, stale
+
     def append(self, record: InstanceRecord) -> None:
         """Write a record to the disk.
 
@@ -80,8 +118,10 @@ class ResultsFile:
         """
         before = self._stream.tell()
         try:
-            self._stream.write(record.line().encode())
-            self._stream.flush()
+            self._stream.truncate(before)
+            left = memoryview(record.line().encode())
+            while left:
+                left = left[self._stream.write(left) :]
             os.fsync(self._stream.fileno())
         except OSError as error:
             self._undo(before)
@@ -93,33 +133,5 @@ class ResultsFile:
 
     def _end_of_lines(self) -> int:
         """Return where the last whole line ends."""
-        self._stream.seek(0)
-        return sum(len(line) for line in self._stream if line.endswith(b"\n"))
-
-
-def keep_records(path: Path, wanted: Mapping[str, str]) -> tuple[dict[str, Status], int]:
-    """Drop records of instances that are not as they were.
-
-    Args:
-        path: The file; it is written anew if there are such.
-        wanted: Fingerprints of the instances that are to run, by id; records of others stay.
-
-    Returns:
-        The outcomes of those that are done, by id, and how many records were dropped.
-
-    Raises:
-        RanumFalsifyError: The file cannot be read, or not be written.
-    """
-    done: dict[str, Status] = {}
-    stale = 0
-    for record in read_records(path):
-        name = record.instance.id
-        if wanted.get(name, record.fingerprint) != record.fingerprint or name in done:
-            stale += 1
-        elif name in wanted:
-            done[name] = record.status
-    if stale:
-        kept = (r for r in read_records(path) if wanted.get(r.instance.id, r.fingerprint) == r.fingerprint)
-        unique = {r.instance.id: r.line().encode() for r in kept}
-        save_together({path: b"".join(unique.values())})
-    return done, stale
+        with self._path.open("rb") as stream:
+            return sum(len(line) for line in stream if line.endswith(b"\n"))

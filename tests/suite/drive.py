@@ -6,7 +6,7 @@ from pathlib import Path
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.local import LocalCrew
 from ranum_falsify.suite.planning import plan
-from ranum_falsify.suite.results import ResultsFile, keep_records
+from ranum_falsify.suite.results import ResultsFile
 from ranum_falsify.suite.running import InstanceLimits, SuiteStanding, run_suite
 
 __all__ = ["drive"]
@@ -22,8 +22,8 @@ def drive(folder: Path, count: int) -> None:
     ]
     planned, path = plan(instances), folder / "results.jsonl"
     wanted = {one.instance.id: one.fingerprint for one in planned}
-    done = keep_records(path, wanted)[0] if path.exists() else {}
     with ResultsFile(path, keep=True) as results, LocalCrew("tests.suite.runner", 2) as crew:
+        done = results.keep(wanted)[0]
         run_suite(
             [one for one in planned if one.instance.id not in done],
             crew,

@@ -107,5 +107,5 @@ def test_a_program_that_a_record_names_is_not_run(workshop: Workshop) -> None:
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="give a results.jsonl, a results.csv, or an expected.csv"):
+    with pytest.raises(UsageError, match=r"give a results\.jsonl, a results\.csv, or an expected\.csv"):
         read_entries(tmp_path / "none.csv")

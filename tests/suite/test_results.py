@@ -1,6 +1,8 @@
 """Results on disk: every line whole, whatever interrupts the suite."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,39 @@ def test_two_suites_do_not_write_one_file(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     with ResultsFile(path, keep=False), pytest.raises(UsageError, match="another suite is writing it"):
         ResultsFile(path, keep=True)
+
+
+def test_results_that_are_out_of_date_go_and_the_file_stays_taken(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_text("".join(make_record(name).line() for name in "abca"), encoding="utf-8")
+    with ResultsFile(path, keep=True) as results:
+        assert results.keep({"tiny/a": "0" * 64, "tiny/b": "1" * 64}) == ({"tiny/a": "sat"}, 2)
+        with pytest.raises(UsageError, match="another suite is writing it"):
+            ResultsFile(path, keep=True)
+        results.append(make_record("b"))
+    assert [record.instance.id for record in read_records(path)] == ["tiny/a", "tiny/c", "tiny/b"]
+
+
+def test_what_is_no_file_of_results_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_bytes(b'{"mine": 1}\n{"mine": 2}')
+    with pytest.raises(UsageError, match="line 1 is no result of a suite"), ResultsFile(path, keep=True) as results:
+        results.keep({})
+    assert path.read_bytes() == b'{"mine": 1}\n{"mine": 2}'
+
+
+def test_a_full_disk_costs_the_last_record_alone(tmp_path: Path) -> None:
+    code = (
+        "import pathlib, resource, signal; from ranum_falsify.suite.results import ResultsFile\n"
+        "from tests.suite.test_results import make_record\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
+        f"with ResultsFile(pathlib.Path({str(tmp_path / 'r.jsonl')!r}), keep=True) as results:\n"
+        "    for name in 'abcdefgh': results.append(make_record(name))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "SaveError" in done.stderr and "r.jsonl: cannot be written (file too large)" in done.stderr
+    assert [record.instance.id for record in read_records(tmp_path / "r.jsonl")] == ["tiny/a", "tiny/b", "tiny/c"]
+    assert (tmp_path / "r.jsonl").read_bytes().endswith(b"\n")
 
 
 def test_without_keep_former_results_go(tmp_path: Path) -> None:
