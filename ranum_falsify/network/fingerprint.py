@@ -13,10 +13,12 @@ from google.protobuf.message import DecodeError
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from ranum_falsify.network.guards import is_compressed
-from ranum_falsify.network.model_file import model_bytes
-from ranum_falsify.network.nesting import attribute_graphs
+from ranum_falsify.network.model_file import model_bytes, tensors_of
 
 __all__ = ["Fingerprint", "fingerprint", "sha256"]
+
+_KEY = b"location"
+"""A reference to external data holds it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,17 +59,14 @@ def _external(path: Path) -> Iterator[str]:
         model = onnx.load_model_from_string(model_bytes(path))
     except DecodeError:
         return
-    graphs = [model.graph]
-    while graphs:
-        graph = graphs.pop()
-        tensors = [*graph.initializer, *(a.t for node in graph.node for a in node.attribute)]
-        yield from (ExternalDataInfo(tensor).location for tensor in tensors if uses_external_data(tensor))
-        graphs.extend(inner for node in graph.node for inner in attribute_graphs(node))
+    yield from (ExternalDataInfo(tensor).location for tensor in tensors_of(model) if uses_external_data(tensor))
 
 
 def _may_have_external_data(path: Path) -> bool:
-    """Tell whether a file may refer to external data: it holds the key of such references, or is compressed."""
+    """Tell whether a file may refer to external data; large ones are not taken into memory."""
     if is_compressed(path):
-        return True
+        return _KEY in model_bytes(path)
+    if not path.stat().st_size:
+        return False
     with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return content.find(b"location") >= 0
+        return content.find(_KEY) >= 0

@@ -30,6 +30,7 @@ __all__ = [
     "load_model",
     "model_bytes",
     "opset_of",
+    "tensors_of",
 ]
 
 OLDEST_OPSET = 7
@@ -117,7 +118,7 @@ def check_external_data(model: onnx.ModelProto, path: Path) -> str:
         ModelError: A file is missing, or too short for a tensor.
     """
     total = 0
-    for tensor in _tensors(model.graph):
+    for tensor in tensors_of(model):
         if not onnx.external_data_helper.uses_external_data(tensor):
             continue
         data = onnx.external_data_helper.ExternalDataInfo(tensor)
@@ -147,13 +148,17 @@ def _bytes_of(tensor: onnx.TensorProto) -> int:
     return -(-count * bits // 8)
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-        for inner in attribute_graphs(node):
-            yield from _tensors(inner)
+def tensors_of(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield the tensors in a model: in its graph, its subgraphs and its local functions."""
+    parts: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, onnx.GraphProto):
+            yield from part.initializer
+        for node in part.node:
+            for attribute in node.attribute:
+                yield from (attribute.t, *attribute.tensors)
+            parts.extend(attribute_graphs(node))
 
 
 def opset_of(model: onnx.ModelProto) -> int:
