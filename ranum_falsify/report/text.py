@@ -26,7 +26,12 @@ _ORACLES = {
     "autograd-torch": "autograd, at the operands that PyTorch computes",
     "autograd-flushed": "autograd, at the operands that ONNX Runtime computes with denormal numbers flushed to 0",
 }
-KINDS = {"nan": "NaN", "inf": "infinity", "gradient": "a derivative that is not finite"}
+KINDS = {
+    "nan": "NaN",
+    "inf": "infinity",
+    "error": "an error: ONNX Runtime refuses this input",
+    "gradient": "a derivative that is not finite",
+}
 """What an invalid operator gives."""
 
 _REACHES = {"output": "an output turns non-finite", "masked": "a later operator swallows it"}
@@ -88,7 +93,7 @@ def finding_lines(
 
     Args:
         title: Names the operator.
-        kind: `nan`, `inf` or `gradient`.
+        kind: `nan`, `inf`, `error` or `gradient`.
         operands: Least and greatest element of each operand.
         reach: `output` or `masked`, None where only a derivative is not finite.
         oracle: Who saw it.
