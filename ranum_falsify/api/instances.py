@@ -64,7 +64,12 @@ def warm_up() -> None:
     m.output(m.ReduceSum(m.Exp(hidden), np.array([1])), [1, 1])
     model = load_model(m.build())
     settings = settings_of({"n_starts": 4, "n_steps": 2, "prove_timeout": 0.1, "processors": 1})
-    ValidityQuestion(box=(-1.0, 1.0)).ask(model, settings)
+    instance = Instance(id="warm", category="", model="", property="", networks={})
+    _write(
+        Answered(status="unknown"),
+        ValidityQuestion(box=(-1.0, 1.0)).ask(model, settings),
+        Task(instance=instance, stem="warm/warm"),
+    )
     for limit in _WARM_LIMITS:
         answer_loaded(load(load_property(_WARM.format(limit=limit)), {"N": model}), settings)
 
