@@ -68,6 +68,13 @@ def test_sums_of_non_negative_terms_keep_sign_and_size() -> None:
     assert zero.lower.item() == 0
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_sums_of_non_negative_numbers_with_known_weights_of_one_sign_have_that_sign(sign: int) -> None:
+    x, w = Interval.fill(0, 1e6, (2, 30), F32).split(0, 1), Interval.point(sign * drawn(1, 30, 5).abs())
+    low, high = matrix_product(x, w).extremes
+    assert (low == 0) if sign > 0 else (high == 0)
+
+
 def test_merged_weights_stay_one_number() -> None:
     y = matrix_product(Interval.fill(-1, 1, (8, 1000), F32), Interval.fill(-0.1, 0.1, (1000, 500), F32))
     assert y.is_scalar and y.shape == (8, 500)
