@@ -9,7 +9,7 @@ import numpy as np
 
 from ranum_falsify.fix.repair import OutputChange
 
-__all__ = ["Differences"]
+__all__ = ["OutputDifferences"]
 
 _SAME = 1e-5
 """Relative differences up to this one are rounding: other orders of float32 operations make as much."""
@@ -17,7 +17,7 @@ _ROUNDINGS = 16
 """How many units of an output's own type are rounding, where that is more."""
 
 
-class Differences:
+class OutputDifferences:
     """Gathers by how much outputs differ, sample by sample."""
 
     def __init__(self) -> None:

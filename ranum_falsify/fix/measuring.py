@@ -14,7 +14,7 @@ import onnx_ir as ir
 from dnnv.nn import Operation
 
 from ranum_falsify.errors import ReplayError
-from ranum_falsify.fix.differences import Differences
+from ranum_falsify.fix.differences import OutputDifferences
 from ranum_falsify.fix.drawing import draw_numbers, draw_values
 from ranum_falsify.fix.repair import OutputChange
 from ranum_falsify.fix.subject import RepairSubject
@@ -77,7 +77,7 @@ class OutputMeter:
             self._samples = self._run_original()
         if not any(sample.is_valid for sample in self._samples):
             return None
-        found = Differences()
+        found = OutputDifferences()
         ends = time.monotonic() + self._seconds
         runnable = self._runnable(model)
         names = {value.name for value in runnable.graph.input}
@@ -173,8 +173,12 @@ class OutputMeter:
 
 
 def count_operations(graph: Graph) -> int:
-    """Return how many floating numbers the nodes of a graph read or write, whichever is more, sum over the nodes."""
-    return sum(_count(graph, op) for op in graph.nodes)
+    """Return how many floating numbers the nodes of a graph read or write, whichever is more, sum over the nodes.
+
+    Both branches of a node count.
+    """
+    inner = (value for op in graph.nodes for value in vars(op).values() if isinstance(value, Graph))
+    return sum(_count(graph, op) for op in graph.nodes) + sum(map(count_operations, inner))
 
 
 def _count(graph: Graph, op: Operation) -> int:
