@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
+from ranum_falsify.errors import ReplayCrashError, ReplayRefusalError, ReplayTimeoutError
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.confirmer import feeds_of, meets_conditions
@@ -291,7 +291,7 @@ class OperatorSearch:
             if not meets_conditions(self.context.problem, env, self.context.confirmer):
                 return False
             self._replay(target, env)
-        except (ReplayCrashError, ReplayTimeoutError) as error:
+        except (ReplayCrashError, ReplayRefusalError, ReplayTimeoutError) as error:
             self._failures[str(error)] = None
         finally:
             self.context.budget.replay_seconds += time.monotonic() - began
