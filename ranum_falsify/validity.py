@@ -278,6 +278,7 @@ class Condition(Constraint):
     margin_of: Callable[[Operation, Operands], Tensor]
     crossing_of: Callable[[Operation, Operands], Tensor | None] | None = None
     needs_infinity: bool = False
+    refuses: bool = False
     holds_of: Callable[[Operation, Bounds], bool] | None = None
     fails_of: Callable[[Operation, Bounds], bool] | None = None
     ranges_of: Callable[[torch.dtype], tuple[InvalidRange, ...]] | None = None

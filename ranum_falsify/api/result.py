@@ -42,8 +42,8 @@ class OperatorReport:
             invalid, whatever other operators do.
         condition: Where its operands are valid, in words.
         reason: What they are otherwise.
-        kind: What came out on violation; `error` where ONNX Runtime refuses to go on, `gradient` is a derivative that is
-            not finite.
+        kind: What came out on violation; `error` where ONNX Runtime refuses to go on, `gradient` for a derivative that
+            is not finite.
         reach: Whether the violation shows at an output of the network.
         runtimes: Runtimes that it occurs on, where violated.
         optimisations: Which graph optimisations of ONNX Runtime it shows with.

@@ -46,7 +46,7 @@ import numpy as np
 import onnx
 
 from ranum_falsify.config import Optimisations, Reach
-from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayTimeoutError
+from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayRefusalError, ReplayTimeoutError
 from ranum_falsify.network.child import Child, ChildDeathError
 from ranum_falsify.network.guards import is_compressed
 from ranum_falsify.network.model_file import model_bytes
@@ -289,7 +289,8 @@ class Replayer:
         if command == "load":
             self.close()
         verb = _VERB[command]
-        raise ReplayError(f"{self._label}: ONNX Runtime cannot {verb} it: {_one_line(result)}; {_ADVICE[verb]}")
+        kind_of_error = ReplayError if command == "load" else ReplayRefusalError
+        raise kind_of_error(f"{self._label}: ONNX Runtime cannot {verb} it: {_one_line(result)}; {_ADVICE[verb]}")
 
     def _death(self, command: str, error: ChildDeathError) -> ReplayError:
         if error.late:

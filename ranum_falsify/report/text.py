@@ -116,7 +116,7 @@ def finding_lines(
     if values:
         yield "    at the first offending element: " + ", ".join(f"{name} = {v:.9g}" for name, v in values.items())
     if reach:
-        yield f"    reach: {reach} ({_REACHES[reach] if optimisations != 'off' else _NOWHERE})"
+        yield f"    reach: {reach} ({_write_reach(kind, reach, optimisations)})"
     if optimisations in _OPTIMISATIONS:
         yield f"    {_OPTIMISATIONS[optimisations]}" + (f" ({fused})" if fused else "")
     if gradients:
@@ -127,6 +127,12 @@ def finding_lines(
         low, high = returned
         numbers = f"{low:.9g}" if low == high else f"numbers in [{low:.9g}, {high:.9g}]"
         yield f"    instead, ONNX Runtime returns {numbers}"
+
+
+def _write_reach(kind: str | None, reach: str, optimisations: str | None) -> str:
+    if kind == "error" and reach == "output":
+        return "there is no output"
+    return _REACHES[reach] if optimisations != "off" else _NOWHERE
 
 
 def _beside(oracle: str, runtimes: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from dnnv.nn.operations import OutputSelect
 from torch import Tensor
 
 from ranum_falsify.config import Reach, Runtime
+from ranum_falsify.errors import is_interruption, is_out_of_memory
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.contents import list_black_boxes
 from ranum_falsify.network.evaluate import Value
@@ -67,7 +68,7 @@ def find_failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapp
 
     Returns:
         By the name of the operator; None where the network draws random numbers, which differ from those of the replay,
-        or has operators that PyTorch cannot run.
+        or has operators that PyTorch cannot run, on these inputs or on any.
     """
     if any(spec_of(op).is_random(op) for op in graph.nodes) or list_black_boxes(graph):
         return None
@@ -96,8 +97,13 @@ def find_failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapp
                 ),
             )
 
-    with torch.no_grad():
-        graph.evaluate([to_torch(feeds[name]) for name in graph.input_names], watch)
+    try:
+        with torch.no_grad():
+            graph.evaluate([to_torch(feeds[name]) for name in graph.input_names], watch)
+    except (RuntimeError, ValueError, IndexError) as error:
+        if is_interruption(error) or is_out_of_memory(error):
+            raise
+        return None  # inputs decide shapes, and PyTorch has no result of such
     reaching = _reach_outputs(graph, bad) | stopping if failing else stopping
     return {
         name: replace(failure, reach="output") if id(op) in reaching else failure

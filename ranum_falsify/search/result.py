@@ -45,8 +45,8 @@ class OperatorResult:
             property's box makes it invalid, whatever other operators do.
         constraint: The condition on its operands, in words.
         reason: Why a violation is invalid.
-        kind: What came out on violation; `error` where ONNX Runtime refuses to go on, `gradient` is a derivative that is
-            not finite.
+        kind: What came out on violation; `error` where ONNX Runtime refuses to go on, `gradient` for a derivative that
+            is not finite.
         reach: Whether the violation shows at an output, at ONNX Runtime's default level of graph optimisations.
         optimisations: Which of them it shows with; None where that is unknown.
         fused: If the violation shows at the default level alone: the operator that the optimiser put in place of this

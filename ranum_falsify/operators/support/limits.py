@@ -45,6 +45,7 @@ class WithinLimits(Constraint):
     refuses: bool = True
 
     def margin(self, op: Operation, operands: Operands) -> Tensor:
+        """See :meth:`Constraint.margin`."""
         x = operands.get(self.operand)
         if x is None:
             return torch.zeros(0)
@@ -55,10 +56,12 @@ class WithinLimits(Constraint):
         return room if ignored is None else torch.where(x == ignored, torch.inf, room)
 
     def holds(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.holds`."""
         x = operands.get(self.operand)
         return x is None or not x.size or bool(self._find_accepted(op, operands, x).all())
 
     def fails(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.fails`."""
         x = operands.get(self.operand)
         if x is None or not x.size:
             return False
@@ -80,6 +83,7 @@ class WithinLimits(Constraint):
         return point | ((lower >= low) & (upper <= high))
 
     def describe(self) -> str:
+        """See :meth:`Constraint.describe`."""
         return self.text
 
 
