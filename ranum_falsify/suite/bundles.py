@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from ranum_falsify.content import may_have_external_data, sha256
 from ranum_falsify.errors import ModelError
-from ranum_falsify.network.fingerprint import fingerprint, sha256
 from ranum_falsify.suite.instance import Instance
 
 __all__ = ["Bundle", "Bundler"]
@@ -46,7 +46,9 @@ class Bundler:
 def _read(path: Path, is_model: bool) -> Bundle:
     if not path.is_file():  # a device does not end
         return {}
-    if not is_model:
+    if not is_model or not may_have_external_data(path):
         return {path.name: sha256(path)}
+    from ranum_falsify.network.fingerprint import fingerprint  # imports torch
+
     found = fingerprint(path)
     return {path.name: found.sha256, **found.data}

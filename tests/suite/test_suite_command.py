@@ -2,6 +2,8 @@
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -147,3 +149,9 @@ def test_what_is_wrong_is_said(workshop: Workshop, suite: Path, words: list[str]
 def test_a_suite_that_is_not_there(workshop: Workshop) -> None:
     assert "no such file or folder" in workshop.run("suite", workshop.folder / "none").error
     assert "no suite is given" in workshop.run("suite").error
+
+
+def test_who_hands_out_instances_stays_small(repository: Path) -> None:
+    code = "import sys; import ranum_falsify.cli.suite; print({'torch', 'onnx', 'numpy'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], cwd=repository, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
