@@ -107,7 +107,8 @@ def test_ranges_of_integers_have_whole_ends(low: int, width: int, at: int, fract
     whole = Interval.fill(low, low + width, (2,), torch.int64)
     wider = stretch(pin(whole, torch.tensor(low + at)), whole, fraction, "both")
     assert wider.dtype == torch.int64
-    assert low <= ends(wider)[0] <= min(low + at, low + width) <= ends(wider)[1] <= low + width
+    start, high = min(low + at, low + width), low + width
+    assert ends(wider) == (start - int(fraction * (start - low)), start + int(fraction * (high - start)))
 
 
 def test_shares_count_elements_that_have_a_width() -> None:
