@@ -78,6 +78,14 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
                 raise
             # An interrupt also ends a step that takes long.
             interrupted = "timeout" if budget.expired else "Ctrl-C"
+    try:
+        return _conclude(context, search, interrupted)
+    except KeyboardInterrupt:  # the alarm of a time limit, which rings once, must not cost what was found
+        return _conclude(context, search, interrupted or ("timeout" if budget.expired else "Ctrl-C"))
+
+
+def _conclude(context: SearchContext, search: OperatorSearch | ClauseSearch, interrupted: str) -> Answer:
+    budget = context.budget
     if budget.expired and not interrupted and not context.proof.holds:
         interrupted = "timeout"
     return _result(context, search, interrupted, _seconds(budget))

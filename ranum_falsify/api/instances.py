@@ -23,7 +23,7 @@ from ranum_falsify.api.properties import Property, load_property, network_of
 from ranum_falsify.api.question import ValidityQuestion, load_statement
 from ranum_falsify.api.result import Result
 from ranum_falsify.api.settings import Settings, settings_of
-from ranum_falsify.api.timekeeper import time_limit
+from ranum_falsify.api.timekeeper import TimeUp, time_limit
 from ranum_falsify.building import ModelBuilder
 from ranum_falsify.config import RUNTIMES
 from ranum_falsify.errors import RanumFalsifyError, SaveError
@@ -106,6 +106,8 @@ def answer(task: Task) -> Answered:
             result = answer_loaded(loaded, settings)
     except RanumFalsifyError as error:
         raise type(error)(places.name(str(error))) from error
+    except TimeUp:  # where nothing was being proved or searched any more
+        return Answered(status="timeout", preparation=preparation, seconds=time.monotonic() - began - preparation)
     seconds = time.monotonic() - began - preparation
     status = _STATUS[result.verdict]
     if status == "unknown" and result.answer.interrupted.startswith("timeout"):
