@@ -23,7 +23,6 @@ from ranum_falsify.api.properties import Property, load_property, network_of
 from ranum_falsify.api.question import ValidityQuestion, load_statement
 from ranum_falsify.api.result import Result
 from ranum_falsify.api.settings import Settings, settings_of
-from ranum_falsify.api.timekeeper import time_limit
 from ranum_falsify.building import ModelBuilder
 from ranum_falsify.config import RUNTIMES
 from ranum_falsify.errors import RanumFalsifyError, SaveError
@@ -39,7 +38,6 @@ from ranum_falsify.suite.task import Answered, Task
 __all__ = ["answer", "prepare", "warm_up"]
 
 _STATUS: Mapping[str, Status] = {"violated": "sat", "holds": "unsat", "unknown": "unknown"}
-_PATIENCE = 0.5  # seconds
 _PROOFS = 0.75
 """Share of the time that finer proofs may take where the search goes on until it is up."""
 _WARM = """(declare-const X_0 Real)
@@ -64,7 +62,7 @@ def warm_up() -> None:
     m.output(m.ReduceSum(m.Exp(hidden), np.array([1])), [1, 1])
     model = load_model(m.build())
     settings = settings_of({"n_starts": 4, "n_steps": 2, "prove_timeout": 0.1, "processors": 1})
-    ValidityQuestion(box=(-1.0, 1.0)).ask(model, settings)
+    ValidityQuestion(box=(-1.0, 1.0)).ask(lambda: model, settings)
     for limit in _WARM_LIMITS:
         answer_loaded(load(load_property(_WARM.format(limit=limit)), {"N": model}), settings)
 
@@ -93,9 +91,7 @@ def answer(task: Task) -> Answered:
         limit = settings.config.timeout
         left = None if limit is None else max(limit - preparation, 0.0)
         settings = replace(settings, config=replace(settings.config, timeout=left))
-        # The search looks at the clock between its steps; the alarm is for a step that takes long.
-        with time_limit(None if left is None else left + _PATIENCE):
-            result = answer_loaded(loaded, settings)
+        result = answer_loaded(loaded, settings)
     except RanumFalsifyError as error:
         raise type(error)(places.name(str(error))) from error
     seconds = time.monotonic() - began - preparation
