@@ -256,7 +256,7 @@ class IntervalAnalysis(OperationVisitor):
         # An operator of many elements is excused as a whole, whatever the finite ones among them do.
         infinite = any(isinstance(x, Interval) and x.surely_infinite for x in operands)
         excused = infinite and not spec_of(site.op).elementwise
-        keeps = all(keeps_infinity(rule, position) for position in touched)
+        keeps = all(keeps_infinity(rule, site.op, position) for position in touched)
         if excused and not keeps:
             return outputs
         fields = self._fields[id(site.op)]

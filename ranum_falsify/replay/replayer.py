@@ -46,9 +46,9 @@ import numpy as np
 import onnx
 
 from ranum_falsify.config import Optimisations, Reach
+from ranum_falsify.content import is_compressed
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayRefusalError, ReplayTimeoutError
 from ranum_falsify.network.child import Child, ChildDeathError
-from ranum_falsify.network.guards import is_compressed
 from ranum_falsify.network.model_file import model_bytes
 
 __all__ = ["Finding", "Replay", "Replayer"]

@@ -17,7 +17,6 @@ import distributed
 
 from ranum_falsify import __version__
 from ranum_falsify.errors import SuiteError
-from ranum_falsify.suite.cluster.files import bundle_files
 from ranum_falsify.suite.cluster.there import answer_there, end_there, hold
 from ranum_falsify.suite.local import LOST
 from ranum_falsify.suite.task import Answered, Task
@@ -125,8 +124,7 @@ class DaskCrew:
 
     def submit(self, task: Task) -> None:
         """Have a task answered."""
-        bundles = bundle_files(task.instance)
-        places = {digest: Path(path).parent / name for path, b in bundles.items() for name, digest in b.items()}
+        places = {digest: Path(path).parent / name for path, b in task.bundles.items() for name, digest in b.items()}
         contents = {digest: self._send(digest, place) for digest, place in places.items()}
         future = self._client.submit(
             answer_there,
@@ -134,7 +132,6 @@ class DaskCrew:
             self._runner,
             __version__,
             task,
-            bundles,
             contents,
             key=f"ranum-falsify-{uuid.uuid4().hex}",
             pure=False,
