@@ -24,7 +24,7 @@ PATIENCE = 0.5
 """Seconds beyond the timeout, at which nothing that goes on looks at the clock, before an alarm ends it."""
 
 _SHARE = 0.25
-"""Share of the timeout that is kept for `keep_list`."""
+"""Share of the timeout that is kept for each part of the answer that comes after the verdict."""
 
 
 def take_time(config: SearchConfig, seconds: float) -> SearchConfig:
@@ -90,10 +90,11 @@ def _try_rewrites(loaded: Loaded, result: Answer, prove: ProveConfig, deadline: 
 
 
 def _reserve(loaded: Loaded, config: SearchConfig) -> float:
-    """Return how much of the time is for `keep_list`."""
-    if config.prove is None or config.timeout is None or loaded.sources.dtype is None:
+    """Return how much of the time is for what comes after the answer: `keep_list`, and proofs after rewriting."""
+    if config.prove is None or config.timeout is None:
         return 0.0
-    return min(config.prove.timeout, _SHARE * config.timeout)
+    parts = (loaded.sources.dtype is not None) + (config.prove.try_rewrites and loaded.problem.is_pure_validity)
+    return min(config.prove.timeout, _SHARE * config.timeout) * parts
 
 
 def keep_list(loaded: Loaded, config: SearchConfig) -> KeepList | None:
