@@ -68,7 +68,7 @@ class OutputMeter:
         self._exact: dict[int, Mapping[str, np.ndarray]] = {}
 
     def measure(self, model: onnx.ModelProto) -> OutputChange | None:
-        """Return by how much a model's outputs differ; None where no input can be drawn on which the original is valid.
+        """Return by how much a model's outputs differ; None where there is no input to compare them on.
 
         Raises:
             ReplayError: ONNX Runtime does not run the model.
@@ -81,6 +81,9 @@ class OutputMeter:
         ends = time.monotonic() + self._seconds
         runnable = self._runnable(model)
         names = {value.name for value in runnable.graph.input}
+        given = {*self._samples[0].inputs, *(tensor.name for tensor in runnable.graph.initializer)}
+        if not given.issuperset(names):
+            return None  # it draws other random numbers
         with Replayer(runnable) as replayer:
             for number, sample in enumerate(self._samples):
                 # What nobody reads any more may be gone: draws that were only needed for what was replaced.

@@ -107,9 +107,10 @@ def _measure_theirs(model: ZooModel, defect: Defect, subject: RepairSubject, met
 
 def _name_outputs(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     """Return a model whose outputs have other names."""
-    prefix = "theirs/"
-    made = onnx.compose.add_prefix(model, prefix, rename_nodes=False, rename_inputs=False, rename_initializers=False)
-    new = {value.name: name for value, name in zip(made.graph.output, names, strict=True)}
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    old = [value.name for value in made.graph.output]
+    new = {name: f"{name} of theirs" for name in set(names) - set(old)} | dict(zip(old, names, strict=True))
     for value in made.graph.output:
         value.name = new[value.name]
     for node in made.graph.node:
