@@ -21,6 +21,7 @@ __all__ = ["Edited", "insert_clips", "insert_guards"]
 
 _LIMITS_ARE_INPUTS = 11  # opset
 _EXTREMES_BROADCAST = 8  # opset
+_CONSTANTS_ARE_INPUTS = 3  # last version of the representation in which initializers must be inputs
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ class _LimitWriter:
 
     def __init__(self, model: ir.Model) -> None:
         self._graph = model.graph
+        self._as_nodes = (model.ir_version or 0) <= _CONSTANTS_ARE_INPUTS
         self._opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
         self._names = NodeNames(all_nodes(model))
         self._taken = {
@@ -93,7 +95,7 @@ class _LimitWriter:
         operand = None if node is None or guard.index >= len(node.inputs) else node.inputs[guard.index]
         if node is None or operand is None or not isinstance(node.graph, ir.Graph):
             return None
-        made = _LimitNodes(self._opset, numpy_dtype(guard.dtype))
+        made = _LimitNodes(self._opset, numpy_dtype(guard.dtype), as_nodes=self._as_nodes)
         if guard.halvings:
             self._restore(node, guard)
         limited = made.guard(operand, guard)
@@ -107,7 +109,7 @@ class _LimitWriter:
         result = node.outputs[0]
         uses, name, graph = list(result.uses()), result.name, node.graph
         assert isinstance(graph, ir.Graph), "functions are inlined"
-        made = _LimitNodes(self._opset, numpy_dtype(guard.dtype))
+        made = _LimitNodes(self._opset, numpy_dtype(guard.dtype), as_nodes=self._as_nodes)
         whole = made.restore(result, guard.halvings, largest(guard.dtype))
         self._name(made, result, f"{node.name}/guard", graph)
         graph.insert_after(node, made.nodes)
@@ -120,7 +122,7 @@ class _LimitWriter:
 
     def clip(self, value: ir.Value, part: KeptRange) -> None:
         """Clip what all nodes read of a tensor."""
-        made = _LimitNodes(self._opset, part.lower.dtype)
+        made = _LimitNodes(self._opset, part.lower.dtype, as_nodes=self._as_nodes)
         uses = list(value.uses())
         limited = made.limit(value, part)
         self._name(made, value, f"{value.name}/clip", self._graph)
@@ -153,8 +155,8 @@ class _LimitWriter:
 class _LimitNodes:
     """The nodes of one guard or clip."""
 
-    def __init__(self, opset: int, dtype: np.dtype) -> None:
-        self._opset = opset
+    def __init__(self, opset: int, dtype: np.dtype, *, as_nodes: bool) -> None:
+        self._opset, self._as_nodes = opset, as_nodes
         self._numpy = dtype
         self._dtype = ir.DataType.from_numpy(dtype)
         self.nodes: list[ir.Node] = []
@@ -203,6 +205,11 @@ class _LimitNodes:
 
     def _number(self, number: float | np.ndarray | None) -> ir.Value:
         array = np.array(number).astype(self._numpy, order="C")
+        if self._as_nodes:
+            node = ir.Node("", "Constant", [], [ir.AttrTensor("value", ir.tensor(array))])
+            node.outputs[0].shape, node.outputs[0].type = ir.Shape(array.shape), ir.TensorType(self._dtype)
+            self.nodes.append(node)
+            return node.outputs[0]
         value = ir.Value(const_value=ir.tensor(array), shape=ir.Shape(array.shape), type=ir.TensorType(self._dtype))
         self.constants.append(value)
         return value
