@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -93,7 +94,7 @@ class BatchedModel:
         else:
             rows = [sample(*values) for values in zip(*inputs, strict=True)]
             results = tuple(torch.stack(column) for column in zip(*(row[0] for row in rows), strict=True))
-            seen = tuple(torch.stack(column) for column in zip(*(row[1] for row in rows), strict=True))
+            seen = tuple(map(_stack_padded, zip(*(row[1] for row in rows), strict=True)))
         return results, seen[0] if seen else None
 
     def _run_along(
@@ -106,6 +107,11 @@ class BatchedModel:
         # An output that depends on no input has no batch yet.
         whole = tuple((y if len(y) == count else y.expand(count, *y.shape[1:])).unsqueeze(1) for y in results)
         return whole, torch.cat(seen, dim=1) if seen else None
+
+
+def _stack_padded(rows: Sequence[Tensor]) -> Tensor:
+    """Return what was observed on each sample, with NaN where one has fewer elements than another."""
+    return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=math.nan)
 
 
 def _lift(probe: Probe) -> Probe:

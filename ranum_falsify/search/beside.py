@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ranum_falsify.config import Reach, Runtime
 from ranum_falsify.network import Graph, spec_of
-from ranum_falsify.network.contents import list_black_boxes
+from ranum_falsify.network.contents import is_evaluated_outside
 from ranum_falsify.network.evaluate import Value
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.operators.support.conditions import conditions_of, list_stated_conditions
@@ -69,7 +69,7 @@ def find_failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapp
         By the name of the operator; None where the network draws random numbers, which differ from those of the replay,
         or has operators that PyTorch cannot run.
     """
-    if any(spec_of(op).is_random(op) for op in graph.nodes) or list_black_boxes(graph):
+    if any(spec_of(op).is_random(op) for op in graph.nodes) or is_evaluated_outside(graph):
         return None
     failing: dict[str, tuple[Operation, TorchFailure]] = {}
     bad: set[int] = set()

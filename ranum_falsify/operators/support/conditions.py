@@ -32,7 +32,7 @@ def conditions_of(op: Operation) -> tuple[Constraint, ...]:
     """
     spec = spec_of(op)
     conditions = list(list_stated_conditions(op))
-    if isinstance(op, BlackBox):
+    if isinstance(op, BlackBox) and op.body is None:
         conditions.append(_NoRow(reason=op.why))
     elif spec.overflow or spec.valid:
         # Close to a limit that operands keep, kernels may stray beyond.
