@@ -337,7 +337,7 @@ def _select_valid(op: Operation, outputs: tuple[Interval, ...], operands: Sequen
     if not any(y.nan or y.overflows or y.may_be_infinite for y in outputs):
         return outputs
     spec = spec_of(op)
-    harmless = not spec.overflow and not spec.valid
+    harmless = not spec.computes
     if harmless or any(map(holds_infinity, operands)):
         clipped = spec.elementwise and not harmless
         outputs = tuple(clip_untouched(y, operands) if clipped and y.overflows else y for y in outputs)

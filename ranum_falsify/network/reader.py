@@ -128,7 +128,7 @@ class _Reader(GraphBuilder):
             unset_dims=tuple(self.unset_dims),
             folded=tuple(self.folded),
             shapes=shapes,
-            inlined=frozenset(self.inlined),
+            origins=self.origins,
             read_again=partial(_read, self.source, known=shapes),
         )
 

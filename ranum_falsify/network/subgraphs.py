@@ -20,7 +20,7 @@ from ranum_falsify.network.contents import list_makers
 from ranum_falsify.network.fields import initializers_of
 from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.model_file import check_structure
-from ranum_falsify.network.nesting import name_of, names_captured
+from ranum_falsify.network.nesting import names_captured
 from ranum_falsify.network.trace import Run, Scope, Traced, UnfitBranch, constant
 from ranum_falsify.network.unrolling import NotUnrolledError
 
@@ -40,8 +40,7 @@ def inline_branch(builder: GraphBuilder, node: onnx.NodeProto, condition: bool, 
     names = [output.name for output in graph.output]
     order = check_structure(graph, outer=frozenset(scope.names()))
     # What an input decides is named by its path, what is never otherwise as if it had no condition.
-    path = "" if scope[node.input[0]].is_constant else f"{name_of(node)}/{wanted}/"
-    with builder.inside(path):
+    with builder.path.inside(node, wanted, shows=not scope[node.input[0]].is_constant):
         builder.build(order, inner, names)
     for outer_name, name in zip(node.output, names, strict=True):
         scope[outer_name] = inner[name]
@@ -63,7 +62,8 @@ def build_branches(
         inputs = [_declare(builder, inner, name, scope[name]) for name in captured]
         names = [output.name for output in graph.output]
         try:
-            builder.build(order, inner, names)
+            with builder.path.inside(node, attribute, names=False):
+                builder.build(order, inner, names)
         except UnsupportedOperatorError:
             raise
         except ModelError as error:
@@ -109,7 +109,7 @@ def build_body(builder: GraphBuilder, node: onnx.NodeProto, scope: Scope) -> Gra
     inner = scope.child(initializers_of(body))
     given = zip((*taken, *captured), (*steering, *(scope[name] for name in (*states, *captured))), strict=True)
     inputs = [_declare(builder, inner, name, traced) for name, traced in given]
-    with builder.inside(f"{name_of(node)}/body/"):
+    with builder.path.inside(node, "body"):
         builder.build(order, inner, names)
         for name, before in zip(names[1:], states, strict=False):
             _check_state(inner[name], scope[before].details)

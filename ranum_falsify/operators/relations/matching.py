@@ -42,6 +42,9 @@ __all__ = [
 _DEEPEST = 10
 """No pattern reads further back than this many nodes."""
 
+_PASSING = ("Unsqueeze", "Squeeze", "Reshape", "Max")
+"""Operators between a reduction and its reader that leave its values as they are; some of them, of `Max`."""
+
 Field: TypeAlias = Operation | np.ndarray | None
 """What a node reads: the result of another node, a constant, or nothing."""
 
@@ -165,9 +168,9 @@ def find_reduction(site: Site, field: Field, *op_types: str, shown_by: Field = N
     """
     expand = is_a(field, "Expand")
     inner = field if expand is None else fields_of(expand)[0]
-    op = is_a(inner, "Unsqueeze", "Squeeze", "Reshape", *op_types)
+    op = is_a(inner, *_PASSING, *op_types)
     while op is not None and kind(op) not in op_types:
-        op = is_a(fields_of(op)[0], "Unsqueeze", "Squeeze", "Reshape", *op_types)
+        op = is_a(_find_passed(op), *_PASSING, *op_types)
     if op is None:
         return None
     operand, *axes = fields_of(op)
@@ -182,6 +185,14 @@ def find_reduction(site: Site, field: Field, *op_types: str, shown_by: Field = N
     if not dims or (stands.shape != kept and stands.size != 1):
         return None
     return Reduced(op=op, operand=source(operand), x=x, dims=dims)
+
+
+def _find_passed(op: Operation) -> Field:
+    """Return the field that a node passes on in another shape, or, as a maximum with -inf does, as it is."""
+    if kind(op) != "Max":
+        return fields_of(op)[0]
+    passed = [field for field in fields_of(op) if constant(field) != -math.inf]
+    return passed[0] if len(passed) == 1 else None
 
 
 def reduced_dims(op: Operation, rank: int, axes: np.ndarray | None) -> list[int]:

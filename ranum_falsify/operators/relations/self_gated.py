@@ -1,4 +1,4 @@
-"""Products of a number with a function of itself, written with several nodes: Swish, Gelu, Mish, x (1 - x), x^3.
+"""Products of a number with a function of itself, in several nodes: Swish, HardSwish, Gelu, Mish, x (1 - x), x^3.
 
 Each is one function of x with known turning points; the product of its parts' bounds would forget their relation.
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
+from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
@@ -38,7 +40,7 @@ from ranum_falsify.operators.relations.matching import (
     square_of,
 )
 
-__all__ = ["complement", "cube", "gelu_by_parts", "mish_by_parts", "swish_by_parts"]
+__all__ = ["complement", "cube", "gelu_by_parts", "hard_swish_by_parts", "mish_by_parts", "swish_by_parts"]
 
 _DEPTH = 4
 """How deep products of products are searched."""
@@ -130,6 +132,85 @@ def cube(site: Site, a: Interval, b: Interval) -> Interval | None:
     for (x, factor), bounds in zip(pairs(site.op), (a, b), strict=True):
         if is_same(square_of(factor), x):
             return _curve(site, bounds, lambda t: t**3, [], 0.0)
+    return None
+
+
+# HardSwish ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Ramp:
+    """The function k clip(slope x + offset, low, high), with slope > 0 and finite limits."""
+
+    slope: float
+    offset: float
+    low: float
+    high: float
+    k: float = 1.0
+
+    @property
+    def turns(self) -> Sequence[float]:
+        """Where its product with x may turn: at the ends of the ramp, and at the vertex of the parabola there."""
+        at = (self.low - self.offset, self.high - self.offset, -self.offset / 2)
+        return [point / self.slope for point in at]
+
+    def times_operand(self, x: Tensor) -> Tensor:
+        """Return its product with x."""
+        return x * self.k * (self.slope * x + self.offset).clamp(self.low, self.high)
+
+    def error(self, unit_roundoff: float) -> float:
+        """Return by how much its product with x may stray, besides a few roundings of the product itself.
+
+        Where slope x + offset is off the ramp by more than its own error, the clip hides that error.  Elsewhere it is
+        at most 8 u times the larger limit and the offset, and so is slope x, but for that factor.
+        """
+        size = abs(self.offset) + max(abs(self.low), abs(self.high))
+        return abs(self.k) * 8 * unit_roundoff * size * 2 * size / self.slope
+
+
+def hard_swish_by_parts(site: Site, a: Interval, b: Interval) -> Interval | None:
+    """Bound x k clip(s x + c, l, h), of which x clip(x + 3, 0, 6) / 6 is the usual one."""
+    for (x, factor), bounds in zip(pairs(site.op), (a, b), strict=True):
+        ramp = _find_ramp(factor, x, _DEPTH)
+        if ramp is not None and bounds.shape == site.shape:
+            return _curve(site, bounds, ramp.times_operand, ramp.turns, ramp.error(unit(bounds.dtype)))
+    return None
+
+
+def _find_ramp(field: Field, x: Field, depth: int) -> _Ramp | None:
+    """Return the ramp that a field is of x; None if it is not one."""
+    op = is_a(field, "Clip", "HardSigmoid", "Mul", "Div")
+    if op is None or not depth:
+        return None
+    inner, *rest = fields_of(op)
+    if is_a(op, "HardSigmoid"):
+        ramp = _Ramp(op.alpha, op.beta, 0.0, 1.0) if is_same(inner, x) else None
+    elif is_a(op, "Clip"):
+        low, high = (constant(limit) for limit in (*rest, None, None)[:2])
+        ramp = None if low is None or high is None else _find_clipped(inner, x, low, high)
+    else:
+        ramp = _find_scaled_ramp(op, x, depth)
+    known = ramp is not None and ramp.slope > 0 and ramp.low <= ramp.high
+    return ramp if known and all(math.isfinite(number) for number in vars(ramp).values()) else None
+
+
+def _find_clipped(field: Field, x: Field, low: float, high: float) -> _Ramp | None:
+    shifted = is_a(field, "Add")
+    if shifted is None:
+        return None
+    for rest, added in pairs(shifted):
+        offset, slope = constant(added), _scale_of(rest, x)
+        if offset is not None and slope is not None:
+            return _Ramp(slope, offset, low, high)
+    return None
+
+
+def _find_scaled_ramp(op: Operation, x: Field, depth: int) -> _Ramp | None:
+    for inner, number in pairs(op):
+        k = constant(number)
+        ramp = None if not k else _find_ramp(inner, x, depth - 1)
+        if ramp is not None and k and (is_a(op, "Mul") or inner is fields_of(op)[0]):
+            return replace(ramp, k=ramp.k * k if is_a(op, "Mul") else ramp.k / k)
     return None
 
 
