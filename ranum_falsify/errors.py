@@ -14,6 +14,7 @@ __all__ = [
     "RanumFalsifyError",
     "ReplayCrashError",
     "ReplayError",
+    "ReplayRefusalError",
     "ReplayTimeoutError",
     "SaveError",
     "SuiteError",
@@ -71,6 +72,10 @@ class UpstreamMissingError(RanumFalsifyError, ImportError):
 
 class ReplayError(RanumFalsifyError):
     """ONNX Runtime does not load a model, or does not run it on the given inputs."""
+
+
+class ReplayRefusalError(ReplayError):
+    """ONNX Runtime loads a model, but does not run it on the given inputs."""
 
 
 class ReplayCrashError(ReplayError):

@@ -24,7 +24,13 @@ from ranum_falsify.search.result import Answer, Counterexample, OperatorResult
 
 __all__ = ["check_module"]
 
-_GIVES = {"nan": "NaN", "inf": "infinity", "gradient": "a derivative that is not finite", None: "an invalid number"}
+_GIVES = {
+    "nan": "NaN",
+    "inf": "infinity",
+    "error": "an error",
+    "gradient": "a derivative that is not finite",
+    None: "an invalid number",
+}
 
 
 def check_module(

@@ -43,6 +43,7 @@ STATUS = {"holds": 0, "violated": 1, "unknown": 3}
 """Exit status by verdict."""
 
 _UNREAD = Answer(verdict="unknown", interrupted="timeout while reading")
+_OVERDUE = Answer(verdict="unknown", interrupted="timeout")
 _PATIENCE = 0.5  # seconds
 
 
@@ -80,7 +81,8 @@ def ask(options: SearchOptions, asked: Instance, load: Load, *, owns_process: bo
         loaded, left = _read(_share_time(options, len(sizes) - number), partial(load, one), leave)
         if loaded is not None and _is_shown(loaded, options):
             return 0
-        answers.append((_UNREAD if loaded is None else _search(loaded, left), loaded))
+        found = _UNREAD if loaded is None else _search(loaded, left)
+        answers.append((found, None if found is _OVERDUE else loaded))
         options = _subtract_time(options, time.monotonic() - began)
         if answers[-1][0].verdict == "violated" or answers[-1][0].interrupted == "Ctrl-C":
             break
@@ -182,8 +184,12 @@ def _search(loaded: Loaded, options: SearchOptions) -> Answer:
     kernels = kernel_notices(options.config, options.self_check)
     left = options.config.timeout
     # The search looks at the clock between its steps; the alarm is for a step that takes long.
-    with ProgressDisplay(options.verbosity) as progress, time_limit(None if left is None else left + _PATIENCE):
-        return answer(loaded, options.config, notices=kernels, progress=progress)
+    limit = None if left is None else left + _PATIENCE
+    try:
+        with ProgressDisplay(options.verbosity) as progress, time_limit(limit):
+            return answer(loaded, options.config, notices=kernels, progress=progress)
+    except TimeUp:  # where nothing was being proved or searched any more
+        return _OVERDUE
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import onnx
 from torch import finfo
 
 from ranum_falsify.fix.abstraction.ranges import KeptRange
-from ranum_falsify.fix.diffing import diff_models
 from ranum_falsify.fix.guards import OperandGuard
 from ranum_falsify.fix.repair import Change, Kind
+from ranum_falsify.network.nesting import nested_nodes
 from ranum_falsify.transform.catalogue import find_pass
 
 __all__ = ["clip_change", "guard_change", "number_text", "rewrite_changes"]
@@ -41,9 +41,8 @@ def rewrite_changes(steps: Sequence[tuple[str, onnx.ModelProto]], original: onnx
 
 def _replaced(before: onnx.ModelProto, after: onnx.ModelProto, kinds: Sequence[str]) -> list[str]:
     """Return the names of the nodes of some operators that are gone; of the others, if there are none of these."""
-    gone = set(diff_models(before, after).removed)
-    left = {node.name for node in after.graph.node}
-    nodes = [node for node in before.graph.node if node.name not in left] if gone else []
+    left = {node.name for node in nested_nodes(after.graph)}
+    nodes = [node for node in nested_nodes(before.graph) if node.name not in left]
     return [node.name for node in nodes if node.op_type in kinds] or [node.name for node in nodes]
 
 
@@ -53,7 +52,7 @@ def guard_change(guard: OperandGuard, tensor: str, kind: Kind) -> Change:
     return Change(
         kind=kind,
         place="operand",
-        node=guard.node,
+        node=guard.site.name,
         tensor=tensor,
         text=text,
         kept=guard.kept(),

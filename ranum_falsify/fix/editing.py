@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from ranum_falsify.fix.abstraction.ranges import KeptRange
 from ranum_falsify.fix.guards import OperandGuard
+from ranum_falsify.network.paths import NodeOrigin
 from ranum_falsify.network.tensors import numpy_dtype
 from ranum_falsify.transform.model import to_proto
 from ranum_falsify.transform.naming import NodeNames, all_nodes
@@ -37,10 +38,30 @@ class Edited:
 def insert_guards(model: onnx.ModelProto, guards: Sequence[OperandGuard]) -> Edited:
     """Return a model with guards before the operands of nodes; all other readers of the tensors stay as they are."""
     changed = ir.from_proto(model)
-    nodes = {node.name or "": node for node in changed.graph.all_nodes()}
+    nodes = {node.name or "": node for node in changed.graph}
     writer = _LimitWriter(changed)
-    tensors = [writer.guard(nodes.get(guard.node), guard) for guard in guards]
+    tensors = [
+        writer.guard(nodes.get(guard.site.name) if origin is None else _find_inner(changed, origin), guard)
+        for guard in guards
+        for origin in [guard.site.origin]
+    ]
     return Edited(to_proto(changed), tensors)
+
+
+def _find_inner(model: ir.Model, origin: NodeOrigin) -> ir.Node | None:
+    """Return the node that lies at a place in a model's subgraphs, None where there is none."""
+    graph = model.graph
+    for output, attribute in origin.path:
+        holder = _find_writer(graph, output)
+        found = None if holder is None else holder.attributes.get(attribute)
+        if found is None or found.type != ir.AttributeType.GRAPH:
+            return None
+        graph = found.as_graph()
+    return _find_writer(graph, origin.output)
+
+
+def _find_writer(graph: ir.Graph, tensor: str) -> ir.Node | None:
+    return next((node for node in graph if node.outputs and node.outputs[0].name == tensor), None)
 
 
 def insert_clips(model: onnx.ModelProto, ranges: Sequence[KeptRange]) -> onnx.ModelProto:

@@ -11,6 +11,7 @@ import torch
 from dnnv.nn import Operation
 
 from ranum_falsify.domain import Interval
+from ranum_falsify.fix.sites import GuardSite
 from ranum_falsify.network import spec_of
 from ranum_falsify.validity import Condition, Constraint, InvalidRange, NotZero, largest
 
@@ -27,7 +28,7 @@ class OperandGuard:
     At strength 0 it changes as little as it can: only what its node cannot take.  At 1 it is as narrow as is sensible.
 
     Attributes:
-        node: The node.
+        site: The node.
         index: Position of the operand among the node's inputs.
         dtype: Type of its elements.
         bounds: What the operand ranges over without it.
@@ -40,7 +41,7 @@ class OperandGuard:
         strength: From 0 to 1.
     """
 
-    node: str
+    site: GuardSite
     index: int
     dtype: torch.dtype
     bounds: Interval
@@ -145,12 +146,13 @@ def _is_half(dtype: torch.dtype) -> bool:
 
 
 def guards_of(
-    op: Operation, conditions: Sequence[Constraint], bounds: Mapping[str, Interval], *, is_clip: bool
+    site: GuardSite, op: Operation, conditions: Sequence[Constraint], bounds: Mapping[str, Interval], *, is_clip: bool
 ) -> Iterator[OperandGuard]:
     """Yield the guards that conditions on single operands ask for.
 
     Args:
-        op: The node.
+        site: The node.
+        op: An operation that it stands for.
         conditions: Those that are open.
         bounds: Bounds of its operands.
         is_clip: Whether they are written as clips.
@@ -160,7 +162,7 @@ def guards_of(
         x = bounds[name]
         if index is None or x.dtype not in (*_FLOATS, *_WHOLE):
             continue
-        guard = OperandGuard(node=op.name, index=index, dtype=x.dtype, bounds=x, is_clip=is_clip)
+        guard = OperandGuard(site=site, index=index, dtype=x.dtype, bounds=x, is_clip=is_clip)
         for invalid in ranges:
             guard = _keep_out(guard, invalid, x)
         yield guard
@@ -180,7 +182,9 @@ def _keep_out(guard: OperandGuard, invalid: InvalidRange, x: Interval) -> Operan
     return replace(guard, gap=True)
 
 
-def limiting_guards(op: Operation, bounds: Mapping[str, Interval], *, is_clip: bool) -> Iterator[OperandGuard]:
+def limiting_guards(
+    site: GuardSite, op: Operation, bounds: Mapping[str, Interval], *, is_clip: bool
+) -> Iterator[OperandGuard]:
     """Yield guards on all floating operands that are not constant, for conditions that are about no single operand.
 
     They keep infinities out, and with more strength large numbers.
@@ -191,7 +195,7 @@ def limiting_guards(op: Operation, bounds: Mapping[str, Interval], *, is_clip: b
         if index is None or x is None or x.dtype not in _FLOATS or isinstance(value, np.ndarray):
             continue
         yield OperandGuard(
-            node=op.name, index=index, dtype=x.dtype, bounds=x, lower=-math.inf, upper=math.inf, is_clip=is_clip
+            site=site, index=index, dtype=x.dtype, bounds=x, lower=-math.inf, upper=math.inf, is_clip=is_clip
         )
 
 

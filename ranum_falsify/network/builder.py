@@ -7,8 +7,7 @@ tensor's shape, folds what no input reaches (shape arithmetic included) and reso
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,7 +28,8 @@ from ranum_falsify.network.fields import fields_of, initializers_of
 from ranum_falsify.network.graph import Graph, ReadOptions
 from ranum_falsify.network.model_file import check_structure, opset_of
 from ranum_falsify.network.naming import UniqueNames
-from ranum_falsify.network.nesting import attribute_graphs, name_of, names_captured, names_read
+from ranum_falsify.network.nesting import attribute_graphs, names_captured, names_read
+from ranum_falsify.network.paths import NodeOrigin, SubgraphPath
 from ranum_falsify.network.registry import OperatorSpec, find, make_node, schema_of, spec_of
 from ranum_falsify.network.tensors import details_of, to_numpy
 from ranum_falsify.network.trace import Run, Scope, Traced, UnfitBranch, constant
@@ -50,7 +50,8 @@ class GraphBuilder:
         notices: What a user should know.
         folded: Operations that depend on no input, with their values.
         names: The names that are taken.
-        inlined: Names of the operations that lie in subgraphs of the model.
+        origins: Where the operations lie that are in subgraphs of the model, by name.
+        path: The subgraphs that lead to the nodes that are built now.
         spent: How many nodes loops were unrolled to.
     """
 
@@ -63,9 +64,9 @@ class GraphBuilder:
         self.notices = list[str]()
         self.folded: list[tuple[Operation, tuple[np.ndarray, ...]]] = []
         self.names = UniqueNames()
-        self.inlined = set[str]()
+        self.origins = dict[str, NodeOrigin]()
         self.spent = 0
-        self._path, self._numbers, self._is_inner = "", tuple[int, ...](), False
+        self.path = SubgraphPath()
 
     def check_operators(self) -> None:
         """Look for operators without a row.
@@ -140,7 +141,7 @@ class GraphBuilder:
         subgraphs = {a.name: a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH}
         traced = {name: scope[name] for name in node.input if name}
         fields, operands = fields_of(node, spec, schema, traced, skip=subgraphs)
-        fields |= {"opset": self.opset, "output_names": self._name_outputs(node)}
+        fields |= {"opset": self.opset, "output_names": self.path.name_outputs(node)}
         if subgraphs:
             captured = self._branches(node, subgraphs, scope, fields)
             operands = [_choose_condition(operands[0], fields), *captured]
@@ -155,10 +156,10 @@ class GraphBuilder:
                 arrays = tuple(to_numpy(value) for value in values)
             scope.tensors.update(zip(node.output, map(constant, arrays), strict=False))
             if foldable:
-                named = make_node(spec, self.title_of(node), fields)
+                named = make_node(spec, self.path.title_of(node), fields)
                 self.folded.append((named, arrays))
             return
-        op = make_node(spec, self.title_of(node), fields)
+        op = make_node(spec, self.path.title_of(node), fields)
         self._write(node, op, operands, scope, fixed_shape=fixed_shape)
         if spec.is_random(op):
             self.notices.append(f"node {op.name!r} ({node.op_type}) draws random numbers: results are nondeterministic")
@@ -174,23 +175,23 @@ class GraphBuilder:
         title = title_of(node.op_type, node.domain)
         why = f"{title}: {why.removeprefix(f'{title}: ')}" if why else f"operator {title} is not supported"
         if self.options.strict:
-            raise UnsupportedOperatorError(f"node {self.title_of(node)!r}: {why}; --strict refuses it")
+            raise UnsupportedOperatorError(f"node {self.path.title_of(node)!r}: {why}; --strict refuses it")
         captured = names_captured(node)
         reads = [(name, scope[name] if name else None) for name in (*node.input, *captured)]
         try:
             engine = make_engine(node, reads, self.opsets, self.model.ir_version)
         except UnsupportedOperatorError as error:
-            listed = self._list_unsupported() or f"node {self.title_of(node)!r}: {why}"
+            listed = self._list_unsupported() or f"node {self.path.title_of(node)!r}: {why}"
             raise UnsupportedOperatorError(f"{listed}; {node.op_type}: {error}") from error
         fields: dict[str, Any] = {
             "x": tuple(None if t is None else t.source for _, t in reads),
             "captured": tuple(captured) if any(attribute_graphs(node)) else None,
         }
-        fields |= {"proto": node, "engine": engine, "why": why, "output_names": self._name_outputs(node)}
+        fields |= {"proto": node, "engine": engine, "why": why, "output_names": self.path.name_outputs(node)}
         fields |= {"version": self.opsets.get(node.domain, 1), "opset": self.opset}
         domain = "" if node.domain == "ai.onnx" else node.domain
         spec = spec_of_black_box(node.op_type, domain, rigid=engine.rigid)
-        op = make_node(spec, self.title_of(node), fields)
+        op = make_node(spec, self.path.title_of(node), fields)
         operands = [traced for _, traced in reads]
         self._write(node, op, operands, scope, fixed_shape=_has_fixed_shape(spec, operands))
         self.notices.append(
@@ -206,8 +207,8 @@ class GraphBuilder:
         known = self._find_known_details(node, scope) if fixed_shape else None
         values = run.evaluate() if known is None else ()
         op.name = self.names.take(op.name)
-        if self._is_inner:
-            self.inlined.add(op.name)
+        if (origin := self.path.origin_of(node)) is not None:
+            self.origins[op.name] = origin
         written = known or [details_of(value) for value in values]
         for index, (name, details) in enumerate(zip(node.output, written, strict=False)):
             if name:
@@ -229,37 +230,6 @@ class GraphBuilder:
     ) -> tuple[torch.Tensor, ...]:
         with explain_errors(node, operands), torch.no_grad():
             return apply(spec, op, [None if t is None else t.value_for(spec, i) for i, t in enumerate(operands)])
-
-    # names ------------------------------------------------------------------------------------------------------
-
-    def title_of(self, node: onnx.NodeProto) -> str:
-        """Return a node's name, after the path to the subgraph that it is in, and with the number of its iteration."""
-        return self._qualify(name_of(node))
-
-    def _name_outputs(self, node: onnx.NodeProto) -> tuple[str, ...]:
-        return tuple(name and self._qualify(name) for name in node.output)
-
-    def _qualify(self, name: str) -> str:
-        numbers = f"[{','.join(map(str, self._numbers))}]" if self._numbers else ""
-        return f"{self._path}{name.lstrip('/')}{numbers}" if self._path else name
-
-    @contextmanager
-    def inside(self, path: str, number: int | None = None) -> Iterator[None]:
-        """Name the nodes that are built as those of a subgraph.
-
-        Args:
-            path: What it adds to the path that their names begin with.
-            number: The number of the iteration that they belong to.
-        """
-        before = self._path, self._numbers, self._is_inner
-        self._path += path.lstrip("/" if self._path else "")
-        if number is not None:
-            self._numbers = (*self._numbers, number)
-        self._is_inner = True
-        try:
-            yield
-        finally:
-            self._path, self._numbers, self._is_inner = before
 
     # subgraphs --------------------------------------------------------------------------------------------------
 
@@ -296,7 +266,7 @@ class GraphBuilder:
         try:
             unroll(self, node, scope)
         except NotUnrolledError as error:
-            if isinstance(error, TooLargeError) and self._path:
+            if isinstance(error, TooLargeError) and self.path.is_nested:
                 raise
             del self.folded[folded:], self.notices[notices:]
             self.names = names
@@ -311,8 +281,7 @@ class GraphBuilder:
         names = [output.name for output in graph.output]
         order = check_structure(graph, outer=frozenset(scope.names()))
         # What an input decides is named by its path, what is never otherwise as if it had no condition.
-        path = "" if scope[node.input[0]].is_constant else f"{name_of(node)}/{wanted}/"
-        with self.inside(path):
+        with self.path.inside(node, wanted, shows=not scope[node.input[0]].is_constant):
             self.build(order, inner, names)
         for outer_name, name in zip(node.output, names, strict=True):
             scope[outer_name] = inner[name]
@@ -336,7 +305,8 @@ class GraphBuilder:
                 inputs.append(op)
             names = [output.name for output in graph.output]
             try:
-                self.build(order, inner, names)
+                with self.path.inside(node, attribute, names=False):
+                    self.build(order, inner, names)
             except UnsupportedOperatorError:
                 raise
             except ModelError as error:

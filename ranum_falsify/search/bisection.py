@@ -47,7 +47,8 @@ def bisect(context: SearchContext, target: Target, region: Region, starts: Seque
     read = batched.model.graph.input_names
     variables = [v for v, name in zip(variables, wanted.graph.input_names, strict=True) if name in read]
     observe = _Observer(batched, target, variables, context.sample_limit)
-    pairs = _pairs(observe(starts), context)
+    first = observe(starts)
+    pairs = None if first is None else _pairs(first, context)
     if pairs is None:
         return
     left, right, element = pairs
@@ -58,7 +59,7 @@ def bisect(context: SearchContext, target: Target, region: Region, starts: Seque
             return
         middle = [_find_middle(a, b, context) for a, b in zip(below, above, strict=True)]
         seen = observe(middle)
-        if visit(seen.margin, middle):
+        if seen is None or visit(seen.margin, middle):
             return
         same = seen.crossing.gather(1, element)[:, 0] < 0
         below = [_choose(same, m, a) for m, a in zip(middle, below, strict=True)]
@@ -75,7 +76,7 @@ class _Observation:
 
 
 class _Observer:
-    """Margin and crossing of one target on a batch."""
+    """Margin and crossing of one target on a batch; None where samples differ in the number of elements."""
 
     def __init__(self, batched: BatchedModel, target: Target, variables: Sequence[int], limit: int) -> None:
         self._batched = batched
@@ -83,11 +84,14 @@ class _Observer:
         self._variables = variables
         self._limit = limit
 
-    def __call__(self, inputs: Sequence[Tensor]) -> _Observation:
+    def __call__(self, inputs: Sequence[Tensor]) -> _Observation | None:
         arguments = [inputs[position] for position in self._variables]
         with torch.no_grad():
             parts = [self._batched.observe(chunk, self._probes) for chunk in chunks(arguments, self._limit)]
-        seen = torch.cat(parts)
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts) or len({part.shape[1] for part in known}) > 1:
+            return None
+        seen = torch.cat(known)
         return _Observation(seen[:, :1], seen[:, 1:])
 
 
@@ -131,14 +135,17 @@ def _shake(
 ) -> None:
     """Move few elements by one ulp at random; keep what brings the crossing nearer to zero."""
     best = list(points)
-    size = observe(best).crossing.gather(1, element)[:, 0].abs()
+    first = observe(best)
+    if first is None:
+        return
+    size = first.crossing.gather(1, element)[:, 0].abs()
     for _ in range(_ULP_ROUNDS):
         if context.budget.expired:
             return
         moved = [_ulp_steps(x, context).to(x.device) for x in best]
         moved = [box.project(x) for x, box in zip(moved, region.device_boxes, strict=True)]
         seen = observe(moved)
-        if visit(seen.margin, moved):
+        if seen is None or visit(seen.margin, moved):
             return
         distance = seen.crossing.gather(1, element)[:, 0].abs()
         better = distance <= size

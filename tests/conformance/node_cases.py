@@ -13,6 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
+from onnx import helper
 from onnx.backend.test.case.node import collect_testcases
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
@@ -20,6 +21,7 @@ from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network import Graph, find, read, spec_of
 from ranum_falsify.network.lowering import list_lowered
+from ranum_falsify.network.narrow_types import NARROW
 from ranum_falsify.network.unrolling import is_loop
 
 __all__ = ["COMPOUND", "cases_by_operator", "is_left_out", "left_out", "problem"]
@@ -27,11 +29,9 @@ __all__ = ["COMPOUND", "cases_by_operator", "is_left_out", "left_out", "problem"
 COMPOUND = "compound"
 """Group of the cases with several nodes: ONNX functions written out."""
 
-_NARROW = {
-    onnx.TensorProto.INT4: np.int8,
-    onnx.TensorProto.UINT4: np.uint8,
-    onnx.TensorProto.INT2: np.int8,
-    onnx.TensorProto.UINT2: np.uint8,
+_CARRIERS = {
+    helper.tensor_dtype_to_np_dtype(number): helper.tensor_dtype_to_np_dtype(kind.carrier)
+    for number, kind in NARROW.items()
 }
 
 _LIST = Path(__file__).with_name("left_out.txt")
@@ -91,8 +91,8 @@ def problem(case: Any) -> str | None:
     given = dict(zip([i.name for i in case.model.graph.input], inputs, strict=False))
     static = _static_inputs(case.model.graph) & set(given)
     lowered = any(find(node.op_type, node.domain) is None for node in _nodes(case.model.graph))
-    # Integers of fewer than 8 bits are read as constants alone.
-    narrow = {i.name for i in case.model.graph.input if i.type.tensor_type.elem_type in _NARROW}
+    # Numbers of narrow types are read as constants alone.
+    narrow = {i.name for i in case.model.graph.input if i.type.tensor_type.elem_type in NARROW}
     found = _attempt(case, given, outputs, static if lowered else narrow)
     return found if found is None or static <= narrow else _attempt(case, given, outputs, static | narrow)
 
@@ -132,9 +132,8 @@ def _attempt(case: Any, given: Mapping[str, Any], outputs: Sequence[Any], fixed:
 
 
 def _widen(value: Any) -> Any:
-    """Return an array of narrow integers as the integers that stand for them."""
-    wide = {onnx.helper.tensor_dtype_to_np_dtype(kind): dtype for kind, dtype in _NARROW.items()}
-    return value.astype(wide[value.dtype]) if getattr(value, "dtype", None) in wide else value
+    """Return an array of a narrow type as one of the type that stands for it."""
+    return value.astype(_CARRIERS[value.dtype]) if getattr(value, "dtype", None) in _CARRIERS else value
 
 
 def _outside(graph: Graph, given: Mapping[str, Any], outputs: Sequence[Any], case: Any) -> str | None:

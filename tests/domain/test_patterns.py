@@ -58,6 +58,21 @@ PAIRS = [
     ),
     Twins("x + x", "a = Abs(x) s = Add(a, a) y = Sqrt(s)", "s = Add(x, x) y = Sqrt(s)"),
     Twins(
+        "softmax of x + c",
+        "c = ReduceMean<axes = [1]>(x) s = Add(x, c) p = Softmax<axis = 1>(s) y = Log(p)",
+        "c = ReduceMean<axes = [0]>(x) s = Add(x, c) p = Softmax<axis = 1>(s) y = Log(p)",
+        low=-40.0,
+        high=40.0,
+    ),
+    Twins(
+        "log softmax of a layer and one bias",
+        "b = ReduceMax(x) h = MatMul(x, eye) s = Sub(h, b) p = LogSoftmax(s) e = Neg(p) y = Exp(e)",
+        "b = ReduceMax<axes = [0]>(x) h = MatMul(x, eye) s = Sub(h, b) p = LogSoftmax(s) e = Neg(p) y = Exp(e)",
+        low=-40.0,
+        high=40.0,
+        more="float[6, 6] eye = {" + ", ".join(str(float(i % 7 == 0)) for i in range(36)) + "}",
+    ),
+    Twins(
         "x - max",
         "m = ReduceMax<axes = [1]>(x) d = Sub(x, m) y = Exp(d)",
         "m = ReduceMin<axes = [1]>(x) d = Sub(x, m) y = Exp(d)",

@@ -70,7 +70,7 @@ def test_a_loop_with_a_trip_count_is_its_iterations(opset: int, count: int) -> N
 def test_the_model_tells_which_nodes_lie_in_subgraphs() -> None:
     node = loop(["m", "", "x"], ["y", "z"], POWERS)
     graph = read(whole(f"{HEAD} <int64 m = {{2}}> {{ q = Neg(x) y = Hole(q) }}", node))
-    assert "loop/body/Mul_t[1]" in graph.inlined and "Neg_q" not in graph.inlined
+    assert "loop/body/Mul_t[1]" in graph.origins and "Neg_q" not in graph.origins
 
 
 @pytest.mark.parametrize("going", ["true", "false"])

@@ -17,6 +17,7 @@ from ranum_falsify.confirm.training.running import Recipe
 from ranum_falsify.confirm.training.search import DataSearch, Found
 from ranum_falsify.confirm.training.strategies import (
     GradientMatching,
+    LogarithmicUnrolling,
     MarginWeights,
     PreciseUnrolling,
     RandomData,
@@ -29,7 +30,7 @@ from ranum_falsify.network.tensors import to_torch
 
 __all__ = ["TrainingAttempt", "TrainingMaker"]
 
-_UNTRAINED = ((Unrolling, 2), (PreciseUnrolling, 2))
+_UNTRAINED = ((Unrolling, 2), (LogarithmicUnrolling, 2), (PreciseUnrolling, 2))
 """With which strategies and how many rounds initial weights are tried, before anything is trained."""
 
 _ROUNDS = 6
@@ -162,7 +163,8 @@ class TrainingMaker:
         if not self._descends:
             yield 1, RandomData()
             return
-        yield 3, Unrolling()
+        yield 4, Unrolling()
+        yield 3, LogarithmicUnrolling()
         yield 2, PreciseUnrolling()
         test = self._make_test(seed, self._timeout * _TEST_SHARE)
         if test is not None:

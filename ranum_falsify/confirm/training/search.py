@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ranum_falsify.confirm.training.judging import Judge
+from ranum_falsify.confirm.training.judging import Judge, Verdict
 from ranum_falsify.confirm.training.running import Recipe, train
 from ranum_falsify.confirm.training.strategies import Strategy
 from ranum_falsify.confirm.training.task import Datum, TrainingTask
@@ -45,7 +45,7 @@ class Found:
         trained: The weights after it.
         steps: After how many steps.
         point: The inference input that fails.
-        trigger: How it fails.
+        verdict: Which operator fails, and how.
         strategy: What found it; empty where no training is needed.
     """
 
@@ -54,8 +54,13 @@ class Found:
     trained: Sequence[np.ndarray]
     steps: int
     point: Sequence[np.ndarray]
-    trigger: Trigger
+    verdict: Verdict
     strategy: str
+
+    @property
+    def trigger(self) -> Trigger:
+        """How it fails."""
+        return self.verdict.trigger
 
 
 class _Done(Exception):
@@ -207,11 +212,13 @@ class DataSearch:
         task = self._task.in_float64 if precise else self._task
 
         def measure(trained: Sequence[Tensor], point: Sequence[Tensor]) -> Tensor:
-            margins = task.margins(trained, point)
+            with self._strategy.watching():
+                margins = task.margins(trained, point)
+                loss = self._strategy.loss(trained, margins[target])
             # Where training itself ends in NaN, the model fails before.
             is_finite = torch.stack([w.isfinite().all() for w in trained] or [margins.new_ones((), dtype=torch.bool)])
             least = torch.where(is_finite.all(), margins.amin(), -1.0)
-            return torch.stack([self._strategy.loss(trained, margins[target]).double(), least])
+            return torch.stack([loss.double(), least])
 
         losses, margins = self._map(measure, points, precise=precise).unbind(1)
         return losses, margins
@@ -279,15 +286,15 @@ class DataSearch:
         weights = [to_numpy(w.detach()).copy() for w in last]
         inputs = [point, batches[steps % len(batches)]] if batches and steps < self._recipe.steps else [point]
         for inference in ([to_numpy(x.detach()).copy() for x in some] for some in inputs):
-            trigger = self._judge.judge(weights, inference)
-            if trigger is not None:
+            verdict = self._judge.judge(weights, inference)
+            if verdict is not None:
                 self._found = Found(
                     batches=[[to_numpy(x).copy() for x in batch] for batch in batches if steps],
                     initial=[to_numpy(w).copy() for w in self._initial],
                     trained=weights,
                     steps=steps,
                     point=inference,
-                    trigger=trigger,
+                    verdict=verdict,
                     strategy=self._strategy.name if steps else "",
                 )
                 raise _Done

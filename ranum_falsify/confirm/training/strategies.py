@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-__all__ = ["GradientMatching", "MarginWeights", "PreciseUnrolling", "RandomData", "Strategy", "Unrolling"]
+from ranum_falsify.search.logarithms import Logarithms
+
+__all__ = [
+    "GradientMatching",
+    "LogarithmicUnrolling",
+    "MarginWeights",
+    "PreciseUnrolling",
+    "RandomData",
+    "Strategy",
+    "Unrolling",
+]
 
 
 class Strategy(ABC):
@@ -26,6 +37,11 @@ class Strategy(ABC):
     descends = True
     is_precise = False
     point: Sequence[Tensor] | None
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Surround the computation of margins, and of the loss."""
+        yield
 
     @abstractmethod
     def loss(self, trained: Sequence[Tensor], margin: Tensor) -> Tensor:
@@ -53,6 +69,27 @@ class PreciseUnrolling(Unrolling):
 
     name = "unrolling in float64"
     is_precise = True
+
+
+class LogarithmicUnrolling(Unrolling):
+    """The logarithm of the margin where it is made of exponentials, which neither overflows nor vanishes."""
+
+    name = "unrolling in logarithms"
+
+    def __init__(self) -> None:
+        self._logarithms = Logarithms()
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Find logarithms."""
+        self._logarithms = Logarithms()
+        with self._logarithms:
+            yield
+
+    def loss(self, trained: Sequence[Tensor], margin: Tensor) -> Tensor:
+        """Return the logarithm of the margin, or a constant where it is not known."""
+        found = self._logarithms.find(margin)
+        return torch.zeros_like(margin) if found is None else found
 
 
 @dataclass

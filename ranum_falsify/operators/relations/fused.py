@@ -20,7 +20,7 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import growth, unit
 from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, pairs, source
 
-__all__ = ["accumulate", "is_beside_quantised", "requantise", "saturate", "sum_operands"]
+__all__ = ["accumulate", "error_inside", "is_beside_quantised", "requantise", "saturate", "sum_operands"]
 
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
 """Operators whose sums ONNX Runtime may start from what is added to them."""
@@ -56,13 +56,18 @@ def _widen(site: Site, x: Interval, beside: Field) -> Interval:
 
     Whether it overflows there is another question, see :func:`_overflows_inside`.
     """
-    op = is_a(beside, *_PRODUCTS)
-    terms = 0 if op is None else _terms(site, op)
-    if not terms or not x.size or x.may_be_infinite:
+    error = error_inside(site, beside, x.dtype)
+    if not error or not x.size or x.may_be_infinite:
         return x
-    error = growth(terms, x.dtype)
     low, high = x.lower - error * x.lower.abs(), x.upper + error * x.upper.abs()
     return replace(x, lower=low, upper=high, gap=0.0).keep_finite()
+
+
+def error_inside(site: Site, beside: Field, dtype: torch.dtype) -> float:
+    """Return the error, relative to a summand, of adding it inside the sum of products beside it; 0 if that is none."""
+    op = is_a(beside, *_PRODUCTS)
+    terms = 0 if op is None else _terms(site, op)
+    return growth(terms, dtype) if terms else 0.0
 
 
 def _overflows_inside(site: Site, x: Interval, beside: Field) -> bool:

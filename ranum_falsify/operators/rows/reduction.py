@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,6 +41,7 @@ from ranum_falsify.operators.relations.patterns import (
 )
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, making, plain
+from ranum_falsify.operators.support.limits import Limits, WithinLimits
 from ranum_falsify.validity import Bounds, Condition, GreaterThan, Operands
 
 __all__ = [
@@ -381,10 +383,20 @@ def _top_k(op: Operation, x: Tensor, k: np.ndarray) -> tuple[Tensor, Tensor]:
     # A stable sort gives the lower index first among equals, as ONNX asks; `torch.topk` gives any.
     descending = True if op.largest is None else bool(op.largest)
     values, indices = torch.sort(x, stable=True, dim=op.axis, descending=descending)
-    count = int(np.asarray(k).reshape(-1)[0])
+    # ONNX Runtime refuses other counts, which must not stop a batch.
+    count = min(max(int(np.asarray(k).reshape(-1)[0]), 0), x.shape[op.axis])
     return values.narrow(op.axis, 0, count), indices.narrow(op.axis, 0, count)
 
 
-@making(torch=_top_k, interval=top, static=("k",))
+def _counts(op: Operation, operands: Mapping[str, Any]) -> Limits:
+    return 0, int(operands["x"].shape[op.axis])
+
+
+@making(
+    torch=_top_k,
+    interval=top,
+    valid=[WithinLimits("k", "0 <= k <= the size of the axis", _counts, reason="ONNX Runtime refuses other counts")],
+    static=("k",),
+)
 class TopK(Operation):
     """https://onnx.ai/onnx/operators/onnx__TopK.html."""
