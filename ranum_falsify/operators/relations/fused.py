@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 from dnnv.nn import Operation
+from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
@@ -85,7 +86,18 @@ def _overflows_inside(site: Site, x: Interval, beside: Field) -> bool:
         small = float(torch.minimum(finite_sizes(x), abs(beta) * finite_sizes(bias[0])).amax())
     if a.is_floating and a.size and b.size and vanishes_beside(a, b, terms, factor=alpha, bias=small):
         return False
-    return overflows_in_parts(a, b, terms, factor=alpha, beside=size + rest)
+    return overflows_in_parts(a, b, terms, factor=alpha, beside=size + rest, sums=lambda sizes: _add_up(op, sizes))
+
+
+def _add_up(op: Operation, weights: Tensor) -> Tensor:
+    """Return for each element of a product, or more of them, the sum of the weights that it is made with, or more."""
+    if is_a(op, "Conv"):
+        return weights.flatten(1).sum(1)
+    if is_a(op, "ConvTranspose"):
+        return weights.transpose(0, 1).flatten(1).sum(1)
+    if is_a(op, "Gemm"):
+        return weights.sum(1 if op.transpose_b else 0)
+    return weights.sum(-2 if weights.dim() > 1 else 0)
 
 
 _SATURATION = 2 * 255 * 128 - (2**15 - 1)
