@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from types import TracebackType
 from typing import Self
 
@@ -12,6 +13,7 @@ from ranum_falsify.confirm.oracle import Oracle
 from ranum_falsify.confirm.training.task import TrainingTask
 from ranum_falsify.confirm.unit_test import Trigger
 from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
+from ranum_falsify.properties.problem.targets import Target, targets_of
 
 __all__ = ["Judge"]
 
@@ -39,10 +41,28 @@ class Judge:
             weights: The trained weights, in the task's order.
             point: The inference input, in the order of the task's data.
         """
+        return self._judge(self._task.targets, weights, point)
+
+    def name_failing(self, weights: Sequence[np.ndarray], point: Sequence[np.ndarray]) -> str:
+        """Return the first operator of the network that fails, an empty text if none does.
+
+        Args:
+            weights: As for :meth:`judge`.
+            point: As for :meth:`judge`.
+        """
+        goal = self._task.targets[0].goal
+        for op, targets in groupby(targets_of(goal, self._task.problem.goals[goal]), key=lambda target: target.op):
+            if self._judge(tuple(targets), weights, point) is not None:
+                return str(op.name)
+        return ""
+
+    def _judge(
+        self, targets: Sequence[Target], weights: Sequence[np.ndarray], point: Sequence[np.ndarray]
+    ) -> Trigger | None:
         if not all(np.isfinite(w).all() for w in weights):
             return None
         try:
-            trigger = self._oracle.judge(self._task.targets, self._task.environment(weights, point))
+            trigger = self._oracle.judge(targets, self._task.environment(weights, point))
         except (ReplayCrashError, ReplayTimeoutError):
             return None
         # What ONNX Runtime hides, no file that runs it can show.

@@ -148,7 +148,7 @@ class DataSearch:
     def _round(self, target: int, count: int, steps: int, *, first: bool) -> None:
         starts = self._draw(count, first=first)
         if not self._strategy.descends:
-            self._visit(self._harden(starts))
+            self._visit_draws(starts, count, steps)
             return
         descent = Descent(self._boxes, starts, StepSizes(), self._generator)
         for _ in range(steps):
@@ -165,6 +165,12 @@ class DataSearch:
             descent.step(gradients)
         points = self._harden(descent.inputs)
         self._visit(points, near=True)
+
+    def _visit_draws(self, starts: Sequence[Tensor], count: int, steps: int) -> None:
+        """Visit as many points drawn at random as a descent would visit."""
+        self._visit(self._harden(starts))
+        for _ in range(steps - 1):
+            self._visit(self._harden(self._draw(count, first=False)))
 
     def _draw(self, count: int, *, first: bool) -> list[Tensor]:
         """Return starting points; in some, every input lies wholly at one end of its range."""
