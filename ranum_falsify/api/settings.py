@@ -19,17 +19,18 @@ class Options(TypedDict, total=False):
     """What `falsify`, `prove` and `check` take by keyword.
 
     Attributes:
-        n_starts: Starting points per target, run as one batch; negative for as many as time allows.
+        n_starts: Starting points per target, run as one batch; negative for as many as time allows, even where a
+            violation is known; None, the default, for batches of 100 as long as nothing is decided.
         n_steps: Descent steps from each start.
         seed: Seed of every random choice.
-        timeout: Seconds for proof and search, None for no limit.
+        timeout: Seconds for reading, proof and search, None for no limit.
         device: torch device, such as `cpu` or `cuda`.
         backend: Attack back ends, tried in order.
         backend_parameters: Settings of back ends, by back end and name.
         reach: Report only violations of this reach, `output` or `masked`; None for all.
         processors: Threads for torch and ONNX Runtime, None for all cores.
         prove: Whether to prove before searching.
-        prove_timeout: Seconds for proofs beyond one interval analysis.
+        prove_timeout: Seconds for proofs beyond one interval analysis, in their first turn.
         try_rewrites: Whether to say of operators that are not proved which passes of `transform`, equal in real
             arithmetic, would make them so; the verdict stays.
         runtime: The runtimes that the answer is about: `onnxruntime`, `torch`, `exact`, several of them, or None for
@@ -42,7 +43,7 @@ class Options(TypedDict, total=False):
         progress: Called now and then with how far the run has got.
     """
 
-    n_starts: int
+    n_starts: int | None
     n_steps: int
     seed: int
     timeout: float | None
@@ -127,7 +128,7 @@ def _prove_config(given: dict[str, Any], runtimes: tuple[Runtime, ...]) -> Prove
 def _search_fields(given: dict[str, Any]) -> dict[str, Any]:
     for name, least in (("n_starts", None), ("n_steps", 0), ("seed", 0), ("processors", 1)):
         value = given.get(name)
-        if value is not None or (name in ("n_starts", "n_steps", "seed") and name in given):
+        if value is not None or (name in ("n_steps", "seed") and name in given):
             if isinstance(value, bool) or not isinstance(value, int):
                 raise UsageError(f"{name}={value!r}: is not a whole number; give an integer")
             _check_number(name, value, least)

@@ -65,5 +65,6 @@ def train_naturally(
                 return Natural(steps=number, failing="")
             weights, state = optimiser.step(weights, gradient(tuple(weights), data), state, number)
             if not all(bool(w.isfinite().all()) for w in weights):
-                return Natural(steps=number, failing=judge.name_failing(*before))
+                failing = judge.name_failing(*before)
+                return Natural(steps=number, failing=defect.node if failing in defect.same else failing)
     return Natural(steps=steps, failing="")

@@ -92,7 +92,7 @@ class TrainingBench:
         self.model = model
         self.level = level
         batch = model.training.batch if level == "real" and model.training else 1
-        self._architecture = model.architecture(batch=batch, documented=level == "real")
+        self._architecture = model.architecture(batch=batch, documented=level == "real", of_ranum=level == "published")
         if level == "published":
             self._architecture = _widen_as_published(self._architecture)
         if level == "real":
@@ -102,7 +102,8 @@ class TrainingBench:
 
     def task(self, defect: Defect) -> TrainingTask:
         """Return the task of a defect."""
-        targets = [t for t in targets_of(0, self._problem.goals[0]) if t.op.name == defect.node]
+        nodes = {defect.node, *defect.same, *(defect.of_ranum if self.level == "published" else ())}
+        targets = [t for t in targets_of(0, self._problem.goals[0]) if t.op.name in nodes]
         training = self.model.training if self.level == "real" else None
         return TrainingTask(
             self._problem,

@@ -106,7 +106,7 @@ def test_zoo_train_writes_equal_files_for_equal_seeds(workshop: Workshop, level:
     contents = []
     for name in ("first", "second"):
         out = workshop.folder / name
-        options = ["--level", level, "--runs", "1", "--timeout", "300", "--out", out]
+        options: list[str | Path] = ["--level", level, "--runs", "1", "--timeout", "300", "--out", out]
         assert workshop.run("zoo", "train", defect, *options).status == 0
         (folder,) = out.iterdir()
         assert folder.name == f"{defect}_{level}_188"

@@ -152,8 +152,8 @@ class Endurance:
         with torch.no_grad():
             if not bool((self._task.margins(trained, batch) <= 0).any()):
                 return None
-        trigger = self._judge.judge(weights, arrays)
-        if trigger is None:
+        verdict = self._judge.judge(weights, arrays)
+        if verdict is None:
             return None
         return Found(
             batches=[arrays],
@@ -161,7 +161,7 @@ class Endurance:
             trained=weights,
             steps=steps,
             point=arrays,
-            trigger=trigger,
+            verdict=verdict,
             strategy=_NAME,
         )
 

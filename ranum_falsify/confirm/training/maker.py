@@ -13,11 +13,15 @@ import torch
 from torch import Tensor
 
 from ranum_falsify.confirm.training.endurance import Endurance
+from ranum_falsify.confirm.training.hitting import HitSearch
 from ranum_falsify.confirm.training.judging import Judge
 from ranum_falsify.confirm.training.running import Recipe
 from ranum_falsify.confirm.training.search import DataSearch, Found
 from ranum_falsify.confirm.training.strategies import (
+    Bisecting,
     GradientMatching,
+    Hitting,
+    LogarithmicUnrolling,
     MarginWeights,
     PreciseUnrolling,
     RandomData,
@@ -25,12 +29,13 @@ from ranum_falsify.confirm.training.strategies import (
     Unrolling,
 )
 from ranum_falsify.confirm.training.task import TrainingTask
+from ranum_falsify.confirm.training.zeros import ZeroSearch
 from ranum_falsify.confirm.unit_test import UnitTest
 from ranum_falsify.network.tensors import to_torch
 
 __all__ = ["TrainingAttempt", "TrainingMaker"]
 
-_UNTRAINED = ((Unrolling, 2), (PreciseUnrolling, 2))
+_UNTRAINED = ((Unrolling, 2), (LogarithmicUnrolling, 4), (PreciseUnrolling, 2))
 """With which strategies and how many rounds initial weights are tried, before anything is trained."""
 
 _ROUNDS = 6
@@ -180,7 +185,10 @@ class TrainingMaker:
             yield 2, RandomData()
             yield 1, RandomData()
             return
-        yield 3, Unrolling()
+        yield 6, Bisecting()
+        yield 5, Hitting()
+        yield 4, Unrolling()
+        yield 3, LogarithmicUnrolling()
         yield 2, PreciseUnrolling()
         test = self._make_test(seed, self._timeout * _TEST_SHARE)
         if test is not None:
@@ -221,7 +229,7 @@ class TrainingMaker:
         deadline: float,
         rounds: int | None = None,
     ) -> Found | None:
-        search = DataSearch(
+        search = (ZeroSearch if strategy.bisects else HitSearch if strategy.hits else DataSearch)(
             self._task,
             recipe,
             initial,

@@ -173,17 +173,22 @@ def rehearse(task: TrainingTask, recipe: Recipe, found: Found, judge: Judge, see
         seed: Seed of the search.
     """
     if not found.batches:
-        return Rehearsed(task=task, recipe=recipe, found=found, program=None, seed=seed)
+        narrowed = task.narrow_to(found.verdict.targets)
+        return Rehearsed(task=narrowed, recipe=recipe, found=found, program=None, seed=seed)
     program = trace_loss(task, found.initial, found.batches[0])
     script = _Script(ranges=task.ranges, program=program)
     batches = [[to_torch(x) for x in batch] for batch in found.batches]
     weights = train(script, replace(recipe, steps=found.steps), [to_torch(w) for w in found.initial], batches)
     trained = [to_numpy(w.detach()) for w in weights]
-    trigger = judge.judge(trained, found.point)
-    if trigger is None:
+    verdict = judge.judge(trained, found.point)
+    if verdict is None:
         return None
     return Rehearsed(
-        task=task, recipe=recipe, found=replace(found, trained=trained, trigger=trigger), program=program, seed=seed
+        task=task.narrow_to(verdict.targets),
+        recipe=recipe,
+        found=replace(found, trained=trained, verdict=verdict),
+        program=program,
+        seed=seed,
     )
 
 

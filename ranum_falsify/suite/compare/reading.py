@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ranum_falsify.errors import UsageError
+from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.listing.files import read_rows
 from ranum_falsify.suite.record import STATUSES, InstanceRecord, Status
 from ranum_falsify.suite.results import read_records
@@ -33,12 +34,16 @@ class ComparedResult:
         status: The outcome.
         seconds: How long it took; NaN where nobody says.
         counterexample: The description of its counterexample, None where there is none.
+        instance: The instance, where the result is a record of ours.
+        fingerprint: Hash of what the record is of.
     """
 
     key: Key
     status: Status
     seconds: float = math.nan
     counterexample: Path | None = None
+    instance: Instance | None = None
+    fingerprint: str = ""
 
     @property
     def is_decided(self) -> bool:
@@ -101,6 +106,8 @@ def _of_record(path: Path, record: InstanceRecord) -> ComparedResult:
         status=record.status,
         seconds=record.seconds,
         counterexample=None if file is None else path.parent / file,
+        instance=record.instance,
+        fingerprint=record.fingerprint,
     )
 
 

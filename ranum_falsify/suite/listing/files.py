@@ -9,12 +9,12 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from ranum_falsify.content import is_compressed
 from ranum_falsify.errors import UsageError, reason_of
 
 __all__ = ["find_present", "make_unique", "read_rows", "read_text"]
 
 _LARGEST = 64 * 2**20  # bytes
-_MAGIC = b"\x1f\x8b"
 
 
 def read_text(path: Path) -> str:
@@ -24,9 +24,7 @@ def read_text(path: Path) -> str:
         UsageError: It cannot be read, is no text, or too large for a list.
     """
     try:
-        with path.open("rb") as stream:
-            is_compressed = stream.read(2) == _MAGIC
-        with gzip.open(path) if is_compressed else path.open("rb") as stream:
+        with gzip.open(path) if is_compressed(path) else path.open("rb") as stream:
             data = stream.read(_LARGEST + 1)
         if len(data) > _LARGEST:
             raise UsageError(f"{path}: is larger than any list of instances; give an instances.csv or a suite.toml")
