@@ -116,7 +116,7 @@ class SearchConfig:
 
     Attributes:
         n_starts: Starting points per target, searched as one batch; -1 for as many as time allows, even where a
-            violation is known.  By default, batches of 100 as long as nothing is decided and the timeout has not passed.
+            violation is known.  By default, batches of 100 as long as nothing is decided and there is time.
         n_steps: Descent steps from each start.
         seed: Seed of every random choice; the same seed on the same device gives the same answer.
         timeout: Seconds after which reading, proof and search end with the best answer so far; inf, in Python None, for

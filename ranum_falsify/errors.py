@@ -12,6 +12,7 @@ __all__ = [
     "ModuleError",
     "PropertyError",
     "RanumFalsifyError",
+    "ReadingTimeoutError",
     "ReplayCrashError",
     "ReplayError",
     "ReplayRefusalError",
@@ -68,6 +69,10 @@ class PropertyError(RanumFalsifyError):
 
 class UpstreamMissingError(RanumFalsifyError, ImportError):
     """DNNV or DNNF is not installed."""
+
+
+class ReadingTimeoutError(RanumFalsifyError):
+    """There was no time to read what was asked."""
 
 
 class ReplayError(RanumFalsifyError):

@@ -29,9 +29,9 @@ from ranum_falsify.zoo.model import ZooModel
 _ROOT = Path(__file__).resolve().parent.parent
 
 
-def measure(model: ZooModel) -> dict[str, Any]:
+def measure(model: ZooModel, seconds: float) -> dict[str, Any]:
     """Return the record of a model."""
-    found = repairs(model)
+    found = repairs(model, seconds)
     best = found["ways"]["best"]
     text = f"{best['standing']} {'; '.join(best['changes'])}" if best else "no repair"
     print(f"{model.id}: {text} ({found['cpu_s']:.1f} s)", file=sys.stderr, flush=True)
@@ -42,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="ID", help="models or defects; all by default")
     parser.add_argument("--folder", type=Path, default=_ROOT, help="where REPAIRS.json and REPAIRS.md go")
+    parser.add_argument("--seconds", type=float, default=6.0, help="for the draws of inputs to compare models on")
     parser.add_argument("--again", action="store_true", help="measure anew what is known")
     parser.add_argument("--page", action="store_true", help="only write the page")
     given = parser.parse_args(argv)
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     known = load(path)
     for model in wanted:
         if given.again or model.id not in known:
-            known[model.id] = measure(model)
+            known[model.id] = measure(model, given.seconds)
             save(path, known)
     if not known:
         print(f"{path}: nothing is measured yet; run this without --page", file=sys.stderr)

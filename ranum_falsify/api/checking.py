@@ -74,4 +74,4 @@ def check(
     if args is not None or kwargs:
         raise UsageError("args: an ONNX model has no example call; box says what its inputs range over")
     settings = settings_of(options, runtimes=_OF_FILES)
-    return question.ask(model_of(model, settings.dims, strict=settings.strict), settings)
+    return question.ask(lambda: model_of(model, settings.dims, strict=settings.strict), settings)

@@ -23,7 +23,7 @@ class Options(TypedDict, total=False):
             violation is known; None, the default, for batches of 100 as long as nothing is decided.
         n_steps: Descent steps from each start.
         seed: Seed of every random choice.
-        timeout: Seconds for proof and search, None for no limit.
+        timeout: Seconds for reading, proof and search, None for no limit.
         device: torch device, such as `cpu` or `cuda`.
         backend: Attack back ends, tried in order.
         backend_parameters: Settings of back ends, by back end and name.

@@ -105,9 +105,7 @@ class TrainingBench:
         self.model = model
         self.level = level
         batch = model.training.batch if level == "real" and model.training else 1
-        self._architecture = model.architecture(
-            batch=batch, documented=level == "real", of_ranum=level == "published"
-        )
+        self._architecture = model.architecture(batch=batch, documented=level == "real", of_ranum=level == "published")
         if level == "published":
             self._architecture = _widen_as_published(self._architecture)
         self._problem = make_repeatable(problem_of(model, self._architecture))

@@ -107,14 +107,11 @@ def test_bounds_hold_for_all_that_they_enclose_and_fail_only_for_all(name: str) 
         ends = [[None if key is None else feed[key] for key in order] for feed in feeds]
         low = [None if a is None else np.minimum(a, b) for a, b in zip(*ends, strict=True)]
         high = [None if a is None else np.maximum(a, b) for a, b in zip(*ends, strict=True)]
-        boxes = [None if a is None else Interval.box(a, b) for a, b in zip(low, high, strict=True)]
+        boxes = [None if a is None or b is None else Interval.box(a, b) for a, b in zip(low, high, strict=True)]
         bounds = {key: x for key, x in spec_of(op).name_values(boxes).items() if x is not None}
         holds, fails = condition.holds(op, bounds), condition.fails(op, bounds)
         for _ in range(10):
-            drawn = [
-                None if a is None else (rng.integers(a, b + 1).astype(a.dtype) if a.dtype.kind == "i" else a)
-                for a, b in zip(low, high, strict=True)
-            ]
+            drawn = [None if a is None or b is None else _draw(rng, a, b) for a, b in zip(low, high, strict=True)]
             named = {key: x for key, x in spec_of(op).name_values(drawn).items() if x is not None}
             violated = bool(condition.is_violated(op, named).any())
             assert not (holds and violated) and not (fails and not violated)
@@ -127,6 +124,11 @@ _ARGMAX = "i = ArgMax<axis = 1>(x) [emb] y = GatherND(t, i) }"
 _LOOP = """g (int64[2] k) => (float[2] y) <int64 n = {2}, bool c = {1}, float[4] t = {1, 2, 3, 4}, float[2] z = {0, 0}>
 { y = Loop(n, c, z) <body = b (int64 it, bool go, float[2] s) => (bool on, float[2] r) {
     on = Identity(go) [emb] e = Gather(t, k) r = Add(s, e) }> }"""
+
+
+def _draw(rng: np.random.Generator, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    return rng.integers(low, high + 1).astype(low.dtype) if low.dtype.kind == "i" else low
+
 
 DECIDED = {
     "input": (f"g (int64[2] i) {_OUT} %s {{ {_TAKE}", (-9, 9), "violated"),

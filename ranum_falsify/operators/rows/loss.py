@@ -79,7 +79,7 @@ def _are_classes(target: str, x: str) -> WithinLimits:
         return -count, count - 1
 
     text = f"-n <= {target} < n, the number of classes, or ignored"
-    return WithinLimits(target, text, limits, lambda op: op.ignore_index)  # type: ignore[no-any-return]
+    return WithinLimits(target, text, limits, lambda op: op.ignore_index)
 
 
 @opaque(torch=_loss, interval=likelihood_loss, kernel=None, valid=[_are_classes("target", "input"), _WEIGHED])

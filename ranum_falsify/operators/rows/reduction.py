@@ -1,11 +1,10 @@
-"""Reductions along axes, cumulative sums and products, positions of extremes, and the largest elements in order."""
+"""Reductions along axes, cumulative sums and products, and positions of extremes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.linear.forms import Affine, summation
-from ranum_falsify.domain.rules.reduction.extremes import extreme, position, top
+from ranum_falsify.domain.rules.reduction.extremes import extreme, position
 from ranum_falsify.domain.rules.reduction.products import product, running_product
 from ranum_falsify.domain.rules.reduction.sums import (
     Bound,
@@ -41,7 +40,6 @@ from ranum_falsify.operators.relations.patterns import (
 )
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, making, plain
-from ranum_falsify.operators.support.limits import Limits, WithinLimits
 from ranum_falsify.validity import Bounds, Condition, GreaterThan, Operands
 
 __all__ = [
@@ -59,7 +57,6 @@ __all__ = [
     "ReduceProd",
     "ReduceSum",
     "ReduceSumSquare",
-    "TopK",
 ]
 
 Reduction = Callable[[Tensor, list[int], bool], Tensor]
@@ -377,26 +374,3 @@ class CumSum(Operation):
 @plain(torch=_RUNNING_PRODUCT, interval=running_product(_RUNNING_PRODUCT), static=("axis",))
 class CumProd(Operation):
     """https://onnx.ai/onnx/operators/onnx__CumProd.html."""
-
-
-def _top_k(op: Operation, x: Tensor, k: np.ndarray) -> tuple[Tensor, Tensor]:
-    # A stable sort gives the lower index first among equals, as ONNX asks; `torch.topk` gives any.
-    descending = True if op.largest is None else bool(op.largest)
-    values, indices = torch.sort(x, stable=True, dim=op.axis, descending=descending)
-    # ONNX Runtime refuses other counts, which must not stop a batch.
-    count = min(max(int(np.asarray(k).reshape(-1)[0]), 0), x.shape[op.axis])
-    return values.narrow(op.axis, 0, count), indices.narrow(op.axis, 0, count)
-
-
-def _counts(op: Operation, operands: Mapping[str, Any]) -> Limits:
-    return 0, int(operands["x"].shape[op.axis])
-
-
-@making(
-    torch=_top_k,
-    interval=top,
-    valid=[WithinLimits("k", "0 <= k <= the size of the axis", _counts, reason="ONNX Runtime refuses other counts")],
-    static=("k",),
-)
-class TopK(Operation):
-    """https://onnx.ai/onnx/operators/onnx__TopK.html."""

@@ -63,9 +63,9 @@ def local_cluster(jobs: int) -> Iterator[Any]:
         cluster = distributed.LocalCluster(
             n_workers=jobs,
             threads_per_worker=1,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             memory_limit=None,
-            silence_logs=logging.CRITICAL,
+            silence_logs=logging.CRITICAL,  # of the workers
         )
         with cluster, distributed.Client(cluster, set_as_default=False) as client:
             yield client
@@ -80,9 +80,17 @@ def scaled_cluster(make: Callable[[], Any], jobs: int) -> Iterator[Any]:
             yield client
 
 
-def _own_settings() -> Any:
-    """Have clusters that are started here report a task at once whose worker died, and take no time for statistics."""
-    return dask.config.set(_SETTINGS)
+@contextmanager
+def _own_settings() -> Iterator[None]:
+    """Have clusters that are started here report a task at once whose worker died, without a word of their own."""
+    logger = logging.getLogger("distributed")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with dask.config.set(_SETTINGS):
+            yield
+    finally:
+        logger.setLevel(before)
 
 
 class DaskCrew:

@@ -28,10 +28,10 @@ outputs the same, bit for bit |
 - **Whole range kept**: of the valid range of every tensor that a guard limits, to three digits, as a mean over its
   elements. Rewrites limit nothing.
 - **Outputs**: the largest difference, divided by the largest number of the output, on as many of {samples} inputs as
-  run in 6 s, with weights near the initial ones, on which the original is valid and no operand of a documented operator
-  is within 1e-3 of what is invalid. Where outputs differ by more than 1e-5, both models are compared with the original
-  in double precision: *meaning*. Where it is the original that is wrong, as where 1 - p has lost its digits, a rewrite
-  that is right moves outputs, but none away from its meaning; both errors are given then.
+  run in some seconds, with weights near the initial ones, on which the original is valid and no operand of a documented
+  operator is within 1e-3 of what is invalid. Where outputs differ by more than 1e-5, both models are compared with the
+  original in double precision: *meaning*. Where it is the original that is wrong, as where 1 - p has lost its digits, a
+  rewrite that is right moves outputs, but none away from its meaning; both errors are given then.
 - All repairs were found in {seconds:.0f} s of processor time, without the comparison of outputs. {machine}. {versions}.
 
 | defect | rewrite | change of outputs | guards | range kept | change of outputs |

@@ -36,15 +36,16 @@ WAYS = ("rewrite", "guard", "best")
 
 _NEAR = 1e-3
 """Inputs that bring an operand of a documented operator nearer to what is invalid do not count."""
-_SAMPLES, _SECONDS = 1000, 6.0
+_SAMPLES = 1000
 _TIMEOUT = 300.0
 
 
-def repairs(model: ZooModel) -> dict[str, Any]:
+def repairs(model: ZooModel, seconds: float) -> dict[str, Any]:
     """Return the best repairs of a model, those of its developers, and what they cost.
 
     Args:
         model: The model.
+        seconds: How long inputs may be drawn on which models are compared.
     """
     architecture = model.architecture()
     phi = parse_dnnp(model.property_text(architecture), Path(f"{model.id}.py"))
@@ -58,7 +59,7 @@ def repairs(model: ZooModel) -> dict[str, Any]:
         config = FixConfig(by=("rewrite", "guard"), timeout=_TIMEOUT, samples=0, n_starts=10)
         found = Repairing(subject, config, lambda _: None).run()
         used = {"wall_s": time.perf_counter() - began, "cpu_s": time.process_time() - clock}
-        meter = _meter(subject, [defect.node for defect in model.defects])
+        meter = _meter(subject, [defect.node for defect in model.defects], seconds)
         ranked = rank(replace(repair, outputs=meter.measure(repair.model)) for repair in found.repairs)
         kinds = {"rewrite": ("rewrite",), "guard": ("guard",)}
         best = {way: [r for r in ranked if r.kinds == kinds.get(way, r.kinds)][:1] for way in WAYS}
@@ -107,9 +108,10 @@ def _measure_theirs(model: ZooModel, defect: Defect, subject: RepairSubject, met
 
 def _name_outputs(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     """Return a model whose outputs have other names."""
-    prefix = "theirs/"
-    made = onnx.compose.add_prefix(model, prefix, rename_nodes=False, rename_inputs=False, rename_initializers=False)
-    new = {value.name: name for value, name in zip(made.graph.output, names, strict=True)}
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    old = [value.name for value in made.graph.output]
+    new = {name: f"{name} of theirs" for name in set(names) - set(old)} | dict(zip(old, names, strict=True))
     for value in made.graph.output:
         value.name = new[value.name]
     for node in made.graph.node:
@@ -149,13 +151,13 @@ def _better(ours: Repair, theirs: Repair) -> str:
     return "none" if first is not last else "ours" if first is ours else "theirs"
 
 
-def _meter(subject: RepairSubject, nodes: Collection[str]) -> OutputMeter:
+def _meter(subject: RepairSubject, nodes: Collection[str], seconds: float) -> OutputMeter:
     graph = subject.graph
 
     def is_far(inputs: Mapping[str, np.ndarray]) -> bool:
         return _distance(graph, [to_torch(inputs[name]) for name in graph.input_names], nodes) >= _NEAR
 
-    return OutputMeter(subject, samples=_SAMPLES, seconds=_SECONDS, seed=0, keep=is_far)
+    return OutputMeter(subject, samples=_SAMPLES, seconds=seconds, seed=0, keep=is_far)
 
 
 def _distance(graph: Graph, inputs: Sequence[Tensor], nodes: Collection[str]) -> float:
