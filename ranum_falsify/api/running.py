@@ -13,14 +13,15 @@ from ranum_falsify.api.loading import Loaded
 from ranum_falsify.api.timekeeper import TimeUp, time_limit
 from ranum_falsify.config import ProveConfig, SearchConfig
 from ranum_falsify.decide import falsify
+from ranum_falsify.prove.assumptions import assumptions_of
 from ranum_falsify.prove.precision import KeepList, Node, float32_nodes
 from ranum_falsify.prove.prover import Prover
 from ranum_falsify.search.result import Answer
 from ranum_falsify.search.search import Progress
 
-__all__ = ["PATIENCE", "answer", "keep_list", "kernel_notices", "take_time"]
+__all__ = ["answer", "keep_list", "kernel_notices", "take_time"]
 
-PATIENCE = 0.5
+_PATIENCE = 0.5
 """Seconds beyond the timeout, at which nothing that goes on looks at the clock, before an alarm ends it."""
 
 _SHARE = 0.25
@@ -46,12 +47,31 @@ def answer(
 ) -> Answer:
     """Prove or search, as `decide.falsify` does, and add what is known of the files.
 
+    An alarm ends what goes on beyond the timeout: the search looks at the clock only between its steps.
+
     Args:
         loaded: What must hold.
         config: How to look.
         notices: What else users should know.
         progress: Called now and then with how far the run has got.
     """
+    try:
+        with time_limit(None if config.timeout is None else config.timeout + _PATIENCE):
+            result = _decide(loaded, config, progress)
+    except TimeUp:  # where nothing was being proved or searched any more
+        runtimes = () if config.prove is None else config.prove.runtimes
+        assumptions = assumptions_of(loaded.problem, runtimes)
+        result = Answer(verdict="unknown", interrupted="timeout", assumptions=assumptions)
+    assert result.assumptions is not None
+    return replace(
+        result,
+        assumptions=replace(result.assumptions, sources=loaded.sources, default_inputs=loaded.default_inputs),
+        seconds={**loaded.seconds, **result.seconds},
+        notices=tuple(dict.fromkeys((*notices, *loaded.notices, *result.notices))),
+    )
+
+
+def _decide(loaded: Loaded, config: SearchConfig, progress: Callable[[Progress], None] | None) -> Answer:
     began = time.monotonic()
     reserved = _reserve(loaded, config)
     within = config if config.timeout is None else replace(config, timeout=config.timeout - reserved)
@@ -60,13 +80,7 @@ def answer(
         result = _try_rewrites(
             loaded, result, config.prove, math.inf if config.timeout is None else began + config.timeout
         )
-    assert result.assumptions is not None
-    return replace(
-        result,
-        assumptions=replace(result.assumptions, sources=loaded.sources, default_inputs=loaded.default_inputs),
-        seconds={**loaded.seconds, **result.seconds},
-        notices=tuple(dict.fromkeys((*notices, *loaded.notices, *result.notices))),
-    )
+    return result
 
 
 def _try_rewrites(loaded: Loaded, result: Answer, prove: ProveConfig, deadline: float) -> Answer:
@@ -112,7 +126,7 @@ def keep_list(loaded: Loaded, config: SearchConfig) -> KeepList | None:
         return None
     left = math.inf if config.timeout is None else config.timeout
     deadline = time.monotonic() + min(prove.timeout, left)
-    with suppress(TimeUp), time_limit(None if config.timeout is None else left + PATIENCE):
+    with suppress(TimeUp), time_limit(None if config.timeout is None else left + _PATIENCE):
         return float32_nodes(loaded.graphs, lambda keep: _list_open(loaded, prove, keep), deadline=deadline)
     return None
 

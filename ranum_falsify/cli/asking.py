@@ -78,7 +78,8 @@ def ask(options: SearchOptions, asked: Instance, load: Load, *, owns_process: bo
         loaded, left = _read(_share_time(options, len(sizes) - number), partial(load, one), leave)
         if loaded is not None and _is_shown(loaded, options):
             return 0
-        answers.append((_UNREAD if loaded is None else _search(loaded, left), loaded))
+        found = _UNREAD if loaded is None else _search(loaded, left)
+        answers.append((found, loaded))
         options = _subtract_time(options, time.monotonic() - began)
         if answers[-1][0].verdict == "violated" or answers[-1][0].interrupted == "Ctrl-C":
             break
@@ -176,12 +177,10 @@ def _check_outputs(options: SearchOptions) -> Base | None:
 
 
 def _search(loaded: Loaded, options: SearchOptions) -> Answer:
-    from ranum_falsify.api.running import PATIENCE, answer, kernel_notices  # imports torch
+    from ranum_falsify.api.running import answer, kernel_notices  # imports torch
 
     kernels = kernel_notices(options.config, options.self_check)
-    left = options.config.timeout
-    # The search looks at the clock between its steps; the alarm is for a step that takes long.
-    with ProgressDisplay(options.verbosity) as progress, time_limit(None if left is None else left + PATIENCE):
+    with ProgressDisplay(options.verbosity) as progress:
         return answer(loaded, options.config, notices=kernels, progress=progress)
 
 

@@ -88,6 +88,8 @@ def _ends(part: KeptRange) -> Iterator[tuple[np.ndarray, str]]:
 
 def _describe(guard: OperandGuard, x: str) -> tuple[str, str, str, str]:
     """Return a guard as ONNX, PyTorch, TensorFlow, and where it changes nothing."""
+    if guard.halvings:
+        return _describe_scaling(guard, x)
     step = number_text(guard.step)
     if guard.gap:
         return (
@@ -114,6 +116,17 @@ def _describe(guard: OperandGuard, x: str) -> tuple[str, str, str, str]:
         return name, f"x = x.clamp(min={low})", f"x = tf.maximum(x, {low})", f"{x} >= {low}"
     name = f"Clip({x}, max={high})" if guard.is_clip else f"Min({x}, {high})"
     return name, f"x = x.clamp(max={high})", f"x = tf.minimum(x, {high})", f"{x} <= {high}"
+
+
+def _describe_scaling(guard: OperandGuard, x: str) -> tuple[str, str, str, str]:
+    factor, info = 2**guard.halvings, finfo(guard.dtype)
+    most, least = number_text(info.max / factor), number_text(info.tiny * factor)
+    return (
+        f"{x} / {factor}, and Clip(result, -{most}, {most}) * {factor}, instead of {x}",
+        f"y = f(x / {factor}).clamp(-{most}, {most}) * {factor}",
+        f"y = tf.clip_by_value(f(x / {factor}), -{most}, {most}) * {factor}",
+        f"the result is finite, and terms are 0 or at least {least}",
+    )
 
 
 def number_text(number: float) -> str:

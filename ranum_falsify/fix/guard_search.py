@@ -12,7 +12,7 @@ from dnnv.nn import Operation
 
 from ranum_falsify.domain import Interval
 from ranum_falsify.fix.editing import insert_guards
-from ranum_falsify.fix.guards import OperandGuard, guards_of, limiting_guards
+from ranum_falsify.fix.guards import OperandGuard, guards_of, limiting_guards, scaling_guards
 from ranum_falsify.fix.sites import GuardSite
 from ranum_falsify.fix.subject import Assessment, OutOfTimeError, RepairSubject
 from ranum_falsify.operators.support.conditions import list_stated_conditions
@@ -56,18 +56,22 @@ class GuardSearch:
     Args:
         subject: The model that is guarded, and its property.
         is_clip: Whether the guards are written as clips.
+        scales: Whether sums that overflow are scaled rather than their terms limited.
         ignored: Open nodes that may stay open.
     """
 
-    def __init__(self, subject: RepairSubject, *, is_clip: bool = False, ignored: Collection[str] = ()) -> None:
+    def __init__(
+        self, subject: RepairSubject, *, is_clip: bool = False, scales: bool = False, ignored: Collection[str] = ()
+    ) -> None:
         self._subject = subject
-        self._is_clip = is_clip
+        self._is_clip, self._scales = is_clip, scales
         self._ignored = frozenset(ignored)
         self._sites = subject.sites
         self._trials = 0
         self._limited = set[str]()
         self._looked = set[str]()
         self._made = set[tuple[GuardSite, int]]()
+        self._scaled = set[str]()
         self._given_up = set[str]()
 
     def run(self) -> Guarded | None:
@@ -156,6 +160,11 @@ class GuardSearch:
     def _strengthen(self, guards: Sequence[OperandGuard], open_nodes: Sequence[str]) -> list[OperandGuard] | None:
         """Return stronger guards before an open node, or new ones that limit what it reads; None if all is tried."""
         for node in open_nodes:
+            if self._scales and node in self._sites.operations and node not in self._scaled:
+                self._scaled.add(node)
+                scaled = self._make([self._sites.site_of(node)], scaling_guards)
+                if scaled:
+                    return self._sorted([*guards, *scaled])
             before = self._sites.before(node)
             weak = {
                 n for n, guard in enumerate(guards) if before.intersection(guard.site.operations) and guard.strength < 1

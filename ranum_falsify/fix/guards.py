@@ -11,11 +11,12 @@ import torch
 from dnnv.nn import Operation
 
 from ranum_falsify.domain import Interval
+from ranum_falsify.domain.linear.forms import Affine
 from ranum_falsify.fix.sites import GuardSite
 from ranum_falsify.network import spec_of
 from ranum_falsify.validity import Condition, Constraint, InvalidRange, NotZero, largest
 
-__all__ = ["OperandGuard", "guards_of", "limiting_guards"]
+__all__ = ["OperandGuard", "guards_of", "limiting_guards", "scaling_guards"]
 
 _WHOLE = (torch.int32, torch.int64)
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -37,6 +38,7 @@ class OperandGuard:
         gap: Whether 0 is kept out, either side of it staying.
         adds: Whether a number is added, in place of a limit; for operands that are not below `lower`.
         strict: Whether the ends themselves are not valid.
+        halvings: How often the operand of a sum is halved, and its result, kept finite, doubled again; 0 elsewhere.
         is_clip: Whether it is written as a clip to a range.
         strength: From 0 to 1.
     """
@@ -51,6 +53,7 @@ class OperandGuard:
     adds: bool = False
     strict: bool = False
     is_clip: bool = False
+    halvings: int = 0
     strength: float = 0.0
 
     @property
@@ -106,7 +109,7 @@ class OperandGuard:
 
     def kept(self) -> tuple[float, float]:
         """Return the share of the valid range that is kept: mean over the elements, and the least of them."""
-        if self.adds:
+        if self.adds or self.halvings:
             return 1.0, 1.0
         most = _most(self.dtype)
         low, high = (x.double().clamp(-most, most) for x in (self.bounds.lower, self.bounds.upper))
@@ -197,6 +200,24 @@ def limiting_guards(
         yield OperandGuard(
             site=site, index=index, dtype=x.dtype, bounds=x, lower=-math.inf, upper=math.inf, is_clip=is_clip
         )
+
+
+def scaling_guards(site: GuardSite, op: Operation, bounds: Mapping[str, Interval]) -> Iterator[OperandGuard]:
+    """Yield the guard that keeps a sum finite without a limit to its terms, where an operator is a sum of one operand.
+
+    Powers of two change no digit, so that a sum that was finite stays what it was.
+    """
+    linear = spec_of(op).linear
+    read = [name for name in spec_of(op).name_values(spec_of(op).operands_of(op)) if name in bounds]
+    floating = [name for name in read if bounds[name].dtype in _FLOATS]
+    if not isinstance(linear, Affine) or len(floating) != 1 or "output" not in bounds:
+        return
+    (name,) = floating
+    x, index = bounds[name], _index(op, name)
+    if index is None or x.size <= bounds["output"].size:
+        return
+    terms = linear.terms(op, [bounds[other].shape for other in read], bounds["output"].shape)
+    yield OperandGuard(site=site, index=index, dtype=x.dtype, bounds=x, halvings=math.ceil(math.log2(terms)) + 1)
 
 
 def _ranges(conditions: Sequence[Constraint], bounds: Mapping[str, Interval]) -> Mapping[str, list[InvalidRange]]:

@@ -30,6 +30,10 @@ from ranum_falsify.transform.checks.wide import WideModel
 __all__ = ["OutputMeter", "count_operations"]
 
 
+_FOR_MEANING = 10.0
+"""Seconds for outputs in double precision, if there are as many; what is not known then counts as changed."""
+
+
 @dataclass(frozen=True)
 class _Sample:
     """An input, what comes out of the original, and whether all its operators receive valid input."""
@@ -68,7 +72,7 @@ class OutputMeter:
         self._exact: dict[int, Mapping[str, np.ndarray]] = {}
 
     def measure(self, model: onnx.ModelProto) -> OutputChange | None:
-        """Return by how much a model's outputs differ; None where no input can be drawn on which the original is valid.
+        """Return by how much a model's outputs differ; None where there is no input to compare them on.
 
         Raises:
             ReplayError: ONNX Runtime does not run the model.
@@ -78,9 +82,13 @@ class OutputMeter:
         if not any(sample.is_valid for sample in self._samples):
             return None
         found = OutputDifferences()
-        ends = time.monotonic() + self._seconds
+        now = time.monotonic()
+        ends = max(now + self._seconds, min(self._subject.deadline, now + _FOR_MEANING))
         runnable = self._runnable(model)
         names = {value.name for value in runnable.graph.input}
+        given = {*self._samples[0].inputs, *(tensor.name for tensor in runnable.graph.initializer)}
+        if not given.issuperset(names):
+            return None  # it draws other random numbers
         with Replayer(runnable) as replayer:
             for number, sample in enumerate(self._samples):
                 # What nobody reads any more may be gone: draws that were only needed for what was replaced.

@@ -163,6 +163,10 @@ class Repairing:
                 adding = search.add_instead(limiting)
                 if adding is not None:
                     yield _guarded(adding, "guard")
+                if any(guard.upper is not None and guard.kept()[0] < 1 for guard in limiting.guards):
+                    scaling = GuardSearch(self._subject, scales=True, ignored=self._ignored).run()
+                    if scaling is not None and any(guard.halvings for guard in scaling.guards):
+                        yield _guarded(scaling, "guard")
         if "clip" in by and (by == ("clip",) or not any(repair.standing == "proved" for repair in found)):
             self._report("clips", 0.6)
             yield from self._clips()

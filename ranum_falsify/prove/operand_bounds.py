@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 import torch
+from dnnv.nn import Operation
 
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
@@ -62,6 +63,7 @@ def open_inside(
 ) -> Mapping[str, Mapping[str, tuple[Constraint, ...]]]:
     """Return the conditions that are not proved in the branches of nodes, by the name of the node that has these."""
     found: dict[str, dict[str, tuple[Constraint, ...]]] = {}
+    owners = {op.name for call in problem.calls for op in call.graph.nodes if op.name in nodes and _branches(op)}
 
     def collect(owner: str, visited: Visited) -> None:
         bounds = name_bounds(spec_of(visited.op), visited)
@@ -70,16 +72,21 @@ def open_inside(
             found.setdefault(owner, {})[visited.op.name] = unmet
 
     def observe(network: str, visited: Visited) -> None:
-        if visited.op.name in nodes:
+        if visited.op.name in owners:
             _visit_branches(visited, config, partial(collect, visited.op.name))
 
-    _observe(problem, config, observe)
+    if owners:
+        _observe(problem, config, observe)
     return found
+
+
+def _branches(op: Operation) -> list[Graph]:
+    return [value for value in vars(op).values() if isinstance(value, Graph)]
 
 
 def _visit_branches(visited: Visited, config: ProveConfig, observe: Callable[[Visited], None]) -> None:
     """Analyse the branches of a node on the bounds of what they capture, and the branches within these."""
-    branches = [value for value in vars(visited.op).values() if isinstance(value, Graph)]
+    branches = _branches(visited.op)
     captured = visited.operands[len(visited.operands) - len(visited.op.captured) :] if branches else ()
     known = [x if isinstance(x, Interval) else Interval.point(x) for x in captured if x is not None]
 

@@ -33,6 +33,16 @@ SEQUENCES = {
     "step": "(float[4, 3] x) => (float[n, m] y) { k = Constant<value_int=3>() s = SplitToSequence<axis=0>(x, k) "
     "i = Constant<value_int=1>() y = SequenceAt(s, i) }",
     "output": "(float[4, 3] x) => (seq(float[a, b]) y) { z = Neg(x) s = SequenceConstruct(x, z) y = Identity(s) }",
+    "map": "(float[4, 3] x) => (seq(float[a, b]) y, int64 l) { s = SplitToSequence<axis=0>(x) "
+    "c = Constant<value_float=2.0>() "
+    "y = SequenceMap<body = each (float[1, 3] i) => (float[1, 3] o) <float one = {1}> { a = Mul(i, c) b = Add(a, one) "
+    "p = ReduceSum<keepdims=0>(i) q = Greater(p, c) o = If<then_branch = t () => (u) { u = Neg(b) }, "
+    "else_branch = e () => (v) { v = Abs(a) }>(q) }>(s) l = SequenceLength(y) }",
+    "map of two": "(float[4, 3] x) => (float[n, 3] y) { n = Neg(x) s = SequenceConstruct(x, n) "
+    "r = SequenceConstruct(n, n) m, k = SequenceMap<body = each "
+    "(float[4, 3] i, float[4, 3] j, float[4, 3] w) => (float[4, 3] o, float[4, 3] i) "
+    "{ a = Mul(i, j) o = Sub(a, w) }>(s, r, x) z = ConcatFromSequence<axis=0>(m) u = ConcatFromSequence<axis=0>(k) "
+    "y = Concat<axis=0>(z, u) }",
     "optional": "(float[4, 3] x) => (float[4, 3] y, bool h) { s = Optional(x) h = OptionalHasElement(s) "
     "y = OptionalGetElement(s) }",
 }

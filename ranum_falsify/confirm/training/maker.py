@@ -12,11 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.confirm.training.hitting import HitSearch
 from ranum_falsify.confirm.training.judging import Judge
 from ranum_falsify.confirm.training.running import Recipe
 from ranum_falsify.confirm.training.search import DataSearch, Found
 from ranum_falsify.confirm.training.strategies import (
+    Bisecting,
     GradientMatching,
+    Hitting,
     LogarithmicUnrolling,
     MarginWeights,
     PreciseUnrolling,
@@ -25,12 +28,13 @@ from ranum_falsify.confirm.training.strategies import (
     Unrolling,
 )
 from ranum_falsify.confirm.training.task import TrainingTask
+from ranum_falsify.confirm.training.zeros import ZeroSearch
 from ranum_falsify.confirm.unit_test import UnitTest
 from ranum_falsify.network.tensors import to_torch
 
 __all__ = ["TrainingAttempt", "TrainingMaker"]
 
-_UNTRAINED = ((Unrolling, 2), (LogarithmicUnrolling, 2), (PreciseUnrolling, 2))
+_UNTRAINED = ((Unrolling, 2), (LogarithmicUnrolling, 4), (PreciseUnrolling, 2))
 """With which strategies and how many rounds initial weights are tried, before anything is trained."""
 
 _ROUNDS = 6
@@ -163,6 +167,8 @@ class TrainingMaker:
         if not self._descends:
             yield 1, RandomData()
             return
+        yield 6, Bisecting()
+        yield 5, Hitting()
         yield 4, Unrolling()
         yield 3, LogarithmicUnrolling()
         yield 2, PreciseUnrolling()
@@ -205,7 +211,7 @@ class TrainingMaker:
         deadline: float,
         rounds: int | None = None,
     ) -> Found | None:
-        search = DataSearch(
+        search = (ZeroSearch if strategy.bisects else HitSearch if strategy.hits else DataSearch)(
             self._task,
             recipe,
             initial,

@@ -23,7 +23,7 @@ from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.search.converter import Probe, TorchModel, convert
-from ranum_falsify.search.probes import probe_of
+from ranum_falsify.search.probes import margin_and_crossing_of, probe_of
 from ranum_falsify.search.starts import Box
 
 __all__ = ["Datum", "TrainingTask"]
@@ -163,6 +163,11 @@ class TrainingTask:
     def margins(self, weights: Sequence[Tensor], data: Sequence[Tensor]) -> Tensor:
         """Return the margin of each target, differentiable; negative is violated."""
         return self._observe(weights, data, self._probes)
+
+    def crossings(self, target: int, weights: Sequence[Tensor], data: Sequence[Tensor]) -> Tensor:
+        """Return the margin of a target, and the values that may not be 0, flattened; none where nothing crosses."""
+        wanted = self.targets[target]
+        return self._observe(weights, data, {id(wanted.op): margin_and_crossing_of(wanted)})
 
     def _observe(self, weights: Sequence[Tensor], data: Sequence[Tensor], probes: Mapping[int, Probe]) -> Tensor:
         given = dict(zip((*self.weights, *(d.name for d in self.data)), (*weights, *data), strict=True))

@@ -7,7 +7,7 @@ import queue
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -30,6 +30,14 @@ _PATIENCE = 10.0
 _GLANCE = 1.0
 """Seconds between two looks at how many workers there are."""
 
+_SETTINGS: Mapping[str, object] = {
+    "distributed.scheduler.allowed-failures": 0,  # suites count how often an instance runs
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.worker.profile.enabled": False,
+}
+"""What is measured by default takes each of the processes 2 % of a core, of two cores a twentieth."""
+
 
 @contextmanager
 def connect(address: str) -> Iterator[Any]:
@@ -51,13 +59,13 @@ def connect(address: str) -> Iterator[Any]:
 @contextmanager
 def local_cluster(jobs: int) -> Iterator[Any]:
     """Start a cluster on this machine, and return a client of it."""
-    with _own_failures():
+    with _own_settings():
         cluster = distributed.LocalCluster(
             n_workers=jobs,
             threads_per_worker=1,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             memory_limit=None,
-            silence_logs=logging.CRITICAL,
+            silence_logs=logging.CRITICAL,  # of the workers
         )
         with cluster, distributed.Client(cluster, set_as_default=False) as client:
             yield client
@@ -66,15 +74,23 @@ def local_cluster(jobs: int) -> Iterator[Any]:
 @contextmanager
 def scaled_cluster(make: Callable[[], Any], jobs: int) -> Iterator[Any]:
     """Start a cluster elsewhere, and return a client of it; it is kept at its size."""
-    with _own_failures():
+    with _own_settings():
         with make() as cluster, distributed.Client(cluster, set_as_default=False) as client:
             cluster.adapt(minimum=jobs, maximum=jobs)
             yield client
 
 
-def _own_failures() -> Any:
-    """Have schedulers that are started here report a task at once whose worker died: suites count how often it runs."""
-    return dask.config.set({"distributed.scheduler.allowed-failures": 0})
+@contextmanager
+def _own_settings() -> Iterator[None]:
+    """Have clusters that are started here report a task at once whose worker died, without a word of their own."""
+    logger = logging.getLogger("distributed")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with dask.config.set(_SETTINGS):
+            yield
+    finally:
+        logger.setLevel(before)
 
 
 class DaskCrew:
