@@ -9,11 +9,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from ranum_falsify.network.lowering import Surroundings, has_others, lowering, refuse
-from ranum_falsify.network.nesting import name_of, rename_captured
+from ranum_falsify.network.lowering import Surroundings, lowering, refuse
 
 __all__ = [
-    "apply",
     "concatenate",
     "construct",
     "copy",
@@ -93,7 +91,8 @@ def erase(around: Surroundings, node: onnx.NodeProto) -> Nodes:
 @lowering("SequenceLength")
 def length(around: Surroundings, node: onnx.NodeProto) -> Nodes:
     """Count the items."""
-    return [_constant(node.output[0], np.array(len(around.items(node)), np.int64))]
+    around.known[node.output[0]] = np.array(len(around.items(node)), np.int64)
+    return [_constant(node.output[0], around.known[node.output[0]])]
 
 
 @lowering("SplitToSequence")
@@ -119,7 +118,7 @@ def split(around: Surroundings, node: onnx.NodeProto) -> Nodes:
 
 
 def _part_sizes(around: Surroundings, node: onnx.NodeProto, x: str, axis: int) -> Sequence[int]:
-    value = around.constants(around.resolve(node.input[1])) if len(node.input) > 1 and node.input[1] else np.array(1)
+    value = around.value_of(node.input[1]) if len(node.input) > 1 and node.input[1] else np.array(1)
     if value is None:
         raise refuse(node, "the sizes of the parts depend on the input")
     if value.ndim:
@@ -145,45 +144,6 @@ def concatenate(around: Surroundings, node: onnx.NodeProto) -> Nodes:
     wide = [helper.make_node("Unsqueeze", [x, place], [y], name=y) for x, y in zip(items, names, strict=True)]
     joined = helper.make_node("Concat", names, list(node.output), name=node.name, axis=axis)
     return [_constant(place, np.array([axis], np.int64)), *wide, joined]
-
-
-@lowering("SequenceMap")
-def apply(around: Surroundings, node: onnx.NodeProto) -> Nodes:
-    """Repeat the body for each item."""
-    body, items = _attribute(node, "body", None), around.items(node)
-    if body is None or has_others(body):
-        raise refuse(node, "its body makes something else than tensors")
-    names = [around.resolve(name) for name in node.input]
-    columns = [around.sequences.get(name, (name,) * len(items)) for name in names]
-    if any(len(column) != len(items) for column in columns):
-        raise refuse(node, "its sequences have several lengths")
-    nodes, rows = Nodes(), list[list[str]]()
-    for place, row in enumerate(zip(*columns, strict=True)):
-        own = {info.name: item for info, item in zip(body.input, row, strict=True)}
-        nodes += _repeat(around, body, own, f"{node.name or node.output[0]}/body/", place)
-        rows.append([own.get(info.name, info.name) for info in body.output])
-    for position, name in enumerate(node.output):
-        around.sequences[name] = tuple(row[position] for row in rows)
-    return nodes
-
-
-def _repeat(around: Surroundings, body: onnx.GraphProto, own: dict[str, str], path: str, place: int) -> Nodes:
-    """Return the nodes of a body for one item, and note the names of its tensors beside those that it is given."""
-    written = [name for inner in body.node for name in inner.output if name]
-    own |= {name: around.fresh(f"{path}{name}[{place}]") for name in (*(t.name for t in body.initializer), *written)}
-    nodes = [
-        helper.make_node("Constant", [], [own[tensor.name]], name=own[tensor.name], value=tensor)
-        for tensor in body.initializer
-    ]
-    for inner in body.node:
-        copied = onnx.NodeProto()
-        copied.CopyFrom(inner)
-        copied.name = f"{path}{name_of(inner)}[{place}]"
-        rename_captured(copied, own, around.fresh)
-        copied.input[:] = [own.get(name, around.resolve(name)) for name in inner.input]
-        copied.output[:] = [own.get(name, name) for name in inner.output]
-        nodes.append(copied)
-    return nodes
 
 
 # optionals, and what holds any of them -------------------------------------------------------------------------------
