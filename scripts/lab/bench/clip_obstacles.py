@@ -118,8 +118,8 @@ def _find_suspects(problem: Problem, graph: Graph) -> list[Operation]:
 def _draw_weights(graph: Graph, box: Mapping[str, Interval], names: Sequence[str]) -> Iterator[_Draw]:
     patterns = {name: list(_patterns(box[name], _constants(graph))) for name in names}
     rng = random.Random(0)
-    for _ in range(_TRIES):
-        weights = {name: rng.choice(patterns[name]) for name in names}
+    ends = [{name: box[name].expand()[end] for name in names} for end in (1, 0)]
+    for weights in (*ends, *({name: rng.choice(patterns[name]) for name in names} for _ in range(_TRIES))):
         points = {name: Interval.of(value, value, box[name].shape) for name, value in weights.items()}
         yield _Draw([points.get(name, box[name]) for name in graph.input_names])
 

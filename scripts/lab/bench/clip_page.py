@@ -138,19 +138,19 @@ def _count_obstacles(models: Sequence[Mapping[str, Any]]) -> str:
         for name in ("inputs", "wide inputs"):
             record = model["sets"].get(name, {"clips": []})
             if record["clips"] is None:
-                how = f"{_TITLES[name].capitalize()}: {_kind(record['why'])}"
+                how = f"{_TITLES[name].capitalize()}: the operator {_kind(record['why'])}"
                 count[how] = count.get(how, 0) + len(model["defects"])
     return "\n".join(f"- {how}: {number} defects." for how, number in sorted(count.items()))
 
 
 def _kind(why: str) -> str:
-    return why.split("` ")[-1].replace("them", "inputs").replace("they", "inputs")
+    return why.split("` ")[-1].replace("on them", "on inputs").replace("they are", "inputs are")
 
 
 def _least_of_inputs(models: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what narrowing inputs costs at least, beside what it costs here."""
-    found = [(model, model["sets"]["inputs"]) for model in models if model["sets"]["inputs"]["clips"] is not None]
-    done = [(model["id"], record) for model, record in found for _ in model["defects"]]
+    found = [(model, model["sets"].get("inputs", {"clips": None})) for model in models]
+    done = [(model["id"], record) for model, record in found if record["clips"] is not None for _ in model["defects"]]
     ours = [sum(1 - clip["kept"] for clip in record["clips"]) / record["starts"] for _, record in done]
     least = [(1 - _MOST_KEPT.get(name, 1.0)) / record["starts"] for name, record in done]
     groups: dict[float, list[str]] = {}
