@@ -10,6 +10,7 @@ import numpy as np
 
 from ranum_falsify.config import SearchConfig
 from ranum_falsify.errors import is_interruption
+from ranum_falsify.network.contents import is_evaluated_outside
 from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.assumptions import assumptions_of
@@ -183,9 +184,9 @@ def _is_worthwhile(proof: Proof, violated: Collection[tuple[int, str]]) -> bool:
 
 
 def _resolve_branches(problem: Problem, call: NetworkCall, model: TorchModel) -> TorchModel:
-    """Treat inputs with a single value as constants if tensors decide shapes or branches.
+    """Treat inputs with a single value as constants if tensors decide shapes, branches or the lengths of loops.
 
-    Then the branches that they choose are searched too, and all samples run at once.
+    Then the branches that they choose are searched too, loops are unrolled, and all samples run at once.
     """
     variables = {v.name: v for v in problem.inputs if np.array_equal(v.lower, v.upper)}
     fixed = {
@@ -193,7 +194,8 @@ def _resolve_branches(problem: Problem, call: NetworkCall, model: TorchModel) ->
         for name, variable in zip(call.graph.input_names, call.variables, strict=True)
         if variable in variables and variable is not None
     }
-    if model.separable or not fixed or len(fixed) == len(call.graph.inputs) or call.graph.source is None:
+    is_plain = model.separable and not is_evaluated_outside(call.graph)
+    if is_plain or not fixed or len(fixed) == len(call.graph.inputs) or call.graph.source is None:
         return model
     return convert(call.graph.fix(fixed))
 

@@ -13,10 +13,11 @@ from ranum_falsify.api.properties import Property, PropertyLike, network_of, pro
 from ranum_falsify.api.result import Result
 from ranum_falsify.api.running import answer, keep_list, kernel_notices, take_time
 from ranum_falsify.api.settings import Options, Settings, settings_of
+from ranum_falsify.api.sizes import join_answers, list_sizes
 from ranum_falsify.api.timekeeper import TimeUp, time_limit
 from ranum_falsify.errors import ReadingTimeoutError, UsageError
 
-__all__ = ["answer_loaded", "falsify", "in_time", "map_models", "prove"]
+__all__ = ["answer_loaded", "ask_all_sizes", "falsify", "in_time", "map_models", "prove"]
 
 T = TypeVar("T")
 
@@ -34,7 +35,7 @@ def falsify(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, 
         TypeError: There is no such option.
         RanumFalsifyError: The model, the property or an option is invalid; one line says what to do.
     """
-    return _ask(model, property, settings_of(options))
+    return ask_all_sizes(settings_of(options), lambda one: _ask(model, property, one))
 
 
 def prove(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, **options: Unpack[Options]) -> Result:
@@ -45,15 +46,41 @@ def prove(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, **
     settings = settings_of(options)
     if settings.config.prove is None:
         raise UsageError("prove=False: nothing would be done; call falsify for a search alone")
-    return _ask(model, property, replace(settings, config=replace(settings.config, n_starts=0)))
+    settings = replace(settings, config=replace(settings.config, n_starts=0))
+    return ask_all_sizes(settings, lambda one: _ask(model, property, one))
 
 
 def _ask(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, settings: Settings) -> Result:
     def read() -> Loaded:
         prop = property_of(property)
-        return load(prop, map_models(model, prop, settings.dims, strict=settings.strict), dtype=settings.dtype)
+        return load(prop, map_models(model, prop, settings.sizes, strict=settings.strict), dtype=settings.dtype)
 
     return answer_loaded(*in_time(read, settings))
+
+
+def ask_all_sizes(settings: Settings, ask: Callable[[Settings], Result]) -> Result:
+    """Ask about every size of the symbolic dimensions that have a range, in the time of one run.
+
+    Args:
+        settings: The settings.
+        ask: Asks about one size of each.
+
+    Returns:
+        The answer about all of them; what it shows beside the verdict is about one.
+    """
+    sizes = list_sizes(settings.dims)
+    results: list[Result] = []
+    for number, one in enumerate(sizes):
+        began = time.monotonic()
+        share = settings.config.timeout and settings.config.timeout / (len(sizes) - number)
+        results.append(ask(replace(settings, dims=one, config=replace(settings.config, timeout=share))))
+        settings = replace(settings, config=take_time(settings.config, time.monotonic() - began))
+        if results[-1].verdict == "violated" or results[-1].answer.interrupted == "Ctrl-C":
+            break
+    if len(sizes) == 1:
+        return results[0]
+    position, joined = join_answers(settings.dims, sizes, [result.answer for result in results])
+    return replace(results[position], answer=joined)
 
 
 def in_time(read: Callable[[], T], settings: Settings) -> tuple[T, Settings]:

@@ -127,7 +127,7 @@ class _Places:
         return text
 
     def load_model(self, path: str, settings: Settings) -> Model:
-        model = load_model(self.find(path), dims=settings.dims, strict=settings.strict)
+        model = load_model(self.find(path), dims=settings.sizes, strict=settings.strict)
         return replace(model, path=self.folder / path, source=replace(model.source, path=path))
 
     def load_property(self, instance: Instance) -> Property:

@@ -37,7 +37,8 @@ class Options(TypedDict, total=False):
             the default. Proofs cover all of them. Violations are those that ONNX Runtime shows; with `torch` alone,
             unless `prove` is False, those that PyTorch shows, and the answer says what ONNX Runtime gives.
         dtype: `float16` or `bfloat16`: treat the networks as if converted to it.
-        dims: Sizes of symbolic dimensions of models that are not loaded yet.
+        dims: Sizes of symbolic dimensions of models that are not loaded yet; a range, such as `range(1, 65)`, asks
+            about each of its sizes, the extreme ones first, in the time of one run, and the verdict is about all.
         strict: Whether models that are not loaded yet are refused if they have operators that are not supported.
         self_check: Whether the installed kernels are checked before anything is proved.
         progress: Called now and then with how far the run has got.
@@ -57,7 +58,7 @@ class Options(TypedDict, total=False):
     try_rewrites: bool
     runtime: Runtime | Sequence[Runtime] | None
     dtype: HalfPrecision | None
-    dims: Mapping[str, int] | None
+    dims: Mapping[str, int | range] | None
     strict: bool
     self_check: bool
     progress: Callable[[Progress], None] | None
@@ -78,10 +79,22 @@ class Settings:
 
     config: SearchConfig
     dtype: HalfPrecision | None = None
-    dims: Mapping[str, int] = field(default_factory=dict)
+    dims: Mapping[str, int | range] = field(default_factory=dict)
     strict: bool = False
     self_check: bool = True
     progress: Callable[[Progress], None] | None = None
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes, each of which must be one.
+
+        Raises:
+            UsageError: One is a range.
+        """
+        ranges = [name for name, size in self.dims.items() if isinstance(size, range)]
+        if ranges:
+            raise UsageError(f"dims: {ranges[0]!r} is a range, where one size is needed; give a whole number")
+        return {name: size for name, size in self.dims.items() if not isinstance(size, range)}
 
 
 def settings_of(options: Mapping[str, Any], *, runtimes: tuple[Runtime, ...] = RUNTIMES) -> Settings:

@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ranum_falsify.api.sizes import join_answers, list_sizes
 from ranum_falsify.api.timekeeper import TimeUp, time_limit
 from ranum_falsify.cli.files import check_writable, is_stream, write_json
 from ranum_falsify.cli.options import PROGRAM, SearchOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.reports import check_reports, record_of, write_reports
-from ranum_falsify.cli.sizes import join_answers, list_sizes
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.errors import UsageError

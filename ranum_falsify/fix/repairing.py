@@ -32,6 +32,10 @@ __all__ = ["Repairing", "Repairs"]
 
 _SHARE = 0.2
 """Part of the time that is left that a search for counterexamples, or the draws of inputs, may take."""
+_NOWHERE = {
+    "input": "no input has a range in the property",
+    "weight": "the property leaves no weights free; free(N, 'NAME') in place of N frees one",
+}
 _SHOWN = 12  # nodes
 _LARGEST = 2_000_000_000  # bytes
 _LEAST, _MOST = 1.0, 5.0  # seconds
@@ -118,6 +122,10 @@ class Repairing:
             if node not in self._nodes:
                 some = ", ".join(list(self._nodes)[:_SHOWN])
                 raise UsageError(f"{option} {node}: the model has no such node; it has {some}")
+        places = {*list_clippable(self._subject.problem).values(), "operand", *self._nodes}
+        if self._config.by == ("clip",) and not places.intersection(self._config.at):
+            reasons = [reason for place, reason in _NOWHERE.items() if place in self._config.at]
+            raise UsageError(f"--at {', '.join(self._config.at)}: there is nothing to clip: {' and '.join(reasons)}")
 
     def _find_hazards(self, answer: Answer) -> Sequence[str]:
         """Return the operators to repair; those that stay as they are may stay open.
@@ -198,6 +206,8 @@ class Repairing:
         kept = find_clips(self._subject.problem, tensors, nodes=nodes, runtimes=self._config.runtimes, deadline=ends)
         if kept:
             yield _Proposal([clip_change(part) for part in kept], insert_clips(self._subject.model, kept))
+        elif time.monotonic() >= ends:
+            raise OutOfTimeError
 
     # verdicts ---------------------------------------------------------------------------------------------------------
 

@@ -336,7 +336,7 @@ def _analyse_plainly(graph: Graph, runtimes: Sequence[Runtime]) -> IntervalAnaly
 
 def _join(regions: list[dict[tuple[int, str], OperatorProof]]) -> dict[tuple[int, str], OperatorProof]:
     """Return what holds on all regions."""
-    result = regions[0]
+    result = regions[0] if regions else {}
     for region in regions[1:]:
         for key, other in region.items():
             mine = result[key]

@@ -15,7 +15,7 @@ from torch import Tensor
 from ranum_falsify.config import Reach, Runtime
 from ranum_falsify.errors import is_interruption, is_out_of_memory
 from ranum_falsify.network import Graph, spec_of
-from ranum_falsify.network.contents import list_black_boxes
+from ranum_falsify.network.contents import is_evaluated_outside
 from ranum_falsify.network.evaluate import Value
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.operators.support.conditions import computes, list_refusals, list_stated_conditions
@@ -70,7 +70,7 @@ def find_failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapp
         By the name of the operator; None where the network draws random numbers, which differ from those of the replay,
         or has operators that PyTorch cannot run, on these inputs or on any.
     """
-    if any(spec_of(op).is_random(op) for op in graph.nodes) or list_black_boxes(graph):
+    if any(spec_of(op).is_random(op) for op in graph.nodes) or is_evaluated_outside(graph):
         return None
     failing: dict[str, tuple[Operation, TorchFailure]] = {}
     bad, stopping = set[int](), set[int]()

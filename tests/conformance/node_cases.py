@@ -6,7 +6,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -84,17 +84,38 @@ def problem(case: Any) -> str | None:
     A case runs as it is and, if its operators read operands as shapes or axes, again with those as constants.  It
     passes if outputs are those expected and lie within the bounds for its inputs.
     """
-    inputs = [_array(value) for value in case.data_sets[0][0]]
     outputs = [
         item for value in case.data_sets[0][1] for item in (value if isinstance(value, list) else [_array(value)])
     ]
-    given = dict(zip([i.name for i in case.model.graph.input], inputs, strict=False))
-    static = _static_inputs(case.model.graph) & set(given)
-    lowered = any(find(node.op_type, node.domain) is None for node in _nodes(case.model.graph))
-    # Numbers of narrow types are read as constants alone.
-    narrow = {i.name for i in case.model.graph.input if i.type.tensor_type.elem_type in NARROW}
-    found = _attempt(case, given, outputs, static if lowered else narrow)
-    return found if found is None or static <= narrow else _attempt(case, given, outputs, static | narrow)
+    model, given = _spread_sequences(case.model, [_array(value) for value in case.data_sets[0][0]])
+    static = _static_inputs(model.graph) & set(given)
+    lowered = any(find(node.op_type, node.domain) is None for node in _nodes(model.graph))
+    # Numbers of narrow types and strings are read as constants alone.
+    narrow = {i.name for i in model.graph.input if i.type.tensor_type.elem_type in (*NARROW, onnx.TensorProto.STRING)}
+    run = partial(_attempt, case, model, given, outputs)
+    found = run((static if lowered else set()) | narrow)
+    return found if found is None or static <= narrow else run(static | narrow)
+
+
+def _spread_sequences(model: onnx.ModelProto, inputs: Sequence[Any]) -> tuple[onnx.ModelProto, dict[str, Any]]:
+    """Return a model that takes the tensors of its sequences, and makes these of them; and its inputs by name."""
+    if not any(isinstance(value, list) for value in inputs):
+        return model, dict(zip([info.name for info in model.graph.input], inputs, strict=False))
+    given: dict[str, Any] = {}
+    spread = onnx.ModelProto()
+    spread.CopyFrom(model)
+    del spread.graph.input[:]
+    for info, value in zip(model.graph.input, inputs, strict=False):
+        items = {info.name: value}
+        if isinstance(value, list):
+            items = {f"{info.name}_{place}": np.asarray(item) for place, item in enumerate(value)}
+            op_type = "SequenceConstruct" if items else "SequenceEmpty"
+            spread.graph.node.insert(0, helper.make_node(op_type, list(items), [info.name]))
+        for name, item in items.items():
+            kind = helper.np_dtype_to_tensor_dtype(item.dtype)
+            spread.graph.input.append(helper.make_tensor_value_info(name, kind, item.shape))
+        given |= items
+    return spread, given
 
 
 def _array(value: Any) -> Any:
@@ -117,9 +138,11 @@ def _static_inputs(graph: onnx.GraphProto) -> set[str]:
     return names & {i.name for i in graph.input}
 
 
-def _attempt(case: Any, given: Mapping[str, Any], outputs: Sequence[Any], fixed: set[str]) -> str | None:
+def _attempt(
+    case: Any, model: onnx.ModelProto, given: Mapping[str, Any], outputs: Sequence[Any], fixed: set[str]
+) -> str | None:
     try:
-        graph = read(case.model, fixed={name: given[name] for name in fixed})
+        graph = read(model, fixed={name: given[name] for name in fixed})
         results = graph(*(given[name] for name in graph.input_names), squeeze=False)
     except ModelError as error:
         return str(error)

@@ -104,3 +104,8 @@ def test_a_program_that_a_record_names_is_not_run(workshop: Workshop) -> None:
     )
     shown = replay_claim(one, plan([one])[0].fingerprint, workshop.folder / "cex.json")
     assert shown == (None, f"{prop} is a program; run replay if you trust it") and not marker.exists()
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="give a results.jsonl, a results.csv, or an expected.csv"):
+        read_entries(tmp_path / "none.csv")

@@ -193,3 +193,11 @@ def test_a_file_that_cannot_be_read_is_the_affair_of_its_instance(tmp_path: Path
         path.write_bytes(content)
     one = make("a", networks={"": str(path)}, property_path="/dev/zero", parameters={"p": "0.5", "q": "a\0b"})
     assert plan([one])[0].fingerprint
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_lists_of_editors_that_mark_byte_orders(tmp_path: Path, end: str) -> None:
+    touch(tmp_path, "a b.onnx", "p.vnnlib")
+    (tmp_path / "list.csv").write_text(f"\ufeffa b.onnx , p.vnnlib , 5{end}", newline="")
+    (tmp_path / "list.toml").write_text(f"\ufeff[[group]]{end}models = '*.onnx'{end}", newline="")
+    assert [one.model for name in ("csv", "toml") for one in listed(tmp_path / f"list.{name}")] == ["a b.onnx"] * 2

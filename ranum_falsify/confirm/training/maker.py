@@ -12,11 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.confirm.training.endurance import Endurance
+from ranum_falsify.confirm.training.hitting import HitSearch
 from ranum_falsify.confirm.training.judging import Judge
 from ranum_falsify.confirm.training.running import Recipe
 from ranum_falsify.confirm.training.search import DataSearch, Found
 from ranum_falsify.confirm.training.strategies import (
+    Bisecting,
     GradientMatching,
+    Hitting,
     LogarithmicUnrolling,
     MarginWeights,
     PreciseUnrolling,
@@ -25,16 +29,20 @@ from ranum_falsify.confirm.training.strategies import (
     Unrolling,
 )
 from ranum_falsify.confirm.training.task import TrainingTask
+from ranum_falsify.confirm.training.zeros import ZeroSearch
 from ranum_falsify.confirm.unit_test import UnitTest
 from ranum_falsify.network.tensors import to_torch
 
 __all__ = ["TrainingAttempt", "TrainingMaker"]
 
-_UNTRAINED = ((Unrolling, 2), (LogarithmicUnrolling, 2), (PreciseUnrolling, 2))
+_UNTRAINED = ((Unrolling, 2), (LogarithmicUnrolling, 4), (PreciseUnrolling, 2))
 """With which strategies and how many rounds initial weights are tried, before anything is trained."""
 
 _ROUNDS = 6
 """Rounds of each strategy, so that a seed decides what is found, and time only ends what takes too long."""
+
+_FULL_SHARE = 0.7
+"""Share of a run's time for training in full, where no gradient follows all steps."""
 
 _TEST_SHARE = 0.2
 """Share of a run's time for the unit test that some strategies start from."""
@@ -141,6 +149,18 @@ class TrainingMaker:
         began: float,
     ) -> Found | None:
         end = began + self._timeout
+        if self._recipe.horizon is not None and self._descends:
+            now = time.monotonic()
+            found = Endurance(
+                self._task,
+                self._recipe,
+                initial,
+                self._judge,
+                generator,
+                deadline=now + (end - now) * _FULL_SHARE,
+            ).run()
+            if found is not None:
+                return found
         for left, strategy in self._strategies(seed):
             now = time.monotonic()
             if now >= end:
@@ -161,8 +181,12 @@ class TrainingMaker:
     def _strategies(self, seed: int) -> Iterator[tuple[int, Strategy]]:
         """Yield each strategy with the number of those that are left, itself included."""
         if not self._descends:
+            # As many rounds as the strategies that descend have together.
+            yield 2, RandomData()
             yield 1, RandomData()
             return
+        yield 6, Bisecting()
+        yield 5, Hitting()
         yield 4, Unrolling()
         yield 3, LogarithmicUnrolling()
         yield 2, PreciseUnrolling()
@@ -205,7 +229,7 @@ class TrainingMaker:
         deadline: float,
         rounds: int | None = None,
     ) -> Found | None:
-        search = DataSearch(
+        search = (ZeroSearch if strategy.bisects else HitSearch if strategy.hits else DataSearch)(
             self._task,
             recipe,
             initial,

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ranum_falsify.search.estimates import CLIPPED, Estimates
 from ranum_falsify.search.logarithms import Logarithms
 
 __all__ = [
+    "Bisecting",
     "GradientMatching",
+    "Hitting",
     "LogarithmicUnrolling",
     "MarginWeights",
     "PreciseUnrolling",
@@ -29,12 +32,16 @@ class Strategy(ABC):
     Attributes:
         name: Its name in reports.
         descends: Whether it follows gradients.
+        bisects: Whether it looks for exact zeros between points of different signs.
+        hits: Whether it takes several weights to 0 at once.
         is_precise: Whether it computes gradients in float64, where fewer of them vanish.
         point: The inference input that it is about, in the order of the task's data; None where any will do.
     """
 
     name: str
     descends = True
+    bisects = False
+    hits = False
     is_precise = False
     point: Sequence[Tensor] | None
 
@@ -81,9 +88,9 @@ class LogarithmicUnrolling(Unrolling):
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Find logarithms."""
+        """Find logarithms, and estimate the slopes of what is clipped."""
         self._logarithms = Logarithms()
-        with self._logarithms:
+        with self._logarithms, Estimates(CLIPPED):
             yield
 
     def loss(self, trained: Sequence[Tensor], margin: Tensor) -> Tensor:
@@ -136,6 +143,22 @@ class MarginWeights(Strategy):
         rows = zip(trained, self.lower, self.upper, self.matters, strict=True)
         outside = [((low - w).clamp_min(0) + (w - high).clamp_min(0)) * m for w, low, high, m in rows]
         return torch.stack([x.square().sum() for x in outside]).sum() / max(1, sum(int(m.sum()) for m in self.matters))
+
+
+class Bisecting(Unrolling):
+    """No descent: where a single value must not be 0, data between which its sign changes are brought together."""
+
+    name = "bisection"
+    descends = False
+    bisects = True
+
+
+class Hitting(Unrolling):
+    """No descent: where an operand is a norm of weights, each of them is made 0 to its last bit."""
+
+    name = "hitting zeros"
+    descends = False
+    hits = True
 
 
 class RandomData(Unrolling):

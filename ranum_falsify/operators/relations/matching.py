@@ -27,6 +27,7 @@ __all__ = [
     "fields_of",
     "find_other",
     "find_reduction",
+    "find_scale",
     "is_a",
     "is_same",
     "kind",
@@ -122,6 +123,21 @@ def find_other(field: Field, op_type: str, value: float) -> Field:
     if op is None:
         return None
     return next((a for a, b in pairs(op) if constant(b) == value), None)
+
+
+def find_scale(field: Field, x: Field) -> float | None:
+    """Return c where a field is c x with a constant c."""
+    if is_same(field, x):
+        return 1.0
+    op = is_a(field, "Mul", "Div")
+    if op is None:
+        return None
+    for number, rest in ((constant(b), a) for a, b in pairs(op)):
+        if number is not None and is_same(rest, x):
+            if is_a(op, "Mul"):
+                return number
+            return 1 / number if number and is_same(fields_of(op)[0], x) else None
+    return None
 
 
 def square_of(field: Field) -> Field:

@@ -47,6 +47,7 @@ from ranum_falsify.operators.relations.self_gated import (
     gelu_by_parts,
     hard_swish_by_parts,
     mish_by_parts,
+    product_form,
     swish_by_parts,
 )
 from ranum_falsify.operators.support import unsigned
@@ -77,7 +78,7 @@ _PRODUCTS = (
 for _function, _interval, _linear, _node in (
     (torch.add, accumulate, Affine(), Add),
     (torch.sub, refined(subtract, *_DIFFERENCES), Affine(), Sub),
-    (torch.mul, refined(product_or_quotient, *_PRODUCTS), Affine(factors=("a", "b")), Mul),
+    (torch.mul, refined(product_or_quotient, *_PRODUCTS), product_form, Mul),
 ):
     total(torch=elementwise(widened(_function)), interval=_interval, linear=_linear, kernel=None)(_node)
 

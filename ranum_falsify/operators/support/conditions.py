@@ -50,7 +50,7 @@ def conditions_of(op: Operation) -> tuple[Constraint, ...]:
     """
     spec = spec_of(op)
     conditions = list(list_stated_conditions(op))
-    if isinstance(op, BlackBox):
+    if isinstance(op, BlackBox) and op.body is None:
         conditions.append(_NoRow(reason=op.why))
     elif spec.computes:
         # Close to a limit that operands keep, kernels may stray beyond.

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import dask
 import distributed
+from distributed.comm.addressing import parse_host_port
 
 from ranum_falsify import __version__
 from ranum_falsify.errors import SuiteError
@@ -47,6 +48,7 @@ def connect(address: str) -> Iterator[Any]:
         SuiteError: It cannot be reached.
     """
     try:
+        parse_host_port(address.rpartition("://")[2])  # a client of what is no address does not end
         client = distributed.Client(address, timeout=_PATIENCE, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         raise SuiteError(

@@ -20,6 +20,7 @@ Key = tuple[str, str, str]
 """Category, model and property, written as all lists write them."""
 
 _EXPECTED = "expected.csv"
+_WANTED = "a results.jsonl, a results.csv, or an expected.csv"
 _ALIASES: dict[str, Status] = {"violated": "sat", "holds": "unsat"}
 _TIMES = ("alpha_beta_crown_s",)
 """Columns of a table of expected outcomes that hold times."""
@@ -63,7 +64,7 @@ def read_entries(path: Path) -> dict[Key, ComparedResult]:
     """
     found = {entry.key: entry for each in _find_files(path) for entry in _read(each)}
     if not found:
-        raise UsageError(f"{path}: holds no results; give a results.jsonl, a results.csv, or an expected.csv")
+        raise UsageError(f"{path}: holds no results; give {_WANTED}")
     return found
 
 
@@ -92,7 +93,7 @@ def _read(path: Path) -> Iterator[ComparedResult]:
     if path.suffix == ".jsonl":
         yield from (_of_record(path, record) for record in read_records(path))
         return
-    rows = read_rows(path)
+    rows = read_rows(path, _WANTED)
     if rows and "expected" in rows[0]:
         yield from _of_expected(path, rows)
     else:
