@@ -105,9 +105,7 @@ class TrainingBench:
         self.model = model
         self.level = level
         batch = model.training.batch if level == "real" and model.training else 1
-        self._architecture = model.architecture(
-            batch=batch, documented=level == "real", of_ranum=level == "published"
-        )
+        self._architecture = model.architecture(batch=batch, documented=level == "real", of_ranum=level == "published")
         if level == "published":
             self._architecture = _widen_as_published(self._architecture)
         self._problem = make_repeatable(problem_of(model, self._architecture))
@@ -144,12 +142,12 @@ class TrainingBench:
         Args:
             defect: One of the model's defects.
             seeds: The seeds.
-            timeout: Seconds of one run.
+            timeout: Seconds of the processor of one run, ONNX Runtime's process aside.
             descends: Whether gradients lead the search; else data are drawn at random.
         """
         began = time.process_time()
         task = self.task(defect)
-        with TrainingMaker(task, self.recipe, timeout=timeout, descends=descends) as maker:
+        with TrainingMaker(task, self.recipe, timeout=timeout, descends=descends, clock=time.process_time) as maker:
             attempts = tuple(maker.run(seed, *self._draw(task, seed)) for seed in seeds)
         return DefectRuns(
             defect=defect, level=self.level, attempts=attempts, processor_seconds=time.process_time() - began
