@@ -5,8 +5,8 @@
 
 FOLDER is a suite, such as a folder of VNN-COMP benchmarks; of its instances, every k-th is taken. They run in one
 process first, one after the other, which is what deciding them takes; then as suites with one worker, with two, and
-with two one-thread workers of a Dask cluster on this machine. Times of suites include their start. It wants a machine
-that does nothing else, with two cores.
+with one and two one-thread workers of a Dask cluster on this machine. Times of suites include their start. It wants a
+machine that does nothing else, with two cores.
 
 With --tiny, a suite of generated instances runs, and the memory of the process that coordinates it is shown.
 """
@@ -102,8 +102,9 @@ def compare_workers(given: argparse.Namespace, folder: Path) -> None:
     two, records, _ = run_suite(path, "two", "--jobs", "2")
     print(f"two workers: {two:.1f} s; speed-up {one / two:.2f}", flush=True)
     if given.cluster:
-        dask, records, _ = run_suite(path, "dask", "--jobs", "2", "--cluster", "local")
-        print(f"two workers of a Dask cluster: {dask:.1f} s; speed-up {one / dask:.2f}")
+        single, dask = (run_suite(path, f"dask{n}", "--jobs", str(n), "--cluster", "local")[0] for n in (1, 2))
+        print(f"a Dask cluster of one worker: {single:.1f} s; of two: {dask:.1f} s; speed-up {single / dask:.2f}, and")
+        print(f"  {one / dask:.2f} over one worker without Dask")
 
 
 def _refuse(*_: object) -> NoReturn:

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Each layer imports only itself and what stands above it here.
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"checker"}),
-    frozenset({"building", "upstream", "errors", "escaping", "option", "config", "saving"}),
+    frozenset({"building", "content", "upstream", "errors", "escaping", "option", "config", "saving"}),
     frozenset({"network"}),
     frozenset({"domain"}),
     frozenset({"validity"}),
@@ -54,7 +54,7 @@ STAND_ALONE = frozenset(
     {"network/child_server.py", "network/optimiser_worker.py"}
     | {
         f"replay/worker/{name}.py"
-        for name in "__init__ divisions graph levels model operators recurrent session".split()
+        for name in "__init__ divisions graph levels model operators recurrent session stops".split()
     }
 )
 

@@ -53,7 +53,7 @@ WAIVERS: dict[str, tuple[set[str], str]] = {
         "writes nodes: what becomes of lists that loops fill",
     ),
     "network/narrow.py": (
-        {"CastLike", "Clip", "Constant", "DequantizeLinear", "QuantizeLinear"},
+        {"BitCast", "Cast", "CastLike", "Clip", "Constant", "DequantizeLinear", "Div", "QuantizeLinear", "Reshape"},
         "writes nodes, for those that make numbers of a type that is none of the graph's",
     ),
     "network/builder.py": (

@@ -13,33 +13,39 @@ from ranum_falsify.prove.explaining import NodeSurroundings, surroundings
 from ranum_falsify.report.illustration import as_json
 from ranum_falsify.search.result import Answer
 
-__all__ = ["illustrate"]
+__all__ = ["ILLUSTRATION_SECONDS", "illustrate"]
 
 _MOST_OPERATORS = 12
-_PATIENCE = 4.0  # seconds
+ILLUSTRATION_SECONDS = 4.0
+"""How long the analysis for a page may take."""
 
 
-def illustrate(answer: Answer, loaded: Loaded, config: SearchConfig) -> dict[str, Any]:
+def illustrate(
+    answer: Answer, loaded: Loaded, config: SearchConfig, patience: float = ILLUSTRATION_SECONDS
+) -> dict[str, Any]:
     """Return what a page draws of an answer, as `illustration` of its JSON report.
 
     That is about the operators that are violated, and then about those that are open, as far as they are few; it takes
-    one interval analysis of their networks, and no longer than some seconds. Where there is not the memory for it, only
-    counterexamples are drawn.
+    one interval analysis of their networks. Where there is not the time or the memory for it, only counterexamples are
+    drawn.
 
     Args:
         answer: The answer.
         loaded: What was asked.
         config: How it was answered.
+        patience: Seconds for the analysis.
     """
     left = [operator for operator in answer.operators if operator.verdict != "proved"]
     ranked = sorted(left, key=lambda operator: (operator.verdict != "violated", bool(operator.after)))
     nodes = [(operator.network, operator.node) for operator in ranked[:_MOST_OPERATORS]]
-    return as_json(answer, _look_around(nodes, loaded, config.prove or ProveConfig()) if nodes else ())
+    return as_json(answer, _look_around(nodes, loaded, config.prove or ProveConfig(), patience) if nodes else ())
 
 
-def _look_around(nodes: Sequence[tuple[str, str]], loaded: Loaded, config: ProveConfig) -> Sequence[NodeSurroundings]:
+def _look_around(
+    nodes: Sequence[tuple[str, str]], loaded: Loaded, config: ProveConfig, patience: float
+) -> Sequence[NodeSurroundings]:
     try:
-        return surroundings(loaded.problem, nodes, config, deadline=time.monotonic() + _PATIENCE)
+        return surroundings(loaded.problem, nodes, config, deadline=time.monotonic() + patience)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise

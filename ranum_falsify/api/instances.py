@@ -16,14 +16,13 @@ import torch
 
 from ranum_falsify.api.asking import answer_loaded
 from ranum_falsify.api.assignments import assignment_of
-from ranum_falsify.api.illustrating import illustrate
+from ranum_falsify.api.illustrating import ILLUSTRATION_SECONDS, illustrate
 from ranum_falsify.api.loading import Loaded, load
 from ranum_falsify.api.models import Model, load_model
 from ranum_falsify.api.properties import Property, load_property, network_of
 from ranum_falsify.api.question import ValidityQuestion, load_statement
 from ranum_falsify.api.result import Result
 from ranum_falsify.api.settings import Settings, settings_of
-from ranum_falsify.api.timekeeper import time_limit
 from ranum_falsify.building import ModelBuilder
 from ranum_falsify.config import RUNTIMES
 from ranum_falsify.errors import RanumFalsifyError, SaveError
@@ -39,7 +38,8 @@ from ranum_falsify.suite.task import Answered, Task
 __all__ = ["answer", "prepare", "warm_up"]
 
 _STATUS: Mapping[str, Status] = {"violated": "sat", "holds": "unsat", "unknown": "unknown"}
-_PATIENCE = 0.5  # seconds
+_LEAST_PATIENCE = 0.5
+"""Seconds in which a page's drawing is tried where the time is up: its process has some more before it is ended."""
 _PROOFS = 0.75
 """Share of the time that finer proofs may take where the search goes on until it is up."""
 _WARM = """(declare-const X_0 Real)
@@ -64,7 +64,13 @@ def warm_up() -> None:
     m.output(m.ReduceSum(m.Exp(hidden), np.array([1])), [1, 1])
     model = load_model(m.build())
     settings = settings_of({"n_starts": 4, "n_steps": 2, "prove_timeout": 0.1, "processors": 1})
-    ValidityQuestion(box=(-1.0, 1.0)).ask(model, settings)
+    instance = Instance(id="warm", category="", model="", property="", networks={})
+    _write(
+        Answered(status="unknown"),
+        ValidityQuestion(box=(-1.0, 1.0)).ask(lambda: model, settings),
+        Task(instance=instance, stem="warm/warm"),
+        _LEAST_PATIENCE,
+    )
     for limit in _WARM_LIMITS:
         answer_loaded(load(load_property(_WARM.format(limit=limit)), {"N": model}), settings)
 
@@ -93,16 +99,15 @@ def answer(task: Task) -> Answered:
         limit = settings.config.timeout
         left = None if limit is None else max(limit - preparation, 0.0)
         settings = replace(settings, config=replace(settings.config, timeout=left))
-        # The search looks at the clock between its steps; the alarm is for a step that takes long.
-        with time_limit(None if left is None else left + _PATIENCE):
-            result = answer_loaded(loaded, settings)
+        result = answer_loaded(loaded, settings)
     except RanumFalsifyError as error:
         raise type(error)(places.name(str(error))) from error
     seconds = time.monotonic() - began - preparation
     status = _STATUS[result.verdict]
     if status == "unknown" and result.answer.interrupted.startswith("timeout"):
         status = "timeout"
-    return _write(Answered(status=status, preparation=preparation, seconds=seconds), result, task)
+    patience = ILLUSTRATION_SECONDS if left is None else max(left - seconds, _LEAST_PATIENCE)
+    return _write(Answered(status=status, preparation=preparation, seconds=seconds), result, task, patience)
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,7 @@ class _Places:
         return text
 
     def load_model(self, path: str, settings: Settings) -> Model:
-        model = load_model(self.find(path), dims=settings.dims, strict=settings.strict)
+        model = load_model(self.find(path), dims=settings.sizes, strict=settings.strict)
         return replace(model, path=self.folder / path, source=replace(model.source, path=path))
 
     def load_property(self, instance: Instance) -> Property:
@@ -168,8 +173,15 @@ def _question(given: Mapping[str, Any]) -> ValidityQuestion:
     return ValidityQuestion(**fields)
 
 
-def _write(answered: Answered, result: Result, task: Task) -> Answered:
-    """Return an answer with its report, and with the files of the counterexample as they will lie by the results."""
+def _write(answered: Answered, result: Result, task: Task, patience: float) -> Answered:
+    """Return an answer with its report, and with the files of the counterexample as they will lie by the results.
+
+    Args:
+        answered: The answer.
+        result: What it rests on.
+        task: What it answers.
+        patience: Seconds that are left for what a page draws of it.
+    """
     with tempfile.TemporaryDirectory(prefix="ranum-falsify-") as name:
         folder = Path(name)
         base = base_of(folder / f"{task.stem}.npy")
@@ -177,7 +189,9 @@ def _write(answered: Answered, result: Result, task: Task) -> Answered:
         saved = result.save(base.array)
         report = json_report.report(result.answer, saved, folder) | {
             "float32": precision.as_json(result.kept),
-            "illustration": illustrate(result.answer, result.loaded, result.config),
+            "illustration": illustrate(
+                result.answer, result.loaded, result.config, min(patience, ILLUSTRATION_SECONDS)
+            ),
         }
         files = {} if saved.description is None else {"description": f"{task.stem}.json"}
         if result.answer.counterexample is not None:

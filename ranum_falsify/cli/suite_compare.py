@@ -12,6 +12,7 @@ from ranum_falsify.saving import save_together
 from ranum_falsify.suite.compare.cactus import cactus_plot
 from ranum_falsify.suite.compare.comparison import compare
 from ranum_falsify.suite.compare.reading import read_entries
+from ranum_falsify.suite.instance import Instance
 
 __all__ = ["run"]
 
@@ -29,7 +30,7 @@ def run(options: CompareOptions) -> int:
     if options.json not in (None, "-"):
         check_writable("--json", Path(str(options.json)))
     one, other = map(Path, options.results)
-    found = compare(read_entries(one), read_entries(other), _name(one, other))
+    found = compare(read_entries(one), read_entries(other), _name(one, other), _replay)
     if options.json is not None:
         write_json(options.json, found.as_json())
     if options.cactus is not None:
@@ -38,6 +39,12 @@ def run(options: CompareOptions) -> int:
     if options.json != "-":
         say(found.lines())
     return 1 if found.disagreements else 0
+
+
+def _replay(instance: Instance, fingerprint: str, counterexample: Path) -> tuple[bool | None, str]:
+    from ranum_falsify.api.evidence import replay_claim  # imports torch
+
+    return replay_claim(instance, fingerprint, counterexample)
 
 
 def _name(first: Path, second: Path) -> tuple[str, str]:

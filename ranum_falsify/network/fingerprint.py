@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import mmap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,11 +10,10 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
-from ranum_falsify.network.guards import is_compressed
-from ranum_falsify.network.model_file import model_bytes
-from ranum_falsify.network.nesting import attribute_graphs
+from ranum_falsify.content import may_have_external_data, sha256
+from ranum_falsify.network.model_file import model_bytes, tensors_of
 
-__all__ = ["Fingerprint", "fingerprint", "sha256"]
+__all__ = ["Fingerprint", "fingerprint"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +31,6 @@ class Fingerprint:
     data: Mapping[str, str] = field(default_factory=dict)
 
 
-def sha256(path: Path) -> str:
-    """Return the SHA-256 hash of a file's bytes as they are, compressed or not, in hexadecimal."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def fingerprint(path: Path) -> Fingerprint:
     """Return the fingerprint of a model, its external data files included.
 
@@ -51,23 +42,10 @@ def fingerprint(path: Path) -> Fingerprint:
 
 
 def _external(path: Path) -> Iterator[str]:
-    if not _may_have_external_data(path):
+    if not may_have_external_data(path):
         return
     try:
         model = onnx.load_model_from_string(model_bytes(path))
     except DecodeError:
         return
-    graphs = [model.graph]
-    while graphs:
-        graph = graphs.pop()
-        tensors = [*graph.initializer, *(a.t for node in graph.node for a in node.attribute)]
-        yield from (ExternalDataInfo(tensor).location for tensor in tensors if uses_external_data(tensor))
-        graphs.extend(inner for node in graph.node for inner in attribute_graphs(node))
-
-
-def _may_have_external_data(path: Path) -> bool:
-    """Tell whether a file may refer to external data: it holds the key of such references, or is compressed."""
-    if is_compressed(path):
-        return True
-    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return content.find(b"location") >= 0
+    yield from (ExternalDataInfo(tensor).location for tensor in tensors_of(model) if uses_external_data(tensor))

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["TOO_MUCH_MEMORY", "OversizeError", "allow_for", "content_of", "is_compressed", "memory_limit"]
+from ranum_falsify.content import is_compressed
+
+__all__ = ["TOO_MUCH_MEMORY", "OversizeError", "allow_for", "content_of", "memory_limit"]
 
 _MEMORY = 350 * 10**6  # bytes; proofs take twice as much for constants
 
@@ -24,23 +26,12 @@ TOO_MUCH_MEMORY = "needs more memory than reading may take; make its tensors sma
 
 _FACTOR = 8  # copies of a model while it is read: as bytes, as messages, as arrays, folded
 _PORTION = 2**20  # bytes
-_MAGIC = b"\x1f\x8b"
 
 _is_limited: ContextVar[bool] = ContextVar("_is_limited", default=False)
 
 
 class OversizeError(Exception):
     """A file holds more than may be read."""
-
-
-def is_compressed(path: Path) -> bool:
-    """Tell whether a file is compressed by gzip, whatever its name is.
-
-    Raises:
-        OSError: It cannot be read.
-    """
-    with path.open("rb") as stream:
-        return stream.read(2) == _MAGIC
 
 
 def content_of(path: Path, *, most: int) -> bytes:

@@ -13,9 +13,10 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
+from ranum_falsify.content import is_compressed, largest_content
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network.functions import first_line, inline_functions
-from ranum_falsify.network.guards import TOO_MUCH_MEMORY, OversizeError, allow_for, content_of, is_compressed
+from ranum_falsify.network.guards import TOO_MUCH_MEMORY, OversizeError, allow_for, content_of
 from ranum_falsify.network.nesting import attribute_graphs, names_read
 from ranum_falsify.network.order import order_depth_first
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY
@@ -30,6 +31,7 @@ __all__ = [
     "load_model",
     "model_bytes",
     "opset_of",
+    "tensors_of",
 ]
 
 OLDEST_OPSET = 7
@@ -37,7 +39,6 @@ OLDEST_OPSET = 7
 
 _UNSTATED_OPSET = 21
 _LARGEST = 2**31 - 1  # bytes of a protobuf message
-_SMALL, _RATIO = 64 * 2**20, 16  # a compressed model may hold so many bytes, or so many times its size
 _PACKED = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}  # bits of an element
 _OVERSIZE = "decompress it yourself if you trust it, or save the model with external data"
 
@@ -78,8 +79,7 @@ def model_bytes(path: Path) -> bytes:
         ModelError: It cannot be read, or holds more than a model can.
     """
     try:
-        size = path.stat().st_size
-        data = content_of(path, most=max(_SMALL, _RATIO * size) if is_compressed(path) else _LARGEST)
+        data = content_of(path, most=largest_content(path) if is_compressed(path) else _LARGEST)
     except FileNotFoundError as error:
         raise ModelError(f"{path}: no such file; give the path of an ONNX model") from error
     except IsADirectoryError as error:
@@ -117,7 +117,7 @@ def check_external_data(model: onnx.ModelProto, path: Path) -> str:
         ModelError: A file is missing, or too short for a tensor.
     """
     total = 0
-    for tensor in _tensors(model.graph):
+    for tensor in tensors_of(model):
         if not onnx.external_data_helper.uses_external_data(tensor):
             continue
         data = onnx.external_data_helper.ExternalDataInfo(tensor)
@@ -147,13 +147,17 @@ def _bytes_of(tensor: onnx.TensorProto) -> int:
     return -(-count * bits // 8)
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-        for inner in attribute_graphs(node):
-            yield from _tensors(inner)
+def tensors_of(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield the tensors in a model: in its graph, its subgraphs and its local functions."""
+    parts: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, onnx.GraphProto):
+            yield from part.initializer
+        for node in part.node:
+            for attribute in node.attribute:
+                yield from (attribute.t, *attribute.tensors)
+            parts.extend(attribute_graphs(node))
 
 
 def opset_of(model: onnx.ModelProto) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from ranum_falsify.domain.kernels import families
 from ranum_falsify.network import Graph
 from ranum_falsify.network.fingerprint import Fingerprint
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
-from ranum_falsify.selfcheck import LIBRARIES, family_here
+from ranum_falsify.selfcheck import LIBRARIES, family_here, release_of
 
 __all__ = ["Assumptions", "Library", "Sources", "assumptions_of", "library"]
 
@@ -107,7 +106,7 @@ def library(runtime: Runtime, *, covered: bool = False) -> Library:
     measured = [(record.family, record.version) for record in families() if record.runtime == runtime]
     return Library(
         runtime=runtime,
-        version=version(runtime).split("+")[0],
+        version=release_of(runtime),
         family=family_here(runtime),
         covered=tuple(dict.fromkeys(measured)) if covered else (),
     )

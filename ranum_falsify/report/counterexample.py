@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, cast, get_args
 import numpy as np
 
 from ranum_falsify.config import HalfPrecision
+from ranum_falsify.content import sha256
 from ranum_falsify.errors import UsageError, reason_of
 from ranum_falsify.escaping import json_text
 from ranum_falsify.network.guards import OversizeError, content_of
@@ -167,8 +168,7 @@ def file_hash(path: Path) -> str:
     if path.exists() and not path.is_file():
         raise UsageError(f"{path}: is not a file; check the path")
     try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return sha256(path)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({reason_of(error)}); check the path") from error
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from ranum_falsify import __version__
@@ -14,10 +16,13 @@ _PACKAGES = ("numpy", "onnx", "onnxruntime", "torch", "dnnv", "dnnf")
 
 def versions() -> dict[str, str]:
     """Return version by package, Python among them; packages without metadata are left out."""
-    found = {"ranum-falsify": __version__, "python": platform.python_version()}
+    return {"ranum-falsify": __version__, "python": platform.python_version(), **_installed()}
+
+
+@cache
+def _installed() -> dict[str, str]:
+    found = {}
     for name in _PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -151,13 +152,19 @@ def bisect(context: SearchContext, target: Target, region: Region, starts: Seque
     batched = BatchedModel(context.model_of(wanted))
     read = batched.model.graph.input_names
     variables = [v for v, name in zip(variables, wanted.graph.input_names, strict=True) if name in read]
-    Bisection(
+    bisection = Bisection(
         observe=_Observer(batched, target, variables, context.sample_limit),
         visit=visit,
         boxes=region.device_boxes,
         generator=context.generator,
         is_over=lambda: context.budget.expired,
-    ).run(starts)
+    )
+    with suppress(_RaggedError):
+        bisection.run(starts)
+
+
+class _RaggedError(Exception):
+    """Samples differ in the number of elements, so that none can be followed from one to the next."""
 
 
 class _Observer:
@@ -173,7 +180,10 @@ class _Observer:
         arguments = [inputs[position] for position in self._variables]
         with torch.no_grad():
             parts = [self._batched.observe(chunk, self._probes) for chunk in chunks(arguments, self._limit)]
-        seen = torch.cat(parts)
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts) or len({part.shape[1] for part in known}) > 1:
+            raise _RaggedError
+        seen = torch.cat(known)
         return Observation(seen[:, :1], seen[:, 1:])
 
 

@@ -18,7 +18,7 @@ _Function = Callable[..., Any]
 
 
 class Logarithms(TorchFunctionMode):
-    """While entered, knows the logarithms of what is computed from exponentials; values stay what they are."""
+    """While entered, knows the logarithms of what is computed from exponentials; values stay as they are."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -18,7 +18,7 @@ from ranum_falsify.network.tensors import torch_threads
 from ranum_falsify.saving import save_together
 from ranum_falsify.selfcheck.family import HERE, family_here, processor_flags
 
-__all__ = ["LIBRARIES", "Outcome", "list_unmeasured", "self_check"]
+__all__ = ["LIBRARIES", "Outcome", "list_unmeasured", "release_of", "self_check"]
 
 LIBRARIES: Mapping[str, str] = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch"}
 """Libraries whose kernels are checked, by runtime."""
@@ -55,7 +55,7 @@ def self_check(cache_folder: Path | None, settings: Mapping[str, str] | None = N
         from ranum_falsify.selfcheck.check import check
 
         with torch_threads(1):
-            records = tuple(check(runtime, _version(runtime)) for runtime in LIBRARIES)
+            records = tuple(check(runtime, release_of(runtime)) for runtime in LIBRARIES)
         if folder is not None:
             _keep(folder, records)
     use_here([record for record in records if record.rows or record.saturation])
@@ -69,7 +69,7 @@ def list_unmeasured() -> tuple[str, ...]:
     found = []
     for runtime, name in LIBRARIES.items():
         of = [record for record in families() if record.runtime == runtime and record.family != HERE]
-        here, installed = family_here(runtime), _version(runtime)
+        here, installed = family_here(runtime), release_of(runtime)
         if installed not in {record.version for record in of}:
             measured = ", ".join(sorted({record.version for record in of}))
             found.append(f"{name} {installed} was not measured, only {measured}: its kernels are only sampled")
@@ -88,14 +88,15 @@ def _describe_widened(record: Record) -> str:
 
 
 @cache
-def _version(runtime: str) -> str:
+def release_of(runtime: str) -> str:
+    """Return the version of an installed runtime, without what names its build."""
     return version(runtime).split("+")[0]
 
 
 def _key(settings: Mapping[str, str]) -> str:
     """Return a key of everything that decides the outcome: processor, libraries, settings, records."""
     digest = hashlib.sha256()
-    versions = {runtime: _version(runtime) for runtime in LIBRARIES}
+    versions = {runtime: release_of(runtime) for runtime in LIBRARIES}
     chosen = {runtime: family_here(runtime) for runtime in LIBRARIES}
     digest.update(json.dumps([processor_flags(), versions, chosen, dict(settings)], sort_keys=True).encode())
     for path in sorted(FOLDER.glob("*.json")):

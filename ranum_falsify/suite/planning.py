@@ -5,26 +5,32 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from ranum_falsify.config import SearchConfig
 from ranum_falsify.errors import UsageError
+from ranum_falsify.suite.bundles import Bundle, Bundler
 from ranum_falsify.suite.instance import Instance
 
-__all__ = ["Planned", "choose", "hash_file", "override", "plan", "stem_of"]
+__all__ = ["Planned", "choose", "override", "plan", "stem_of"]
 
 
 @dataclass(frozen=True)
 class Planned:
-    """An instance, and its fingerprint."""
+    """An instance, and what identifies it.
+
+    Attributes:
+        instance: The instance.
+        fingerprint: SHA-256 hash of the question, its options, and the content of its files.
+        bundles: Its files, by their paths in it.
+    """
 
     instance: Instance
     fingerprint: str
+    bundles: Mapping[str, Bundle] = field(default_factory=dict)
 
 
 def choose(
@@ -76,32 +82,28 @@ def plan(instances: Sequence[Instance], former: Mapping[str, float] | None = Non
             may take longer still.
     """
     times = former or {}
-    hash_once = cache(hash_file)  # many instances have the same files
-    found = [Planned(one, _fingerprint(one, hash_once)) for one in instances]
+    bundler = Bundler()
+    found = [_identify(one, bundler.bundle(one)) for one in instances]
     return sorted(found, key=lambda one: -times.get(one.instance.id, float("inf"))) if times else found
 
 
-def _fingerprint(instance: Instance, hash_once: Callable[[str], str]) -> str:
-    paths = {**instance.networks, **({} if instance.property_path is None else {"property": instance.property_path})}
+def _identify(instance: Instance, bundles: Mapping[str, Bundle]) -> Planned:
+    paths = {
+        **{f"network {name}": path for name, path in instance.networks.items()},
+        **{f"parameter {name}": value for name, value in instance.parameters.items()},
+        "property": instance.property_path or "",
+    }
     question = {
         "id": instance.id,
-        "files": sorted((name, hash_once(path)) for name, path in paths.items()),
+        "files": {name: list(bundles[path].values()) for name, path in paths.items() if path in bundles},
         "vnnlib": instance.vnnlib,
         "parameters": dict(instance.parameters),
         "question": dict(instance.question),
         "options": dict(instance.options),
         "timeout": instance.timeout,
     }
-    return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
-
-
-def hash_file(path: str) -> str:
-    """Return the SHA-256 hash of a file, "" for one that cannot be read, as the instance will say."""
-    try:
-        with Path(path).open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError:
-        return ""
+    fingerprint = hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
+    return Planned(instance, fingerprint, bundles)
 
 
 def stem_of(planned: Planned, folder: str) -> str:

@@ -139,6 +139,7 @@ class _Progress:
                     instance=planned.instance,
                     stem=stem_of(planned, self._folder.name),
                     folder=str(Path.cwd()),
+                    bundles=planned.bundles,
                     memory=self._limits.memory,
                     processors=self._limits.processors,
                 )

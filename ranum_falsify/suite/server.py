@@ -14,6 +14,8 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from typing import NoReturn, Protocol, cast
 
@@ -51,8 +53,9 @@ def main(number: int, runner: str) -> None:
     _be_quiet()
     connection = Connection(number)
     try:
-        module = cast(Runner, importlib.import_module(runner))
-        module.warm_up()
+        with _ending_with(connection):
+            module = cast(Runner, importlib.import_module(runner))
+            module.warm_up()
     except Exception as error:
         connection.send_bytes(pickle.dumps(Answered(status="error", error=_describe(error))))
         return
@@ -66,6 +69,25 @@ def main(number: int, runner: str) -> None:
             return
         answer, clean = _run(module, task, connection)
         connection.send_bytes(answer)
+
+
+@contextmanager
+def _ending_with(connection: Connection) -> Iterator[None]:
+    """End this process when the connection does, while the block runs, which may take long; no thread is left of it."""
+    over, mine = _pipe()
+
+    def watch() -> None:
+        if connection in wait([connection, over]):
+            os._exit(1)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        mine.close()
+        thread.join()
+        over.close()
 
 
 def _be_quiet() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ranum_falsify.suite.bundles import Bundle
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import Status
 
@@ -22,6 +23,7 @@ class Task:
         instance: The question.
         stem: Begin of the names of the files of its counterexample.
         folder: The working folder of the suite, which the paths in the instance are seen from.
+        bundles: The files that the instance reads, by their paths in it.
         places: Where files are on this machine, by their path in the instance; those that are left out are there.
         memory: Bytes of memory that its processes may hold together; None for no limit.
         processors: Threads of the libraries.
@@ -30,6 +32,7 @@ class Task:
     instance: Instance
     stem: str
     folder: str = ""
+    bundles: Mapping[str, Bundle] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
     memory: int | None = None
     processors: int = 1

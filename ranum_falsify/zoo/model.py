@@ -63,6 +63,7 @@ class Training:
         decay: The factor by which the learning rate falls after every `decay_steps` steps.
         decay_steps: See `decay`.
         note: What the above does not say; else empty.
+        parts: For each output, how the names of those weights begin whose loss it is; else all outputs are of all.
     """
 
     optimizer: Optimizer
@@ -75,6 +76,7 @@ class Training:
     decay: float = 1.0
     decay_steps: int = 1
     note: str = ""
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

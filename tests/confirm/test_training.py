@@ -358,6 +358,14 @@ def test_the_file_trains_by_itself_and_fails_where_it_says(tmp_path: Path) -> No
     assert "does not fail" in execute(file).stdout
 
 
+def test_the_file_trains_on_scalars(tmp_path: Path) -> None:
+    text = REGRESSION.replace("float[1,40] x,", "float[1,40] x, float scale,").replace("MatMul(x, w)", "Mul(n, scale)")
+    text = text.replace("m = Mul", "n = MatMul(x, w) m = Mul")
+    given = task(text, [BOUNDS[0], (1.0, 2.0), *BOUNDS[1:]])
+    file = write(rehearsed(given, Recipe(optimiser=Optimiser(learning_rate=0.5), steps=3)), tmp_path)
+    assert execute(file).returncode == 0
+
+
 @pytest.mark.parametrize("name", OPTIMISERS)
 def test_the_rule_in_the_file_is_the_one_that_was_searched(name: OptimiserName, tmp_path: Path) -> None:
     given = task()

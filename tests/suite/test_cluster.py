@@ -106,3 +106,10 @@ def test_a_scheduler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SuiteError, match=r"--scheduler tcp://127\.0\.0\.1:9: cannot be reached"):
         with DaskCrew(RUNNER, lambda: connect("tcp://127.0.0.1:9")):
             pass
+
+
+@pytest.mark.parametrize("address", ["here", "tcp://here", "tcp://[here]:1"])
+def test_what_is_no_address(address: str) -> None:
+    with pytest.raises(SuiteError, match="cannot be reached"):
+        with DaskCrew(RUNNER, lambda: connect(address)):
+            pass

@@ -2,14 +2,17 @@
 
 import json
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from ranum_falsify.api.evidence import replay_claim
 from ranum_falsify.errors import UsageError
 from ranum_falsify.suite.compare.cactus import cactus_plot
 from ranum_falsify.suite.compare.reading import read_entries, read_times
-from tests.cli.workshop import Workshop
+from ranum_falsify.suite.planning import plan
+from tests.cli.workshop import LOG, Workshop
 from tests.suite.test_results import make_record
 
 OURS = """acas,onnx/a.onnx,vnnlib/p1.vnnlib,0.1,sat,1.5
@@ -50,7 +53,7 @@ def test_files_of_a_comparison(workshop: Workshop, pair: tuple[Path, Path]) -> N
     workshop.run("suite", "compare", *pair, "--cactus", plot, "--json", report)
     assert len(ET.parse(plot).findall("{http://www.w3.org/2000/svg}polyline")) == 2
     found = json.loads(report.read_text())
-    assert found["disagreements"] == [{"instance": ["acas", "a", "p1"], "statuses": ["sat", "unsat"]}]
+    assert found["disagreements"] == [{"instance": ["acas", "a", "p1"], "statuses": ["sat", "unsat"], "evidence": None}]
     assert found["missing"] == [[["acas", "c", "p1"]], [["acas", "b", "p2"]]]
     assert found["seconds"] == [[1.5, 2.0], [3.0, 4.0, 5.0]]
 
@@ -91,3 +94,18 @@ def test_a_plot_keeps_to_its_frame(times: list[float]) -> None:
 def test_two_results_are_needed(workshop: Workshop, pair: tuple[Path, Path]) -> None:
     assert "takes two results, not 1" in workshop.run("suite", "compare", pair[0]).error
     assert "two results are needed" in workshop.run("suite", "compare").error
+
+
+def test_a_program_that_a_record_names_is_not_run(workshop: Workshop) -> None:
+    prop, marker = workshop.folder / "prop.txt", workshop.folder / "marker"
+    prop.write_text(f"open({str(marker)!r}, 'w')\nfrom dnnv.properties import *\nForall(x, Network('N')(x) > 0)\n")
+    one = replace(
+        make_record("a").instance, networks={"": str(workshop.model(LOG))}, property_path=str(prop), parameters={}
+    )
+    shown = replay_claim(one, plan([one])[0].fingerprint, workshop.folder / "cex.json")
+    assert shown == (None, f"{prop} is a program; run replay if you trust it") and not marker.exists()
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="give a results.jsonl, a results.csv, or an expected.csv"):
+        read_entries(tmp_path / "none.csv")

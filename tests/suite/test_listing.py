@@ -2,11 +2,15 @@
 
 import gzip
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 
+from ranum_falsify.building import ModelBuilder
 from ranum_falsify.cli.suite_groups import read_group
 from ranum_falsify.errors import UsageError
 from ranum_falsify.suite.instance import Instance
@@ -126,7 +130,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, name: str, text: str, message: st
 
 
 def make(name: str, **fields: Any) -> Instance:
-    return Instance(id=name, category="c", model=name, property="", networks={}, **fields)
+    return Instance(**{"category": "c", "model": name, "property": "", "networks": {}} | fields, id=name)
 
 
 def test_instances_are_chosen() -> None:
@@ -166,3 +170,34 @@ def test_a_fingerprint_is_of_content_and_question(tmp_path: Path) -> None:
     first = fingerprint(b"1")
     assert first == fingerprint(b"1")
     assert len({first, fingerprint(b"2"), fingerprint(b"1", timeout=3), fingerprint(b"1", options={"seed": 1})}) == 4
+
+
+def test_a_fingerprint_is_of_all_files_that_are_read(tmp_path: Path) -> None:
+    m = ModelBuilder("external")
+    weights = m.constant(np.ones((2, 2), np.float32), "w")
+    m.output(m.MatMul(m.input("x", [1, 2]), weights), [1, 2])
+    onnx.save(m.build(), str(tmp_path / "m.onnx"), save_as_external_data=True, location="w.bin", size_threshold=0)
+    one = make("a", networks={"": str(tmp_path / "m.onnx")}, parameters={"input": str(tmp_path / "x.npy")})
+    found = [plan([one])[0].fingerprint]
+    for name in ("w.bin", "x.npy"):
+        (tmp_path / name).write_bytes(bytes(16))
+        found.append(plan([one])[0].fingerprint)
+    assert len(set(found)) == 3
+    assert plan([one, replace(one, id="b")])[0].fingerprint == found[-1]
+
+
+@pytest.mark.parametrize("content", [b"", b"\x1f\x8b broken", b"no model at any location", None])
+def test_a_file_that_cannot_be_read_is_the_affair_of_its_instance(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "m.onnx"
+    if content is not None:
+        path.write_bytes(content)
+    one = make("a", networks={"": str(path)}, property_path="/dev/zero", parameters={"p": "0.5", "q": "a\0b"})
+    assert plan([one])[0].fingerprint
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_lists_of_editors_that_mark_byte_orders(tmp_path: Path, end: str) -> None:
+    touch(tmp_path, "a b.onnx", "p.vnnlib")
+    (tmp_path / "list.csv").write_text(f"\ufeffa b.onnx , p.vnnlib , 5{end}", newline="")
+    (tmp_path / "list.toml").write_text(f"\ufeff[[group]]{end}models = '*.onnx'{end}", newline="")
+    assert [one.model for name in ("csv", "toml") for one in listed(tmp_path / f"list.{name}")] == ["a b.onnx"] * 2

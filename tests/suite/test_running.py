@@ -15,6 +15,7 @@ from ranum_falsify.suite.planning import plan
 from ranum_falsify.suite.record import InstanceRecord
 from ranum_falsify.suite.results import ResultsFile, read_records
 from ranum_falsify.suite.running import InstanceLimits, SuiteStanding, run_suite
+from ranum_falsify.suite.worker import Worker
 
 RUNNER = "tests.suite.runner"
 
@@ -106,6 +107,16 @@ def test_processes_end_with_the_worker(tmp_path: Path) -> None:
         os.kill(crew.pids[0], signal.SIGKILL)
         psutil.wait_procs([child], timeout=30)
         assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_worker_that_is_not_ready_yet_ends_too() -> None:
+    worker = Worker("tests.suite.slow_runner")
+    try:
+        time.sleep(1)
+        worker.connection.close()  # as when the process that started it is killed
+        assert psutil.wait_procs([psutil.Process(worker.pid)], timeout=60)[1] == []
+    finally:
+        worker.close()
 
 
 def wait_for_child(crew: LocalCrew) -> psutil.Process:

@@ -1,8 +1,12 @@
 """The command `suite`, with workers that answer instances as the main command does."""
 
 import csv
+import json
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ranum_falsify.suite.record import InstanceRecord
@@ -63,6 +67,7 @@ def test_a_suite(workshop: Workshop, suite: Path) -> None:
     assert {(row[1], row[2]): row[4] for row in rows}["log.onnx", "box"] == "sat"
     assert all(len(row) == 6 and float(row[3]) >= 0 and float(row[5]) >= 0 for row in rows)
     check_counterexamples(workshop, found)
+    check_evidence(workshop, found)
     check_resuming(workshop, suite, table)
 
 
@@ -81,6 +86,31 @@ def check_counterexamples(workshop: Workshop, found: dict[str, InstanceRecord]) 
         for kind in ("description", "vnnlib"):
             run = workshop.run("replay", folder / record.files[kind], *words)
             assert run.status == 1 and run.err == "" and "not the file" not in run.out
+
+
+def check_evidence(workshop: Workshop, found: dict[str, InstanceRecord]) -> None:
+    """Where another tool says unsat, the counterexample is replayed, and decides."""
+    folder, theirs = workshop.folder, workshop.folder / "theirs.csv"
+    results, report = folder / "results.jsonl", folder / "compared.json"
+    theirs.write_text(f"{folder.name}/boxes,log.onnx,box,0,unsat,1\n{folder.name}/specs,safe.onnx,low,0,unsat,1\n")
+
+    def compared() -> tuple[str, list[bool | None]]:
+        run = workshop.run("suite", "compare", results, theirs, "--json", report)
+        assert run.status == 1, run
+        return run.out, [one["evidence"]["replays"] for one in json.loads(report.read_text())["disagreements"]]
+
+    text, replayed = compared()
+    assert text.count("replays), unsat in theirs.csv, which is wrong\n") == 2 and replayed == [True, True]
+    for name in ("boxes/log.onnx/box", "specs/safe.onnx/low.vnnlib"):
+        (array,) = (found[name].report or {})["counterexample"].values()
+        np.save(folder / array, np.full((1, 2), -0.5 if name.startswith("specs") else 0.5, np.float32))
+    text, replayed = compared()
+    assert text.count("does not replay), unsat in theirs.csv\n") == 2 and replayed == [False, False]
+    model = (folder / "log.onnx").read_bytes()
+    workshop.model(SAFE, "log.onnx")
+    text, replayed = compared()
+    assert "cannot be replayed: its files are not here, or not what they were" in text and None in replayed
+    (folder / "log.onnx").write_bytes(model)
 
 
 def check_resuming(workshop: Workshop, suite: Path, table: Path) -> None:
@@ -119,3 +149,9 @@ def test_what_is_wrong_is_said(workshop: Workshop, suite: Path, words: list[str]
 def test_a_suite_that_is_not_there(workshop: Workshop) -> None:
     assert "no such file or folder" in workshop.run("suite", workshop.folder / "none").error
     assert "no suite is given" in workshop.run("suite").error
+
+
+def test_who_hands_out_instances_stays_small(repository: Path) -> None:
+    code = "import sys; import ranum_falsify.cli.suite; print({'torch', 'onnx', 'numpy'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], cwd=repository, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from itertools import islice
 from pathlib import Path
 from types import NoneType, UnionType
@@ -45,19 +45,19 @@ class OptionField:
     group: str
     exclusive: bool
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         """All spellings; the path for an argument."""
         if isinstance(self.mark, Argument):
             return [self.path]
         return self.mark.names.split() or [f"--{self.path.rpartition('.')[2].replace('_', '-')}"]
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The spelling that messages use."""
         return next((name for name in self.names if name.startswith("--")), self.names[-1])
 
-    @property
+    @cached_property
     def keyed(self) -> str:
         """How all spellings begin if there is one for each key: `--prop.`."""
         return self.name.removesuffix("NAME") if self.name.endswith(".NAME") else ""

@@ -9,6 +9,7 @@ import os
 from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,8 @@ def _name_table(command: str) -> str:
     return command.split(" ")[0] or _MAIN
 
 
-def _map_options(settings: type) -> dict[str, OptionField]:
+@cache
+def _map_options(settings: type) -> Mapping[str, OptionField]:
     """Return the options that may stand in a file, by all their names without dashes in front."""
     options = (o for o in all_options(settings) if not isinstance(o.mark, Argument) and o.mark.in_files)
     return {_spell(_name_key(name)): option for option in options for name in option.names if name.startswith("--")}

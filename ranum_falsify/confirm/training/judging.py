@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from types import TracebackType
 from typing import Self
 
@@ -13,7 +14,7 @@ from ranum_falsify.confirm.oracle import Oracle
 from ranum_falsify.confirm.training.task import TrainingTask
 from ranum_falsify.confirm.unit_test import Trigger
 from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
-from ranum_falsify.properties.problem.targets import Target
+from ranum_falsify.properties.problem.targets import Target, targets_of
 
 __all__ = ["Judge", "Verdict"]
 
@@ -54,9 +55,27 @@ class Judge:
             weights: The trained weights, in the task's order.
             point: The inference input, in the order of the task's data.
         """
+        return self._judge(self._task.by_operator, weights, point)
+
+    def name_failing(self, weights: Sequence[np.ndarray], point: Sequence[np.ndarray]) -> str:
+        """Return the first operator of the network that fails, an empty text if none does.
+
+        Args:
+            weights: As for :meth:`judge`.
+            point: As for :meth:`judge`.
+        """
+        goal = self._task.targets[0].goal
+        all_targets = targets_of(goal, self._task.problem.goals[goal])
+        groups = (tuple(targets) for _, targets in groupby(all_targets, key=lambda target: target.op))
+        verdict = self._judge(groups, weights, point)
+        return "" if verdict is None else str(verdict.targets[0].op.name)
+
+    def _judge(
+        self, groups: Iterable[tuple[Target, ...]], weights: Sequence[np.ndarray], point: Sequence[np.ndarray]
+    ) -> Verdict | None:
         if not all(np.isfinite(w).all() for w in weights):
             return None
-        for targets in self._task.by_operator:
+        for targets in groups:
             try:
                 trigger = self._oracle.judge(targets, self._task.environment(weights, point))
             except (ReplayCrashError, ReplayTimeoutError):

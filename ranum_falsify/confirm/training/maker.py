@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.confirm.training.endurance import Endurance
 from ranum_falsify.confirm.training.hitting import HitSearch
 from ranum_falsify.confirm.training.judging import Judge
 from ranum_falsify.confirm.training.running import Recipe
@@ -42,6 +43,9 @@ _ROUNDS = 6
 
 _EXACT_ROUNDS = 2
 """Rounds of the strategies for exact zeros, which either apply or do not."""
+
+_FULL_SHARE = 0.7
+"""Share of a run's time for training in full, where no gradient follows all steps."""
 
 _TEST_SHARE = 0.2
 """Share of a run's time for the unit test that some strategies start from."""
@@ -151,6 +155,19 @@ class TrainingMaker:
         began: float,
     ) -> Found | None:
         end = began + self._timeout
+        if self._recipe.horizon is not None and self._descends:
+            now = self._clock()
+            found = Endurance(
+                self._task,
+                self._recipe,
+                initial,
+                self._judge,
+                generator,
+                deadline=now + (end - now) * _FULL_SHARE,
+                clock=self._clock,
+            ).run()
+            if found is not None:
+                return found
         for share, rounds, strategy in self._strategies(seed):
             now = self._clock()
             if now >= end:
@@ -171,6 +188,8 @@ class TrainingMaker:
     def _strategies(self, seed: int) -> Iterator[tuple[int, int, Strategy]]:
         """Yield the share of the time that is left, as its reciprocal, the rounds, and the strategy."""
         if not self._descends:
+            # As many rounds as the strategies that descend have together.
+            yield 2, _ROUNDS, RandomData()
             yield 1, _ROUNDS, RandomData()
             return
         yield 2, _EXACT_ROUNDS, Hitting()

@@ -157,7 +157,7 @@ class DataSearch:
         """Search one round for one of the task's targets."""
         starts = self.draw(count, first=first)
         if not self.strategy.descends:
-            self.visit(self.harden(starts))
+            self._visit_draws(starts, count, steps)
             return
         descent = Descent(self.boxes, starts, StepSizes(), self.generator)
         for _ in range(steps):
@@ -174,6 +174,12 @@ class DataSearch:
             descent.step(gradients)
         points = self.harden(descent.inputs)
         self.visit(points, near=True)
+
+    def _visit_draws(self, starts: Sequence[Tensor], count: int, steps: int) -> None:
+        """Visit as many points drawn at random as a descent would visit."""
+        self.visit(self.harden(starts))
+        for _ in range(steps - 1):
+            self.visit(self.harden(self.draw(count, first=False)))
 
     def draw(self, count: int, *, first: bool) -> list[Tensor]:
         """Return starting points; in some, every input lies wholly at one end of its range."""

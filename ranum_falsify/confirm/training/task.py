@@ -38,12 +38,14 @@ class Datum:
         variable: Its name in the property.
         box: Its range.
         is_one_hot: Whether each row along its last dimension is 0 but for a single 1; a row of one element is 0 or 1.
+        is_draw: Whether it is what a random operator draws.
     """
 
     name: str
     variable: str
     box: Box
     is_one_hot: bool = False
+    is_draw: bool = False
 
     def harden(self, x: Tensor) -> Tensor:
         """Return the value nearby, `(..., *shape)`, whose rows are one-hot if they must be."""
@@ -76,6 +78,8 @@ class TrainingTask:
         loss: Sequence[str],
         weights: Sequence[str],
         one_hot: Sequence[str] = (),
+        draws: Sequence[str] = (),
+        parts: Sequence[str] = (),
     ) -> None:
         """Prepare.
 
@@ -86,6 +90,8 @@ class TrainingTask:
             loss: Nodes or outputs whose sum is made small.
             weights: The freed initializers that are trained.
             one_hot: Labels, by ONNX name.
+            draws: What random operators draw, by ONNX name.
+            parts: For each loss, how the names of those weights begin that make it small; all weights by default.
 
         Raises:
             PropertyError: There is no such node, or the loss depends on no weight, or a weight is no variable.
@@ -99,12 +105,19 @@ class TrainingTask:
         self.weights = tuple(name for name in self.graph.input_names if name in set(weights))
         self.ranges = tuple(_box_of(variables[self._names[name]]) for name in self.weights)
         self.data = tuple(
-            Datum(name=name, variable=variable, box=_box_of(variables[variable]), is_one_hot=name in one_hot)
+            Datum(
+                name=name,
+                variable=variable,
+                box=_box_of(variables[variable]),
+                is_one_hot=name in one_hot,
+                is_draw=name in draws,
+            )
             for name, variable in self._names.items()
             if name not in self.weights
         )
         self.problem = _unbound(problem, {self._names[name] for name in self.weights})
         self._losses = _find_losses(self.graph, loss)
+        self._parts = tuple(parts)
         self._check_path()
 
     @property
@@ -158,7 +171,17 @@ class TrainingTask:
 
     def loss(self, weights: Sequence[Tensor], data: Sequence[Tensor]) -> Tensor:
         """Return the loss of one batch, differentiable."""
-        return self._observe(weights, data, {id(op): _total for op in self._losses}).sum()
+        if not self._parts:
+            return self._observe(weights, data, {id(op): _total for op in self._losses}).sum()
+        losses = [
+            self._observe(self._hold_others(weights, part), data, {id(op): _total})
+            for op, part in zip(self._losses, self._parts, strict=True)
+        ]
+        return torch.cat(losses).sum()
+
+    def _hold_others(self, weights: Sequence[Tensor], part: str) -> list[Tensor]:
+        """Return the weights, those outside a part without a gradient."""
+        return [w if name.startswith(part) else w.detach() for name, w in zip(self.weights, weights, strict=True)]
 
     def margins(self, weights: Sequence[Tensor], data: Sequence[Tensor]) -> Tensor:
         """Return the margin of each target, differentiable; negative is violated."""

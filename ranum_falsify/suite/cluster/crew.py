@@ -7,17 +7,17 @@ import queue
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 import dask
 import distributed
+from distributed.comm.addressing import parse_host_port
 
 from ranum_falsify import __version__
 from ranum_falsify.errors import SuiteError
-from ranum_falsify.suite.cluster.files import bundle_files
 from ranum_falsify.suite.cluster.there import answer_there, end_there, hold
 from ranum_falsify.suite.local import LOST
 from ranum_falsify.suite.task import Answered, Task
@@ -31,6 +31,14 @@ _PATIENCE = 10.0
 _GLANCE = 1.0
 """Seconds between two looks at how many workers there are."""
 
+_SETTINGS: Mapping[str, object] = {
+    "distributed.scheduler.allowed-failures": 0,  # suites count how often an instance runs
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.worker.profile.enabled": False,
+}
+"""What is measured by default takes each of the processes 2 % of a core, of two cores a twentieth."""
+
 
 @contextmanager
 def connect(address: str) -> Iterator[Any]:
@@ -40,6 +48,7 @@ def connect(address: str) -> Iterator[Any]:
         SuiteError: It cannot be reached.
     """
     try:
+        parse_host_port(address.rpartition("://")[2])  # a client of what is no address does not end
         client = distributed.Client(address, timeout=_PATIENCE, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         raise SuiteError(
@@ -52,13 +61,13 @@ def connect(address: str) -> Iterator[Any]:
 @contextmanager
 def local_cluster(jobs: int) -> Iterator[Any]:
     """Start a cluster on this machine, and return a client of it."""
-    with _own_failures():
+    with _own_settings():
         cluster = distributed.LocalCluster(
             n_workers=jobs,
             threads_per_worker=1,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             memory_limit=None,
-            silence_logs=logging.CRITICAL,
+            silence_logs=logging.CRITICAL,  # of the workers
         )
         with cluster, distributed.Client(cluster, set_as_default=False) as client:
             yield client
@@ -67,15 +76,23 @@ def local_cluster(jobs: int) -> Iterator[Any]:
 @contextmanager
 def scaled_cluster(make: Callable[[], Any], jobs: int) -> Iterator[Any]:
     """Start a cluster elsewhere, and return a client of it; it is kept at its size."""
-    with _own_failures():
+    with _own_settings():
         with make() as cluster, distributed.Client(cluster, set_as_default=False) as client:
             cluster.adapt(minimum=jobs, maximum=jobs)
             yield client
 
 
-def _own_failures() -> Any:
-    """Have schedulers that are started here report a task at once whose worker died: suites count how often it runs."""
-    return dask.config.set({"distributed.scheduler.allowed-failures": 0})
+@contextmanager
+def _own_settings() -> Iterator[None]:
+    """Have clusters that are started here report a task at once whose worker died, without a word of their own."""
+    logger = logging.getLogger("distributed")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with dask.config.set(_SETTINGS):
+            yield
+    finally:
+        logger.setLevel(before)
 
 
 class DaskCrew:
@@ -125,8 +142,7 @@ class DaskCrew:
 
     def submit(self, task: Task) -> None:
         """Have a task answered."""
-        bundles = bundle_files(task.instance)
-        places = {digest: Path(path).parent / name for path, b in bundles.items() for name, digest in b.items()}
+        places = {digest: Path(path).parent / name for path, b in task.bundles.items() for name, digest in b.items()}
         contents = {digest: self._send(digest, place) for digest, place in places.items()}
         future = self._client.submit(
             answer_there,
@@ -134,7 +150,6 @@ class DaskCrew:
             self._runner,
             __version__,
             task,
-            bundles,
             contents,
             key=f"ranum-falsify-{uuid.uuid4().hex}",
             pure=False,

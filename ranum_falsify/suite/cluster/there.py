@@ -12,14 +12,12 @@ from pathlib import Path
 from ranum_falsify import __version__
 from ranum_falsify.errors import SuiteError
 from ranum_falsify.saving import save_together
+from ranum_falsify.suite.bundles import Bundle
 from ranum_falsify.suite.local import LOST
 from ranum_falsify.suite.task import Answered, Task
 from ranum_falsify.suite.worker import Worker, WorkerDeathError
 
-__all__ = ["Bundle", "answer_there", "end_there", "hold"]
-
-Bundle = Mapping[str, str]
-"""SHA-256 hashes of a file and of those that belong to it, by their paths seen from its folder; its own comes first."""
+__all__ = ["answer_there", "end_there", "hold"]
 
 _workers: dict[tuple[str, int], Worker] = {}
 """By suite and thread."""
@@ -30,9 +28,7 @@ def hold(data: bytes) -> bytes:
     return data
 
 
-def answer_there(
-    suite: str, runner: str, version: str, task: Task, bundles: Mapping[str, Bundle], contents: Mapping[str, bytes]
-) -> Answered:
+def answer_there(suite: str, runner: str, version: str, task: Task, contents: Mapping[str, bytes]) -> Answered:
     """Answer a task on the machine of a Dask worker.
 
     Args:
@@ -40,15 +36,14 @@ def answer_there(
         runner: Name of the module that answers tasks.
         version: Version of this package where the suite was started.
         task: The task.
-        bundles: Its files, by their paths in it.
-        contents: What they hold, by hash.
+        contents: What its files hold, by hash.
 
     Raises:
         SuiteError: The package is not the same here, or does not start.
     """
     if version != __version__:
         raise SuiteError(f"workers have ranum-falsify {__version__}, not {version}; install the same version there")
-    places = {path: str(_place(bundle, contents)) for path, bundle in bundles.items()}
+    places = {path: str(_place(bundle, contents)) for path, bundle in task.bundles.items()}
     key = (suite, threading.get_ident())
     try:
         if key not in _workers:

@@ -4,17 +4,39 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ranum_falsify.suite.compare.reading import ComparedResult, Key
+from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.record import STATUSES
 
-__all__ = ["Pair", "ResultsComparison", "compare"]
+__all__ = ["Evidence", "Pair", "ResultsComparison", "compare"]
 
 _MOST = 20
 """Instances that are named of each kind."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a counterexample shows.
+
+    Attributes:
+        path: Its description.
+        replays: Whether it shows a violation; None where that could not be tried.
+        reason: Why it could not.
+    """
+
+    path: Path
+    replays: bool | None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if self.replays is None:
+            return f"{self.path} cannot be replayed: {self.reason}"
+        return f"{self.path} replays" if self.replays else f"{self.path} does not replay"
 
 
 @dataclass(frozen=True)
@@ -30,6 +52,11 @@ class Pair:
         """Whether one says sat and the other unsat: one of them is wrong."""
         return {self.first.status, self.second.status} == {"sat", "unsat"}
 
+    @property
+    def claim(self) -> ComparedResult:
+        """The result of a disagreement that says sat."""
+        return self.first if self.first.status == "sat" else self.second
+
 
 @dataclass(frozen=True, kw_only=True)
 class ResultsComparison:
@@ -39,11 +66,13 @@ class ResultsComparison:
         names: What they are called.
         pairs: The instances that both have.
         alone: Of each, the instances that the other does not have.
+        evidence: What the counterexamples of disagreements show, by instance.
     """
 
     names: tuple[str, str]
     pairs: Sequence[Pair]
     alone: tuple[Sequence[ComparedResult], Sequence[ComparedResult]]
+    evidence: Mapping[Key, Evidence]
 
     @property
     def disagreements(self) -> list[Pair]:
@@ -83,9 +112,15 @@ class ResultsComparison:
         yield f"disagreements: {len(found)}" + ("; in each, one of the two is wrong" if found else "")
         for pair in found:
             yield f"  {_join(pair.key)}: " + ", ".join(
-                f"{entry.status} in {name}{_evidence(entry)}"
+                f"{entry.status} in {name}{self._judge(pair, entry)}"
                 for name, entry in zip(self.names, (pair.first, pair.second), strict=True)
             )
+
+    def _judge(self, pair: Pair, entry: ComparedResult) -> str:
+        shown = self.evidence.get(pair.key)
+        if entry.status == "sat":
+            return f" ({shown or 'no counterexample at hand'})"
+        return ", which is wrong" if shown is not None and shown.replays else ""
 
     def _table(self) -> Iterator[str]:
         width = max(map(len, self.names))
@@ -111,7 +146,10 @@ class ResultsComparison:
             "format": 1,
             "names": list(self.names),
             "instances": len(self.pairs),
-            "disagreements": [_pair_object(pair) for pair in self.disagreements],
+            "disagreements": [
+                _pair_object(pair) | {"evidence": _evidence_object(self.evidence.get(pair.key))}
+                for pair in self.disagreements
+            ],
             "decided_alone": [[_pair_object(pair) for pair in self.only(side)] for side in (0, 1)],
             "missing": [[list(entry.key) for entry in entries] for entries in reversed(self.alone)],
             "counts": [dict(Counter(entry.status for entry in self.entries(side))) for side in (0, 1)],
@@ -120,7 +158,10 @@ class ResultsComparison:
 
 
 def compare(
-    first: Mapping[Key, ComparedResult], second: Mapping[Key, ComparedResult], names: tuple[str, str]
+    first: Mapping[Key, ComparedResult],
+    second: Mapping[Key, ComparedResult],
+    names: tuple[str, str],
+    replay: Callable[[Instance, str, Path], tuple[bool | None, str]],
 ) -> ResultsComparison:
     """Compare two results: instances are the same whose models and properties have the same names.
 
@@ -130,16 +171,25 @@ def compare(
         first: Results by instance.
         second: Results by instance.
         names: What to call them.
+        replay: Tells whether a counterexample shows a violation of its instance, which had this fingerprint, or why it
+            cannot be tried; it is called of disagreements.
     """
     if not first.keys() & second.keys():
         first, second = _forget_categories(first), _forget_categories(second)
+    pairs = [Pair(key, entry, second[key]) for key, entry in first.items() if key in second]
+    disputed = {pair.key: pair.claim for pair in pairs if pair.is_disagreement}
     return ResultsComparison(
         names=names,
-        pairs=[Pair(key, entry, second[key]) for key, entry in first.items() if key in second],
+        pairs=pairs,
         alone=(
             [entry for key, entry in first.items() if key not in second],
             [entry for key, entry in second.items() if key not in first],
         ),
+        evidence={
+            key: Evidence(claim.counterexample, *replay(claim.instance, claim.fingerprint, claim.counterexample))
+            for key, claim in disputed.items()
+            if claim.counterexample is not None and claim.instance is not None
+        },
     )
 
 
@@ -151,14 +201,12 @@ def _pair_object(pair: Pair) -> dict[str, Any]:
     return {"instance": list(pair.key), "statuses": [pair.first.status, pair.second.status]}
 
 
+def _evidence_object(found: Evidence | None) -> dict[str, Any] | None:
+    return None if found is None else {"path": str(found.path), "replays": found.replays, "reason": found.reason}
+
+
 def _join(key: Key) -> str:
     return "/".join(part for part in key if part)
-
-
-def _evidence(entry: ComparedResult) -> str:
-    if entry.status != "sat":
-        return ""
-    return f" ({entry.counterexample})" if entry.counterexample else " (no counterexample at hand)"
 
 
 def _name(texts: Iterator[str]) -> Iterator[str]:

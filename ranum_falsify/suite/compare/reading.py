@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ranum_falsify.errors import UsageError
+from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.listing.files import read_rows
 from ranum_falsify.suite.record import STATUSES, InstanceRecord, Status
 from ranum_falsify.suite.results import read_records
@@ -19,6 +20,7 @@ Key = tuple[str, str, str]
 """Category, model and property, written as all lists write them."""
 
 _EXPECTED = "expected.csv"
+_WANTED = "a results.jsonl, a results.csv, or an expected.csv"
 _ALIASES: dict[str, Status] = {"violated": "sat", "holds": "unsat"}
 _TIMES = ("alpha_beta_crown_s",)
 """Columns of a table of expected outcomes that hold times."""
@@ -33,12 +35,16 @@ class ComparedResult:
         status: The outcome.
         seconds: How long it took; NaN where nobody says.
         counterexample: The description of its counterexample, None where there is none.
+        instance: The instance, where the result is a record of ours.
+        fingerprint: Hash of what the record is of.
     """
 
     key: Key
     status: Status
     seconds: float = math.nan
     counterexample: Path | None = None
+    instance: Instance | None = None
+    fingerprint: str = ""
 
     @property
     def is_decided(self) -> bool:
@@ -58,7 +64,7 @@ def read_entries(path: Path) -> dict[Key, ComparedResult]:
     """
     found = {entry.key: entry for each in _find_files(path) for entry in _read(each)}
     if not found:
-        raise UsageError(f"{path}: holds no results; give a results.jsonl, a results.csv, or an expected.csv")
+        raise UsageError(f"{path}: holds no results; give {_WANTED}")
     return found
 
 
@@ -87,7 +93,7 @@ def _read(path: Path) -> Iterator[ComparedResult]:
     if path.suffix == ".jsonl":
         yield from (_of_record(path, record) for record in read_records(path))
         return
-    rows = read_rows(path)
+    rows = read_rows(path, _WANTED)
     if rows and "expected" in rows[0]:
         yield from _of_expected(path, rows)
     else:
@@ -101,6 +107,8 @@ def _of_record(path: Path, record: InstanceRecord) -> ComparedResult:
         status=record.status,
         seconds=record.seconds,
         counterexample=None if file is None else path.parent / file,
+        instance=record.instance,
+        fingerprint=record.fingerprint,
     )
 
 
