@@ -185,7 +185,7 @@ def test_logarithms_lead_where_exponentials_overflow() -> None:
 
 
 def test_any_of_several_operators_may_fail() -> None:
-    text = """g (float[1,2] x, float[2,2] w) => (float cost) {
+    text = """g (float[1,2] x, float[2,2] w) => (float cost, float[1,2] l) {
         m = MatMul(x, w) [first] l = Log(m) [second] r = Sqrt(m) cost = ReduceSum<keepdims=0>(r) }"""
     problem = make_repeatable(posed(text, [(1.0, 2.0), (-1.0, 3.0)]))
     goal = problem.goals[0]
