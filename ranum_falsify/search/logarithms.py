@@ -106,7 +106,9 @@ def _combine(combine: _Function) -> _Rule:
 
 def _chosen(known: Logarithms, func: _Function, args: tuple[Any, ...], named: dict[str, Any]) -> Tensor | None:
     """Of a value and what replaces it in places: the logarithm of the value."""
-    return known.find(args[2]) if len(args) == 3 and isinstance(args[2], Tensor) else None
+    values = [known.find(x) for x in args[:0:-1] if isinstance(x, Tensor)] if len(args) == 3 else []
+    found = next((x for x in values if x is not None), None)
+    return None if found is None else found.expand(torch.broadcast_shapes(args[0].shape, found.shape))
 
 
 def _joined(known: Logarithms, func: _Function, args: tuple[Any, ...], named: dict[str, Any]) -> Tensor | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -140,13 +141,13 @@ class TrainingBench:
         Args:
             defect: One of the model's defects.
             seeds: The seeds.
-            timeout: Seconds of one run.
+            timeout: Seconds of the processor of one run, ONNX Runtime's process aside.
             descends: Whether gradients lead the search; else data are drawn at random.
             rehearses: Whether to train again with the code of the generated files.
         """
         began = _processor_seconds()
         task = self.task(defect)
-        with TrainingMaker(task, self.recipe, timeout=timeout, descends=descends) as maker:
+        with TrainingMaker(task, self.recipe, timeout=timeout, descends=descends, clock=time.process_time) as maker:
             attempts = tuple(maker.run(seed, *self._draw(task, seed)) for seed in seeds)
             again = [
                 rehearse(task, self.recipe, attempt.found, maker.judge, attempt.seed)

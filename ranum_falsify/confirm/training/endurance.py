@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, get_args
 
@@ -53,7 +53,8 @@ class Endurance:
         initial: The weights before training.
         judge: Decides what counts.
         generator: Source of randomness.
-        deadline: When to stop, on the clock of `time.monotonic`.
+        deadline: When to stop.
+        clock: What tells the time.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Endurance:
         generator: torch.Generator,
         *,
         deadline: float,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._task = task
         self._recipe = replace(recipe, batches=1)
@@ -72,13 +74,14 @@ class Endurance:
         self._judge = judge
         self._generator = generator
         self._deadline = deadline
+        self._clock = clock
 
     def run(self) -> Found | None:
         """Train on one batch after the other until a trained model fails, or time is up."""
         batches = list(self._list_batches())
         together = self._train_together(batches) if self._is_small(batches) else [None] * len(batches)
         for batch, trained in zip(batches, together, strict=True):
-            if time.monotonic() >= self._deadline:
+            if self._clock() >= self._deadline:
                 return None
             if trained is not None and not self._fails(*trained, batch):
                 continue
@@ -120,7 +123,7 @@ class Endurance:
             if not all(bool(w.isfinite().all()) for w in weights):
                 return True
             reached[:] = [(number, list(weights))]
-            return time.monotonic() >= self._deadline
+            return self._clock() >= self._deadline
 
         train(self._task, self._recipe, self._initial, [batch], watch=watch)
         return reached[0]
@@ -136,7 +139,7 @@ class Endurance:
         for number in range(self._recipe.steps):
             weights, state = self._recipe.optimiser.step(weights, gradient(tuple(weights), data), state, number)
             alive &= torch.stack([w.isfinite().flatten(1).all(1) for w in weights]).all(0)
-            if not alive.any() or time.monotonic() >= self._deadline:
+            if not alive.any() or self._clock() >= self._deadline:
                 break
             steps += alive
             reached = [
@@ -177,6 +180,7 @@ class Endurance:
                 self._generator,
                 point=[None] * len(self._task.data),
                 deadline=self._deadline,
+                clock=self._clock,
                 rounds=rounds,
             ).run()
             if found is not None:

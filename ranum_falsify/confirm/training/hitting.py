@@ -17,6 +17,9 @@ __all__ = ["HitSearch"]
 _SOLVED = 3
 """Elements for which a round computes a Jacobian."""
 
+_WITHIN = 0.9
+"""Share of a sample of the weights that data have to be able to take to 0, each on its own."""
+
 _NEAR = 1e-3
 """How near to 0 all weights have to come at first."""
 
@@ -95,15 +98,20 @@ class HitSearch(DataSearch):
             if aim is None or solved == _SOLVED:
                 return
             if self._is_moved(values, aim):
-                solved += 1
-                self._hit(values, moved, aim)
+                solved += self._hit(values, moved, aim)
 
-    def _hit(self, values: list[Tensor], moved: int, aim: _Aim) -> None:
-        """Take weights to 0 by all data, then scale one tensor of them so that rounding keeps none from it."""
+    def _hit(self, values: list[Tensor], moved: int, aim: _Aim) -> bool:
+        """Take weights to 0 by all data, then scale one tensor of them so that rounding keeps none from it.
+
+        Returns:
+            Whether the ranges of the data seemed to allow it.
+        """
+        if not self._is_within(values, self._differentiate_weights(values, aim, most=_ROWS), aim):
+            return False
         solver = _Solver(self._differentiate_weights(values, aim))
         values, far = self._solve(values, solver, aim)
         if far > _NEAR:
-            return
+            return True
         slopes = self._differentiate_weights(values, aim, most=_ROWS)
         factor = float(slopes.abs().amax(1).median())
         share = 2.0 ** math.floor(math.log2(factor)) / factor * _BELOW
@@ -113,6 +121,20 @@ class HitSearch(DataSearch):
             scaled = share * (1 + draw * (1 - _BELOW))
             trial, _ = self._solve(self._scale(values, moved, scaled), solver, aim)
             self.visit([x[None] for x in trial])
+        return True
+
+    def _is_within(self, values: Sequence[Tensor], slopes: Tensor, aim: _Aim) -> bool:
+        """Return whether the data that move a sample of the weights most can take most of them to 0."""
+        with torch.no_grad():
+            reached = self._train(values, aim)[: len(slopes)]
+        most, place = slopes.abs().max(1)
+        floating = [(x, box) for x, box in self._pair(values) if x.is_floating_point()]
+        now, lower, upper = (
+            torch.cat([part.flatten() for part in parts])[place]
+            for parts in zip(*((x, box.lower, box.upper) for x, box in floating), strict=True)
+        )
+        wanted = now - reached / slopes.gather(1, place[:, None])[:, 0]
+        return bool(((most > 0) & (wanted >= lower) & (wanted <= upper)).double().mean() > _WITHIN)
 
     def _draw_start(self) -> tuple[list[Tensor], int]:
         """Return a point at which all tensors but one are 0, or near, and the position of that one."""
@@ -130,7 +152,9 @@ class HitSearch(DataSearch):
             return None
         chosen = int(torch.randint(len(elements), (1,), generator=self.generator))
         slopes = torch.autograd.grad(elements[chosen], leaves, allow_unused=True)
-        masks = [torch.zeros_like(w, dtype=torch.bool) if g is None else g != 0 for w, g in zip(leaves, slopes, strict=True)]
+        masks = [
+            torch.zeros_like(w, dtype=torch.bool) if g is None else g != 0 for w, g in zip(leaves, slopes, strict=True)
+        ]
         count = sum(int(mask.sum()) for mask in masks)
         if not 0 < count <= min(_MOST, sum(x.numel() for x in values if x.is_floating_point())):
             return None
@@ -173,7 +197,9 @@ class HitSearch(DataSearch):
     def _scale(self, values: Sequence[Tensor], moved: int, share: float) -> list[Tensor]:
         """Return data of which one tensor is multiplied by a number."""
         rows = enumerate(self._pair(values))
-        return [box.project((x.double() * share).to(x.dtype)) if position == moved else x for position, (x, box) in rows]
+        return [
+            box.project((x.double() * share).to(x.dtype)) if position == moved else x for position, (x, box) in rows
+        ]
 
     def _differentiate_weights(self, values: Sequence[Tensor], aim: _Aim, *, most: int = _MOST) -> Tensor:
         """Return the Jacobian of the weights in question, `(weights, elements of the data)`, or its first rows."""
@@ -186,15 +212,9 @@ class HitSearch(DataSearch):
             found = torch.autograd.grad(
                 reached, floating, rows, retain_graph=True, allow_unused=True, is_grads_batched=True
             )
-            parts.append(
-                torch.cat(
-                    [
-                        torch.zeros(len(rows), x.numel(), dtype=reached.dtype) if g is None else g.reshape(len(rows), -1)
-                        for g, x in zip(found, floating, strict=True)
-                    ],
-                    1,
-                )
-            )
+            shapes = [(len(rows), x.numel()) for x in floating]
+            blocks = [rows.new_zeros(s) if g is None else g.reshape(s) for g, s in zip(found, shapes, strict=True)]
+            parts.append(torch.cat(blocks, 1))
         return torch.cat(parts)
 
     def _train(self, values: Sequence[Tensor], aim: _Aim) -> Tensor:

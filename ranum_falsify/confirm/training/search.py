@@ -78,7 +78,8 @@ class DataSearch:
         judge: Decides what counts.
         generator: Source of randomness.
         point: The inference input, in the order of the task's data; None where any may be chosen, or the strategy says.
-        deadline: When to stop, on the clock of `time.monotonic`.
+        deadline: When to stop.
+        clock: What tells the time.
         rounds: Most rounds.
     """
 
@@ -93,6 +94,7 @@ class DataSearch:
         *,
         point: Sequence[Tensor | None],
         deadline: float,
+        clock: Callable[[], float] = time.monotonic,
         rounds: int | None = None,
     ) -> None:
         self.task = task
@@ -103,7 +105,8 @@ class DataSearch:
         self.generator = generator
         proposed: Sequence[Tensor | None] = strategy.point or [None] * len(task.data)
         self._point = [x if given is None else given for given, x in zip(point, proposed, strict=True)]
-        self.deadline = deadline
+        self._deadline = deadline
+        self._clock = clock
         self._rounds = rounds
         self._found: Found | None = None
         count = recipe.batches if recipe.steps else 0
@@ -297,8 +300,11 @@ class DataSearch:
 
     def stop_in_time(self) -> None:
         """End the search if time is up."""
-        if time.monotonic() >= self.deadline:
+        if self._is_late():
             raise _Done
+
+    def _is_late(self) -> bool:
+        return self._clock() >= self._deadline
 
     def _replay(self, points: Sequence[Tensor], position: int) -> None:
         """Train again, as a test will, and let the judge decide.
@@ -336,7 +342,7 @@ class DataSearch:
             reached[:] = [(number, weights)]
             with torch.no_grad():
                 fails = bool((self.task.margins(weights, point) <= 0).any())
-            return fails or time.monotonic() >= self.deadline
+            return fails or self._is_late()
 
         if batches:
             train(self.task, self._recipe, self.initial, batches, watch=watch)
