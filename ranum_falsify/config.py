@@ -46,6 +46,7 @@ Optimisations = Literal["any", "off", "default"]
 HalfPrecision = Literal["float16", "bfloat16"]
 """Element types that a network may be converted to."""
 
+_BATCH = 100
 _ENDLESS_BATCH = 256
 _MEANS = ("rewrite", "guard", "clip")
 _PLACES = ("operand", "input", "weight")
@@ -95,7 +96,8 @@ class ProveConfig:
 
     Attributes:
         timeout: Seconds for proofs beyond one interval analysis, with linear bounds and by splitting the inputs' box,
-            after a first round of the search; 0 for none.
+            after a first round of the search; 0 for none.  Where proof and search take turns, each is twice as long as
+            the one before.
         runtimes: Runtimes that proofs must cover, of onnxruntime, torch, exact; repeat, or separate by commas.
         try_rewrites: Say of operators that are not proved which passes of `transform`, equal in real arithmetic, would
             make them so; the verdict stays.
@@ -113,7 +115,8 @@ class SearchConfig:
     """How to look for a counterexample, or for a proof that there is none.
 
     Attributes:
-        n_starts: Starting points per target, searched as one batch; -1 for as many as time allows.
+        n_starts: Starting points per target, searched as one batch; -1 for as many as time allows, even where a
+            violation is known.  By default, batches of 100 as long as nothing is decided and there is time.
         n_steps: Descent steps from each start.
         seed: Seed of every random choice; the same seed on the same device gives the same answer.
         timeout: Seconds after which reading, proof and search end with the best answer so far; inf, in Python None, for
@@ -126,7 +129,7 @@ class SearchConfig:
         prove: How to prove what needs no search, None for a search alone.
     """
 
-    n_starts: Annotated[int, Option("--n_starts", least=-1)] = 100
+    n_starts: Annotated[int | None, Option("--n_starts", least=-1)] = None
     n_steps: Annotated[int, Option("--n_steps")] = 100
     seed: Seed = 0
     timeout: Annotated[float | None, Option(metavar="SECONDS", parse=parse_limit)] = 45.0
@@ -144,7 +147,19 @@ class SearchConfig:
     @property
     def batch(self) -> int:
         """Starts of one round: all of them, or a fixed number where there are as many rounds as time allows."""
+        if self.n_starts is None:
+            return _BATCH
         return self.n_starts if self.n_starts >= 0 else _ENDLESS_BATCH
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether the search goes on as long as there is time and anything to find."""
+        return self.n_starts is not None and self.n_starts < 0
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether proof and search take turns as long as there is time and nothing is decided."""
+        return self.n_starts is None and self.timeout is not None
 
     @property
     def judge(self) -> Runtime:

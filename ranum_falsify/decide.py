@@ -10,6 +10,7 @@ import numpy as np
 
 from ranum_falsify.config import SearchConfig
 from ranum_falsify.errors import is_interruption
+from ranum_falsify.network.contents import is_evaluated_outside
 from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.assumptions import assumptions_of
@@ -30,6 +31,9 @@ __all__ = ["Progress", "falsify"]
 
 _REPLAY_THREADS = 1
 """The search uses the other cores while a child process replays."""
+
+_TURN = 10.0
+"""Seconds that the first turn of the search takes, after its first round and the first turn of the proof."""
 
 
 def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progress], None] | None = None) -> Answer:
@@ -113,20 +117,50 @@ def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch) -> No
                 return
             if backend != "pgd":
                 BackendSearch(context, backend, search).run()
-            elif number or not is_first or config.n_starts < 0:
-                search.run(endless=config.n_starts < 0)
+            elif number or not is_first or config.is_endless:
+                search.run(endless=config.is_endless)
+        if config.takes_turns:
+            _take_turns(context, search, prover)
 
 
-def _refine(context: SearchContext, search: OperatorSearch | ClauseSearch, prover: Prover) -> None:
-    """Prove more of those operators for which the first round of the search found nothing.
+def _take_turns(context: SearchContext, search: OperatorSearch | ClauseSearch, prover: Prover | None) -> None:
+    """Search and prove in turns, each twice as long as the one before, while there is time and nothing is decided."""
+
+    def is_over() -> bool:
+        return search.has_found or search.is_done or context.proof.holds or context.budget.expired
+
+    searches = "pgd" in context.config.backend and context.varies
+    times = 1.0
+    while not is_over():
+        until = time.monotonic() + times * _TURN
+        while searches and not is_over() and time.monotonic() < until:
+            search.run()
+        times *= 2
+        proves = prover is not None and not prover.is_exhausted and not is_over()
+        if prover is not None and proves:
+            _refine(context, search, prover, times=times)
+        if not searches and not proves:
+            return
+
+
+def _refine(
+    context: SearchContext, search: OperatorSearch | ClauseSearch, prover: Prover, *, times: float = 1.0
+) -> None:
+    """Prove more of those operators for which the search has found nothing so far.
 
     If the property is violated already, this takes no longer than the run has taken so far.
+
+    Args:
+        context: The search.
+        search: What it has found.
+        prover: The proofs.
+        times: How many times as long as the settings say.
     """
     assert context.config.prove is not None
     now, violated = time.monotonic(), search.found.keys() if isinstance(search, OperatorSearch) else ()
     if context.problem.is_pure_validity and not _is_worthwhile(context.proof, violated):
         return
-    share = context.config.prove.timeout
+    share = context.config.prove.timeout * times
     deadline = min(
         now + (min(share, now - context.budget.began) if violated else share),
         math.inf if context.budget.deadline is None else context.budget.deadline,
@@ -150,9 +184,9 @@ def _is_worthwhile(proof: Proof, violated: Collection[tuple[int, str]]) -> bool:
 
 
 def _resolve_branches(problem: Problem, call: NetworkCall, model: TorchModel) -> TorchModel:
-    """Treat inputs with a single value as constants if tensors decide shapes or branches.
+    """Treat inputs with a single value as constants if tensors decide shapes, branches or the lengths of loops.
 
-    Then the branches that they choose are searched too, and all samples run at once.
+    Then the branches that they choose are searched too, loops are unrolled, and all samples run at once.
     """
     variables = {v.name: v for v in problem.inputs if np.array_equal(v.lower, v.upper)}
     fixed = {
@@ -160,7 +194,8 @@ def _resolve_branches(problem: Problem, call: NetworkCall, model: TorchModel) ->
         for name, variable in zip(call.graph.input_names, call.variables, strict=True)
         if variable in variables and variable is not None
     }
-    if model.separable or not fixed or len(fixed) == len(call.graph.inputs) or call.graph.source is None:
+    is_plain = model.separable and not is_evaluated_outside(call.graph)
+    if is_plain or not fixed or len(fixed) == len(call.graph.inputs) or call.graph.source is None:
         return model
     return convert(call.graph.fix(fixed))
 

@@ -12,8 +12,10 @@ __all__ = [
     "ModuleError",
     "PropertyError",
     "RanumFalsifyError",
+    "ReadingTimeoutError",
     "ReplayCrashError",
     "ReplayError",
+    "ReplayRefusalError",
     "ReplayTimeoutError",
     "SaveError",
     "SuiteError",
@@ -69,8 +71,16 @@ class UpstreamMissingError(RanumFalsifyError, ImportError):
     """DNNV or DNNF is not installed."""
 
 
+class ReadingTimeoutError(RanumFalsifyError):
+    """There was no time to read what was asked."""
+
+
 class ReplayError(RanumFalsifyError):
     """ONNX Runtime does not load a model, or does not run it on the given inputs."""
+
+
+class ReplayRefusalError(ReplayError):
+    """ONNX Runtime loads a model, but does not run it on the given inputs."""
 
 
 class ReplayCrashError(ReplayError):

@@ -101,10 +101,12 @@ class Constraint(ABC):
         reason: Why a violation is invalid, as the end of a sentence: "logarithm of a non-positive number".
         needs_infinity: Whether only an infinite operand can violate it, so that a search over finite tensors may
             skip it.
+        refuses: Whether ONNX Runtime ends the run where it is violated, instead of writing NaN or infinity.
     """
 
     reason: str
     needs_infinity: bool = False
+    refuses: bool = False
 
     @abstractmethod
     def margin(self, op: Operation, operands: Operands) -> Tensor:
@@ -276,6 +278,7 @@ class Condition(Constraint):
     margin_of: Callable[[Operation, Operands], Tensor]
     crossing_of: Callable[[Operation, Operands], Tensor | None] | None = None
     needs_infinity: bool = False
+    refuses: bool = False
     holds_of: Callable[[Operation, Bounds], bool] | None = None
     fails_of: Callable[[Operation, Bounds], bool] | None = None
     ranges_of: Callable[[torch.dtype], tuple[InvalidRange, ...]] | None = None

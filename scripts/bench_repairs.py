@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measure rewrites and guards of the zoo: how many defects they repair, what they cost, how long it takes.
+"""Measure rewrites and guards of the zoo: what they repair, what they cost, how they compare with developers.
 
 Writes REPAIRS.json after every model, continues where it stopped, writes REPAIRS.md from it, and prints its table.
 
     scripts/bench_repairs.py
-    scripts/bench_repairs.py --only 3 --ways guard --folder /tmp
+    scripts/bench_repairs.py --only 3 --folder /tmp
     scripts/bench_repairs.py --page
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lab.bench.repair_page import page
-from lab.bench.repair_runs import WAYS, repairs
+from lab.bench.repair_runs import repairs
 from lab.bench.zoo_records import load, save, write
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.zoo.catalogue import MODELS, model_of
@@ -29,21 +29,20 @@ from ranum_falsify.zoo.model import ZooModel
 _ROOT = Path(__file__).resolve().parent.parent
 
 
-def measure(model: ZooModel, record: dict[str, Any], given: argparse.Namespace) -> None:
-    """Measure those of the requested ways to repair a model that are not known yet."""
-    for way in given.ways:
-        is_enough = way == "rewrite,guard" and record["ways"].get("rewrite", {}).get("standing") == "proved"
-        if (given.again or way not in record["ways"]) and not is_enough:
-            found = record["ways"][way] = repairs(model, way)
-            text = "; ".join(found.get("changes", ()))
-            print(f"{model.id} {way}: {found['standing']} {text} ({found['cpu_s']:.1f} s)", file=sys.stderr, flush=True)
+def measure(model: ZooModel, seconds: float) -> dict[str, Any]:
+    """Return the record of a model."""
+    found = repairs(model, seconds)
+    best = found["ways"]["best"]
+    text = f"{best['standing']} {'; '.join(best['changes'])}" if best else "no repair"
+    print(f"{model.id}: {text} ({found['cpu_s']:.1f} s)", file=sys.stderr, flush=True)
+    return {"id": model.id, "program": model.program, "defects": [d.id for d in model.defects], **found}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="ID", help="models or defects; all by default")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="ways to repair")
     parser.add_argument("--folder", type=Path, default=_ROOT, help="where REPAIRS.json and REPAIRS.md go")
+    parser.add_argument("--seconds", type=float, default=6.0, help="for the draws of inputs to compare models on")
     parser.add_argument("--again", action="store_true", help="measure anew what is known")
     parser.add_argument("--page", action="store_true", help="only write the page")
     given = parser.parse_args(argv)
@@ -55,9 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     path = given.folder / "REPAIRS.json"
     known = load(path)
     for model in wanted:
-        entry = {"id": model.id, "program": model.program, "defects": [d.id for d in model.defects], "ways": {}}
-        measure(model, known.setdefault(model.id, entry), given)
-        save(path, known)
+        if given.again or model.id not in known:
+            known[model.id] = measure(model, given.seconds)
+            save(path, known)
     if not known:
         print(f"{path}: nothing is measured yet; run this without --page", file=sys.stderr)
         return 2

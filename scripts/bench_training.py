@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure how many runs of training data lead into the zoo's 79 defects, by level, and with random data.
+"""Measure how many runs of training data lead into the zoo's 79 defects: searched, drawn at random, and natural ones.
 
 Writes BENCHMARKS.training.json after every defect, continues where it stopped, and writes the section of BENCHMARKS.md.
 
@@ -11,10 +11,12 @@ Writes BENCHMARKS.training.json after every defect, continues where it stopped, 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import platform
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,26 +25,45 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from lab.bench.training_page import replace_section, section
+from lab.bench.digits import load_pictures
+from lab.bench.training_page import NATURAL, WRITTEN, replace_section, section
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.report.versions import versions
 from ranum_falsify.zoo.catalogue import MODELS, model_of
+from ranum_falsify.zoo.facts.samples import SAMPLES
+from ranum_falsify.zoo.feeding import Pictures
 from ranum_falsify.zoo.model import Defect, ZooModel
-from ranum_falsify.zoo.train import SEEDS, Level, TrainingBench
+from ranum_falsify.zoo.natural import train_naturally
+from ranum_falsify.zoo.train import SEEDS, STEPS, Level, TrainingBench
 
 _ROOT = Path(__file__).resolve().parent.parent
 _LEVELS: dict[str, tuple[Level, bool]] = {
     "published": ("published", True),
+    "published, random": ("published", False),
     "strict": ("strict", True),
+    "strict, random": ("strict", False),
     "initial": ("initial", True),
     "real": ("real", True),
-    "strict, random": ("strict", False),
 }
 """Columns: a level, and whether gradients lead the search."""
 
+_COLUMNS = (*_LEVELS, NATURAL, WRITTEN)
 
-def measure(model: ZooModel, defect: Defect, column: str, given: argparse.Namespace) -> dict[str, Any]:
-    """Return the figures of one defect in one column."""
+_LONG = 40000
+"""Steps on data that a program writes out."""
+
+
+def measure(model: ZooModel, defect: Defect, column: str, given: argparse.Namespace) -> dict[str, Any] | None:
+    """Return the figures of one defect in one column, None where the column does not concern it."""
+    if column in _LEVELS:
+        return search(model, defect, column, given)
+    if model.training is None or (column == WRITTEN) != (model.id in SAMPLES):
+        return None
+    return train(model, defect, column, given)
+
+
+def search(model: ZooModel, defect: Defect, column: str, given: argparse.Namespace) -> dict[str, Any]:
+    """Return how many runs find training data."""
     level, descends = _LEVELS[column]
     found = TrainingBench(model, level).runs_of(
         defect, seeds=SEEDS[: given.runs], timeout=given.timeout, descends=descends
@@ -53,8 +74,39 @@ def measure(model: ZooModel, defect: Defect, column: str, given: argparse.Namesp
         "trained": found.trained,
         "untrained": found.untrained,
         "strategies": dict(found.strategies),
+        "steps": [a.found.steps for a in found.attempts if a.found is not None and a.found.strategy],
+        "seconds": [round(a.seconds, 4) for a in found.attempts],
         "processor_seconds": round(found.processor_seconds / runs, 4),
     }
+
+
+def train(model: ZooModel, defect: Defect, column: str, given: argparse.Namespace) -> dict[str, Any]:
+    """Return what training meets by itself."""
+    bench, began = TrainingBench(model, "real"), time.monotonic()
+    runs = [
+        train_naturally(
+            bench,
+            defect,
+            seed,
+            steps=_LONG if column == WRITTEN else STEPS,
+            pictures=pictures(),
+            seconds=given.seconds,
+        )
+        for seed in SEEDS[: given.runs]
+    ]
+    return {
+        "runs": len(runs),
+        "trained": sum(run.failing == defect.node for run in runs),
+        "steps": [run.steps for run in runs],
+        "failing": [run.failing for run in runs],
+        "seconds": [round((time.monotonic() - began) / len(runs), 4)],
+    }
+
+
+@functools.cache
+def pictures() -> Pictures:
+    """Return what stands for the programs' pictures."""
+    return load_pictures()
 
 
 def facts() -> dict[str, str]:
@@ -85,10 +137,14 @@ def run(given: argparse.Namespace) -> None:
     chosen = MODELS if given.only is None else [model_of(name) for name in given.only]
     for model in () if given.page else dict.fromkeys(chosen):
         for defect in model.defects:
-            entry = known.setdefault(defect.id, {"id": defect.id, "operator": defect.operator, "levels": {}})
+            entry = known.setdefault(defect.id, {"id": defect.id, "levels": {}})
+            entry |= {"operator": defect.operator, "node": defect.node}
             for column in given.levels:
-                if given.again or column not in entry["levels"]:
-                    entry["levels"][column] = measure(model, defect, column, given)
+                if not given.again and column in entry["levels"]:
+                    continue
+                row = measure(model, defect, column, given)
+                if row is not None:
+                    entry["levels"][column] = row
                     print(defect.id, column, entry["levels"][column], flush=True)
                     ids = [d.id for m in MODELS for d in m.defects]
                     write(path, {"facts": facts(), "defects": [known[i] for i in ids if i in known]})
@@ -101,9 +157,10 @@ def run(given: argparse.Namespace) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="ID", help="models or defects; all by default")
-    parser.add_argument("--levels", nargs="+", choices=list(_LEVELS), default=list(_LEVELS))
+    parser.add_argument("--levels", nargs="+", choices=_COLUMNS, default=list(_COLUMNS))
     parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--timeout", type=float, default=60.0, help="seconds of one run")
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds of one search")
+    parser.add_argument("--seconds", type=float, default=600.0, help="seconds of one training without search")
     parser.add_argument("--folder", type=Path, default=_ROOT, help="where BENCHMARKS.md is")
     parser.add_argument("--again", action="store_true", help="measure anew what is known")
     parser.add_argument("--page", action="store_true", help="only write the section")

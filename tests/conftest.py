@@ -1,6 +1,7 @@
 """Fixtures that every test may use."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +10,10 @@ import pytest
 # Processes that share the cores take one each; torch counts them when it is loaded.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"
+
+# A shell without job control starts background jobs deaf to Ctrl-C, and their children with them.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import ranum_falsify.upstream  # noqa: F401 - DNNV is importable from here on, whichever test file runs alone
 

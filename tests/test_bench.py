@@ -137,7 +137,7 @@ def test_clips_of_a_model_become_rows(tmp_path: Path, capsys: pytest.CaptureFixt
     table = capsys.readouterr().out
     assert "| inputs and weights | 2 of 2 (79) |" in table and "| inputs | 1 of 2 (37) |" in table
     text = (tmp_path / "CLIPS.md").read_text()
-    assert "`x` 6" in text and "fails even with them at their centres, replayed" in text
+    assert "`x` 6" in text and "fails whatever they are, for some weights: proved" in text
     assert script("bench_fix").main(["--page", "--folder", str(tmp_path)]) == 0
     assert (tmp_path / "CLIPS.md").read_text() == text
 
@@ -151,11 +151,16 @@ def test_the_page_of_clips_says_what_was_measured() -> None:
 
 
 def test_repairs_of_a_model_become_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--only", "3", "--ways", "rewrite", "--folder", str(tmp_path)]
+    options = ["--only", "3", "4", "--seconds", "0.2", "--folder", str(tmp_path)]
     assert script("bench_repairs").main(options) == 0
-    assert "| rewrites | 1 | 1 | 1 |" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "| rewrites | 1 | 1 | 1 |" in printed and "| the best | 2 | 2 | 2 |" in printed
     text = (tmp_path / "REPAIRS.md").read_text()
     assert "| 3 | stable_log_softmax |" in text
+    assert (
+        "| 4 | theirs | log: x clipped to <= 10 (unused) | no: log" in text and "Ours: 1; equal: 0; theirs: 0." in text
+    )
+    assert "| 3 | not fixed; a similar defect was reported to TensorFlow-Examples |" in text
     assert script("bench_repairs").main(["--page", "--folder", str(tmp_path)]) == 0
     assert (tmp_path / "REPAIRS.md").read_text() == text
 

@@ -8,10 +8,15 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx.parser import parse_model
 from torch import Tensor
 
 import ranum_falsify as rf
+from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.network import read
+from tests.network.building import session
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 
@@ -180,3 +185,118 @@ def test_a_property_of_the_outputs_of_a_loop_holds() -> None:
     text = "from dnnv.properties import *\nN = Network('N')\nForall(x, Implies((0 <= x) & (x <= 1), N(x)[0] <= 3))"
     assert rf.falsify(loop("k = Constant<value_float = 1.0>() t = Min(s, k)"), text).verdict == "holds"
     assert rf.falsify(loop("t = Add(s, s)"), text).verdict == "violated"
+
+
+# loops whose length an input decides --------------------------------------------------------------------------------
+
+
+def steered(text: str, reads: list[str], body: str, outputs: str = "y") -> onnx.ModelProto:
+    """Return a model whose node `y = Hole(x)` is a loop."""
+    model = parse_model(f"{HEAD} {text}")
+    node = onnx.helper.make_node("Loop", reads, outputs.split(), name="loop", body=onnx.parser.parse_graph(body))
+    next(other for other in model.graph.node if other.op_type == "Hole").CopyFrom(node)
+    return model
+
+
+ROOTS = steered(
+    "g (float[2] x, int64 n) => (float[2] z) { y = Hole(x) z = Log(y) }",
+    ["n", "", "x"],
+    "b (int64 i, bool c, float[2] s) => (bool d, float[2] t) <float one = {1}> {"
+    " d = Identity(c) u = Add(s, one) t = Sqrt(u) }",
+)
+
+
+def test_a_loop_is_proved_for_any_number_of_iterations() -> None:
+    result = rf.check(ROOTS, box={"x": (0.5, 4), "n": (0, 10**9)}, n_starts=0)
+    assert result.verdict == "holds" and verdicts(result) == {"loop": "proved", "Log_z": "proved"}
+    assert any("any number of iterations" in notice for notice in result.notices)
+
+
+def test_what_fails_in_a_loop_of_any_length_is_named() -> None:
+    result = rf.check(ROOTS, box={"x": (-3, -2), "n": (1, 2)}, n_starts=5, prove_timeout=0)
+    assert "loop/body/Sqrt_t" in violated(result) and verdicts(result)["loop"] == "open"
+
+
+def test_a_loop_that_may_not_run_hands_on_what_it_is_given() -> None:
+    assert rf.check(ROOTS, box={"x": (0, 4), "n": (1, 9)}, n_starts=0).verdict == "holds"
+    result = rf.check(ROOTS, box={"x": (0, 4), "n": (0, 9)}, n_starts=20, prove_timeout=0)
+    assert violated(result) == {"Log_z"}
+
+
+def test_the_condition_of_a_loop_bounds_what_it_hands_on() -> None:
+    text = """g (float x) => (float z) <float ten = {{10}}, float limit = {{{limit}}}> {{
+        go = Less(x, ten) y = Hole(x) r = Sub(limit, y) z = Sqrt(r) }}"""
+    body = "b (int64 i, bool c, float s) => (bool d, float t) <float one = {1}, float ten = {10}> {"
+    body += " t = Add(s, one) d = Less(t, ten) }"
+    for limit, verdict in ((12, "holds"), (10.5, "violated")):
+        model = steered(text.format(limit=limit), ["", "go", "x"], body)
+        assert rf.check(model, box=(1, 2), n_starts=20).verdict == verdict
+
+
+def test_a_body_reads_from_around_it() -> None:
+    model = steered(
+        "g (float[2] x, float[2] w, int64 n) => (float[2] z) { y = Hole(x) z = Log(y) }",
+        ["n", "", "x"],
+        "b (int64 i, bool c, float[2] s) => (bool d, float[2] t) { d = Identity(c) u = Abs(s) t = Max(u, w) }",
+    )
+    for low, verdict in ((1, "holds"), (-1, "violated")):
+        box = {"x": (low, 2), "n": (0, 99), "w": (1, 3)}
+        assert rf.check(model, box=box, n_starts=5, prove_timeout=0).verdict == verdict
+
+
+def test_loops_of_any_length_may_nest() -> None:
+    inner = "q (int64 j, bool e, float[2] p) => (bool f, float[2] q) { f = Identity(e) r = Abs(p) q = Sqrt(r) }"
+    model = steered(
+        "g (float[2] x, int64 n) => (float[2] z) { y = Hole(x) z = Exp(y) }",
+        ["n", "", "x"],
+        "b (int64 i, bool c, float[2] s) => (bool d, float[2] t) { d = Identity(c) t = Hole(s) }",
+    )
+    body = model.graph.node[0].attribute[0].g
+    node = onnx.helper.make_node("Loop", ["i", "", "s"], ["t"], name="inner", body=onnx.parser.parse_graph(inner))
+    body.node[1].CopyFrom(node)
+    result = rf.check(model, box={"x": (0, 4), "n": (0, 50)}, n_starts=0)
+    assert result.verdict == "holds" and verdicts(result) == {"loop": "proved", "Exp_z": "proved"}
+
+
+def test_rows_of_any_number_have_no_bounds() -> None:
+    model = steered(
+        "g (float[2] x, int64 n) => (float[k,2] z) { y, rows = Hole(x) z = Log(rows) }",
+        ["n", "", "x"],
+        "b (int64 i, bool c, float[2] s) => (bool d, float[2] t, float[2] row) {"
+        " d = Identity(c) t = Abs(s) row = Add(t, t) }",
+        "y rows",
+    )
+    assert rf.check(model, box={"x": (1, 2), "n": (1, 3)}, n_starts=5, prove_timeout=0).verdict == "unknown"
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    steps=st.lists(st.sampled_from(["Neg", "Abs", "Tanh", "Sqrt", "Exp", "Sigmoid", "Log"]), min_size=1, max_size=3),
+    mixes=st.sampled_from(["Add", "Max", "Mul", "Sub"]),
+    heeds=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_bounds_of_a_loop_hold_what_it_computes(steps: list[str], mixes: str, heeds: bool, seed: int) -> None:
+    chain = " ".join(f"v{i + 1} = {step}(v{i})" for i, step in enumerate(steps))
+    ends = "r = ReduceSum<keepdims = 0>(t) d = Less(r, one)" if heeds else "d = Identity(c)"
+    body = "b (int64 i, bool c, float[2] s, float[2] o) => (bool d, float[2] t, float[2] p) <float one = {1}> {"
+    model = steered(
+        "g (float[2] x, float[2] w, int64 n) => (float[2] y, float[2] z) <bool go = {1}> { y, z = Hole(x) }",
+        ["n", "go" if heeds else "", "x", "w"],
+        f"{body} v0 = Abs(o) {chain} t = {mixes}(s, v{len(steps)}) p = Identity(v1) {ends} }}",
+        "y z",
+    )
+    draw = np.random.default_rng(seed)
+    points = [draw.normal(size=(3, 2)).astype(np.float32) for _ in range(2)]
+    counts = draw.integers(0, 12, 3)
+    bounds = [Interval.box(x.min(0), x.max(0)) for x in points]
+    bounds.append(Interval.box(np.array(counts.min()), np.array(counts.max())))
+    seen = list[Interval]()
+    IntervalAnalysis(read(model)).run(bounds, lambda visited: seen.extend(visited.outputs))
+    if any(y.nan or y.overflows or y.may_be_infinite for y in seen):
+        return
+    for optimised in (False, True):
+        runner = session(model, optimised=optimised)
+        for x, w, n in zip(*points, counts, strict=True):
+            for y, known in zip(runner.run(None, {"x": x, "w": w, "n": np.array(n)}), seen, strict=True):
+                assert bool(known.encloses(torch.from_numpy(y)).all())

@@ -38,7 +38,10 @@ WAIVERS: dict[str, tuple[set[str], str]] = {
         "writes nodes: one vector of several inputs, and of what a property asks about",
     ),
     "fix/changes.py": ({"Clip"}, "says which nodes were written"),
-    "fix/editing.py": ({"Add", "Clip", "Less", "Max", "Min", "Where"}, "writes nodes: guards and clips"),
+    "fix/editing.py": (
+        {"Add", "Clip", "Constant", "Less", "Max", "Min", "Mul", "Where"},
+        "writes nodes: guards and clips",
+    ),
     "confirm/exposed.py": ({"Cast"}, "writes nodes: NumPy has no bfloat16"),
     "replay/confirmer.py": ({"If"}, "subgraphs are part of the graph, and are looked into"),
     "search/fusion.py": ({"Add", "MatMul"}, "a kernel of PyTorch computes both at once"),
@@ -53,7 +56,7 @@ WAIVERS: dict[str, tuple[set[str], str]] = {
         "writes nodes: what becomes of lists that loops fill",
     ),
     "network/narrow.py": (
-        {"CastLike", "Clip", "Constant", "DequantizeLinear", "QuantizeLinear"},
+        {"BitCast", "Cast", "CastLike", "Clip", "Constant", "DequantizeLinear", "Div", "QuantizeLinear", "Reshape"},
         "writes nodes, for those that make numbers of a type that is none of the graph's",
     ),
     "network/builder.py": (

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 
-ROW = {"runs": 10, "trained": 3, "untrained": 4, "strategies": {}, "processor_seconds": 0.5}
+ROW: dict[str, Any] = {"runs": 10, "trained": 3, "untrained": 4, "strategies": {}, "processor_seconds": 0.5}
+MORE = {"runs": 30, "processor_seconds": 1.5, "seconds": [9.0]}
+NATURAL = "real, natural data"
+BY_ITSELF = {"runs": 4, "trained": 2, "failing": ["exp", "exp", "log", ""], "steps": [7, 1200, 40, 1000]}
 MEASURED = {
     "facts": {"machine": "m", "versions": "v", "command": "c"},
     "defects": [
-        {"id": "1", "operator": "Log", "levels": {"strict": ROW}},
-        {"id": "2", "operator": "Exp", "levels": {"strict": {**ROW, "runs": 30, "processor_seconds": 1.5}}},
+        {"id": "1", "operator": "Log", "node": "log", "levels": {"strict": {**ROW, "seconds": [1.0, 2.0]}}},
+        {"id": "2", "operator": "Exp", "node": "exp", "levels": {"strict": {**ROW, **MORE}, NATURAL: BY_ITSELF}},
     ],
 }
 
@@ -26,8 +30,14 @@ def _scripts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_totals_add_up() -> None:
     text = importlib.import_module("lab.bench.training_page").section(MEASURED)
-    assert "| strict | 40 | 6 | 8 | 14 | 1.00 | 1.25 |" in text
+    assert "| strict | 40 | 6 | 8 | 14 | 1.00 | 1.25 | 2.00 | 4.00 |" in text
     assert "| 1 | Log | 3 + 4 of 10 | 0.50 |" in text
+
+
+def test_training_by_itself_tells_the_documented_operator_from_others() -> None:
+    text = importlib.import_module("lab.bench.training_page").section(MEASURED)
+    assert "| 2 | Exp | drawn | 4 | 2 | 7 to 1,200 | `log` | 40 |" in text
+    assert "real, natural data | " not in text  # no column of the searches
 
 
 def test_the_section_replaces_the_one_before_it() -> None:

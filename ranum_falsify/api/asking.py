@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Unpack
+from typing import TypeVar, Unpack
 
 from ranum_falsify.api.loading import Loaded, load
 from ranum_falsify.api.models import Model, ModelLike, model_of
 from ranum_falsify.api.properties import Property, PropertyLike, network_of, property_of
 from ranum_falsify.api.result import Result
-from ranum_falsify.api.running import answer, keep_list, kernel_notices
+from ranum_falsify.api.running import answer, keep_list, kernel_notices, take_time
 from ranum_falsify.api.settings import Options, Settings, settings_of
-from ranum_falsify.errors import UsageError
+from ranum_falsify.api.sizes import join_answers, list_sizes
+from ranum_falsify.api.timekeeper import TimeUp, time_limit
+from ranum_falsify.errors import ReadingTimeoutError, UsageError
 
-__all__ = ["answer_loaded", "falsify", "map_models", "prove"]
+__all__ = ["answer_loaded", "ask_all_sizes", "falsify", "in_time", "map_models", "prove"]
+
+T = TypeVar("T")
 
 
 def falsify(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, **options: Unpack[Options]) -> Result:
@@ -30,11 +35,7 @@ def falsify(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, 
         TypeError: There is no such option.
         RanumFalsifyError: The model, the property or an option is invalid; one line says what to do.
     """
-    settings = settings_of(options)
-    prop = property_of(property)
-    return answer_loaded(
-        load(prop, map_models(model, prop, settings.dims, strict=settings.strict), dtype=settings.dtype), settings
-    )
+    return ask_all_sizes(settings_of(options), lambda one: _ask(model, property, one))
 
 
 def prove(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, **options: Unpack[Options]) -> Result:
@@ -46,21 +47,66 @@ def prove(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, **
     if settings.config.prove is None:
         raise UsageError("prove=False: nothing would be done; call falsify for a search alone")
     settings = replace(settings, config=replace(settings.config, n_starts=0))
-    prop = property_of(property)
-    return answer_loaded(
-        load(prop, map_models(model, prop, settings.dims, strict=settings.strict), dtype=settings.dtype), settings
-    )
+    return ask_all_sizes(settings, lambda one: _ask(model, property, one))
+
+
+def _ask(model: ModelLike | Mapping[str, ModelLike], property: PropertyLike, settings: Settings) -> Result:
+    def read() -> Loaded:
+        prop = property_of(property)
+        return load(prop, map_models(model, prop, settings.sizes, strict=settings.strict), dtype=settings.dtype)
+
+    return answer_loaded(*in_time(read, settings))
+
+
+def ask_all_sizes(settings: Settings, ask: Callable[[Settings], Result]) -> Result:
+    """Ask about every size of the symbolic dimensions that have a range, in the time of one run.
+
+    Args:
+        settings: The settings.
+        ask: Asks about one size of each.
+
+    Returns:
+        The answer about all of them; what it shows beside the verdict is about one.
+    """
+    sizes = list_sizes(settings.dims)
+    results: list[Result] = []
+    for number, one in enumerate(sizes):
+        began = time.monotonic()
+        share = settings.config.timeout and settings.config.timeout / (len(sizes) - number)
+        results.append(ask(replace(settings, dims=one, config=replace(settings.config, timeout=share))))
+        settings = replace(settings, config=take_time(settings.config, time.monotonic() - began))
+        if results[-1].verdict == "violated" or results[-1].answer.interrupted == "Ctrl-C":
+            break
+    if len(sizes) == 1:
+        return results[0]
+    position, joined = join_answers(settings.dims, sizes, [result.answer for result in results])
+    return replace(results[position], answer=joined)
+
+
+def in_time(read: Callable[[], T], settings: Settings) -> tuple[T, Settings]:
+    """Read something within the timeout; also return the settings with the time that is left.
+
+    Raises:
+        ReadingTimeoutError: The timeout has passed.
+    """
+    began = time.monotonic()
+    try:
+        with time_limit(settings.config.timeout):
+            found = read()
+    except TimeUp as error:
+        limit = settings.config.timeout
+        raise ReadingTimeoutError(f"timeout={limit:g}: was up before all was read; give more time") from error
+    return found, replace(settings, config=take_time(settings.config, time.monotonic() - began))
 
 
 def answer_loaded(loaded: Loaded, settings: Settings) -> Result:
     """Return the answer to what was loaded."""
-    found = answer(
-        loaded,
-        settings.config,
-        notices=kernel_notices(settings.config, settings.self_check),
-        progress=settings.progress,
-    )
-    return Result(answer=found, loaded=loaded, config=settings.config, kept=keep_list(loaded, settings.config))
+    config = settings.config
+    notices = kernel_notices(config, settings.self_check)
+    began = time.monotonic()
+    found = answer(loaded, config, notices=notices, progress=settings.progress)
+    kept = keep_list(loaded, take_time(config, time.monotonic() - began))
+    return Result(answer=found, loaded=loaded, config=config, kept=kept)
 
 
 def map_models(

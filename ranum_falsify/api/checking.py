@@ -7,6 +7,7 @@ from typing import Any, Unpack
 
 import torch
 
+from ranum_falsify.api.asking import ask_all_sizes
 from ranum_falsify.api.boxes import BoxLike
 from ranum_falsify.api.models import ModelLike, model_of
 from ranum_falsify.api.question import ValidityQuestion
@@ -74,4 +75,4 @@ def check(
     if args is not None or kwargs:
         raise UsageError("args: an ONNX model has no example call; box says what its inputs range over")
     settings = settings_of(options, runtimes=_OF_FILES)
-    return question.ask(model_of(model, settings.dims, strict=settings.strict), settings)
+    return ask_all_sizes(settings, lambda one: question.ask(lambda: model_of(model, one.sizes, strict=one.strict), one))

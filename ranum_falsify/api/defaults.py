@@ -38,7 +38,7 @@ def default_range(graph: Graph, position: int) -> DefaultRange | None:
     """Return what an input ranges over unless users say otherwise; None where nothing tells.
 
     Floating numbers range over [-1, 1], images over [0, 1]: what has such a name, or the shape of one with 1, 3 or 4
-    colours.  Booleans are both; integers that choose from a table are its indices, masks are 0 and 1, and integers of 8
+    colours.  Booleans are both; numbers that choose from a table are its indices, masks are 0 and 1, and integers of 8
     bits all there are.
 
     Args:
@@ -50,12 +50,12 @@ def default_range(graph: Graph, position: int) -> DefaultRange | None:
     words = set(re.findall("[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", source.name).lower()))
     if dtype.kind == "b":
         return DefaultRange(lower=0, upper=1, reason="booleans")
+    if sizes := list(find_table_sizes(graph, source)):
+        return DefaultRange(lower=0, upper=min(sizes) - 1, reason="indices of a table")
     if dtype.kind not in "iu":
         if words & _IMAGES or _is_image(tuple(int(size) for size in details.shape)):
             return DefaultRange(lower=0, upper=1, reason="an image")
         return DefaultRange(lower=-1, upper=1, reason="floating numbers")
-    if sizes := list(find_table_sizes(graph, source)):
-        return DefaultRange(lower=0, upper=min(sizes) - 1, reason="indices of a table")
     if words & _MASKS:
         return DefaultRange(lower=0, upper=1, reason="a mask")
     if dtype.itemsize == 1:

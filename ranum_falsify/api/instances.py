@@ -23,7 +23,6 @@ from ranum_falsify.api.properties import Property, load_property, network_of
 from ranum_falsify.api.question import ValidityQuestion, load_statement
 from ranum_falsify.api.result import Result
 from ranum_falsify.api.settings import Settings, settings_of
-from ranum_falsify.api.timekeeper import TimeUp, time_limit
 from ranum_falsify.building import ModelBuilder
 from ranum_falsify.config import RUNTIMES
 from ranum_falsify.errors import RanumFalsifyError, SaveError
@@ -39,7 +38,6 @@ from ranum_falsify.suite.task import Answered, Task
 __all__ = ["answer", "prepare", "warm_up"]
 
 _STATUS: Mapping[str, Status] = {"violated": "sat", "holds": "unsat", "unknown": "unknown"}
-_PATIENCE = 0.5  # seconds
 _LEAST_PATIENCE = 0.5
 """Seconds in which a page's drawing is tried where the time is up: its process has some more before it is ended."""
 _PROOFS = 0.75
@@ -69,7 +67,7 @@ def warm_up() -> None:
     instance = Instance(id="warm", category="", model="", property="", networks={})
     _write(
         Answered(status="unknown"),
-        ValidityQuestion(box=(-1.0, 1.0)).ask(model, settings),
+        ValidityQuestion(box=(-1.0, 1.0)).ask(lambda: model, settings),
         Task(instance=instance, stem="warm/warm"),
         _LEAST_PATIENCE,
     )
@@ -101,13 +99,9 @@ def answer(task: Task) -> Answered:
         limit = settings.config.timeout
         left = None if limit is None else max(limit - preparation, 0.0)
         settings = replace(settings, config=replace(settings.config, timeout=left))
-        # The search looks at the clock between its steps; the alarm is for a step that takes long.
-        with time_limit(None if left is None else left + _PATIENCE):
-            result = answer_loaded(loaded, settings)
+        result = answer_loaded(loaded, settings)
     except RanumFalsifyError as error:
         raise type(error)(places.name(str(error))) from error
-    except TimeUp:  # where nothing was being proved or searched any more
-        return Answered(status="timeout", preparation=preparation, seconds=time.monotonic() - began - preparation)
     seconds = time.monotonic() - began - preparation
     status = _STATUS[result.verdict]
     if status == "unknown" and result.answer.interrupted.startswith("timeout"):
@@ -133,7 +127,7 @@ class _Places:
         return text
 
     def load_model(self, path: str, settings: Settings) -> Model:
-        model = load_model(self.find(path), dims=settings.dims, strict=settings.strict)
+        model = load_model(self.find(path), dims=settings.sizes, strict=settings.strict)
         return replace(model, path=self.folder / path, source=replace(model.source, path=path))
 
     def load_property(self, instance: Instance) -> Property:

@@ -23,6 +23,8 @@ from ranum_falsify.report.counterexample import Origin
 
 __all__ = ["Loaded", "load"]
 
+_EMPTY = "no input satisfies the conditions on the inputs, whatever the network computes: the box is empty"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
@@ -88,7 +90,10 @@ def load(prop: Property, models: Mapping[str, Model], *, dtype: HalfPrecision | 
             dtype=dtype,
         ),
         origin=_origin(prop, models, dtype),
-        notices=tuple(notice for model in models.values() for notice in model.graph.notices),
+        notices=(
+            *(() if problem.regions else (_EMPTY,)),
+            *(notice for model in models.values() for notice in model.graph.notices),
+        ),
         seconds={
             "read": sum(model.seconds for model in models.values()),
             "reduce": time.monotonic() - began + prop.seconds,
@@ -103,7 +108,7 @@ def _reduce(
     if dtype is not None:
         graphs = {name: convert_precision(graph, dtype, keep.get(name, ())) for name, graph in graphs.items()}
     try:
-        return reduce(prop.phi, graphs)
+        return reduce(prop.phi, graphs, may_be_empty=prop.is_query)
     except PropertyError as error:
         # The reduction knows no files.
         raise PropertyError(f"{prop.name}: {str(error).removeprefix('property: ')}") from error

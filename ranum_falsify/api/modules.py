@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
+from ranum_falsify.api.asking import in_time
 from ranum_falsify.api.boxes import BoxLike
 from ranum_falsify.api.defaults import default_range
 from ranum_falsify.api.eager import ModuleRun, compare_export, run_module
 from ranum_falsify.api.exporting import Exported, export
-from ranum_falsify.api.models import load_model
+from ranum_falsify.api.models import Model, load_model
 from ranum_falsify.api.question import ValidityQuestion
 from ranum_falsify.api.result import Result
 from ranum_falsify.api.settings import Settings
@@ -24,7 +25,13 @@ from ranum_falsify.search.result import Answer, Counterexample, OperatorResult
 
 __all__ = ["check_module"]
 
-_GIVES = {"nan": "NaN", "inf": "infinity", "gradient": "a derivative that is not finite", None: "an invalid number"}
+_GIVES = {
+    "nan": "NaN",
+    "inf": "infinity",
+    "error": "an error",
+    "gradient": "a derivative that is not finite",
+    None: "an invalid number",
+}
 
 
 def check_module(
@@ -38,8 +45,12 @@ def check_module(
     """
     if args is None and not kwargs:
         raise UsageError(f"{type(module).__name__}: give the arguments of an example call, as in check(module, (x,))")
-    exported = export(module, () if args is None else args, kwargs, gradient=question.gradient)
-    model = load_model(exported.model)
+
+    def read() -> tuple[Exported, Model]:
+        exported = export(module, () if args is None else args, kwargs, gradient=question.gradient)
+        return exported, load_model(exported.model)
+
+    (exported, model), settings = in_time(read, settings)
     model = replace(model, source=replace(model.source, path=type(module).__name__))
     compare_export(exported, model.graph)
     asked = replace(
@@ -49,7 +60,7 @@ def check_module(
         # The backward pass is part of the model.
         gradient=False,
     )
-    result = asked.ask(model, settings)
+    result = asked.ask(lambda: model, settings)
     return replace(result, answer=_Blame(exported, settings).put_on(result.answer))
 
 
@@ -112,9 +123,11 @@ class _Blame:
 
     def _show(self, operator: OperatorResult, counterexample: Counterexample, notices: list[str]) -> OperatorResult:
         run = self._run(counterexample)
-        if isinstance(run, ModuleRun) and run.shows(operator.source):
+        stops = operator.kind == "error" and isinstance(run, str)
+        if stops or (isinstance(run, ModuleRun) and run.shows(operator.source)):
             others = tuple(runtime for runtime in operator.runtimes if runtime != "torch")
-            gradients = run.gradients if operator.source is not None and operator.source.backward else ()
+            backward = isinstance(run, ModuleRun) and operator.source is not None and operator.source.backward
+            gradients = run.gradients if isinstance(run, ModuleRun) and backward else ()
             return replace(operator, oracle="module", runtimes=("torch", *others), gradients=gradients)
         place = "" if operator.source is None else f" at {operator.source}"
         model = "the exported model" if operator.oracle == "torch" else "ONNX Runtime"

@@ -15,7 +15,7 @@ from ranum_falsify.content import sha256
 from ranum_falsify.errors import PropertyError, UsageError, is_out_of_memory
 from ranum_falsify.network.fingerprint import Fingerprint
 from ranum_falsify.network.guards import TOO_MUCH_MEMORY
-from ranum_falsify.properties.language.parse import parse, parse_text
+from ranum_falsify.properties.language.parse import is_vnnlib, parse, parse_text
 from ranum_falsify.properties.language.walk import subexpressions
 
 __all__ = ["Property", "PropertyLike", "load_property", "network_of", "property_of"]
@@ -34,6 +34,7 @@ class Property:
         path: Its file, None for a text.
         parameters: Values of its parameters as text, as given.
         vnnlib: Whether it is VNN-LIB even if its name does not say so.
+        is_query: Whether it is VNN-LIB, of which there may be no solution whatever networks compute.
         seconds: How long parsing took.
     """
 
@@ -43,6 +44,7 @@ class Property:
     path: Path | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
     vnnlib: bool = False
+    is_query: bool = False
     seconds: float = 0.0
 
     def __repr__(self) -> str:
@@ -80,7 +82,8 @@ def load_property(
             phi = parse_text(source, path, texts, vnnlib=known)
             digest = hashlib.sha256(source.encode()).hexdigest()
         else:
-            phi = parse(path, texts, vnnlib=vnnlib)
+            known = is_vnnlib(path) if vnnlib is None else vnnlib
+            phi = parse(path, texts, vnnlib=known)
             digest = sha256(path)
     except (MemoryError, RuntimeError) as error:
         if is_out_of_memory(error):
@@ -93,6 +96,7 @@ def load_property(
         path=None if is_text else path,
         parameters=texts,
         vnnlib=bool(vnnlib),
+        is_query=known,
         seconds=time.monotonic() - began,
     )
 

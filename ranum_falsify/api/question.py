@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ranum_falsify.api.asking import answer_loaded
+from ranum_falsify.api.asking import answer_loaded, in_time
 from ranum_falsify.api.boxes import BoxLike, ranges_of
 from ranum_falsify.api.loading import Loaded, load
 from ranum_falsify.api.models import Model
@@ -40,15 +40,24 @@ class ValidityQuestion:
     free: FreeLike | None = None
     weights: WeightsLike = DEFAULT_WEIGHTS
 
-    def ask(self, model: Model, settings: Settings) -> Result:
+    def ask(self, read: Callable[[], Model], settings: Settings) -> Result:
         """Answer the question about a model.
 
+        Args:
+            read: Reads the model.
+            settings: How to answer; the timeout is for reading, too.
+
         Raises:
-            RanumFalsifyError: The question does not fit the model.
+            RanumFalsifyError: The model cannot be read, or the question does not fit it.
         """
-        statement = self.make_statement(model)
-        result = answer_loaded(load_statement(statement, model, dtype=settings.dtype), settings)
-        return replace(result, statement=statement)
+
+        def state() -> tuple[Statement, Loaded]:
+            model = read()
+            statement = self.make_statement(model)
+            return statement, load_statement(statement, model, dtype=settings.dtype)
+
+        (statement, loaded), left = in_time(state, settings)
+        return replace(answer_loaded(loaded, left), statement=statement)
 
     def make_statement(self, model: Model) -> Statement:
         """Return the question as a property of a model.

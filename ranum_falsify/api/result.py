@@ -42,7 +42,8 @@ class OperatorReport:
             invalid, whatever other operators do.
         condition: Where its operands are valid, in words.
         reason: What they are otherwise.
-        kind: What came out on violation; `gradient` is a derivative that is not finite.
+        kind: What came out on violation; `error` where ONNX Runtime refuses to go on, `gradient` for a derivative that
+            is not finite.
         reach: Whether the violation shows at an output of the network.
         runtimes: Runtimes that it occurs on, where violated.
         optimisations: Which graph optimisations of ONNX Runtime it shows with.
@@ -64,7 +65,7 @@ class OperatorReport:
     verdict: Literal["proved", "violated", "open"]
     condition: str
     reason: str = ""
-    kind: Literal["nan", "inf", "gradient"] | None = None
+    kind: Literal["nan", "inf", "error", "gradient"] | None = None
     reach: Reach | None = None
     runtimes: tuple[Runtime, ...] = ()
     optimisations: Optimisations | None = None

@@ -5,18 +5,32 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from ranum_falsify.api.kernels import check_kernels
 from ranum_falsify.api.loading import Loaded
+from ranum_falsify.api.timekeeper import TimeUp, time_limit
 from ranum_falsify.config import ProveConfig, SearchConfig
 from ranum_falsify.decide import falsify
+from ranum_falsify.prove.assumptions import assumptions_of
 from ranum_falsify.prove.precision import KeepList, Node, float32_nodes
 from ranum_falsify.prove.prover import Prover
 from ranum_falsify.search.result import Answer
 from ranum_falsify.search.search import Progress
 
-__all__ = ["answer", "keep_list", "kernel_notices"]
+__all__ = ["answer", "keep_list", "kernel_notices", "take_time"]
+
+_PATIENCE = 0.5
+"""Seconds beyond the timeout, at which nothing that goes on looks at the clock, before an alarm ends it."""
+
+_SHARE = 0.25
+"""Share of the timeout that is kept for each part of the answer that comes after the verdict."""
+
+
+def take_time(config: SearchConfig, seconds: float) -> SearchConfig:
+    """Return settings with less time."""
+    return config if config.timeout is None else replace(config, timeout=max(config.timeout - seconds, 0.0))
 
 
 def kernel_notices(config: SearchConfig, self_check: bool) -> tuple[str, ...]:
@@ -33,18 +47,21 @@ def answer(
 ) -> Answer:
     """Prove or search, as `decide.falsify` does, and add what is known of the files.
 
+    An alarm ends what goes on beyond the timeout: the search looks at the clock only between its steps.
+
     Args:
         loaded: What must hold.
         config: How to look.
         notices: What else users should know.
         progress: Called now and then with how far the run has got.
     """
-    began = time.monotonic()
-    result = falsify(loaded.problem, config, progress=progress)
-    if config.prove is not None and config.prove.try_rewrites and loaded.problem.is_pure_validity:
-        result = _try_rewrites(
-            loaded, result, config.prove, math.inf if config.timeout is None else began + config.timeout
-        )
+    try:
+        with time_limit(None if config.timeout is None else config.timeout + _PATIENCE):
+            result = _decide(loaded, config, progress)
+    except TimeUp:  # where nothing was being proved or searched any more
+        runtimes = () if config.prove is None else config.prove.runtimes
+        assumptions = assumptions_of(loaded.problem, runtimes)
+        result = Answer(verdict="unknown", interrupted="timeout", assumptions=assumptions)
     assert result.assumptions is not None
     return replace(
         result,
@@ -52,6 +69,18 @@ def answer(
         seconds={**loaded.seconds, **result.seconds},
         notices=tuple(dict.fromkeys((*notices, *loaded.notices, *result.notices))),
     )
+
+
+def _decide(loaded: Loaded, config: SearchConfig, progress: Callable[[Progress], None] | None) -> Answer:
+    began = time.monotonic()
+    reserved = _reserve(loaded, config)
+    within = config if config.timeout is None else replace(config, timeout=config.timeout - reserved)
+    result = falsify(loaded.problem, within, progress=progress)
+    if config.prove is not None and config.prove.try_rewrites and loaded.problem.is_pure_validity:
+        result = _try_rewrites(
+            loaded, result, config.prove, math.inf if config.timeout is None else began + config.timeout
+        )
+    return result
 
 
 def _try_rewrites(loaded: Loaded, result: Answer, prove: ProveConfig, deadline: float) -> Answer:
@@ -74,19 +103,32 @@ def _try_rewrites(loaded: Loaded, result: Answer, prove: ProveConfig, deadline: 
     return replace(result, operators=tuple(operators), notices=(*result.notices, *late), seconds=seconds)
 
 
+def _reserve(loaded: Loaded, config: SearchConfig) -> float:
+    """Return how much of the time is for what comes after the answer: `keep_list`, and proofs after rewriting."""
+    if config.prove is None or config.timeout is None:
+        return 0.0
+    parts = (loaded.sources.dtype is not None) + (config.prove.try_rewrites and loaded.problem.is_pure_validity)
+    return min(config.prove.timeout, _SHARE * config.timeout) * parts
+
+
 def keep_list(loaded: Loaded, config: SearchConfig) -> KeepList | None:
     """Return the nodes that must stay in float32 for all operators to be proved that can be.
 
     Args:
         loaded: The property; None is returned unless it is of converted networks.
-        config: How to prove; `timeout` of the proof is the time for this list too.
+        config: How to prove, and what is left of the timeout; `timeout` of the proof is the time for this list too.
+
+    Returns:
+        None where there is no time.
     """
     prove = config.prove
-    if prove is None or loaded.sources.dtype is None:
+    if prove is None or loaded.sources.dtype is None or config.timeout == 0:
         return None
-    return float32_nodes(
-        loaded.graphs, lambda keep: _list_open(loaded, prove, keep), deadline=time.monotonic() + prove.timeout
-    )
+    left = math.inf if config.timeout is None else config.timeout
+    deadline = time.monotonic() + min(prove.timeout, left)
+    with suppress(TimeUp), time_limit(None if config.timeout is None else left + _PATIENCE):
+        return float32_nodes(loaded.graphs, lambda keep: _list_open(loaded, prove, keep), deadline=deadline)
+    return None
 
 
 def _list_open(loaded: Loaded, config: ProveConfig, keep: Collection[Node]) -> frozenset[Node]:

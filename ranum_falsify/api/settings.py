@@ -19,30 +19,32 @@ class Options(TypedDict, total=False):
     """What `falsify`, `prove` and `check` take by keyword.
 
     Attributes:
-        n_starts: Starting points per target, run as one batch; negative for as many as time allows.
+        n_starts: Starting points per target, run as one batch; negative for as many as time allows, even where a
+            violation is known; None, the default, for batches of 100 as long as nothing is decided.
         n_steps: Descent steps from each start.
         seed: Seed of every random choice.
-        timeout: Seconds for proof and search, None for no limit.
+        timeout: Seconds for reading, proof and search, None for no limit.
         device: torch device, such as `cpu` or `cuda`.
         backend: Attack back ends, tried in order.
         backend_parameters: Settings of back ends, by back end and name.
         reach: Report only violations of this reach, `output` or `masked`; None for all.
         processors: Threads for torch and ONNX Runtime, None for all cores.
         prove: Whether to prove before searching.
-        prove_timeout: Seconds for proofs beyond one interval analysis.
+        prove_timeout: Seconds for proofs beyond one interval analysis, in their first turn.
         try_rewrites: Whether to say of operators that are not proved which passes of `transform`, equal in real
             arithmetic, would make them so; the verdict stays.
         runtime: The runtimes that the answer is about: `onnxruntime`, `torch`, `exact`, several of them, or None for
             the default. Proofs cover all of them. Violations are those that ONNX Runtime shows; with `torch` alone,
             unless `prove` is False, those that PyTorch shows, and the answer says what ONNX Runtime gives.
         dtype: `float16` or `bfloat16`: treat the networks as if converted to it.
-        dims: Sizes of symbolic dimensions of models that are not loaded yet.
+        dims: Sizes of symbolic dimensions of models that are not loaded yet; a range, such as `range(1, 65)`, asks
+            about each of its sizes, the extreme ones first, in the time of one run, and the verdict is about all.
         strict: Whether models that are not loaded yet are refused if they have operators that are not supported.
         self_check: Whether the installed kernels are checked before anything is proved.
         progress: Called now and then with how far the run has got.
     """
 
-    n_starts: int
+    n_starts: int | None
     n_steps: int
     seed: int
     timeout: float | None
@@ -56,7 +58,7 @@ class Options(TypedDict, total=False):
     try_rewrites: bool
     runtime: Runtime | Sequence[Runtime] | None
     dtype: HalfPrecision | None
-    dims: Mapping[str, int] | None
+    dims: Mapping[str, int | range] | None
     strict: bool
     self_check: bool
     progress: Callable[[Progress], None] | None
@@ -77,10 +79,22 @@ class Settings:
 
     config: SearchConfig
     dtype: HalfPrecision | None = None
-    dims: Mapping[str, int] = field(default_factory=dict)
+    dims: Mapping[str, int | range] = field(default_factory=dict)
     strict: bool = False
     self_check: bool = True
     progress: Callable[[Progress], None] | None = None
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes, each of which must be one.
+
+        Raises:
+            UsageError: One is a range.
+        """
+        ranges = [name for name, size in self.dims.items() if isinstance(size, range)]
+        if ranges:
+            raise UsageError(f"dims: {ranges[0]!r} is a range, where one size is needed; give a whole number")
+        return {name: size for name, size in self.dims.items() if not isinstance(size, range)}
 
 
 def settings_of(options: Mapping[str, Any], *, runtimes: tuple[Runtime, ...] = RUNTIMES) -> Settings:
@@ -127,7 +141,7 @@ def _prove_config(given: dict[str, Any], runtimes: tuple[Runtime, ...]) -> Prove
 def _search_fields(given: dict[str, Any]) -> dict[str, Any]:
     for name, least in (("n_starts", None), ("n_steps", 0), ("seed", 0), ("processors", 1)):
         value = given.get(name)
-        if value is not None or (name in ("n_starts", "n_steps", "seed") and name in given):
+        if value is not None or (name in ("n_steps", "seed") and name in given):
             if isinstance(value, bool) or not isinstance(value, int):
                 raise UsageError(f"{name}={value!r}: is not a whole number; give an integer")
             _check_number(name, value, least)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -11,6 +12,7 @@ from types import FrameType
 __all__ = ["TimeUp", "time_limit"]
 
 _PATIENCE = 1.0  # seconds for what a library began
+_LEAST = 1e-6  # seconds; 0 would switch an alarm off
 _LONGEST = 1e8  # seconds; where `time_t` has 32 bits, 2e9 are too many
 
 
@@ -49,13 +51,16 @@ def _alarm(seconds: float) -> Iterator[None]:
     if not hasattr(signal, "setitimer"):
         yield
         return
+    outer, began = signal.getitimer(signal.ITIMER_REAL)[0], time.monotonic()
     before = signal.signal(signal.SIGALRM, _ring)
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))
+    signal.setitimer(signal.ITIMER_REAL, max(min(seconds, outer or seconds), _LEAST))
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        if outer:  # that of a block around this one goes on
+            signal.setitimer(signal.ITIMER_REAL, max(outer - (time.monotonic() - began), _LEAST))
 
 
 def _ring(number: int, frame: FrameType | None) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
 
 import numpy as np
 import onnx
@@ -16,7 +14,6 @@ from onnx import numpy_helper
 
 from ranum_falsify.api.loading import Loaded
 from ranum_falsify.config import ConfirmConfig, TrainingConfig
-from ranum_falsify.confirm.arrays import write_arrays
 from ranum_falsify.confirm.maker import Question, TestMaker
 from ranum_falsify.confirm.training.maker import TrainingMaker
 from ranum_falsify.confirm.training.optimisers import Optimiser
@@ -71,13 +68,7 @@ class TrainedOperator:
         """
         if self.rehearsed is None:
             return {}
-        arrays = {"training.npz": self.rehearsed.training_arrays(), "trained.npz": self.rehearsed.trained_arrays()}
-        name = re.sub(r"[^A-Za-z0-9_]", "_", f"{Path(property_name).stem}_{self.folder}")
-        stored: dict[str, Content] = {file: partial(_store, x) for file, x in arrays.items()}
-        return stored | {
-            "model.onnx": self.rehearsed.model(),
-            f"test_training_{name}.py": self.rehearsed.pytest_file(property_name).encode(),
-        }
+        return self.rehearsed.list_files(property_name, f"{Path(property_name).stem}_{self.folder}")
 
     def plot(self) -> bytes:
         """Return a drawing of the training run, SVG."""
@@ -175,7 +166,3 @@ def _trainable(question: Question) -> Trainable:
 def _find_initializers(model: onnx.ModelProto, names: Sequence[str]) -> Mapping[str, np.ndarray]:
     wanted = set(names)
     return {x.name: numpy_helper.to_array(x).copy() for x in model.graph.initializer if x.name in wanted}
-
-
-def _store(arrays: Mapping[str, Any], stream: BinaryIO) -> None:
-    write_arrays(stream, arrays)

@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ranum_falsify.api.sizes import join_answers, list_sizes
 from ranum_falsify.api.timekeeper import TimeUp, time_limit
 from ranum_falsify.cli.files import check_writable, is_stream, write_json
 from ranum_falsify.cli.options import PROGRAM, SearchOptions
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
 from ranum_falsify.cli.reports import check_reports, record_of, write_reports
-from ranum_falsify.cli.sizes import join_answers, list_sizes
 from ranum_falsify.cli.streams import complain, verdict_stands
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.errors import UsageError
@@ -43,9 +43,6 @@ STATUS = {"holds": 0, "violated": 1, "unknown": 3}
 """Exit status by verdict."""
 
 _UNREAD = Answer(verdict="unknown", interrupted="timeout while reading")
-_OVERDUE = Answer(verdict="unknown", interrupted="timeout")
-_PATIENCE = 0.5  # seconds
-
 
 Load = Callable[[Mapping[str, int]], "Loaded"]
 """Reads what is asked, in some sizes of symbolic dimensions."""
@@ -82,17 +79,18 @@ def ask(options: SearchOptions, asked: Instance, load: Load, *, owns_process: bo
         if loaded is not None and _is_shown(loaded, options):
             return 0
         found = _UNREAD if loaded is None else _search(loaded, left)
-        answers.append((found, None if found is _OVERDUE else loaded))
+        answers.append((found, loaded))
         options = _subtract_time(options, time.monotonic() - began)
         if answers[-1][0].verdict == "violated" or answers[-1][0].interrupted == "Ctrl-C":
             break
-    return _conclude(answers, sizes, reporter)
+    return _conclude(answers, sizes, reporter, options)
 
 
 def _conclude(
     answers: Sequence[tuple[Answer, Loaded | None]],
     sizes: Sequence[Mapping[str, int]],
     reporter: _Reporter,
+    left: SearchOptions,
 ) -> int:
     """Report the answer for all sizes; return the exit status."""
     position, result = 0, answers[0][0]
@@ -104,7 +102,7 @@ def _conclude(
     else:
         from ranum_falsify.api.running import keep_list  # imports torch
 
-        reporter.report(result, loaded, keep_list(loaded, reporter.options.config))
+        reporter.report(result, loaded, keep_list(loaded, left.config))
     return STATUS[result.verdict]
 
 
@@ -182,14 +180,8 @@ def _search(loaded: Loaded, options: SearchOptions) -> Answer:
     from ranum_falsify.api.running import answer, kernel_notices  # imports torch
 
     kernels = kernel_notices(options.config, options.self_check)
-    left = options.config.timeout
-    # The search looks at the clock between its steps; the alarm is for a step that takes long.
-    limit = None if left is None else left + _PATIENCE
-    try:
-        with ProgressDisplay(options.verbosity) as progress, time_limit(limit):
-            return answer(loaded, options.config, notices=kernels, progress=progress)
-    except TimeUp:  # where nothing was being proved or searched any more
-        return _OVERDUE
+    with ProgressDisplay(options.verbosity) as progress:
+        return answer(loaded, options.config, notices=kernels, progress=progress)
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ranum_falsify.api.sizes import list_sizes
 from ranum_falsify.cli.asking import ask
 from ranum_falsify.cli.files import check_writable, write_text
 from ranum_falsify.cli.options import PROGRAM, CheckOptions
 from ranum_falsify.cli.reading import check_files
-from ranum_falsify.cli.sizes import list_sizes
 from ranum_falsify.suite.instance import Instance
 
 if TYPE_CHECKING:

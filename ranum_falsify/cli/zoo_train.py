@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ranum_falsify.cli.files import check_writable, is_stream, write_json
+from ranum_falsify.cli.files import check_writable, is_stream, output_folder, write_json
 from ranum_falsify.cli.options import ZooTrain
 from ranum_falsify.cli.output import say
 from ranum_falsify.cli.progress import ProgressDisplay
@@ -15,6 +15,7 @@ from ranum_falsify.cli.streams import verdict_stands
 from ranum_falsify.network.tensors import torch_threads
 from ranum_falsify.report.text import plural
 from ranum_falsify.report.versions import versions
+from ranum_falsify.saving import save_together
 from ranum_falsify.search.search import Progress
 from ranum_falsify.zoo.model import Defect, ZooModel
 from ranum_falsify.zoo.train import SEEDS, DefectRuns, TrainingBench
@@ -36,6 +37,9 @@ def run(models: Mapping[ZooModel, tuple[Defect, ...]], options: ZooTrain) -> int
         check_writable("--json", Path(str(options.json)))
     with torch_threads(options.processors):
         found = _runs(models, options)
+    if options.out is not None:
+        with verdict_stands():
+            _save(found, options.out)
     if options.json is not None:
         with verdict_stands():
             write_json(options.json, _report(found, options))
@@ -58,9 +62,20 @@ def _runs(models: Mapping[ZooModel, tuple[Defect, ...]], options: ZooTrain) -> l
                         seeds=SEEDS[: options.runs],
                         timeout=options.timeout,
                         descends=options.descend,
+                        rehearses=options.out is not None,
                     )
                 )
     return found
+
+
+def _save(found: Sequence[DefectRuns], out: Path) -> None:
+    """Write a folder for each run that found something."""
+    for r in found:
+        for run in r.rehearsed:
+            label = f"{r.defect.id}_{r.level}_{run.seed}"
+            folder = output_folder("--out", output_folder("--out", out) / label)
+            files = run.list_files(f"zoo defect {r.defect.id}, level {r.level}", label)
+            save_together({folder / name: content for name, content in files.items()})
 
 
 # text ---------------------------------------------------------------------------------------------------------------

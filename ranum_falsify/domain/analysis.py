@@ -256,7 +256,7 @@ class IntervalAnalysis(OperationVisitor):
         # An operator of many elements is excused as a whole, whatever the finite ones among them do.
         infinite = any(isinstance(x, Interval) and x.surely_infinite for x in operands)
         excused = infinite and not spec_of(site.op).elementwise
-        keeps = all(keeps_infinity(rule, position) for position in touched)
+        keeps = all(keeps_infinity(rule, site.op, position) for position in touched)
         if excused and not keeps:
             return outputs
         fields = self._fields[id(site.op)]
@@ -337,7 +337,7 @@ def _select_valid(op: Operation, outputs: tuple[Interval, ...], operands: Sequen
     if not any(y.nan or y.overflows or y.may_be_infinite for y in outputs):
         return outputs
     spec = spec_of(op)
-    harmless = not spec.overflow and not spec.valid
+    harmless = not spec.computes
     if harmless or any(map(holds_infinity, operands)):
         clipped = spec.elementwise and not harmless
         outputs = tuple(clip_untouched(y, operands) if clipped and y.overflows else y for y in outputs)

@@ -35,6 +35,7 @@ __all__ = [
     "ELEMENTWISE_ROUNDINGS",
     "FUNCTION_SHARE",
     "FUSED_ROUNDINGS",
+    "GATED_ROUNDINGS",
     "GATE_ROUNDINGS",
     "GELU_SHARE",
     "INTEGER_POWER_SHARE",
@@ -195,6 +196,10 @@ a tensor of its own and so rounded, in a numerator as in a denominator: 16; and 
 ELEMENTWISE_ROUNDINGS = 16
 """Of a few elementwise operations in a row, as a model spells a norm or a softmax: at most 8 of them, rounded in
 numerator and denominator."""
+
+GATED_ROUNDINGS = 16
+"""Of a number times a function of it, written with several nodes: four products and quotients by runtimes, rounded as
+often again where they are fused in another order; as many for constants and our own function: 16."""
 
 POWER_ROUNDINGS = 32
 """Error of kernels of powers, in roundings, for the exponents of `LRN`.

@@ -9,9 +9,9 @@ import onnx
 from torch import finfo
 
 from ranum_falsify.fix.abstraction.ranges import KeptRange
-from ranum_falsify.fix.diffing import diff_models
 from ranum_falsify.fix.guards import OperandGuard
 from ranum_falsify.fix.repair import Change, Kind
+from ranum_falsify.network.nesting import nested_nodes
 from ranum_falsify.transform.catalogue import find_pass
 
 __all__ = ["clip_change", "guard_change", "number_text", "rewrite_changes"]
@@ -41,9 +41,8 @@ def rewrite_changes(steps: Sequence[tuple[str, onnx.ModelProto]], original: onnx
 
 def _replaced(before: onnx.ModelProto, after: onnx.ModelProto, kinds: Sequence[str]) -> list[str]:
     """Return the names of the nodes of some operators that are gone; of the others, if there are none of these."""
-    gone = set(diff_models(before, after).removed)
-    left = {node.name for node in after.graph.node}
-    nodes = [node for node in before.graph.node if node.name not in left] if gone else []
+    left = {node.name for node in nested_nodes(after.graph)}
+    nodes = [node for node in nested_nodes(before.graph) if node.name not in left]
     return [node.name for node in nodes if node.op_type in kinds] or [node.name for node in nodes]
 
 
@@ -53,7 +52,7 @@ def guard_change(guard: OperandGuard, tensor: str, kind: Kind) -> Change:
     return Change(
         kind=kind,
         place="operand",
-        node=guard.node,
+        node=guard.site.name,
         tensor=tensor,
         text=text,
         kept=guard.kept(),
@@ -89,6 +88,8 @@ def _ends(part: KeptRange) -> Iterator[tuple[np.ndarray, str]]:
 
 def _describe(guard: OperandGuard, x: str) -> tuple[str, str, str, str]:
     """Return a guard as ONNX, PyTorch, TensorFlow, and where it changes nothing."""
+    if guard.halvings:
+        return _describe_scaling(guard, x)
     step = number_text(guard.step)
     if guard.gap:
         return (
@@ -115,6 +116,17 @@ def _describe(guard: OperandGuard, x: str) -> tuple[str, str, str, str]:
         return name, f"x = x.clamp(min={low})", f"x = tf.maximum(x, {low})", f"{x} >= {low}"
     name = f"Clip({x}, max={high})" if guard.is_clip else f"Min({x}, {high})"
     return name, f"x = x.clamp(max={high})", f"x = tf.minimum(x, {high})", f"{x} <= {high}"
+
+
+def _describe_scaling(guard: OperandGuard, x: str) -> tuple[str, str, str, str]:
+    factor, info = 2**guard.halvings, finfo(guard.dtype)
+    most, least = number_text(info.max / factor), number_text(info.tiny * factor)
+    return (
+        f"{x} / {factor}, and Clip(result, -{most}, {most}) * {factor}, instead of {x}",
+        f"y = f(x / {factor}).clamp(-{most}, {most}) * {factor}",
+        f"y = tf.clip_by_value(f(x / {factor}), -{most}, {most}) * {factor}",
+        f"the result is finite, and terms are 0 or at least {least}",
+    )
 
 
 def number_text(number: float) -> str:

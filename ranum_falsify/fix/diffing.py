@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import onnx
 
 from ranum_falsify.fix.repair import GraphDiff
+from ranum_falsify.network.nesting import attribute_graphs
 
 __all__ = ["diff_models"]
 
@@ -34,6 +35,5 @@ def _lines(graph: onnx.GraphProto) -> Iterator[str]:
         kind = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
         name = f" {node.name}:" if node.name else ""
         yield f"{kind}{name} {', '.join(node.input)} -> {', '.join(filter(None, node.output))}"
-        for attribute in node.attribute:
-            for inner in [attribute.g] if attribute.HasField("g") else [*attribute.graphs]:
-                yield from _lines(inner)
+        for inner in attribute_graphs(node):
+            yield from _lines(inner)

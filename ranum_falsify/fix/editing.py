@@ -11,14 +11,17 @@ import onnx_ir as ir
 
 from ranum_falsify.fix.abstraction.ranges import KeptRange
 from ranum_falsify.fix.guards import OperandGuard
+from ranum_falsify.network.paths import NodeOrigin
 from ranum_falsify.network.tensors import numpy_dtype
 from ranum_falsify.transform.model import to_proto
 from ranum_falsify.transform.naming import NodeNames, all_nodes
+from ranum_falsify.validity import largest
 
 __all__ = ["Edited", "insert_clips", "insert_guards"]
 
 _LIMITS_ARE_INPUTS = 11  # opset
 _EXTREMES_BROADCAST = 8  # opset
+_CONSTANTS_ARE_INPUTS = 3  # last version of the representation in which initializers must be inputs
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,30 @@ class Edited:
 def insert_guards(model: onnx.ModelProto, guards: Sequence[OperandGuard]) -> Edited:
     """Return a model with guards before the operands of nodes; all other readers of the tensors stay as they are."""
     changed = ir.from_proto(model)
-    nodes = {node.name or "": node for node in changed.graph.all_nodes()}
+    nodes = {node.name or "": node for node in changed.graph}
     writer = _LimitWriter(changed)
-    tensors = [writer.guard(nodes.get(guard.node), guard) for guard in guards]
+    places = [
+        nodes.get(guard.site.name) if guard.site.origin is None else _find_inner(changed, guard.site.origin)
+        for guard in guards
+    ]
+    tensors = [writer.guard(node, guard) for node, guard in zip(places, guards, strict=True)]
     return Edited(to_proto(changed), tensors)
+
+
+def _find_inner(model: ir.Model, origin: NodeOrigin) -> ir.Node | None:
+    """Return the node that lies at a place in a model's subgraphs, None where there is none."""
+    graph = model.graph
+    for output, attribute in origin.path:
+        holder = _find_writer(graph, output)
+        found = None if holder is None else holder.attributes.get(attribute)
+        if found is None or found.type != ir.AttributeType.GRAPH:
+            return None
+        graph = found.as_graph()
+    return _find_writer(graph, origin.output)
+
+
+def _find_writer(graph: ir.Graph, tensor: str) -> ir.Node | None:
+    return next((node for node in graph if node.outputs and node.outputs[0].name == tensor), None)
 
 
 def insert_clips(model: onnx.ModelProto, ranges: Sequence[KeptRange]) -> onnx.ModelProto:
@@ -59,6 +82,7 @@ class _LimitWriter:
 
     def __init__(self, model: ir.Model) -> None:
         self._graph = model.graph
+        self._as_nodes = (model.ir_version or 0) <= _CONSTANTS_ARE_INPUTS
         self._opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
         self._names = NodeNames(all_nodes(model))
         self._taken = {
@@ -71,16 +95,34 @@ class _LimitWriter:
         operand = None if node is None or guard.index >= len(node.inputs) else node.inputs[guard.index]
         if node is None or operand is None or not isinstance(node.graph, ir.Graph):
             return None
-        made = _LimitNodes(self._opset, numpy_dtype(guard.dtype))
+        made = _LimitNodes(self._opset, numpy_dtype(guard.dtype), as_nodes=self._as_nodes)
+        if guard.halvings:
+            self._restore(node, guard)
         limited = made.guard(operand, guard)
         self._name(made, operand, f"{node.name}/guard", node.graph)
         node.graph.insert_before(node, made.nodes)
         node.replace_input_with(guard.index, limited)
         return operand.name
 
+    def _restore(self, node: ir.Node, guard: OperandGuard) -> None:
+        """Have a node's readers read its result, kept finite, times what its operand is divided by."""
+        result = node.outputs[0]
+        uses, name, graph = list(result.uses()), result.name, node.graph
+        assert isinstance(graph, ir.Graph), "functions are inlined"
+        made = _LimitNodes(self._opset, numpy_dtype(guard.dtype), as_nodes=self._as_nodes)
+        whole = made.restore(result, guard.halvings, largest(guard.dtype))
+        self._name(made, result, f"{node.name}/guard", graph)
+        graph.insert_after(node, made.nodes)
+        for reader, index in uses:
+            reader.replace_input_with(index, whole)
+        for place, output in enumerate(graph.outputs):
+            if output is result:
+                graph.outputs[place] = whole
+                result.name, whole.name = self._fresh(f"{name}/scaled"), name
+
     def clip(self, value: ir.Value, part: KeptRange) -> None:
         """Clip what all nodes read of a tensor."""
-        made = _LimitNodes(self._opset, part.lower.dtype)
+        made = _LimitNodes(self._opset, part.lower.dtype, as_nodes=self._as_nodes)
         uses = list(value.uses())
         limited = made.limit(value, part)
         self._name(made, value, f"{value.name}/clip", self._graph)
@@ -113,8 +155,8 @@ class _LimitWriter:
 class _LimitNodes:
     """The nodes of one guard or clip."""
 
-    def __init__(self, opset: int, dtype: np.dtype) -> None:
-        self._opset = opset
+    def __init__(self, opset: int, dtype: np.dtype, *, as_nodes: bool) -> None:
+        self._opset, self._as_nodes = opset, as_nodes
         self._numpy = dtype
         self._dtype = ir.DataType.from_numpy(dtype)
         self.nodes: list[ir.Node] = []
@@ -127,9 +169,16 @@ class _LimitNodes:
             return self._keep_from_zero(x, guard.step)
         if guard.adds:
             return self._op("Add", x, self._number(guard.step))
+        if guard.halvings:
+            return self._op("Mul", x, self._number(2.0**-guard.halvings))
         if guard.is_clip or (low is not None and high is not None) or self._opset < _EXTREMES_BROADCAST:
             return self._clip(x, low, high)
         return self._op("Max", x, self._number(low)) if low is not None else self._op("Min", x, self._number(high))
+
+    def restore(self, x: ir.Value, halvings: int, most: float) -> ir.Value:
+        """Add the nodes that double a result again, as far as it stays finite."""
+        most *= 2.0**-halvings
+        return self._op("Mul", self._clip(x, -most, most), self._number(2.0**halvings))
 
     def limit(self, x: ir.Value, part: KeptRange) -> ir.Value:
         """Add the nodes of a clip to a range."""
@@ -156,6 +205,11 @@ class _LimitNodes:
 
     def _number(self, number: float | np.ndarray | None) -> ir.Value:
         array = np.array(number).astype(self._numpy, order="C")
+        if self._as_nodes:
+            node = ir.Node("", "Constant", [], [ir.AttrTensor("value", ir.tensor(array))])
+            node.outputs[0].shape, node.outputs[0].type = ir.Shape(array.shape), ir.TensorType(self._dtype)
+            self.nodes.append(node)
+            return node.outputs[0]
         value = ir.Value(const_value=ir.tensor(array), shape=ir.Shape(array.shape), type=ir.TensorType(self._dtype))
         self.constants.append(value)
         return value

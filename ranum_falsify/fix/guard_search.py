@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 
 import onnx
 from dnnv.nn import Operation
 
 from ranum_falsify.domain import Interval
 from ranum_falsify.fix.editing import insert_guards
-from ranum_falsify.fix.guards import OperandGuard, guards_of, limiting_guards
+from ranum_falsify.fix.guards import OperandGuard, guards_of, limiting_guards, scaling_guards
+from ranum_falsify.fix.sites import GuardSite
 from ranum_falsify.fix.subject import Assessment, OutOfTimeError, RepairSubject
 from ranum_falsify.operators.support.conditions import list_stated_conditions
 from ranum_falsify.validity import AtMost, Constraint
@@ -26,6 +27,10 @@ _MORE = 0.01
 _MOST_TRIALS = 400
 _NEAR = 8
 """How many operators before an open one may be guarded in its place."""
+
+
+_Make = Callable[[GuardSite, Operation, Mapping[str, Interval]], Iterable[OperandGuard]]
+"""Makes the guards of a node from an operation that it stands for, and bounds of the operands of all of these."""
 
 
 @dataclass(frozen=True)
@@ -51,19 +56,22 @@ class GuardSearch:
     Args:
         subject: The model that is guarded, and its property.
         is_clip: Whether the guards are written as clips.
+        scales: Whether sums that overflow are scaled rather than their terms limited.
         ignored: Open nodes that may stay open.
     """
 
-    def __init__(self, subject: RepairSubject, *, is_clip: bool = False, ignored: Collection[str] = ()) -> None:
+    def __init__(
+        self, subject: RepairSubject, *, is_clip: bool = False, scales: bool = False, ignored: Collection[str] = ()
+    ) -> None:
         self._subject = subject
-        self._is_clip = is_clip
+        self._is_clip, self._scales = is_clip, scales
         self._ignored = frozenset(ignored)
-        self._nodes = {op.name: op for op in subject.graph.nodes}
-        self._places = {op.name: number for number, op in enumerate(subject.graph.nodes)}
+        self._sites = subject.sites
         self._trials = 0
         self._limited = set[str]()
         self._looked = set[str]()
-        self._made = set[tuple[str, int]]()
+        self._made = set[tuple[GuardSite, int]]()
+        self._scaled = set[str]()
         self._given_up = set[str]()
 
     def run(self) -> Guarded | None:
@@ -125,40 +133,56 @@ class GuardSearch:
     def _guard_open(self, found: Guarded) -> list[OperandGuard] | None:
         """Return the guards with those that open nodes have and lack; None where there are no more."""
         open_nodes = self._list_open(found.assessment)
-        wanted = {node: c for node, c in found.assessment.guardable.items() if node in open_nodes}
-        added = self._make(wanted, lambda op, bounds: guards_of(op, wanted[op.name], bounds, is_clip=self._is_clip))
+        wanted: dict[GuardSite, tuple[Constraint, ...]] = {}
+        for node, conditions in found.assessment.guardable.items():
+            if node in open_nodes and node in self._sites.operations:
+                site = self._sites.site_of(node)
+                wanted[site] = tuple(dict.fromkeys((*wanted.get(site, ()), *conditions)))
+        added = self._make(
+            wanted, lambda site, op, bounds: guards_of(site, op, wanted[site], bounds, is_clip=self._is_clip)
+        )
         return self._sorted([*found.guards, *added]) if added else None
 
-    def _make(
-        self, nodes: Collection[str], make: Callable[[Operation, Mapping[str, Interval]], Iterable[OperandGuard]]
-    ) -> list[OperandGuard]:
+    def _make(self, sites: Collection[GuardSite], make: _Make) -> list[OperandGuard]:
         """Return guards of nodes that were not tried before."""
-        known = [node for node in nodes if node in self._nodes]
-        bounds = self._subject.bounds_of(known)
-        made = [guard for node in known if node in bounds for guard in make(self._nodes[node], bounds[node])]
-        new = [guard for guard in made if (guard.node, guard.index) not in self._made]
-        self._made.update((guard.node, guard.index) for guard in new)
+        known = {site: [name for name in site.operations if name in self._sites.operations] for site in sites}
+        bounds = self._subject.bounds_of([name for names in known.values() for name in names])
+        made = [
+            guard
+            for site, names in known.items()
+            if (several := [bounds[name] for name in names if name in bounds])
+            for guard in make(site, self._sites.operations[names[0]], _unite(several))
+        ]
+        new = [guard for guard in made if (guard.site, guard.index) not in self._made]
+        self._made.update((guard.site, guard.index) for guard in new)
         return new
 
     def _strengthen(self, guards: Sequence[OperandGuard], open_nodes: Sequence[str]) -> list[OperandGuard] | None:
         """Return stronger guards before an open node, or new ones that limit what it reads; None if all is tried."""
         for node in open_nodes:
-            before = self._subject.nodes_before(node)
-            weak = {n for n, guard in enumerate(guards) if guard.node in before and guard.strength < 1}
+            if self._scales and node in self._sites.operations and node not in self._scaled:
+                self._scaled.add(node)
+                scaled = self._make([self._sites.site_of(node)], scaling_guards)
+                if scaled:
+                    return self._sorted([*guards, *scaled])
+            before = self._sites.before(node)
+            weak = {
+                n for n, guard in enumerate(guards) if before.intersection(guard.site.operations) and guard.strength < 1
+            }
             if weak and node not in self._limited:
                 return [_next(guard) if n in weak else guard for n, guard in enumerate(guards)]
-            own = {n for n, guard in enumerate(guards) if guard.node == node and guard.strength < 1}
+            own = {n for n, guard in enumerate(guards) if node in guard.site.operations and guard.strength < 1}
             if own:
                 return [_next(guard) if n in own else guard for n, guard in enumerate(guards)]
             above = self._limit_above(node, guards)
             if above is not None:
                 return above
-            if node in self._limited or node not in self._nodes:
+            if node in self._limited or node not in self._sites.operations:
                 continue
             self._limited.add(node)
-            added = self._make([node], lambda op, bounds: limiting_guards(op, bounds, is_clip=self._is_clip))
+            added = self._make([self._sites.site_of(node)], partial(limiting_guards, is_clip=self._is_clip))
             if added:
-                weaker = [guard.at(0.0) if guard.node in before else guard for guard in guards]
+                weaker = [guard.at(0.0) if before.intersection(guard.site.operations) else guard for guard in guards]
                 return self._sorted([*weaker, *added])
         return None
 
@@ -170,20 +194,20 @@ class GuardSearch:
         if node in self._limited or node in self._looked:
             return None
         self._looked.add(node)
-        for inner in self._subject.nearest_before(node, _NEAR):
-            limits = [c for c in list_stated_conditions(self._nodes[inner]) if isinstance(c, AtMost)]
-            added = self._make([inner], partial(self._limit, limits)) if limits else []
+        for inner in self._sites.nearest_before(node, _NEAR):
+            limits = [c for c in list_stated_conditions(self._sites.operations[inner]) if isinstance(c, AtMost)]
+            added = self._make([self._sites.site_of(inner)], partial(self._limit, limits)) if limits else []
             if added:
                 return self._sorted([*guards, *added])
         return None
 
     def _limit(
-        self, limits: Sequence[Constraint], op: Operation, bounds: Mapping[str, Interval]
+        self, limits: Sequence[Constraint], site: GuardSite, op: Operation, bounds: Mapping[str, Interval]
     ) -> Iterator[OperandGuard]:
-        return guards_of(op, limits, bounds, is_clip=self._is_clip)
+        return guards_of(site, op, limits, bounds, is_clip=self._is_clip)
 
     def _sorted(self, guards: Sequence[OperandGuard]) -> list[OperandGuard]:
-        return sorted(guards, key=lambda guard: (self._places[guard.node], guard.index))
+        return sorted(guards, key=lambda guard: (self._sites.place(guard.site), guard.index))
 
     # as weak as possible ----------------------------------------------------------------------------------------------
 
@@ -241,6 +265,20 @@ class GuardSearch:
             return None
         tensors = [tensor for tensor in edited.tensors if tensor is not None]
         return Guarded(edited.model, [guards[n] for n in placed], tensors, assessment)
+
+
+def _unite(several: Sequence[Mapping[str, Interval]]) -> Mapping[str, Interval]:
+    """Return bounds of the operands of several operations, as one; those that all have."""
+    first, *rest = several
+    names = [name for name in first if all(name in others for others in rest)]
+    return {name: reduce(_hull, (others[name] for others in rest), first[name]) for name in names}
+
+
+def _hull(x: Interval, y: Interval) -> Interval:
+    if x.shape == y.shape:
+        return x.hull(y)
+    (low, high), (least, greatest) = x.extremes, y.extremes
+    return Interval.fill(min(low, least), max(high, greatest), x.shape, x.dtype)
 
 
 def _next(guard: OperandGuard) -> OperandGuard:

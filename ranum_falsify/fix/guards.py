@@ -11,10 +11,12 @@ import torch
 from dnnv.nn import Operation
 
 from ranum_falsify.domain import Interval
+from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.fix.sites import GuardSite
 from ranum_falsify.network import spec_of
 from ranum_falsify.validity import Condition, Constraint, InvalidRange, NotZero, largest
 
-__all__ = ["OperandGuard", "guards_of", "limiting_guards"]
+__all__ = ["OperandGuard", "guards_of", "limiting_guards", "scaling_guards"]
 
 _WHOLE = (torch.int32, torch.int64)
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -27,7 +29,7 @@ class OperandGuard:
     At strength 0 it changes as little as it can: only what its node cannot take.  At 1 it is as narrow as is sensible.
 
     Attributes:
-        node: The node.
+        site: The node.
         index: Position of the operand among the node's inputs.
         dtype: Type of its elements.
         bounds: What the operand ranges over without it.
@@ -36,11 +38,12 @@ class OperandGuard:
         gap: Whether 0 is kept out, either side of it staying.
         adds: Whether a number is added, in place of a limit; for operands that are not below `lower`.
         strict: Whether the ends themselves are not valid.
+        halvings: How often the operand of a sum is halved, and its result, kept finite, doubled again; 0 elsewhere.
         is_clip: Whether it is written as a clip to a range.
         strength: From 0 to 1.
     """
 
-    node: str
+    site: GuardSite
     index: int
     dtype: torch.dtype
     bounds: Interval
@@ -50,6 +53,7 @@ class OperandGuard:
     adds: bool = False
     strict: bool = False
     is_clip: bool = False
+    halvings: int = 0
     strength: float = 0.0
 
     @property
@@ -105,7 +109,7 @@ class OperandGuard:
 
     def kept(self) -> tuple[float, float]:
         """Return the share of the valid range that is kept: mean over the elements, and the least of them."""
-        if self.adds:
+        if self.adds or self.halvings:
             return 1.0, 1.0
         most = _most(self.dtype)
         low, high = (x.double().clamp(-most, most) for x in (self.bounds.lower, self.bounds.upper))
@@ -145,12 +149,13 @@ def _is_half(dtype: torch.dtype) -> bool:
 
 
 def guards_of(
-    op: Operation, conditions: Sequence[Constraint], bounds: Mapping[str, Interval], *, is_clip: bool
+    site: GuardSite, op: Operation, conditions: Sequence[Constraint], bounds: Mapping[str, Interval], *, is_clip: bool
 ) -> Iterator[OperandGuard]:
     """Yield the guards that conditions on single operands ask for.
 
     Args:
-        op: The node.
+        site: The node.
+        op: An operation that it stands for.
         conditions: Those that are open.
         bounds: Bounds of its operands.
         is_clip: Whether they are written as clips.
@@ -160,7 +165,7 @@ def guards_of(
         x = bounds[name]
         if index is None or x.dtype not in (*_FLOATS, *_WHOLE):
             continue
-        guard = OperandGuard(node=op.name, index=index, dtype=x.dtype, bounds=x, is_clip=is_clip)
+        guard = OperandGuard(site=site, index=index, dtype=x.dtype, bounds=x, is_clip=is_clip)
         for invalid in ranges:
             guard = _keep_out(guard, invalid, x)
         yield guard
@@ -180,7 +185,9 @@ def _keep_out(guard: OperandGuard, invalid: InvalidRange, x: Interval) -> Operan
     return replace(guard, gap=True)
 
 
-def limiting_guards(op: Operation, bounds: Mapping[str, Interval], *, is_clip: bool) -> Iterator[OperandGuard]:
+def limiting_guards(
+    site: GuardSite, op: Operation, bounds: Mapping[str, Interval], *, is_clip: bool
+) -> Iterator[OperandGuard]:
     """Yield guards on all floating operands that are not constant, for conditions that are about no single operand.
 
     They keep infinities out, and with more strength large numbers.
@@ -191,8 +198,26 @@ def limiting_guards(op: Operation, bounds: Mapping[str, Interval], *, is_clip: b
         if index is None or x is None or x.dtype not in _FLOATS or isinstance(value, np.ndarray):
             continue
         yield OperandGuard(
-            node=op.name, index=index, dtype=x.dtype, bounds=x, lower=-math.inf, upper=math.inf, is_clip=is_clip
+            site=site, index=index, dtype=x.dtype, bounds=x, lower=-math.inf, upper=math.inf, is_clip=is_clip
         )
+
+
+def scaling_guards(site: GuardSite, op: Operation, bounds: Mapping[str, Interval]) -> Iterator[OperandGuard]:
+    """Yield the guard that keeps a sum finite without a limit to its terms, where an operator is a sum of one operand.
+
+    Powers of two change no digit, so that a sum that was finite stays what it was.
+    """
+    linear = spec_of(op).linear
+    read = [name for name in spec_of(op).name_values(spec_of(op).operands_of(op)) if name in bounds]
+    floating = [name for name in read if bounds[name].dtype in _FLOATS]
+    if not isinstance(linear, Affine) or len(floating) != 1 or "output" not in bounds:
+        return
+    (name,) = floating
+    x, index = bounds[name], _index(op, name)
+    if index is None or x.size <= bounds["output"].size:
+        return
+    terms = linear.terms(op, [bounds[other].shape for other in read], bounds["output"].shape)
+    yield OperandGuard(site=site, index=index, dtype=x.dtype, bounds=x, halvings=math.ceil(math.log2(terms)) + 1)
 
 
 def _ranges(conditions: Sequence[Constraint], bounds: Mapping[str, Interval]) -> Mapping[str, list[InvalidRange]]:

@@ -63,6 +63,11 @@ class OutputChange:
         mean: The mean absolute difference of all elements.
         relative: The greatest absolute difference divided by the greatest magnitude in that output of the original.
         equal: On how many of these inputs all outputs are the same, bit for bit.
+        away: How much farther than the original's they are from what the original means, its outputs in double
+            precision, relative to the greatest of these; the relative difference itself where these are not known;
+            0 where that is no more than rounding.
+        errors: Where outputs differ by more than rounding, the greatest relative distances of the original's and of
+            the repaired model's from those in double precision; None where none do, or these are not known.
     """
 
     samples: int
@@ -70,6 +75,8 @@ class OutputChange:
     mean: float = 0.0
     relative: float = 0.0
     equal: int = 0
+    away: float = 0.0
+    errors: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from ranum_falsify.fix.measuring import OutputMeter, count_operations
 from ranum_falsify.fix.ranking import rank
 from ranum_falsify.fix.repair import Change, Kind, Repair
 from ranum_falsify.fix.rewrites import Rewritten, find_rewrites
+from ranum_falsify.fix.sites import GuardSites
 from ranum_falsify.fix.subject import Assessment, OutOfTimeError, RepairSubject
 from ranum_falsify.network.contents import list_black_boxes
 from ranum_falsify.network.optimised import optimise
@@ -31,6 +32,10 @@ __all__ = ["Repairing", "Repairs"]
 
 _SHARE = 0.2
 """Part of the time that is left that a search for counterexamples, or the draws of inputs, may take."""
+_NOWHERE = {
+    "input": "no input has a range in the property",
+    "weight": "the property leaves no weights free; free(N, 'NAME') in place of N frees one",
+}
 _SHOWN = 12  # nodes
 _LARGEST = 2_000_000_000  # bytes
 _LEAST, _MOST = 1.0, 5.0  # seconds
@@ -77,6 +82,7 @@ class Repairing:
         self._began = time.monotonic()
         self._meter = OutputMeter(subject, samples=config.samples, seconds=self._part(), seed=config.seed)
         self._nodes = {op.name: op for op in subject.graph.nodes}
+        self._sites = subject.sites
         self._hazards: Sequence[str] = ()
         self._others = frozenset[str]()
         self._ignored = frozenset[str]()
@@ -104,17 +110,22 @@ class Repairing:
             if not is_interruption(error):
                 raise
             is_complete = False
-        return Repairs(repairs=rank(repairs), hazards=self._hazards, answer=answer, is_complete=is_complete)
+        hazards = tuple(dict.fromkeys(map(self._sites.title_of, self._hazards)))
+        return Repairs(repairs=rank(repairs), hazards=hazards, answer=answer, is_complete=is_complete)
 
     # what is to be repaired -------------------------------------------------------------------------------------------
 
     def _check_nodes(self) -> None:
-        asked = [("--node", node) for node in self._config.nodes or ()]
+        asked = [("--node", node) for node in self._config.nodes or () if not self._sites.find(node)]
         asked += [("--at", node) for node in self._config.at if node not in FixConfig.at]
         for option, node in asked:
             if node not in self._nodes:
                 some = ", ".join(list(self._nodes)[:_SHOWN])
                 raise UsageError(f"{option} {node}: the model has no such node; it has {some}")
+        places = {*list_clippable(self._subject.problem).values(), "operand", *self._nodes}
+        if self._config.by == ("clip",) and not places.intersection(self._config.at):
+            reasons = [reason for place, reason in _NOWHERE.items() if place in self._config.at]
+            raise UsageError(f"--at {', '.join(self._config.at)}: there is nothing to clip: {' and '.join(reasons)}")
 
     def _find_hazards(self, answer: Answer) -> Sequence[str]:
         """Return the operators to repair; those that stay as they are may stay open.
@@ -123,7 +134,7 @@ class Repairing:
             UsageError: There are none.
         """
         unproved = [operator.node for operator in answer.operators if operator.verdict != "proved"]
-        open_ones = [node for node in self._subject.original.open if node in unproved]
+        open_ones = [node for node in self._subject.original.open if self._sites.outermost(node) in unproved]
         if answer.verdict == "holds":
             raise UsageError("fix: there is nothing to repair: all operators are proved already")
         if not open_ones:
@@ -131,13 +142,14 @@ class Repairing:
                 "fix: what is not proved comes after operators that the property does not ask about; ask about all"
             )
         wanted = self._config.nodes
-        hazards = [node for node in open_ones if wanted is None or node in wanted]
+        asked = None if wanted is None else {name for node in wanted for name in (node, *self._sites.find(node))}
+        hazards = [n for n in open_ones if asked is None or n in asked or self._sites.outermost(n) in asked]
         if not hazards:
-            named, left = ", ".join(wanted or ()), ", ".join(open_ones[:_SHOWN])
+            named, left = ", ".join(wanted or ()), ", ".join(map(self._sites.title_of, open_ones[:_SHOWN]))
             raise UsageError(f"fix: there is nothing to repair: {named} is proved already; open: {left}")
         self._others = frozenset(open_ones) - frozenset(hazards)
         # Finer proofs than those of proposals close these; such a proof decides in the end.
-        self._ignored = self._others | (frozenset(self._subject.original.open) - frozenset(unproved))
+        self._ignored = self._others | (frozenset(self._subject.original.open) - frozenset(open_ones))
         return hazards
 
     # proposals --------------------------------------------------------------------------------------------------------
@@ -159,6 +171,10 @@ class Repairing:
                 adding = search.add_instead(limiting)
                 if adding is not None:
                     yield _guarded(adding, "guard")
+                if any(guard.upper is not None and guard.kept()[0] < 1 for guard in limiting.guards):
+                    scaling = GuardSearch(self._subject, scales=True, ignored=self._ignored).run()
+                    if scaling is not None and any(guard.halvings for guard in scaling.guards):
+                        yield _guarded(scaling, "guard")
         if "clip" in by and (by == ("clip",) or not any(repair.standing == "proved" for repair in found)):
             self._report("clips", 0.6)
             yield from self._clips()
@@ -185,11 +201,13 @@ class Repairing:
         tensors += [name for node in at if node in self._nodes for name in self._nodes[node].output_names if name]
         if not tensors:
             return
-        nodes = None if self._config.nodes is None else self._hazards
+        nodes = None if self._config.nodes is None else [self._sites.outermost(node) for node in self._hazards]
         ends = time.monotonic() + (self._subject.deadline - time.monotonic()) / 2
         kept = find_clips(self._subject.problem, tensors, nodes=nodes, runtimes=self._config.runtimes, deadline=ends)
         if kept:
             yield _Proposal([clip_change(part) for part in kept], insert_clips(self._subject.model, kept))
+        elif time.monotonic() >= ends:
+            raise OutOfTimeError
 
     # verdicts ---------------------------------------------------------------------------------------------------------
 
@@ -200,11 +218,13 @@ class Repairing:
         assessment = self._subject.assess(model)
         if assessment is None or self._is_refused(assessment):
             return None
-        proved, left = self._is_proved(assessment), assessment.unproved
+        sites = GuardSites(assessment.problem.calls[0].graph)
+        proved, left = self._is_proved(assessment), tuple(map(sites.title_of, assessment.unproved))
         if not proved:
             answer = self._search(assessment.problem)
             left = tuple(operator.node for operator in answer.operators if operator.verdict != "proved")
-            if any(o.verdict == "violated" and o.node not in self._others for o in answer.operators):
+            others = {name for node in self._others for name in (node, self._sites.title_of(node))}
+            if any(o.verdict == "violated" and o.node not in others for o in answer.operators):
                 return None
             proved = answer.verdict == "holds"
         try:
@@ -216,13 +236,17 @@ class Repairing:
             model=model,
             standing="proved" if proved else "not falsified",
             runtimes=self._config.runtimes if proved else (),
-            repaired=tuple(node for node in self._hazards if node not in left),
+            repaired=self._list_repaired(left),
             left=left,
             outputs=outputs,
             operations=self._operations(assessment),
             diff=diff_models(self._subject.model, model),
             seconds=time.monotonic() - self._began,
         )
+
+    def _list_repaired(self, left: Sequence[str]) -> tuple[str, ...]:
+        known = [node for node in self._hazards if self._sites.outermost(node) not in left]
+        return tuple(title for node in known if (title := self._sites.title_of(node)) not in left)
 
     def _is_proved(self, assessment: Assessment) -> bool:
         """Tell whether the property is proved; or, where others are to stay, all but these and what they break."""

@@ -12,12 +12,12 @@ import onnx
 from ranum_falsify.config import ProveConfig, Runtime
 from ranum_falsify.domain import Interval
 from ranum_falsify.errors import ModelError, PropertyError, UsageError
+from ranum_falsify.fix.sites import GuardSites
 from ranum_falsify.network import Graph
-from ranum_falsify.network.order import operands_in
 from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.executed import AsExecuted
-from ranum_falsify.prove.operand_bounds import operand_intervals
+from ranum_falsify.prove.operand_bounds import open_inside, operand_intervals
 from ranum_falsify.prove.proof import Proof
 from ranum_falsify.prove.prover import Prover
 from ranum_falsify.transform.naming import name_nodes
@@ -38,7 +38,8 @@ class Assessment:
     """What is proved of a model.
 
     Attributes:
-        open: The operators with conditions of their own that are not proved, in topological order, with these.
+        open: The operators with conditions of their own that are not proved, in topological order, with these; those in
+            branches in place of the node that has the branches.
         dependent: Those that are not proved only because of others.
         holds: Whether the property does.
         problem: The property over the model.
@@ -72,6 +73,7 @@ class RepairSubject:
         call: The application of the model.
         model: The model, its nodes named as the graph names them.
         deadline: When to stop, on the clock of `time.monotonic`.
+        sites: The nodes of the model, as places for guards.
     """
 
     def __init__(self, problem: Problem, reload: Reload, runtimes: tuple[Runtime, ...], deadline: float) -> None:
@@ -91,7 +93,7 @@ class RepairSubject:
         self.runtimes = runtimes
         self._reload = reload
         self._config = ProveConfig(runtimes=runtimes)
-        self._before: dict[str, frozenset[str]] = {}
+        self.sites = GuardSites(self.call.graph)
 
     @property
     def graph(self) -> Graph:
@@ -144,7 +146,7 @@ class RepairSubject:
         if refine and not proof.holds:
             now = time.monotonic()
             proof = prover.refine(min(now + self._config.timeout, now + (self.deadline - now) / 4))
-        return _assessment(problem, proof)
+        return _assessment(problem, proof, self._config)
 
     def bounds_of(self, nodes: Collection[str]) -> Mapping[str, Mapping[str, Interval]]:
         """Return bounds of the operands of nodes of the original model, by node and name of the operand in its row."""
@@ -152,35 +154,8 @@ class RepairSubject:
         found = operand_intervals(self.problem, self._config, keys)
         return {node: operands for (_, node), operands in found.items()}
 
-    def nodes_before(self, node: str) -> frozenset[str]:
-        """Return the names of all operations of the original model that a node depends on, its own included."""
-        if node not in self._before:
-            waiting = [op for op in self.graph.nodes if op.name == node]
-            seen = {id(op): op for op in waiting}
-            while waiting:
-                for operand in operands_in(waiting.pop()):
-                    if id(operand) not in seen:
-                        seen[id(operand)] = operand
-                        waiting.append(operand)
-            self._before[node] = frozenset(op.name for op in seen.values())
-        return self._before[node]
 
-    def nearest_before(self, node: str, most: int) -> list[str]:
-        """Return the nodes of the original model that a node depends on, the nearest first, at most so many."""
-        waiting = [op for op in self.graph.nodes if op.name == node]
-        seen = {id(op): op for op in waiting}
-        known = {op.name for op in self.graph.nodes}
-        for op in waiting:  # which grows
-            if len(waiting) > most:
-                break
-            for operand in operands_in(op):
-                if id(operand) not in seen:
-                    seen[id(operand)] = operand
-                    waiting.append(operand)
-        return [op.name for op in waiting[1 : most + 1] if op.name in known]
-
-
-def _assessment(problem: Problem, proof: Proof) -> Assessment:
+def _assessment(problem: Problem, proof: Proof, config: ProveConfig) -> Assessment:
     found: dict[str, tuple[Constraint, ...]] = {}
     dependent: dict[str, None] = {}
     for operator in proof.operators.values():
@@ -188,8 +163,12 @@ def _assessment(problem: Problem, proof: Proof) -> Assessment:
             found[operator.node] = (*found.get(operator.node, ()), *operator.open)
         elif operator.after:
             dependent[operator.node] = None
+    inside = open_inside(problem, config, found)
+    listed: dict[str, tuple[Constraint, ...]] = {}
+    for node, conditions in found.items():
+        listed |= inside.get(node) or {node: tuple(dict.fromkeys(conditions))}
     return Assessment(
-        open={node: tuple(dict.fromkeys(conditions)) for node, conditions in found.items()},
+        open=listed,
         dependent=tuple(node for node in dependent if node not in found),
         holds=proof.holds,
         problem=problem,

@@ -26,7 +26,16 @@ from ranum_falsify.network.registry import OperatorSpec, admit
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.network.trace import Traced
 
-__all__ = ["BlackBox", "Engine", "is_black_box", "make_engine", "spec_of_black_box", "title_of"]
+__all__ = [
+    "BlackBox",
+    "Engine",
+    "bound_black_box",
+    "is_black_box",
+    "is_bounded",
+    "make_engine",
+    "spec_of_black_box",
+    "title_of",
+]
 
 _SECONDS = 20.0
 """How long ONNX Runtime may take to load a node, and to run it on a batch."""
@@ -51,6 +60,7 @@ class BlackBox(Operation):
         captured: Names of the tensors that its subgraphs capture; None if it has no subgraphs.
         why: Why nothing is known of it.
         engine: Evaluates it.
+        body: Graph of what it repeats, if that bounds it; None if nothing is known of it.
     """
 
 
@@ -64,21 +74,35 @@ def title_of(op_type: str, domain: str) -> str:
     return f"{domain}::{op_type}" if domain not in ("", "ai.onnx") else op_type
 
 
+_BOUNDS: dict[tuple[str, str], Any] = {}
+
+
+def bound_black_box(op_type: str, rule: Any, domain: str = "") -> None:
+    """Declare the rule that bounds an operator without a row where its body is known: see `ranum_falsify.domain`."""
+    _BOUNDS[domain, op_type] = rule
+
+
+def is_bounded(op_type: str, domain: str) -> bool:
+    """Tell whether a rule bounds an operator without a row."""
+    return ("" if domain == "ai.onnx" else domain, op_type) in _BOUNDS
+
+
 @cache
-def spec_of_black_box(op_type: str, domain: str, *, rigid: bool) -> OperatorSpec:
+def spec_of_black_box(op_type: str, domain: str, *, rigid: bool, bounded: bool = False) -> OperatorSpec:
     """Return what stands for the row of an operator that has none.
 
     Args:
         op_type: Its name.
         domain: Its domain.
         rigid: Whether ONNX Runtime infers the shapes of its outputs; what it gives once is no shape to rely on.
+        bounded: Whether the rule applies that is declared for it.
     """
     spec = OperatorSpec(
         op_type=op_type,
         domain=domain,
         node=type("BlackBox", (BlackBox,), {"__doc__": f"{title_of(op_type, domain)}."}),
         torch=_evaluate,
-        interval=cast(Any, None),
+        interval=_BOUNDS[domain, op_type] if bounded else cast(Any, None),
         linear=None,
         operands=("x",),
         variadic=True,

@@ -7,9 +7,7 @@ tensor's shape, folds what no input reaches (shape arithmetic included) and reso
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,22 +15,23 @@ import numpy as np
 import onnx
 import torch
 from dnnv.nn import Operation
-from dnnv.nn.operations import Input, OutputSelect
+from dnnv.nn.operations import OutputSelect
 from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.errors import ModelError, UnsupportedAttributeError, UnsupportedOperatorError
-from ranum_falsify.network.blackbox import make_engine, spec_of_black_box, title_of
-from ranum_falsify.network.contents import list_makers
+from ranum_falsify.network.blackbox import is_bounded, make_engine, spec_of_black_box, title_of
 from ranum_falsify.network.evaluate import apply
 from ranum_falsify.network.explained import explain_errors
-from ranum_falsify.network.fields import fields_of, initializers_of
+from ranum_falsify.network.fields import fields_of
 from ranum_falsify.network.graph import Graph, ReadOptions
-from ranum_falsify.network.model_file import check_structure, opset_of
+from ranum_falsify.network.model_file import opset_of
 from ranum_falsify.network.naming import UniqueNames
-from ranum_falsify.network.nesting import attribute_graphs, name_of, names_captured, names_read
+from ranum_falsify.network.nesting import attribute_graphs, names_captured, names_read
+from ranum_falsify.network.paths import NodeOrigin, SubgraphPath
 from ranum_falsify.network.registry import OperatorSpec, find, make_node, schema_of, spec_of
+from ranum_falsify.network.subgraphs import build_body, build_branches, choose_condition, inline_branch
 from ranum_falsify.network.tensors import details_of, to_numpy
-from ranum_falsify.network.trace import Run, Scope, Traced, UnfitBranch, constant
+from ranum_falsify.network.trace import Run, Scope, Traced, constant
 from ranum_falsify.network.unrolling import MOST_NODES, NotUnrolledError, TooLargeError, is_loop, unroll
 
 __all__ = ["GraphBuilder"]
@@ -50,7 +49,8 @@ class GraphBuilder:
         notices: What a user should know.
         folded: Operations that depend on no input, with their values.
         names: The names that are taken.
-        inlined: Names of the operations that lie in subgraphs of the model.
+        origins: Where the operations lie that are in subgraphs of the model, by name.
+        path: The subgraphs that lead to the nodes that are built now.
         spent: How many nodes loops were unrolled to.
     """
 
@@ -63,9 +63,9 @@ class GraphBuilder:
         self.notices = list[str]()
         self.folded: list[tuple[Operation, tuple[np.ndarray, ...]]] = []
         self.names = UniqueNames()
-        self.inlined = set[str]()
+        self.origins = dict[str, NodeOrigin]()
         self.spent = 0
-        self._path, self._numbers, self._is_inner = "", tuple[int, ...](), False
+        self.path = SubgraphPath()
 
     def check_operators(self) -> None:
         """Look for operators without a row.
@@ -114,7 +114,7 @@ class GraphBuilder:
             last.pop(name, None)
         for position, node in enumerate(order):
             if node.op_type == "If" and (condition := self.decide(scope[node.input[0]])) is not None:
-                self._inline(node, bool(condition), scope)
+                inline_branch(self, node, bool(condition), scope)
             elif is_loop(node):
                 self._unroll(node, scope)
             else:
@@ -140,10 +140,10 @@ class GraphBuilder:
         subgraphs = {a.name: a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH}
         traced = {name: scope[name] for name in node.input if name}
         fields, operands = fields_of(node, spec, schema, traced, skip=subgraphs)
-        fields |= {"opset": self.opset, "output_names": self._name_outputs(node)}
+        fields |= {"opset": self.opset, "output_names": self.path.name_outputs(node)}
         if subgraphs:
-            captured = self._branches(node, subgraphs, scope, fields)
-            operands = [_choose_condition(operands[0], fields), *captured]
+            captured = build_branches(self, node, subgraphs, scope, fields)
+            operands = [choose_condition(operands[0], fields), *captured]
         fixed_shape = _has_fixed_shape(spec, operands)
         op = make_node(spec, node.output[0], fields)
         foldable = not spec.is_random(op) and all(t is None or t.is_constant for t in operands)
@@ -155,48 +155,57 @@ class GraphBuilder:
                 arrays = tuple(to_numpy(value) for value in values)
             scope.tensors.update(zip(node.output, map(constant, arrays), strict=False))
             if foldable:
-                named = make_node(spec, self.title_of(node), fields)
+                named = make_node(spec, self.path.title_of(node), fields)
                 self.folded.append((named, arrays))
             return
-        op = make_node(spec, self.title_of(node), fields)
+        op = make_node(spec, self.path.title_of(node), fields)
         self._write(node, op, operands, scope, fixed_shape=fixed_shape)
         if spec.is_random(op):
             self.notices.append(f"node {op.name!r} ({node.op_type}) draws random numbers: results are nondeterministic")
 
-    def _add_black_box(self, node: onnx.NodeProto, scope: Scope, why: str = "") -> None:
+    def _add_black_box(self, node: onnx.NodeProto, scope: Scope, why: str = "", body: Graph | None = None) -> None:
         """Add a node that only ONNX Runtime runs; it is never a constant, as no proof may rest on what it gives once.
 
         Args:
             node: The node.
             scope: What it reads, and what it writes.
             why: Why nothing is known of it, if not for want of a row.
+            body: What it repeats, which bounds it all the same.
         """
         title = title_of(node.op_type, node.domain)
         why = f"{title}: {why.removeprefix(f'{title}: ')}" if why else f"operator {title} is not supported"
-        if self.options.strict:
-            raise UnsupportedOperatorError(f"node {self.title_of(node)!r}: {why}; --strict refuses it")
+        if self.options.strict and body is None:
+            raise UnsupportedOperatorError(f"node {self.path.title_of(node)!r}: {why}; --strict refuses it")
         captured = names_captured(node)
         reads = [(name, scope[name] if name else None) for name in (*node.input, *captured)]
         try:
             engine = make_engine(node, reads, self.opsets, self.model.ir_version)
         except UnsupportedOperatorError as error:
-            listed = self._list_unsupported() or f"node {self.title_of(node)!r}: {why}"
+            listed = self._list_unsupported() or f"node {self.path.title_of(node)!r}: {why}"
             raise UnsupportedOperatorError(f"{listed}; {node.op_type}: {error}") from error
         fields: dict[str, Any] = {
             "x": tuple(None if t is None else t.source for _, t in reads),
             "captured": tuple(captured) if any(attribute_graphs(node)) else None,
         }
-        fields |= {"proto": node, "engine": engine, "why": why, "output_names": self._name_outputs(node)}
+        fields |= {
+            "proto": node,
+            "engine": engine,
+            "why": why,
+            "body": body,
+            "output_names": self.path.name_outputs(node),
+        }
         fields |= {"version": self.opsets.get(node.domain, 1), "opset": self.opset}
         domain = "" if node.domain == "ai.onnx" else node.domain
-        spec = spec_of_black_box(node.op_type, domain, rigid=engine.rigid)
-        op = make_node(spec, self.title_of(node), fields)
+        # A body that bounds a loop hands on tensors of the same shapes; only how many rows it collects is not known.
+        rigid = engine.rigid or (body is not None and not any(node.output[len(node.input) - 2 :]))
+        spec = spec_of_black_box(node.op_type, domain, rigid=rigid, bounded=body is not None)
+        op = make_node(spec, self.path.title_of(node), fields)
         operands = [traced for _, traced in reads]
         self._write(node, op, operands, scope, fixed_shape=_has_fixed_shape(spec, operands))
-        self.notices.append(
-            f"node {op.name!r}: {why}, so nothing is known of its result, and the network is never proved; "
-            "ONNX Runtime evaluates it"
-        )
+        so = "nothing is known of its result, and the network is never proved"
+        if body is not None:
+            so = "its bounds are those of any number of iterations"
+        self.notices.append(f"node {op.name!r}: {why}, so {so}; ONNX Runtime evaluates it")
 
     def _write(
         self, node: onnx.NodeProto, op: Operation, operands: Sequence[Traced | None], scope: Scope, *, fixed_shape: bool
@@ -206,8 +215,8 @@ class GraphBuilder:
         known = self._find_known_details(node, scope) if fixed_shape else None
         values = run.evaluate() if known is None else ()
         op.name = self.names.take(op.name)
-        if self._is_inner:
-            self.inlined.add(op.name)
+        if (origin := self.path.origin_of(node)) is not None:
+            self.origins[op.name] = origin
         written = known or [details_of(value) for value in values]
         for index, (name, details) in enumerate(zip(node.output, written, strict=False)):
             if name:
@@ -229,37 +238,6 @@ class GraphBuilder:
     ) -> tuple[torch.Tensor, ...]:
         with explain_errors(node, operands), torch.no_grad():
             return apply(spec, op, [None if t is None else t.value_for(spec, i) for i, t in enumerate(operands)])
-
-    # names ------------------------------------------------------------------------------------------------------
-
-    def title_of(self, node: onnx.NodeProto) -> str:
-        """Return a node's name, after the path to the subgraph that it is in, and with the number of its iteration."""
-        return self._qualify(name_of(node))
-
-    def _name_outputs(self, node: onnx.NodeProto) -> tuple[str, ...]:
-        return tuple(name and self._qualify(name) for name in node.output)
-
-    def _qualify(self, name: str) -> str:
-        numbers = f"[{','.join(map(str, self._numbers))}]" if self._numbers else ""
-        return f"{self._path}{name.lstrip('/')}{numbers}" if self._path else name
-
-    @contextmanager
-    def inside(self, path: str, number: int | None = None) -> Iterator[None]:
-        """Name the nodes that are built as those of a subgraph.
-
-        Args:
-            path: What it adds to the path that their names begin with.
-            number: The number of the iteration that they belong to.
-        """
-        before = self._path, self._numbers, self._is_inner
-        self._path += path.lstrip("/" if self._path else "")
-        if number is not None:
-            self._numbers = (*self._numbers, number)
-        self._is_inner = True
-        try:
-            yield
-        finally:
-            self._path, self._numbers, self._is_inner = before
 
     # subgraphs --------------------------------------------------------------------------------------------------
 
@@ -296,63 +274,24 @@ class GraphBuilder:
         try:
             unroll(self, node, scope)
         except NotUnrolledError as error:
-            if isinstance(error, TooLargeError) and self._path:
+            if isinstance(error, TooLargeError) and self.path.is_nested:
                 raise
             del self.folded[folded:], self.notices[notices:]
             self.names = names
-            self._add_black_box(node, scope, str(error))
+            why, body = self._build_body(node, scope, error)
+            self._add_black_box(node, scope, why, body)
 
-    def _inline(self, node: onnx.NodeProto, condition: bool, scope: Scope) -> None:
-        wanted = "then_branch" if condition else "else_branch"
-        graph = next((a.g for a in node.attribute if a.name == wanted), None)
-        if graph is None:
-            raise ModelError(f"node {node.name or node.output[0]!r} (If) needs attribute {wanted!r}")
-        inner = scope.child(initializers_of(graph))
-        names = [output.name for output in graph.output]
-        order = check_structure(graph, outer=frozenset(scope.names()))
-        # What an input decides is named by its path, what is never otherwise as if it had no condition.
-        path = "" if scope[node.input[0]].is_constant else f"{name_of(node)}/{wanted}/"
-        with self.inside(path):
-            self.build(order, inner, names)
-        for outer_name, name in zip(node.output, names, strict=True):
-            scope[outer_name] = inner[name]
-
-    def _branches(
-        self, node: onnx.NodeProto, graphs: Mapping[str, onnx.GraphProto], scope: Scope, fields: dict[str, Any]
-    ) -> list[Traced]:
-        """Build the branches as graphs over the tensors they capture; return those tensors as operands."""
-        captured = [name for name in names_captured(node) if not scope[name].is_constant]
-        fields["captured"] = tuple(scope[name].source for name in captured)
-        for attribute, graph in sorted(graphs.items()):
-            order = check_structure(graph, outer=frozenset(scope.names()))
-            inner = scope.child(initializers_of(graph))
-            inputs = []
-            for name in captured:
-                outer = scope[name]
-                shape, dtype = outer.details.shape, outer.details.dtype
-                op = Input(np.array(shape, dtype=np.int64), dtype, name=self.names.take(name))
-                run = Run(partial(_one, outer.tensor), [outer])
-                inner.define(name, op, outer.details, run, fixed_shape=outer.fixed_shape)
-                inputs.append(op)
-            names = [output.name for output in graph.output]
-            try:
-                self.build(order, inner, names)
-            except UnsupportedOperatorError:
-                raise
-            except ModelError as error:
-                fields[attribute] = UnfitBranch(f"{error}, or bound the input that chooses the branch to one value")
-                continue
-            outputs = [self.as_operation(inner, name) for name in names]
-            fields[attribute] = Graph(
-                outputs,
-                inputs=tuple(inputs),
-                output_names=tuple(names),
-                details=inner.details,
-                opset=self.opset,
-                options=self.options,
-                folded=list_makers(outputs, self.folded),
-            )
-        return [scope[name] for name in captured]
+    def _build_body(self, node: onnx.NodeProto, scope: Scope, error: NotUnrolledError) -> tuple[str, Graph | None]:
+        """Return why a loop is not unrolled, and what it repeats; None where that says nothing of the loop."""
+        if isinstance(error, TooLargeError) or not is_bounded(node.op_type, node.domain):
+            return str(error), None
+        folded, notices, names = len(self.folded), len(self.notices), self.names.copy()
+        try:
+            return str(error), build_body(self, node, scope)
+        except (ModelError, NotUnrolledError) as reason:
+            del self.folded[folded:], self.notices[notices:]
+            self.names = names
+            return f"{error}, and {reason}" if isinstance(reason, NotUnrolledError) else str(error), None
 
     # names ------------------------------------------------------------------------------------------------------
 
@@ -378,18 +317,3 @@ def _one(value: Callable[[], torch.Tensor]) -> tuple[torch.Tensor]:
 def _has_fixed_shape(spec: OperatorSpec, operands: Sequence[Traced | None]) -> bool:
     folded = [None if t is None else t.is_constant for t in operands]
     return all(t is None or t.fixed_shape for t in operands) and spec.has_fixed_shape(folded)
-
-
-def _choose_condition(condition: Traced | None, fields: Mapping[str, Any]) -> Traced:
-    """Return an example condition that chooses a branch which can run at the given dimensions.
-
-    Raises:
-        ModelError: Neither can.
-    """
-    assert condition is not None, "an If has a condition"
-    chosen = bool(condition.tensor().reshape(-1)[0])
-    for value in (chosen, not chosen):
-        branch = fields["then_branch" if value else "else_branch"]
-        if not isinstance(branch, UnfitBranch):
-            return replace(condition, example=torch.full_like(condition.tensor(), value))
-    raise ModelError(branch.error)

@@ -15,7 +15,7 @@ from ranum_falsify.network.registry import row_of, spec_of
 if TYPE_CHECKING:
     from ranum_falsify.network.graph import Graph
 
-__all__ = ["has_subgraphs", "list_black_boxes", "list_makers", "nodes_with_branches"]
+__all__ = ["has_subgraphs", "is_evaluated_outside", "list_black_boxes", "list_makers", "nodes_with_branches"]
 
 Folded = tuple[Operation, tuple[np.ndarray, ...]]
 """An operation that depends on no input, and its values."""
@@ -37,9 +37,14 @@ def has_subgraphs(graph: Graph) -> bool:
     return any(op.__dict__.get("captured") is not None for op in graph.nodes)
 
 
+def is_evaluated_outside(graph: Graph) -> bool:
+    """Tell whether ONNX Runtime evaluates some operator of a graph."""
+    return any(isinstance(op, BlackBox) for op in nodes_with_branches(graph))
+
+
 def list_black_boxes(graph: Graph) -> list[str]:
-    """Return the titles of a graph's operators without a row, those in subgraphs included."""
-    boxes = (spec_of(op) for op in nodes_with_branches(graph) if isinstance(op, BlackBox))
+    """Return the titles of a graph's operators of which nothing is known, those in subgraphs included."""
+    boxes = (spec_of(op) for op in nodes_with_branches(graph) if isinstance(op, BlackBox) and op.body is None)
     return [title_of(spec.op_type, spec.domain) for spec in boxes]
 
 

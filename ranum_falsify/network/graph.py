@@ -22,6 +22,7 @@ from ranum_falsify.network.evaluate import Value, apply
 from ranum_falsify.network.model_file import fix_model, free_model
 from ranum_falsify.network.naming import UniqueNames
 from ranum_falsify.network.order import operands_in, topological_order
+from ranum_falsify.network.paths import NodeOrigin
 from ranum_falsify.network.registry import spec_of
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.network.writer import to_onnx
@@ -72,8 +73,8 @@ class Graph(OperationGraph):
             the constants of the graph that runtimes compute by themselves.
         shapes: Shape and dtype, by name, of the tensors of the model for which both are the same for every input; none
             for slices and compositions.
-        inlined: Names of the operations that lie in subgraphs of the model: of branches that are always taken, and of
-            loops, which are unrolled.
+        origins: Where the operations lie that are in subgraphs of the model, by name: those of branches, and of loops,
+            which are unrolled.
         read_again: Reads the model of a whole network with other options; None for slices, compositions and branches.
     """
 
@@ -91,7 +92,7 @@ class Graph(OperationGraph):
         unset_dims: tuple[str, ...] = (),
         folded: tuple[tuple[Operation, tuple[np.ndarray, ...]], ...] = (),
         shapes: Mapping[str, TensorDetails] | None = None,
-        inlined: frozenset[str] = frozenset(),
+        origins: Mapping[str, NodeOrigin] | None = None,
         read_again: ReadAgain | None = None,
     ) -> None:
         super().__init__(list(output_operations))
@@ -105,7 +106,7 @@ class Graph(OperationGraph):
         self.unset_dims = unset_dims
         self.folded = folded
         self.shapes = shapes or {}
-        self.inlined = inlined
+        self.origins = origins or {}
         self.read_again = read_again
 
     @property
@@ -231,7 +232,7 @@ class Graph(OperationGraph):
     def copy(self) -> Graph:
         """Return a graph of the same nodes; nodes are never changed in place."""
         whole: dict[str, Any] = {"source": self.source, "options": self.options, "shapes": self.shapes}
-        whole["inlined"] = self.inlined
+        whole["origins"] = self.origins
         return self._derive(self.output_operations, self.output_names, read_again=self.read_again, **whole)
 
     def __getitem__(self, index: Any) -> Graph:

@@ -23,7 +23,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError
-from ranum_falsify.network.nesting import names_read
+from ranum_falsify.network.nesting import names_captured, names_read, rename_captured
 from ranum_falsify.network.order import order_depth_first
 from ranum_falsify.network.registry import find, schema_of
 
@@ -83,6 +83,7 @@ class Surroundings:
 
     Attributes:
         constants: Values of initializers and constants, by name.
+        lower: Returns what remains of a node.
         shapes: Sizes of tensors, by name, as far as they are inferred.
         sequences: Names of the tensors of each sequence.
         renamed: Tensors by the names of others, which they stand for.
@@ -92,9 +93,11 @@ class Surroundings:
         texts: Names of the tensors of strings.
         spelled: Names of numbers written as strings, of which nothing is known but that.
         taken: Names that are taken.
+        known: Values of constants that were found on the way, by name.
     """
 
     constants: Callable[[str], np.ndarray | None]
+    lower: Callable[[onnx.NodeProto], list[onnx.NodeProto]]
     shapes: Callable[[str], tuple[int | None, ...] | None]
     sequences: dict[str, tuple[str, ...]] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
@@ -104,6 +107,12 @@ class Surroundings:
     texts: set[str] = field(default_factory=set)
     spelled: set[str] = field(default_factory=set)
     taken: set[str] = field(default_factory=set)
+    known: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def value_of(self, name: str) -> np.ndarray | None:
+        """Return the value of a tensor, None if it is not a constant."""
+        name = self.resolve(name)
+        return self.known[name] if name in self.known else self.constants(name)
 
     def code(self, text: bytes) -> int:
         """Return the code of a string."""
@@ -149,7 +158,7 @@ class Surroundings:
         """
         if len(node.input) <= place or not node.input[place]:
             return default
-        value = self.constants(self.resolve(node.input[place]))
+        value = self.value_of(node.input[place])
         if value is None:
             raise refuse(node, "its position depends on the input")
         number = int(value.reshape(-1)[0])
@@ -180,7 +189,7 @@ def lower(model: onnx.ModelProto) -> onnx.ModelProto:
     around = _survey(graph, model)
     _lower_inputs(graph, around)
     order = order_depth_first(list(graph.node), _needs(graph))
-    nodes = [new for node in order for new in _lower_node(node, around, model)]
+    nodes = [new for node in order for new in around.lower(node)]
     del graph.value_info[:], graph.node[:]
     graph.node.extend(nodes)
     _lower_outputs(graph, around)
@@ -245,7 +254,12 @@ def _survey(graph: onnx.GraphProto, model: onnx.ModelProto) -> Surroundings:
         return {info.name: _sizes(info) for info in infos} | {n: tuple(t.dims) for n, t in tensors.items()}
 
     taken = {name for node in graph.node for name in (*node.input, *node.output)}
-    return Surroundings(constants=constant, shapes=lambda name: inferred().get(name), taken=taken)
+
+    def lower_node(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        return _lower_node(node, around, model)
+
+    around = Surroundings(constants=constant, lower=lower_node, shapes=lambda name: inferred().get(name), taken=taken)
+    return around
 
 
 def _has_shape(info: onnx.ValueInfoProto) -> bool:
@@ -286,6 +300,9 @@ def _lower_node(node: onnx.NodeProto, around: Surroundings, model: onnx.ModelPro
     changed = onnx.NodeProto()
     changed.CopyFrom(node)
     changed.input[:] = reads
+    moved = {name: around.resolve(name) for name in names_captured(node) if name in around.renamed}
+    if moved:
+        rename_captured(changed, moved, around.fresh)
     writes_text = _encode_attributes(changed, around)
     _check_texts(changed, around, model, writes_text=writes_text)
     return [changed]

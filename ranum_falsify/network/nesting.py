@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import onnx
 
-__all__ = ["attribute_graphs", "name_of", "names_captured", "names_read", "rename_captured"]
+__all__ = ["attribute_graphs", "name_of", "names_captured", "names_read", "nested_nodes", "rename_captured"]
 
 
 def attribute_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -15,6 +15,14 @@ def attribute_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.g
         yield from attribute.graphs
+
+
+def nested_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a graph, each before those of its subgraphs."""
+    for node in graph.node:
+        yield node
+        for inner in attribute_graphs(node):
+            yield from nested_nodes(inner)
 
 
 def name_of(node: onnx.NodeProto) -> str:

@@ -29,7 +29,7 @@ from ranum_falsify.network.model_file import (
     is_given,
     load_model,
 )
-from ranum_falsify.network.narrow import widen_integers
+from ranum_falsify.network.narrow import widen_numbers
 from ranum_falsify.network.stored import describe_stored_infinities
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_torch, torch_dtype
 from ranum_falsify.network.trace import Run, Scope
@@ -94,7 +94,7 @@ def _read(
 class _Reader(GraphBuilder):
     def __init__(self, model: onnx.ModelProto, options: ReadOptions, known: Mapping[str, TensorDetails]) -> None:
         given = fix_model(free_model(model, options.free), options.fixed)
-        super().__init__(lower(collect_lists(widen_integers(given))), options, known)
+        super().__init__(lower(collect_lists(widen_numbers(given))), options, known)
         self.source = model
         self.unset_dims = dict[str, None]()
         self.unused_dims = set(options.dims)
@@ -128,7 +128,7 @@ class _Reader(GraphBuilder):
             unset_dims=tuple(self.unset_dims),
             folded=tuple(self.folded),
             shapes=shapes,
-            inlined=frozenset(self.inlined),
+            origins=self.origins,
             read_again=partial(_read, self.source, known=shapes),
         )
 

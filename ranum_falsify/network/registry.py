@@ -43,6 +43,10 @@ class RowConstraint(Protocol):
     def reason(self) -> str:
         """Why a violation is invalid."""
 
+    @property
+    def refuses(self) -> bool:
+        """Whether ONNX Runtime ends the run where it is violated."""
+
     def describe(self) -> str:
         """Return the condition as text for people."""
 
@@ -146,6 +150,11 @@ class OperatorSpec:
     def field_of(self, onnx_name: str) -> str:
         """Return the node's field for an ONNX input or attribute name."""
         return self.renamed.get(onnx_name, onnx_name.lower())
+
+    @property
+    def computes(self) -> bool:
+        """Whether it can be the first to write NaN or infinity; if not, it hands on those that it reads."""
+        return self.overflow or any(not condition.refuses for condition in self.valid)
 
     def is_random(self, op: Operation) -> bool:
         """Tell whether two runs of a node on equal operands differ."""

@@ -88,7 +88,7 @@ class _Unrolled:
         self.builder.spend_on_loops(max(1, len(self.order)))
         given = {name: traced.borrow() for name, traced in zip(self.inputs, tensors, strict=True)}
         inner = self.scope.child({**initializers_of(self.body), **given})
-        with self.builder.inside(f"{self.name}/body/", number):
+        with self.builder.path.inside(self.node, "body", number):
             self.builder.build(self.order, inner, self.outputs)
         return [inner[name] for name in self.outputs]
 

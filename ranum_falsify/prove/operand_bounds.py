@@ -6,17 +6,19 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 import torch
+from dnnv.nn import Operation
 
 from ranum_falsify.config import ProveConfig
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.domain.explanation import range_of
-from ranum_falsify.network import spec_of
-from ranum_falsify.operators.support.conditions import name_bounds
+from ranum_falsify.network import Graph, spec_of
+from ranum_falsify.operators.support.conditions import conditions_of, name_bounds
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Applications, box_of
+from ranum_falsify.validity import Constraint
 
-__all__ = ["OperandBounds", "operand_bounds", "operand_intervals"]
+__all__ = ["OperandBounds", "open_inside", "operand_bounds", "operand_intervals"]
 
 OperandBounds = Mapping[tuple[str, str], Mapping[str, tuple[float, float]]]
 """Least and greatest value of each operand, by network and node."""
@@ -41,15 +43,59 @@ def operand_bounds(problem: Problem, config: ProveConfig) -> OperandBounds:
 def operand_intervals(
     problem: Problem, config: ProveConfig, nodes: Collection[tuple[str, str]]
 ) -> Mapping[tuple[str, str], Mapping[str, Interval]]:
-    """Return the same of each element, for some nodes, by network and name; the names of operands are those of rows."""
+    """Return the same of each element, for some nodes, by network and name; the names of operands are those of rows.
+
+    Nodes in branches that an input chooses between count, too.
+    """
     found: dict[tuple[str, str], Mapping[str, Interval]] = {}
 
     def observe(network: str, visited: Visited) -> None:
         if (network, visited.op.name) in nodes:
             found[network, visited.op.name] = _intervals(visited)
+        _visit_branches(visited, config, partial(observe, network))
 
     _observe(problem, config, observe)
     return found
+
+
+def open_inside(
+    problem: Problem, config: ProveConfig, nodes: Collection[str]
+) -> Mapping[str, Mapping[str, tuple[Constraint, ...]]]:
+    """Return the conditions that are not proved in the branches of nodes, by the name of the node that has these."""
+    found: dict[str, dict[str, tuple[Constraint, ...]]] = {}
+    owners = {op.name for call in problem.calls for op in call.graph.nodes if op.name in nodes and _branches(op)}
+
+    def collect(owner: str, visited: Visited) -> None:
+        bounds = name_bounds(spec_of(visited.op), visited)
+        unmet = tuple(c for c in conditions_of(visited.op) if not c.holds(visited.op, bounds))
+        if unmet:
+            found.setdefault(owner, {})[visited.op.name] = unmet
+
+    def observe(network: str, visited: Visited) -> None:
+        if visited.op.name in owners:
+            _visit_branches(visited, config, partial(collect, visited.op.name))
+
+    if owners:
+        _observe(problem, config, observe)
+    return found
+
+
+def _branches(op: Operation) -> list[Graph]:
+    return [value for value in vars(op).values() if isinstance(value, Graph)]
+
+
+def _visit_branches(visited: Visited, config: ProveConfig, observe: Callable[[Visited], None]) -> None:
+    """Analyse the branches of a node on the bounds of what they capture, and the branches within these."""
+    branches = _branches(visited.op)
+    captured = visited.operands[len(visited.operands) - len(visited.op.captured) :] if branches else ()
+    known = [x if isinstance(x, Interval) else Interval.point(x) for x in captured if x is not None]
+
+    def visit(inner: Visited) -> None:
+        observe(inner)
+        _visit_branches(inner, config, observe)
+
+    for branch in branches:
+        IntervalAnalysis(branch, runtimes=config.runtimes).run(known, visit)
 
 
 def _intervals(visited: Visited) -> Mapping[str, Interval]:

@@ -41,6 +41,7 @@ class Prover:
 
     Attributes:
         proof: What is proved so far.
+        is_exhausted: Whether more time for `refine` would change nothing.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Prover:
         self.config = config
         self.graphs = {id(call): (graphs or {}).get(id(call), call.graph) for call in problem.calls}
         self.proof = Proof(runtimes=config.runtimes)
+        self.is_exhausted = False
         self._tick = tick
         self._deadline: float | None = None
         self._analyses: dict[int, Analyses] = {}
@@ -85,11 +87,14 @@ class Prover:
         try:
             with torch.no_grad():
                 left = [region for region in self._regions if not region.holds()]
+                self.is_exhausted = True
                 for position, region in enumerate(left):
                     now = time.monotonic()
                     self._deadline = now + (deadline - now) / (len(left) - position)
                     with suppress(_Late):
                         region.refine(self._deadline, violated)
+                    if time.monotonic() >= self._deadline:
+                        self.is_exhausted = False
                     if time.monotonic() >= deadline:
                         break
         finally:
@@ -251,8 +256,11 @@ class _Region:
         proofs = self._margin_proofs(linear[id(first)]) if self._known.is_sound(first) else []
         for position, proof in enumerate(proofs):
             left = deadline - time.monotonic()
-            result = proof.run(deadline - left * (1 - 1 / (len(proofs) - position)))
+            until = deadline - left * (1 - 1 / (len(proofs) - position))
+            result = proof.run(until)
             if not result.proved:
+                if time.monotonic() >= until:
+                    self._prover.is_exhausted = False
                 self.suspects = self._centres(first, proof.input_names, result)
                 return False
         if proofs or not is_narrow(self._box):
@@ -298,8 +306,11 @@ class _Region:
                 continue
             left = deadline - time.monotonic()
             share = left / (len(open_ops) - position)
-            if self._is_closed_by_cutting(call, op, time.monotonic() + share):
+            until = time.monotonic() + share
+            if self._is_closed_by_cutting(call, op, until):
                 self._known.closed.add((id(call), id(op)))
+            elif time.monotonic() >= until:
+                self._prover.is_exhausted = False
         self._holds = self._holds_on(self._known)
 
     def _is_closed_by_cutting(self, call: NetworkCall, op: Operation, deadline: float) -> bool:
@@ -325,7 +336,7 @@ def _analyse_plainly(graph: Graph, runtimes: Sequence[Runtime]) -> IntervalAnaly
 
 def _join(regions: list[dict[tuple[int, str], OperatorProof]]) -> dict[tuple[int, str], OperatorProof]:
     """Return what holds on all regions."""
-    result = regions[0]
+    result = regions[0] if regions else {}
     for region in regions[1:]:
         for key, other in region.items():
             mine = result[key]

@@ -12,7 +12,7 @@ from dnnv.nn.operations import Input, OutputSelect
 
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.order import operands_in
-from ranum_falsify.operators.support.conditions import conditions_of
+from ranum_falsify.operators.support.conditions import computes
 from ranum_falsify.validity import Bounds, Finite
 
 __all__ = ["ReadsNan", "StoredNanReach", "reach_of_nan"]
@@ -66,7 +66,7 @@ def _follow(graph: Graph) -> StoredNanReach:
         if isinstance(op, OutputSelect):
             carriers |= {id(op)} if fed else set()
         elif not spec_of(op).shape_only and (fed or _reads_nan(spec_of(op).operands_of(op), nan)):
-            (readers if conditions_of(op) else carriers).add(id(op))
+            (readers if computes(op) else carriers).add(id(op))
     return StoredNanReach(frozenset(carriers), frozenset(readers))
 
 

@@ -32,7 +32,7 @@ def find_broken(op: Operation, finding: Finding) -> Constraint | None:
     """
     spec = spec_of(op)
     if not list_stated_conditions(op) or finding.optimisations == "default":
-        return Finite() if spec.overflow or spec.valid else None
+        return Finite() if spec.computes else None
     operands = [_find_operand(value, finding) for value in spec.operands_of(op)]
     if any(x is None and value is not None for x, value in zip(operands, spec.operands_of(op), strict=True)):
         return None

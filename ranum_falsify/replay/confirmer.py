@@ -103,7 +103,7 @@ class Confirmer:
             feeds: One array per input of the whole graph.
             shown: Whether the model shows that some subgraph fails.
         """
-        if not any(op.name in graph.inlined for op in graph.nodes):
+        if not any(op.name in graph.origins for op in graph.nodes):
             return ()
         if id(graph) not in self._flat:
             self._flat[id(graph)] = Replayer(graph.as_onnx(), threads=self._threads, flush=self._flush)
@@ -161,7 +161,7 @@ def _find_inner(findings: Sequence[Finding], graph: Graph) -> tuple[Finding, ...
 
     What they write is named otherwise outside, where the name would lead to the operator that has the subgraph.
     """
-    inner = {op.name: op for op in graph.nodes if op.name in graph.inlined}
+    inner = {op.name: op for op in graph.nodes if op.name in graph.origins}
     return tuple(
         replace(finding, output=next(name for name in inner[finding.node].output_names if name))
         for finding in findings

@@ -30,5 +30,6 @@ def operator_facts() -> dict[str, Any]:
         },
         "divides": collect(lambda spec: spec.divides),
         "conditional": collect(lambda spec: bool(spec.valid)),
-        "fallible": collect(lambda spec: spec.overflow or bool(spec.valid)),
+        "fallible": collect(lambda spec: spec.computes),
+        "refusing": collect(lambda spec: any(condition.refuses for condition in spec.valid)),
     }

@@ -17,7 +17,9 @@ element by element: what it reads is the elements of its operands at the same pl
 constant when no input's value can change it, such as an attention mask computed from weights.
 An integer division by zero, at which ONNX Runtime refuses to go on, is (a), and so is a division
 of the least integer of 32 or 64 bits by -1, at which processors may end the process: if the
-operands of a division allow it, the graph first runs up to there, and no further.
+operands of a division allow it, the graph first runs up to there, and no further. Where ONNX Runtime
+refuses to run an operator whose row says that there are such operands (an index outside of its table),
+the graph runs without it and what depends on it, and the node is a finding, too.
 
 The second run shows what users see. Where the two differ, the graph that ONNX Runtime's optimiser
 writes runs too, every tensor exposed: a finding whose tensors are finite there shows only with
@@ -45,7 +47,7 @@ import onnx
 
 from ranum_falsify.config import Optimisations, Reach
 from ranum_falsify.content import is_compressed
-from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayTimeoutError
+from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayRefusalError, ReplayTimeoutError
 from ranum_falsify.network.child import Child, ChildDeathError
 from ranum_falsify.network.model_file import model_bytes
 
@@ -70,8 +72,8 @@ class Finding:
         node: ONNX name of the node; names may be empty or shared.
         op_type: operator.
         output: name of its first offending output tensor, unique in a model.
-        kind: ``nan`` (rule (a) of this module) or ``inf`` (rule (b)).
-        index: position of the first offending element in ``output``.
+        kind: ``nan`` (rule (a) of this module), ``inf`` (rule (b)), or ``error`` where ONNX Runtime refuses to go on.
+        index: position of the first offending element in ``output``, if there is one.
         operands: least and greatest element of each numeric operand, by tensor name.
         values: if the operator is elementwise, the elements of its operands that give the offending one.
         arrays: if it has conditions, its operands, by tensor name: for an elementwise operator, only the elements that
@@ -91,7 +93,7 @@ class Finding:
     node: str
     op_type: str
     output: str
-    kind: Literal["nan", "inf"]
+    kind: Literal["nan", "inf", "error"]
     index: tuple[int, ...]
     operands: Mapping[str, tuple[float, float]]
     values: Mapping[str, float]
@@ -287,7 +289,8 @@ class Replayer:
         if command == "load":
             self.close()
         verb = _VERB[command]
-        raise ReplayError(f"{self._label}: ONNX Runtime cannot {verb} it: {_one_line(result)}; {_ADVICE[verb]}")
+        kind_of_error = ReplayError if command == "load" else ReplayRefusalError
+        raise kind_of_error(f"{self._label}: ONNX Runtime cannot {verb} it: {_one_line(result)}; {_ADVICE[verb]}")
 
     def _death(self, command: str, error: ChildDeathError) -> ReplayError:
         if error.late:

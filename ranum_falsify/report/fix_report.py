@@ -22,6 +22,7 @@ FORMAT = 1
 """Number of the form of these reports; see docs/repairs.md."""
 
 _MOST_NODES = 4
+_MODELS = ("original", "repaired")
 
 
 def lines(
@@ -73,6 +74,8 @@ def _repair(repair: Repair, number: int, verbosity: int) -> Iterator[str]:
         yield f"  still open: {_list(repair.left)}"
     if repair.outputs is not None:
         yield f"  outputs: {_outputs(repair.outputs)}"
+        if repair.outputs.errors is not None:
+            yield f"    {_errors(repair.outputs.errors)}"
     if not repair.keeps_gradient:
         yield "  gradient: none passes where a limit holds; a repair that adds a number instead keeps it"
     sign = "+" if repair.operations > 0 else ""
@@ -107,6 +110,14 @@ def _outputs(change: OutputChange) -> str:
     return (
         f"differ by {change.largest:.3g} at most, {change.mean:.3g} on average, on {on} "
         f"({change.relative:.2g} of the largest number of an output; the same, bit for bit, on {change.equal})"
+    )
+
+
+def _errors(errors: tuple[float, float]) -> str:
+    before, after = errors
+    return (
+        f"more than rounding: compared with double precision, the original is wrong by {before:.2g} of that number, "
+        f"the repaired model by {after:.2g}"
     )
 
 
@@ -151,6 +162,8 @@ def _repair_json(repair: Repair) -> dict[str, Any]:
             "largest": _finite(change.largest),
             "mean": _finite(change.mean),
             "relative": _finite(change.relative),
+            "away": _finite(change.away),
+            "errors": None if change.errors is None else dict(zip(_MODELS, map(_finite, change.errors), strict=True)),
         }
     return {
         "kinds": list(repair.kinds),

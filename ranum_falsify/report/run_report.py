@@ -45,7 +45,7 @@ class ReportedOperator:
     verdict: Literal["proved", "violated", "open"]
     constraint: str
     reason: str
-    kind: Literal["nan", "inf", "gradient"] | None
+    kind: Literal["nan", "inf", "error", "gradient"] | None
     reach: Reach | None
     optimisations: Optimisations | None
     fused: str
@@ -180,7 +180,7 @@ def _operator(data: Mapping[str, Any]) -> ReportedOperator:
         verdict=_one_of(data["verdict"], ("proved", "violated", "open")),
         constraint=_text(data["constraint"]),
         reason=_text(data.get("reason")),
-        kind=_one_of(data.get("kind"), (None, "nan", "inf", "gradient")),
+        kind=_one_of(data.get("kind"), (None, "nan", "inf", "error", "gradient")),
         reach=_one_of(data["reach"], (None, *get_args(Reach))),
         optimisations=_one_of(data["optimisations"], (None, *get_args(Optimisations))),
         fused=_text(data["fused"]),

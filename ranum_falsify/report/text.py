@@ -26,7 +26,12 @@ _ORACLES = {
     "autograd-torch": "autograd, at the operands that PyTorch computes",
     "autograd-flushed": "autograd, at the operands that ONNX Runtime computes with denormal numbers flushed to 0",
 }
-KINDS = {"nan": "NaN", "inf": "infinity", "gradient": "a derivative that is not finite"}
+KINDS = {
+    "nan": "NaN",
+    "inf": "infinity",
+    "error": "an error: ONNX Runtime refuses this input",
+    "gradient": "a derivative that is not finite",
+}
 """What an invalid operator gives."""
 
 _REACHES = {"output": "an output turns non-finite", "masked": "a later operator swallows it"}
@@ -88,7 +93,7 @@ def finding_lines(
 
     Args:
         title: Names the operator.
-        kind: `nan`, `inf` or `gradient`.
+        kind: `nan`, `inf`, `error` or `gradient`.
         operands: Least and greatest element of each operand.
         reach: `output` or `masked`, None where only a derivative is not finite.
         oracle: Who saw it.
@@ -111,7 +116,7 @@ def finding_lines(
     if values:
         yield "    at the first offending element: " + ", ".join(f"{name} = {v:.9g}" for name, v in values.items())
     if reach:
-        yield f"    reach: {reach} ({_REACHES[reach] if optimisations != 'off' else _NOWHERE})"
+        yield f"    reach: {reach} ({_write_reach(kind, reach, optimisations)})"
     if optimisations in _OPTIMISATIONS:
         yield f"    {_OPTIMISATIONS[optimisations]}" + (f" ({fused})" if fused else "")
     if gradients:
@@ -122,6 +127,12 @@ def finding_lines(
         low, high = returned
         numbers = f"{low:.9g}" if low == high else f"numbers in [{low:.9g}, {high:.9g}]"
         yield f"    instead, ONNX Runtime returns {numbers}"
+
+
+def _write_reach(kind: str | None, reach: str, optimisations: str | None) -> str:
+    if kind == "error" and reach == "output":
+        return "there is no output"
+    return _REACHES[reach] if optimisations != "off" else _NOWHERE
 
 
 def _beside(oracle: str, runtimes: Sequence[str]) -> str:

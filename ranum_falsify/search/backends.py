@@ -39,7 +39,8 @@ class BackendSearch:
         self.search = search
         self.attack = attack_of(name)
         self._parameters = dict(context.config.parameters.get(name, {}))
-        self._starts: int = self._parameters.pop("n_starts", context.config.n_starts)
+        config = context.config
+        self._starts: int = self._parameters.pop("n_starts", -1 if config.is_endless else config.batch)
 
     def run(self) -> None:
         """Attack until everything is found or the starts are used up."""

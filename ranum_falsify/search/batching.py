@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -10,12 +10,18 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
+from ranum_falsify.errors import is_interruption, is_out_of_memory
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.search.converter import Probe, TorchModel
 from ranum_falsify.search.probes import probe_of
 
 __all__ = ["BatchedModel"]
+
+_Row = tuple[tuple[Tensor, ...], tuple[Tensor, ...]]
+"""Outputs of a sample, and what is observed."""
+
+_Sample = Callable[..., _Row]
 
 
 class BatchedModel:
@@ -37,7 +43,10 @@ class BatchedModel:
             groups.setdefault(id(target.op), []).append((position, target))
         observed = [op for op in model.graph.order if id(op) in groups]
         self._probes = {id(op): probe_of([target for _, target in groups[id(op)]]) for op in observed}
-        self.positions = [position for op in observed for position, _ in groups[id(op)]]
+        shown = [(position, target) for op in observed for position, target in groups[id(op)]]
+        self.positions = [position for position, _ in shown]
+        refused = [-1.0 if target.constraint.refuses else torch.inf for _, target in shown]
+        self._unevaluated = torch.tensor(refused, dtype=torch.float64)
         self.mode = "along" if model.batches else "vmap" if model.separable else "loop"
 
     def select(self, graph: Graph, arguments: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -58,11 +67,13 @@ class BatchedModel:
         """
         return self._batch(inputs, self._probes, outputs=outputs)
 
-    def observe(self, inputs: Sequence[Tensor], probes: Mapping[int, Probe]) -> Tensor:
-        """Return what probes (by `id` of the operation) observe on a batch, `(batch, values)`."""
-        seen = self._batch(inputs, probes, outputs=False)[1]
-        assert seen is not None, "there is at least one probe"
-        return seen
+    def observe(self, inputs: Sequence[Tensor], probes: Mapping[int, Probe]) -> Tensor | None:
+        """Return what probes (by `id` of the operation) observe on a batch, `(batch, values)`.
+
+        Returns:
+            None where samples give different numbers of values, because inputs decide shapes.
+        """
+        return self._batch(inputs, probes, outputs=False)[1]
 
     def _batch(
         self, inputs: Sequence[Tensor], probes: Mapping[int, Probe], *, outputs: bool
@@ -91,10 +102,21 @@ class BatchedModel:
         if self.mode == "vmap":
             results, seen = torch.func.vmap(sample, randomness="different")(*inputs)
         else:
-            rows = [sample(*values) for values in zip(*inputs, strict=True)]
+            rows = [self._evaluate(sample, values, outputs=outputs) for values in zip(*inputs, strict=True)]
             results = tuple(torch.stack(column) for column in zip(*(row[0] for row in rows), strict=True))
-            seen = tuple(torch.stack(column) for column in zip(*(row[1] for row in rows), strict=True))
+            columns = list(zip(*(row[1] for row in rows), strict=True))
+            even = all(len({len(x) for x in column}) == 1 for column in columns)
+            seen = tuple(torch.stack(column) for column in columns) if even else ()
         return results, seen[0] if seen else None
+
+    def _evaluate(self, sample: _Sample, values: Sequence[Tensor], *, outputs: bool) -> _Row:
+        """Evaluate a sample; one that PyTorch cannot evaluate is worth a replay if ONNX Runtime may refuse it."""
+        try:
+            return sample(*values)
+        except (RuntimeError, ValueError, IndexError) as error:
+            if outputs or is_interruption(error) or is_out_of_memory(error):
+                raise
+            return (), (self._unevaluated,)
 
     def _run_along(
         self, inputs: Sequence[Tensor], probes: Mapping[int, Probe], *, outputs: bool

@@ -13,11 +13,12 @@ from dnnv.nn.operations import OutputSelect
 from torch import Tensor
 
 from ranum_falsify.config import Reach, Runtime
+from ranum_falsify.errors import is_interruption, is_out_of_memory
 from ranum_falsify.network import Graph, spec_of
-from ranum_falsify.network.contents import list_black_boxes
+from ranum_falsify.network.contents import is_evaluated_outside
 from ranum_falsify.network.evaluate import Value
 from ranum_falsify.network.tensors import to_numpy, to_torch
-from ranum_falsify.operators.support.conditions import conditions_of, list_stated_conditions
+from ranum_falsify.operators.support.conditions import computes, list_refusals, list_stated_conditions
 from ranum_falsify.replay.broken import find_broken_at
 from ranum_falsify.replay.gradients import operand_ranges
 from ranum_falsify.search.probes import least_margins
@@ -43,14 +44,14 @@ class TorchFailure:
 
     Attributes:
         op_type: ONNX operator.
-        kind: What came out.
+        kind: What came out; `error` where it has no result.
         reach: `output` where non-finite tensors lead from it to an output.
         operands: Least and greatest element of each floating operand.
         broken: The condition that it breaks.
     """
 
     op_type: str
-    kind: Literal["nan", "inf"]
+    kind: Literal["nan", "inf", "error"]
     reach: Reach
     operands: Mapping[str, tuple[float, float]]
     broken: Constraint
@@ -67,22 +68,24 @@ def find_failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapp
 
     Returns:
         By the name of the operator; None where the network draws random numbers, which differ from those of the replay,
-        or has operators that PyTorch cannot run.
+        or has operators that PyTorch cannot run, on these inputs or on any.
     """
-    if any(spec_of(op).is_random(op) for op in graph.nodes) or list_black_boxes(graph):
+    if any(spec_of(op).is_random(op) for op in graph.nodes) or is_evaluated_outside(graph):
         return None
     failing: dict[str, tuple[Operation, TorchFailure]] = {}
-    bad: set[int] = set()
+    bad, stopping = set[int](), set[int]()
     stored = StoredNan(graph)
 
     def watch(op: Operation, operands: Sequence[Value], results: tuple[Tensor, ...]) -> None:
         written = [_status(value) for value in results]
         if any(nan or inf for nan, inf in written):
             bad.add(id(op))
-        if _fails(op, stored.replace(op, operands, results), results):
-            kind: Literal["nan", "inf"] = (
-                "inf" if any(inf for _, inf in written) and not any(nan for nan, _ in written) else "nan"
-            )
+        refused = _is_refused(op, operands, results)
+        if refused:
+            bad.add(id(op))
+            stopping.add(id(op))
+        if refused or _fails(op, stored.replace(op, operands, results), results):
+            kind: Literal["nan", "inf", "error"] = "error" if refused else _kind(written)
             failing[op.name] = (
                 op,
                 TorchFailure(
@@ -94,13 +97,29 @@ def find_failing_in_torch(graph: Graph, feeds: Mapping[str, np.ndarray]) -> Mapp
                 ),
             )
 
-    with torch.no_grad():
-        graph.evaluate([to_torch(feeds[name]) for name in graph.input_names], watch)
-    reaching = _reach_outputs(graph, bad) if failing else frozenset()
+    try:
+        with torch.no_grad():
+            graph.evaluate([to_torch(feeds[name]) for name in graph.input_names], watch)
+    except (RuntimeError, ValueError, IndexError) as error:
+        if is_interruption(error) or is_out_of_memory(error):
+            raise
+        return None  # inputs decide shapes, and PyTorch has no result of such
+    reaching = _reach_outputs(graph, bad) | stopping if failing else stopping
     return {
         name: replace(failure, reach="output") if id(op) in reaching else failure
         for name, (op, failure) in failing.items()
     }
+
+
+def _kind(written: Sequence[tuple[bool, bool]]) -> Literal["nan", "inf"]:
+    """Return what came out, given of each output whether it holds NaN, and infinity."""
+    return "inf" if any(inf for _, inf in written) and not any(nan for nan, _ in written) else "nan"
+
+
+def _is_refused(op: Operation, operands: Sequence[Value], results: Sequence[Tensor]) -> bool:
+    """Tell whether runtimes end the run at an operator; here it has some result, so that a batch can go on."""
+    refusals = list_refusals(op)
+    return bool(refusals) and bool((least_margins(refusals, op, operands, results) < 0).any())
 
 
 def _reach_outputs(graph: Graph, bad: Collection[int]) -> frozenset[int]:
@@ -128,7 +147,7 @@ class StoredNan:
         self._carriers: set[int] = set()
         for op, arrays in graph.folded:
             held = [x for x in spec_of(op).operands_of(op) if isinstance(x, np.ndarray) and _status(x)[0]]
-            if held and not conditions_of(op) and all(map(self._is_stored, held)):
+            if held and not computes(op) and all(map(self._is_stored, held)):
                 self._computed.difference_update(map(id, arrays))
 
     def _is_stored(self, value: Value) -> bool:
@@ -148,7 +167,7 @@ class StoredNan:
         carried = [id(field) in self._carriers or self._is_stored(field) for field in fields]
         if not any(carried):
             return operands
-        if not conditions_of(op):
+        if not computes(op):
             if all(is_carried for is_carried, x in zip(carried, operands, strict=True) if _status(x)[0]):
                 self._carriers.add(id(op))
             return operands

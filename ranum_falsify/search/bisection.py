@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.search.batching import BatchedModel
-from ranum_falsify.search.converter import Probe
 from ranum_falsify.search.memory import chunks
-from ranum_falsify.search.probes import crossing_of, probe_of
+from ranum_falsify.search.probes import margin_and_crossing_of
 from ranum_falsify.search.search import Region, SearchContext
+from ranum_falsify.search.starts import Box
 
-__all__ = ["bisect"]
+__all__ = ["Bisection", "Observation", "bisect"]
 
 _HALVINGS = 70
 """Enough to bring the ends of any segment to neighbouring floats (52 bits and some exponents)."""
@@ -26,6 +25,113 @@ _ULP_ROUNDS = 40
 """Rounds of random steps of one ulp around the crossing."""
 
 Visit = Callable[[Tensor, Sequence[Tensor]], bool]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Margins `(batch, 1)` and crossing `(batch, elements)`; no elements where the border is not a sign change."""
+
+    margin: Tensor
+    crossing: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bisection:
+    """Looks for points at which a crossing is exactly zero.
+
+    Attributes:
+        observe: Evaluates a batch.
+        visit: Sees margins `(batch, 1)` and inputs after each evaluation; returns whether to stop.
+        boxes: Bounds of each input.
+        generator: Source of randomness, on the CPU.
+        is_over: Whether time is up.
+    """
+
+    observe: Callable[[Sequence[Tensor]], Observation]
+    visit: Visit
+    boxes: Sequence[Box]
+    generator: torch.Generator
+    is_over: Callable[[], bool]
+
+    def run(self, starts: Sequence[Tensor]) -> None:
+        """Pair up starts, `(batch, *shape)` per input, between which a crossing changes its sign."""
+        pairs = self._pair(self.observe(starts))
+        if pairs is None:
+            return
+        left, right, element = pairs
+        self._close_in([x[left] for x in starts], [x[right] for x in starts], element)
+
+    def run_between(self, starts: Sequence[Tensor], ends: Sequence[Tensor]) -> None:
+        """The same between given points, those with a change of sign."""
+        before, after = (self.observe(points).crossing.sign() for points in (starts, ends))
+        changes = before * after < 0
+        chosen = changes.any(1)
+        if not chosen.any():
+            return
+        element = changes[chosen].double().argmax(1, keepdim=True)
+        rises = before[chosen].gather(1, element)[:, 0] < 0
+        some = [(x[chosen], y[chosen]) for x, y in zip(starts, ends, strict=True)]
+        below = [_choose(rises, x, y) for x, y in some]
+        above = [_choose(rises, y, x) for x, y in some]
+        self._close_in(below, above, element)
+
+    def _close_in(self, below: Sequence[Tensor], above: Sequence[Tensor], element: Tensor) -> None:
+        for _ in range(_HALVINGS):
+            if self.is_over():
+                return
+            middle = [self._find_middle(a, b) for a, b in zip(below, above, strict=True)]
+            seen = self.observe(middle)
+            if self.visit(seen.margin, middle):
+                return
+            same = seen.crossing.gather(1, element)[:, 0] < 0
+            below = [_choose(same, m, a) for m, a in zip(middle, below, strict=True)]
+            above = [_choose(same, b, m) for m, b in zip(middle, above, strict=True)]
+        self._shake(below, element)
+
+    def _pair(self, seen: Observation) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Pair starts on both sides of zero: indices below and above, and the element that crosses `(pairs, 1)`."""
+        positive, negative = seen.crossing > 0, seen.crossing < 0
+        crossing = (positive.any(0) & negative.any(0)).nonzero()[:, 0]
+        if len(crossing) == 0:
+            return None
+        count = len(seen.crossing)
+        chosen = crossing[torch.randint(len(crossing), (count,), generator=self.generator).to(crossing.device)]
+        noise = torch.rand((2, count, count), generator=self.generator).to(crossing.device)
+        left = (noise[0] * negative[:, chosen].T).argmax(1)
+        right = (noise[1] * positive[:, chosen].T).argmax(1)
+        return left, right, chosen[:, None]
+
+    def _find_middle(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return the middle of two points; for integers, take each element from one of them."""
+        if not a.is_floating_point():
+            draw = torch.rand(a.shape, generator=self.generator).to(a.device)
+            return torch.where(draw < 0.5, a, b)
+        return (a.double() / 2 + b.double() / 2).to(a.dtype)
+
+    def _shake(self, points: Sequence[Tensor], element: Tensor) -> None:
+        """Move few elements by one ulp at random; keep what brings the crossing nearer to zero."""
+        best = list(points)
+        size = self.observe(best).crossing.gather(1, element)[:, 0].abs()
+        for _ in range(_ULP_ROUNDS):
+            if self.is_over():
+                return
+            moved = [self._step_ulps(x).to(x.device) for x in best]
+            moved = [box.project(x) for x, box in zip(moved, self.boxes, strict=True)]
+            seen = self.observe(moved)
+            if self.visit(seen.margin, moved):
+                return
+            distance = seen.crossing.gather(1, element)[:, 0].abs()
+            better = distance <= size
+            best = [_choose(better, new, old) for new, old in zip(moved, best, strict=True)]
+            size = torch.where(better, distance, size)
+
+    def _step_ulps(self, x: Tensor) -> Tensor:
+        if not x.is_floating_point():
+            return x
+        draw = torch.rand(x.shape, generator=self.generator).to(x.device)
+        share = min(1.0, 4.0 / max(1, x[0].numel()))
+        away = torch.where(draw < share / 2, -torch.inf, torch.inf).to(x.dtype)
+        return torch.where(draw < share, torch.nextafter(x, away), x)
 
 
 def bisect(context: SearchContext, target: Target, region: Region, starts: Sequence[Tensor], visit: Visit) -> None:
@@ -46,32 +152,19 @@ def bisect(context: SearchContext, target: Target, region: Region, starts: Seque
     batched = BatchedModel(context.model_of(wanted))
     read = batched.model.graph.input_names
     variables = [v for v, name in zip(variables, wanted.graph.input_names, strict=True) if name in read]
-    observe = _Observer(batched, target, variables, context.sample_limit)
-    pairs = _pairs(observe(starts), context)
-    if pairs is None:
-        return
-    left, right, element = pairs
-    below = [x[left] for x in starts]
-    above = [x[right] for x in starts]
-    for _ in range(_HALVINGS):
-        if context.budget.expired:
-            return
-        middle = [_find_middle(a, b, context) for a, b in zip(below, above, strict=True)]
-        seen = observe(middle)
-        if visit(seen.margin, middle):
-            return
-        same = seen.crossing.gather(1, element)[:, 0] < 0
-        below = [_choose(same, m, a) for m, a in zip(middle, below, strict=True)]
-        above = [_choose(same, b, m) for m, b in zip(middle, above, strict=True)]
-    _shake(context, observe, region, below, element, visit)
+    bisection = Bisection(
+        observe=_Observer(batched, target, variables, context.sample_limit),
+        visit=visit,
+        boxes=region.device_boxes,
+        generator=context.generator,
+        is_over=lambda: context.budget.expired,
+    )
+    with suppress(_RaggedError):
+        bisection.run(starts)
 
 
-@dataclass(frozen=True)
-class _Observation:
-    """Margins `(batch, 1)` and crossing `(batch, elements)`; no elements where the border is not a sign change."""
-
-    margin: Tensor
-    crossing: Tensor
+class _RaggedError(Exception):
+    """Samples differ in the number of elements, so that none can be followed from one to the next."""
 
 
 class _Observer:
@@ -79,77 +172,20 @@ class _Observer:
 
     def __init__(self, batched: BatchedModel, target: Target, variables: Sequence[int], limit: int) -> None:
         self._batched = batched
-        self._probes = {id(target.op): _combine(probe_of([target]), crossing_of(target))}
+        self._probes = {id(target.op): margin_and_crossing_of(target)}
         self._variables = variables
         self._limit = limit
 
-    def __call__(self, inputs: Sequence[Tensor]) -> _Observation:
+    def __call__(self, inputs: Sequence[Tensor]) -> Observation:
         arguments = [inputs[position] for position in self._variables]
         with torch.no_grad():
             parts = [self._batched.observe(chunk, self._probes) for chunk in chunks(arguments, self._limit)]
-        seen = torch.cat(parts)
-        return _Observation(seen[:, :1], seen[:, 1:])
-
-
-def _combine(margin: Probe, crossing: Probe) -> Probe:
-    """Return a probe that returns the values of two, so that one run of the network serves both."""
-
-    def probe(op: Operation, operands: Sequence[Any], outputs: Sequence[Tensor]) -> Tensor:
-        return torch.cat([margin(op, operands, outputs), crossing(op, operands, outputs).double()])
-
-    return probe
-
-
-def _pairs(seen: _Observation, context: SearchContext) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Pair starts on both sides of zero: indices below and above, and the element that crosses `(pairs, 1)`."""
-    positive, negative = seen.crossing > 0, seen.crossing < 0
-    crossing = (positive.any(0) & negative.any(0)).nonzero()[:, 0]
-    if len(crossing) == 0:
-        return None
-    count = len(seen.crossing)
-    chosen = crossing[torch.randint(len(crossing), (count,), generator=context.generator).to(crossing.device)]
-    noise = torch.rand((2, count, count), generator=context.generator).to(crossing.device)
-    left = (noise[0] * negative[:, chosen].T).argmax(1)
-    right = (noise[1] * positive[:, chosen].T).argmax(1)
-    return left, right, chosen[:, None]
-
-
-def _find_middle(a: Tensor, b: Tensor, context: SearchContext) -> Tensor:
-    """Return the middle of two points; for integers, take each element from one of them."""
-    if not a.is_floating_point():
-        draw = torch.rand(a.shape, generator=context.generator).to(a.device)
-        return torch.where(draw < 0.5, a, b)
-    return (a.double() / 2 + b.double() / 2).to(a.dtype)
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts) or len({part.shape[1] for part in known}) > 1:
+            raise _RaggedError
+        seen = torch.cat(known)
+        return Observation(seen[:, :1], seen[:, 1:])
 
 
 def _choose(mask: Tensor, yes: Tensor, no: Tensor) -> Tensor:
     return torch.where(mask.reshape(-1, *([1] * (yes.dim() - 1))), yes, no)
-
-
-def _shake(
-    context: SearchContext, observe: _Observer, region: Region, points: Sequence[Tensor], element: Tensor, visit: Visit
-) -> None:
-    """Move few elements by one ulp at random; keep what brings the crossing nearer to zero."""
-    best = list(points)
-    size = observe(best).crossing.gather(1, element)[:, 0].abs()
-    for _ in range(_ULP_ROUNDS):
-        if context.budget.expired:
-            return
-        moved = [_ulp_steps(x, context).to(x.device) for x in best]
-        moved = [box.project(x) for x, box in zip(moved, region.device_boxes, strict=True)]
-        seen = observe(moved)
-        if visit(seen.margin, moved):
-            return
-        distance = seen.crossing.gather(1, element)[:, 0].abs()
-        better = distance <= size
-        best = [_choose(better, new, old) for new, old in zip(moved, best, strict=True)]
-        size = torch.where(better, distance, size)
-
-
-def _ulp_steps(x: Tensor, context: SearchContext) -> Tensor:
-    if not x.is_floating_point():
-        return x
-    draw = torch.rand(x.shape, generator=context.generator).to(x.device)
-    share = min(1.0, 4.0 / max(1, x[0].numel()))
-    away = torch.where(draw < share / 2, -torch.inf, torch.inf).to(x.dtype)
-    return torch.where(draw < share, torch.nextafter(x, away), x)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
+from ranum_falsify.errors import ReplayCrashError, ReplayRefusalError, ReplayTimeoutError
 from ranum_falsify.network import spec_of
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.targets import Target
@@ -48,6 +48,11 @@ class ClauseSearch:
     @property
     def _targets(self) -> list[Target]:
         return [target for target in self._all_targets if not self.context.is_proved(target)]
+
+    @property
+    def has_found(self) -> bool:
+        """Whether there is a counterexample."""
+        return self.counterexample is not None
 
     @property
     def is_done(self) -> bool:
@@ -164,7 +169,7 @@ class ClauseSearch:
             violated = not region.problem.holds(env, self.context.confirmer.apply, self._is_valid)
             if violated and self.context.config.judge == "torch":
                 violated = not region.problem.holds(env, _apply_in_torch, _is_valid_in_torch)
-        except (ReplayCrashError, ReplayTimeoutError) as error:
+        except (ReplayCrashError, ReplayRefusalError, ReplayTimeoutError) as error:
             self.unconfirmed = [str(error)]
             return False
         finally:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["Estimates"]
+__all__ = ["CLIPPED", "FLAT", "Estimates"]
 
 _Function = Callable[..., Any]
 
@@ -23,12 +23,16 @@ _Function = Callable[..., Any]
 class Estimates(TorchFunctionMode):
     """While entered, derivatives of flat functions are estimated; values are what they are without it.
 
+    Args:
+        functions: For functions of torch, those whose derivatives stand for theirs: `FLAT` or `CLIPPED`.
+
     Attributes:
         used: Whether a gradient came through an estimate.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, functions: Mapping[_Function, _Function] | None = None) -> None:
         super().__init__()
+        self._smooth = FLAT if functions is None else functions
         self.used = False
         # Tensors beside their companions, so that no other tensor gets the number of one that is gone.
         self._companions: dict[int, tuple[Tensor, Tensor]] = {}
@@ -41,7 +45,7 @@ class Estimates(TorchFunctionMode):
         result = func(*args, **named)
         if not isinstance(result, Tensor) or not torch.is_grad_enabled():
             return result
-        smooth = _SMOOTH.get(func)
+        smooth = self._smooth.get(func)
         is_flat = smooth is not None and smooth is not _turn and not (smooth is _convert and result.is_floating_point())
         # What is not flat itself passes on the derivatives of what it reads.
         if not is_flat and not any(id(x) in self._companions for x in args if isinstance(x, Tensor)):
@@ -145,6 +149,17 @@ def _convert(x: Tensor, *_: Any, **__: Any) -> Tensor:
     return _as_float(x)
 
 
+def _pass_constant(a: Tensor, b: Tensor) -> Tensor:
+    """Return what is compared with a constant."""
+    if _is_constant(a) == _is_constant(b):
+        raise TypeError("neither is a limit")
+    return b if _is_constant(a) else a
+
+
+def _is_constant(x: Tensor) -> bool:
+    return not (x.requires_grad or torch._C._functorch.is_functorch_wrapped_tensor(x))
+
+
 _FAMILIES: dict[_Function, tuple[str, ...]] = {
     _itself: ("round", "floor", "ceil", "trunc", "fix"),
     _bend: ("sign", "sgn"),
@@ -158,11 +173,24 @@ _FAMILIES: dict[_Function, tuple[str, ...]] = {
     _convert: ("to", "type", "int", "long", "short", "char", "byte", "float", "double", "half", "bfloat16", "bool"),
 }
 
-_SMOOTH: dict[_Function, _Function] = {
-    found: smooth
-    for smooth, names in _FAMILIES.items()
-    for name in names
-    for place in (torch, Tensor)
-    if (found := getattr(place, name, None)) is not None and callable(found) and not isinstance(found, torch.dtype)
+_CLIPPED_FAMILIES: dict[_Function, tuple[str, ...]] = {
+    _itself: ("clamp", "clip", "clamp_min", "clamp_max"),
+    _pass_constant: ("minimum", "maximum"),
 }
-"""For functions of torch, those whose derivatives stand for theirs."""
+
+
+def _list_functions(families: Mapping[_Function, tuple[str, ...]]) -> dict[_Function, _Function]:
+    return {
+        found: smooth
+        for smooth, names in families.items()
+        for name in names
+        for place in (torch, Tensor)
+        if (found := getattr(place, name, None)) is not None and callable(found) and not isinstance(found, torch.dtype)
+    }
+
+
+FLAT = _list_functions(_FAMILIES)
+"""Functions that are flat almost everywhere."""
+
+CLIPPED = _list_functions(_CLIPPED_FAMILIES)
+"""Functions that are flat beyond a constant."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
+from ranum_falsify.errors import ReplayCrashError, ReplayRefusalError, ReplayTimeoutError
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.confirmer import feeds_of, meets_conditions
@@ -98,19 +98,24 @@ class OperatorSearch:
     # passes -----------------------------------------------------------------------------------------------------
 
     @property
+    def has_found(self) -> bool:
+        """Whether an operator is known to be invalid."""
+        return bool(self.found)
+
+    @property
     def is_done(self) -> bool:
         """Whether nothing is left to find."""
         return not self._list_open() and not self._list_open(remote=True)
 
     def run(self, *, endless: bool = False) -> None:
-        """Search all regions, once or, `endless`, until everything is found or time is up."""
-        if self.context.config.n_starts == 0 or not self.states:
+        """Search all regions, once more or, `endless`, until everything is found or time is up."""
+        if self.context.config.batch == 0 or not self.states:
             return
         passes = (
             *(self._portfolio, self._search_wide, self._search_deep, self._bisection, self._replay_near_misses),
             *(self._overflow, self._crossover, self._replay_unseen),
         )
-        while (endless and self._list_open() and not self.context.budget.expired) or not self._rounds:
+        while not endless or not self._rounds or (self._list_open() and not self.context.budget.expired):
             for region in self.context.regions():
                 for part in passes:
                     if self.context.budget.expired:
@@ -291,7 +296,7 @@ class OperatorSearch:
             if not meets_conditions(self.context.problem, env, self.context.confirmer):
                 return False
             self._replay(target, env)
-        except (ReplayCrashError, ReplayTimeoutError) as error:
+        except (ReplayCrashError, ReplayRefusalError, ReplayTimeoutError) as error:
             self._failures[str(error)] = None
         finally:
             self.context.budget.replay_seconds += time.monotonic() - began

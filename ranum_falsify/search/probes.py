@@ -15,7 +15,7 @@ from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.search.converter import Probe
 from ranum_falsify.validity import Constraint
 
-__all__ = ["crossing_of", "least_margins", "margins_of", "probe_of"]
+__all__ = ["least_margins", "margin_and_crossing_of", "margins_of", "probe_of"]
 
 
 def probe_of(targets: Sequence[Target]) -> Probe:
@@ -39,12 +39,13 @@ def least_margins(
     return torch.stack([_least(constraint.margin(op, named)) for constraint in constraints])
 
 
-def crossing_of(target: Target) -> Probe:
-    """Return a probe of the target's crossing, flattened to `(elements,)`; no elements where there is none."""
+def margin_and_crossing_of(target: Target) -> Probe:
+    """Return a probe of the target's least margin, followed by the elements of its crossing where it has one."""
 
     def probe(op: Operation, operands: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor:
+        margin = least_margins([target.constraint], op, operands, outputs)
         crossing = target.constraint.crossing(op, _name_operands(target.spec, operands, outputs))
-        return outputs[0].new_zeros(0, dtype=torch.float32) if crossing is None else crossing.reshape(-1)
+        return margin if crossing is None else torch.cat([margin, crossing.reshape(-1).double()])
 
     return probe
 

@@ -45,7 +45,8 @@ class OperatorResult:
             property's box makes it invalid, whatever other operators do.
         constraint: The condition on its operands, in words.
         reason: Why a violation is invalid.
-        kind: What came out on violation; `gradient` is a derivative that is not finite.
+        kind: What came out on violation; `error` where ONNX Runtime refuses to go on, `gradient` for a derivative that
+            is not finite.
         reach: Whether the violation shows at an output, at ONNX Runtime's default level of graph optimisations.
         optimisations: Which of them it shows with; None where that is unknown.
         fused: If the violation shows at the default level alone: the operator that the optimiser put in place of this
@@ -76,7 +77,7 @@ class OperatorResult:
     verdict: Literal["proved", "violated", "open"]
     constraint: str
     reason: str = ""
-    kind: Literal["nan", "inf", "gradient"] | None = None
+    kind: Literal["nan", "inf", "error", "gradient"] | None = None
     reach: Reach | None = None
     optimisations: Optimisations | None = None
     fused: str = ""

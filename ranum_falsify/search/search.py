@@ -149,6 +149,11 @@ class SearchContext:
         return batch_limit(self._bytes, self.device)
 
     @property
+    def varies(self) -> bool:
+        """Whether there is more than one input."""
+        return any(bool((v.lower < v.upper).any()) for case in self.problem.each_case for r in case.regions for v in r)
+
+    @property
     def portion(self) -> int:
         """Samples to evaluate before looking again at the clock and at what was found."""
         return max(1, _PORTION_BYTES // self._bytes)

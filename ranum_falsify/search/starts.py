@@ -100,17 +100,27 @@ def _sparse(box: Box, count: int, generator: torch.Generator) -> Tensor:
 
 
 def _log_uniform(box: Box, count: int, generator: torch.Generator) -> Tensor:
-    """Magnitudes spread evenly over the decades below the bounds."""
+    """Magnitudes spread evenly over the decades below the bounds; those of the last are the smallest normal number."""
     size = torch.maximum(box.lower.double().abs(), box.upper.double().abs())
     shrunk = size * torch.pow(10.0, -8 * torch.rand(_one_each(box, count), generator=generator, dtype=torch.float64))
     sign = torch.where(_rand(box, count, generator) < 0.5, -1.0, 1.0)
-    return box.find_nearest(sign * shrunk * _rand(box, count, generator))
+    points = sign * shrunk * _rand(box, count, generator)
+    if box.dtype.is_floating_point:
+        points[-1] = torch.where(box.upper > 0, 1.0, -1.0) * torch.finfo(box.dtype).tiny
+    return box.find_nearest(points)
+
+
+def _lowest(box: Box) -> Tensor:
+    """All lower bounds; where that is 0, which is a point of its own, the smallest normal number."""
+    if not box.dtype.is_floating_point:
+        return box.lower[None]
+    return box.project(torch.where(box.lower == 0, torch.finfo(box.dtype).tiny, box.lower)[None])
 
 
 _DETERMINISTIC: tuple[Callable[[Box], Tensor], ...] = (
     lambda box: box.find_nearest(torch.zeros_like(box.lower, dtype=torch.float64)[None]),
     lambda box: box.at(torch.full_like(box.lower, 0.5, dtype=torch.float64)[None]),
-    lambda box: box.at(torch.zeros_like(box.lower, dtype=torch.float64)[None]),
+    _lowest,
     lambda box: box.at(torch.ones_like(box.lower, dtype=torch.float64)[None]),
 )
 

@@ -22,7 +22,7 @@ from ranum_falsify.validity import Constraint
 
 __all__ = ["Witness"]
 
-_GIVES = {"nan": "NaN", "inf": "infinity"}
+_GIVES = {"nan": "NaN", "inf": "infinity", "error": "an error"}
 
 
 class Witness:

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from ranum_falsify.network import Graph
 from ranum_falsify.network.naming import tensor_name
+from ranum_falsify.network.nesting import name_of, nested_nodes
 
 __all__ = ["NodeNames", "all_nodes", "all_outputs", "name_nodes", "tell_apart"]
 
@@ -86,4 +87,6 @@ def name_nodes(graph: Graph) -> onnx.ModelProto:
         if name is None and node.name in taken:
             name = f"{node.name}#{number}"
         node.name = node.name if name is None else name
+    for node in nested_nodes(model.graph):
+        node.name = name_of(node)
     return model

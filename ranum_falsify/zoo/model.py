@@ -33,6 +33,8 @@ class Defect:
         operator: Its ONNX operator.
         mechanism: How that happens, in a sentence.
         gradient: Whether the output stays finite and only the derivative does not.
+        same: Other nodes with the same defect, where the study documents several instances as one.
+        of_ranum: Nodes that RANUM's tests are about where these are others.
         developer_fix: What the developers did, None where nothing is recorded; the catalogue fills it in.
     """
 
@@ -41,6 +43,8 @@ class Defect:
     operator: str
     mechanism: str
     gradient: bool = False
+    same: tuple[str, ...] = ()
+    of_ranum: tuple[str, ...] = ()
     developer_fix: DeveloperFix | None = None
 
 
@@ -59,6 +63,7 @@ class Training:
         decay: The factor by which the learning rate falls after every `decay_steps` steps.
         decay_steps: See `decay`.
         note: What the above does not say; else empty.
+        parts: For each output, how the names of those weights begin whose loss it is; else all outputs are of all.
     """
 
     optimizer: Optimizer
@@ -71,6 +76,7 @@ class Training:
     decay: float = 1.0
     decay_steps: int = 1
     note: str = ""
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +91,7 @@ class ZooModel:
         defects: Its documented defects.
         repair: The change in the safe twin.
         training: How the program trains it, None if it does not; :mod:`ranum_falsify.zoo.catalogue` fills it in.
+        of_ranum: Builds the graph that RANUM analysed, where that is another.
     """
 
     id: str
@@ -94,6 +101,7 @@ class ZooModel:
     defects: tuple[Defect, ...]
     repair: str
     training: Training | None = None
+    of_ranum: Build | None = None
 
     @property
     def number(self) -> int:
@@ -106,7 +114,13 @@ class ZooModel:
         return any(defect.gradient for defect in self.defects)
 
     def architecture(
-        self, *, safe: bool = False, batch: int = 1, documented: bool = False, seed: int | None = None
+        self,
+        *,
+        safe: bool = False,
+        batch: int = 1,
+        documented: bool = False,
+        seed: int | None = None,
+        of_ranum: bool = False,
     ) -> Architecture:
         """Build the model.
 
@@ -115,12 +129,14 @@ class ZooModel:
             batch: Batch size, where the program leaves it open.
             documented: Whether inputs range over the program's data, also where the zoo widens that.
             seed: What initial weights are drawn from; the program's number by default.
+            of_ranum: Whether to build the graph that RANUM analysed.
         """
         ids = ", ".join(defect.id for defect in self.defects)
         summary = f"{self.program}, repaired: {self.repair}" if safe else f"{self.program}, with defect {ids}"
         name, seed = self.file_name(safe=safe), self.number if seed is None else seed
         builder = ArchitectureBuilder(name, summary, batch=batch, seed=seed, documented=documented)
-        self.build(builder, safe=safe)
+        build = self.of_ranum if of_ranum and self.of_ranum is not None else self.build
+        build(builder, safe=safe)
         return builder.architecture()
 
     def developer_architecture(self, defect: Defect) -> Architecture | None:

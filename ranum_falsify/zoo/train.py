@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import os
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -14,21 +14,20 @@ import torch
 from onnx import numpy_helper
 
 from ranum_falsify.confirm.repeatable import make_repeatable
-from ranum_falsify.confirm.training.judging import Judge
 from ranum_falsify.confirm.training.maker import TrainingAttempt, TrainingMaker
 from ranum_falsify.confirm.training.optimisers import Optimiser, OptimiserName
 from ranum_falsify.confirm.training.running import Recipe
-from ranum_falsify.confirm.training.task import Datum, TrainingTask
-from ranum_falsify.network.tensors import to_numpy, to_torch
+from ranum_falsify.confirm.training.task import TrainingTask
+from ranum_falsify.confirm.training.writing import Rehearsed, rehearse
+from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.properties.problem.targets import targets_of
 from ranum_falsify.search.converter import convert
 from ranum_falsify.search.starts import Box
 from ranum_falsify.zoo.builder import Architecture
 from ranum_falsify.zoo.detect import problem_of
-from ranum_falsify.zoo.facts.samples import SAMPLES
 from ranum_falsify.zoo.model import Defect, Training, ZooModel
 
-__all__ = ["LEVELS", "SEEDS", "DefectRuns", "Level", "Natural", "TrainingBench", "optimiser_of"]
+__all__ = ["LEVELS", "SEEDS", "STEPS", "DefectRuns", "Level", "TrainingBench", "optimiser_of"]
 
 Level = Literal["published", "strict", "initial", "real"]
 """What counts; docs/training-defects.md explains each."""
@@ -56,13 +55,15 @@ class DefectRuns:
         defect: The defect.
         level: What counts.
         attempts: The runs.
-        processor_seconds: Time of the processor, that of ONNX Runtime aside.
+        processor_seconds: Time of the processor, that of ONNX Runtime's process included.
+        rehearsed: What the runs found, as their generated files will train, if that is asked for.
     """
 
     defect: Defect
     level: Level
     attempts: tuple[TrainingAttempt, ...]
     processor_seconds: float
+    rehearsed: tuple[Rehearsed, ...] = ()
 
     @property
     def trained(self) -> int:
@@ -80,19 +81,6 @@ class DefectRuns:
         return Counter(a.found.strategy for a in self.attempts if a.found and a.found.strategy)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Natural:
-    """A training run without any search.
-
-    Attributes:
-        steps: Number of steps until it ended.
-        fails: Whether it ended because the operator failed, on the batch of the next step.
-    """
-
-    steps: int
-    fails: bool
-
-
 class TrainingBench:
     """A model of the zoo, ready to be trained; conversions are made once for all seeds and defects.
 
@@ -105,15 +93,19 @@ class TrainingBench:
         self.model = model
         self.level = level
         batch = model.training.batch if level == "real" and model.training else 1
-        self._architecture = model.architecture(batch=batch, documented=level == "real")
+        self._architecture = model.architecture(batch=batch, documented=level == "real", of_ranum=level == "published")
         if level == "published":
             self._architecture = _widen_as_published(self._architecture)
+        if level == "real":
+            self._architecture = _keep_as_in_training(self._architecture)
         self._problem = make_repeatable(problem_of(model, self._architecture))
         self._module = convert(self._problem.goals[0].call.graph)
 
     def task(self, defect: Defect) -> TrainingTask:
         """Return the task of a defect."""
-        targets = [t for t in targets_of(0, self._problem.goals[0]) if t.op.name == defect.node]
+        nodes = {defect.node, *defect.same, *(defect.of_ranum if self.level == "published" else ())}
+        targets = [t for t in targets_of(0, self._problem.goals[0]) if t.op.name in nodes]
+        training = self.model.training if self.level == "real" else None
         return TrainingTask(
             self._problem,
             targets,
@@ -121,6 +113,8 @@ class TrainingBench:
             loss=[output.name for output in self._architecture.model.graph.output],
             weights=[weight.name for weight in self._architecture.weights],
             one_hot=LABELS if self.level == "real" else (),
+            parts=training.parts if training else (),
+            draws=sorted({v.name for v in self._problem.inputs} - {v.name for v in self._architecture.inputs}),
         )
 
     @property
@@ -134,69 +128,61 @@ class TrainingBench:
         return Recipe(clamps=self.level == "published")
 
     def runs_of(
-        self, defect: Defect, *, seeds: Sequence[int] = SEEDS, timeout: float = 10.0, descends: bool = True
+        self,
+        defect: Defect,
+        *,
+        seeds: Sequence[int] = SEEDS,
+        timeout: float = 10.0,
+        descends: bool = True,
+        rehearses: bool = False,
     ) -> DefectRuns:
         """Search for training data, once per seed.
 
         Args:
             defect: One of the model's defects.
             seeds: The seeds.
-            timeout: Seconds of one run.
+            timeout: Seconds of the processor of one run, ONNX Runtime's process aside.
             descends: Whether gradients lead the search; else data are drawn at random.
+            rehearses: Whether to train again with the code of the generated files.
         """
-        began = time.process_time()
+        began = _processor_seconds()
         task = self.task(defect)
-        with TrainingMaker(task, self.recipe, timeout=timeout, descends=descends) as maker:
+        with TrainingMaker(task, self.recipe, timeout=timeout, descends=descends, clock=time.process_time) as maker:
             attempts = tuple(maker.run(seed, *self._draw(task, seed)) for seed in seeds)
+            again = [
+                rehearse(task, self.recipe, attempt.found, maker.judge, attempt.seed)
+                for attempt in attempts
+                if rehearses and attempt.found is not None
+            ]
         return DefectRuns(
-            defect=defect, level=self.level, attempts=attempts, processor_seconds=time.process_time() - began
+            defect=defect,
+            level=self.level,
+            attempts=attempts,
+            processor_seconds=_processor_seconds() - began,
+            rehearsed=tuple(r for r in again if r is not None),
         )
 
     def _draw(self, task: TrainingTask, seed: int) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
         """Return initial weights, and the inference input as far as the level says which."""
-        generator = torch.Generator().manual_seed(seed)
         if self.level in ("initial", "real"):
-            initializers = self.model.architecture(seed=seed).model.graph.initializer
-            arrays = {x.name: x for x in initializers}
-            return [numpy_helper.to_array(arrays[name]).copy() for name in task.weights], []
+            return self.draw_weights(task, seed), []
+        generator = torch.Generator().manual_seed(seed)
         weights = [_uniform(box, generator) for box in task.ranges]
         if self.level == "strict":
             return weights, []
         given = {variable.name for variable in self._architecture.inputs}
         return weights, [_uniform(d.box, generator) if d.name in given else None for d in task.data]
 
-    def train_naturally(self, defect: Defect, seed: int, *, steps: int = STEPS, seconds: float = math.inf) -> Natural:
-        """Train on data drawn at random, or on the program's own where they are known, until the operator fails.
+    def draw_weights(self, task: TrainingTask, seed: int) -> list[np.ndarray]:
+        """Return the program's own initial weights.
 
         Args:
-            defect: One of the model's defects.
-            seed: Seed of the weights and of the data.
-            steps: Most steps.
-            seconds: Most seconds.
+            task: A task of this model.
+            seed: Seed of those that are drawn.
         """
-        task, generator = self.task(defect), torch.Generator().manual_seed(seed)
-        weights = [to_torch(x) for x in self._draw(task, seed)[0]]
-        optimiser, end = self.recipe.optimiser, time.monotonic() + seconds
-        state = optimiser.start(weights)
-        gradient = torch.func.grad(lambda w, data: task.loss(w, data))
-        with Judge(task) as judge:
-            for number in range(steps):
-                data = [self._draw_datum(datum, generator) for datum in task.data]
-                with torch.no_grad():
-                    fails = bool((task.margins(weights, data) <= 0).any())
-                if fails and judge.judge([to_numpy(w) for w in weights], [to_numpy(x) for x in data]) is not None:
-                    return Natural(steps=number, fails=True)
-                if not weights or not all(bool(w.isfinite().all()) for w in weights) or time.monotonic() >= end:
-                    return Natural(steps=number, fails=False)
-                slopes = gradient(tuple(weights), data)
-                weights, state = optimiser.step(weights, slopes, state, number)
-        return Natural(steps=steps, fails=False)
-
-    def _draw_datum(self, datum: Datum, generator: torch.Generator) -> torch.Tensor:
-        known = SAMPLES.get(self.model.id, {}).get(datum.name)
-        if known is not None:
-            return torch.tensor(known, dtype=datum.box.dtype).reshape(datum.box.lower.shape)
-        return datum.harden(to_torch(_uniform(datum.box, generator)))
+        initializers = self.model.architecture(seed=seed).model.graph.initializer
+        arrays = {x.name: x for x in initializers}
+        return [numpy_helper.to_array(arrays[name]).copy() for name in task.weights]
 
 
 def _widen_as_published(architecture: Architecture) -> Architecture:
@@ -207,6 +193,12 @@ def _widen_as_published(architecture: Architecture) -> Architecture:
         for v in architecture.inputs
         for low, high in [ends.get(v.name, (-50.0, 50.0))]
     ]
+    return replace(architecture, inputs=tuple(inputs))
+
+
+def _keep_as_in_training(architecture: Architecture) -> Architecture:
+    """Return an architecture whose keep probability is that of training, the least of those that the program uses."""
+    inputs = [replace(v, high=v.low) if v.name == "keep_prob" else v for v in architecture.inputs]
     return replace(architecture, inputs=tuple(inputs))
 
 
@@ -228,6 +220,12 @@ def optimiser_of(training: Training) -> Optimiser:
         decay=training.decay,
         decay_steps=training.decay_steps,
     )
+
+
+def _processor_seconds() -> float:
+    """Return the time of the processor so far, that of child processes that have ended included."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
 
 
 def _uniform(box: Box, generator: torch.Generator) -> np.ndarray:

@@ -97,3 +97,21 @@ def test_zoo_train_counts_apart_what_needs_no_training(workshop: Workshop) -> No
     first, second = json.loads(path.read_text())["defects"]
     assert (first["id"], first["trained"], first["untrained"]) == ("3", 1, 0)
     assert (second["id"], second["trained"], second["untrained"]) == ("13", 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("level", "defect"), [("published", "15"), ("strict", "12"), ("initial", "3"), ("real", "26")], ids=lambda x: x
+)
+def test_zoo_train_writes_equal_files_for_equal_seeds(workshop: Workshop, level: str, defect: str) -> None:
+    contents = []
+    for name in ("first", "second"):
+        out = workshop.folder / name
+        options: list[str | Path] = ["--level", level, "--runs", "1", "--timeout", "300", "--out", out]
+        assert workshop.run("zoo", "train", defect, *options).status == 0
+        (folder,) = out.iterdir()
+        assert folder.name == f"{defect}_{level}_188"
+        contents.append({path.name: path.read_bytes() for path in folder.iterdir()})
+    assert contents[0] == contents[1]
+    assert sorted(contents[0]) == ["model.onnx", f"test_training_{folder.name}.py", "trained.npz", "training.npz"]
+    with np.load(folder / "training.npz") as stored:
+        assert len(stored["order"]) >= 1  # nothing of this fails untrained

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ranum_falsify.cli.sizes import list_sizes
+from ranum_falsify.api.sizes import list_sizes
 from ranum_falsify.errors import UsageError
 from tests.cli.workshop import Workshop
 

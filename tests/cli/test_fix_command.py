@@ -67,10 +67,10 @@ def test_the_output_of_a_node_is_clipped(workshop: Workshop) -> None:
 
 
 def test_without_a_repair_nothing_is_written(workshop: Workshop) -> None:
-    """There are no weights to clip."""
+    """There is no stable form of a logarithm alone."""
     fixed = workshop.folder / "fixed.onnx"
     arguments = ("fix", workshop.property(), "-N", "N", workshop.model(), "-o", fixed, *QUICK)
-    run = workshop.run(*arguments, "--by", "clip", "--at", "weight")
+    run = workshop.run(*arguments, "--by", "rewrite")
     assert run.status == 3 and "no repair was found" in run.out and not fixed.exists()
 
 
@@ -102,6 +102,10 @@ class TestRefusals:
     def test_a_node_that_is_not_there(self, workshop: Workshop, option: str) -> None:
         error = self.refuse(workshop, option, "logaritm")
         assert f"{option} logaritm: the model has no such node; it has logarithm" in error
+
+    def test_no_weights_to_clip(self, workshop: Workshop) -> None:
+        error = self.refuse(workshop, "--by", "clip", "--at", "weight")
+        assert "--at weight: there is nothing to clip: the property leaves no weights free; free(N, 'NAME')" in error
 
     def test_a_property_about_outputs(self, workshop: Workshop) -> None:
         error = self.refuse(workshop, formula="Forall(x, Implies(0 <= x <= 1, N(x)[0, 0] <= 1))")

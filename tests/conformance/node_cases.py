@@ -6,13 +6,14 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import onnx
+from onnx import helper
 from onnx.backend.test.case.node import collect_testcases
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
@@ -20,6 +21,7 @@ from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.errors import ModelError
 from ranum_falsify.network import Graph, find, read, spec_of
 from ranum_falsify.network.lowering import list_lowered
+from ranum_falsify.network.narrow_types import NARROW
 from ranum_falsify.network.unrolling import is_loop
 
 __all__ = ["COMPOUND", "cases_by_operator", "is_left_out", "left_out", "problem"]
@@ -27,11 +29,9 @@ __all__ = ["COMPOUND", "cases_by_operator", "is_left_out", "left_out", "problem"
 COMPOUND = "compound"
 """Group of the cases with several nodes: ONNX functions written out."""
 
-_NARROW = {
-    onnx.TensorProto.INT4: np.int8,
-    onnx.TensorProto.UINT4: np.uint8,
-    onnx.TensorProto.INT2: np.int8,
-    onnx.TensorProto.UINT2: np.uint8,
+_CARRIERS = {
+    helper.tensor_dtype_to_np_dtype(number): helper.tensor_dtype_to_np_dtype(kind.carrier)
+    for number, kind in NARROW.items()
 }
 
 _LIST = Path(__file__).with_name("left_out.txt")
@@ -84,17 +84,38 @@ def problem(case: Any) -> str | None:
     A case runs as it is and, if its operators read operands as shapes or axes, again with those as constants.  It
     passes if outputs are those expected and lie within the bounds for its inputs.
     """
-    inputs = [_array(value) for value in case.data_sets[0][0]]
     outputs = [
         item for value in case.data_sets[0][1] for item in (value if isinstance(value, list) else [_array(value)])
     ]
-    given = dict(zip([i.name for i in case.model.graph.input], inputs, strict=False))
-    static = _static_inputs(case.model.graph) & set(given)
-    lowered = any(find(node.op_type, node.domain) is None for node in _nodes(case.model.graph))
-    # Integers of fewer than 8 bits are read as constants alone.
-    narrow = {i.name for i in case.model.graph.input if i.type.tensor_type.elem_type in _NARROW}
-    found = _attempt(case, given, outputs, static if lowered else narrow)
-    return found if found is None or static <= narrow else _attempt(case, given, outputs, static | narrow)
+    model, given = _spread_sequences(case.model, [_array(value) for value in case.data_sets[0][0]])
+    static = _static_inputs(model.graph) & set(given)
+    lowered = any(find(node.op_type, node.domain) is None for node in _nodes(model.graph))
+    # Numbers of narrow types and strings are read as constants alone.
+    narrow = {i.name for i in model.graph.input if i.type.tensor_type.elem_type in (*NARROW, onnx.TensorProto.STRING)}
+    run = partial(_attempt, case, model, given, outputs)
+    found = run((static if lowered else set()) | narrow)
+    return found if found is None or static <= narrow else run(static | narrow)
+
+
+def _spread_sequences(model: onnx.ModelProto, inputs: Sequence[Any]) -> tuple[onnx.ModelProto, dict[str, Any]]:
+    """Return a model that takes the tensors of its sequences, and makes these of them; and its inputs by name."""
+    if not any(isinstance(value, list) for value in inputs):
+        return model, dict(zip([info.name for info in model.graph.input], inputs, strict=False))
+    given: dict[str, Any] = {}
+    spread = onnx.ModelProto()
+    spread.CopyFrom(model)
+    del spread.graph.input[:]
+    for info, value in zip(model.graph.input, inputs, strict=False):
+        items = {info.name: value}
+        if isinstance(value, list):
+            items = {f"{info.name}_{place}": np.asarray(item) for place, item in enumerate(value)}
+            op_type = "SequenceConstruct" if items else "SequenceEmpty"
+            spread.graph.node.insert(0, helper.make_node(op_type, list(items), [info.name]))
+        for name, item in items.items():
+            kind = helper.np_dtype_to_tensor_dtype(item.dtype)
+            spread.graph.input.append(helper.make_tensor_value_info(name, kind, item.shape))
+        given |= items
+    return spread, given
 
 
 def _array(value: Any) -> Any:
@@ -117,9 +138,11 @@ def _static_inputs(graph: onnx.GraphProto) -> set[str]:
     return names & {i.name for i in graph.input}
 
 
-def _attempt(case: Any, given: Mapping[str, Any], outputs: Sequence[Any], fixed: set[str]) -> str | None:
+def _attempt(
+    case: Any, model: onnx.ModelProto, given: Mapping[str, Any], outputs: Sequence[Any], fixed: set[str]
+) -> str | None:
     try:
-        graph = read(case.model, fixed={name: given[name] for name in fixed})
+        graph = read(model, fixed={name: given[name] for name in fixed})
         results = graph(*(given[name] for name in graph.input_names), squeeze=False)
     except ModelError as error:
         return str(error)
@@ -132,9 +155,8 @@ def _attempt(case: Any, given: Mapping[str, Any], outputs: Sequence[Any], fixed:
 
 
 def _widen(value: Any) -> Any:
-    """Return an array of narrow integers as the integers that stand for them."""
-    wide = {onnx.helper.tensor_dtype_to_np_dtype(kind): dtype for kind, dtype in _NARROW.items()}
-    return value.astype(wide[value.dtype]) if getattr(value, "dtype", None) in wide else value
+    """Return an array of a narrow type as one of the type that stands for it."""
+    return value.astype(_CARRIERS[value.dtype]) if getattr(value, "dtype", None) in _CARRIERS else value
 
 
 def _outside(graph: Graph, given: Mapping[str, Any], outputs: Sequence[Any], case: Any) -> str | None:

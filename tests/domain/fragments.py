@@ -310,6 +310,21 @@ def softmax(m: Maker) -> None:
 
 
 @fragment
+def shifted_softmax(m: Maker) -> None:
+    x = m.pick(2, 3)
+    axis = int(m.rng.integers(len(m.shape(x))))
+    if m.rng.random() < 0.4:
+        k = m.shape(x)[-1]
+        x = m.op("MatMul", x, m.weight(k, k))
+    shift = m.op(m.one_of("ReduceMean", "ReduceMax", "ReduceL1"), x, m.ints(axis), keepdims=1)
+    if m.rng.random() < 0.6:
+        shift = m.op("Mul", shift, m.constant(m.one_of(-1.0, 30.0, -300.0, 2e4)))
+    total = m.op("Sub", x, shift) if m.rng.random() < 0.4 else m.op("Add", *m.rng.permutation([x, shift]))
+    y = m.op(m.one_of("Softmax", "LogSoftmax"), total, axis=axis)
+    m.keep(m.op("Log", y) if m.rng.random() < 0.3 else y)
+
+
+@fragment
 def normalisation(m: Maker) -> None:
     x = m.pick(2, 3, 4)
     shape = m.shape(x)

@@ -58,3 +58,29 @@ def test_pairs_of_wide_8_bit_products_may_saturate(layer: str, seed: int) -> Non
     point = {"x": rng.choice([12.75, 12.0, 0.0], (4, 16)).astype(np.float32)}
     tally = faults_in(subject, (point, point), samples=1, rounds=0, rng=rng)
     assert not tally.faults, "\n".join(tally.faults)
+
+
+LAYERS = {
+    "matrix product": ("[1,16]", "float[16, 2] w", "m = MatMul(x, w)", 2),
+    "product with a transposed matrix": ("[1,16]", "float[2, 16] w", "m = Gemm<transB = 1>(x, w)", 16),
+    "convolution": ("[1,4,2,2]", "float[2, 4, 2, 2] w", "m = Conv(x, w)", 16),
+    "transposed convolution": ("[1,16,1,1]", "float[16, 2, 1, 1] w", "m = ConvTranspose(x, w)", 2),
+}
+
+
+@pytest.mark.parametrize(("shape", "weights", "layer", "stride"), LAYERS.values(), ids=LAYERS)
+@pytest.mark.parametrize("small", [0.0625, 16.0], ids=["one large weight", "large weights"])
+def test_a_bias_is_safe_where_no_part_of_the_sum_before_it_overflows(
+    shape: str, weights: str, layer: str, stride: int, small: float
+) -> None:
+    # 16 terms of 2e36 times the largest weight exceed the largest number; with one such weight in a sum they do not.
+    values = [16.0 if i in (0, 1 if stride == 2 else 16) else small for i in range(32)]
+    constants = f"<{weights} = {{{', '.join(map(str, values))}}}, float b = {{1}}>"
+    sizes = [int(n) for n in shape[1:-1].split(",")]
+    result = ",".join("abcd"[: len(sizes)])
+    subject = Subject(parse(f"g (float{shape} x) => (float[{result}] y) {constants} {{ {layer} y = Add(m, b) }}"))
+    high = np.full(sizes, 2e36, np.float32)
+    verdict = subject.analyse({"x": -high}, {"x": high})
+    assert verdict.proves(subject.graph.nodes[-1].name) == (small < 1)
+    tally = faults_in(subject, ({"x": -high}, {"x": high}), samples=4, rounds=1, rng=np.random.default_rng(0))
+    assert not tally.faults, "\n".join(tally.faults)

@@ -19,6 +19,7 @@ from ranum_falsify.domain.kernels import envelope
 from ranum_falsify.domain.linear import curves
 from ranum_falsify.domain.linear.bounds import BoxBatch, LinearAnalysis, bound_functional, descend, refine
 from ranum_falsify.domain.linear.relaxations import Relaxation
+from ranum_falsify.domain.rules.support.real_functions import gelu, gelu_tanh, swish
 from ranum_falsify.network import Graph, read
 from tests.domain import random_graphs, soundness
 from tests.domain.linear_subject import LinearSubject
@@ -29,6 +30,7 @@ from tests.operators.test_operators import CASES
 _FORMS = {
     *("Add", "Sub", "Mul", "Div", "MatMul", "Gemm", "Conv", "ConvTranspose", "BatchNormalization", "AveragePool"),
     *("Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "Elu", "Exp", "Log", "Sqrt", "Pow", "Sin", "Cos"),
+    *("HardSwish", "Gelu", "Swish"),
     *("Concat", "Split", "Slice", "Gather", "Pad", "ReduceSum", "ReduceMean", "Transpose", "Where"),
 }
 
@@ -71,6 +73,11 @@ _CURVES: dict[str, tuple[Relaxation | None, float, float]] = {
     "cosh": (curves.COSH, -9, 9),
     "sinh": (curves.SINH, -9, 9),
     "hard swish": (curves.HARD_SWISH, -9, 9),
+    "swish": (curves.SWISH, -9, 9),
+    "stretched swish": (curves.stretch(curves.SWISH, 0.5, 1.7), -9, 9),
+    "far swish": (curves.SWISH, -800, 800),
+    "gelu": (curves.GELU, -6, 6),
+    "gelu by tanh": (curves.GELU_TANH, -6, 6),
     "sin": (curves.SIN, -6.2, 6.2),
     "cos": (curves.COS, -6.2, 6.2),
     "reciprocal": (curves.RECIPROCAL, 1e-3, 90),
@@ -102,6 +109,11 @@ _FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "cosh": torch.cosh,
     "sinh": torch.sinh,
     "hard swish": lambda x: x * (x + 3).clamp(0, 6) / 6,
+    "swish": swish,
+    "stretched swish": lambda x: 0.5 * swish(1.7 * x),
+    "far swish": swish,
+    "gelu": gelu,
+    "gelu by tanh": gelu_tanh,
     "sin": torch.sin,
     "cos": torch.cos,
     "reciprocal": torch.reciprocal,
@@ -297,3 +309,36 @@ def test_a_curve_errs_as_the_kernel_of_its_row_does() -> None:
     stray = envelope("Pow", torch.float32, RUNTIMES).relative
     # Of the steps alone, without what the interval says.
     assert descend(weights, BoxBatch(analysis.program, {}))[0].item() <= (1 - stray) / float(high[0])
+
+
+_GATES = {
+    "swish": "s = Sigmoid(h) g = Mul(h, s)",
+    "scaled swish": "c = Mul(rate, h) s = Sigmoid(c) i = Identity(h) g = Mul(s, i)",
+    "hard swish": "a = Add(h, three) c = Clip(a, zero, six) p = Mul(h, c) g = Div(p, six)",
+    "hard swish by its gate": "s = HardSigmoid<alpha = 0.25, beta = 0.5>(h) g = Mul(s, h)",
+    "gelu": "a = Div(h, root) e = Erf(a) f = Add(e, one) p = Mul(h, half) g = Mul(p, f)",
+}
+
+
+@pytest.mark.parametrize("gate", _GATES.values(), ids=_GATES)
+@pytest.mark.parametrize("width", [1e-3, 0.3, 3.0])
+def test_a_number_times_a_function_of_itself_is_one_curve(gate: str, width: float) -> None:
+    rng = np.random.default_rng(0)
+    first, last = (", ".join(map(str, np.round(rng.normal(size=96), 4))) for _ in range(2))
+    constants = (
+        f"<float[4, 24] w = {{{first}}}, float[24, 4] v = {{{last}}}, float rate = {{1.702}}, float three = {{3}}, "
+        "float zero = {0}, float six = {6}, float root = {1.4142135}, float one = {1}, float half = {0.5}>"
+    )
+    body = f"h = MatMul(x, w) {gate} y = MatMul(g, v)"
+    model = parse(f"g (float[1,4] x) => (float[1,4] y) {constants} {{ {body} }}")
+    subject = LinearSubject(model)
+    low, high = ({"x": np.full((1, 4), end, np.float32)} for end in (-width, width))
+    tally = soundness.faults_in(subject, (low, high), samples=6, rounds=2, rng=rng)
+    assert tally.samples and not tally.faults, "\n".join(tally.faults)
+    graph = read(model)
+    plain = IntervalAnalysis(graph)
+    (known,) = plain.run([Interval.box(low["x"], high["x"])])
+    assert known is not None
+    bounds = _run(graph, -width, width).bound(graph.output_operations)
+    # As the product of its parts, it gains less than a tenth on the widest box.
+    assert float((bounds.upper - bounds.lower).sum()) < 0.75 * float((known.upper - known.lower).double().sum())

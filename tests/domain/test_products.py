@@ -8,9 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ranum_falsify.domain import Interval
+from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.rules.matrix.bilinear import bilinear, bound_weighted
 from ranum_falsify.domain.rules.matrix.matmul import matrix_product, sum_scaled
+from ranum_falsify.network import read
+from tests.network.building import parse
 
 F32 = torch.float32
 
@@ -66,6 +68,13 @@ def test_sums_of_non_negative_terms_keep_sign_and_size() -> None:
     assert zero.lower.item() == 0
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_sums_of_non_negative_numbers_with_known_weights_of_one_sign_have_that_sign(sign: int) -> None:
+    x, w = Interval.fill(0, 1e6, (2, 30), F32).split(0, 1), Interval.point(sign * drawn(1, 30, 5).abs())
+    low, high = matrix_product(x, w).extremes
+    assert (low == 0) if sign > 0 else (high == 0)
+
+
 def test_merged_weights_stay_one_number() -> None:
     y = matrix_product(Interval.fill(-1, 1, (8, 1000), F32), Interval.fill(-0.1, 0.1, (1000, 500), F32))
     assert y.is_scalar and y.shape == (8, 500)
@@ -79,6 +88,20 @@ def test_merged_operand_is_as_exact_as_the_split_one() -> None:
     assert merged.lower.shape == (1, 5)
     np.testing.assert_allclose(merged.lower.expand(2, 5), split.lower, rtol=1e-4)
     np.testing.assert_allclose(merged.upper.expand(2, 5), split.upper, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("size", "stored"), [(5, 25), (300, 1)])
+def test_windows_at_the_border_of_a_small_image_read_fewer_elements(size: int, stored: int) -> None:
+    image, kernel = (1, 2, size, size), (3, 2, 3, 3)
+    y = "y = Conv <pads = [1, 1, 1, 1]> (x, w)"
+    text = f"g (float[1,2,{size},{size}] x, float[3,2,3,3] w) => (float[1,3,{size},{size}] y) {{ {y} }}"
+    found = IntervalAnalysis(read(parse(text))).run(
+        [Interval.fill(-1, 1, image, F32), Interval.fill(-3, 1, kernel, F32)]
+    )
+    assert found[0] is not None and found[0].lower.numel() == stored
+    upper = found[0].expand()[1][0, 0]
+    assert upper[2, 2].item() == pytest.approx(54, rel=1e-5)
+    assert upper[0, 0].item() == pytest.approx(24 if stored > 1 else 54, rel=1e-5)
 
 
 def test_a_sum_that_overflows_on_the_way_is_said_to_be_nan() -> None:

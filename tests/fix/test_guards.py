@@ -101,16 +101,49 @@ def test_a_divisor_of_either_sign_keeps_its_sign() -> None:
     assert "torch.where" in repair.changes[0].torch and "tf.where" in repair.changes[0].tensorflow
 
 
+SUM = model_of(
+    "g (float[1, 8] x) => (float[1, 1] y) <int64[1] axes = {1}> { [exp] e = Exp(x) [sum] y = ReduceSum(e, axes) }"
+)
+
+
 def test_a_sum_of_exponentials_is_kept_finite_before_they_grow() -> None:
-    model = model_of(
-        "g (float[1, 8] x) => (float[1, 1] y) <int64[1] axes = {1}> { [exp] e = Exp(x) y = ReduceSum(e, axes) }"
-    )
     prop = over(-100, 200)
-    (repair,) = fix(model, prop, by="guard")
+    repair = fix(SUM, prop, by="guard")[-1]
     (change,) = repair.changes
     high = float(change.text.split(",")[1].rstrip(")"))
     assert repair.standing == "proved" and change.node == "exp" and 86.5 < high < 88.73 - np.log(8)
     assert np.isfinite(run(repair.model, np.full((1, 8), 200, np.float32))[0]).all()
+
+
+def test_a_sum_that_was_finite_stays_what_it_was() -> None:
+    """A limit of the terms would change sums of one large term and small ones, which are finite."""
+    prop = over(-100, 200)
+    repair = fix(SUM, prop, by="guard")[0]
+    assert repair.standing == "proved" and holds(repair.model, prop)
+    assert [change.node for change in repair.changes] == ["exp", "sum"] and repair.kept == {"x": 1.0, "e": 1.0}
+    assert repair.model.graph.output[0] == SUM.graph.output[0]
+    large = np.full((1, 8), -100, np.float32)
+    large[0, 3] = 88.7
+    for x in (large, np.linspace(-5, 5, 8, dtype=np.float32)[None]):
+        for optimised in (True, False):
+            assert run(repair.model, x, optimised=optimised) == run(SUM, x, optimised=optimised)
+    assert np.isfinite(run(repair.model, np.full((1, 8), 200, np.float32))[0]).all()
+
+
+@pytest.mark.parametrize("kind", ["float16", "double"])
+@pytest.mark.parametrize("node", ["ReduceMean <axes = [1]> (x)", "ReduceSum <keepdims = 0> (x, axes)"])
+def test_sums_are_scaled_in_their_own_type(kind: str, node: str) -> None:
+    text = f"g ({kind}[2, 5] x) => ({kind}[n] y) <int64[1] axes = {{1}}> {{ [sum] s = {node} y = Sqrt(s) }}"
+    model = model_of(text.replace("[n]", "[2, 1]" if "axes =" in node else "[2]"))
+    most = float(np.finfo("float16" if kind == "float16" else "float64").max)
+    prop = over(0, most)
+    repairs = fix(model, prop, by="guard", samples=0)
+    (scaled,) = [repair for repair in repairs if "/ " in repair.changes[0].text]
+    assert scaled.standing == "proved" and holds(scaled.model, prop)
+    x = np.full((2, 5), most, "float16" if kind == "float16" else "float64")
+    x[1] = [0, 1, 2, 3, most / 8]
+    (y,), (before,) = run(scaled.model, x, optimised=False), run(model, x, optimised=False)
+    assert np.isfinite(y).all() and np.array_equal(y.reshape(-1)[1], before.reshape(-1)[1])
 
 
 def test_rows_that_are_masked_out_keep_their_elements() -> None:
@@ -254,15 +287,19 @@ def test_names_shapes_metadata_and_opset_stay(by: str) -> None:
         onnx.checker.check_model(repair.model, full_check=True)
 
 
-@pytest.mark.parametrize("opset", [7, 10, 12, 18])
-def test_guards_are_written_as_the_opset_has_them(opset: int) -> None:
+@pytest.mark.parametrize(("opset", "version"), [(7, 3), (9, 3), (10, 8), (12, 8), (18, 8), (22, 10)])
+def test_guards_are_written_as_the_opset_and_the_representation_have_them(opset: int, version: int) -> None:
+    """Up to version 3 of the representation, initializers must be inputs, which a repair does not add."""
     model = model_of(
         "g (float[3] x) => (float[3] y, float[3] z) { s = Abs(x) [log] y = Log(s) [div] z = Div(s, x) }", opset
     )
+    model.ir_version = version
     prop = over(-1, 1)
     repairs = fix(model, prop, by="guard,clip".split(","), samples=4)
     assert repairs and all(repair.standing == "proved" for repair in repairs)
     for repair in repairs:
+        onnx.checker.check_model(repair.model, full_check=True)
+        assert repair.model.graph.input == model.graph.input
         for optimised in (True, False):
             found = run(repair.model, np.array([0, -1, 1], np.float32), optimised=optimised)
             assert all(np.isfinite(y).all() for y in found)

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
+import ranum_falsify as rf
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError
 from ranum_falsify.network import read
 from ranum_falsify.network.lowering import has_others, lower
@@ -33,6 +34,25 @@ SEQUENCES = {
     "step": "(float[4, 3] x) => (float[n, m] y) { k = Constant<value_int=3>() s = SplitToSequence<axis=0>(x, k) "
     "i = Constant<value_int=1>() y = SequenceAt(s, i) }",
     "output": "(float[4, 3] x) => (seq(float[a, b]) y) { z = Neg(x) s = SequenceConstruct(x, z) y = Identity(s) }",
+    "map": "(float[4, 3] x) => (seq(float[a, b]) y, int64 l) { s = SplitToSequence<axis=0>(x) "
+    "c = Constant<value_float=2.0>() "
+    "y = SequenceMap<body = each (float[1, 3] i) => (float[1, 3] o) <float one = {1}> { a = Mul(i, c) b = Add(a, one) "
+    "p = ReduceSum<keepdims=0>(i) q = Greater(p, c) o = If<then_branch = t () => (u) { u = Neg(b) }, "
+    "else_branch = e () => (v) { v = Abs(a) }>(q) }>(s) l = SequenceLength(y) }",
+    "map of two": "(float[4, 3] x) => (float[n, 3] y) { n = Neg(x) s = SequenceConstruct(x, n) "
+    "r = SequenceConstruct(n, n) m, k = SequenceMap<body = each "
+    "(float[4, 3] i, float[4, 3] j, float[4, 3] w) => (float[4, 3] o, float[4, 3] i) "
+    "{ a = Mul(i, j) o = Sub(a, w) }>(s, r, x) z = ConcatFromSequence<axis=0>(m) u = ConcatFromSequence<axis=0>(k) "
+    "y = Concat<axis=0>(z, u) }",
+    "loop": "(float[4, 3] x) => (float[n, 3] y, seq(float[a, b]) z, float[k, 1, 3] w) { s = SplitToSequence<axis=0>(x) "
+    "m = SequenceLength(s) t = Constant<value = bool {1}>() e = SequenceEmpty() z, v, w = Loop<body = each "
+    "(int64 i, bool c, seq(float[1, 3]) q, float[1, 3] p) => "
+    "(bool d, seq(float[1, 3]) r, float[1, 3] o, float[1, 3] h) "
+    "{ d = Identity(c) a = SequenceAt(s, i) o = Add(a, p) r = SequenceInsert(q, o) h = Neg(o) }>(m, t, e, f) "
+    "f = Constant<value = float[1, 3] {1, 2, 3}>() y = ConcatFromSequence<axis=0>(z) }",
+    "captured": "(float[4, 3] x) => (float[4, 3] y) { s = SequenceConstruct(x) o = Constant<value_int=0>() "
+    "a = SequenceAt(s, o) b = Relu(a) q = ReduceMax<keepdims=0>(b) l = Constant<value_float=3.0>() k = Greater(q, l) "
+    "y = If<then_branch = t () => (u) { u = Neg(a) }, else_branch = e () => (v) { v = Abs(a) }>(k) }",
     "optional": "(float[4, 3] x) => (float[4, 3] y, bool h) { s = Optional(x) h = OptionalHasElement(s) "
     "y = OptionalGetElement(s) }",
 }
@@ -79,6 +99,15 @@ def test_other_models_stay_as_they_are() -> None:
 def test_what_the_model_alone_does_not_say_is_refused(body: str, words: str) -> None:
     with pytest.raises(UnsupportedOperatorError, match=words):
         read(model_of(body))
+
+
+def test_a_body_that_runs_for_each_item_is_proved_and_searched() -> None:
+    model = model_of(
+        "(float[4, 3] x) => (float[n, 3] y) { s = SplitToSequence<axis=0>(x) z = SequenceMap<body = each "
+        "(float[1, 3] i) => (float[1, 3] o) { o = Log(i) }>(s) y = ConcatFromSequence<axis=0>(z) }"
+    )
+    assert rf.check(model, box=(1, 2), n_starts=0).verdict == "holds"
+    assert rf.check(model, box=(-1, 2), n_starts=5, prove_timeout=0).verdict == "violated"
 
 
 def test_an_index_beyond_a_sequence_is_an_error() -> None:

@@ -11,7 +11,7 @@ from onnx.parser import parse_graph, parse_model
 
 from ranum_falsify.errors import UnsupportedOperatorError
 from ranum_falsify.network import Graph, builder, read, unrolling
-from ranum_falsify.network.contents import list_black_boxes
+from ranum_falsify.network.contents import is_evaluated_outside, list_black_boxes
 
 RNG = np.random.default_rng(0)
 
@@ -70,7 +70,7 @@ def test_a_loop_with_a_trip_count_is_its_iterations(opset: int, count: int) -> N
 def test_the_model_tells_which_nodes_lie_in_subgraphs() -> None:
     node = loop(["m", "", "x"], ["y", "z"], POWERS)
     graph = read(whole(f"{HEAD} <int64 m = {{2}}> {{ q = Neg(x) y = Hole(q) }}", node))
-    assert "loop/body/Mul_t[1]" in graph.inlined and "Neg_q" not in graph.inlined
+    assert "loop/body/Mul_t[1]" in graph.origins and "Neg_q" not in graph.origins
 
 
 @pytest.mark.parametrize("going", ["true", "false"])
@@ -204,13 +204,39 @@ def test_a_length_that_depends_on_values_is_not_unrolled() -> None:
         ),
     ],
 )
-def test_what_inputs_decide_is_a_black_box_that_says_why(text: str, reads: list[str], body: str, why: str) -> None:
-    graph = read(whole(text, loop(reads, ["y"], body)))
-    assert list_black_boxes(graph) == ["Loop"] and not any("body" in op.name for op in graph.nodes)
+def test_what_inputs_decide_is_evaluated_outside_and_says_why(text: str, reads: list[str], body: str, why: str) -> None:
+    model = whole(text, loop(reads, ["y"], body))
+    for strict in (False, True):
+        graph = read(model, strict=strict)
+        assert is_evaluated_outside(graph) and not list_black_boxes(graph)
+        (notice,) = graph.notices
+        assert notice.startswith(f"node 'loop': Loop: {why}, so its bounds are those of any number of iterations")
+        (node,) = (op for op in graph.nodes if op.name == "loop")
+        assert [op.name for op in node.body.nodes if "Log" in op.name] == ["loop/body/Log_t"]
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (
+            "b (int64 i, bool c, float[n] s) => (bool d, float[k] t) { d = Identity(c) t = Concat<axis = 0>(s, s) }",
+            "its iterations hand on tensors of several shapes",
+        ),
+        (
+            "b (int64 i, bool c, float[n] s) => (bool d, float[k] t) {"
+            " d = Identity(c) p = NonZero(s) q = Transpose(p) t = GatherND(s, q) }",
+            "its iterations hand on tensors of several shapes",
+        ),
+    ],
+)
+def test_states_that_change_their_shape_have_no_bounds(body: str, why: str) -> None:
+    model = whole("g (float[2] x, int64 m) => (float[n] y) { y = Hole(x) }", loop(["m", "", "x"], ["y"], body))
+    graph = read(model)
+    assert list_black_boxes(graph) == ["Loop"]
     (notice,) = graph.notices
-    assert notice.startswith(f"node 'loop': Loop: {why}, so nothing is known")
-    with pytest.raises(UnsupportedOperatorError, match=f"node 'loop': Loop: {why}"):
-        read(whole(text, loop(reads, ["y"], body)), strict=True)
+    assert f"depends on an input, and {why}, so nothing is known" in notice
+    with pytest.raises(UnsupportedOperatorError, match=why):
+        read(model, strict=True)
 
 
 def test_the_last_condition_does_not_matter() -> None:

@@ -125,3 +125,11 @@ def test_portfolio_holds_the_points_that_defects_sit_at() -> None:
     assert (x.abs().amax(1) < 1e-3).any(), "a small one"
     pairs = x[:, :, None] == x[:, None, :]
     assert ((pairs.sum((1, 2)) > 16) & (x != x[:, :1]).any(1)).any(), "equal elements, so that differences cancel"
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (-1, 1), (-1, 0)])
+def test_some_start_has_the_smallest_normal_numbers(low: float, high: float) -> None:
+    within = Box(torch.full((2, 3), float(low)), torch.full((2, 3), float(high)))
+    (x,) = draw(within)
+    sizes = x.abs().flatten(1)
+    assert bool((sizes == torch.finfo(x.dtype).tiny).all(1).any())

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ranum_falsify import decide
-from ranum_falsify.api import instances
+from ranum_falsify.api import instances, running
 from ranum_falsify.api.timekeeper import TimeUp
 from ranum_falsify.suite.instance import Instance
 from ranum_falsify.suite.task import Task
@@ -46,7 +46,7 @@ def test_a_counterexample_survives_it(workshop: Workshop, monkeypatch: pytest.Mo
 
 
 def test_an_instance_is_out_of_time(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    ring_in(monkeypatch, instances, "answer_loaded")
+    ring_in(monkeypatch, running, "falsify")
     assert instances.answer(make_task(workshop.model(LOG))).status == "timeout"
 
 

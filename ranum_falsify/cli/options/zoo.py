@@ -134,6 +134,7 @@ class ZooTrain(CommonOptions):
         runs: Runs of each defect, each from a seed of RANUM's; at most 10.
         timeout: Seconds of one run.
         descend: Whether gradients lead the search.
+        out: A folder for what the runs found; created if its parent exists.
         processors: Threads of torch.
         json: Write a report as JSON here; - is standard output.
         verbosity: -1 the totals alone, 0.
@@ -144,6 +145,7 @@ class ZooTrain(CommonOptions):
     runs: Annotated[int, Option(least=1)] = 10
     timeout: Annotated[float, Option(metavar="SECONDS", parse=parse_seconds)] = 10.0
     descend: Annotated[bool, Switch("--random", value=False, help="only draw data at random, for comparison")] = True
+    out: Annotated[Path | None, Option(metavar="DIR"), Group("output")] = None
     processors: Annotated[int, Option("-p --processors --n_proc", least=1)] = 1
     json: ReportPath = None
     verbosity: Verbosity = 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from types import TracebackType
 from typing import Self
 
@@ -12,8 +14,22 @@ from ranum_falsify.confirm.oracle import Oracle
 from ranum_falsify.confirm.training.task import TrainingTask
 from ranum_falsify.confirm.unit_test import Trigger
 from ranum_falsify.errors import ReplayCrashError, ReplayTimeoutError
+from ranum_falsify.properties.problem.targets import Target, targets_of
 
-__all__ = ["Judge"]
+__all__ = ["Judge", "Verdict"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """How a trained model fails.
+
+    Attributes:
+        targets: The conditions of the operator that fails.
+        trigger: How it fails.
+    """
+
+    targets: tuple[Target, ...]
+    trigger: Trigger
 
 
 class Judge:
@@ -32,18 +48,39 @@ class Judge:
     ) -> None:
         self._oracle.__exit__(kind, error, traceback)
 
-    def judge(self, weights: Sequence[np.ndarray], point: Sequence[np.ndarray]) -> Trigger | None:
-        """Return how the operator fails, None if it does not, or if a weight is not finite.
+    def judge(self, weights: Sequence[np.ndarray], point: Sequence[np.ndarray]) -> Verdict | None:
+        """Return how an operator fails, None if none does, or if a weight is not finite.
 
         Args:
             weights: The trained weights, in the task's order.
             point: The inference input, in the order of the task's data.
         """
+        return self._judge(self._task.by_operator, weights, point)
+
+    def name_failing(self, weights: Sequence[np.ndarray], point: Sequence[np.ndarray]) -> str:
+        """Return the first operator of the network that fails, an empty text if none does.
+
+        Args:
+            weights: As for :meth:`judge`.
+            point: As for :meth:`judge`.
+        """
+        goal = self._task.targets[0].goal
+        all_targets = targets_of(goal, self._task.problem.goals[goal])
+        groups = (tuple(targets) for _, targets in groupby(all_targets, key=lambda target: target.op))
+        verdict = self._judge(groups, weights, point)
+        return "" if verdict is None else str(verdict.targets[0].op.name)
+
+    def _judge(
+        self, groups: Iterable[tuple[Target, ...]], weights: Sequence[np.ndarray], point: Sequence[np.ndarray]
+    ) -> Verdict | None:
         if not all(np.isfinite(w).all() for w in weights):
             return None
-        try:
-            trigger = self._oracle.judge(self._task.targets, self._task.environment(weights, point))
-        except (ReplayCrashError, ReplayTimeoutError):
-            return None
-        # What ONNX Runtime hides, no file that runs it can show.
-        return None if trigger is None or trigger.oracle == "reference" else trigger
+        for targets in groups:
+            try:
+                trigger = self._oracle.judge(targets, self._task.environment(weights, point))
+            except (ReplayCrashError, ReplayTimeoutError):
+                continue
+            # What ONNX Runtime hides, no file that runs it can show.
+            if trigger is not None and trigger.oracle != "reference":
+                return Verdict(targets=targets, trigger=trigger)
+        return None

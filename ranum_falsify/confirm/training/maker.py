@@ -12,11 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.confirm.training.endurance import Endurance
+from ranum_falsify.confirm.training.hitting import HitSearch
 from ranum_falsify.confirm.training.judging import Judge
 from ranum_falsify.confirm.training.running import Recipe
 from ranum_falsify.confirm.training.search import DataSearch, Found
 from ranum_falsify.confirm.training.strategies import (
+    Bisecting,
     GradientMatching,
+    Hitting,
+    LogarithmicUnrolling,
     MarginWeights,
     PreciseUnrolling,
     RandomData,
@@ -24,16 +29,23 @@ from ranum_falsify.confirm.training.strategies import (
     Unrolling,
 )
 from ranum_falsify.confirm.training.task import TrainingTask
+from ranum_falsify.confirm.training.zeros import ZeroSearch
 from ranum_falsify.confirm.unit_test import UnitTest
 from ranum_falsify.network.tensors import to_torch
 
 __all__ = ["TrainingAttempt", "TrainingMaker"]
 
-_UNTRAINED = ((Unrolling, 2), (PreciseUnrolling, 2))
+_UNTRAINED = ((Unrolling, 2), (LogarithmicUnrolling, 4), (PreciseUnrolling, 2))
 """With which strategies and how many rounds initial weights are tried, before anything is trained."""
 
 _ROUNDS = 6
 """Rounds of each strategy, so that a seed decides what is found, and time only ends what takes too long."""
+
+_EXACT_ROUNDS = 2
+"""Rounds of the strategies for exact zeros, which either apply or do not."""
+
+_FULL_SHARE = 0.7
+"""Share of a run's time for training in full, where no gradient follows all steps."""
 
 _TEST_SHARE = 0.2
 """Share of a run's time for the unit test that some strategies start from."""
@@ -62,6 +74,7 @@ class TrainingMaker:
         recipe: How.
         timeout: Seconds of one run.
         descends: Whether gradients lead the search; else data are drawn at random.
+        clock: What tells the time; under that of the processor, the load of the machine changes no result.
         make_test: Makes a unit test from a seed and a number of seconds, for the strategies that need one.
     """
 
@@ -72,12 +85,14 @@ class TrainingMaker:
         *,
         timeout: float,
         descends: bool = True,
+        clock: Callable[[], float] = time.monotonic,
         make_test: Callable[[int, float], UnitTest | None] = lambda seed, seconds: None,
     ) -> None:
         self._task = task
         self._recipe = recipe
         self._timeout = timeout
         self._descends = descends
+        self._clock = clock
         self._make_test = make_test
         self._judge = Judge(task)
 
@@ -104,14 +119,14 @@ class TrainingMaker:
             point: The inference input that is to fail after training, in the order of the task's data; None, as what
                 is missing, for any in its range.
         """
-        began = time.monotonic()
+        began = self._clock()
         weights = [to_torch(w) for w in initial]
         place = [None if x is None else to_torch(x) for x in point] or [None] * len(self._task.data)
         generator = torch.Generator().manual_seed(seed)
         found = self._try_untrained(weights, generator, began)
         if found is None and weights:
             found = self._try_training(seed, weights, place, generator, began)
-        return TrainingAttempt(seed=seed, found=found, seconds=time.monotonic() - began)
+        return TrainingAttempt(seed=seed, found=found, seconds=self._clock() - began)
 
     def _try_untrained(self, initial: Sequence[Tensor], generator: torch.Generator, began: float) -> Found | None:
         """Return an inference input on which the initial weights fail."""
@@ -140,8 +155,21 @@ class TrainingMaker:
         began: float,
     ) -> Found | None:
         end = began + self._timeout
-        for left, strategy in self._strategies(seed):
-            now = time.monotonic()
+        if self._recipe.horizon is not None and self._descends:
+            now = self._clock()
+            found = Endurance(
+                self._task,
+                self._recipe,
+                initial,
+                self._judge,
+                generator,
+                deadline=now + (end - now) * _FULL_SHARE,
+                clock=self._clock,
+            ).run()
+            if found is not None:
+                return found
+        for share, rounds, strategy in self._strategies(seed):
+            now = self._clock()
             if now >= end:
                 return None
             found = self._search(
@@ -150,25 +178,30 @@ class TrainingMaker:
                 strategy,
                 point,
                 generator,
-                deadline=now + (end - now) / left,
-                rounds=_ROUNDS,
+                deadline=now + (end - now) / share,
+                rounds=rounds,
             )
             if found is not None:
                 return found
         return None
 
-    def _strategies(self, seed: int) -> Iterator[tuple[int, Strategy]]:
-        """Yield each strategy with the number of those that are left, itself included."""
+    def _strategies(self, seed: int) -> Iterator[tuple[int, int, Strategy]]:
+        """Yield the share of the time that is left, as its reciprocal, the rounds, and the strategy."""
         if not self._descends:
-            yield 1, RandomData()
+            # As many rounds as the strategies that descend have together.
+            yield 2, _ROUNDS, RandomData()
+            yield 1, _ROUNDS, RandomData()
             return
-        yield 3, Unrolling()
-        yield 2, PreciseUnrolling()
+        yield 2, _EXACT_ROUNDS, Hitting()
+        yield 3, _EXACT_ROUNDS, Bisecting()
+        yield 4, _ROUNDS, Unrolling()
+        yield 3, _ROUNDS, LogarithmicUnrolling()
+        yield 2, _ROUNDS, PreciseUnrolling()
         test = self._make_test(seed, self._timeout * _TEST_SHARE)
         if test is not None:
-            yield 2, self._aim_at_span(test)
+            yield 2, _ROUNDS, self._aim_at_span(test)
             point, wanted = self._split_test(test)
-            yield 1, GradientMatching(point=point, wanted=wanted)
+            yield 1, _ROUNDS, GradientMatching(point=point, wanted=wanted)
 
     def _split_test(self, test: UnitTest) -> tuple[list[Tensor], list[Tensor]]:
         """Return a unit test's inputs and weights."""
@@ -203,7 +236,7 @@ class TrainingMaker:
         deadline: float,
         rounds: int | None = None,
     ) -> Found | None:
-        search = DataSearch(
+        search = (ZeroSearch if strategy.bisects else HitSearch if strategy.hits else DataSearch)(
             self._task,
             recipe,
             initial,
@@ -212,6 +245,7 @@ class TrainingMaker:
             generator,
             point=point,
             deadline=deadline,
+            clock=self._clock,
             rounds=rounds,
         )
         return search.run()

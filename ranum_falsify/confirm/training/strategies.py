@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-__all__ = ["GradientMatching", "MarginWeights", "PreciseUnrolling", "RandomData", "Strategy", "Unrolling"]
+from ranum_falsify.search.estimates import CLIPPED, Estimates
+from ranum_falsify.search.logarithms import Logarithms
+
+__all__ = [
+    "Bisecting",
+    "GradientMatching",
+    "Hitting",
+    "LogarithmicUnrolling",
+    "MarginWeights",
+    "PreciseUnrolling",
+    "RandomData",
+    "Strategy",
+    "Unrolling",
+]
 
 
 class Strategy(ABC):
@@ -18,14 +32,23 @@ class Strategy(ABC):
     Attributes:
         name: Its name in reports.
         descends: Whether it follows gradients.
+        bisects: Whether it looks for exact zeros between points of different signs.
+        hits: Whether it takes several weights to 0 at once.
         is_precise: Whether it computes gradients in float64, where fewer of them vanish.
         point: The inference input that it is about, in the order of the task's data; None where any will do.
     """
 
     name: str
     descends = True
+    bisects = False
+    hits = False
     is_precise = False
     point: Sequence[Tensor] | None
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Surround the computation of margins, and of the loss."""
+        yield
 
     @abstractmethod
     def loss(self, trained: Sequence[Tensor], margin: Tensor) -> Tensor:
@@ -53,6 +76,27 @@ class PreciseUnrolling(Unrolling):
 
     name = "unrolling in float64"
     is_precise = True
+
+
+class LogarithmicUnrolling(Unrolling):
+    """The logarithm of the margin where it is made of exponentials, which neither overflows nor vanishes."""
+
+    name = "unrolling in logarithms"
+
+    def __init__(self) -> None:
+        self._logarithms = Logarithms()
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Find logarithms, and estimate the slopes of what is clipped."""
+        self._logarithms = Logarithms()
+        with self._logarithms, Estimates(CLIPPED):
+            yield
+
+    def loss(self, trained: Sequence[Tensor], margin: Tensor) -> Tensor:
+        """Return the logarithm of the margin, or a constant where it is not known."""
+        found = self._logarithms.find(margin)
+        return torch.zeros_like(margin) if found is None else found
 
 
 @dataclass
@@ -99,6 +143,22 @@ class MarginWeights(Strategy):
         rows = zip(trained, self.lower, self.upper, self.matters, strict=True)
         outside = [((low - w).clamp_min(0) + (w - high).clamp_min(0)) * m for w, low, high, m in rows]
         return torch.stack([x.square().sum() for x in outside]).sum() / max(1, sum(int(m.sum()) for m in self.matters))
+
+
+class Bisecting(Unrolling):
+    """No descent: where a single value must not be 0, data between which its sign changes are brought together."""
+
+    name = "bisection"
+    descends = False
+    bisects = True
+
+
+class Hitting(Unrolling):
+    """No descent: where an operand is a norm of weights, each of them is made 0 to its last bit."""
+
+    name = "hitting zeros"
+    descends = False
+    hits = True
 
 
 class RandomData(Unrolling):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.search.converter import Probe, TorchModel, convert
-from ranum_falsify.search.probes import probe_of
+from ranum_falsify.search.probes import margin_and_crossing_of, probe_of
 from ranum_falsify.search.starts import Box
 
 __all__ = ["Datum", "TrainingTask"]
@@ -37,12 +38,14 @@ class Datum:
         variable: Its name in the property.
         box: Its range.
         is_one_hot: Whether each row along its last dimension is 0 but for a single 1; a row of one element is 0 or 1.
+        is_draw: Whether it is what a random operator draws.
     """
 
     name: str
     variable: str
     box: Box
     is_one_hot: bool = False
+    is_draw: bool = False
 
     def harden(self, x: Tensor) -> Tensor:
         """Return the value nearby, `(..., *shape)`, whose rows are one-hot if they must be."""
@@ -59,7 +62,7 @@ class TrainingTask:
     Attributes:
         problem: The property, with the draws of random operators as inputs, and with weights that may have any value.
         call: The application of the network.
-        targets: The conditions of the operator.
+        targets: The conditions of the operator; of several, in topological order, if any of them is to fail.
         data: The inputs but the weights.
         weights: The ONNX names of the weights that are trained, in the order of the network's inputs.
         ranges: The weights' ranges in the property, in the same order.
@@ -75,16 +78,20 @@ class TrainingTask:
         loss: Sequence[str],
         weights: Sequence[str],
         one_hot: Sequence[str] = (),
+        draws: Sequence[str] = (),
+        parts: Sequence[str] = (),
     ) -> None:
         """Prepare.
 
         Args:
             problem: The property, with the draws of random operators as inputs.
-            targets: The conditions of one operator.
+            targets: The conditions of one operator, or of several of which any is to fail, in topological order.
             model: The network as a module.
             loss: Nodes or outputs whose sum is made small.
             weights: The freed initializers that are trained.
             one_hot: Labels, by ONNX name.
+            draws: What random operators draw, by ONNX name.
+            parts: For each loss, how the names of those weights begin that make it small; all weights by default.
 
         Raises:
             PropertyError: There is no such node, or the loss depends on no weight, or a weight is no variable.
@@ -92,18 +99,25 @@ class TrainingTask:
         self.call: NetworkCall = problem.goals[targets[0].goal].call
         self.targets = tuple(targets)
         self._model = model
-        self._probes = {id(targets[0].op): probe_of(self.targets)}
+        self._probes = {id(group[0].op): probe_of(group) for group in self.by_operator}
         self._names = _list_variables(self.call)
         variables = {v.name: v for v in problem.inputs}
         self.weights = tuple(name for name in self.graph.input_names if name in set(weights))
         self.ranges = tuple(_box_of(variables[self._names[name]]) for name in self.weights)
         self.data = tuple(
-            Datum(name=name, variable=variable, box=_box_of(variables[variable]), is_one_hot=name in one_hot)
+            Datum(
+                name=name,
+                variable=variable,
+                box=_box_of(variables[variable]),
+                is_one_hot=name in one_hot,
+                is_draw=name in draws,
+            )
             for name, variable in self._names.items()
             if name not in self.weights
         )
         self.problem = _unbound(problem, {self._names[name] for name in self.weights})
         self._losses = _find_losses(self.graph, loss)
+        self._parts = tuple(parts)
         self._check_path()
 
     @property
@@ -113,8 +127,20 @@ class TrainingTask:
 
     @property
     def op(self) -> Operation:
-        """The operator."""
+        """The operator; the first if there are several."""
         return self.targets[0].op
+
+    @property
+    def by_operator(self) -> list[tuple[Target, ...]]:
+        """The conditions of each operator."""
+        return [tuple(group) for _, group in groupby(self.targets, key=lambda target: id(target.op))]
+
+    def narrow_to(self, failing: Sequence[Target]) -> TrainingTask:
+        """Return the same about one of its operators."""
+        twin = copy(self)
+        twin.targets = tuple(failing)
+        twin._probes = {id(failing[0].op): probe_of(failing)}
+        return twin
 
     @property
     def is_separable(self) -> bool:
@@ -145,11 +171,26 @@ class TrainingTask:
 
     def loss(self, weights: Sequence[Tensor], data: Sequence[Tensor]) -> Tensor:
         """Return the loss of one batch, differentiable."""
-        return self._observe(weights, data, {id(op): _total for op in self._losses}).sum()
+        if not self._parts:
+            return self._observe(weights, data, {id(op): _total for op in self._losses}).sum()
+        losses = [
+            self._observe(self._hold_others(weights, part), data, {id(op): _total})
+            for op, part in zip(self._losses, self._parts, strict=True)
+        ]
+        return torch.cat(losses).sum()
+
+    def _hold_others(self, weights: Sequence[Tensor], part: str) -> list[Tensor]:
+        """Return the weights, those outside a part without a gradient."""
+        return [w if name.startswith(part) else w.detach() for name, w in zip(self.weights, weights, strict=True)]
 
     def margins(self, weights: Sequence[Tensor], data: Sequence[Tensor]) -> Tensor:
         """Return the margin of each target, differentiable; negative is violated."""
         return self._observe(weights, data, self._probes)
+
+    def crossings(self, target: int, weights: Sequence[Tensor], data: Sequence[Tensor]) -> Tensor:
+        """Return the margin of a target, and the values that may not be 0, flattened; none where nothing crosses."""
+        wanted = self.targets[target]
+        return self._observe(weights, data, {id(wanted.op): margin_and_crossing_of(wanted)})
 
     def _observe(self, weights: Sequence[Tensor], data: Sequence[Tensor], probes: Mapping[int, Probe]) -> Tensor:
         given = dict(zip((*self.weights, *(d.name for d in self.data)), (*weights, *data), strict=True))

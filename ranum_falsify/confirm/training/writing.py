@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from string import Template
+from typing import BinaryIO
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ranum_falsify.confirm.arrays import write_arrays
 from ranum_falsify.confirm.exposed import Watched, expose_operators, watch_operator
 from ranum_falsify.confirm.training.judging import Judge
 from ranum_falsify.confirm.training.program import LossProgram, trace_loss
@@ -20,6 +24,7 @@ from ranum_falsify.confirm.training.search import Found
 from ranum_falsify.confirm.training.task import TrainingTask
 from ranum_falsify.escaping import escape
 from ranum_falsify.network.tensors import to_numpy, to_torch
+from ranum_falsify.saving import Content
 from ranum_falsify.search.starts import Box
 
 __all__ = ["Rehearsed", "rehearse"]
@@ -115,6 +120,21 @@ class Rehearsed:
         )
         return "\n".join(map(escape, text.split("\n")))
 
+    def list_files(self, property_name: str, label: str) -> dict[str, Content]:
+        """Return the content of each file, by its name.
+
+        Args:
+            property_name: Name of the property that it is about.
+            label: What the pytest file is named after.
+        """
+        arrays = {"training.npz": self.training_arrays(), "trained.npz": self.trained_arrays()}
+        stored: dict[str, Content] = {file: partial(_store, x) for file, x in arrays.items()}
+        name = re.sub(r"[^A-Za-z0-9_]", "_", label)
+        return stored | {
+            "model.onnx": self.model(),
+            f"test_training_{name}.py": self.pytest_file(property_name).encode(),
+        }
+
     @property
     def _steps(self) -> int:
         return self.found.steps
@@ -153,15 +173,24 @@ def rehearse(task: TrainingTask, recipe: Recipe, found: Found, judge: Judge, see
         seed: Seed of the search.
     """
     if not found.batches:
-        return Rehearsed(task=task, recipe=recipe, found=found, program=None, seed=seed)
+        narrowed = task.narrow_to(found.verdict.targets)
+        return Rehearsed(task=narrowed, recipe=recipe, found=found, program=None, seed=seed)
     program = trace_loss(task, found.initial, found.batches[0])
     script = _Script(ranges=task.ranges, program=program)
     batches = [[to_torch(x) for x in batch] for batch in found.batches]
     weights = train(script, replace(recipe, steps=found.steps), [to_torch(w) for w in found.initial], batches)
     trained = [to_numpy(w.detach()) for w in weights]
-    trigger = judge.judge(trained, found.point)
-    if trigger is None:
+    verdict = judge.judge(trained, found.point)
+    if verdict is None:
         return None
     return Rehearsed(
-        task=task, recipe=recipe, found=replace(found, trained=trained, trigger=trigger), program=program, seed=seed
+        task=task.narrow_to(verdict.targets),
+        recipe=recipe,
+        found=replace(found, trained=trained, verdict=verdict),
+        program=program,
+        seed=seed,
     )
+
+
+def _store(arrays: Mapping[str, np.ndarray], stream: BinaryIO) -> None:
+    write_arrays(stream, arrays)

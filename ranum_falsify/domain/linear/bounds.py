@@ -22,7 +22,7 @@ from torch import Tensor
 from ranum_falsify.domain.analysis import IntervalAnalysis, Visited
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
-from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.linear.forms import Affine, Gated
 from ranum_falsify.domain.linear.program import BoundedTensor, Program, ProgramBuilder, form_of
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.linear.steps import Box, minimise
@@ -200,8 +200,10 @@ def _find_watched(graph: Graph) -> dict[int, list[Relaxation] | None]:
     """Return, by id, the operations that nodes read not linearly, with those curves; None if other nodes do too."""
     found: dict[int, list[Relaxation] | None] = {}
     for op in graph.nodes:
-        operands = [x for x in spec_of(op).operands_of(op) if isinstance(x, Operation)]
         form = form_of(op)
+        operands = [x for x in spec_of(op).operands_of(op) if isinstance(x, Operation)]
+        if isinstance(form, Gated):
+            operands, form = [form.operand], form.curve
         if isinstance(form, Affine) and not (form.factors and len(operands) > 1):
             continue
         for operand in operands:

@@ -9,7 +9,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ranum_falsify.domain.linear.relaxations import Curve, Lines, Mirrored, Rectifier, Relaxation, kinked
+from ranum_falsify.domain.linear.relaxations import (
+    Curve,
+    Lines,
+    Mirrored,
+    Rectifier,
+    Relaxation,
+    SoftRectifier,
+    Stretched,
+    kinked,
+)
+from ranum_falsify.domain.rules.support.real_functions import (
+    GELU_TANH_TURN,
+    GELU_TURN,
+    SWISH_TURN,
+    gelu,
+    gelu_tanh,
+    swish,
+)
 
 __all__ = [
     "ABS",
@@ -19,6 +36,8 @@ __all__ = [
     "COSH",
     "ERF",
     "EXP",
+    "GELU",
+    "GELU_TANH",
     "HARD_SWISH",
     "LOG",
     "RECIPROCAL",
@@ -30,12 +49,14 @@ __all__ = [
     "SOFTSIGN",
     "SQRT",
     "SQUARE",
+    "SWISH",
     "TANH",
     "clip",
     "elu",
     "leaky",
     "number_in",
     "power",
+    "stretch",
 ]
 
 _PERIODS = 2
@@ -120,6 +141,17 @@ HARD_SWISH = Curve(
     bend="any",
     points=lambda s: (torch.full_like(s, -3.0), torch.full_like(s, 3.0), 3 * s - 1.5),
 )
+# The second derivatives are greatest at 0: 2 / sqrt(2 pi) = 0.79788 and 1/2.  They change sign at the roots of 2 - x^2,
+# at 1.41850 in the approximation by tanh, and where x tanh(x / 2) = 2, at 2.39936.
+GELU = SoftRectifier(gelu, turn=-GELU_TURN, curvature=0.798, bends=(1.414, 1.415))
+GELU_TANH = SoftRectifier(gelu_tanh, turn=-GELU_TANH_TURN, curvature=0.798, bends=(1.418, 1.419))
+SWISH = SoftRectifier(swish, turn=-SWISH_TURN, curvature=0.5, bends=(2.399, 2.4))
+
+
+def stretch(curve: Relaxation, height: float, rate: float) -> Relaxation | None:
+    """Return the relaxation of `height * curve(rate * x)`; None unless both are positive numbers of ordinary size."""
+    ordinary = all(1e-30 < number < 1e30 for number in (height, rate))
+    return Stretched(curve, height, rate) if ordinary else None
 
 
 class _Wave(Relaxation):

@@ -12,7 +12,7 @@ from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.site import IntervalRule
 from ranum_falsify.network.registry import TorchFunction
 
-__all__ = ["Affine", "Composed", "LinearForm", "Quotient", "Terms", "contraction", "pooling", "summation"]
+__all__ = ["Affine", "Composed", "Gated", "LinearForm", "Quotient", "Terms", "contraction", "pooling", "summation"]
 
 Terms = Callable[[Operation, Sequence[tuple[int, ...]], tuple[int, ...]], int]
 """`terms(op, shapes, output)`: the largest number of rounded operations that an element of the output goes through."""
@@ -85,5 +85,22 @@ class Composed:
     last: Operation
 
 
-LinearForm = Affine | Composed | Quotient | Relaxation
+@dataclass(frozen=True, kw_only=True)
+class Gated:
+    """A curve of an operation, of which a node multiplies two functions.
+
+    Attributes:
+        operand: The operation.
+        curve: What the node computes of it.
+        stray: Bounds the most by which its results may differ from that, besides a few roundings.
+        otherwise: The product of the node's operands, for where there is no curve.
+    """
+
+    operand: Operation
+    curve: Relaxation
+    stray: IntervalRule
+    otherwise: Affine
+
+
+LinearForm = Affine | Composed | Gated | Quotient | Relaxation
 """A row's `linear`: this, or a function of the node that returns it, or None: bounded by its interval alone."""

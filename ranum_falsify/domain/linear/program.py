@@ -17,10 +17,18 @@ from ranum_falsify.domain.analysis import IntervalAnalysis
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope, envelope
 from ranum_falsify.domain.linear.curves import RECIPROCAL, SQUARE
-from ranum_falsify.domain.linear.forms import Affine, Composed, LinearForm, Quotient
+from ranum_falsify.domain.linear.forms import Affine, Composed, Gated, LinearForm, Quotient
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.linear.steps import AffineStep, Box, CurveStep, ProductStep, Step
-from ranum_falsify.domain.slack import FUSED_ROUNDINGS, double_share, gamma, tiny, unit
+from ranum_falsify.domain.slack import (
+    FUSED_ROUNDINGS,
+    GATED_ROUNDINGS,
+    accumulation,
+    double_share,
+    gamma,
+    tiny,
+    unit,
+)
 from ranum_falsify.network import spec_of
 
 __all__ = ["BoundedTensor", "Program", "ProgramBuilder", "form_of"]
@@ -125,6 +133,8 @@ class ProgramBuilder:
             self._quotient(op, operands, writes)
         elif isinstance(form, Composed):
             self._compose(op, form, operands, writes)
+        elif isinstance(form, Gated):
+            self._gated(op, form, operands, writes)
         else:
             self._affine(op, form, operands, writes)
 
@@ -195,6 +205,21 @@ class ProgramBuilder:
             inner = self.program.add(BoundedTensor(bounds.shape, (low, high)))
             self._affine(op, form.inner, operands, (inner,))
             self._curve(form.last, form.outer, (inner,), writes)
+
+    def _gated(self, op: Operation, form: Gated, operands: Sequence[object], writes: tuple[int, ...]) -> None:
+        read = self.program.numbers.get(id(form.operand))
+        results = self.program.variables[writes[0]].box
+        of = None if read is None else self.program.variables[read].box
+        fits = of is not None and of[0].shape == results[0].shape and _is_finite(of) and _is_finite(results)
+        most = max(abs(end) for end in self._analysis.part_of(op, form.stray).extremes)
+        # Half precision may round the factors apart.
+        if read is None or not fits or math.isinf(most) or accumulation(self._dtype) is not self._dtype:
+            self._affine(op, form.otherwise, operands, writes)
+            return
+        relative = GATED_ROUNDINGS * unit(self._dtype)
+        # |kernel - g| <= r |g| + a, and |kernel| is bounded.
+        error = relative * (_size(results) + most) / (1 - relative) + most + tiny(self._dtype)
+        self.program.append(CurveStep(read, writes[0], form.curve, error, tiny(self._dtype), results))
 
     def _affine(self, op: Operation, form: Affine, operands: Sequence[object], writes: tuple[int, ...]) -> None:
         spec = spec_of(op)

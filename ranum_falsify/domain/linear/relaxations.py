@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.slack import CURVE_SHARE
 
-__all__ = ["Curve", "Lines", "Mirrored", "Rectifier", "Relaxation", "kinked"]
+__all__ = ["Curve", "Lines", "Mirrored", "Rectifier", "Relaxation", "SoftRectifier", "Stretched", "kinked"]
 
 _HALVINGS = 24
 """Steps of the search for a tangent; it affects only tightness."""
@@ -74,6 +74,92 @@ class Rectifier(Relaxation):
         lower = torch.where(positive > -negative, 1.0, self._slope)
         offset = torch.maximum(negative * (self._slope - chord), positive * (1 - chord))
         return Lines(lower, torch.zeros_like(lower), chord, offset + CURVE_SHARE * width)
+
+
+class SoftRectifier(Relaxation):
+    """A smooth function that is x above 0 and 0 below, less a dip that depends on |x| alone (`Swish`, `Gelu`)."""
+
+    def __init__(
+        self, function: Callable[[Tensor], Tensor], *, turn: float, curvature: float, bends: tuple[float, float]
+    ) -> None:
+        """Describe the function.
+
+        Args:
+            function: The function, on float64; below 0, it is the negative of the dip.
+            turn: The size of x up to which the dip rises, and beyond which it falls.
+            curvature: The most that the second derivative comes to in size.
+            bends: The size of x up to which the function is surely convex, and that from which it is surely concave.
+        """
+        self._function, self._turn, self._curvature = function, turn, curvature
+        self._convex_until, self._concave_from = bends
+        self._rectifier = Rectifier()
+
+    def lines(self, low: Tensor, high: Tensor) -> Lines:
+        """See :meth:`Relaxation.lines`: lines about the rectifier, or about the chord where these are closer."""
+        wide, narrow = self._about_rectifier(low, high), self._about_chord(low, high)
+        closer = _mean_gap(narrow, low, high) < _mean_gap(wide, low, high)
+        return Lines(*(torch.where(closer, a, b) for a, b in zip(_parts(narrow), _parts(wide), strict=True)))
+
+    def _about_rectifier(self, low: Tensor, high: Tensor) -> Lines:
+        y = self._rectifier.lines(low, high)
+        nearest = torch.maximum(low, -high).clamp(min=0)
+        furthest = torch.maximum(low.abs(), high.abs())
+        deepest = self._dip(torch.minimum(torch.full_like(low, self._turn).maximum(nearest), furthest))
+        shallowest = torch.minimum(self._dip(nearest), self._dip(furthest))
+        return replace(
+            y,
+            lower_offset=y.lower_offset - deepest * (1 + CURVE_SHARE),
+            upper_offset=y.upper_offset - shallowest * (1 - CURVE_SHARE),
+        )
+
+    def _dip(self, size: Tensor) -> Tensor:
+        return -self._function(-size)
+
+    def _about_chord(self, low: Tensor, high: Tensor) -> Lines:
+        # A function strays from its chord by at most max |g''| (x - low) (high - x) / 2.
+        width, ends = high - low, (self._function(low), self._function(high))
+        chord = torch.where(width > 0, (ends[1] - ends[0]) / torch.where(width > 0, width, 1.0), 0.0)
+        rounding = CURVE_SHARE * (ends[0].abs() + ends[1].abs() + (chord * low).abs())
+        stray = self._curvature * width.square() / 8 * (1 + CURVE_SHARE)
+        offset = ends[0] - chord * low
+        convex = torch.maximum(low.abs(), high.abs()) <= self._convex_until
+        concave = (low >= self._concave_from) | (high <= -self._concave_from)
+        below, above = torch.where(concave, 0.0, stray) + rounding, torch.where(convex, 0.0, stray) + rounding
+        return Lines(chord, offset - below, chord, offset + above)
+
+
+def _parts(y: Lines) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return y.lower_slope, y.lower_offset, y.upper_slope, y.upper_offset
+
+
+def _mean_gap(y: Lines, low: Tensor, high: Tensor) -> Tensor:
+    """Return twice the mean distance between two lines."""
+    return (y.upper_slope - y.lower_slope) * (low + high) + 2 * (y.upper_offset - y.lower_offset)
+
+
+@dataclass(frozen=True)
+class Stretched(Relaxation):
+    """`height * g(rate * x)` for two positive numbers.
+
+    Attributes:
+        inner: The function g.
+        height: Its factor.
+        rate: That of its operand.
+    """
+
+    inner: Relaxation
+    height: float
+    rate: float
+
+    def lines(self, low: Tensor, high: Tensor) -> Lines:
+        """See :meth:`Relaxation.lines`."""
+        size = torch.maximum(low.abs(), high.abs())
+        spare = CURVE_SHARE * self.rate * size
+        y = self.inner.lines(self.rate * low - spare, self.rate * high + spare)
+        slopes = [self.height * self.rate * slope for slope in (y.lower_slope, y.upper_slope)]
+        offsets = [self.height * offset for offset in (y.lower_offset, y.upper_offset)]
+        errors = [CURVE_SHARE * (s.abs() * size + o.abs()) for s, o in zip(slopes, offsets, strict=True)]
+        return Lines(slopes[0], offsets[0] - errors[0], slopes[1], offsets[1] + errors[1])
 
 
 Bend = Literal["convex", "concave", "s", "any"]

@@ -21,7 +21,7 @@ from ranum_falsify.domain.rounding import flush, round_bounds
 from ranum_falsify.domain.rules.support.building import keeping_infinity
 from ranum_falsify.domain.site import Site
 
-__all__ = ["cast", "convert"]
+__all__ = ["cast", "convert", "keep_fitting", "wrap"]
 
 _HALVES = (torch.float16, torch.bfloat16)
 _EXACT_SINGLE = 2.0**24
@@ -55,7 +55,7 @@ def convert(x: Interval, dtype: torch.dtype, *, rounds: bool = True) -> Interval
         return flush(_to_float(x, dtype) if rounds or dtype is not torch.float16 else _enclose(x, dtype))
     if x.is_floating:
         return _truncate(x, dtype)
-    return _wrap(x, dtype)
+    return wrap(x, dtype, dtype_range(dtype))
 
 
 def _to_float(x: Interval, dtype: torch.dtype) -> Interval:
@@ -89,27 +89,51 @@ def _round_to_single(bound: Tensor, towards: float) -> Tensor:
 
 
 def _truncate(x: Interval, dtype: torch.dtype) -> Interval:
-    lowest, highest = dtype_range(dtype)
-    low, high = (bound.trunc() for bound in x.doubles())
-    inside = (low >= lowest) & (high <= highest) & (high < _SIGNED_LIMIT)
-    low, high = (bound.where(inside, 0.0).to(torch.int64) for bound in (low, high))
-    return _where(inside, low, high, x, dtype)
+    low, high = x.doubles()
+    least = low.trunc()
+    return keep_fitting(least, least if high is low else high.trunc(), x.shape, dtype, dtype_range(dtype))
 
 
-def _wrap(x: Interval, dtype: torch.dtype) -> Interval:
-    lowest, highest = dtype_range(dtype)
-    low, high = x.lower.to(torch.int64), x.upper.to(torch.int64)
-    inside = (low >= lowest) & (high <= min(highest, torch.iinfo(torch.int64).max))
+def keep_fitting(
+    low: Tensor, high: Tensor, shape: tuple[int, ...], dtype: torch.dtype, limits: tuple[float | int, float | int]
+) -> Interval:
+    """Return bounds of whole numbers, anything between two limits where one lies beyond them.
+
+    Args:
+        low: The least numbers, in float64; the same tensor as the greatest ones if they are known.
+        high: The greatest ones.
+        shape: Shape of the tensor.
+        dtype: The integer type that holds them.
+        limits: The least and the greatest number that they may be.
+    """
+    inside = (low >= limits[0]) & (high <= limits[1]) & (high < _SIGNED_LIMIT)
+    least = low.where(inside, 0.0).to(torch.int64)
+    greatest = least if high is low else high.where(inside, 0.0).to(torch.int64)
+    return _where(inside, least, greatest, shape, dtype, limits)
+
+
+def wrap(x: Interval, dtype: torch.dtype, limits: tuple[float | int, float | int]) -> Interval:
+    """Return bounds of integers that wrap where they do not fit between two limits."""
+    low = x.lower.to(torch.int64)
+    high = low if x.upper is x.lower else x.upper.to(torch.int64)
+    inside = (low >= limits[0]) & (high <= min(limits[1], torch.iinfo(torch.int64).max))
     if x.dtype is torch.uint64:
         # The upper half has the bits of negative numbers.
         inside &= (low >= 0) & (high >= 0)
-    return _where(inside, low, high, x, dtype)
+    return _where(inside, low, high, x.shape, dtype, limits)
 
 
-def _where(inside: Tensor, low: Tensor, high: Tensor, x: Interval, dtype: torch.dtype) -> Interval:
+def _where(
+    inside: Tensor,
+    low: Tensor,
+    high: Tensor,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    limits: tuple[float | int, float | int],
+) -> Interval:
     if bool(inside.all()):
         lower = low.to(dtype)
-        return Interval(lower, lower if x.upper is x.lower else high.to(dtype), x.shape)
-    least, greatest = (torch.full((), end, dtype=dtype) for end in dtype_range(dtype))
+        return Interval(lower, lower if high is low else high.to(dtype), shape)
+    least, greatest = (torch.full((), end, dtype=dtype) for end in limits)
     lower, upper = torch.where(inside, low.to(dtype), least), torch.where(inside, high.to(dtype), greatest)
-    return Interval(lower, upper, x.shape)
+    return Interval(lower, upper, shape)

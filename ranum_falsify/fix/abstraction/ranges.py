@@ -105,10 +105,8 @@ def _move(end: Tensor, limit: Tensor, fraction: float | Tensor) -> Tensor:
     if isinstance(fraction, float) and fraction >= 1:
         return limit
     near, far, share = end.double(), limit.double(), torch.as_tensor(fraction, dtype=torch.float64)
-    moved = near + share * (far - near)
-    if not end.is_floating_point():
-        moved = moved.trunc()
-    rounded = moved.to(end.dtype)
+    distance = share * (far - near)
+    rounded = (near + (distance if end.is_floating_point() else distance.trunc())).to(end.dtype)
     between = torch.minimum(torch.maximum(rounded, torch.minimum(end, limit)), torch.maximum(end, limit))
     return torch.where(share >= 1, limit, torch.where(share <= 0, end, between))
 

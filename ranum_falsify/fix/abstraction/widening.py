@@ -4,7 +4,8 @@ The bounds of interval analysis are monotone: what they prove on a box they prov
 of a range that can be moved outward without loss of the proof is a gain, and no derivatives are needed.  All tensors
 start as single values, an anchor.  Their original ends are released one after another, as many at once as possible;
 what cannot be released is moved outward as far as the proof holds.  Two results for different tensors that share a
-dimension, of which one makes almost a constant of a tensor, are halved: each then holds on one half of that dimension.
+dimension, of which one makes almost a constant of a tensor, are halved: each then holds on one half of that dimension;
+or both tensors are narrowed, each less than alone.
 Where elements of a tensor matter differently, by the derivatives of margins, their widths are made to differ, too.
 """
 
@@ -26,7 +27,7 @@ __all__ = ["WideRanges", "Widening"]
 _BRUTAL = 0.01
 """A tensor of which less than this share is left is almost a constant."""
 
-_PENALTY = 0.5
+_PENALTY = 1.0
 """What a tensor that is almost a constant counts beyond the share that it lost."""
 
 _GAIN = 0.03
@@ -110,9 +111,12 @@ class Widening:
                 yield best
         if best is None:
             return
-        for better in self._halve(best, widened + released[len(widened) :]):
-            best = better
-            yield better
+        others = widened + released[len(widened) :]
+        for combine in (self._halve, self._share):
+            for better in combine(best, others):
+                if better.score > best.score:
+                    best = better
+                    yield better
         yield from self._spread(best)
 
     # anchors and release ------------------------------------------------------------------------------------------
@@ -192,6 +196,15 @@ class Widening:
                 if self._rate(ranges).score > best.score and self._proves(ranges):
                     yield self._rate(self._widen(ranges))
                     return
+
+    def _share(self, best: WideRanges, findings: Sequence[WideRanges]) -> Iterator[WideRanges]:
+        """Yield combinations of two results in which the tensors of both are narrowed, each less."""
+        if not self._is_brutal(best.ranges):
+            return
+        for other in findings:
+            if other is not best:
+                both = {name: best.ranges[name].meet(other.ranges[name]) for name in self._names}
+                yield self._rate(self._widen(both))
 
     def _layouts(self, first: Ranges, second: Ranges) -> Iterator[Ranges]:
         """Yield the ways in which each result holds on one half of a dimension of all that only one of them narrows."""

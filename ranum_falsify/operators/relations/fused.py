@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 from dnnv.nn import Operation
+from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_outward
@@ -19,7 +20,7 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import growth, unit
 from ranum_falsify.operators.relations.matching import Field, fields_of, is_a, pairs, source
 
-__all__ = ["accumulate", "is_beside_quantised", "requantise", "saturate", "sum_operands"]
+__all__ = ["accumulate", "error_inside", "is_beside_quantised", "requantise", "saturate", "sum_operands"]
 
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
 """Operators whose sums ONNX Runtime may start from what is added to them."""
@@ -55,13 +56,18 @@ def _widen(site: Site, x: Interval, beside: Field) -> Interval:
 
     Whether it overflows there is another question, see :func:`_overflows_inside`.
     """
-    op = is_a(beside, *_PRODUCTS)
-    terms = 0 if op is None else _terms(site, op)
-    if not terms or not x.size or x.may_be_infinite:
+    error = error_inside(site, beside, x.dtype)
+    if not error or not x.size or x.may_be_infinite:
         return x
-    error = growth(terms, x.dtype)
     low, high = x.lower - error * x.lower.abs(), x.upper + error * x.upper.abs()
     return replace(x, lower=low, upper=high, gap=0.0).keep_finite()
+
+
+def error_inside(site: Site, beside: Field, dtype: torch.dtype) -> float:
+    """Return the error, relative to a summand, of adding it inside the sum of products beside it; 0 if that is none."""
+    op = is_a(beside, *_PRODUCTS)
+    terms = 0 if op is None else _terms(site, op)
+    return growth(terms, dtype) if terms else 0.0
 
 
 def _overflows_inside(site: Site, x: Interval, beside: Field) -> bool:
@@ -80,7 +86,18 @@ def _overflows_inside(site: Site, x: Interval, beside: Field) -> bool:
         small = float(torch.minimum(finite_sizes(x), abs(beta) * finite_sizes(bias[0])).amax())
     if a.is_floating and a.size and b.size and vanishes_beside(a, b, terms, factor=alpha, bias=small):
         return False
-    return overflows_in_parts(a, b, terms, factor=alpha, beside=size + rest)
+    return overflows_in_parts(a, b, terms, factor=alpha, beside=size + rest, sums=lambda sizes: _add_up(op, sizes))
+
+
+def _add_up(op: Operation, weights: Tensor) -> Tensor:
+    """Return for each element of a product, or more of them, the sum of the weights that it is made with, or more."""
+    if is_a(op, "Conv"):
+        return weights.flatten(1).sum(1)
+    if is_a(op, "ConvTranspose"):
+        return weights.transpose(0, 1).flatten(1).sum(1)
+    if is_a(op, "Gemm"):
+        return weights.sum(1 if op.transpose_b else 0)
+    return weights.sum(-2 if weights.dim() > 1 else 0)
 
 
 _SATURATION = 2 * 255 * 128 - (2**15 - 1)

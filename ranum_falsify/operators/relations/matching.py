@@ -27,6 +27,7 @@ __all__ = [
     "fields_of",
     "find_other",
     "find_reduction",
+    "find_scale",
     "is_a",
     "is_same",
     "kind",
@@ -41,6 +42,9 @@ __all__ = [
 
 _DEEPEST = 10
 """No pattern reads further back than this many nodes."""
+
+_PASSING = ("Unsqueeze", "Squeeze", "Reshape", "Max")
+"""Operators between a reduction and its reader that leave its values as they are; some of them, of `Max`."""
 
 Field: TypeAlias = Operation | np.ndarray | None
 """What a node reads: the result of another node, a constant, or nothing."""
@@ -121,6 +125,21 @@ def find_other(field: Field, op_type: str, value: float) -> Field:
     return next((a for a, b in pairs(op) if constant(b) == value), None)
 
 
+def find_scale(field: Field, x: Field) -> float | None:
+    """Return c where a field is c x with a constant c."""
+    if is_same(field, x):
+        return 1.0
+    op = is_a(field, "Mul", "Div")
+    if op is None:
+        return None
+    for number, rest in ((constant(b), a) for a, b in pairs(op)):
+        if number is not None and is_same(rest, x):
+            if is_a(op, "Mul"):
+                return number
+            return 1 / number if number and is_same(fields_of(op)[0], x) else None
+    return None
+
+
 def square_of(field: Field) -> Field:
     """Return x where a field is the square of x, else None."""
     op = is_a(field, "Mul", "Pow")
@@ -165,9 +184,9 @@ def find_reduction(site: Site, field: Field, *op_types: str, shown_by: Field = N
     """
     expand = is_a(field, "Expand")
     inner = field if expand is None else fields_of(expand)[0]
-    op = is_a(inner, "Unsqueeze", "Squeeze", "Reshape", *op_types)
+    op = is_a(inner, *_PASSING, *op_types)
     while op is not None and kind(op) not in op_types:
-        op = is_a(fields_of(op)[0], "Unsqueeze", "Squeeze", "Reshape", *op_types)
+        op = is_a(_find_passed(op), *_PASSING, *op_types)
     if op is None:
         return None
     operand, *axes = fields_of(op)
@@ -182,6 +201,14 @@ def find_reduction(site: Site, field: Field, *op_types: str, shown_by: Field = N
     if not dims or (stands.shape != kept and stands.size != 1):
         return None
     return Reduced(op=op, operand=source(operand), x=x, dims=dims)
+
+
+def _find_passed(op: Operation) -> Field:
+    """Return the field that a node passes on in another shape, or, as a maximum with -inf does, as it is."""
+    if kind(op) != "Max":
+        return fields_of(op)[0]
+    passed = [field for field in fields_of(op) if constant(field) != -math.inf]
+    return passed[0] if len(passed) == 1 else None
 
 
 def reduced_dims(op: Operation, rank: int, axes: np.ndarray | None) -> list[int]:

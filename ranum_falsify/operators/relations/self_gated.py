@@ -1,4 +1,4 @@
-"""Products of a number with a function of itself, written with several nodes: Swish, Gelu, Mish, x (1 - x), x^3.
+"""Products of a number with a function of itself, in several nodes: Swish, HardSwish, Gelu, Mish, x (1 - x), x^3.
 
 Each is one function of x with known turning points; the product of its parts' bounds would forget their relation.
 """
@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import torch
+from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.linear import curves
+from ranum_falsify.domain.linear.forms import Affine, Gated
+from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.support.building import piecewise
 from ranum_falsify.domain.rules.support.real_functions import (
@@ -25,20 +30,30 @@ from ranum_falsify.domain.rules.support.real_functions import (
     swish,
 )
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import unit
+from ranum_falsify.domain.slack import GATED_ROUNDINGS, unit
 from ranum_falsify.operators.relations.matching import (
     Field,
     constant,
     fields_of,
     find_other,
+    find_scale,
     is_a,
     is_same,
     pairs,
     source,
     square_of,
 )
+from ranum_falsify.operators.relations.ramps import find_ramp
 
-__all__ = ["complement", "cube", "gelu_by_parts", "mish_by_parts", "swish_by_parts"]
+__all__ = [
+    "complement",
+    "cube",
+    "gelu_by_parts",
+    "hard_swish_by_parts",
+    "mish_by_parts",
+    "product_form",
+    "swish_by_parts",
+]
 
 _DEPTH = 4
 """How deep products of products are searched."""
@@ -46,6 +61,47 @@ _DEPTH = 4
 _CUBIC = 0.044715
 _CLOSE = 1e-3
 """Relative tolerance of constants, which may have been rounded to half precision."""
+
+
+@dataclass(frozen=True)
+class _SelfGated:
+    """A product of x with a function of x.
+
+    Attributes:
+        x: The field x.
+        function: The product as a function of x, on float64.
+        turns: Where it turns.
+        error: Bounds by how much kernels may stray from it, given bounds of x.
+        curve: Its linear relaxation, where there is one.
+    """
+
+    x: Field
+    function: Callable[[Tensor], Tensor]
+    turns: Sequence[float]
+    error: Callable[[Site, Interval], float]
+    curve: Relaxation | None
+
+    def stray(self, site: Site, *operands: object) -> Interval:
+        """Return bounds of the error."""
+        bounds = site.find_known(self.x)
+        most = math.inf if bounds is None else self.error(site, bounds)
+        return Interval.fill(-most, most, (), torch.float64)
+
+
+_Finder = Callable[[Operation], _SelfGated | None]
+
+
+def _bounding(find: _Finder) -> Callable[[Site, Interval, Interval], Interval | None]:
+    """Return the pattern that bounds what a function finds."""
+
+    def pattern(site: Site, a: Interval, b: Interval) -> Interval | None:
+        gated = find(site.op)
+        bounds = None if gated is None else site.find_known(gated.x)
+        if gated is None or bounds is None or bounds.shape != site.shape:
+            return None
+        return _curve(site, bounds, gated.function, gated.turns, gated.error(site, bounds))
+
+    return pattern
 
 
 def _curve(
@@ -59,7 +115,7 @@ def _curve(
     low, high = y.doubles()
     if not bool(low.isfinite().all() and high.isfinite().all()):  # of float64 numbers whose parts overflow here
         return None
-    relative = 16 * unit(x.dtype)
+    relative = GATED_ROUNDINGS * unit(x.dtype)
     return round_outward(low - error - relative * low.abs(), high + error + relative * high.abs(), x.dtype, x.shape)
 
 
@@ -68,34 +124,22 @@ def _size(x: Interval) -> float:
     return float(max(-least, greatest, 0))
 
 
-def _scale_of(field: Field, x: Field) -> float | None:
-    """Return c where a field is c x with a constant c."""
-    if is_same(field, x):
-        return 1.0
-    op = is_a(field, "Mul", "Div")
-    if op is None:
-        return None
-    for number, rest in ((constant(b), a) for a, b in pairs(op)):
-        if number is not None and is_same(rest, x):
-            if is_a(op, "Mul"):
-                return number
-            return 1 / number if number and is_same(fields_of(op)[0], x) else None
-    return None
-
-
-def swish_by_parts(site: Site, a: Interval, b: Interval) -> Interval | None:
-    """Bound x sigmoid(c x) for a constant c > 0."""
-    for (x, factor), bounds in zip(pairs(site.op), (a, b), strict=True):
+def _find_swish(op: Operation) -> _SelfGated | None:
+    """Return x sigmoid(c x) for a constant c > 0."""
+    for x, factor in pairs(op):
         gate = is_a(factor, "Sigmoid")
-        scale = None if gate is None else _scale_of(fields_of(gate)[0], x)
-        if scale is None or not scale > 0:
-            continue
-        c, kernels = scale, [site.envelope(name) for name in ("Sigmoid", "Swish")]
-        # Rounding c x changes the sigmoid by |c x| u of itself, and x^2 sigmoid(x) is at most 0.6 where x < 0.
-        error = max(k.absolute for k in kernels) * _size(bounds) + 2 * unit(bounds.dtype) / c
-        relative = sum(k.relative for k in kernels) * _size(bounds)
-        return _curve(site, bounds, partial(_scaled_swish, c), [SWISH_TURN / c], error + relative)
+        scale = None if gate is None else find_scale(fields_of(gate)[0], x)
+        if scale is not None and scale > 0:
+            turns, curve = [SWISH_TURN / scale], curves.stretch(curves.SWISH, 1 / scale, scale)
+            return _SelfGated(x, partial(_scaled_swish, scale), turns, partial(_swish_error, scale), curve)
     return None
+
+
+def _swish_error(c: float, site: Site, bounds: Interval) -> float:
+    kernels = [site.envelope(name) for name in ("Sigmoid", "Swish")]
+    # Rounding c x changes the sigmoid by |c x| u of itself, and x^2 sigmoid(x) is at most 0.6 where x < 0.
+    error = max(k.absolute for k in kernels) * _size(bounds) + 2 * unit(bounds.dtype) / c
+    return error + sum(k.relative for k in kernels) * _size(bounds)
 
 
 def _scaled_swish(c: float, t: Tensor) -> Tensor:
@@ -133,24 +177,33 @@ def cube(site: Site, a: Interval, b: Interval) -> Interval | None:
     return None
 
 
+# HardSwish ------------------------------------------------------------------------------------------------------
+
+
+def _find_hard_swish(op: Operation) -> _SelfGated | None:
+    """Return x k clip(s x + c, l, h), of which x clip(x + 3, 0, 6) / 6 is the usual one."""
+    for x, factor in pairs(op):
+        ramp = find_ramp(factor, x, _DEPTH)
+        if ramp is not None:
+            return _SelfGated(x, ramp.times_operand, ramp.turns, ramp.error, ramp.curve)
+    return None
+
+
 # Gelu -----------------------------------------------------------------------------------------------------------
 
 
-def gelu_by_parts(site: Site, a: Interval, b: Interval) -> Interval | None:
-    """Bound k x (1 + erf(s x)), and the same with the usual cubic in tanh, in any grouping of the factors."""
-    factors = list(_factors(site.op, _DEPTH))
+def _find_gelu(op: Operation) -> _SelfGated | None:
+    """Return k x (1 + erf(s x)), and the same with the usual cubic in tanh, in any grouping of the factors."""
+    factors = list(_factors(op, _DEPTH))
     numbers = [number for _, number in factors if number is not None]
     fields = [field for field, number in factors if number is None]
-    if len(fields) != 2:
-        return None
     k = math.prod(numbers)
+    if len(fields) != 2 or not math.isfinite(k):
+        return None
     for x, raised in (fields, fields[::-1]):
         gate = is_a(find_other(raised, "Add", 1.0), "Erf", "Tanh")
-        bounds = site.find_known(x)
-        if gate is None or bounds is None or bounds.shape != site.shape or not math.isfinite(k):
-            continue
-        function = _bound_by_erf if is_a(gate, "Erf") else _bound_by_tanh
-        return function(site, fields_of(gate)[0], x, bounds, k)
+        if gate is not None:
+            return (_by_erf if is_a(gate, "Erf") else _by_tanh)(fields_of(gate)[0], x, k)
     return None
 
 
@@ -174,19 +227,23 @@ def _factors(field: Field, depth: int) -> Iterator[tuple[Field, float | None]]:
             yield product, None
 
 
-def _bound_by_erf(site: Site, argument: Field, x: Field, bounds: Interval, k: float) -> Interval | None:
-    scale = _scale_of(argument, x)
+def _by_erf(argument: Field, x: Field, k: float) -> _SelfGated | None:
+    scale = find_scale(argument, x)
     if scale is None or not scale > 0:
         return None
     s = scale * math.sqrt(2)
-    own, fused = site.envelope("Erf"), site.envelope("Gelu")
-    size = abs(k) * _size(bounds)
-    error = (own.absolute + own.relative + 4 * unit(bounds.dtype)) * size
-    error += 2 * abs(k) / s * fused.absolute + 2 * fused.relative * size
-    return _curve(site, bounds, lambda t: 2 * k / s * gelu(s * t), [GELU_TURN / s], error)
+
+    def error(site: Site, bounds: Interval) -> float:
+        own, fused = site.envelope("Erf"), site.envelope("Gelu")
+        size = abs(k) * _size(bounds)
+        found = (own.absolute + own.relative + 4 * unit(bounds.dtype)) * size
+        return found + 2 * abs(k) / s * fused.absolute + 2 * fused.relative * size
+
+    curve = curves.stretch(curves.GELU, 2 * k / s, s)
+    return _SelfGated(x, lambda t: 2 * k / s * gelu(s * t), [GELU_TURN / s], error, curve)
 
 
-def _bound_by_tanh(site: Site, argument: Field, x: Field, bounds: Interval, k: float) -> Interval | None:
+def _by_tanh(argument: Field, x: Field, k: float) -> _SelfGated | None:
     factors = list(_factors(argument, _DEPTH))
     fields = [field for field, number in factors if number is None]
     c = math.prod(number for _, number in factors if number is not None)
@@ -199,14 +256,17 @@ def _bound_by_tanh(site: Site, argument: Field, x: Field, bounds: Interval, k: f
         return None
     if cubic is None or abs(c / math.sqrt(2 / math.pi) - 1) > _CLOSE or abs(cubic / _CUBIC - 1) > _CLOSE:
         return None
-    own, fused = site.envelope("Tanh"), site.envelope("Gelu tanh")
-    size = abs(k) * _size(bounds)
-    # The argument errs by a few roundings of itself, and |t| (1 - tanh(t)^2) is at most 0.45.
-    error = (own.absolute + own.relative + 16 * unit(bounds.dtype)) * size
-    error += 2 * abs(k) * fused.absolute + 2 * fused.relative * size
-    # Other constants move the turn a little, which changes the extreme by the square of that.
-    error += 4 * abs(k) * _CLOSE * _CLOSE
-    return _curve(site, bounds, lambda t: _raised(t, k, c, c * cubic), [GELU_TANH_TURN], error)
+
+    def error(site: Site, bounds: Interval) -> float:
+        own, fused = site.envelope("Tanh"), site.envelope("Gelu tanh")
+        size = abs(k) * _size(bounds)
+        # The argument errs by a few roundings of itself, and |t| (1 - tanh(t)^2) is at most 0.45.
+        found = (own.absolute + own.relative + 16 * unit(bounds.dtype)) * size
+        found += 2 * abs(k) * fused.absolute + 2 * fused.relative * size
+        # Other constants move the turn a little, which changes the extreme by the square of that.
+        return found + 4 * abs(k) * _CLOSE * _CLOSE
+
+    return _SelfGated(x, lambda t: _raised(t, k, c, c * cubic), [GELU_TANH_TURN], error, None)
 
 
 def _raised(t: Tensor, k: float, linear: float, cubic: float) -> Tensor:
@@ -239,3 +299,18 @@ def _multiple_of_cube(field: Field, x: Field) -> float | None:
     if power is not None and constant(fields_of(power)[1]) == 3 and is_same(fields_of(power)[0], x):
         return math.prod(numbers)
     return None
+
+
+swish_by_parts, hard_swish_by_parts, gelu_by_parts = map(_bounding, (_find_swish, _find_hard_swish, _find_gelu))
+
+_PRODUCT = Affine(factors=("a", "b"))
+
+
+def product_form(op: Operation) -> Affine | Gated:
+    """Return how a product depends linearly on its operands: as a curve, if both are functions of one tensor."""
+    for find in (_find_swish, _find_hard_swish, _find_gelu):
+        gated = find(op)
+        operand = None if gated is None else source(gated.x)
+        if gated is not None and gated.curve is not None and isinstance(operand, Operation):
+            return Gated(operand=operand, curve=gated.curve, stray=gated.stray, otherwise=_PRODUCT)
+    return _PRODUCT

@@ -15,6 +15,9 @@ __all__ = ["find_table_sizes"]
 _MOVING = frozenset("Cast Expand Flatten Identity Reshape Slice Squeeze Transpose Unsqueeze".split())
 """Operators that only move or copy elements, or convert them, so that indices stay indices."""
 
+_COUNTING = frozenset("Add Mul Where".split())
+"""Operators of the form (i < 0) * (i + n) + (i >= 0) * i, or one like it, in which exporters count from the end."""
+
 
 def find_table_sizes(graph: Graph, source: Operation) -> Iterator[int]:
     """Yield the sizes of the tables that an input chooses from.
@@ -23,13 +26,15 @@ def find_table_sizes(graph: Graph, source: Operation) -> Iterator[int]:
         graph: The network.
         source: One of its inputs.
     """
-    carriers = {id(source)}
+    carriers, signs = {id(source)}, set[int]()
     for op in graph.order:
-        read = {id(operand) for operand in operands_in(op)} & carriers
+        read = {id(operand) for operand in operands_in(op)} & (carriers | signs)
         if not read:
             continue
         kind, first = spec_of(op).op_type, spec_of(op).operands_of(op)[0]
-        if kind in _MOVING and id(first) in read:
+        if kind == "Less" or (kind in _MOVING and id(first) in signs):
+            signs.add(id(op))
+        elif (kind in _MOVING and id(first) in read) or (kind in _COUNTING and signs):
             carriers.add(id(op))
         elif kind == "OneHot" and id(op.indices) in read:
             yield int(np.asarray(op.depth).reshape(-1)[0])

@@ -206,7 +206,13 @@ def _gelu(op: Operation, x: Tensor) -> Tensor:
 
 
 # Finite operands above half of the largest number overflow in some of PyTorch's kernels.
-@pointwise(torch=_gelu, interval=gelu, linear=None, kernel=("Gelu", "Gelu tanh"), valid=[ABOVE_MINUS_INFINITY])
+@pointwise(
+    torch=_gelu,
+    interval=gelu,
+    linear=lambda op: curves.GELU_TANH if op.approximate == "tanh" else curves.GELU,
+    kernel=("Gelu", "Gelu tanh"),
+    valid=[ABOVE_MINUS_INFINITY],
+)
 class Gelu(Operation):
     """https://onnx.ai/onnx/operators/onnx__Gelu.html."""
 
@@ -243,7 +249,7 @@ SCALED_ABOVE_MINUS_INFINITY = Condition(
 @pointwise(
     torch=parametrised(lambda x, alpha: x * torch.sigmoid(alpha * x), "alpha"),
     interval=swish,
-    linear=None,
+    linear=lambda op: curves.SWISH if op.alpha == 1 else None,
     kernel="Swish",
     valid=[SCALED_ABOVE_MINUS_INFINITY],
     overflow=False,

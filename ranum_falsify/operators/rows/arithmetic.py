@@ -41,7 +41,15 @@ from ranum_falsify.operators.relations.quotients import (
     share_of_sum,
     standard_score,
 )
-from ranum_falsify.operators.relations.self_gated import complement, cube, gelu_by_parts, mish_by_parts, swish_by_parts
+from ranum_falsify.operators.relations.self_gated import (
+    complement,
+    cube,
+    gelu_by_parts,
+    hard_swish_by_parts,
+    mish_by_parts,
+    product_form,
+    swish_by_parts,
+)
 from ranum_falsify.operators.support import unsigned
 from ranum_falsify.operators.support.families import exact, pointwise, total
 from ranum_falsify.operators.support.functions import elementwise, variadic, widened
@@ -62,6 +70,7 @@ _PRODUCTS = (
     cube,
     complement,
     swish_by_parts,
+    hard_swish_by_parts,
     mish_by_parts,
     gelu_by_parts,
     over_reciprocal(standard_score, over_norm, share_of_sum),
@@ -69,7 +78,7 @@ _PRODUCTS = (
 for _function, _interval, _linear, _node in (
     (torch.add, accumulate, Affine(), Add),
     (torch.sub, refined(subtract, *_DIFFERENCES), Affine(), Sub),
-    (torch.mul, refined(product_or_quotient, *_PRODUCTS), Affine(factors=("a", "b")), Mul),
+    (torch.mul, refined(product_or_quotient, *_PRODUCTS), product_form, Mul),
 ):
     total(torch=elementwise(widened(_function)), interval=_interval, linear=_linear, kernel=None)(_node)
 

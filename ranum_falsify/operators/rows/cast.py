@@ -12,8 +12,10 @@ from torch import Tensor
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.linear.forms import Affine
 from ranum_falsify.domain.rules.cast import cast
-from ranum_falsify.domain.rules.support.building import infinity_aware, unknown
+from ranum_falsify.domain.rules.narrow import convert_to_float, convert_to_integer, float_bounds, integer_bounds
+from ranum_falsify.domain.rules.support.building import infinity_aware, keeping_infinity, unknown
 from ranum_falsify.domain.site import Site
+from ranum_falsify.network.narrow_types import NARROW, NARROW_FLOATS, NarrowFloat
 from ranum_falsify.operators.rows.creation import dtype_numbered
 from ranum_falsify.operators.support.families import plain, pointwise, total
 
@@ -30,14 +32,36 @@ def _convert(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _cast(op: Operation, x: Tensor) -> Tensor:
-    return _convert(x, dtype_numbered(op.to))
+    kind = NARROW.get(op.to)
+    if kind is None:
+        return _convert(x, dtype_numbered(op.to))
+    if isinstance(kind, NarrowFloat):
+        return convert_to_float(op, x, kind)
+    return convert_to_integer(x, kind, dtype_numbered(kind.carrier))
+
+
+def _cast_bounds(site: Site, x: Interval) -> Interval:
+    kind = NARROW.get(site.op.to)
+    if kind is None:
+        return cast(site, x)
+    return float_bounds(site.op, x, kind) if isinstance(kind, NarrowFloat) else integer_bounds(x, kind, site.dtype)
+
+
+def _keeps_infinity(op: Operation) -> bool:
+    return op.to not in NARROW_FLOATS
+
+
+def _linear(op: Operation) -> Affine | None:
+    return None if op.to in NARROW else _SAME
 
 
 def _cast_like(op: Operation, x: Tensor, target_type: Tensor) -> Tensor:
     return _convert(x, target_type.dtype)
 
 
-total(torch=_cast, interval=cast, linear=Affine(function=lambda op, x: x), kernel=None)(Cast)
+_SAME = Affine(function=lambda op, x: x)
+
+total(torch=_cast, interval=keeping_infinity(_cast_bounds, when=_keeps_infinity), linear=_linear, kernel=None)(Cast)
 
 
 @plain(torch=_cast_like, interval=cast, operands=("x", "target_type"))

@@ -19,10 +19,10 @@ from ranum_falsify.operators.relations.guards import narrow_read
 from ranum_falsify.operators.support.conditions import is_proved
 from ranum_falsify.operators.support.families import plain
 
-__all__ = ["If"]
+__all__ = ["If", "analysis_of"]
 
 _KEPT = 64
-"""How many analyses of branches are kept for the next box."""
+"""How many analyses of subgraphs are kept for the next box."""
 
 
 def _if(op: Operation, cond: np.ndarray, *captured: Tensor) -> tuple[Tensor, ...]:
@@ -68,7 +68,7 @@ def _branch_bounds(
 
     pairs = zip(site.op.captured, captured, strict=True)
     narrowed = [narrow_read(site, site.op.cond, field, bounds, truth=truth) for field, bounds in pairs]
-    outputs = _analysis_of(branch, site.runtimes).run(narrowed, observe)
+    outputs = analysis_of(branch, site.runtimes).run(narrowed, observe)
     if any(y is None for y in outputs):
         return None
     bounds = tuple(y for y in outputs if y is not None)
@@ -78,8 +78,9 @@ def _branch_bounds(
 
 
 @lru_cache(maxsize=_KEPT)
-def _analysis_of(branch: Graph, runtimes: tuple[Runtime, ...]) -> IntervalAnalysis:
-    return IntervalAnalysis(branch, runtimes=runtimes)
+def analysis_of(subgraph: Graph, runtimes: tuple[Runtime, ...], *, keep: bool = False) -> IntervalAnalysis:
+    """Return the analysis of a branch or a body; the arguments are those of :class:`IntervalAnalysis`."""
+    return IntervalAnalysis(subgraph, runtimes=runtimes, keep=keep)
 
 
 @plain(

@@ -28,6 +28,9 @@ from ranum_falsify.operators.support.windows import Axis, axes_of, pad_spatial, 
 
 __all__ = ["Col2Im", "bound_convolution", "convolve"]
 
+_CHEAP = 1 << 12
+"""Multiplications that take no more time than the call of a kernel."""
+
 _FEW = 4
 """Channels of images and spectra."""
 
@@ -116,11 +119,16 @@ def bound_convolution(op: Operation, x: Interval, w: Interval, b: Interval | Non
 def _find_merged(x: Interval, w: Interval, axes: list[Axis]) -> tuple[Interval, list[bool]]:
     """Tell which spatial axes stay merged; the bounds then enclose the padding.
 
-    Where they do not yet enclose it, the axis is split if the kernel is known along it, else the bounds grow to include
-    0: a kernel that is merged itself has no tighter bounds.
+    An axis with padding is split where that costs little: what lies near the border reads fewer elements, which adds up
+    from layer to layer.  Else it is split only where the bounds do not yet enclose the padding and the kernel is known
+    along it; if the kernel is merged itself, the bounds grow to include 0.
     """
     merged = [x.lower.shape[2 + i] == 1 < axis.size and axis.size >= axis.extent for i, axis in enumerate(axes)]
     padded = [one and bool(axis.before or axis.after) for one, axis in zip(merged, axes, strict=True)]
+    windows = math.prod(axis.count * axis.kernel for axis, one in zip(axes, merged, strict=True) if not one)
+    windows *= math.prod(axis.count * axis.kernel for axis, pad in zip(axes, padded, strict=True) if pad)
+    if windows * math.prod(w.lower.shape[:2]) * x.lower.shape[0] <= _CHEAP:
+        return x, [one and not pad for one, pad in zip(merged, padded, strict=True)]
     if not any(padded) or bool(x.contains(0).all()):
         return x, merged
     if all(w.lower.shape[2 + i] < axis.kernel for i, axis in enumerate(axes) if padded[i]):

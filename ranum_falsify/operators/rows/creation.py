@@ -21,6 +21,7 @@ from ranum_falsify.errors import UnsupportedTypeError
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_torch, torch_dtype
 from ranum_falsify.operators.support.families import making
 from ranum_falsify.operators.support.functions import ints
+from ranum_falsify.validity import Condition, NotZero
 
 __all__ = ["Constant", "ConstantOfShape", "EyeLike", "Range", "dtype_numbered"]
 
@@ -107,6 +108,21 @@ def _range_bounds(site: Site, *ends: np.ndarray | Interval) -> Interval | None:
     return Interval.point(_range(site.op, *known)) if (count,) == site.shape else None  # type: ignore[arg-type]
 
 
-@making(torch=_range, interval=infinity_aware(shape_aware(_range_bounds)), static=("start", "limit", "delta"))
+_MOVES = Condition(
+    "delta != 0",
+    "a range in steps of 0",
+    NotZero("delta", reason="").margin,
+    refuses=True,
+    holds_of=NotZero("delta", reason="").holds,
+    fails_of=NotZero("delta", reason="").fails,
+)
+
+
+@making(
+    torch=_range,
+    interval=infinity_aware(shape_aware(_range_bounds)),
+    valid=[_MOVES],
+    static=("start", "limit", "delta"),
+)
 class Range(Operation):
     """https://onnx.ai/onnx/operators/onnx__Range.html."""

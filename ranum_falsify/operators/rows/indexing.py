@@ -1,15 +1,16 @@
 """Indexing: reading and writing elements at positions that are tensors themselves.
 
-ONNX Runtime refuses an index out of range.  Here such an index is taken modulo the size, so that one bad sample
-cannot stop a batch (or, on CUDA, the process); a candidate with such an index fails its replay.
+ONNX Runtime refuses an index out of range, which is a violation of a condition of the row.  What is computed here takes
+such an index modulo the size, so that one bad sample cannot stop a batch (or, on CUDA, the process).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import making, plain, rearranging
+from ranum_falsify.operators.support.limits import Limits, WithinLimits, indices_of
 from ranum_falsify.operators.support.unsigned import moves_unsigned
 
 __all__ = ["GatherElements", "GatherND", "NonZero", "OneHot", "Scatter", "ScatterElements", "ScatterND", "Unique"]
@@ -42,9 +44,11 @@ def _wrap(indices: Tensor, size: int) -> Tensor:
 @moves_unsigned
 def _gather(op: Operation, x: Tensor, indices: Tensor) -> Tensor:
     axis = op.axis % x.ndim
+    shape = x.shape[:axis] + indices.shape + x.shape[axis + 1 :]
+    if not x.shape[axis]:
+        return x.new_zeros(shape)
     positions = _wrap(indices, x.shape[axis])
-    taken = x.index_select(axis, positions.reshape(-1))
-    return taken.reshape(x.shape[:axis] + indices.shape + x.shape[axis + 1 :])
+    return x.index_select(axis, positions.reshape(-1)).reshape(shape)
 
 
 @moves_unsigned
@@ -188,11 +192,29 @@ def _scatter_nd_bounds(site: Site, x: Interval, indices: Interval, updates: Inte
     return replace(reshape(y, x.shape), nan=y.nan, overflows=y.overflows)
 
 
+# conditions -----------------------------------------------------------------------------------------------------
+
+
+def _along_axis(operand: str) -> WithinLimits:
+    return indices_of(operand, "x", lambda op: op.axis)
+
+
+def _cells(op: Operation, operands: Mapping[str, Any]) -> Limits:
+    """Return the limits of each element of an index vector."""
+    first, depth = getattr(op, "batch_dims", None) or 0, operands["indices"].shape[-1]
+    sizes = torch.tensor([int(size) for size in operands["x"].shape[first : first + depth]])
+    return -sizes, sizes - 1
+
+
+_IN_CELLS = WithinLimits("indices", "-n <= indices < n, the sizes of the dimensions of x", _cells)
+
+
 rearranging(
     torch=_gather,
     interval=keeping_infinity(_gather_bounds),
     linear=Affine(operands=("x",)),
     batch=batching.along_axis,
+    valid=[_along_axis("indices")],
     operands=("x", "indices"),
 )(Gather)
 
@@ -202,6 +224,7 @@ rearranging(
     interval=keeping_infinity(_gather_elements_bounds),
     linear=Affine(operands=("x",)),
     batch="vmap",
+    valid=[_along_axis("indices")],
     operands=("x", "indices"),
 )
 class GatherElements(Operation):
@@ -213,6 +236,7 @@ class GatherElements(Operation):
     interval=keeping_infinity(_gather_nd_bounds),
     linear=Affine(operands=("x",)),
     batch="vmap",
+    valid=[_IN_CELLS],
     operands=("x", "indices"),
 )
 class GatherND(Operation):
@@ -220,18 +244,31 @@ class GatherND(Operation):
 
 
 @making(
-    torch=_scatter_elements, interval=infinity_aware(_scatter_elements_bounds), operands=("x", "indices", "updates")
+    torch=_scatter_elements,
+    interval=infinity_aware(_scatter_elements_bounds),
+    valid=[_along_axis("indices")],
+    operands=("x", "indices", "updates"),
 )
 class Scatter(Operation):
     """https://onnx.ai/onnx/operators/onnx__Scatter.html."""
 
 
-@plain(torch=_scatter_elements, interval=infinity_aware(_scatter_elements_bounds), operands=("x", "indices", "updates"))
+@plain(
+    torch=_scatter_elements,
+    interval=infinity_aware(_scatter_elements_bounds),
+    valid=[_along_axis("indices")],
+    operands=("x", "indices", "updates"),
+)
 class ScatterElements(Operation):
     """https://onnx.ai/onnx/operators/onnx__ScatterElements.html."""
 
 
-@plain(torch=_scatter_nd, interval=infinity_aware(_scatter_nd_bounds), operands=("x", "indices", "updates"))
+@plain(
+    torch=_scatter_nd,
+    interval=infinity_aware(_scatter_nd_bounds),
+    valid=[_IN_CELLS],
+    operands=("x", "indices", "updates"),
+)
 class ScatterND(Operation):
     """https://onnx.ai/onnx/operators/onnx__ScatterND.html."""
 

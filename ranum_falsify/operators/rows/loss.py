@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.rules.loss import cross_entropy, likelihood_loss, weights_stay_nonzero
 from ranum_falsify.operators.support.families import opaque
+from ranum_falsify.operators.support.limits import Limits, WithinLimits
 from ranum_falsify.validity import Condition, NotZero, Operands
 
 __all__ = ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"]
@@ -22,7 +26,8 @@ def _find_ignored(op: Operation, target: Tensor) -> Tensor:
 def _classes(op: Operation, x: Tensor, target: Tensor) -> Tensor:
     """Return the targets as indices, 0 where ignored."""
     classes = torch.where(_find_ignored(op, target), 0, target).long()
-    return torch.where(classes < 0, classes + x.shape[1], classes)
+    # Classes that ONNX Runtime refuses must not stop a batch.
+    return torch.remainder(classes, max(x.shape[1], 1))
 
 
 def _shares(op: Operation, x: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
@@ -68,11 +73,25 @@ _WEIGHED = Condition(
 )
 
 
-@opaque(torch=_loss, interval=likelihood_loss, kernel=None, valid=[_WEIGHED])
+def _are_classes(target: str, x: str) -> WithinLimits:
+    def limits(op: Operation, operands: Mapping[str, Any]) -> Limits:
+        count = int(operands[x].shape[1])
+        return -count, count - 1
+
+    text = f"-n <= {target} < n, the number of classes, or ignored"
+    return WithinLimits(target, text, limits, lambda op: op.ignore_index)
+
+
+@opaque(torch=_loss, interval=likelihood_loss, kernel=None, valid=[_are_classes("target", "input"), _WEIGHED])
 class NegativeLogLikelihoodLoss(Operation):
     """https://onnx.ai/onnx/operators/onnx__NegativeLogLikelihoodLoss.html."""
 
 
-@opaque(torch=_cross_entropy, interval=cross_entropy, kernel=("Exp", "Log"), valid=[_WEIGHED])
+@opaque(
+    torch=_cross_entropy,
+    interval=cross_entropy,
+    kernel=("Exp", "Log"),
+    valid=[_are_classes("labels", "scores"), _WEIGHED],
+)
 class SoftmaxCrossEntropyLoss(Operation):
     """https://onnx.ai/onnx/operators/onnx__SoftmaxCrossEntropyLoss.html."""

@@ -1,8 +1,9 @@
-"""Linear quantisation to integers of 8 and 16 bits, and back."""
+"""Linear quantisation to integers of 8 and 16 bits and to floats of 8 bits and fewer, and back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from dnnv.nn import Operation
@@ -10,11 +11,14 @@ from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.rounding import round_bounds
+from ranum_falsify.domain.rules.cast import convert
+from ranum_falsify.domain.rules.narrow import convert_to_float, float_bounds
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.errors import UnsupportedAttributeError
+from ranum_falsify.network.narrow_types import NARROW_FLOATS, NarrowFloat
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, torch_dtype
-from ranum_falsify.operators.support.families import making, plain
+from ranum_falsify.operators.support.families import plain
 
 __all__ = [
     "DequantizeLinear",
@@ -42,8 +46,17 @@ def _find_requested(op: Operation, attribute: str) -> torch.dtype | None:
     return torch_dtype(ONNX_TO_NUMPY[number]) if number else None
 
 
+def _find_floats(op: Operation) -> NarrowFloat | None:
+    """Return the floating type to which a node quantises, None for integers."""
+    return NARROW_FLOATS.get(getattr(op, "output_dtype", None) or 0)
+
+
 def quantize(op: Operation, x: Tensor, scale: Tensor, zero_point: Tensor | None) -> Tensor:
-    """Quantise numbers to integers, as a node's attributes say."""
+    """Quantise numbers, as a node's attributes say."""
+    if (kind := _find_floats(op)) is not None:
+        # ONNX Runtime divides numbers of half precision in float32.
+        precision = _find_requested(op, "precision") or torch.promote_types(scale.dtype, torch.float32)
+        return convert_to_float(op, x.to(precision) / _align(op, x, scale).to(precision), kind)
     dtype = _find_requested(op, "output_dtype") or (torch.uint8 if zero_point is None else zero_point.dtype)
     if dtype not in (torch.int8, torch.uint8, torch.int16, torch.uint16):
         raise UnsupportedAttributeError(f"quantising to {dtype} is not supported; use integers of 8 or 16 bits")
@@ -55,8 +68,8 @@ def quantize(op: Operation, x: Tensor, scale: Tensor, zero_point: Tensor | None)
 
 
 def dequantize(op: Operation, x: Tensor, scale: Tensor, zero_point: Tensor | None) -> Tensor:
-    """Return the numbers that integers represent, as a node's attributes say."""
-    steps = x.to(torch.int32)
+    """Return the numbers that quantised ones represent, as a node's attributes say."""
+    steps = x if x.is_floating_point() else x.to(torch.int32)
     if zero_point is not None:
         steps = steps - _align(op, x, zero_point.to(torch.int32))
     wide = torch.promote_types(scale.dtype, torch.float32)
@@ -77,8 +90,11 @@ def quantized_bounds(site: Site, x: Interval, scale: Interval, zero_point: Inter
     op = site.op
     least, greatest = scale.extremes
     if scale.may_be_infinite or least <= 0 <= greatest:
-        return Interval.top(x.shape, site.dtype)
+        y = Interval.top(x.shape, site.dtype)
+        return replace(y, nan=True, overflows=True) if y.is_floating else y
     x, scale, zero_point = _unmerge_blocks(op, x, scale, zero_point)
+    if (kind := _find_floats(op)) is not None:
+        return _quantised_floats(op, x, scale, kind)
     zeros = (None, None) if zero_point is None else (zero_point.lower, zero_point.upper)
     precisions = [torch.float32] if x.dtype is torch.float32 else [x.dtype, torch.float32]
     points = [
@@ -96,6 +112,17 @@ def quantized_bounds(site: Site, x: Interval, scale: Interval, zero_point: Inter
         wraps = _steps(op, x, scale) >= _WRAPPED
         low, high = torch.where(wraps, limits.min, low), torch.where(wraps, limits.max, high)
     return Interval.of(low.to(site.dtype), high.to(site.dtype), x.shape)
+
+
+def _quantised_floats(op: Operation, x: Interval, scale: Interval, kind: NarrowFloat) -> Interval:
+    """Bound numbers that are divided by scales of one sign, in any precision, and rounded to a narrow type."""
+    ends, sizes = (x.lower.double(), x.upper.double()), (scale.lower.double(), scale.upper.double())
+    shares = torch.stack([end / _align(op, end, size) for end in ends for size in sizes])
+    wide = round_bounds(shares.amin(0), shares.amax(0), torch.float32, x.shape)
+    if x.dtype is not torch.float32:
+        # The division may be rounded to the type of the operands before.
+        wide = wide.hull(convert(round_bounds(shares.amin(0), shares.amax(0), x.dtype, x.shape), torch.float32))
+    return float_bounds(op, wide, kind)
 
 
 def _steps(op: Operation, x: Interval, scale: Interval) -> Tensor:
@@ -119,7 +146,7 @@ def dequantized_bounds(site: Site, x: Interval, scale: Interval, zero_point: Int
         ]
     )
     y = round_bounds(points.amin(0).double(), points.amax(0).double(), site.dtype, x.shape)
-    if "onnxruntime" in site.runtimes:
+    if "onnxruntime" in site.runtimes and not x.is_floating:
         for first in _find_merged(site.op):
             y = y.hull(_quantise_once(site, y, first))
     return y
@@ -164,7 +191,7 @@ def _unmerge_blocks(
     return x, scale, zero_point
 
 
-@making(torch=quantize, interval=quantized_bounds)
+@plain(torch=quantize, interval=quantized_bounds)
 class QuantizeLinear(Operation):
     """https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html."""
 

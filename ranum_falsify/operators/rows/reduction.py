@@ -1,4 +1,4 @@
-"""Reductions along axes, cumulative sums and products, positions of extremes, and the largest elements in order."""
+"""Reductions along axes, cumulative sums and products, and positions of extremes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.linear.forms import Affine, summation
-from ranum_falsify.domain.rules.reduction.extremes import extreme, position, top
+from ranum_falsify.domain.rules.reduction.extremes import extreme, position
 from ranum_falsify.domain.rules.reduction.products import product, running_product
 from ranum_falsify.domain.rules.reduction.sums import (
     Bound,
@@ -57,7 +57,6 @@ __all__ = [
     "ReduceProd",
     "ReduceSum",
     "ReduceSumSquare",
-    "TopK",
 ]
 
 Reduction = Callable[[Tensor, list[int], bool], Tensor]
@@ -375,16 +374,3 @@ class CumSum(Operation):
 @plain(torch=_RUNNING_PRODUCT, interval=running_product(_RUNNING_PRODUCT), static=("axis",))
 class CumProd(Operation):
     """https://onnx.ai/onnx/operators/onnx__CumProd.html."""
-
-
-def _top_k(op: Operation, x: Tensor, k: np.ndarray) -> tuple[Tensor, Tensor]:
-    # A stable sort gives the lower index first among equals, as ONNX asks; `torch.topk` gives any.
-    descending = True if op.largest is None else bool(op.largest)
-    values, indices = torch.sort(x, stable=True, dim=op.axis, descending=descending)
-    count = int(np.asarray(k).reshape(-1)[0])
-    return values.narrow(op.axis, 0, count), indices.narrow(op.axis, 0, count)
-
-
-@making(torch=_top_k, interval=top, static=("k",))
-class TopK(Operation):
-    """https://onnx.ai/onnx/operators/onnx__TopK.html."""

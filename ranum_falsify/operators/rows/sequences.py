@@ -91,7 +91,8 @@ def erase(around: Surroundings, node: onnx.NodeProto) -> Nodes:
 @lowering("SequenceLength")
 def length(around: Surroundings, node: onnx.NodeProto) -> Nodes:
     """Count the items."""
-    return [_constant(node.output[0], np.array(len(around.items(node)), np.int64))]
+    around.known[node.output[0]] = np.array(len(around.items(node)), np.int64)
+    return [_constant(node.output[0], around.known[node.output[0]])]
 
 
 @lowering("SplitToSequence")
@@ -117,7 +118,7 @@ def split(around: Surroundings, node: onnx.NodeProto) -> Nodes:
 
 
 def _part_sizes(around: Surroundings, node: onnx.NodeProto, x: str, axis: int) -> Sequence[int]:
-    value = around.constants(around.resolve(node.input[1])) if len(node.input) > 1 and node.input[1] else np.array(1)
+    value = around.value_of(node.input[1]) if len(node.input) > 1 and node.input[1] else np.array(1)
     if value is None:
         raise refuse(node, "the sizes of the parts depend on the input")
     if value.ndim:

@@ -34,6 +34,7 @@ from ranum_falsify.network.registry import BatchRule, TorchFunction
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import making, rearranging, total
 from ranum_falsify.operators.support.functions import elementwise, ints
+from ranum_falsify.validity import Condition, Operands
 
 __all__ = ["DepthToSpace", "Size", "SpaceToDepth", "Squeeze"]
 
@@ -189,12 +190,34 @@ def _row(
     return rearranging(torch=function, interval=interval, linear=Affine(), batch=batch, **more)
 
 
-_row(_reshape, reshaping(_reshape), batching.reshaped, by="shape")(Reshape)
+# ONNX Runtime refuses other shapes.  Constants have been tried on an example when a model is read.
+
+
+def _can_take(function: TorchFunction, by: str) -> Condition:
+    """Return the condition that a tensor can be moved as a second operand says, which inputs may compute."""
+
+    def margin(op: Operation, operands: Operands) -> Tensor:
+        try:
+            function(op, operands["x"], operands[by].numpy())
+        except (RuntimeError, ValueError, IndexError):
+            return -torch.ones(())
+        return torch.ones(())
+
+    return Condition(
+        f"x can take the {by}",
+        f"{by} that x cannot take",
+        margin,
+        refuses=True,
+        holds_of=lambda op, bounds: bounds[by].is_point,
+    )
+
+
+_row(_reshape, reshaping(_reshape), batching.reshaped, by="shape", valid=[_can_take(_reshape, "shape")])(Reshape)
 _row(_flatten, reshaping(_flatten), batching.reshaped)(Flatten)
 _row(_unsqueeze, reshaping(_unsqueeze), batching.reshaped, by="axes")(Unsqueeze)
 _row(_transpose, moving(_transpose), batching.transposed, renamed={"perm": "permutation"})(Transpose)
-_row(_expand, moving(_expand), batching.expanded, by="shape")(Expand)
-_row(_tile, keeping_infinity(_tile_bounds), "vmap", by="repeats")(Tile)
+_row(_expand, moving(_expand), batching.expanded, by="shape", valid=[_can_take(_expand, "shape")])(Expand)
+_row(_tile, keeping_infinity(_tile_bounds), "vmap", by="repeats", valid=[_can_take(_tile, "repeats")])(Tile)
 _row(_concat, keeping_infinity(_concat_bounds), batching.concatenated, operands=("x",))(Concat)
 _row(_split, keeping_infinity(_split_bounds), batching.along_axis, by="split")(Split)
 making(torch=_shape, interval=evaluate, shape_only=True)(Shape)

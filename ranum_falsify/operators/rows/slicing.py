@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -24,6 +24,7 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import making, rearranging
 from ranum_falsify.operators.support.functions import ints
+from ranum_falsify.operators.support.limits import Limits, WithinLimits
 from ranum_falsify.operators.support.unsigned import moves_unsigned
 
 __all__ = ["CenterCropPad", "Compress", "ReverseSequence", "Trilu"]
@@ -232,7 +233,7 @@ class Compress(Operation):
 @moves_unsigned
 def _reverse_sequence(op: Operation, x: Tensor, sequence_lens: Tensor) -> Tensor:
     time = torch.arange(x.shape[op.time_axis], device=x.device)
-    lengths = sequence_lens.unsqueeze(1)
+    lengths = sequence_lens.clamp(0, x.shape[op.time_axis]).unsqueeze(1)
     index = torch.where(time < lengths, lengths - 1 - time, time)
     index = (index if op.batch_axis == 0 else index.T).reshape(x.shape[:2] + (1,) * (x.ndim - 2))
     return torch.gather(x, op.time_axis, index.expand(x.shape))
@@ -248,11 +249,16 @@ def _reverse_sequence_bounds(site: Site, x: Interval, sequence_lens: Interval) -
     return rearrange(x.split(0, 1), lambda bound: _reverse_sequence(site.op, bound, lengths), x.shape)
 
 
+def _lengths(op: Operation, operands: Mapping[str, Any]) -> Limits:
+    return 0, int(operands["x"].shape[op.time_axis])
+
+
 @rearranging(
     torch=_reverse_sequence,
     interval=keeping_infinity(_reverse_sequence_bounds),
     linear=Affine(operands=("x",)),
     batch="vmap",
+    valid=[WithinLimits("sequence_lens", "0 <= sequence_lens <= the size of the time axis", _lengths)],
     operands=("x", "sequence_lens"),
 )
 class ReverseSequence(Operation):

@@ -11,6 +11,7 @@ from dnnv.nn.operations import LogSoftmax, Softmax
 from torch import Tensor
 
 from ranum_falsify.domain.rules.softmax import hardmax, has_finite_sections, log_softmax, softmax
+from ranum_falsify.operators.relations.shifts import invariant_under_shift
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, making
 from ranum_falsify.operators.support.functions import flattened_before
@@ -57,7 +58,7 @@ _SOME_FINITE = Condition(
 
 across(
     torch=flattened_before(_ONE_AXIS, torch.softmax),
-    interval=softmax(_dims, "Softmax"),
+    interval=invariant_under_shift(softmax(_dims, "Softmax"), _dims),
     linear=None,
     batch=batching.along_axis,
     kernel=("Exp", "Softmax"),
@@ -67,7 +68,7 @@ across(
 # The difference to the largest element of the row may overflow.
 across(
     torch=flattened_before(_ONE_AXIS, torch.log_softmax),
-    interval=log_softmax(_dims),
+    interval=invariant_under_shift(log_softmax(_dims), _dims),
     linear=None,
     batch=batching.along_axis,
     kernel=("Exp", "Log"),

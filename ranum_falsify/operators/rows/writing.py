@@ -1,13 +1,15 @@
 """Writing: maxima back to where they were found, updates into a cache.
 
-A position outside the result is taken modulo its size, as in `ranum_falsify.operators.rows.indexing`.
+ONNX Runtime refuses a position outside the result; what is computed here takes it modulo the size, as in
+`ranum_falsify.operators.rows.indexing`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +23,7 @@ from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.operators.support.families import rearranging
 from ranum_falsify.operators.support.functions import ints
+from ranum_falsify.operators.support.limits import Limits, WithinLimits
 from ranum_falsify.operators.support.unsigned import moves_unsigned
 
 __all__ = ["MaxUnpool", "TensorScatter"]
@@ -67,11 +70,17 @@ def _any_of(x: Interval, rank: int) -> Interval:
     return Interval(whole.lower.reshape((1,) * rank), whole.upper.reshape((1,) * rank), (1,) * rank)
 
 
+def _places_unpooled(op: Operation, operands: Mapping[str, Any]) -> Limits:
+    shape = operands["output"].shape if "output" in operands else _unpooled_shape(op, operands["x"].shape)
+    return 0, math.prod(shape) - 1
+
+
 @rearranging(
     torch=_max_unpool,
     interval=infinity_aware(_max_unpool_bounds),
     linear=None,
     batch="vmap",
+    valid=[WithinLimits("indices", "0 <= indices < n, the number of elements of the output", _places_unpooled)],
     operands=("x", "indices", "output_shape"),
     renamed={"X": "x", "I": "indices"},
     static=("output_shape",),
@@ -112,6 +121,18 @@ def _tensor_scatter_bounds(
     return scatter(rows, index, written, None).move(lambda bound: bound.movedim(0, axis))
 
 
-@rearranging(torch=_tensor_scatter, interval=infinity_aware(_tensor_scatter_bounds), linear=None, batch="vmap")
+def _starts(op: Operation, operands: Mapping[str, Any]) -> Limits:
+    """Return where updates may start; those of a circular cache go on at its beginning."""
+    size, count = (int(operands[name].shape[op.axis]) for name in ("past_cache", "update"))
+    return 0, torch.iinfo(torch.int64).max if op.mode == "circular" else size - count
+
+
+@rearranging(
+    torch=_tensor_scatter,
+    interval=infinity_aware(_tensor_scatter_bounds),
+    linear=None,
+    batch="vmap",
+    valid=[WithinLimits("write_indices", "0 <= write_indices, and the updates fit the cache", _starts)],
+)
 class TensorScatter(Operation):
     """https://onnx.ai/onnx/operators/onnx__TensorScatter.html."""

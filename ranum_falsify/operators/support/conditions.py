@@ -10,13 +10,31 @@ from ranum_falsify.network import OperatorSpec, spec_of
 from ranum_falsify.network.blackbox import BlackBox
 from ranum_falsify.validity import Bounds, Constraint, Finite
 
-__all__ = ["conditions_of", "gradient_conditions", "is_proved", "list_stated_conditions", "name_bounds"]
+__all__ = [
+    "computes",
+    "conditions_of",
+    "gradient_conditions",
+    "is_proved",
+    "list_refusals",
+    "list_stated_conditions",
+    "name_bounds",
+]
 
 
 def list_stated_conditions(op: Operation) -> tuple[Constraint, ...]:
     """Return the conditions that an operator's row states, in its order."""
     # The registry, which comes before `validity`, knows less of them.
     return spec_of(op).valid  # type: ignore[return-value]
+
+
+def list_refusals(op: Operation) -> tuple[Constraint, ...]:
+    """Return the conditions without which ONNX Runtime does not run an operator."""
+    return tuple(condition for condition in list_stated_conditions(op) if condition.refuses)
+
+
+def computes(op: Operation) -> bool:
+    """Tell whether an operator can be the first to write NaN or infinity; if not, it hands on those that it reads."""
+    return isinstance(op, BlackBox) or spec_of(op).computes
 
 
 def gradient_conditions(op: Operation) -> tuple[Constraint, ...]:
@@ -32,9 +50,9 @@ def conditions_of(op: Operation) -> tuple[Constraint, ...]:
     """
     spec = spec_of(op)
     conditions = list(list_stated_conditions(op))
-    if isinstance(op, BlackBox):
+    if isinstance(op, BlackBox) and op.body is None:
         conditions.append(_NoRow(reason=op.why))
-    elif spec.overflow or spec.valid:
+    elif spec.computes:
         # Close to a limit that operands keep, kernels may stray beyond.
         conditions.append(Finite())
     return tuple(conditions)

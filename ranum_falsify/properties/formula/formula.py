@@ -63,7 +63,9 @@ class Comparison:
         Raises:
             PropertyError: A side has no elements.
         """
-        if 0 in np.broadcast_shapes(self.left.shape, self.right.shape):
+        left, right = self.left.shape, self.right.shape
+        # Files may have 100,000 comparisons, nearly all of equal shapes, for which NumPy takes longest.
+        if 0 in (left if left == right else np.broadcast_shapes(left, right)):
             where = "" if self.source is None else f": {shorten(self.source)}"
             raise PropertyError(f"property: nothing is compared, because one side has no elements{where}")
 
@@ -119,7 +121,8 @@ def negate(formula: Formula) -> Formula:
     if isinstance(formula, Junction):
         return Junction(not formula.any, tuple(negate(part) for part in formula.parts))
     if isinstance(formula, Comparison):
-        return replace(formula, negated=not formula.negated, any=not formula.any)
+        kind, left, right = formula.kind, formula.left, formula.right
+        return Comparison(kind, left, right, not formula.negated, not formula.any, formula.source)
     return replace(formula, negated=not formula.negated)
 
 

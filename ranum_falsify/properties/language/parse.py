@@ -26,10 +26,15 @@ from ranum_falsify.network.guards import OversizeError, content_of
 from ranum_falsify.properties.language import vnnlib
 from ranum_falsify.properties.language.walk import subexpressions
 
-__all__ = ["parameters_of", "parse", "parse_dnnp", "parse_text"]
+__all__ = ["is_vnnlib", "parameters_of", "parse", "parse_dnnp", "parse_text"]
 
 _RESULT = "phi"
 _LARGEST = 64 * 2**20  # bytes of a property; VNN-LIB files over images of 224x224 pixels have 10 MB
+
+
+def is_vnnlib(path: Path) -> bool:
+    """Tell whether a file is VNN-LIB by its name."""
+    return path.name.removesuffix(".gz").endswith(".vnnlib")
 
 
 def parse(path: str | Path, parameters: Mapping[str, str] | None = None, *, vnnlib: bool | None = None) -> Expression:
@@ -48,7 +53,7 @@ def parse(path: str | Path, parameters: Mapping[str, str] | None = None, *, vnnl
     path = Path(path)
     text = _read(path)
     if vnnlib is None:
-        vnnlib = path.name.removesuffix(".gz").endswith(".vnnlib")
+        vnnlib = is_vnnlib(path)
     return parse_text(text, path, parameters, vnnlib=vnnlib)
 
 

@@ -90,7 +90,7 @@ class BoxBuilder:
             term, constant, from_above = large, small.array, False
         else:
             return False
-        shape = np.broadcast_shapes(term.shape, constant.shape)
+        shape = term.shape if term.shape == constant.shape else np.broadcast_shapes(term.shape, constant.shape)
         if isinstance(term, Variable) and shape == term.shape and not strict:
             _check_numbers(constant, term, formula)
             self._tighten_whole(term, constant, from_above)
@@ -98,8 +98,8 @@ class BoxBuilder:
         if term.affine is None:
             return False
         _check_numbers(constant, term.affine.variable, formula)
-        affine = term.affine.map(lambda array: np.broadcast_to(array, shape).reshape(-1))
-        constant = np.broadcast_to(constant, shape).reshape(-1)
+        affine = term.affine.map(lambda array: _spread(array, shape))
+        constant = _spread(constant, shape)
         usable = np.isfinite(affine.scale) & (affine.scale != 0) & np.isfinite(affine.offset)
         if not usable.all():
             return False
@@ -161,6 +161,12 @@ class BoxBuilder:
         pairs = (_store_once(self._lower[name], self._upper[name]) for name in self._variables)
         return any(bool((lower > upper).any()) for lower, upper in pairs)
 
+    def exchange_ends(self) -> None:
+        """Exchange lower and upper bounds where a box is empty, so that it can be shown."""
+        for name in self._variables:
+            low, high = self._lower[name], self._upper[name]
+            self._lower[name], self._upper[name] = np.minimum(low, high), np.maximum(low, high)
+
     def finish(self) -> tuple[InputVariable, ...]:
         """Return the variables with their bounds, rounded inward to their dtypes.
 
@@ -196,6 +202,11 @@ class BoxBuilder:
         high = np.broadcast_to(_convert(np.where(upper >= _end(dtype), _end(dtype), high), dtype), variable.size)
         lower, upper = (bound.reshape(variable.shape) for bound in (low, high))
         return InputVariable(name=name, shape=variable.shape, dtype=dtype, lower=lower, upper=upper)
+
+
+def _spread(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return an array of a shape, in one dimension."""
+    return (array if array.shape == shape else np.broadcast_to(array, shape)).reshape(-1)
 
 
 def _store_once(*bounds: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -68,7 +68,7 @@ class Problem:
     Attributes:
         inputs: The quantified variables, outermost first, with the box that every counterexample lies in.
         regions: Boxes whose union holds every counterexample, each a tuple like `inputs`; more than one where the
-            property bounds its inputs by a disjunction.
+            property bounds its inputs by a disjunction, none where no input satisfies its conditions.
         calls: The applications of networks, each once.
         goals: The validity goals, each once.
         clauses: The property's conjuncts, in the order of `Margins.clauses`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,12 +32,13 @@ from ranum_falsify.properties.problem.robustness import Interpreter
 __all__ = ["reduce"]
 
 
-def reduce(phi: Expression, networks: Mapping[str, Graph]) -> Problem:
+def reduce(phi: Expression, networks: Mapping[str, Graph], *, may_be_empty: bool = False) -> Problem:
     """Reduce a property to boxes, network applications and margins.
 
     Args:
         phi: The property, with its parameters applied, as `parse` returns it.
         networks: The graph of each network that the property names.
+        may_be_empty: Whether the conditions on the inputs may exclude all of them; then there are no regions.
 
     Raises:
         PropertyError: The property does not fit the networks, leaves an input unbounded, or is not a statement about
@@ -44,18 +46,19 @@ def reduce(phi: Expression, networks: Mapping[str, Graph]) -> Problem:
         ModelError: A slice, composition or freed weight does not exist.
     """
     try:
-        return _reduce(phi, networks)
+        return _reduce(phi, networks, may_be_empty=may_be_empty)
     except RecursionError as error:
         raise PropertyError(
             "property: it is nested too deeply; join parts by And(a, b, c) in place of And(a, And(b, c))"
         ) from error
 
 
-def _reduce(phi: Expression, networks: Mapping[str, Graph]) -> Problem:
+def _reduce(phi: Expression, networks: Mapping[str, Graph], *, may_be_empty: bool) -> Problem:
     names, body = _strip_quantifiers(phi)
-    _check_networks(phi, networks)
+    parts = list(subexpressions(phi))
+    _check_networks(parts, networks)
     interpreter = Interpreter(networks)
-    interpreter.variables.update(_variables(body, names, interpreter))
+    interpreter.variables.update(_variables(parts, names, interpreter))
     variables = _map_by_name(interpreter.variables)
     formula = interpreter.formula(body)
     if isinstance(formula, Truth):
@@ -63,6 +66,9 @@ def _reduce(phi: Expression, networks: Mapping[str, Graph]) -> Problem:
     cases = split(negate(formula), BoxBuilder(variables))
     if not any(case.violated for case in cases):
         raise PropertyError("property: its truth does not depend on what any network computes")
+    if may_be_empty and all(case.box.is_empty for case in cases):
+        cases[0].box.exchange_ends()
+        return replace(_assemble(cases[:1], interpreter), regions=())
     return _assemble(cases, interpreter)
 
 
@@ -128,8 +134,8 @@ def _strip_quantifiers(phi: Expression) -> tuple[list[str], Expression]:
     return names, Not(phi) if negated else phi
 
 
-def _check_networks(phi: Expression, networks: Mapping[str, Graph]) -> None:
-    mentioned = {e.identifier for e in subexpressions(phi) if isinstance(e, Network)}
+def _check_networks(parts: Sequence[Expression], networks: Mapping[str, Graph]) -> None:
+    mentioned = {e.identifier for e in parts if isinstance(e, Network)}
     text = ", ".join(sorted(mentioned)) or "none"
     for name in sorted(mentioned - networks.keys()):
         given = ", ".join(sorted(networks)) or "none"
@@ -149,11 +155,13 @@ def _map_by_name(variables: Mapping[str, Variable | AllInputs]) -> dict[str, Var
     return result
 
 
-def _variables(body: Expression, names: list[str], interpreter: Interpreter) -> dict[str, Variable | AllInputs]:
+def _variables(
+    parts: Sequence[Expression], names: list[str], interpreter: Interpreter
+) -> dict[str, Variable | AllInputs]:
     """Return the variables, with shape and dtype of the network input that each is, or is part of."""
     direct: dict[str, tuple[Variable | AllInputs, str]] = {}
     indirect: dict[str, Variable] = {}
-    for call in (e for e in subexpressions(body) if isinstance(e, Call)):
+    for call in (e for e in parts if isinstance(e, Call)):
         if not _is_network(call.function):
             continue
         graph = interpreter.visit(call.function)

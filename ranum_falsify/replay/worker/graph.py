@@ -38,6 +38,11 @@ FLOAT_INITIALIZERS = {
     onnx.TensorProto.DOUBLE,
     onnx.TensorProto.FLOAT16,
     onnx.TensorProto.BFLOAT16,
+    onnx.TensorProto.FLOAT8E4M3FN,
+    onnx.TensorProto.FLOAT8E4M3FNUZ,
+    onnx.TensorProto.FLOAT8E5M2,
+    onnx.TensorProto.FLOAT8E5M2FNUZ,
+    onnx.TensorProto.FLOAT8E8M0,
 }
 
 

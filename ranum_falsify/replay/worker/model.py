@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from .divisions import find_impossible, may_trap
+from .divisions import find_impossible
 from .elements import element_at, find_invalid
 from .graph import (
     FLOAT_INITIALIZERS,
@@ -30,10 +30,11 @@ from .graph import (
 )
 from .recurrent import find_hidden_nan
 from .session import Session, Setting
+from .stops import Stops
 
 __all__ = ["STOP", "InspectedModel", "Look"]
 
-STOP = ""  # among outputs: the run stopped, at an integer division that has no result
+STOP = ""  # among outputs: the run stopped, at a node that ONNX Runtime refuses to run
 _MOST_ELEMENTS = 1 << 20  # of all operands of a finding, to be passed on
 
 
@@ -80,16 +81,15 @@ class InspectedModel:
         names = [n for node in self.proto.graph.node if not read_stored(node) for n in node.output]
         self._exposed = Session(self.proto, names, setting)
         self._plain: Session | None = None
-        self._cut: dict[frozenset[int], Session | None] = {}
         self._nodes = list(self.proto.graph.node)
         self.order = sort_nodes(self.proto.graph)
         self._reads = [reads_of(node) for node in self._nodes]
         self.producers = {name: k for k, node in enumerate(self._nodes) for name in node.output if name}
-        self._divisions = [k for k, node in enumerate(self._nodes) if self._operators.may_divide(node)]
         self._hiding = {k for k, node in enumerate(self._nodes) if self._operators.may_hide_nan(node)}
         self._attributes = [attribute_status(node, folder) for node in self._nodes]
         self._tensors = {tensor.name: tensor for tensor in self.proto.graph.initializer}
         self._tensors |= {node.output[0]: t for node in self._nodes for t in read_stored(node)}
+        self._stops = Stops(self.proto, self.order, self._reads, lambda name: self._value(name, {}, {}), setting)
         flags = [name for name, tensor in self._tensors.items() if tensor.data_type == onnx.TensorProto.BOOL]
         false = {name for name in flags if not self._constant(name).any()}
         self._random = {k for k, node in enumerate(self._nodes) if self._operators.is_random(node, false)}
@@ -138,10 +138,13 @@ class InspectedModel:
             any(k in self._find_trapping(feeds) for k in stops),
         )
 
+    def _find_trapping(self, feeds: Mapping[str, np.ndarray]) -> list[int]:
+        return self._stops.find_trapping(feeds, self._exposed.types)
+
     def _run(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Value], dict[str, np.ndarray], list[int]]:
-        """Return all values, the graph outputs among them, and the divisions at which the run stops."""
+        """Return all values, the graph outputs among them, and the nodes at which the run stops."""
         if self._find_trapping(feeds):
-            values, stops = self._find_impossible_divisions(feeds)
+            values, stops = self._stops.find_divisions(feeds)
             if stops:
                 return values, {}, stops
         try:
@@ -149,72 +152,14 @@ class InspectedModel:
             return values, self._graph_outputs(values), []
         except Exception as error:
             try:
-                values, stops = self._find_impossible_divisions(feeds)
+                values, stops = self._stops.find_divisions(feeds)
+                if not stops:
+                    values, stops = self._stops.find_refused(feeds)
             except Exception:
                 raise error from None  # what went wrong first says more
             if not stops:
                 raise
             return values, {}, stops
-
-    def _find_trapping(self, feeds: Mapping[str, np.ndarray]) -> list[int]:
-        """Return the divisions that may end the process, judging by what is known before anything is run."""
-        operands = {k: [self._value(name, feeds, {}) for name in self._nodes[k].input] for k in self._divisions}
-        types = self._exposed.types
-        integers = {"tensor(int32)", "tensor(int64)"}
-        return [
-            k
-            for k, values in operands.items()
-            if types.get(self._nodes[k].output[0]) in integers and may_trap(self._nodes[k], *values)
-        ]
-
-    def _find_impossible_divisions(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Value], list[int]]:
-        """Return the values computed without integer divisions that have no result, and these divisions.
-
-        At such a division ONNX Runtime stops with an error that need not identify the node, or the process ends. So the
-        graph is first run as far as it goes without any division; divisions whose operands turn out to be good join it,
-        until
-        one is not or nothing new comes out.
-        """
-        safe: frozenset[int] = frozenset()
-        while self._divisions:
-            values = self._run_without(feeds, [k for k in self._divisions if k not in safe], safe)
-            known = set(safe)
-            stops = []
-            for k in (k for k in self._divisions if k not in safe):
-                dividend, divisor = (self._value(name, feeds, values) for name in self._nodes[k].input)
-                if dividend is None or divisor is None:
-                    continue
-                known.add(k)
-                if find_impossible(self._nodes[k], dividend, divisor).any():
-                    stops.append(k)
-            if stops:
-                return values, stops
-            if known == safe:
-                break
-            safe = frozenset(known)
-        return {}, []
-
-    def _run_without(
-        self, feeds: Mapping[str, np.ndarray], left_out: list[int], key: frozenset[int]
-    ) -> dict[str, Value]:
-        """Run the nodes that depend on none of ``left_out``; ``key`` identifies the cut."""
-        if key not in self._cut:
-            gone: set[str] = set()
-            kept = []
-            for k in self.order:
-                if k in left_out or not gone.isdisjoint(self._reads[k]):
-                    gone.update(self._nodes[k].output)
-                else:
-                    kept.append(self._nodes[k])
-            model = onnx.ModelProto()
-            model.CopyFrom(self.proto)
-            del model.graph.node[:], model.graph.output[:]
-            model.graph.node.extend(kept)
-            names = [name for node in kept for name in node.output]
-            # ONNX Runtime accepts no graph without nodes.
-            self._cut[key] = Session(model, names, self._setting) if kept else None
-        session = self._cut[key]
-        return session.run(feeds) if session else {}
 
     def _value(self, name: str, feeds: Mapping[str, np.ndarray], values: Mapping[str, Value]) -> Value:
         if name in feeds:
@@ -310,6 +255,9 @@ class InspectedModel:
         return self.record(k, name, kind, tuple(map(int, index)), oracle)
 
     def _stop_finding(self, k: int, feeds: Mapping[str, np.ndarray], values: Mapping[str, Value]) -> dict[str, Any]:
+        if not self._operators.may_divide(self._nodes[k]):
+            name = next(name for name in self._nodes[k].output if name)
+            return self.record(k, name, "error", (), "onnxruntime")
         bad = find_impossible(self._nodes[k], *(self._value(name, feeds, values) for name in self._nodes[k].input))
         index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
         return self.record(k, self._nodes[k].output[0], "nan", index, "onnxruntime")

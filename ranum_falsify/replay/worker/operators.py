@@ -29,6 +29,7 @@ class Operators:
         draws: position of the input without which, or if it is false, a node does not draw; None if all nodes draw.
         divides: those that divide the first operand by the second, integers included.
         conditional: those with conditions on their operands.
+        refusing: those with conditions without which ONNX Runtime ends the run.
         fallible: those that can be the first to be invalid; the others hand NaN on.
     """
 
@@ -38,6 +39,7 @@ class Operators:
     draws: Mapping[Key, int | None]
     divides: frozenset[Key]
     conditional: frozenset[Key] = frozenset()
+    refusing: frozenset[Key] = frozenset()
     fallible: frozenset[Key] = frozenset()
 
     def is_elementwise(self, node: onnx.NodeProto) -> bool:
@@ -64,6 +66,11 @@ class Operators:
     def may_divide(self, node: onnx.NodeProto) -> bool:
         """Tell whether it divides its first operand by the second, integers included."""
         return _key(node) in self.divides
+
+    def may_refuse(self, node: onnx.NodeProto) -> bool:
+        """Tell whether it, or a node in a subgraph of it, has operands that ONNX Runtime refuses."""
+        inner = (child for graph in subgraphs(node) for child in graph.node)
+        return _key(node) in self.refusing or any(map(self.may_refuse, inner))
 
     def computes(self, node: onnx.NodeProto) -> bool:
         """Tell whether it is one of those that can be the first to be invalid, and no subgraph."""

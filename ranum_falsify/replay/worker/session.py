@@ -22,7 +22,9 @@ _LAYOUTS = ("NchwcTransformer", "NhwcTransformer")  # they change results only b
 _PROVIDERS = ("CPUExecutionProvider",)
 _FLOATS = {"tensor(float)", "tensor(double)", "tensor(float16)", "tensor(bfloat16)"}
 _INTEGERS = {f"tensor({sign}int{bits})" for sign in ("", "u") for bits in (8, 16, 32, 64)}
-_READABLE = _FLOATS | _INTEGERS | {"tensor(bool)"} | {f"seq({kind})" for kind in _FLOATS}
+_EIGHTS = ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0")
+_WIDENED = {"tensor(bfloat16)", *(f"tensor(float8{kind})" for kind in _EIGHTS)}
+_READABLE = _FLOATS | _WIDENED | _INTEGERS | {"tensor(bool)"} | {f"seq({kind})" for kind in _FLOATS}
 _READABLE |= {f"seq(map({key},tensor(float)))" for key in ("int64", "string")}
 
 
@@ -116,9 +118,9 @@ class Session:
         self._inputs = {value.name: value.type for value in self._session.get_inputs()}
         self._inputs |= {v.name: v.type for v in self._session.get_overridable_initializers()}
         self._fetch = {name: name for name, kind in types.items() if kind in _READABLE}
-        brain = [name for name, kind in types.items() if kind == "tensor(bfloat16)"]
-        if brain:  # NumPy has no bfloat16, so ONNX Runtime hands over a widened copy
-            for name in brain:
+        narrow = [name for name, kind in types.items() if kind in _WIDENED]
+        if narrow:  # NumPy has no such types, so ONNX Runtime hands over a widened copy
+            for name in narrow:
                 wide = self._fetch[name] = f"{name}::widened"
                 cast = onnx.helper.make_node("Cast", [name], [wide], to=onnx.TensorProto.FLOAT)
                 changed.graph.node.append(cast)
@@ -129,7 +131,7 @@ class Session:
         return _create(model, _options(self._setting, self._level), self._setting.providers)
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, Value]:
-        """Return every readable output by name; bfloat16 comes as float32."""
+        """Return every readable output by name; bfloat16 and floats of 8 bits come as float32."""
         fed = {name: self._feed(name, array) for name, array in feeds.items()}
         values = self._session.run(list(self._fetch.values()), fed) if self._fetch else []
         return {name: v for name, v in zip(self._fetch, values, strict=True) if v is not None}

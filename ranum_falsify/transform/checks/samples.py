@@ -154,7 +154,7 @@ def _expectations(
 
 
 def _invalid(finding: Finding) -> str:
-    kind = {"nan": "NaN", "inf": "infinity"}[finding.kind]
+    kind = {"nan": "NaN", "inf": "infinity", "error": "an error"}[finding.kind]
     ranges = ", ".join(f"{name} in [{low:.9g}, {high:.9g}]" for name, (low, high) in finding.operands.items())
     return (
         f"operator {finding.node!r} ({finding.op_type}) receives invalid input where the old model receives none: "

@@ -132,7 +132,7 @@ class StableNormalize(StableForm):
     gives=["Abs", "Max", "Div", "Clip", "Mul", "Add", "Sqrt"],
     needs=_FLOATS,
     needs_shapes=True,
-    stands_for=Counterpart("hypot", "tf.math.hypot of tfp, tf.abs(tf.complex(a, b))"),
+    stands_for=Counterpart("hypot", "tf.experimental.numpy.hypot, tf.abs(tf.complex(a, b))"),
 )
 class StableHypot(StableForm):
     """Sqrt(a^2 + b^2 + c) becomes s * Sqrt((a/s)^2 + (b/s)^2 + c/s^2), s the greatest magnitude, at least 1."""

@@ -60,6 +60,7 @@ def _row(number: str, program: str, build: Build) -> ZooModel:
             Defect(
                 id=number,
                 node="log_p",
+                same=("log_not_p",),
                 operator="Log",
                 mechanism="the sigmoid is 0 below a logit of about -88.7, -15.8 on ONNX Runtime",
             ),

@@ -62,11 +62,14 @@ def _model(number: str, program: str, *, binary: bool = False) -> ZooModel:
             Defect(
                 id=number,
                 node="exp",
+                same=("exp_reconstruction",),
                 operator="Exp",
                 mechanism="softplus is written as log(exp(a) + 1), and exp overflows at 88.7",
             ),
         ),
         repair="log(exp(a) + 1) is Softplus",
+        # RANUM's graph begins after the sampling of pixels.
+        of_ranum=boltzmann_machine if binary else None,
     )
 
 

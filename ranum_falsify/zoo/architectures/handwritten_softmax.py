@@ -121,13 +121,21 @@ def _loss(g: ArchitectureBuilder, y: Tensor, log_p: Tensor) -> None:
 _SHIFT = "both exponentials are of logits less the greatest"
 
 
-def _row(number: str, build: Build, node: str, operator: str, mechanism: str, repair: str = _SHIFT) -> ZooModel:
+def _row(
+    number: str,
+    build: Build,
+    node: str,
+    operator: str,
+    mechanism: str,
+    repair: str = _SHIFT,
+    of_ranum: tuple[str, ...] = (),
+) -> ZooModel:
     return ZooModel(
         id=number,
         program="TensorFuzz" if number.startswith("11") else "FuzzForTensorflow",
         framework="tf",
         build=build,
-        defects=(Defect(id=number, node=node, operator=operator, mechanism=mechanism),),
+        defects=(Defect(id=number, node=node, operator=operator, mechanism=mechanism, of_ranum=of_ranum),),
         repair=repair,
     )
 
@@ -138,10 +146,10 @@ _ZERO = "the quotient is 0 once its logit lies about 104 below another"
 _SHIFTED_LOGARITHM = "the logarithm of the sum of exponentials, of logits less the greatest, is subtracted from these"
 
 MODELS = (
-    _row("11a", clipped_numerator_then_epsilon, "div", "Div", _ZERO_SUM),
+    _row("11a", clipped_numerator_then_epsilon, "div", "Div", _ZERO_SUM, of_ranum=("exp_denominator",)),
     _row("11b", clipped_numerator_then_clip, "exp_denominator", "Exp", _OVERFLOW),
     _row("11c", unclipped, "log", "Log", _ZERO, _SHIFTED_LOGARITHM),
     _row("16a", clipped_numerator_then_absolute, "exp_denominator", "Exp", _OVERFLOW),
     _row("16b", clip_above_then_absolute, "log", "Log", _ZERO, _SHIFTED_LOGARITHM),
-    _row("16c", clip_above_then_epsilon, "div", "Div", _ZERO_SUM),
+    _row("16c", clip_above_then_epsilon, "div", "Div", _ZERO_SUM, of_ranum=("exp",)),
 )

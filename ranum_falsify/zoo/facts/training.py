@@ -11,8 +11,11 @@ _MEAN = "cross entropy, summed over the classes, its mean over the batch"
 _BINARY = "binary cross entropy, its mean over all elements"
 _DIVERGENCE = "free energy of the data minus that of their reconstruction"
 _EVIDENCE = "the negative evidence lower bound"
-_TWO_OPTIMISERS = "the generator has an optimiser of its own, whose loss is not the model's output"
-_BY_HAND = "written out: the step of W is the sum over the batch, that of b the mean over W's rows of the same matrix"
+_TWO_OPTIMISERS = "discriminator and generator have an optimiser each, here both step on the same batch"
+_BY_HAND = (
+    "written out: the step of W is 0.01 times the sum over the batch of 100, so 1 times the mean; "
+    "that of b is the mean over W's rows of the step of W, here its own gradient"
+)
 
 
 TRAININGS: dict[str, Training] = {
@@ -53,7 +56,7 @@ TRAININGS: dict[str, Training] = {
     ),
     "29": Training("Adam", 0.0005, 100, _SUM),
     "30": Training("SGD", 0.01, 100, _SUM),
-    "31": Training("Adam", 0.0002, 100, "the loss of the discriminator", note=_TWO_OPTIMISERS),
+    "31": Training("Adam", 0.0002, 100, "one for each network", note=_TWO_OPTIMISERS, parts=("D_", "G_")),
     "32": Training("SGD", 0.1, 8, _SUM),
     "33": Training("SGD", 1.0, 6, _BINARY),
     "34": Training("SGD", 0.1, 8, _MEAN),
@@ -86,7 +89,7 @@ TRAININGS: dict[str, Training] = {
     "55": Training("Adam", 0.0001, 50, _MEAN),
     "56": Training("SGD", 1.0, 6, _BINARY),
     "58": Training("Adam", 0.0001, 50, _SUM),
-    "59": Training("SGD", 0.01, 100, _MEAN, note=_BY_HAND),
+    "59": Training("SGD", 1.0, 100, _MEAN, note=_BY_HAND),
     "60": Training("SGD", 0.01, 100, _SUM),
     "61": Training("Adagrad", 0.01, 128, _SUM),
     "62": Training("Adam", 0.005, 64, _DIVERGENCE),

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 from torch import Tensor
 
 from ranum_falsify.config import RUNTIMES, FixConfig
-from ranum_falsify.fix.measuring import OutputMeter
-from ranum_falsify.fix.repair import Repair
+from ranum_falsify.fix.measuring import OutputMeter, count_operations
+from ranum_falsify.fix.ranking import rank
+from ranum_falsify.fix.repair import Change, Repair
 from ranum_falsify.fix.repairing import Repairing
 from ranum_falsify.fix.subject import RepairSubject
 from ranum_falsify.network import Graph, read, spec_of
@@ -22,25 +26,26 @@ from ranum_falsify.operators.support.conditions import gradient_conditions, list
 from ranum_falsify.properties.language.parse import parse_dnnp
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.reduce import reduce
-from ranum_falsify.zoo.model import ZooModel
+from ranum_falsify.zoo.developer import DeveloperGuard
+from ranum_falsify.zoo.model import Defect, ZooModel
 
 __all__ = ["WAYS", "repairs"]
 
-WAYS = ("rewrite", "guard", "rewrite,guard")
-"""What may be used; both only where rewrites alone are not enough."""
+WAYS = ("rewrite", "guard", "best")
+"""What is recorded: the best repair by rewrites alone, by guards alone, and of all."""
 
 _NEAR = 1e-3
 """Inputs that bring an operand of a documented operator nearer to what is invalid do not count."""
-_SAMPLES, _SECONDS = 1000, 4.0
+_SAMPLES = 1000
 _TIMEOUT = 300.0
 
 
-def repairs(model: ZooModel, way: str) -> dict[str, Any]:
-    """Return the best repair of a model, and what it costs.
+def repairs(model: ZooModel, seconds: float) -> dict[str, Any]:
+    """Return the best repairs of a model, those of its developers, and what they cost.
 
     Args:
         model: The model.
-        way: One of :data:`WAYS`.
+        seconds: How long inputs may be drawn on which models are compared.
     """
     architecture = model.architecture()
     phi = parse_dnnp(model.property_text(architecture), Path(f"{model.id}.py"))
@@ -50,24 +55,109 @@ def repairs(model: ZooModel, way: str) -> dict[str, Any]:
 
     began, clock = time.perf_counter(), time.process_time()
     with torch_threads(1):
-        problem = load(architecture.model)
-        subject = RepairSubject(problem, load, RUNTIMES, time.monotonic() + _TIMEOUT)
-        config = FixConfig(by=tuple(way.split(",")), timeout=_TIMEOUT, samples=0, n_starts=10)
+        subject = RepairSubject(load(architecture.model), load, RUNTIMES, time.monotonic() + _TIMEOUT)
+        config = FixConfig(by=("rewrite", "guard"), timeout=_TIMEOUT, samples=0, n_starts=10)
         found = Repairing(subject, config, lambda _: None).run()
         used = {"wall_s": time.perf_counter() - began, "cpu_s": time.process_time() - clock}
-        if not found.repairs:
-            return {**used, "standing": None}
-        nodes = [defect.node for defect in model.defects]
-        return {**used, **_record(found.repairs[0], _meter(subject, nodes))}
+        meter = _meter(subject, [defect.node for defect in model.defects], seconds)
+        ranked = rank(replace(repair, outputs=meter.measure(repair.model)) for repair in found.repairs)
+        kinds = {"rewrite": ("rewrite",), "guard": ("guard",)}
+        best = {way: [r for r in ranked if r.kinds == kinds.get(way, r.kinds)][:1] for way in WAYS}
+        theirs = {defect.id: _measure_theirs(model, defect, subject, meter) for defect in model.defects}
+        return {
+            **used,
+            "ways": {way: _record(repairs[0]) if repairs else None for way, repairs in best.items()},
+            "developers": {
+                name: None if repair is None else {**_record(repair), "better": _better(ranked[0], repair)}
+                for name, repair in theirs.items()
+            },
+        }
 
 
-def _meter(subject: RepairSubject, nodes: Collection[str]) -> OutputMeter:
+def _measure_theirs(model: ZooModel, defect: Defect, subject: RepairSubject, meter: OutputMeter) -> Repair | None:
+    """Return the change of the developers as if it were a repair of ours; None where none can be built."""
+    fix, theirs = defect.developer_fix, model.developer_architecture(defect)
+    if fix is None or theirs is None:
+        return None
+    subject.deadline = time.monotonic() + _TIMEOUT
+    assessment = subject.assess(theirs.model, refine=True)
+    assert assessment is not None, "changes of developers keep inputs and weights"
+    graph = assessment.problem.calls[0].graph
+    kept = [_kept(subject, guard) for guard in fix.guards]
+    changes = [
+        Change(
+            kind="guard",
+            place="operand",
+            node=guard.node,
+            tensor=guard.node,
+            text=_describe(guard),
+            kept=shares,
+            keeps_gradient=guard.add is not None,
+        )
+        for guard, shares in zip(fix.guards, kept, strict=True)
+    ]
+    return Repair(
+        changes=changes or [Change(kind="rewrite", place="graph", node=defect.node, text=fix.detail)],
+        model=theirs.model,
+        standing="proved" if assessment.holds else "not falsified",
+        left=assessment.unproved,
+        outputs=meter.measure(_name_outputs(theirs.model, subject.graph.output_names)),
+        operations=count_operations(graph) - count_operations(subject.graph),
+    )
+
+
+def _name_outputs(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
+    """Return a model whose outputs have other names."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    old = [value.name for value in made.graph.output]
+    new = {name: f"{name} of theirs" for name in set(names) - set(old)} | dict(zip(old, names, strict=True))
+    for value in made.graph.output:
+        value.name = new[value.name]
+    for node in made.graph.node:
+        node.input[:] = [new.get(name, name) for name in node.input]
+        node.output[:] = [new.get(name, name) for name in node.output]
+    return made
+
+
+def _describe(guard: DeveloperGuard) -> str:
+    if guard.add is not None:
+        return f"{guard.node}: x + {guard.add:g}"
+    ends = [f"{sign} {end:g}" for sign, end in ((">=", guard.low), ("<=", guard.high)) if end is not None]
+    return f"{guard.node}: x clipped to {' and '.join(ends)}"
+
+
+def _kept(subject: RepairSubject, guard: DeveloperGuard) -> tuple[float, float]:
+    """Return the share of the valid range that a guard of developers leaves: the mean over elements, and the least."""
+    if guard.add is not None:
+        return 1.0, 1.0
+    op = subject.sites.operations[guard.node]
+    name, bounds = next(iter(subject.bounds_of([guard.node])[guard.node].items()))
+    low, high = bounds.lower.double(), bounds.upper.double()
+    for invalid in (r for c in list_stated_conditions(op) for r in c.invalid_ranges(bounds.dtype) or ()):
+        if invalid.operand == name:
+            low = low.clamp_min(invalid.upper) if invalid.lower == -math.inf else low
+            high = high.clamp_max(invalid.lower) if invalid.upper == math.inf else high
+    inside = low if guard.low is None else low.clamp_min(guard.low)
+    outside = high if guard.high is None else high.clamp_max(guard.high)
+    width = high - low
+    shares = torch.where(width > 0, (outside - inside).clamp_min(0) / width.clamp_min(5e-324), 1.0).clamp(0, 1)
+    return float(shares.mean()), float(shares.min())
+
+
+def _better(ours: Repair, theirs: Repair) -> str:
+    """Return whose repair is better, by the order in which `fix` ranks repairs: ours, theirs, or none."""
+    first, last = rank((ours, theirs))[0], rank((theirs, ours))[0]
+    return "none" if first is not last else "ours" if first is ours else "theirs"
+
+
+def _meter(subject: RepairSubject, nodes: Collection[str], seconds: float) -> OutputMeter:
     graph = subject.graph
 
     def is_far(inputs: Mapping[str, np.ndarray]) -> bool:
         return _distance(graph, [to_torch(inputs[name]) for name in graph.input_names], nodes) >= _NEAR
 
-    return OutputMeter(subject, samples=_SAMPLES, seconds=_SECONDS, seed=0, keep=is_far)
+    return OutputMeter(subject, samples=_SAMPLES, seconds=seconds, seed=0, keep=is_far)
 
 
 def _distance(graph: Graph, inputs: Sequence[Tensor], nodes: Collection[str]) -> float:
@@ -85,8 +175,8 @@ def _distance(graph: Graph, inputs: Sequence[Tensor], nodes: Collection[str]) ->
     return min(found)
 
 
-def _record(repair: Repair, meter: OutputMeter) -> dict[str, Any]:
-    change = meter.measure(repair.model)
+def _record(repair: Repair) -> dict[str, Any]:
+    change = repair.outputs
     outputs = None
     if change is not None:
         outputs = {
@@ -94,11 +184,14 @@ def _record(repair: Repair, meter: OutputMeter) -> dict[str, Any]:
             "equal": change.equal,
             "largest": change.largest,
             "relative": change.relative,
+            "away": change.away,
+            "errors": change.errors,
         }
     return {
         "standing": repair.standing,
         "kinds": list(repair.kinds),
         "changes": [change.text for change in repair.changes],
+        "left": list(repair.left),
         "kept": min((change.kept[1] for change in repair.changes), default=1.0),
         "mean_kept": min(repair.kept.values(), default=1.0),
         "keeps_gradient": repair.keeps_gradient,

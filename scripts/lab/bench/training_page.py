@@ -6,35 +6,56 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["HEADING", "replace_section", "section"]
+__all__ = ["HEADING", "NATURAL", "WRITTEN", "replace_section", "section"]
 
 HEADING = "## Training data that lead into the defects"
+
+NATURAL, WRITTEN = "real, natural data", "real, data written out"
+"""Columns that are no search."""
 
 _HEAD = """{heading}
 
 `scripts/bench_training.py` searches for training data and writes this section from `BENCHMARKS.training.json`;
 [docs/training-defects.md](docs/training-defects.md) says what each level counts. A cell holds the runs that lead into
 the documented operator and, after `+`, those that need no training, because the initial weights fail on some input;
-seconds of the processor per run, ONNX Runtime's process aside, beside them. *Random*: data drawn at random under the
-same limits. RANUM's runs begin with weights and inference inputs drawn in its ranges, and count both kinds.
+beside them seconds of the processor per run, ONNX Runtime's process included. *Random*: as many points, drawn at
+random, in place of those that a search visits. RANUM's runs begin with weights and inference inputs drawn in its
+ranges, and count both kinds.
 
-| level | runs | by training | without | together | s per run: median of defects | mean |
-|---|---|---|---|---|---|---|
+| level | runs | by training | without | together | processor s per run: median of defects | mean | \
+seconds per run: median | mean |
+|---|---|---|---|---|---|---|---|---|
 {totals}
-| RANUM, system tests, ICSE 2023 | 790 | | | 733 | | 17.3 |
-| random, by RANUM's authors | 790 | | | 649 | | 334 |
+| RANUM, system tests, ICSE 2023 | 790 | | | 733 | | | | 17.3 |
+| random, by RANUM's authors | 790 | | | 649 | | | | 334 |
 
 Machine: {machine}. {versions}. Command: `{command}`.
 
+"""
+
+_NATURAL_HEAD = """
+### Training by itself
+
+No search: the program's optimiser, learning rate, batch and initial weights, and data as the program draws them, for
+1,000 steps; or, where the program writes its data out, for 40,000 steps on those. Handwritten digits of scikit-learn,
+enlarged to 28 by 28 pixels, stand for MNIST and all other pictures. *Fails*: runs in which the documented operator
+fails on a batch of the training, and after how many steps; *instead*: another operator does so before, and what is
+trained is NaN from there.
+
+| id | operator | data | runs | fails | after steps | instead | after steps |
+|---|---|---|---|---|---|---|---|
 """
 
 
 def section(measured: Mapping[str, Any]) -> str:
     """Return the section as Markdown."""
     defects: Sequence[Mapping[str, Any]] = measured["defects"]
-    levels = list(dict.fromkeys(level for defect in defects for level in defect["levels"]))
+    known = list(dict.fromkeys(level for defect in defects for level in defect["levels"]))
+    levels = [level for level in known if level not in (NATURAL, WRITTEN)]
     totals = "\n".join(_total(level, defects) for level in levels)
-    return _HEAD.format(heading=HEADING, totals=totals, **measured["facts"]) + "\n".join(_table(levels, defects)) + "\n"
+    text = _HEAD.format(heading=HEADING, totals=totals, **measured["facts"]) + "\n".join(_table(levels, defects)) + "\n"
+    natural = "\n".join(_natural_table(defects))
+    return text + (_NATURAL_HEAD + natural + "\n" if natural else "")
 
 
 def replace_section(page: str, text: str) -> str:
@@ -45,11 +66,13 @@ def replace_section(page: str, text: str) -> str:
 def _total(level: str, defects: Sequence[Mapping[str, Any]]) -> str:
     rows = [defect["levels"][level] for defect in defects if level in defect["levels"]]
     runs, trained, untrained = (sum(row[key] for row in rows) for key in ("runs", "trained", "untrained"))
-    seconds = [row["processor_seconds"] for row in rows]
+    processor = [row["processor_seconds"] for row in rows]
     mean = sum(row["processor_seconds"] * row["runs"] for row in rows) / runs
+    seconds = [x for row in rows for x in row.get("seconds", ())]
+    elapsed = f"{statistics.median(seconds):.2f} | {statistics.mean(seconds):.2f}" if seconds else " | "
     return (
         f"| {level} | {runs} | {trained} | {untrained} | {trained + untrained} "
-        f"| {statistics.median(seconds):.2f} | {mean:.2f} |"
+        f"| {statistics.median(processor):.2f} | {mean:.2f} | {elapsed} |"
     )
 
 
@@ -65,3 +88,26 @@ def _cells(row: Mapping[str, Any] | None) -> tuple[str, str]:
     if row is None:
         return "", ""
     return f"{row['trained']} + {row['untrained']} of {row['runs']}", f"{row['processor_seconds']:.2f}"
+
+
+def _natural_table(defects: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for defect in defects:
+        for column, data in ((NATURAL, "drawn"), (WRITTEN, "written out")):
+            row = defect["levels"].get(column)
+            if row is None:
+                continue
+            ends = list(zip(row["failing"], row["steps"], strict=True))
+            own = [steps for node, steps in ends if node == defect["node"]]
+            others = [(node, steps) for node, steps in ends if node not in ("", defect["node"])]
+            yield (
+                f"| {defect['id']} | {defect['operator']} | {data} | {row['runs']} | {len(own)} | {_span(own)} "
+                f"| {', '.join(f'`{node}`' for node in dict.fromkeys(node for node, _ in others))} "
+                f"| {_span([steps for _, steps in others])} |"
+            )
+
+
+def _span(numbers: Sequence[int]) -> str:
+    if not numbers:
+        return ""
+    least, greatest = min(numbers), max(numbers)
+    return f"{least:,}" if least == greatest else f"{least:,} to {greatest:,}"

@@ -66,6 +66,13 @@ def test_what_the_quick_test_overlooks_is_searched_with_the_slow_one() -> None:
     assert proves(found.ranges) and ends(found.ranges["a"]) == (0, 10)
 
 
+def test_two_results_that_make_constants_of_tensors_without_a_common_dimension_share_the_burden() -> None:
+    whole = {"a": box(-10, 10), "b": box(-10, 10, 4)}
+    found = best(whole, lambda r: max(map(abs, ends(r["a"]))) * max(map(abs, ends(r["b"]))) <= 0.5)
+    for name in whole:
+        assert ends(found.ranges[name])[1] == pytest.approx(0.5**0.5, rel=0.2)
+
+
 def test_two_results_that_make_constants_are_halved() -> None:
     """A scalar product is bounded: it may be kept by either factor, or by each for half of the elements."""
     whole = {"x": box(0, 1, 1, 100), "w": box(-10, 10, 100, 5)}
@@ -100,7 +107,8 @@ def test_ranges_of_integers_have_whole_ends(low: int, width: int, at: int, fract
     whole = Interval.fill(low, low + width, (2,), torch.int64)
     wider = stretch(pin(whole, torch.tensor(low + at)), whole, fraction, "both")
     assert wider.dtype == torch.int64
-    assert low <= ends(wider)[0] <= min(low + at, low + width) <= ends(wider)[1] <= low + width
+    start, high = min(low + at, low + width), low + width
+    assert ends(wider) == (start - int(fraction * (start - low)), start + int(fraction * (high - start)))
 
 
 def test_shares_count_elements_that_have_a_width() -> None:

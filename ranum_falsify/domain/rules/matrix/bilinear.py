@@ -109,10 +109,15 @@ class _Sums:
     def bounds(self, a: Interval, b: Interval, bias: Interval | None) -> tuple[Tensor, Tensor]:
         """Return bounds on the sums, in the dtype of the operands; rounding them is covered by the slack."""
         if b.extremes[0] >= 0:
-            return self._bound_between_ends(self.product, a, b, bias)
-        if a.extremes[0] >= 0 and (is_known(a) or not is_known(b)):
-            return self._bound_between_ends(lambda p, q, c: self.product(q, p, c), b, a, bias)
-        return self._bound_around_centre(a, b, bias)
+            low, high = self._bound_between_ends(self.product, a, b, bias)
+        elif a.extremes[0] >= 0 and (is_known(a) or not is_known(b)):
+            low, high = self._bound_between_ends(lambda p, q, c: self.product(q, p, c), b, a, bias)
+        else:
+            low, high = self._bound_around_centre(a, b, bias)
+        (down, up), (fall, rise), (below, above) = map(_signs, (a, b, bias))
+        # Sums of terms of one sign have that sign.
+        low = low if below or (down and rise) or (up and fall) else low.clamp(min=0)
+        return low, high if above or (up and rise) or (down and fall) else high.clamp(max=0)
 
     def magnitude(self, a: Interval, b: Interval, bias: Interval | None) -> Tensor:
         """Return the greatest sums of magnitudes."""
@@ -175,13 +180,13 @@ class _Sums:
             if a.extremes[0] < 0:
                 least = least + product(low.clamp(max=0), b.upper, None)
                 greatest = greatest + product(high.clamp(max=0), b.lower, None)
-        # Sums of terms of one sign have that sign.
-        if a.extremes[0] >= 0 and (bias is None or bias.extremes[0] >= 0):
-            least = least.clamp_(min=0)
-        if a.extremes[1] <= 0 and (bias is None or bias.extremes[1] <= 0):
-            greatest = greatest.clamp_(max=0)
         bounds = flush(Interval.of(least, greatest))
         return bounds.lower, bounds.upper
+
+
+def _signs(x: Interval | None) -> tuple[bool, bool]:
+    """Tell whether elements may be negative, and whether they may be positive."""
+    return (False, False) if x is None else (x.extremes[0] < 0, x.extremes[1] > 0)
 
 
 def _sizes(x: Interval) -> Tensor:
@@ -347,12 +352,9 @@ def _of_numbers(
         return replace(Interval.fill(*ends, shape, a.dtype), nan=not one_sign and not rounds)
     ends = low + least - share * abs(least) - lost, high + greatest + share * abs(greatest) + lost
     # Sums of terms of one sign have that sign.
-    return round_numbers_outward(
-        max(ends[0], 0.0) if low >= 0 and least >= 0 else ends[0],
-        min(ends[1], 0.0) if high <= 0 and greatest <= 0 else ends[1],
-        shape,
-        a.dtype,
-    )
+    floor = 0.0 if low >= 0 and least >= 0 else -math.inf
+    ceiling = 0.0 if high <= 0 and greatest <= 0 else math.inf
+    return round_numbers_outward(max(ends[0], floor), min(ends[1], ceiling), shape, a.dtype)
 
 
 def _include_infinities(
@@ -388,8 +390,7 @@ def _keep_finite(x: Interval) -> Interval:
     """Return the finite part of the bounds; where there is none, 0."""
     never = (x.lower == math.inf) | (x.upper == -math.inf)
     part = x.keep_finite()
-    low, high = part.lower.masked_fill(never, 0), part.upper.masked_fill(never, 0)
-    return Interval(low, high, x.shape)
+    return Interval(part.lower.masked_fill(never, 0), part.upper.masked_fill(never, 0), x.shape)
 
 
 def _marks(x: Interval) -> tuple[Tensor, ...]:

@@ -14,7 +14,7 @@ from ranum_falsify.domain.interval import Interval, dtype_range
 from ranum_falsify.domain.rounding import flush, round_outward
 from ranum_falsify.domain.rules.matrix.bilinear import bilinear, is_known, stretch
 from ranum_falsify.domain.rules.matrix.integers import EXACT, largest_of
-from ranum_falsify.domain.slack import accumulation, growth, unit
+from ranum_falsify.domain.slack import accumulation, double_share, growth, unit
 
 __all__ = ["finite_sizes", "largest_finite", "matrix_product", "overflows_in_parts", "sum_scaled", "vanishes_beside"]
 
@@ -169,7 +169,15 @@ def _wrap_sum(parts: list[Interval], like: Interval) -> Interval:
     return Interval.of(low.to(like.dtype), high.to(like.dtype), like.shape)
 
 
-def overflows_in_parts(a: Interval, b: Interval, terms: int, *, factor: float = 1.0, beside: float = 0.0) -> bool:
+def overflows_in_parts(
+    a: Interval,
+    b: Interval,
+    terms: int,
+    *,
+    factor: float = 1.0,
+    beside: float = 0.0,
+    sums: Callable[[Tensor], Tensor] | None = None,
+) -> bool:
     """Tell whether part of a sum of products may overflow because kernels scale each part before adding it.
 
     They do so block by block, into memory that holds a bias: the whole sum may be far smaller than its parts.
@@ -180,11 +188,17 @@ def overflows_in_parts(a: Interval, b: Interval, terms: int, *, factor: float = 
         terms: The largest number of products that are added up.
         factor: Factor of each part.
         beside: Greatest magnitude of the numbers to which the parts are added.
+        sums: Adds numbers of the second factor up that are in one sum; if not given, each counts as the largest.
     """
     if not a.is_floating or not a.size or not b.size:
         return False
     share, limit = growth(terms + 4, a.dtype), torch.finfo(accumulation(a.dtype)).max
-    return not _bound_parts(a, b, terms, factor) + beside * (1 + share) <= limit
+    if _bound_parts(a, b, terms, factor) + beside * (1 + share) <= limit:
+        return False
+    if sums is None:
+        return True
+    total = float(sums(finite_sizes(b).double().expand(b.shape)).amax()) * (1 + double_share(terms))
+    return not abs(factor) * total * largest_finite(a) * (1 + share) + beside * (1 + share) <= limit
 
 
 def vanishes_beside(a: Interval, b: Interval, terms: int, *, factor: float = 1.0, bias: float = 0.0) -> bool:

@@ -12,6 +12,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 import torch
+from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval, dtype_range
@@ -62,7 +63,13 @@ def is_infinity_aware(rule: IntervalRule | None) -> bool:
 _ALL = range(1 << 30)
 
 
-def keeping_infinity(rule: Rule, operands: Container[int] = _ALL) -> Rule:
+def _always(op: Operation) -> bool:
+    return True
+
+
+def keeping_infinity(
+    rule: Rule, operands: Container[int] = _ALL, *, when: Callable[[Operation], bool] = _always
+) -> Rule:
     """Mark a rule that is aware of infinity: a finite result comes of finite elements only.
 
     So does a sum, a product or a choice, but no exponential, which is 0 of -inf, and no maximum.
@@ -70,14 +77,16 @@ def keeping_infinity(rule: Rule, operands: Container[int] = _ALL) -> Rule:
     Args:
         rule: The rule.
         operands: Positions of the operands of which that is true.
+        when: Tells of which nodes it is true.
     """
-    setattr(rule, _KEEPING, operands)
+    setattr(rule, _KEEPING, (operands, when))
     return infinity_aware(rule)
 
 
-def keeps_infinity(rule: IntervalRule, operand: int) -> bool:
-    """Tell whether a rule is marked by :func:`keeping_infinity` for an operand, by position."""
-    return operand in getattr(rule, _KEEPING, ())
+def keeps_infinity(rule: IntervalRule, op: Operation, operand: int) -> bool:
+    """Tell whether a rule is marked by :func:`keeping_infinity` for an operand of a node, by position."""
+    operands, when = getattr(rule, _KEEPING, ((), _always))
+    return operand in operands and when(op)
 
 
 def inherit_marks(wrapper: Rule, rule: IntervalRule) -> Rule:

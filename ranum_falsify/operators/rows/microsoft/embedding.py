@@ -19,6 +19,7 @@ from ranum_falsify.operators.rows.microsoft.normalisation import (
 from ranum_falsify.operators.rows.normalisation import VARIANCE, above_zero
 from ranum_falsify.operators.rows.transformer_parts import angles_bounds, find_angles
 from ranum_falsify.operators.support.families import opaque
+from ranum_falsify.operators.support.limits import indices_of
 from ranum_falsify.operators.support.microsoft_schemas import FLOATS, schema
 from ranum_falsify.validity import Operands
 
@@ -86,6 +87,9 @@ def _embed_bounds(
     return (y, count, total_bounds(site, word, position, kind))[: len(site.details)]
 
 
+_TABLES = (("ids", "words"), ("segments", "kinds"), ("places", "positions"))
+
+
 @opaque(
     schema=schema(
         "EmbedLayerNormalization",
@@ -98,7 +102,10 @@ def _embed_bounds(
     torch=_embed_layer,
     interval=_embed_bounds,
     kernel=None,
-    valid=[above_zero("variance + epsilon > 0", VARIANCE, _variance, stays_defined)],
+    valid=[
+        *(indices_of(*pair, lambda op: 0, wraps=False) for pair in _TABLES),
+        above_zero("variance + epsilon > 0", VARIANCE, _variance, stays_defined),
+    ],
     operands=("ids", "segments", "words", "positions", "kinds", "gamma", "beta", "mask", "places"),
     renamed={
         "input_ids": "ids",

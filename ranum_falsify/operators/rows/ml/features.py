@@ -19,6 +19,7 @@ from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import tiny, unit
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, exact, rearranging
+from ranum_falsify.operators.support.limits import indices_of
 from ranum_falsify.operators.support.ml import DOMAIN, as_rows, as_single
 
 __all__ = ["ArrayFeatureExtractor", "Binarizer", "FeatureVectorizer", "Imputer", "Normalizer", "Scaler"]
@@ -230,6 +231,7 @@ def _extract_bounds(site: Site, x: Interval, indices: Interval) -> Interval:
     interval=_extract_bounds,
     linear=Affine(operands=("x",)),
     batch=batching.by_rows,
+    valid=[indices_of("indices", "x", lambda op: -1, wraps=False)],
     operands=("x", "indices"),
     renamed={"X": "x", "Y": "indices"},
 )

@@ -44,6 +44,8 @@ class Declarations:
         self._elements: dict[str, tuple[NamedTensor, tuple[int, ...]]] = {}
         self._tensors: dict[str, NamedTensor] = {}
         self._networks: dict[str, _Declared] = {}
+        self._outputs: dict[str, list[NamedTensor]] = {}
+        self._mentioned: set[int] = set()
         symbol = Symbol("X")
         self._flat = {
             "X": NamedTensor("X", symbol, None, None),
@@ -56,6 +58,15 @@ class Declarations:
         if not self._networks:
             return ["X"]
         return [tensor.name for declared in self._networks.values() for tensor in declared.inputs]
+
+    def list_unmentioned(self) -> list[tuple[NamedTensor, tuple[int, ...]]]:
+        """Return an element of an output of each network of which no output was looked up."""
+        outputs = self._outputs or {"N": [self._flat["Y"]]}
+        return [
+            (tensors[0], (0,) * len(tensors[0].shape or (0,)))
+            for tensors in outputs.values()
+            if self._mentioned.isdisjoint(map(id, tensors))
+        ]
 
     def declare_element(self, node: Sequence[Node | str], line: int) -> None:
         """Take a declaration of one element, as in `(declare-const X_0 Real)`."""
@@ -109,7 +120,8 @@ class Declarations:
         call = Network(declared.network)(*(tensor.tensor for tensor in declared.inputs))
         for number, output in enumerate(outputs):
             value = call if len(outputs) == 1 else Subscript(call, Constant(number))
-            self._tensor(output, lambda _, value=value: value)  # type: ignore[misc]
+            tensor = self._tensor(output, lambda _, value=value: value)  # type: ignore[misc]
+            self._outputs.setdefault(declared.network, []).append(tensor)
 
     def resolve(self, word: str, line: int) -> tuple[NamedTensor, tuple[int, ...]]:
         """Return the element that a word names.
@@ -120,6 +132,7 @@ class Declarations:
         if not self._networks:
             if word not in self._elements:
                 raise self._unknown(word, line, list(self._elements))
+            self._mentioned.add(id(self._elements[word][0]))
             return self._elements[word]
         match = _INDEXED.fullmatch(word)
         tensor = self._tensors.get(match[1]) if match else None
@@ -133,6 +146,7 @@ class Declarations:
             or any(int(text) >= size for text, size in zip(texts, shape, strict=True))
         ):
             raise SyntaxProblem(f"{word!r} is no element: {tensor.name} has shape {list(shape)}", line)
+        self._mentioned.add(id(tensor))
         return tensor, tuple(map(int, texts))
 
     def _tensor(self, node: Node, value_of: Callable[[str], Expression]) -> NamedTensor:

@@ -48,6 +48,7 @@ __all__ = ["parse_text"]
 
 _IGNORED = {"set-logic", "set-info", "set-option", "check-sat", "get-model", "exit"}
 _VERSIONS = ("1", "2")
+_BEYOND: tuple[BoundKind, ...] = ("<", ">")
 _COMPARISONS: dict[str, tuple[Any, BoundKind, BoundKind]] = {
     "<=": (LessThanOrEqual, "<=", ">="),
     ">=": (GreaterThanOrEqual, ">=", "<="),
@@ -79,10 +80,17 @@ def parse_text(text: str) -> Expression:
         if not assertions:
             raise SyntaxProblem("no assertion; a query asserts what a counterexample satisfies")
         formulas = [part for node in assertions for part in node[1:]]
-        phi: Expression = Not(_FormulaReader(declarations).conjunction(formulas, assertions[0].line))
+        asserted = _FormulaReader(declarations).conjunction(formulas, assertions[0].line)
+        phi: Expression = Not(And(asserted, *map(_say_nothing, declarations.list_unmentioned())))
         for name in reversed(declarations.variables):
             phi = Forall(Symbol(name), phi)
         return phi
+
+
+def _say_nothing(element: tuple[NamedTensor, tuple[int, ...]]) -> Expression:
+    """Return what is true of any number, and NaN, so that a query that is only about inputs is one about networks."""
+    tensor, index = element
+    return Not(And(*(ElementBounds(Elements(tensor, [index]), kind, [0.0]) for kind in _BEYOND)))
 
 
 def _take(node: Node, declarations: Declarations, assertions: list[Node]) -> None:

@@ -1,4 +1,4 @@
-"""`--dim NAME=LO..HI`: a question for each size of the symbolic dimensions, and the answer for all of them."""
+"""Ranges of sizes: a question for each size of the symbolic dimensions, and the answer for all of them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ def list_sizes(dims: Mapping[str, int | range]) -> list[dict[str, int]]:
     """Return every combination of sizes, the extreme ones first, because what fails mostly fails there.
 
     Raises:
-        UsageError: There are too many.
+        UsageError: There are none, or too many.
     """
     spans = {name: size if isinstance(size, range) else range(size, size + 1) for name, size in dims.items()}
+    if empty := [name for name, span in spans.items() if not span]:
+        raise UsageError(f"dims: {empty[0]!r} has an empty range; give range(lowest, highest + 1)")
     count = math.prod(map(len, spans.values()))
     if count > _MOST:
-        raise UsageError(f"--dim: {count:,} combinations of sizes, more than {_MOST:,}; give smaller ranges")
+        raise UsageError(f"--dim, or dims: {count:,} combinations of sizes, more than {_MOST:,}; give smaller ranges")
     ends = [dict(zip(spans, sizes, strict=True)) for sizes in itertools.product(*map(_ends, spans.values()))]
     every = [dict(zip(spans, sizes, strict=True)) for sizes in itertools.product(*spans.values())]
     return [*ends, *(one for one in every if one not in ends)]

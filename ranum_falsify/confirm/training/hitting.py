@@ -1,0 +1,235 @@
+"""Search for training data after which all weights that an operand is made of are exactly 0."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ranum_falsify.confirm.training.search import DataSearch
+from ranum_falsify.search.starts import Box
+
+__all__ = ["HitSearch"]
+
+_SOLVED = 3
+"""Elements for which a round computes a Jacobian."""
+
+_WITHIN = 0.9
+"""Share of a sample of the weights that data have to be able to take to 0, each on its own."""
+
+_NEAR = 1e-3
+"""How near to 0 all weights have to come at first."""
+
+_ELEMENTS = 16
+"""Elements of the operand that a round tries, most of which no datum moves."""
+
+_MOST = 2048
+"""Weights that are aimed at together; the cost of a Jacobian grows with their square."""
+
+_ROWS = 64
+"""Rows of the Jacobian that are computed together."""
+
+_STEPS = 40
+"""Steps with one Jacobian."""
+
+_WHOLE = 6
+"""Steps before those that go only half way for some weights."""
+
+_SHAKES = 8
+"""Trials after which weights that rounding keeps from 0 are given up."""
+
+_BELOW = 1 - 2.0**-19
+"""How far below a power of two the factor is made that links data and weights."""
+
+
+@dataclass(frozen=True)
+class _Aim:
+    """Which weights are to be 0, as masks in the task's order."""
+
+    masks: Sequence[Tensor]
+
+    def pick(self, weights: Sequence[Tensor]) -> Tensor:
+        """Return these weights, flattened."""
+        return torch.cat([w[mask] for w, mask in zip(weights, self.masks, strict=True)])
+
+
+class _Solver:
+    """Newton's method with one Jacobian.
+
+    Args:
+        jacobian: `(weights, elements of the data)`.
+    """
+
+    def __init__(self, jacobian: Tensor) -> None:
+        self._jacobian = jacobian.double()
+        square = self._jacobian @ self._jacobian.T
+        # Rows that no datum moves would leave it singular.
+        square.diagonal().add_(1e-12 * square.diagonal().amax() + torch.finfo(torch.float32).tiny)
+        self._root, _ = torch.linalg.cholesky_ex(square)
+        self._share = 1.0
+
+    def scale(self, share: float) -> None:
+        """Multiply the Jacobian by a number."""
+        self._share = share
+
+    def step(self, reached: Tensor) -> Tensor:
+        """Return the least change of the data that takes weights to 0, to first order, negated."""
+        step: Tensor = self._jacobian.T @ torch.cholesky_solve(reached.double()[:, None], self._root)
+        return step[:, 0] / self._share
+
+
+class HitSearch(DataSearch):
+    """Solves for data that take weights to 0, by Newton's method, and then for each of their last bits.
+
+    A norm of weights is 0 only if each of them is, to the last bit.  As a rule each weight moves by a datum times a
+    factor that all share.  If this factor is a power of two, the product is not rounded, and every weight can be met;
+    so the data that the factor is made of are scaled until it is one.
+    """
+
+    def explore(self, target: int, count: int, steps: int, *, first: bool) -> None:
+        """Aim at the weights of a few elements of the operand, each from another start."""
+        solved = 0
+        for _ in range(_ELEMENTS):
+            values, moved = self._draw_start()
+            aim = self._choose_aim(target, values)
+            if aim is None or solved == _SOLVED:
+                return
+            if self._is_moved(values, aim):
+                solved += self._hit(values, moved, aim)
+
+    def _hit(self, values: list[Tensor], moved: int, aim: _Aim) -> bool:
+        """Take weights to 0 by all data, then scale one tensor of them so that rounding keeps none from it.
+
+        Returns:
+            Whether the ranges of the data seemed to allow it.
+        """
+        if not self._is_within(values, self._differentiate_weights(values, aim, most=_ROWS), aim):
+            return False
+        solver = _Solver(self._differentiate_weights(values, aim))
+        values, far = self._solve(values, solver, aim)
+        if far > _NEAR:
+            return True
+        slopes = self._differentiate_weights(values, aim, most=_ROWS)
+        factor = float(slopes.abs().amax(1).median())
+        share = 2.0 ** math.floor(math.log2(factor)) / factor * _BELOW
+        solver.scale(share)
+        for _ in range(_SHAKES):
+            draw = float(torch.rand(1, generator=self.generator))
+            scaled = share * (1 + draw * (1 - _BELOW))
+            trial, _ = self._solve(self._scale(values, moved, scaled), solver, aim)
+            self.visit([x[None] for x in trial])
+        return True
+
+    def _is_within(self, values: Sequence[Tensor], slopes: Tensor, aim: _Aim) -> bool:
+        """Return whether the data that move a sample of the weights most can take most of them to 0."""
+        with torch.no_grad():
+            reached = self._train(values, aim)[: len(slopes)]
+        most, place = slopes.abs().max(1)
+        floating = [(x, box) for x, box in self._pair(values) if x.is_floating_point()]
+        now, lower, upper = (
+            torch.cat([part.flatten() for part in parts])[place]
+            for parts in zip(*((x, box.lower, box.upper) for x, box in floating), strict=True)
+        )
+        wanted = now - reached / slopes.gather(1, place[:, None])[:, 0]
+        return bool(((most > 0) & (wanted >= lower) & (wanted <= upper)).double().mean() > _WITHIN)
+
+    def _draw_start(self) -> tuple[list[Tensor], int]:
+        """Return a point at which all tensors but one are 0, or near, and the position of that one."""
+        points = [x[0] for x in self.draw(1, first=False)]
+        moved = int(torch.randint(len(points), (1,), generator=self.generator))
+        zeros = [box.find_nearest(torch.zeros_like(x, dtype=torch.float64)[None])[0] for x, box in self._pair(points)]
+        return [x if position == moved else zeros[position] for position, x in enumerate(points)], moved
+
+    def _choose_aim(self, target: int, values: Sequence[Tensor]) -> _Aim | None:
+        """Return the weights that an element of the operand is made of, if it is 0 where they are."""
+        point = self.split(values)[1]
+        leaves = [w.clone().requires_grad_() for w in self.initial]
+        elements = self.task.crossings(target, leaves, point)[1:]
+        if not len(elements) or not elements.requires_grad:
+            return None
+        chosen = int(torch.randint(len(elements), (1,), generator=self.generator))
+        slopes = torch.autograd.grad(elements[chosen], leaves, allow_unused=True)
+        masks = [
+            torch.zeros_like(w, dtype=torch.bool) if g is None else g != 0 for w, g in zip(leaves, slopes, strict=True)
+        ]
+        count = sum(int(mask.sum()) for mask in masks)
+        if not 0 < count <= min(_MOST, sum(x.numel() for x in values if x.is_floating_point())):
+            return None
+        zeroed = [w.masked_fill(mask, 0) for w, mask in zip(self.initial, masks, strict=True)]
+        with torch.no_grad():
+            is_zero = self.task.crossings(target, zeroed, point)[1 + chosen] == 0
+        return _Aim(masks) if is_zero else None
+
+    def _is_moved(self, values: Sequence[Tensor], aim: _Aim) -> bool:
+        """Return whether as many data as weights move a random combination of the weights, and far enough."""
+        leaves = [x.clone().requires_grad_(x.is_floating_point()) for x in values]
+        reached = self._train(leaves, aim)
+        signs = torch.randint(2, reached.shape, generator=self.generator) * 2.0 - 1
+        pairs = [(x, box.upper.double() - box.lower) for x, box in self._pair(leaves) if x.requires_grad]
+        slopes = torch.autograd.grad((reached * signs).sum(), [x for x, _ in pairs], allow_unused=True)
+        reaches = [(g * width).abs().flatten() for g, (_, width) in zip(slopes, pairs, strict=True) if g is not None]
+        far = float(reached.detach().abs().median())
+        return sum(int((reach >= far).sum()) for reach in reaches) >= len(reached)
+
+    def _solve(self, values: Sequence[Tensor], solver: _Solver, aim: _Aim) -> tuple[list[Tensor], float]:
+        """Return data after which as many weights as possible are 0, and how far the others are from it."""
+        best, misses, far = list(values), sum(int(mask.sum()) for mask in aim.masks) + 1, math.inf
+        now = best
+        for number in range(_STEPS):
+            self.stop_in_time()
+            with torch.no_grad():
+                reached = self._train(now, aim)
+            count = int((reached != 0).sum())
+            if count < misses:
+                best, misses, far = now, count, float(reached.abs().max())
+            if count == 0:
+                break
+            if number >= _WHOLE:
+                # Between two ties whole steps go to and fro: both round to a neighbour of 0.
+                halves = torch.randint(1, 3, reached.shape, generator=self.generator) / 2
+                reached = reached * halves
+            now = self._move(now, solver.step(reached))
+        return best, far
+
+    def _scale(self, values: Sequence[Tensor], moved: int, share: float) -> list[Tensor]:
+        """Return data of which one tensor is multiplied by a number."""
+        rows = enumerate(self._pair(values))
+        return [
+            box.project((x.double() * share).to(x.dtype)) if position == moved else x for position, (x, box) in rows
+        ]
+
+    def _differentiate_weights(self, values: Sequence[Tensor], aim: _Aim, *, most: int = _MOST) -> Tensor:
+        """Return the Jacobian of the weights in question, `(weights, elements of the data)`, or its first rows."""
+        leaves = [x.clone().requires_grad_(x.is_floating_point()) for x in values]
+        floating = [x for x in leaves if x.requires_grad]
+        reached = self._train(leaves, aim)
+        parts = []
+        for rows in torch.eye(len(reached), dtype=reached.dtype)[:most].split(_ROWS):
+            self.stop_in_time()
+            found = torch.autograd.grad(
+                reached, floating, rows, retain_graph=True, allow_unused=True, is_grads_batched=True
+            )
+            shapes = [(len(rows), x.numel()) for x in floating]
+            blocks = [rows.new_zeros(s) if g is None else g.reshape(s) for g, s in zip(found, shapes, strict=True)]
+            parts.append(torch.cat(blocks, 1))
+        return torch.cat(parts)
+
+    def _train(self, values: Sequence[Tensor], aim: _Aim) -> Tensor:
+        return self.map_trained(lambda weights, point: aim.pick(weights), [x[None] for x in values])[0]
+
+    def _move(self, values: Sequence[Tensor], step: Tensor) -> list[Tensor]:
+        """Return data moved against a step, within their boxes."""
+        moved, position = [], 0
+        for x, box in self._pair(values):
+            if x.is_floating_point():
+                part = step[position : position + x.numel()].reshape(x.shape)
+                position += x.numel()
+                x = box.project((x.double() - part).to(x.dtype))
+            moved.append(x)
+        return moved
+
+    def _pair(self, values: Sequence[Tensor]) -> list[tuple[Tensor, Box]]:
+        return list(zip(values, self.boxes, strict=True))

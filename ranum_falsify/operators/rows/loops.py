@@ -1,0 +1,127 @@
+"""Loops whose length an input steers: ONNX Runtime evaluates them, and their bodies bound them.
+
+The reader unrolls all other loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import torch
+from dnnv.nn import Operation
+from dnnv.nn.operations import Input, OutputSelect
+
+from ranum_falsify.domain import Interval, IntervalAnalysis, Site, Visited
+from ranum_falsify.domain.fixed_point import States, find_invariant
+from ranum_falsify.domain.rules.support.building import infinity_aware, shape_aware
+from ranum_falsify.network.blackbox import bound_black_box
+from ranum_falsify.operators.relations.guards import narrow_read
+from ranum_falsify.operators.rows.control import analysis_of
+from ranum_falsify.operators.support.conditions import is_proved
+
+__all__ = ["bound_loop"]
+
+
+@infinity_aware
+@shape_aware
+def bound_loop(site: Site, *operands: Interval | None) -> tuple[Interval, ...] | None:
+    """Bound the states after any number of iterations that is possible.
+
+    Where an operator in the body is not proved valid, nothing is known of what follows.  How many rows are collected
+    is not known.
+    """
+    m, cond, *read = operands
+    kept = len(site.op.proto.input) - 2
+    if any(details is not None for details in site.details[kept:]) or any(x is None for x in read):
+        return None
+    initial, captured = tuple(x for x in read[:kept] if x is not None), [x for x in read[kept:] if x is not None]
+    fewest, most = _count(m)
+    may_run, must_run = _truth(cond)
+    unread = [Interval.fill(0, 0, (0,), torch.float32)] * (len(site.details) - kept)
+    if most == 0 or not may_run:
+        return (*initial, *unread)
+    fields = site.op.x[2 : 2 + kept]
+    entered = [narrow_read(site, site.op.x[1], f, x, truth=True) for f, x in zip(fields, initial, strict=True)]
+    body = _Body(site, initial, captured, most)
+    states = find_invariant(body.step, tuple(entered), most)
+    after = None if states is None else body.prove(states)
+    if after is None:
+        after = tuple(replace(Interval.top(y.shape, y.dtype), nan=True, overflows=True) for y in initial)
+    elif fewest == 0 or not must_run:
+        after = tuple(x.hull(y) for x, y in zip(initial, after, strict=True))
+    return (*after, *unread)
+
+
+def _count(m: Interval | None) -> tuple[int, int | None]:
+    """Return the least and the greatest number of iterations that the trip count allows; None if it has no limit."""
+    if m is None:
+        return 1, None
+    low, high = m.extremes
+    return max(0, int(low)), max(0, int(high))
+
+
+def _truth(cond: Interval | None) -> tuple[bool, bool]:
+    """Return whether a condition may be true, and whether it must be."""
+    return (True, True) if cond is None else (bool(cond.upper.any()), bool(cond.lower.all()))
+
+
+class _Body:
+    """The body of a loop, over bounds of its states.
+
+    Args:
+        site: The loop.
+        initial: Bounds of its first states.
+        captured: Bounds of what its body captures.
+        most: How many iterations there are at most.
+    """
+
+    def __init__(self, site: Site, initial: Sequence[Interval], captured: Sequence[Interval], most: int | None) -> None:
+        self._graph = site.op.body
+        self._analysis: IntervalAnalysis = analysis_of(self._graph, site.runtimes, keep=True)
+        last = torch.iinfo(torch.int64).max if most is None else most - 1
+        number = Interval.fill(0, last, (), torch.int64)
+        self._steering = [number, Interval.fill(True, True, (), torch.bool)]
+        self._captured = captured
+        self._is_free = site.op.x[1] is None
+        self._kept = slice(1, 1 + len(initial))
+        self._shapes = [x.shape for x in initial]
+
+    def step(self, states: States) -> States | None:
+        """Return bounds of the states in which an iteration after this one begins."""
+        after = self._run(states, proved=None)
+        if after is None:
+            return None
+        ends, *written = self._graph.output_operations[: self._kept.stop]
+        # Without a condition to begin with, not every runtime heeds the one that the body computes.
+        if self._is_free or isinstance(ends, (Input, OutputSelect)):
+            return after
+        return tuple(
+            self._analysis.part_of(ends, partial(_narrow, ends, op, bounds))
+            for op, bounds in zip(written, after, strict=True)
+        )
+
+    def prove(self, states: States) -> States | None:
+        """Return bounds of the states that an iteration leaves; None if one of its operators is not proved valid."""
+        proved = set[int]()
+        after = self._run(states, proved)
+        return after if all(id(op) in proved for op in self._graph.nodes) else None
+
+    def _run(self, states: States, proved: set[int] | None) -> States | None:
+        def observe(visited: Visited) -> None:
+            flagged = any(y.nan or y.overflows for y in visited.outputs)
+            if proved is not None and not flagged and is_proved(visited):
+                proved.add(id(visited.op))
+
+        found = self._analysis.run([*self._steering, *states, *self._captured], observe)[self._kept]
+        if any(y is None or y.shape != shape for y, shape in zip(found, self._shapes, strict=True)):
+            return None
+        return tuple(y for y in found if y is not None)
+
+
+def _narrow(condition: Operation, op: Operation, bounds: Interval, site: Site, *operands: object) -> Interval:
+    return narrow_read(site, condition, op, bounds, truth=True)
+
+
+bound_black_box("Loop", bound_loop)

@@ -1,0 +1,151 @@
+"""Where a run stops, because ONNX Runtime refuses to go on or the process would end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import numpy as np
+import onnx
+
+from .divisions import find_impossible, may_trap
+from .graph import Value
+from .session import Session, Setting
+
+__all__ = ["Stops"]
+
+_OUT_OF_MEMORY = "allocat"  # in ONNX Runtime's message: this is no fault of the operands
+
+
+class Stops:
+    """Finds the nodes at which runs of a model stop.
+
+    Args:
+        proto: the model.
+        order: positions of its nodes in topological order.
+        reads: the names of what each node reads.
+        read_constant: returns a stored tensor by name, None for a name that is none.
+        setting: how to run it.
+    """
+
+    def __init__(
+        self,
+        proto: onnx.ModelProto,
+        order: Sequence[int],
+        reads: Sequence[Collection[str]],
+        read_constant: Callable[[str], Value],
+        setting: Setting,
+    ) -> None:
+        self._proto = proto
+        self._nodes = list(proto.graph.node)
+        self._order = order
+        self._reads = reads
+        self._read_constant = read_constant
+        self._setting = setting
+        self._cut: dict[frozenset[int], Session | None] = {}
+        operators = setting.operators
+        self._divisions = [k for k, node in enumerate(self._nodes) if operators.may_divide(node)]
+        self._refusing = [k for k in order if operators.may_refuse(self._nodes[k])]
+
+    def find_trapping(self, feeds: Mapping[str, np.ndarray], types: Mapping[str, str]) -> list[int]:
+        """Return the divisions that may end the process, judging by what is known before anything is run.
+
+        Args:
+            feeds: the inputs.
+            types: ONNX Runtime's name of each tensor's type, by name.
+        """
+        operands = {k: self._operands(k, feeds, {}) for k in self._divisions}
+        integers = {"tensor(int32)", "tensor(int64)"}
+        return [
+            k
+            for k, values in operands.items()
+            if types.get(self._nodes[k].output[0]) in integers and may_trap(self._nodes[k], *values)
+        ]
+
+    def find_divisions(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Value], list[int]]:
+        """Return the values computed without integer divisions that have no result, and these divisions.
+
+        At such a division ONNX Runtime stops with an error that need not identify the node, or the process ends. So the
+        graph is first run as far as it goes without any division; divisions whose operands turn out to be good join it,
+        until one is not or nothing new comes out.
+        """
+        safe: frozenset[int] = frozenset()
+        while self._divisions:
+            values = self._run_without(feeds, [k for k in self._divisions if k not in safe])
+            known = set(safe)
+            stops = []
+            for k in (k for k in self._divisions if k not in safe):
+                dividend, divisor = self._operands(k, feeds, values)
+                if dividend is None or divisor is None:
+                    continue
+                known.add(k)
+                if find_impossible(self._nodes[k], dividend, divisor).any():
+                    stops.append(k)
+            if stops:
+                return values, stops
+            if known == safe:
+                break
+            safe = frozenset(known)
+        return {}, []
+
+    def find_refused(self, feeds: Mapping[str, np.ndarray]) -> tuple[dict[str, Value], list[int]]:
+        """Return the values computed without nodes that ONNX Runtime refuses to run, and these nodes.
+
+        Its message need not identify a node, so that the first is found by leaving out those from some on.
+        """
+        stops: list[int] = []
+        left = list(self._refusing)
+        while left:
+            values = self._try_without(feeds, stops)
+            if values is not None:
+                return values, stops
+            low, high = 0, len(left)  # what comes before `low` runs, what comes before `high` + 1 may not
+            while low < high:
+                middle = (low + high) // 2
+                if self._try_without(feeds, [*stops, *left[middle + 1 :]]) is None:
+                    high = middle
+                else:
+                    low = middle + 1
+            if low == len(left) or self._try_without(feeds, [*stops, *left[low:]]) is None:
+                break  # what is refused is none of these
+            stops.append(left[low])
+            left = left[low + 1 :]
+        values = self._try_without(feeds, stops)
+        return ({}, []) if values is None else (values, stops)
+
+    def _try_without(self, feeds: Mapping[str, np.ndarray], left_out: Collection[int]) -> dict[str, Value] | None:
+        """Return what `_run_without` does, None where ONNX Runtime refuses.
+
+        Raises:
+            Exception: ONNX Runtime runs out of memory.
+        """
+        try:
+            return self._run_without(feeds, left_out)
+        except Exception as error:
+            if _OUT_OF_MEMORY in str(error):
+                raise
+            return None
+
+    def _run_without(self, feeds: Mapping[str, np.ndarray], left_out: Collection[int]) -> dict[str, Value]:
+        """Run the nodes that depend on none of ``left_out``."""
+        key = frozenset(left_out)
+        if key not in self._cut:
+            gone: set[str] = set()
+            kept = []
+            for k in self._order:
+                if k in key or not gone.isdisjoint(self._reads[k]):
+                    gone.update(self._nodes[k].output)
+                else:
+                    kept.append(self._nodes[k])
+            model = onnx.ModelProto()
+            model.CopyFrom(self._proto)
+            del model.graph.node[:], model.graph.output[:]
+            model.graph.node.extend(kept)
+            names = [name for node in kept for name in node.output]
+            # ONNX Runtime accepts no graph without nodes.
+            self._cut[key] = Session(model, names, self._setting) if kept else None
+        session = self._cut[key]
+        return session.run(feeds) if session else {}
+
+    def _operands(self, k: int, feeds: Mapping[str, np.ndarray], values: Mapping[str, Value]) -> list[Value]:
+        known = {**values, **feeds}
+        return [known[name] if name in known else self._read_constant(name) for name in self._nodes[k].input]

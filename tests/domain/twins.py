@@ -1,0 +1,96 @@
+"""Pairs of networks that differ in what makes one of them safe, and those with gated numbers."""
+
+from dataclasses import dataclass
+
+__all__ = ["GATED", "Twins"]
+
+
+@dataclass(frozen=True)
+class Twins:
+    """Two bodies over `x`, of shape (2, 6), that differ in what makes one of them safe."""
+
+    name: str
+    safe: str
+    unsafe: str
+    low: float = -4.0
+    high: float = 4.0
+    more: str = ""
+
+
+GATED = [
+    Twins(
+        "x * sigmoid(x)",
+        "g = Sigmoid(x) w = Mul(x, g) t = Add(w, third) y = Log(t)",
+        "g = Sigmoid(x) w = Mul(x, g) t = Add(w, quarter) y = Log(t)",
+        low=-9,
+        high=9,
+        more="float third = {0.3}, float quarter = {0.25}",
+    ),
+    Twins(
+        "x * sigmoid(c x)",
+        "c = Mul(x, two) g = Sigmoid(c) w = Mul(g, x) t = Add(w, third) y = Log(t)",
+        "c = Mul(x, two) g = Sigmoid(c) w = Mul(g, x) t = Add(w, less) y = Log(t)",
+        low=-9,
+        high=9,
+        more="float third = {0.2}, float less = {0.13}",
+    ),
+    Twins(
+        "HardSwish by parts",
+        "a = Add(x, three) c = Clip(a, zero, six) p = Mul(x, c) w = Div(p, six) t = Add(w, more) y = Log(t)",
+        "a = Add(x, three) c = Clip(a, zero, six) p = Mul(x, c) w = Div(p, six) t = Add(w, less) y = Log(t)",
+        low=-9,
+        high=9,
+        more="float three = {3}, float six = {6}, float more = {0.376}, float less = {0.375}",
+    ),
+    Twins(
+        "HardSwish by parts, quotient first",
+        "a = Add(three, x) c = Clip(a, zero, six) q = Div(c, six) w = Mul(q, x) t = Add(w, more) y = Log(t)",
+        "a = Add(three, x) c = Clip(a, zero, six) q = Div(six, c) w = Mul(q, x) t = Add(w, more) y = Log(t)",
+        low=-9,
+        high=9,
+        more="float three = {3}, float six = {6}, float more = {0.376}",
+    ),
+    Twins(
+        "HardSwish by HardSigmoid",
+        "g = HardSigmoid<alpha = 0.25, beta = 0.5>(x) w = Mul(x, g) t = Add(w, more) y = Log(t)",
+        "g = HardSigmoid<alpha = 0.25, beta = 0.5>(x) w = Mul(x, g) t = Add(w, less) y = Log(t)",
+        low=-9,
+        high=9,
+        more="float more = {0.251}, float less = {0.25}",
+    ),
+    Twins(
+        "a number between limits that do not start at 0, times itself",
+        "c = Mul(x, two) a = Add(c, one) g = Clip(a, minus, two) w = Mul(g, x) t = Add(w, more) y = Log(t)",
+        "c = Mul(x, two) a = Add(c, one) g = Clip(a, minus, two) w = Mul(g, x) t = Add(w, less) y = Log(t)",
+        low=-0.9,
+        more="float minus = {-0.75}, float more = {0.126}, float less = {0.124}",
+    ),
+    Twins(
+        "Gelu by erf",
+        "a = Div(x, root) e = Erf(a) f = Add(e, one) g = Mul(x, f) h = Mul(g, half) t = Add(h, fifth) y = Log(t)",
+        "a = Div(x, root) e = Erf(a) f = Add(e, one) g = Mul(x, f) t = Add(g, fifth) y = Log(t)",
+        more="float root = {1.4142135}, float fifth = {0.2}",
+    ),
+    Twins(
+        "Gelu by erf, factors first",
+        "k = Mul(half, x) a = Mul(x, root) e = Erf(a) f = Add(one, e) g = Mul(f, k) t = Add(g, fifth) y = Log(t)",
+        "k = Mul(half, x) a = Mul(x, root) e = Erf(a) f = Add(half, e) g = Mul(f, k) t = Add(g, fifth) y = Log(t)",
+        more="float root = {0.70710677}, float fifth = {0.2}",
+    ),
+    Twins(
+        "Gelu by tanh",
+        "q = Pow(x, cube) c = Mul(q, small) s = Add(x, c) a = Mul(s, root) e = Tanh(a) f = Add(e, one) "
+        "k = Mul(x, half) g = Mul(k, f) t = Add(g, fifth) y = Log(t)",
+        "q = Pow(x, cube) c = Mul(q, small) s = Add(x, c) a = Mul(s, root) e = Tanh(a) f = Add(e, one) "
+        "k = Mul(x, half) g = Mul(k, f) t = Add(g, less) y = Log(t)",
+        more="float root = {0.7978845608}, float fifth = {0.2}, float cube = {3}, float small = {0.044715}, "
+        "float less = {0.16}",
+    ),
+    Twins(
+        "Mish by parts",
+        "s = Softplus(x) e = Tanh(s) g = Mul(x, e) t = Add(g, third) y = Log(t)",
+        "s = Softplus(x) e = Tanh(s) g = Mul(x, e) t = Add(g, less) y = Log(t)",
+        more="float third = {0.32}, float less = {0.3}",
+    ),
+]
+"""Products of a number with a function of itself."""

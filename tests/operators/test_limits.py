@@ -1,0 +1,209 @@
+"""Operands that ONNX Runtime refuses: indices outside of tables, counts and lengths that do not fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+import torch
+from onnx import parser
+
+import ranum_falsify as rf
+from ranum_falsify.domain import Interval
+from ranum_falsify.network import Graph, read, spec_of
+from ranum_falsify.operators.support.conditions import list_refusals
+
+_HEAD = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1, "ai.onnx.ml" : 3]>\n'
+_TABLE = (
+    "<float[4, 2] t = {1, 2, 3, 4, 5, 6, 7, 8}, int64 two = {2}, int64 zero = {0}, int64 three = {3}, int64 four = {4}>"
+)
+
+SINGLE = {
+    "Gather": "g (float[4, 2] x, int64[3] i) => (float[n, m] y) { y = Gather(x, i) }",
+    "Gather axis": "g (float[4, 2] x, int32[3] i) => (float[n, m] y) { y = Gather<axis = -1>(x, i) }",
+    "GatherElements": "g (float[4, 2] x, int64[2, 2] i) => (float[n, m] y) { y = GatherElements<axis = 1>(x, i) }",
+    "GatherND": "g (float[4, 2] x, int64[3, 2] i) => (float[n] y) { y = GatherND(x, i) }",
+    "GatherND batch": "g (float[2, 4, 3] x, int64[2, 1] i) => (float[n, m] y) { y = GatherND<batch_dims = 1>(x, i) }",
+    "ScatterElements": """g (float[4, 2] x, int64[1, 2] i, float[1, 2] u) => (float[n, m] y) {
+        y = ScatterElements(x, i, u) }""",
+    "ScatterND": "g (float[4, 2] x, int64[2, 1] i, float[2, 2] u) => (float[n, m] y) { y = ScatterND(x, i, u) }",
+    "ArrayFeatureExtractor": """g (float[2, 3] x, int64[2] i) => (float[n, m] y) {
+        y = ai.onnx.ml.ArrayFeatureExtractor(x, i) }""",
+    "ReverseSequence": "g (float[4, 3] x, int64[3] i) => (float[4, 3] y) { y = ReverseSequence(x, i) }",
+    "NegativeLogLikelihoodLoss": "g (float[2, 3] x, int64[2] i) => (float y) { y = NegativeLogLikelihoodLoss(x, i) }",
+    "SoftmaxCrossEntropyLoss": """g (float[2, 3] x, int64[2] i) => (float y) {
+        y = SoftmaxCrossEntropyLoss<ignore_index = -5>(x, i) }""",
+    "MaxUnpool": """g (float[1, 1, 2, 2] x, int64[1, 1, 2, 2] i) => (float[1, 1, 3, 3] y) {
+        y = MaxUnpool<kernel_shape = [2, 2]>(x, i) }""",
+    "EmbedLayerNormalization": """
+        g (int32[1, 2] i, float[4, 2] x, float[2, 2] p, float[2] w) => (float[1, 2, 2] y, int32[1] m) {
+        y, m = com.microsoft.EmbedLayerNormalization(i, , x, p, , w, w) }""",
+    "TopK": "g (float[4, 3] x, int64[1] i) => (float[n, m] y) { y, j = TopK(x, i) }",
+    "Reshape": "g (float[4, 3] x, int64[2] i) => (float[n, m] y) { y = Reshape(x, i) }",
+    "Expand": "g (float[1] x, int64[2] i) => (float[n, m] y) { y = Expand(x, i) }",
+    "Tile": "g (float[4, 3] x, int64[2] i) => (float[n, m] y) { y = Tile(x, i) }",
+}
+"""Models of one operator, whose input `i` says where, or how many."""
+
+_NEEDS_SIZES = {"TopK", "Reshape", "Expand", "Tile"}
+
+
+def _parse(text: str) -> onnx.ModelProto:
+    return parser.parse_model(_HEAD + text)
+
+
+def _feeds(graph: Graph, rng: np.random.Generator, reach: int) -> dict[str, np.ndarray]:
+    feeds = {}
+    for name, details in zip(graph.input_names, graph.input_details, strict=True):
+        if np.issubdtype(details.dtype, np.integer):
+            feeds[name] = rng.integers(-reach, reach + 1, details.shape).astype(details.dtype)
+        else:
+            feeds[name] = rng.normal(size=details.shape).astype(np.float32)
+    return feeds
+
+
+def _runs(session: ort.InferenceSession, feeds: dict[str, np.ndarray]) -> bool:
+    try:
+        session.run(None, feeds)
+    except Exception:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_conditions_say_what_onnxruntime_refuses(name: str) -> None:
+    model = _parse(SINGLE[name])
+    graph, session = read(model), ort.InferenceSession(model.SerializeToString())
+    (op,) = graph.nodes
+    (condition,) = [c for c in list_refusals(op) if getattr(c, "operand", "") in ("", *_reading(op))]
+    rng, seen = np.random.default_rng(0), set()
+    for reach in [1, 2, 3, 4, 5, 6] * 20:
+        feeds = _feeds(graph, rng, reach)
+        operands = [None if x is None else feeds[x.name] for x in spec_of(op).operands_of(op)]
+        named = {key: x for key, x in spec_of(op).name_values(operands).items() if x is not None}
+        refused, runs = bool(condition.is_violated(op, named).any()), _runs(session, feeds)
+        assert refused == (not runs), feeds
+        bounds = {key: Interval.point(x) for key, x in named.items()}
+        if name not in _NEEDS_SIZES:
+            assert condition.holds(op, bounds) == runs and condition.fails(op, bounds) == refused
+        seen.add(runs)
+    assert seen == {True, False}
+
+
+def _reading(op: object) -> list[str]:
+    return [name for name, x in vars(op).items() if getattr(x, "name", "") == "i"]
+
+
+@pytest.mark.parametrize("name", [name for name in SINGLE if name not in _NEEDS_SIZES])
+def test_bounds_hold_for_all_that_they_enclose_and_fail_only_for_all(name: str) -> None:
+    graph = read(_parse(SINGLE[name]))
+    (op,) = graph.nodes
+    (condition,) = [c for c in list_refusals(op) if getattr(c, "operand", "") in _reading(op)]
+    rng = np.random.default_rng(1)
+    for _ in range(150):
+        feeds = [_feeds(graph, rng, 5) for _ in range(2)]
+        order = [None if x is None else x.name for x in spec_of(op).operands_of(op)]
+        ends = [[None if key is None else feed[key] for key in order] for feed in feeds]
+        low = [None if a is None else np.minimum(a, b) for a, b in zip(*ends, strict=True)]
+        high = [None if a is None else np.maximum(a, b) for a, b in zip(*ends, strict=True)]
+        boxes = [None if a is None or b is None else Interval.box(a, b) for a, b in zip(low, high, strict=True)]
+        bounds = {key: x for key, x in spec_of(op).name_values(boxes).items() if x is not None}
+        holds, fails = condition.holds(op, bounds), condition.fails(op, bounds)
+        for _ in range(10):
+            drawn = [None if a is None or b is None else _draw(rng, a, b) for a, b in zip(low, high, strict=True)]
+            named = {key: x for key, x in spec_of(op).name_values(drawn).items() if x is not None}
+            violated = bool(condition.is_violated(op, named).any())
+            assert not (holds and violated) and not (fails and not violated)
+
+
+_OUT = "=> (float[n, m] y)"
+_TAKE = "[emb] y = Gather(t, i) }"
+_CAST = f"g (float[2] x) {_OUT} %s {{ i = Cast<to = 7>(x) {_TAKE}"
+_ARGMAX = "i = ArgMax<axis = 1>(x) [emb] y = GatherND(t, i) }"
+_LOOP = """g (int64[2] k) => (float[2] y) <int64 n = {2}, bool c = {1}, float[4] t = {1, 2, 3, 4}, float[2] z = {0, 0}>
+{ y = Loop(n, c, z) <body = b (int64 it, bool go, float[2] s) => (bool on, float[2] r) {
+    on = Identity(go) [emb] e = Gather(t, k) r = Add(s, e) }> }"""
+
+
+def _draw(rng: np.random.Generator, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    return rng.integers(low, high + 1).astype(low.dtype) if low.dtype.kind == "i" else low
+
+
+DECIDED = {
+    "input": (f"g (int64[2] i) {_OUT} %s {{ {_TAKE}", (-9, 9), "violated"),
+    "input inside": (f"g (int64[2] i) {_OUT} %s {{ {_TAKE}", (-4, 3), "holds"),
+    "one too many": (f"g (int64[2] i) {_OUT} %s {{ {_TAKE}", (0, 4), "violated"),
+    "one too few": (f"g (int64[2] i) {_OUT} %s {{ {_TAKE}", (-5, 3), "violated"),
+    "default": (f"g (int64[2] i) {_OUT} %s {{ {_TAKE}", None, "holds"),
+    "default of floats": (_CAST, None, "holds"),
+    "cast": (_CAST, (-4.9, 4.5), "violated"),
+    "cast inside": (_CAST, (-4.9, 3.9), "holds"),
+    "arithmetic": (f"g (int64[2] k) {_OUT} %s {{ i = Mul(k, two) {_TAKE}", (0, 2), "violated"),
+    "remainder": (f"g (int64[2] k) {_OUT} %s {{ i = Mod(k, four) {_TAKE}", (-99, 99), "holds"),
+    "clip": (f"g (int64[2] k) {_OUT} %s {{ i = Clip(k, zero, three) {_TAKE}", (-99, 99), "holds"),
+    "argmax": (f"g (float[3, 4] x) {_OUT} %s {{ {_ARGMAX}", (-1, 1), "holds"),
+    "argmax outside": (f"g (float[3, 5] x) {_OUT} %s {{ {_ARGMAX}", (-1, 1), "violated"),
+    "constant": ("g (float[2, 2] x) => (float[n] y) %s { [emb] y = Gather(x, two) }", (-1, 1), "violated"),
+    "folded": ("g (float[2] x) => (float[2] y) %s { [emb] r = Gather(t, four) y = Add(x, r) }", (-1, 1), "violated"),
+    "minus one": ("g (float[2, 2] x) => (float[n] y) <int64 k = {-1}> { [emb] y = Gather(x, k) }", (-1, 1), "holds"),
+    "loss": (SINGLE["NegativeLogLikelihoodLoss"], (-4, 3), "violated"),
+    "loop": (_LOOP, (0, 4), "violated"),
+    "count": (SINGLE["TopK"], (0, 5), "violated"),
+    "shape": (f"g (float[2, 3] x, int64[2] k) {_OUT} {{ v = Reshape(x, k) y = Exp(v) }}", (-2, 4), "violated"),
+    "step": ("g (float a, float b, float c) => (float[n] y) { y = Range(a, b, c) }", (-9, 9), "violated"),
+}
+"""Models, the box of all their inputs, and the verdict."""
+
+
+@pytest.mark.parametrize("name", DECIDED)
+def test_verdicts_about_indices(name: str) -> None:
+    text, box, verdict = DECIDED[name]
+    model = _parse(text.replace("%s", _TABLE))
+    result = rf.check(model, box=box, runtime="onnxruntime", self_check=False)
+    assert result.verdict == verdict
+    if verdict == "violated":
+        assert result.counterexample is not None
+        assert not _runs(ort.InferenceSession(model.SerializeToString()), dict(result.counterexample))
+        assert "error" in {operator.kind for operator in result.operators}
+    else:
+        session = ort.InferenceSession(model.SerializeToString())
+        assert _runs(session, _corner(session, box))
+
+
+def _corner(session: ort.InferenceSession, box: tuple[float, float] | None) -> dict[str, np.ndarray]:
+    kinds = {"tensor(int64)": np.int64, "tensor(float)": np.float32}
+    return {x.name: np.full(x.shape, box[0] if box else 0).astype(kinds[x.type]) for x in session.get_inputs()}
+
+
+def test_an_index_outside_hides_no_other_violation() -> None:
+    text = "g (int64[2] i, float[2] x) => (float[n, m] y, float[2] z) %s { [emb] y = Gather(t, i) [log] z = Log(x) }"
+    result = rf.check(_parse(text.replace("%s", _TABLE)), box=(-9, 9), runtime="onnxruntime", self_check=False)
+    assert {op.node: (op.verdict, op.kind) for op in result.operators} == {
+        "emb": ("violated", "error"),
+        "log": ("violated", "nan"),
+    }
+
+
+def test_two_indices_outside_are_both_found() -> None:
+    text = """g (int64[2] i) => (float[n, m] y, float[k, l] z) %s {
+        [a] y = Gather(t, i) j = Add(i, four) [b] z = Gather(t, j) }"""
+    result = rf.check(_parse(text.replace("%s", _TABLE)), box=(4, 9), runtime="onnxruntime", self_check=False)
+    assert [(op.node, op.verdict, op.kind, op.reach) for op in result.operators] == [
+        ("a", "violated", "error", "output"),
+        ("b", "violated", "error", "output"),
+    ]
+
+
+def test_nan_of_a_table_is_handed_on() -> None:
+    model = _parse("g (int64[2] i) => (float[2] y) <float[3] t = {1, 3, 2}> { [emb] y = Gather(t, i) }")
+    model.graph.initializer[0].float_data[1] = np.nan
+    assert rf.check(model, box=(0, 2), runtime="onnxruntime", self_check=False).verdict == "holds"
+
+
+def test_margins_of_huge_indices_are_exact() -> None:
+    (op,) = read(_parse(SINGLE["Gather"])).nodes
+    (condition,) = list_refusals(op)
+    ends = torch.tensor([torch.iinfo(torch.int64).min, -5, -4, 3, 4, torch.iinfo(torch.int64).max])
+    margin = condition.margin(op, {"x": torch.zeros(4, 2), "indices": ends})
+    assert (margin < 0).tolist() == [True, True, False, False, True, True]
