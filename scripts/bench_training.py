@@ -160,7 +160,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--levels", nargs="+", choices=_COLUMNS, default=list(_COLUMNS))
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds of one search")
-    parser.add_argument("--seconds", type=float, default=600.0, help="seconds of one training without search")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="seconds of one training without search")
     parser.add_argument("--folder", type=Path, default=_ROOT, help="where BENCHMARKS.md is")
     parser.add_argument("--again", action="store_true", help="measure anew what is known")
     parser.add_argument("--page", action="store_true", help="only write the section")

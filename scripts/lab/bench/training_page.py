@@ -20,7 +20,7 @@ _HEAD = """{heading}
 the documented operator and, after `+`, those that need no training, because the initial weights fail on some input;
 beside them seconds of the processor per run, ONNX Runtime's process included. *Random*: as many points, drawn at
 random, in place of those that a search visits. RANUM's runs begin with weights and inference inputs drawn in its
-ranges, and count both kinds.
+ranges, and count both kinds.  A star: seconds of ONNX Runtime's process are missing.
 
 | level | runs | by training | without | together | processor s per run: median of defects | mean | \
 seconds per run: median | mean |
@@ -70,8 +70,9 @@ def _total(level: str, defects: Sequence[Mapping[str, Any]]) -> str:
     mean = sum(row["processor_seconds"] * row["runs"] for row in rows) / runs
     seconds = [x for row in rows for x in row.get("seconds", ())]
     elapsed = f"{statistics.median(seconds):.2f} | {statistics.mean(seconds):.2f}" if seconds else " | "
+    star = "" if seconds else " *"
     return (
-        f"| {level} | {runs} | {trained} | {untrained} | {trained + untrained} "
+        f"| {level}{star} | {runs} | {trained} | {untrained} | {trained + untrained} "
         f"| {statistics.median(processor):.2f} | {mean:.2f} | {elapsed} |"
     )
 
@@ -99,8 +100,9 @@ def _natural_table(defects: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             ends = list(zip(row["failing"], row["steps"], strict=True))
             own = [steps for node, steps in ends if node == defect["node"]]
             others = [(node, steps) for node, steps in ends if node not in ("", defect["node"])]
+            after = _span(own) or f"none in {_span(row['steps'])}"
             yield (
-                f"| {defect['id']} | {defect['operator']} | {data} | {row['runs']} | {len(own)} | {_span(own)} "
+                f"| {defect['id']} | {defect['operator']} | {data} | {row['runs']} | {len(own)} | {after} "
                 f"| {', '.join(f'`{node}`' for node in dict.fromkeys(node for node, _ in others))} "
                 f"| {_span([steps for _, steps in others])} |"
             )

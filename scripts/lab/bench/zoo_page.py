@@ -171,6 +171,8 @@ def _fuzzed(measured: Mapping[str, Any]) -> Iterator[str]:
         "Atheris, PyFuzz and Hypothesis. What the fuzzer feeds has no plausible range: *on data* tells which defects "
         "plausible data reach.\n"
     )
+    yield from _precision(models)
+    yield ""
     yield from _table(models)
 
 
