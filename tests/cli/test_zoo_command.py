@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import onnx
 import pytest
@@ -313,10 +313,8 @@ class TestDetect:
         class Wrong(ZooModel):
             """A model both of whose twins are repaired, or neither."""
 
-            def architecture(
-                self, *, safe: bool = False, batch: int = 1, documented: bool = False, seed: int | None = None
-            ) -> Architecture:
-                return super().architecture(safe=wrong, batch=batch, documented=documented, seed=seed)
+            def architecture(self, *, safe: bool = False, **options: Any) -> Architecture:
+                return super().architecture(safe=wrong, **options)
 
         model = Wrong(**{name: getattr(SOFTMAX, name) for name in SOFTMAX.__dataclass_fields__})
         monkeypatch.setattr(zoo, "MODELS", (model,))
