@@ -15,7 +15,8 @@ from tests.cli.workshop import LOG, Workshop
 
 def ring_in(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
     """Have the alarm ring when a function is called first."""
-    function, rung = getattr(module, name), []
+    function = getattr(module, name)
+    rung: list[str] = []
 
     def ring(*args: Any, **keywords: Any) -> Any:
         if not rung:
