@@ -16,11 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 from onnx.helper import make_graph, make_node, make_tensor_value_info
+from torch.nn import functional
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.domain import Interval, IntervalAnalysis, Visited
 from ranum_falsify.domain.rules.cast import convert
 from ranum_falsify.domain.rules.indexing import scatter, scatter_anywhere
+from ranum_falsify.domain.rules.interpolation import interpolate
 from ranum_falsify.domain.rules.logic import (
     bitwise_and,
     bitwise_not,
@@ -260,6 +262,23 @@ def test_conversion_encloses_and_is_exact_on_points(source: Any, target: Any) ->
     small = torch.tensor([0 <= value < 100 for value in numbers(x)])
     if dtype not in (torch.float16, torch.bfloat16):
         assert bool((points.lower == points.upper)[small].all())
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_elements_read_between_numbers_near_the_largest_are_unknown(mode: str) -> None:
+    largest = torch.finfo(torch.float64).max
+    x = Interval.fill(-largest, largest, (1, 1, 3, 3), torch.float64)
+    places = torch.tensor([[[[0.3, -0.2], [-1.0, 1.0]]]], dtype=torch.float64)
+    name = {"linear": "bilinear", "cubic": "bicubic"}[mode]
+    y = interpolate(
+        lambda values, at: functional.grid_sample(values, at, name, align_corners=False),
+        *(x, Interval.point(places)),
+        mode=mode,
+        zero=True,
+        shape=(1, 1, 1, 2),
+    )
+    y.check()
+    assert y.extremes[0] <= -largest / 2 and y.extremes[1] >= largest / 2
 
 
 def site(**attributes: Any) -> Any:

@@ -112,7 +112,12 @@ def interpolate(
         error = error + radius
     else:
         least, greatest = sample(low, places), sample(high, places)
-    known = round_outward(least - error, greatest + error, x.dtype, shape)
+    below, above = (
+        # Where doubles overflow on the way, nothing is known here.
+        end.nan_to_num(unknown, math.inf, -math.inf)
+        for end, unknown in ((least - error, -math.inf), (greatest + error, math.inf))
+    )
+    known = round_outward(below, above, x.dtype, shape)
     return replace(known.meet(anywhere), nan=anywhere.nan, overflows=anywhere.overflows)
 
 
