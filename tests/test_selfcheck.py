@@ -99,7 +99,7 @@ def test_nothing_is_kept_where_nothing_can_be(tmp_path: Path, monkeypatch: pytes
 
 
 def test_versions_and_families_without_a_record_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome_module, "_version", lambda runtime: "0.0.1")
+    monkeypatch.setattr(outcome_module, "release_of", lambda runtime: "0.0.1")
     monkeypatch.setattr(outcome_module, "family_here", lambda runtime: "mips")
     use_here([record(version="0.0.1")])  # a check of another version is no measurement
     notices = list_unmeasured()

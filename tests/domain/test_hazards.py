@@ -73,7 +73,7 @@ def test_classes_that_there_are_not(name: str, weight: str, classes: list[int]) 
     x = [[-1, -2, -3], [-4, -5, -6]]
     (y,) = bounds(text, x, classes, *([[1, 2, 3]] if weight else []))
     assert y is not None and y.shape == ()
-    assert proves(text, x=x, t=classes, w=[1, 2, 3])
+    assert not proves(text, x=x, t=classes, w=[1, 2, 3])
 
 
 @pytest.mark.parametrize(

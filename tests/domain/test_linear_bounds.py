@@ -48,7 +48,7 @@ def test_one_node_is_enclosed(case: OperatorCase, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("seed", range(6))
 def test_random_models_are_enclosed(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random_graphs, "Subject", LinearSubject)
-    tally = random_graphs.sweep_graph(seed, size=15, boxes=1, samples=6, rounds=2)
+    tally = random_graphs.sweep_graph(seed, size=15, boxes=2, samples=6, rounds=2)
     assert tally.samples
     assert not tally.faults, "\n".join(tally.faults)
 

@@ -192,7 +192,11 @@ def find_reduction(site: Site, field: Field, *op_types: str, shown_by: Field = N
     operand, *axes = fields_of(op)
     moved = op is not source(field)
     x, stands = site.find_known(operand), site.find_known(inner if shown_by is None else shown_by)
+    read = site.find_known(field if shown_by is None else shown_by)
     if x is None or stands is None or any(isinstance(field, Operation) for field in axes) or not x.size:
+        return None
+    # A result of more dimensions would broadcast the operand, whose dimensions would be others there.
+    if read is None or len(read.shape) > len(x.shape):
         return None
     if moved and rounds_apart(site, x):
         return None

@@ -21,13 +21,23 @@ __all__ = ["Ramp", "find_ramp"]
 
 @dataclass(frozen=True)
 class Ramp:
-    """The function k clip(slope x + offset, low, high), with slope > 0 and finite limits."""
+    """The function k clip(slope x + offset, low, high), with slope > 0 and finite limits.
+
+    Attributes:
+        slope: See above.
+        offset: See above.
+        low: See above.
+        high: See above.
+        k: See above.
+        gain: The most by which its factors, limits and constants, enlarge what others make.
+    """
 
     slope: float
     offset: float
     low: float
     high: float
     k: float = 1.0
+    gain: float = 1.0
 
     @property
     def turns(self) -> Sequence[float]:
@@ -81,7 +91,7 @@ def _find_clipped(field: Field, x: Field, low: float, high: float) -> Ramp | Non
     for rest, added in pairs(shifted):
         offset, slope = constant(added), find_scale(rest, x)
         if offset is not None and slope is not None:
-            return Ramp(slope, offset, low, high)
+            return Ramp(slope, offset, low, high, gain=max(abs(low), abs(high), 1.0))
     return None
 
 
@@ -90,5 +100,6 @@ def _find_scaled_ramp(op: Operation, x: Field, depth: int) -> Ramp | None:
         k = constant(number)
         ramp = None if not k else find_ramp(inner, x, depth - 1)
         if ramp is not None and k and (is_a(op, "Mul") or inner is fields_of(op)[0]):
-            return replace(ramp, k=ramp.k * k if is_a(op, "Mul") else ramp.k / k)
+            factor = k if is_a(op, "Mul") else 1 / k
+            return replace(ramp, k=ramp.k * factor, gain=ramp.gain * max(abs(factor), 1.0))
     return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -30,7 +30,7 @@ from ranum_falsify.domain.rules.support.real_functions import (
     swish,
 )
 from ranum_falsify.domain.site import Site
-from ranum_falsify.domain.slack import GATED_ROUNDINGS, unit
+from ranum_falsify.domain.slack import GATED_ROUNDINGS, tiny, unit
 from ranum_falsify.operators.relations.matching import (
     Field,
     constant,
@@ -58,6 +58,9 @@ __all__ = [
 _DEPTH = 4
 """How deep products of products are searched."""
 
+_PARTS = 16
+"""More products than these have."""
+
 _CUBIC = 0.044715
 _CLOSE = 1e-3
 """Relative tolerance of constants, which may have been rounded to half precision."""
@@ -71,8 +74,9 @@ class _SelfGated:
         x: The field x.
         function: The product as a function of x, on float64.
         turns: Where it turns.
-        error: Bounds by how much kernels may stray from it, given bounds of x.
+        error: Bounds by how much kernels may stray from it, given bounds of x, where nothing underflows.
         curve: Its linear relaxation, where there is one.
+        gain: The most by which factors besides x enlarge what others make.
     """
 
     x: Field
@@ -80,11 +84,12 @@ class _SelfGated:
     turns: Sequence[float]
     error: Callable[[Site, Interval], float]
     curve: Relaxation | None
+    gain: float = 1.0
 
     def stray(self, site: Site, *operands: object) -> Interval:
         """Return bounds of the error."""
         bounds = site.find_known(self.x)
-        most = math.inf if bounds is None else self.error(site, bounds)
+        most = math.inf if bounds is None else self.error(site, bounds) + _lost(bounds, self.gain)
         return Interval.fill(-most, most, (), torch.float64)
 
 
@@ -99,13 +104,18 @@ def _bounding(find: _Finder) -> Callable[[Site, Interval, Interval], Interval | 
         bounds = None if gated is None else site.find_known(gated.x)
         if gated is None or bounds is None or bounds.shape != site.shape:
             return None
-        return _curve(site, bounds, gated.function, gated.turns, gated.error(site, bounds))
+        return _curve(site, bounds, gated.function, gated.turns, gated.error(site, bounds), gated.gain)
 
     return pattern
 
 
 def _curve(
-    site: Site, x: Interval, function: Callable[[Tensor], Tensor], turns: Sequence[float], error: float
+    site: Site,
+    x: Interval,
+    function: Callable[[Tensor], Tensor],
+    turns: Sequence[float],
+    error: float,
+    gain: float = 1.0,
 ) -> Interval | None:
     """Bound a function of x that is computed with an absolute error and a few roundings."""
     if not x.is_floating or not x.size or x.may_be_infinite:
@@ -115,8 +125,13 @@ def _curve(
     low, high = y.doubles()
     if not bool(low.isfinite().all() and high.isfinite().all()):  # of float64 numbers whose parts overflow here
         return None
-    relative = GATED_ROUNDINGS * unit(x.dtype)
+    relative, error = GATED_ROUNDINGS * unit(x.dtype), error + _lost(x, gain)
     return round_outward(low - error - relative * low.abs(), high + error + relative * high.abs(), x.dtype, x.shape)
+
+
+def _lost(x: Interval, gain: float) -> float:
+    """Return the most that a product loses where one of its parts underflows, which other factors enlarge again."""
+    return _PARTS * tiny(x.dtype) * max(_size(x), 1.0) * gain
 
 
 def _size(x: Interval) -> float:
@@ -185,7 +200,7 @@ def _find_hard_swish(op: Operation) -> _SelfGated | None:
     for x, factor in pairs(op):
         ramp = find_ramp(factor, x, _DEPTH)
         if ramp is not None:
-            return _SelfGated(x, ramp.times_operand, ramp.turns, ramp.error, ramp.curve)
+            return _SelfGated(x, ramp.times_operand, ramp.turns, ramp.error, ramp.curve, ramp.gain)
     return None
 
 
@@ -203,7 +218,9 @@ def _find_gelu(op: Operation) -> _SelfGated | None:
     for x, raised in (fields, fields[::-1]):
         gate = is_a(find_other(raised, "Add", 1.0), "Erf", "Tanh")
         if gate is not None:
-            return (_by_erf if is_a(gate, "Erf") else _by_tanh)(fields_of(gate)[0], x, k)
+            found = (_by_erf if is_a(gate, "Erf") else _by_tanh)(fields_of(gate)[0], x, k)
+            gain = 2 * math.prod(max(abs(number), 1.0) for number in numbers)  # the raised gate is at most 2
+            return found and replace(found, gain=gain)
     return None
 
 
