@@ -217,6 +217,8 @@ class GraphBuilder:
         op.name = self.names.take(op.name)
         if (origin := self.path.origin_of(node)) is not None:
             self.origins[op.name] = origin
+        if _may_stop(spec_of(op), operands):
+            scope.stops.append(op)
         written = known or [details_of(value) for value in values]
         for index, (name, details) in enumerate(zip(node.output, written, strict=False)):
             if name:
@@ -317,3 +319,9 @@ def _one(value: Callable[[], torch.Tensor]) -> tuple[torch.Tensor]:
 def _has_fixed_shape(spec: OperatorSpec, operands: Sequence[Traced | None]) -> bool:
     folded = [None if t is None else t.is_constant for t in operands]
     return all(t is None or t.fixed_shape for t in operands) and spec.has_fixed_shape(folded)
+
+
+def _may_stop(spec: OperatorSpec, operands: Sequence[Traced | None]) -> bool:
+    """Tell whether ONNX Runtime may end a run at a node: it refuses an operand, or divides integers by 0."""
+    integers = all(np.issubdtype(t.details.dtype, np.integer) for t in operands if t is not None)
+    return any(condition.refuses or integers for condition in spec.valid)

@@ -53,6 +53,9 @@ class Child:
         worker: A stand-alone script, or the folder of a stand-alone package that imports relatively; its function
             `service` returns the function that answers a command with its argument. An exception is an
             answer too.
+
+    Attributes:
+        is_closed: Whether it was ended here.
     """
 
     def __init__(self, worker: Path) -> None:
@@ -65,6 +68,7 @@ class Child:
             process_group=0,
         )
         self._owner = os.getpid()
+        self.is_closed = False
 
     @property
     def pid(self) -> int:
@@ -122,6 +126,7 @@ class Child:
 
     def close(self) -> None:
         """End the process, and delete its folder."""
+        self.is_closed = True
         self._kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -201,9 +206,9 @@ class SharedChild:
         self._children: dict[int, Child] = {}
 
     def get(self) -> Child:
-        """Return the child; it is started first if it is not there."""
+        """Return the child; it is started first if it is not there, or was ended because a wait was interrupted."""
         mine = os.getpid()
-        if mine not in self._children:
+        if mine not in self._children or self._children[mine].is_closed:
             self._children[mine] = Child(self._worker)
             atexit.register(self.forget)
         return self._children[mine]

@@ -76,6 +76,8 @@ class Graph(OperationGraph):
         origins: Where the operations lie that are in subgraphs of the model, by name: those of branches, and of loops,
             which are unrolled.
         read_again: Reads the model of a whole network with other options; None for slices, compositions and branches.
+        stops: Operations at which ONNX Runtime may end a run, although no output depends on some; none for slices and
+            compositions.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Graph(OperationGraph):
         shapes: Mapping[str, TensorDetails] | None = None,
         origins: Mapping[str, NodeOrigin] | None = None,
         read_again: ReadAgain | None = None,
+        stops: Sequence[Operation] = (),
     ) -> None:
         super().__init__(list(output_operations))
         self.inputs = inputs
@@ -108,6 +111,7 @@ class Graph(OperationGraph):
         self.shapes = shapes or {}
         self.origins = origins or {}
         self.read_again = read_again
+        self.stops = tuple(stops)
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -138,7 +142,7 @@ class Graph(OperationGraph):
     @cached_property
     def order(self) -> tuple[Operation, ...]:
         """All operations in topological order."""
-        return tuple(topological_order((*self.inputs, *self.output_operations)))
+        return tuple(topological_order((*self.inputs, *self.output_operations, *self.stops)))
 
     @cached_property
     def nodes(self) -> tuple[Operation, ...]:
@@ -232,7 +236,7 @@ class Graph(OperationGraph):
     def copy(self) -> Graph:
         """Return a graph of the same nodes; nodes are never changed in place."""
         whole: dict[str, Any] = {"source": self.source, "options": self.options, "shapes": self.shapes}
-        whole["origins"] = self.origins
+        whole |= {"origins": self.origins, "stops": self.stops}
         return self._derive(self.output_operations, self.output_names, read_again=self.read_again, **whole)
 
     def __getitem__(self, index: Any) -> Graph:

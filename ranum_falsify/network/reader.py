@@ -129,6 +129,7 @@ class _Reader(GraphBuilder):
             folded=tuple(self.folded),
             shapes=shapes,
             origins=self.origins,
+            stops=scope.stops,
             read_again=partial(_read, self.source, known=shapes),
         )
 

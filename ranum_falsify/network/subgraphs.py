@@ -58,7 +58,7 @@ def build_branches(
     fields["captured"] = tuple(scope[name].source for name in captured)
     for attribute, graph in sorted(graphs.items()):
         order = check_structure(graph, outer=frozenset(scope.names()))
-        inner = scope.child(initializers_of(graph))
+        inner = scope.child(initializers_of(graph), is_apart=True)
         inputs = [_declare(builder, inner, name, scope[name]) for name in captured]
         names = [output.name for output in graph.output]
         try:
@@ -106,7 +106,7 @@ def build_body(builder: GraphBuilder, node: onnx.NodeProto, scope: Scope) -> Gra
     if not all(scope[name].fixed_shape for name in (*states, *captured)):
         raise NotUnrolledError("an input decides the shape of what its iterations read")
     steering = [constant(np.array(0, np.int64)), constant(np.array(True))]
-    inner = scope.child(initializers_of(body))
+    inner = scope.child(initializers_of(body), is_apart=True)
     given = zip((*taken, *captured), (*steering, *(scope[name] for name in (*states, *captured))), strict=True)
     inputs = [_declare(builder, inner, name, traced) for name, traced in given]
     with builder.path.inside(node, "body"):
@@ -141,4 +141,5 @@ def _close(builder: GraphBuilder, inner: Scope, inputs: Sequence[Input], names: 
         opset=builder.opset,
         options=builder.options,
         folded=list_makers(outputs, builder.folded),
+        stops=inner.stops,
     )

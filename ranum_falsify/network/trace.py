@@ -142,16 +142,24 @@ class UnfitBranch:
 
 
 class Scope:
-    """Tensors by name; a child scope sees its parent's."""
+    """Tensors by name; a child scope sees its parent's.
 
-    def __init__(self, tensors: Mapping[str, Traced], parent: Scope | None = None) -> None:
+    Attributes:
+        tensors: Those of this scope.
+        parent: The scope around it.
+        details: Shape and dtype of what operations write, by their names.
+        stops: The operations of its graph at which ONNX Runtime may end a run, whether their results are read or not.
+    """
+
+    def __init__(self, tensors: Mapping[str, Traced], parent: Scope | None = None, *, is_apart: bool = True) -> None:
         self.tensors = dict(tensors)
         self.parent = parent
         self.details: dict[str, TensorDetails] = {} if parent is None else parent.details
+        self.stops: list[Operation] = [] if parent is None or is_apart else parent.stops
 
-    def child(self, tensors: Mapping[str, Traced]) -> Scope:
-        """Return the scope of a subgraph."""
-        return Scope(tensors, parent=self)
+    def child(self, tensors: Mapping[str, Traced], *, is_apart: bool = False) -> Scope:
+        """Return the scope of a subgraph, whose operations are in a graph apart or in that of this scope."""
+        return Scope(tensors, parent=self, is_apart=is_apart)
 
     def __getitem__(self, name: str) -> Traced:
         """Return a visible tensor."""

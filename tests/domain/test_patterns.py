@@ -348,3 +348,48 @@ def test_a_gated_number_whose_parts_overflow_is_bounded() -> None:
     found = faults_in(subject, box, samples=6, rounds=1, rng=np.random.default_rng(0))
     assert found.samples
     assert not found.faults, found.faults
+
+
+_RAMP = "s = Mul(x, small) a = Add(s, three) c = Clip(a, zero, six) g = Mul(c, least) y = Mul(x, g)"
+_HALF = """h = Cast<to = 10>(three) z = Cast<to = 10>(zero) t = Cast<to = 10>(tiny) l = Cast<to = 10>(large)
+    a = Add(x, h) c = Clip(a, z, t) g = Div(c, l) y = Mul(x, g)"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "gate", "low", "high"),
+    [
+        (
+            "float",
+            "s = Mul(x, small) a = Add(s, three) c = Clip(a, zero, six) g = Mul(c, least) y = Mul(x, g)",
+            1e10,
+            1.1e10,
+        ),
+        ("float", "s = Mul(x, small) e = Erf(s) r = Add(e, one) g = Mul(r, least) y = Mul(x, g)", 1e10, 1.1e10),
+        ("float16", _HALF, 1e4, 1.2e4),
+    ],
+    ids=["ramp", "erf", "half"],
+)
+def test_a_gate_that_underflows_loses_what_x_enlarges(dtype: str, gate: str, low: float, high: float) -> None:
+    numbers = {"three": 3.0, "zero": 0.0, "six": 6.0, "one": 1.0}
+    numbers |= {"small": 1e-10, "tiny": 5e-4, "large": 3e4, "least": 1e-44}
+    used = [f"float {name} = {{{value:g}}}" for name, value in numbers.items() if name in gate]
+    subject = Subject(parse(f"g ({dtype}[4] x) => ({dtype}[4] y) <{', '.join(used)}> {{ {gate} }}", 18))
+    kind = np.float16 if dtype == "float16" else np.float32
+    box = {"x": np.full(4, low, kind)}, {"x": np.full(4, high, kind)}
+    found = faults_in(subject, box, samples=12, rounds=2, rng=np.random.default_rng(0))
+    assert found.samples
+    assert not found.faults, found.faults
+
+
+@pytest.mark.parametrize("step", ["m2 = Max(m, least)", "m2 = Unsqueeze(m, first)"])
+def test_a_maximum_of_more_dimensions_is_not_that_of_the_rows(step: str) -> None:
+    text = f"""g (float[4] x) => (float[1,4] y)
+        <int64[1] first = {{0}}, float[1,1] least = {{-3e38}}, float c = {{0.99}}> {{
+        m = ReduceMax(x, first) {step} d = Sub(x, m2) e = Exp(d) s = ReduceSum(e, first) z = Sub(s, c)
+        [log] y = Log(z) }}"""
+    model = parse(text, 18)
+    least = next(tensor for tensor in model.graph.initializer if tensor.name == "least")
+    least.float_data[0] = -np.inf
+    subject = Subject(model)
+    verdict = subject.analyse({"x": np.full(4, -1, np.float32)}, {"x": np.full(4, 1, np.float32)})
+    assert not verdict.proves("log")

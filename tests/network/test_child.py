@@ -174,3 +174,23 @@ def test_a_forked_process_borrows_a_child(tmp_path: Path) -> None:
     shared.lend()
     assert shared.get() is not lent and shared.get().ask("keep", 1, timeout=60) == ("ok", [1])
     shared.forget()
+
+
+def test_a_shared_child_that_an_interruption_ended_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "worker.py"
+    path.write_text(WORKER)
+    shared = SharedChild(path)
+
+    def ring(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            shared.get().ask("sleep", 60, timeout=60)
+        assert shared.get().ask("keep", 1, timeout=60) == ("ok", [1])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        shared.forget()

@@ -207,3 +207,23 @@ def test_margins_of_huge_indices_are_exact() -> None:
     ends = torch.tensor([torch.iinfo(torch.int64).min, -5, -4, 3, 4, torch.iinfo(torch.int64).max])
     margin = condition.margin(op, {"x": torch.zeros(4, 2), "indices": ends})
     assert (margin < 0).tolist() == [True, True, False, False, True, True]
+
+
+UNREAD = {
+    "Gather": "{ l = Gather(x, i) y = Neg(x) }",
+    "Div": "{ l = Div(i, i) y = Neg(x) }",
+    "If": """{ s = ReduceSum<keepdims = 0>(x) z = Sub(s, s) c = Greater(s, z)
+        y = If(c) <then_branch = t () => (float[2] a) { l = Gather(x, i) a = Neg(x) },
+                   else_branch = e () => (float[2] b) { k = Gather(x, i) b = Abs(x) }> }""",
+    "Loop": """<int64 k = {3}> { y = Loop(k, , x) <body = b (int64 it, bool go, float[2] s) => (bool on, float[2] r)
+        { on = Identity(go) l = Gather(s, i) r = Neg(s) }> }""",
+}
+"""Nodes that ONNX Runtime runs although nothing reads their results."""
+
+
+@pytest.mark.parametrize("name", UNREAD)
+@pytest.mark.parametrize(("low", "high", "verdict"), [(0, 2, "violated"), (1, 1, "holds")])
+def test_what_nothing_reads_ends_a_run_all_the_same(name: str, low: int, high: int, verdict: str) -> None:
+    model = _parse(f"g (float[2] x, int64[2] i) => (float[2] y) {UNREAD[name]}")
+    box = {"x": (-1.0, 1.0), "i": (low, high)}
+    assert rf.check(model, box=box, runtime="onnxruntime", self_check=False).verdict == verdict

@@ -112,13 +112,13 @@ def interpolate(
         error = error + radius
     else:
         least, greatest = sample(low, places), sample(high, places)
-    below, above = (
-        # Where doubles overflow on the way, nothing is known here.
-        end.nan_to_num(unknown, math.inf, -math.inf)
-        for end, unknown in ((least - error, -math.inf), (greatest + error, math.inf))
-    )
-    known = round_outward(below, above, x.dtype, shape)
+    known = round_outward(_fill(least - error, -math.inf), _fill(greatest + error, math.inf), x.dtype, shape)
     return replace(known.meet(anywhere), nan=anywhere.nan, overflows=anywhere.overflows)
+
+
+def _fill(end: Tensor, unknown: float) -> Tensor:
+    """Return bounds with a number where doubles overflowed on the way, so that nothing is known."""
+    return end.nan_to_num(unknown, math.inf, -math.inf)
 
 
 def _places_near(places: Tensor, doubt: float, sizes: tuple[int, ...]) -> Iterator[Tensor]:
