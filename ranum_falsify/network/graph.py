@@ -76,8 +76,8 @@ class Graph(OperationGraph):
         origins: Where the operations lie that are in subgraphs of the model, by name: those of branches, and of loops,
             which are unrolled.
         read_again: Reads the model of a whole network with other options; None for slices, compositions and branches.
-        stops: Operations at which ONNX Runtime may end a run, although no output depends on some; none for slices and
-            compositions.
+        stops: Operations at which ONNX Runtime may end a run, although no output depends on some; none for slices,
+            which keep what their outputs depend on.
     """
 
     def __init__(
@@ -345,6 +345,7 @@ class Graph(OperationGraph):
         changes: dict[str, Any] = {"inputs": other.inputs, "details": details, "opset": max(self.opset, other.opset)}
         changes |= {"notices": (*other.notices, *self.notices), "folded": (*other.folded, *self.folded)}
         changes |= {"unset_dims": tuple(dict.fromkeys((*other.unset_dims, *self.unset_dims)))}
+        changes |= {"stops": (*other.stops, *(clones[id(op)] for op in self.stops))}
         return self._derive(outputs, self.output_names, **changes)
 
     def free(self, names: Sequence[str]) -> Graph:

@@ -35,6 +35,14 @@ def test_a_composition_applies_one_to_the_other() -> None:
     assert types(both[2:-1]) == ["Sqrt", "Neg"]
 
 
+def test_a_composition_keeps_what_may_end_a_run_in_both() -> None:
+    inner = read(parse("g (float[2] x, int64[2] i) => (float[2] y) { l = Gather(x, i) y = Neg(x) }", 13))
+    outer = read(parse("g (float[2] x) => (float[2] y) <int64[1] i = {5}> { l = Gather(x, i) y = Abs(x) }", 13))
+    both = outer.compose(inner)
+    assert sorted(types(both)) == ["Abs", "Gather", "Gather", "Neg"]
+    assert sorted(node.op_type for node in both.model.graph.node) == ["Abs", "Gather", "Gather", "Neg"]
+
+
 def test_a_composition_over_several_tensors() -> None:
     inner = read(parse(HEADS, 13))
     outer = read(parse("g (float[2] u, float[2] v) => (float[2] w) { w = Sub (v, u) }"))
