@@ -16,18 +16,18 @@ from dataclasses import dataclass
 
 import torch
 from dnnv.nn import Operation
-from dnnv.nn.operations import OutputSelect
+from dnnv.nn.operations import Input, OutputSelect
 from torch import Tensor
 
 from ranum_falsify.domain.analysis import IntervalAnalysis, Visited
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
-from ranum_falsify.domain.linear.forms import Affine, Gated
+from ranum_falsify.domain.linear.forms import Affine, Composed, Gated
 from ranum_falsify.domain.linear.passes import BoxBatch, descend, spread
 from ranum_falsify.domain.linear.program import BoundedTensor, Program, ProgramBuilder, form_of
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.linear.slopes import ASCENT_PASSES, ascend
-from ranum_falsify.domain.linear.steps import minimise
+from ranum_falsify.domain.linear.steps import CurveStep, minimise
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.slack import double_share
 from ranum_falsify.network import Graph, spec_of
@@ -134,7 +134,7 @@ class LinearAnalysis(IntervalAnalysis):
         self, inputs: Sequence[Interval], observe: Callable[[Visited], None] | None = None
     ) -> tuple[Interval | None, ...]:
         """Analyse the graph over a box; see :meth:`IntervalAnalysis.run`."""
-        self._builder = ProgramBuilder(self)
+        self._builder = ProgramBuilder(self, self._narrow)
         self.program = self._builder.program
         self._left, self._uphill, self._seen = self._work, self._ascent, set[int]()
         self._pending: Operation | None = None
@@ -156,7 +156,11 @@ class LinearAnalysis(IntervalAnalysis):
         if not isinstance(operation, OutputSelect):
             self._builder.add(operation, outputs)
         number = self.program.numbers.get(id(operation))
-        if number is None or id(operation) not in self._watched:
+        if number is None:
+            return outputs
+        if not isinstance(operation, (Input, OutputSelect)) and isinstance(form_of(operation), Composed):
+            outputs = (self._follow_lines(number, outputs[0]),)
+        if id(operation) not in self._watched:
             return outputs
         return (self._narrow(number, outputs[0], self._watched[id(operation)]),)
 
@@ -226,6 +230,23 @@ class LinearAnalysis(IntervalAnalysis):
             rows[torch.arange(len(part)), part] = 1.0
             lower = bound({number: torch.cat([rows, -rows]).reshape(1, -1, *known.shape)}, self._region)
             low[part], high[part] = lower[: len(part)], -lower[len(part) :]
+        return self._set_bounds(number, known, low, high)
+
+    def _follow_lines(self, number: int, known: Interval) -> Interval:
+        """Return bounds of the result of a curve by its lines; its node's rule does not know what the curve reads."""
+        step = self.program.steps[self.program.writers[number]] if number in self.program.writers else None
+        if not isinstance(step, CurveStep):
+            return known
+        y = step.prepare([self.program.variables[v].box for v in step.watched])
+        ends = self.program.variables[step.reads[0]].box
+        low, high = (
+            torch.stack([slope * end + offset for end in ends])
+            for slope, offset in ((y.lower_slope, y.lower_offset), (y.upper_slope, y.upper_offset))
+        )
+        return self._set_bounds(number, known, low.amin(0), high.amax(0))
+
+    def _set_bounds(self, number: int, known: Interval, low: Tensor, high: Tensor) -> Interval:
+        """Narrow a variable to what is known of it and float64 bounds together."""
         low, high = torch.minimum(low, high).reshape(known.shape), torch.maximum(low, high).reshape(known.shape)
         narrow = known.split(*range(len(known.shape))).meet(round_outward(low, high, known.dtype, known.shape))
         low, high = narrow.doubles()
@@ -245,11 +266,12 @@ def _find_watched(graph: Graph, towards: Collection[int] | None) -> dict[int, li
         if before is not None and id(op) not in before:
             continue
         form = form_of(op)
+        form = form.inner if isinstance(form, Composed) else form
         operands = [x for x in spec_of(op).operands_of(op) if isinstance(x, Operation)]
         if isinstance(form, Gated):
             operands, form = [form.operand], form.curve
         sought = towards is not None and id(op) in towards
-        if isinstance(form, Affine) and not (form.factors and len(operands) > 1) and not sought:
+        if isinstance(form, Affine) and not _is_product(op, form) and not sought:
             continue
         for operand in operands:
             curves = found.setdefault(id(operand), [])
@@ -258,6 +280,13 @@ def _find_watched(graph: Graph, towards: Collection[int] | None) -> dict[int, li
             else:
                 found[id(operand)] = None
     return found
+
+
+def _is_product(op: Operation, form: Affine) -> bool:
+    """Tell whether a node multiplies computed tensors with each other."""
+    spec = spec_of(op)
+    fields = dict(zip(spec.operands, spec.operands_of(op), strict=False))
+    return sum(isinstance(fields.get(name), Operation) for name in form.factors) > 1
 
 
 def _find_before(graph: Graph, ends: Collection[int]) -> set[int]:
