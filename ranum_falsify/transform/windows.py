@@ -154,10 +154,7 @@ def _padding(
         raise RefusedError(f"its auto_pad {kind!r} is none")
     padding = []
     for length, span, stride in zip(lengths, spans, strides, strict=True):
-        total = (-(-length // stride) - 1) * stride + span - length
-        if total < -1 and node.op_type != "Conv":
-            raise RefusedError("its auto_pad leaves out elements, which runtimes read differently; give pads")
-        total = max(total, 0)
+        total = max((-(-length // stride) - 1) * stride + span - length, 0)
         less, more = total // 2, total - total // 2
         padding.append((less, more) if kind == "SAME_UPPER" else (more, less))
     return padding
