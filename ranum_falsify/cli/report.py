@@ -37,7 +37,7 @@ def run(options: ReportOptions) -> int:
 
 def _make(results: Sequence[Path], option: str) -> bytes:
     """Return a report; the results are read anew for each, because they need not all fit into memory."""
-    reader = _Reader(results)
+    reader = _PartsReader(results)
     try:
         return SUITE_MAKERS[option](reader.read())
     except UsageError as error:
@@ -45,7 +45,7 @@ def _make(results: Sequence[Path], option: str) -> bytes:
         raise error if str(error).startswith(prefix) else UsageError(f"{prefix}{error}") from error
 
 
-class _Reader:
+class _PartsReader:
     """Reads the results of a suite, or of its parts one after the other; its path is that of the file at hand."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
