@@ -18,6 +18,7 @@ import onnx
 import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import OutputSelect
+from dnnv.nn.utils import TensorDetails
 from torch import Tensor
 
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError
@@ -39,6 +40,8 @@ __all__ = [
 
 _SECONDS = 20.0
 """How long ONNX Runtime may take to load a node, and to run it on a batch."""
+_SHARE = 0.75
+"""The part of it that the samples get; what is left is for the answer."""
 _MEMORY, _FACTOR = 2**30, 16
 """Bytes of memory that it may take for a small node, and for a large one as a multiple of its size."""
 
@@ -158,11 +161,20 @@ class Engine:
         # A tensor of unknown rank and a number look the same.
         self.rigid = all(shape and all(isinstance(size, int) for size in shape) for _, shape in answer)
 
+    def expect(self, known: Sequence[TensorDetails]) -> None:
+        """Note shape and dtype of each output, so that none is needed from a first run.
+
+        Args:
+            known: Those of the first outputs, the others are absent.
+        """
+        pairs = zip(self.outputs, known, strict=False)
+        self._last = [np.zeros(tuple(details.shape), details.dtype) for name, details in pairs if name]
+
     def run(self, samples: Sequence[Sequence[Tensor | None]]) -> list[list[Tensor]]:
         """Return the outputs for each sample; where ONNX Runtime refuses one, zeros, at which nothing is found.
 
         Raises:
-            ModelError: It refuses the first sample of all.
+            ModelError: It refuses the first sample of all, and what it would give is not known.
         """
         return [self._outputs_of(found) for found in self._answers([self._feeds_of(sample) for sample in samples])]
 
@@ -181,7 +193,7 @@ class Engine:
         try:
             if self._home is not _child.get():
                 self.load()
-            kind, answer = self._ask("run", {"key": self._key, "samples": feeds})
+            kind, answer = self._ask("run", {"key": self._key, "samples": feeds, "seconds": _SHARE * _SECONDS})
         except ChildDeathError:
             kind, answer = "error", _DEATH
         return [str(answer)] * len(feeds) if kind != "ok" else answer

@@ -1,11 +1,13 @@
 """What runs in the child process of `ranum_falsify.network.blackbox`: ONNX Runtime evaluates single nodes.
 
 The commands are ``load`` ({"key", "model"}), which returns type and shape of each output, and ``run`` ({"key",
-"samples"}), which returns the outputs of each sample, or why ONNX Runtime refuses it.
+"samples", "seconds"}), which returns the outputs of each sample, or why ONNX Runtime refuses it.
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -33,15 +35,31 @@ class _Sessions:
         self._sessions[key] = session
         return [(output.type, list(output.shape)) for output in session.get_outputs()]
 
-    def _run(self, key: str, samples: Sequence[Mapping[str, np.ndarray]]) -> list[list[np.ndarray] | str]:
-        return [self._evaluate(self._sessions[key], feeds) for feeds in samples]
+    def _run(
+        self, key: str, samples: Sequence[Mapping[str, np.ndarray]], seconds: float
+    ) -> list[list[np.ndarray] | str]:
+        """Run a node; a sample on which it does not end, as a loop may not, leaves half of the time to the others."""
+        end = time.monotonic() + seconds
+        parts = [0.5] * (len(samples) - 1) + [1.0]
+        session = self._sessions[key]
+        return [
+            self._evaluate(session, feeds, part * (end - time.monotonic()))
+            for feeds, part in zip(samples, parts, strict=True)
+        ]
 
-    def _evaluate(self, session: ort.InferenceSession, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray] | str:
+    def _evaluate(
+        self, session: ort.InferenceSession, feeds: Mapping[str, np.ndarray], seconds: float
+    ) -> list[np.ndarray] | str:
+        run = ort.RunOptions()
+        watch = threading.Timer(max(seconds, 0.0), setattr, (run, "terminate", True))
+        watch.start()
         try:
-            outputs: list[np.ndarray] = session.run(None, dict(feeds))
+            outputs: list[np.ndarray] = session.run(None, dict(feeds), run)
             return outputs
         except Exception as error:
             return " ".join(str(error).split())
+        finally:
+            watch.cancel()
 
 
 def service() -> Callable[[str, Any], Any]:

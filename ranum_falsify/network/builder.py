@@ -196,22 +196,43 @@ class GraphBuilder:
         }
         fields |= {"version": self.opsets.get(node.domain, 1), "opset": self.opset}
         domain = "" if node.domain == "ai.onnx" else node.domain
-        # A body that bounds a loop hands on tensors of the same shapes; only how many rows it collects is not known.
-        rigid = engine.rigid or (body is not None and not any(node.output[len(node.input) - 2 :]))
+        states = None if body is None else _list_states(node, scope)
+        if states is not None:
+            engine.expect([traced.details for traced in states])
+        rigid = engine.rigid or states is not None
         spec = spec_of_black_box(node.op_type, domain, rigid=rigid, bounded=body is not None)
         op = make_node(spec, self.path.title_of(node), fields)
         operands = [traced for _, traced in reads]
-        self._write(node, op, operands, scope, fixed_shape=_has_fixed_shape(spec, operands))
+        self._write(node, op, operands, scope, fixed_shape=_has_fixed_shape(spec, operands), stand_in=states)
         so = "nothing is known of its result, and the network is never proved"
         if body is not None:
             so = "its bounds are those of any number of iterations"
         self.notices.append(f"node {op.name!r}: {why}, so {so}; ONNX Runtime evaluates it")
 
     def _write(
-        self, node: onnx.NodeProto, op: Operation, operands: Sequence[Traced | None], scope: Scope, *, fixed_shape: bool
+        self,
+        node: onnx.NodeProto,
+        op: Operation,
+        operands: Sequence[Traced | None],
+        scope: Scope,
+        *,
+        fixed_shape: bool,
+        stand_in: Sequence[Traced] | None = None,
     ) -> None:
-        """Add what a node writes to a scope."""
-        run = Run(partial(self._run, node, spec_of(op), op, operands), operands)
+        """Add what a node writes to a scope.
+
+        Args:
+            node: The node.
+            op: The operation that it becomes.
+            operands: What it reads.
+            scope: Where its outputs go.
+            fixed_shape: Whether their shapes are the same for every input.
+            stand_in: Tensors of the same shapes and dtypes, as good an example; a loop may not end on it.
+        """
+        evaluate = partial(self._run, node, spec_of(op), op, operands)
+        if stand_in is not None and self.options.example is None:
+            evaluate = partial(_values_of, stand_in)
+        run = Run(evaluate, operands)
         known = self._find_known_details(node, scope) if fixed_shape else None
         values = run.evaluate() if known is None else ()
         op.name = self.names.take(op.name)
@@ -285,7 +306,7 @@ class GraphBuilder:
 
     def _build_body(self, node: onnx.NodeProto, scope: Scope, error: NotUnrolledError) -> tuple[str, Graph | None]:
         """Return why a loop is not unrolled, and what it repeats; None where that says nothing of the loop."""
-        if isinstance(error, TooLargeError) or not is_bounded(node.op_type, node.domain):
+        if not is_bounded(node.op_type, node.domain):
             return str(error), None
         folded, notices, names = len(self.folded), len(self.notices), self.names.copy()
         try:
@@ -319,6 +340,16 @@ def _one(value: Callable[[], torch.Tensor]) -> tuple[torch.Tensor]:
 def _has_fixed_shape(spec: OperatorSpec, operands: Sequence[Traced | None]) -> bool:
     folded = [None if t is None else t.is_constant for t in operands]
     return all(t is None or t.fixed_shape for t in operands) and spec.has_fixed_shape(folded)
+
+
+def _list_states(node: onnx.NodeProto, scope: Scope) -> list[Traced] | None:
+    """Return the states that a loop begins with; None if it also collects rows, whose number is not known."""
+    states = node.input[2:]
+    return None if any(node.output[len(states) :]) else [scope[name] for name in states]
+
+
+def _values_of(tensors: Sequence[Traced]) -> tuple[torch.Tensor, ...]:
+    return tuple(traced.tensor() for traced in tensors)
 
 
 def _may_stop(spec: OperatorSpec, operands: Sequence[Traced | None]) -> bool:

@@ -1,16 +1,19 @@
 """Loops that are unrolled: what they compute, what their nodes are called, and which stay as they are."""
 
 from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import torch
 from onnx import helper
 from onnx.parser import parse_graph, parse_model
 
+import ranum_falsify as rf
 from ranum_falsify.errors import UnsupportedOperatorError
-from ranum_falsify.network import Graph, builder, read, unrolling
+from ranum_falsify.network import Graph, blackbox, builder, read, unrolling
 from ranum_falsify.network.contents import is_evaluated_outside, list_black_boxes
 
 RNG = np.random.default_rng(0)
@@ -277,19 +280,39 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("depth", "count"), [(0, 10**6), (0, 10**12), (3, 200)])
-def test_a_bomb_is_not_unrolled(depth: int, count: int, few: None) -> None:
+def test_a_bomb_is_bounded_by_its_body(depth: int, count: int, few: None) -> None:
     model = nested(depth, count)
     assert model.ByteSize() < 2000
-    with pytest.raises(UnsupportedOperatorError, match="its iterations are more than 500 nodes"):
-        read(model, strict=True)
+    graph = read(model, strict=True)
+    assert [type(op).__name__ for op in graph.nodes] == ["BlackBox"] and not list_black_boxes(graph)
+    notice = graph.notices[-1]
+    assert "its iterations are more than 500 nodes, so its bounds are those of any number of iterations" in notice
 
 
-def test_a_loop_that_does_not_end_is_no_graph(few: None) -> None:
+def test_a_loop_that_does_not_end_is_not_run(few: None) -> None:
     body = "b (int64 i, bool c, float s) => (bool d, float t) { d = Identity(c) t = Neg(s) }"
     node = loop(["", "go", "x"], ["y"], body)
-    model = whole("g (float x) => (float y) <bool go = {1}> { y = Hole(x) }", node)
-    with pytest.raises(UnsupportedOperatorError, match="more than 500 nodes"):
-        read(model, strict=True)
+    model = whole("g (float x) => (float z) <bool go = {1}> { y = Hole(x) z = Exp(y) }", node)
+    graph = read(model, strict=True)
+    assert graph.nodes[0].name == "loop" and graph.output_details[0].shape == ()
+
+
+def test_a_loop_that_ends_only_within_the_box_is_not_run_outside_of_it() -> None:
+    body = "b (int64 i, bool c, float s) => (bool d, float t) { t = Add(s, s) d = Less(t, top) }"
+    node = loop(["", "go", "x"], ["y"], body)
+    model = whole("g (float x) => (float z) <bool go = {1}, float top = {100}> { y = Hole(x) z = Log(y) }", node)
+    result = rf.check(model, box=(1, 2), timeout=60, self_check=False)
+    assert result.verdict == "holds"
+
+
+def test_a_sample_on_which_a_loop_does_not_end_leaves_time_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blackbox, "_SECONDS", 8.0)
+    body = "b (int64 i, bool c, float s) => (bool d, float t) { t = Add(s, s) d = Less(t, top) }"
+    node = loop(["", "go", "x"], ["y"], body)
+    graph = read(whole("g (float x) => (float y) <bool go = {1}, float top = {100}> { y = Hole(x) }", node))
+    (op,) = graph.nodes
+    found = cast(Any, op).engine.run([[None, None, torch.tensor(x)] for x in (0.0, 1.0, 3.0)])
+    assert [float(y) for (y,) in found] == [0.0, 128.0, 192.0]
 
 
 def test_nested_loops_share_the_nodes() -> None:

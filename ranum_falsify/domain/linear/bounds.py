@@ -25,11 +25,11 @@ from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
 from ranum_falsify.domain.linear.forms import Affine, Composed, Gated
 from ranum_falsify.domain.linear.passes import BoxBatch, descend, spread
 from ranum_falsify.domain.linear.program import BoundedTensor, Program, ProgramBuilder, form_of
-from ranum_falsify.domain.linear.relaxations import Relaxation
+from ranum_falsify.domain.linear.relaxations import Lines, Relaxation
 from ranum_falsify.domain.linear.slopes import ASCENT_PASSES, ascend
 from ranum_falsify.domain.linear.steps import CurveStep, minimise
 from ranum_falsify.domain.rounding import round_outward
-from ranum_falsify.domain.slack import double_share
+from ranum_falsify.domain.slack import TOTALS_SHARE, double_share
 from ranum_falsify.network import Graph, spec_of
 
 __all__ = ["Functional", "LinearAnalysis", "LinearBounds", "bound_functional", "refine"]
@@ -239,11 +239,11 @@ class LinearAnalysis(IntervalAnalysis):
             return known
         y = step.prepare([self.program.variables[v].box for v in step.watched])
         ends = self.program.variables[step.reads[0]].box
-        low, high = (
-            torch.stack([slope * end + offset for end in ends])
-            for slope, offset in ((y.lower_slope, y.lower_offset), (y.upper_slope, y.upper_offset))
-        )
-        return self._set_bounds(number, known, low.amin(0), high.amax(0))
+        below, above = ([(slope * end, offset) for end in ends] for slope, offset in _sides(y))
+        low = torch.stack([a + b - TOTALS_SHARE * (a.abs() + b.abs()) for a, b in below]).amin(0)
+        high = torch.stack([a + b + TOTALS_SHARE * (a.abs() + b.abs()) for a, b in above]).amax(0)
+        low, high = torch.where(low.isnan(), -math.inf, low), torch.where(high.isnan(), math.inf, high)
+        return self._set_bounds(number, known, low, high)
 
     def _set_bounds(self, number: int, known: Interval, low: Tensor, high: Tensor) -> Interval:
         """Narrow a variable to what is known of it and float64 bounds together."""
@@ -252,6 +252,10 @@ class LinearAnalysis(IntervalAnalysis):
         low, high = narrow.doubles()
         self.program.variables[number] = BoundedTensor(known.shape, (low.unsqueeze(0), high.unsqueeze(0)))
         return narrow
+
+
+def _sides(y: Lines) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    return (y.lower_slope, y.lower_offset), (y.upper_slope, y.upper_offset)
 
 
 def _descend(weights: dict[int, Tensor], region: BoxBatch) -> Tensor:

@@ -73,19 +73,17 @@ def _cuts(op: Operation, x: Tensor, fulls: list[int], strides: list[int], extra:
     """Return how much of the full transpose is cut off before and after each axis."""
     rank = len(fulls)
     mode = op.auto_pad or "NOTSET"
-    sizes = ints(op.output_shape)
-    if sizes is not None:
-        sizes = sizes[-rank:]
-    elif mode in ("SAME_UPPER", "SAME_LOWER"):
-        sizes = [x.shape[2 + i] * strides[i] for i in range(rank)]
-    if sizes is None:
+    given = ints(op.output_shape)
+    if given is None and mode not in ("SAME_UPPER", "SAME_LOWER"):
         pads = [0] * (2 * rank) if mode == "VALID" else ints(op.pads) or [0] * (2 * rank)
         return [(pads[i], pads[rank + i]) for i in range(rank)]
+    sizes = [x.shape[2 + i] * strides[i] for i in range(rank)] if given is None else given[-rank:]
     cuts = []
-    for i, size in enumerate(sizes):
-        total = fulls[i] + extra[i] - size
-        small, large = total // 2, total - total // 2
-        cuts.append((small, large) if mode == "SAME_UPPER" else (large, small))
+    for full, more, size in zip(fulls, extra, sizes, strict=True):
+        # In ONNX Runtime padding is never negative: what `output_shape` asks for beyond the full extent lies after it.
+        total = max(full + more - size, 0)
+        before = total // 2 if mode == "SAME_UPPER" else total - total // 2
+        cuts.append((before, (total if given is None else full + more - size) - before))
     return cuts
 
 

@@ -21,6 +21,7 @@ from ranum_falsify.domain.rules.reduction.sums import mean_of
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import gamma, tiny, unit
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, opaque, rearranging
 from ranum_falsify.operators.support.functions import ints
@@ -40,8 +41,22 @@ _AVERAGE = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.av
 
 
 def _axes(op: Operation, shape: Sequence[int]) -> list[Axis]:
+    """Return the windows along each spatial axis.
+
+    Raises:
+        UnsupportedAttributeError: ONNX Runtime places them by rules of its own.
+    """
     spatial(shape, op)
-    return axes_of(op, shape, ints(op.kernel_shape) or [])
+    axes = axes_of(op, shape, ints(op.kernel_shape) or [])
+    is_same = (op.auto_pad or "").startswith("SAME")
+    for axis in axes:
+        if is_same and axis.dilation != 1:
+            raise UnsupportedAttributeError("auto_pad with dilations is read differently by runtimes; give pads")
+        if is_same and (axis.count - 1) * axis.stride + axis.extent < axis.size - 1:
+            raise UnsupportedAttributeError("auto_pad with strides beyond the kernel cuts; runtimes differ; give pads")
+        if axis.size + axis.before + axis.after < axis.extent:
+            raise UnsupportedAttributeError("its kernel is larger than the padded operand, and runtimes differ")
+    return axes
 
 
 def _fits_torch(axes: list[Axis]) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ranum_falsify.transform import verify
-from ranum_falsify.transform.attributes import integer_attribute, integers_attribute
+from ranum_falsify.transform.attributes import integer_attribute, integers_attribute, text_attribute
 from ranum_falsify.transform.expansion import is_read
 from ranum_falsify.transform.lowering import Lowering
 from ranum_falsify.transform.operands import (
@@ -176,6 +176,10 @@ def _windows(node: ir.Node) -> list[Window]:
     windows = spatial_windows(node, lengths, integers_attribute(node, "kernel_shape", []))
     if not all(window.covered().all() for window in windows):
         raise RefusedError("a window covers nothing but padding")
+    if text_attribute(node, "auto_pad", "NOTSET").startswith("SAME") and any(
+        (window.count - 1) * window.stride + window.kernel < window.length - 1 for window in windows
+    ):
+        raise RefusedError("its auto_pad leaves out elements, which runtimes read differently; give pads")
     check_shape(node.outputs[0], [*shape_of(x)[:2], *(window.count for window in windows)])
     return windows
 

@@ -62,6 +62,8 @@ CONVOLUTIONS = [
     transposed("output-shape-upper", strides=[3, 2], output_shape=[15, 9], auto_pad="SAME_UPPER"),
     transposed("same-upper", strides=[2, 2], auto_pad="SAME_UPPER"),
     transposed("same-lower", strides=[2, 2], auto_pad="SAME_LOWER"),
+    transposed("same-cut", strides=[4, 5], auto_pad="SAME_UPPER"),
+    transposed("output-shape-beyond", strides=[4, 5], output_shape=[16, 16]),
     transposed("valid", strides=[2, 2], auto_pad="VALID", output_padding=[1, 1]),
 ]
 
