@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 from ranum_falsify.config import Runtime
 from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.network import Graph
 from ranum_falsify.network.contents import list_black_boxes
 from ranum_falsify.network.optimised import optimise
@@ -15,7 +16,7 @@ from ranum_falsify.operators.relations.rewrites import is_rewritten
 from ranum_falsify.prove.checked import Checked, check
 from ranum_falsify.prove.executed import Execution
 
-__all__ = ["Analyses", "analyses_of", "execution_of", "notices_of"]
+__all__ = ["Analyses", "analyses_of", "execution_of", "make_linear", "notices_of"]
 
 _REWRITING: Runtime = "onnxruntime"
 """The runtime that does not run a network as it is written."""
@@ -114,3 +115,33 @@ class Analyses:
             boxes = self.execution.inputs(self.executed.graph, inputs)
             executed = check(self.executed, boxes, only=asked, tick=tick)
         return self.execution.narrow(written, executed)
+
+
+def make_linear(
+    plain: Analyses, towards: Collection[int] | None, *, work: float, ascent: float, tick: Callable[[], None]
+) -> Analyses | None:
+    """Return the same analyses with backward linear bounds; None where there are none.
+
+    Args:
+        plain: The analyses of a network.
+        towards: The written operators, by `id`, whose operands are narrowed; all of them if not given.
+        work: See :class:`LinearAnalysis`; for each analysis.
+        ascent: Likewise.
+        tick: Likewise.
+    """
+    # Linear bounds take for constants the values that PyTorch computes.
+    if not all(analysis.is_exact for analysis in plain.all):
+        return None
+
+    def make(analysis: IntervalAnalysis, ends: Collection[int] | None) -> LinearAnalysis:
+        return LinearAnalysis(
+            analysis.graph, runtimes=analysis.runtimes, work=work, ascent=ascent, towards=ends, tick=tick
+        )
+
+    executed = None
+    if plain.executed is not None:
+        runs = towards
+        if towards is not None and plain.execution is not None:
+            runs = plain.execution.runs(frozenset(towards))
+        executed = make(plain.executed, runs)
+    return Analyses(make(plain.written, towards), executed, plain.execution)

@@ -19,7 +19,7 @@ from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.contents import list_black_boxes
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
-from ranum_falsify.prove.analyses import Analyses, analyses_of, notices_of
+from ranum_falsify.prove.analyses import Analyses, analyses_of, make_linear, notices_of
 from ranum_falsify.prove.applications import Applications, Box, box_of, select_operators
 from ranum_falsify.prove.cutting import cut, is_narrow
 from ranum_falsify.prove.margins import MarginProof
@@ -131,25 +131,24 @@ class Prover:
 
         Args:
             call: The application.
-            deadline: When both are to be done, roughly, on the clock of `time.monotonic`.
+            deadline: When to stop, on the clock of `time.monotonic`.
             towards: The operators, by `id`, whose operands get the best bounds that there is time for; if not given,
                 all get those of one pass.
         """
         plain = self.analyses_of(call)
-        # Linear bounds take for constants the values that PyTorch computes.
-        if not all(analysis.is_exact for analysis in plain.all):
-            return None
         work = max(0.0, deadline - time.monotonic()) / len(plain.all) * _WORK_PER_SECOND
         ascent = 0.0 if towards is None else _ASCENT_SHARE * work
-        written = plain.written.graph
+        return make_linear(plain, towards, work=work - ascent, ascent=ascent, tick=self.tick_until(deadline))
 
-        def make(graph: Graph, runtimes: Sequence[Runtime]) -> IntervalAnalysis:
-            ends = towards
-            if ends is not None and graph is not written and plain.execution is not None:
-                ends = plain.execution.runs(frozenset(ends))
-            return LinearAnalysis(graph, runtimes=runtimes, work=work - ascent, ascent=ascent, towards=ends)
+    def tick_until(self, deadline: float) -> Callable[[], None]:
+        """Return what does nothing while there is time until a deadline that may be earlier; see `tick`."""
 
-        return analyses_of(written, self.config.runtimes, make)
+        def tick() -> None:
+            self.tick()
+            if time.monotonic() >= deadline:
+                raise _Late
+
+        return tick
 
     def tick(self) -> None:
         """Do nothing while there is time.
@@ -340,12 +339,15 @@ class _Region:
 
     def _close_by_slopes(self, deadline: float, failing: AbstractSet[str]) -> None:
         """Bound the operands of all open operators as well as slopes of lines about curves can."""
-        for call in self._problem.calls:
-            ends = {id(op) for own, op in self._find_open(failing) if own is call}
-            inputs, analyses = self._known.inputs(call), self._prover.linear_analyses_of(call, deadline, ends)
-            if ends and inputs is not None and analyses is not None:
-                checked = analyses.check(inputs, only=ends, tick=self._prover.tick)
-                self._known.closed.update((id(call), key) for key in ends if key not in checked.open)
+        try:
+            for call in self._problem.calls:
+                ends = {id(op) for own, op in self._find_open(failing) if own is call}
+                inputs, analyses = self._known.inputs(call), self._prover.linear_analyses_of(call, deadline, ends)
+                if ends and inputs is not None and analyses is not None:
+                    checked = analyses.check(inputs, only=ends, tick=self._prover.tick_until(deadline))
+                    self._known.closed.update((id(call), key) for key in ends if key not in checked.open)
+        except _Late:
+            self._prover.is_exhausted = False
 
     def _close_by_cutting(self, deadline: float, failing: AbstractSet[str]) -> None:
         """Cut the box for one open operator after another, in topological order."""

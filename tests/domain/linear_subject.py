@@ -31,7 +31,7 @@ class LinearSubject(Subject):
             held[visited.op.name] = conditions(visited)
 
         def make(graph: Graph, runtimes: Sequence[Runtime]) -> LinearAnalysis:
-            return LinearAnalysis(graph, runtimes=runtimes, work=_WORK)
+            return LinearAnalysis(graph, runtimes=runtimes, work=_WORK, ascent=_WORK)
 
         analyses = analyses_of(self.graph, RUNTIMES, make)
         analysis = make(self.graph, RUNTIMES)

@@ -28,6 +28,9 @@ from tests.network.building import session
 
 __all__ = ["Held", "Place", "SessionOf", "Setting", "Subject", "Verdict", "conditions", "executed", "tensor_of"]
 
+_ASCENT = 1e8
+"""Multiplications that linear analyses of subjects may spend on better slopes."""
+
 SessionOf = Callable[[bytes, bool], Callable[[Any], Any]]
 """Loads a model, optimised or not; returns a function that runs it, from inputs by name to outputs by name."""
 
@@ -179,7 +182,7 @@ class Subject:
             return IntervalAnalysis(graph, runtimes=runtimes, keep=setting.keep)
 
         def linear(graph: Graph, runtimes: Sequence[Runtime]) -> IntervalAnalysis:
-            return LinearAnalysis(graph, runtimes=runtimes)
+            return LinearAnalysis(graph, runtimes=runtimes, ascent=_ASCENT)
 
         analyses = analyses_of(self.graph, setting.runtimes, plain)
         # Linear bounds take for constants the values that every runtime computes.

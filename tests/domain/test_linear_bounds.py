@@ -31,7 +31,7 @@ from tests.operators.test_operators import CASES
 _FORMS = {
     *("Add", "Sub", "Mul", "Div", "MatMul", "Gemm", "Conv", "ConvTranspose", "BatchNormalization", "AveragePool"),
     *("Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "Elu", "Exp", "Log", "Sqrt", "Pow", "Sin", "Cos"),
-    *("HardSwish", "Gelu", "Swish"),
+    *("HardSwish", "Gelu", "Swish", "QuickGelu", "BiasGelu", "FastGelu"),
     *("Concat", "Split", "Slice", "Gather", "Pad", "ReduceSum", "ReduceMean", "Transpose", "Where"),
 }
 

@@ -26,7 +26,7 @@ def _network(added: float) -> Graph:
     for rows, columns in ((_INPUTS, 20), (20, 20), (20, 20)):
         x = g.Relu(g.Gemm(x, rng.normal(0, rows**-0.5, (rows, columns)).astype(np.float32)))
     x = g.Gemm(x, rng.normal(size=(20, 1)).astype(np.float32))
-    g.output(g.Log(g.Add(x, np.float32([added]), name="sum"), name="log"), (1, 1))
+    g.output(g.Log(g.Add(x, np.array([added], np.float32), name="sum"), name="log"), (1, 1))
     return read(g.build())
 
 

@@ -114,6 +114,7 @@ class LinearAnalysis(IntervalAnalysis):
         work: float = WORK,
         ascent: float = 0.0,
         towards: Collection[int] | None = None,
+        tick: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare.
 
@@ -125,9 +126,10 @@ class LinearAnalysis(IntervalAnalysis):
             ascent: Multiplications that it may spend, besides, on better slopes; no tensor takes more than half of
                 what those before it have left.
             towards: The operations, by `id`, for which operands are narrowed; all of them if not given.
+            tick: Called before every pass; may raise to end the run.
         """
         super().__init__(graph, runtimes=runtimes, keep=True)
-        self._work, self._ascent = work, ascent
+        self._work, self._ascent, self._tick = work, ascent, tick
         self._watched = _find_watched(graph, towards)
 
     def run(
@@ -226,6 +228,7 @@ class LinearAnalysis(IntervalAnalysis):
         """Return the bounds of a variable after passes from some elements, part by part."""
         low, high = (bound.flatten().clone() for bound in self.program.variables[number].box)
         for part in parts:
+            self._tick()
             rows = torch.zeros(len(part), low.numel(), dtype=torch.float64)
             rows[torch.arange(len(part)), part] = 1.0
             lower = bound({number: torch.cat([rows, -rows]).reshape(1, -1, *known.shape)}, self._region)

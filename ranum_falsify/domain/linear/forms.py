@@ -93,13 +93,13 @@ class Gated:
         operand: The operation.
         curve: What the node computes of it.
         stray: Bounds the most by which its results may differ from that, besides a few roundings.
-        otherwise: The product of the node's operands, for where there is no curve.
+        otherwise: The product of the node's operands, for where there is no curve; None if it is not one of these.
     """
 
     operand: Operation
     curve: Relaxation
     stray: IntervalRule
-    otherwise: Affine
+    otherwise: Affine | None
 
 
 LinearForm = Affine | Composed | Gated | Quotient | Relaxation

@@ -225,7 +225,8 @@ class ProgramBuilder:
         most = max(abs(end) for end in self._analysis.part_of(op, form.stray).extremes)
         # Half precision may round the factors apart.
         if read is None or not fits or math.isinf(most) or accumulation(self._dtype) is not self._dtype:
-            self._affine(op, form.otherwise, operands, writes)
+            if form.otherwise is not None:
+                self._affine(op, form.otherwise, operands, writes)
             return
         relative = GATED_ROUNDINGS * unit(self._dtype)
         # |kernel - g| <= r |g| + a, and |kernel| is bounded.

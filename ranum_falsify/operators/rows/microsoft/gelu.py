@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -10,13 +11,16 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.linear import curves
+from ranum_falsify.domain.linear.forms import Affine, Composed, Gated
+from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.activation import gelu_by_erf, gelu_by_tanh
 from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.support import real_functions as real
 from ranum_falsify.domain.rules.support.building import infinity_aware, piecewise
 from ranum_falsify.domain.site import IntervalRule, Site
-from ranum_falsify.domain.slack import unit
+from ranum_falsify.domain.slack import tiny, unit
 from ranum_falsify.operators.rows.activation import ABOVE_MINUS_INFINITY, SCALED_ABOVE_MINUS_INFINITY
 from ranum_falsify.operators.support.families import pointwise
 from ranum_falsify.operators.support.microsoft_parts import add_inner_faults
@@ -43,7 +47,7 @@ _SLOPE, _CUBIC = 2 * math.sqrt(2 / math.pi), 0.044715
     schema=schema("Gelu", "X:T", "Y:T", {"T": FLOATS}),
     torch=lambda op, x: _by_erf(x),
     interval=gelu_by_erf,
-    linear=None,
+    linear=curves.GELU,
     kernel="Gelu",
     valid=[ABOVE_MINUS_INFINITY],
     overflow=False,
@@ -81,11 +85,24 @@ def _biased(rule: IntervalRule) -> IntervalRule:
     return infinity_aware(biased)
 
 
+def _sum(op: Operation, x: Tensor, bias: Tensor | None) -> Tensor:
+    return x if bias is None else x + bias
+
+
+def _sum_bounds(site: Site, x: Interval, bias: Interval | None) -> Interval:
+    return x if bias is None else add(site, x, bias)
+
+
+def _of_sum(curve: Relaxation) -> Callable[[Operation], Composed]:
+    """Return the linear form of a curve of a sum."""
+    return lambda op: Composed(inner=Affine(function=_sum), bounds=_sum_bounds, outer=curve, last=op)
+
+
 @pointwise(
     schema=schema("BiasGelu", "A:T B:T", "Y:T", {"T": FLOATS}),
     torch=lambda op, x, bias: _by_erf(x + bias),
     interval=_biased(gelu_by_erf),
-    linear=None,
+    linear=_of_sum(curves.GELU),
     kernel="Gelu",
     valid=[_SUM_ABOVE_MINUS_INFINITY],
     operands=("x", "bias"),
@@ -99,7 +116,7 @@ class BiasGelu(Operation):
     schema=schema("FastGelu", "X:T bias:T?", "Y:T", {"T": FLOATS}),
     torch=lambda op, x, bias: _by_tanh(x if bias is None else x + bias),
     interval=_biased(gelu_by_tanh),
-    linear=None,
+    linear=_of_sum(curves.GELU_TANH),
     kernel="Gelu tanh",
     valid=[_SUM_ABOVE_MINUS_INFINITY],
 )
@@ -108,6 +125,36 @@ class FastGelu(Operation):
 
 
 # with a factor --------------------------------------------------------------------------------------------------
+
+
+def _find_error(site: Site, size: Tensor) -> Tensor:
+    """Return the most by which kernels stray, besides a share of the result, for operands of at most some size."""
+    alpha, kernel = abs(float(site.op.alpha)), site.own_envelope()
+    # Where the sigmoid saturates, the product errs by what is left of it, x exp(-|alpha x|) at most.
+    until = max(-kernel.floor_until, kernel.ceiling_from)
+    saturated = until * math.exp(-until) / alpha if until < math.inf else 0.0
+    # Rounding alpha x changes the sigmoid by |alpha x| u of itself, and x^2 sigmoid(x) is at most 0.6 where x < 0.
+    return kernel.absolute * size.clamp(max=until / alpha) + saturated + 2 * unit(site.dtype) / alpha
+
+
+def _stray(site: Site, x: Interval) -> Interval:
+    """Return bounds of what kernels stray, besides a few roundings."""
+    least, greatest = x.extremes
+    size = max(-least, greatest, 1.0)
+    most = float(_find_error(site, torch.tensor(size, dtype=torch.float64))) + site.own_envelope().relative * size
+    most += _UNDERFLOWS * tiny(site.dtype) * size
+    return Interval.fill(-most, most, (), torch.float64)
+
+
+def _quick_gelu_form(op: Operation) -> Gated | None:
+    curve = curves.stretch(curves.SWISH, 1 / op.alpha, op.alpha) if op.alpha > 0 else None
+    if curve is None or not isinstance(op.x, Operation):
+        return None
+    return Gated(operand=op.x, curve=curve, stray=_stray, otherwise=None)
+
+
+_UNDERFLOWS = 16
+"""More products than there are, each of which may vanish."""
 
 
 @infinity_aware
@@ -122,16 +169,8 @@ def _quick_gelu_bounds(site: Site, x: Interval) -> Interval:
     y = shape(site, x)
     assert isinstance(y, Interval)
     low, high = y.doubles()
-    size = torch.maximum(*(bound.abs() for bound in x.doubles()))
-    # Where the sigmoid saturates, the product errs by what is left of it, x exp(-|alpha x|) at most.
-    until = max(-kernel.floor_until, kernel.ceiling_from)
-    error = kernel.absolute * size.clamp(max=until / abs(alpha))
-    if until < math.inf:
-        error = error + until * math.exp(-until) / abs(alpha)
-    # Rounding alpha x changes the sigmoid by |alpha x| u of itself, and x^2 sigmoid(x) is at most 0.6 where x < 0.
-    rounding = unit(site.dtype)
-    error = error + 2 * rounding / abs(alpha)
-    relative = kernel.relative + 8 * rounding
+    error = _find_error(site, torch.maximum(*(bound.abs() for bound in x.doubles())))
+    relative = kernel.relative + 8 * unit(site.dtype)
 
     def strayed(bound: Tensor, direction: float) -> Tensor:
         return torch.where(bound.isinf(), bound, bound + direction * (error + relative * bound.abs()))
@@ -143,7 +182,7 @@ def _quick_gelu_bounds(site: Site, x: Interval) -> Interval:
     schema=schema("QuickGelu", "X:T", "Y:T", {"T": FLOATS}, defaults={"alpha": 1.702}),
     torch=lambda op, x: x * torch.sigmoid(op.alpha * x),
     interval=_quick_gelu_bounds,
-    linear=None,
+    linear=_quick_gelu_form,
     kernel="Sigmoid",
     valid=[SCALED_ABOVE_MINUS_INFINITY],
 )
