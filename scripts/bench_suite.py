@@ -8,7 +8,8 @@ process first, one after the other, which is what deciding them takes; then as s
 with one and two one-thread workers of a Dask cluster on this machine. Times of suites include their start. It wants a
 machine that does nothing else, with two cores.
 
-With --tiny, a suite of generated instances runs, and the memory of the process that coordinates it is shown.
+With --tiny, a suite of generated instances runs, and the memory of the process that coordinates it is shown, and the
+size of the page that reports it.
 """
 
 from __future__ import annotations
@@ -120,7 +121,11 @@ def run_tiny(count: int, folder: Path, jobs: int) -> None:
     seconds, records, most = run_suite(path, "tiny", "--jobs", str(jobs))
     assert len(records) == count, "an instance is missing"
     print(f"{count} instances in {seconds:.0f} s with {jobs} workers, {jobs * seconds / count:.2f} s each")
-    print(f"most memory of the coordinating process: {most / 2**20:.0f} MB")
+    print(f"most memory of the coordinating process: {most / 2**20:.0f} MB", flush=True)
+    page = folder / "report.html"
+    words = [str(folder / "tiny.jsonl"), "-o", str(page)]
+    subprocess.run([sys.executable, "-m", "ranum_falsify", "report", *words], stdout=subprocess.DEVNULL, check=True)
+    print(f"page of the report: {page.stat().st_size / 1e6:.2f} MB")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

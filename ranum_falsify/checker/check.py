@@ -16,6 +16,13 @@ from ranum_falsify.checker.rules import Bounds, is_valid, results_of
 
 __all__ = ["CheckedProof", "check_proof", "live_nodes", "weights_of"]
 
+_MAY_END_A_RUN = frozenset(
+    "ArrayFeatureExtractor Div EmbedLayerNormalization Expand Gather GatherElements GatherND If Loop MaxUnpool Mod "
+    "NegativeLogLikelihoodLoss Range Reshape ReverseSequence Scan Scatter ScatterElements ScatterND "
+    "SoftmaxCrossEntropyLoss TensorScatter Tile TopK".split()
+)
+"""Operators at which ONNX Runtime refuses some integers, whether or not anything reads their results."""
+
 
 @dataclass(frozen=True)
 class CheckedProof:
@@ -111,8 +118,9 @@ def weights_of(model: onnx.ModelProto, inputs: tuple[str, ...] = ()) -> dict[str
 
 
 def live_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes that an output depends on, in the graph's order."""
+    """Yield the nodes that an output depends on, or that may end a run, in the graph's order."""
     needed = {value.name for value in graph.output}
+    needed.update(node.output[0] for node in graph.node if node.op_type in _MAY_END_A_RUN)
     live = []
     for node in reversed(graph.node):
         if needed.intersection(node.output) - {""}:

@@ -1,16 +1,16 @@
 """Proof files: what a `holds` rests on, tensor by tensor.
 
-A file is an archive of NumPy (.npz) without objects: `meta`, a JSON text as bytes, and the bounds of each tensor.
+A file is an archive of NumPy (.npz) without objects: `meta`, a JSON text as bytes, and the bounds of each tensor, of
+size 1 along the dimensions in which they do not differ.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from ranum_falsify.checker.rules import Bounds
 
 __all__ = ["FORMAT", "ProofFile", "ProofRejectedError"]
 
-FORMAT = 1
+FORMAT = 2
 
 _BROKEN = (
     *(ValueError, KeyError, TypeError, AttributeError, EOFError, OverflowError, NotImplementedError, RuntimeError),
@@ -52,18 +52,6 @@ class ProofFile:
     trusted: Mapping[str, str]
     bounds: Mapping[str, Bounds]
 
-    def to_bytes(self) -> bytes:
-        """Return the file."""
-        meta = self._meta() | {"digest": self.digest()}
-        arrays = {"meta": np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)}
-        for position, of in enumerate(self.bounds.values()):
-            arrays[f"lower{position}"] = of.lower
-            if not of.is_point:
-                arrays[f"upper{position}"] = of.upper
-        stream = io.BytesIO()
-        np.savez_compressed(stream, allow_pickle=False, **arrays)
-        return stream.getvalue()
-
     @classmethod
     def read(cls, path: Path) -> ProofFile:
         """Read a file.
@@ -82,7 +70,7 @@ class ProofFile:
                     facts=dict(meta["facts"]),
                     inputs=tuple(map(str, meta["inputs"])),
                     trusted={str(name): str(why) for name, why in meta["trusted"].items()},
-                    bounds={str(name): _read_bounds(arrays, i) for i, name in enumerate(meta["tensors"])},
+                    bounds={str(name): _read_bounds(arrays, i, of) for i, (name, of) in enumerate(meta["tensors"])},
                 )
         except _BROKEN as error:
             raise ProofRejectedError("it is no proof file, or not whole") from error
@@ -90,19 +78,20 @@ class ProofFile:
             raise ProofRejectedError("it was changed since it was written")
         return found
 
-    def _meta(self) -> dict[str, Any]:
+    def meta(self) -> dict[str, Any]:
+        """Return all but the bounds, as JSON."""
         return {
             "format": FORMAT,
             "model": self.model,
             "facts": dict(self.facts),
             "inputs": list(self.inputs),
             "trusted": dict(self.trusted),
-            "tensors": list(self.bounds),
+            "tensors": [[name, list(of.lower.shape)] for name, of in self.bounds.items()],
         }
 
     def digest(self) -> str:
         """Return the SHA-256 hash of all that it says."""
-        found = hashlib.sha256(json.dumps(self._meta(), sort_keys=True).encode())
+        found = hashlib.sha256(json.dumps(self.meta(), sort_keys=True).encode())
         for of in self.bounds.values():
             for end in (of.lower, of.upper):
                 found.update(f"{end.dtype.str}{end.shape}".encode())
@@ -110,9 +99,9 @@ class ProofFile:
         return found.hexdigest()
 
 
-def _read_bounds(arrays: Mapping[str, np.ndarray], position: int) -> Bounds:
-    lower = arrays[f"lower{position}"]
-    upper = arrays[f"upper{position}"] if f"upper{position}" in arrays else lower
-    if lower.shape != upper.shape or lower.dtype != upper.dtype:
+def _read_bounds(arrays: Mapping[str, np.ndarray], position: int, shape: Sequence[int]) -> Bounds:
+    lower = np.broadcast_to(arrays[f"lower{position}"], shape)
+    upper = np.broadcast_to(arrays[f"upper{position}"], shape) if f"upper{position}" in arrays else lower
+    if lower.dtype != upper.dtype:
         raise ValueError(f"bounds {position} do not fit each other")
     return Bounds(lower, upper)

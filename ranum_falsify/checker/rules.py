@@ -57,9 +57,10 @@ class Bounds:
         """Return bounds that hold where denormal numbers are replaced by 0, too."""
         if self.lower.dtype != np.float32:
             return self
-        lower = np.where((self.lower > 0) & (self.lower < _TINY), np.float32(0), self.lower)
-        upper = np.where((self.upper < 0) & (self.upper > -_TINY), np.float32(0), self.upper)
-        return Bounds(lower, upper)
+        low, high = (self.lower > 0) & (self.lower < _TINY), (self.upper < 0) & (self.upper > -_TINY)
+        if not (low.any() or high.any()):
+            return self
+        return Bounds(np.where(low, np.float32(0), self.lower), np.where(high, np.float32(0), self.upper))
 
 
 _Operands = Sequence[Bounds | None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,20 +28,43 @@ def run(options: ReportOptions) -> int:
     chosen = {option: path for option, path in named.items() if path is not None}
     if not chosen:
         raise UsageError("report: says not what to write; add -o report.html, --junit PATH or --sarif PATH")
-    check_outputs(chosen, {options.results: "RESULTS"})
+    check_outputs(chosen, dict.fromkeys(options.results, "RESULTS"))
     contents = {path: _make(options.results, option) for option, path in chosen.items()}
     save_together(contents)
     say([f"written: {', '.join(map(str, contents))}"])
     return 0
 
 
-def _make(results: Path, option: str) -> bytes:
+def _make(results: Sequence[Path], option: str) -> bytes:
     """Return a report; the results are read anew for each, because they need not all fit into memory."""
+    reader = _PartsReader(results)
     try:
-        return SUITE_MAKERS[option](_see_from_here(record, results.parent) for record in read_records(results))
+        return SUITE_MAKERS[option](reader.read())
     except UsageError as error:
-        prefix = f"{results}: "
+        prefix = f"{reader.path}: "
         raise error if str(error).startswith(prefix) else UsageError(f"{prefix}{error}") from error
+
+
+class _PartsReader:
+    """Reads the results of a suite, or of its parts one after the other; its path is that of the file at hand."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self.path = paths[0]
+
+    def read(self) -> Iterator[InstanceRecord]:
+        """Yield the records.
+
+        Raises:
+            UsageError: A file cannot be read, or two of them hold an instance.
+        """
+        places: dict[str, Path] = {}
+        for path in self._paths:
+            self.path = path
+            for record in read_records(path):
+                if (other := places.setdefault(record.instance.id, path)) != path:
+                    raise UsageError(f"instance {record.instance.id!r} is in {other}, too; give one of them")
+                yield _see_from_here(record, path.parent)
 
 
 def _see_from_here(record: InstanceRecord, folder: Path) -> InstanceRecord:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,9 +27,10 @@ from ranum_falsify.network.naming import tensor_name
 from ranum_falsify.network.tensors import to_numpy
 from ranum_falsify.properties.problem.problem import Problem
 
-__all__ = ["make_proof"]
+__all__ = ["make_proof", "to_bytes"]
 
 _MOST_ELEMENTS = 1 << 26
+"""Of a tensor, and of all that is stored."""
 _MARGIN = 1e-3
 """Bounds of the prover that are narrower than the checker's by less, relative to their width, are not needed."""
 
@@ -83,6 +86,32 @@ def make_proof(
     )
 
 
+def to_bytes(proof: ProofFile) -> bytes:
+    """Return a proof file, to be written."""
+    arrays = {"meta": np.frombuffer(json.dumps(proof.meta() | {"digest": proof.digest()}).encode(), dtype=np.uint8)}
+    for position, of in enumerate(proof.bounds.values()):
+        arrays[f"lower{position}"] = _stored(of.lower)
+        if not of.is_point:
+            arrays[f"upper{position}"] = _stored(of.upper)
+    stream = io.BytesIO()
+    np.savez_compressed(stream, allow_pickle=False, **arrays)
+    return stream.getvalue()
+
+
+def _stored(array: np.ndarray) -> np.ndarray:
+    """Return an array with size 1 along the dimensions that are merged."""
+    return array[tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)]
+
+
+def _merge(array: np.ndarray) -> np.ndarray:
+    """Return an array as a view that has a stride of 0 along the dimensions in which its elements are equal."""
+    stored = array
+    for axis, size in enumerate(array.shape):
+        if size > 1 and (stored == (first := stored.take([0], axis))).all():
+            stored = first
+    return np.broadcast_to(stored, array.shape)
+
+
 def _check_question(problem: Problem, source: Fingerprint) -> None:
     why = ""
     if not problem.is_pure_validity:
@@ -128,8 +157,7 @@ def _is_split(op: Operation) -> bool:
 
 
 def _bounds(bounds: Interval) -> Bounds:
-    low, high = (np.array(to_numpy(end)) for end in bounds.expand())
-    return Bounds(low, high)
+    return Bounds(*(_merge(to_numpy(end)) for end in bounds.expand()))
 
 
 class _ProofWriter:
@@ -164,8 +192,8 @@ class _ProofWriter:
         for name, bounds in zip(outputs, said or prover, strict=True):
             if bounds is None:
                 raise UsageError(f"no proof file can be written: nothing is known of tensor {name!r}")
-            self.said[name] = bounds
-            self._elements += bounds.lower.size
+            self.said[name] = Bounds(_merge(bounds.lower), _merge(bounds.upper))
+            self._elements += _stored(self.said[name].lower).size
         if why:
             self.trusted[outputs[0]] = why
         if self._elements > _MOST_ELEMENTS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 
 import torch
@@ -30,6 +31,12 @@ __all__ = ["Prover"]
 
 _WORK_PER_SECOND = 6e8
 """Multiplications for linear bounds of a whole box per second that is left: about half of what one core can do."""
+
+_ASCENT_SHARE = 0.75
+"""Share of the work for linear bounds that goes into their slopes, where these are chosen."""
+
+_SLOPES_SHARE = 0.25
+"""Share of the time for open operators that goes into slopes, where cutting the box may close them, too."""
 
 
 class _Late(Exception):
@@ -110,21 +117,39 @@ class Prover:
         """
         return {number: region.suspects for number, region in enumerate(self._regions) if region.suspects}
 
-    def analyses_of(self, call: NetworkCall, *, linear: bool = False) -> Analyses:
-        """Return the analyses of an application's graph, with backward linear bounds if asked."""
+    def analyses_of(self, call: NetworkCall) -> Analyses:
+        """Return the analyses of an application's graph."""
         graph = self.graphs[id(call)]
         if id(graph) not in self._analyses:
             self._analyses[id(graph)] = analyses_of(graph, self.config.runtimes, _analyse_plainly)
-        plain = self._analyses[id(graph)]
+        return self._analyses[id(graph)]
+
+    def linear_analyses_of(
+        self, call: NetworkCall, deadline: float, towards: Collection[int] | None = None
+    ) -> Analyses | None:
+        """Return analyses with backward linear bounds; None where there are none.
+
+        Args:
+            call: The application.
+            deadline: When both are to be done, roughly, on the clock of `time.monotonic`.
+            towards: The operators, by `id`, whose operands get the best bounds that there is time for; if not given,
+                all get those of one pass.
+        """
+        plain = self.analyses_of(call)
         # Linear bounds take for constants the values that PyTorch computes.
-        if not linear or not all(analysis.is_exact for analysis in plain.all):
-            return plain
-        left = max(0.0, (self._deadline or 0.0) - time.monotonic()) / len(plain.all)
+        if not all(analysis.is_exact for analysis in plain.all):
+            return None
+        work = max(0.0, deadline - time.monotonic()) / len(plain.all) * _WORK_PER_SECOND
+        ascent = 0.0 if towards is None else _ASCENT_SHARE * work
+        written = plain.written.graph
 
         def make(graph: Graph, runtimes: Sequence[Runtime]) -> IntervalAnalysis:
-            return LinearAnalysis(graph, runtimes=runtimes, work=left * _WORK_PER_SECOND)
+            ends = towards
+            if ends is not None and graph is not written and plain.execution is not None:
+                ends = plain.execution.runs(frozenset(ends))
+            return LinearAnalysis(graph, runtimes=runtimes, work=work - ascent, ascent=ascent, towards=ends)
 
-        return analyses_of(graph, self.config.runtimes, make)
+        return analyses_of(written, self.config.runtimes, make)
 
     def tick(self) -> None:
         """Do nothing while there is time.
@@ -226,7 +251,8 @@ class _Region:
 
     def refine(self, deadline: float, violated: Collection[tuple[int, str]]) -> None:
         """Try linear bounds on the whole box, then cut it."""
-        linear = {id(call): self._prover.analyses_of(call, linear=True) for call in self._problem.calls}
+        found = {id(call): self._prover.linear_analyses_of(call, deadline) for call in self._problem.calls}
+        linear = {id(call): found[id(call)] or self._prover.analyses_of(call) for call in self._problem.calls}
         known = Applications(
             self._problem, self._prover.graphs, lambda call: linear[id(call)], self._box, self._prover.tick
         )
@@ -291,19 +317,40 @@ class _Region:
     # operators ----------------------------------------------------------------------------------------------------
 
     def _close_operators(self, deadline: float, violated: Collection[tuple[int, str]]) -> None:
-        """Cut the box for one open operator after another, in topological order."""
-        if not is_narrow(self._box):
-            return
+        """Close open operators by better slopes, then by cutting the box for one after another."""
         failing = {node for _, node in violated}
-        open_ops = [
+        may_cut = is_narrow(self._box)
+        share = _SLOPES_SHARE if may_cut else 1.0
+        self._close_by_slopes(time.monotonic() + share * (deadline - time.monotonic()), failing)
+        if may_cut:
+            self._close_by_cutting(deadline, failing)
+        self._holds = self._holds_on(self._known)
+
+    def _find_open(self, failing: AbstractSet[str]) -> list[tuple[NetworkCall, Operation]]:
+        """Return the open operators in topological order, without those that fail and those after them."""
+        before = self._known.before
+        return [
             (call, op)
             for call in self._problem.calls
             for op in self._prover.graphs[id(call)].nodes
-            if id(op) in self._known.find_open(call) and op.name not in failing
+            if id(op) in self._known.find_open(call)
+            and op.name not in failing
+            and failing.isdisjoint(before[id(call)][id(op)])
         ]
+
+    def _close_by_slopes(self, deadline: float, failing: AbstractSet[str]) -> None:
+        """Bound the operands of all open operators as well as slopes of lines about curves can."""
+        for call in self._problem.calls:
+            ends = {id(op) for own, op in self._find_open(failing) if own is call}
+            inputs, analyses = self._known.inputs(call), self._prover.linear_analyses_of(call, deadline, ends)
+            if ends and inputs is not None and analyses is not None:
+                checked = analyses.check(inputs, only=ends, tick=self._prover.tick)
+                self._known.closed.update((id(call), key) for key in ends if key not in checked.open)
+
+    def _close_by_cutting(self, deadline: float, failing: AbstractSet[str]) -> None:
+        """Cut the box for one open operator after another, in topological order."""
+        open_ops = self._find_open(failing)
         for position, (call, op) in enumerate(open_ops):
-            if failing.intersection(self._known.before[id(call)][id(op)]):
-                continue
             left = deadline - time.monotonic()
             share = left / (len(open_ops) - position)
             until = time.monotonic() + share
@@ -311,7 +358,6 @@ class _Region:
                 self._known.closed.add((id(call), id(op)))
             elif time.monotonic() >= until:
                 self._prover.is_exhausted = False
-        self._holds = self._holds_on(self._known)
 
     def _is_closed_by_cutting(self, call: NetworkCall, op: Operation, deadline: float) -> bool:
         analyses = self._prover.analyses_of(call)

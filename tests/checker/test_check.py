@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import hashlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from ranum_falsify.checker.rules import Bounds
 from tests.imports import imported
 
 NETWORKS = Path(__file__).parents[2] / "networks"
+HEADER = '<ir_version: 8, opset_import: ["" : 18]>'
 SAFE = ("log_mel_safe", "masked_attention_safe", "mlp_classifier", "l2_normalise_safe", "layer_norm_safe")
 
 
@@ -129,6 +131,30 @@ def test_a_file_that_was_changed_is_rejected(proofs: dict[str, tuple[ProofFile, 
             assert ProofFile.read(changed) and ProofFile.read(changed).digest() == proof.digest()
         except ProofRejectedError:
             continue
+
+
+def test_bounds_that_do_not_differ_are_stored_once(tmp_path: Path) -> None:
+    path = tmp_path / "batch.onnx"
+    text = "g (float[512,4,300] x) => (float[512,4,300] y) { y = Abs(x) }"
+    onnx.save(onnx.parser.parse_model(HEADER + text), path)
+    proof = prove(path)
+    assert proof.bounds["y"].lower.shape == (512, 4, 300)
+    assert path.with_suffix(".npz").stat().st_size < 5000
+    with np.load(path.with_suffix(".npz")) as arrays:
+        assert {arrays[name].size for name in arrays if name != "meta"} == {1}
+    assert check_proof(proof, path).checked == 1
+
+
+def test_what_nothing_reads_is_checked_where_it_may_end_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "unread.onnx"
+    text = "g (float[2] x) => (float[2] y) <int64[1] i = {{{index}}}> {{ l = Gather(x, i) m = Neg(x) y = Abs(x) }}"
+    onnx.save(onnx.parser.parse_model(HEADER + text.format(index=1)), path)
+    proof = prove(path)
+    assert check_proof(proof, path).checked == 2
+    onnx.save(onnx.parser.parse_model(HEADER + text.format(index=5)), path)
+    forged = dataclasses.replace(proof, model=hashlib.sha256(path.read_bytes()).hexdigest())
+    with pytest.raises(ProofRejectedError, match="Gather"):
+        check_proof(forged, path)
 
 
 def test_the_checker_is_small_and_stands_alone() -> None:

@@ -84,6 +84,18 @@ class TestOfASuite:
         assert len(json.loads(sarif.read_text())["runs"][0]["results"]) == 1
         assert page.read_text().startswith("<!doctype html>")
 
+    def test_parts_of_a_suite_are_one_report(self, workshop: Workshop) -> None:
+        parts = [workshop.folder / f"{name}.jsonl" for name in "ab"]
+        for path, name in zip(parts, "ab", strict=True):
+            path.write_text(make_record(name).line())
+        junit = workshop.folder / "j.xml"
+        assert workshop.run("report", *parts, "--junit", junit).status == 0
+        (suite,) = ElementTree.parse(junit).getroot()
+        assert suite.get("tests") == "2"
+        parts[1].write_text(parts[0].read_text())
+        run = workshop.run("report", *parts, "--junit", junit)
+        assert run.status == 2 and f"{parts[1]}: instance 'tiny a' is in {parts[0]}, too" in run.error
+
     def test_what_cannot_be_done_is_told(self, workshop: Workshop) -> None:
         results = self.results(workshop)
         assert "says not what to write; add -o report.html" in workshop.run("report", results).error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import numpy as np
 import pytest
 import torch
@@ -23,6 +25,10 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 REGRESSION = """g (float[4,40] x, float[4,3] y, float[40,3] w) => (float cost) {
     m = MatMul(x, w) p = Softmax(m) [hit] l = Log(p) t = Mul(y, l) s = ReduceSum<keepdims=0>(t) cost = Neg(s) }"""
 RECIPE = Recipe(optimiser=Optimiser(learning_rate=0.5), steps=300, horizon=1)
+
+
+# Too many weights for all batches to be trained at once.
+WIDE = REGRESSION.replace("40", "2000")
 
 
 def task(text: str = REGRESSION, **more: list[str]) -> TrainingTask:
@@ -82,6 +88,21 @@ def test_equal_seeds_give_equal_runs() -> None:
 
 def test_too_few_steps_find_nothing() -> None:
     assert search(task(), Recipe(optimiser=Optimiser(learning_rate=0.001), steps=5, horizon=1)) is None
+
+
+def test_time_is_left_to_search_an_input_of_a_model_that_is_not_trained_to_the_end() -> None:
+    given, recipe, ticks = task(WIDE), Recipe(optimiser=Optimiser(learning_rate=0.5), steps=10**9, horizon=1), count()
+    with Judge(given) as judge:
+        found = Endurance(
+            given,
+            recipe,
+            [torch.zeros(2000, 3)],
+            judge,
+            torch.Generator().manual_seed(0),
+            deadline=500,
+            clock=lambda: next(ticks),
+        ).run()
+    assert found is not None and 100 < found.steps < 500
 
 
 def test_each_part_of_the_weights_makes_its_own_loss_small() -> None:

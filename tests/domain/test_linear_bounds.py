@@ -17,8 +17,9 @@ from ranum_falsify.config import RUNTIMES
 from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.kernels import envelope
 from ranum_falsify.domain.linear import curves
-from ranum_falsify.domain.linear.bounds import BoxBatch, LinearAnalysis, bound_functional, descend, refine
-from ranum_falsify.domain.linear.relaxations import Relaxation
+from ranum_falsify.domain.linear.bounds import LinearAnalysis, bound_functional, refine
+from ranum_falsify.domain.linear.passes import BoxBatch, descend
+from ranum_falsify.domain.linear.relaxations import Relaxation, Slopes
 from ranum_falsify.domain.rules.support.real_functions import gelu, gelu_tanh, swish
 from ranum_falsify.network import Graph, read
 from tests.domain import random_graphs, soundness
@@ -141,6 +142,26 @@ def test_lines_enclose_the_curve(name: str) -> None:
         x = torch.minimum(low + share * (high - low), high)
         value = _FUNCTIONS[name](x)
         room = 1e-13 * value.abs()
+        assert bool((y.lower_slope * x + y.lower_offset <= value + room).all())
+        assert bool((y.upper_slope * x + y.upper_offset >= value - room).all())
+
+
+@pytest.mark.parametrize("name", _CURVES)
+@pytest.mark.parametrize("wild", [False, True])
+def test_lines_of_any_slope_enclose_the_curve(name: str, wild: bool) -> None:
+    relaxation, least, greatest = _CURVES[name]
+    assert relaxation is not None
+    rng = np.random.default_rng(1)
+    low, high = torch.from_numpy(np.sort(rng.uniform(least, greatest, (2, 2000)), axis=0))
+    first, last = relaxation.find_range(low, high)
+    share = torch.from_numpy(rng.normal(0, 9, 2000) if wild else rng.uniform(0, 1, 2000))
+    lower, upper = ((1 - share) * a + share * b for a, b in ((first.lower, last.lower), (first.upper, last.upper)))
+    y = relaxation.tilt(low, high, Slopes(lower, upper))
+    assert bool(y.lower_offset.isfinite().all()) and bool(y.upper_offset.isfinite().all())
+    for part in torch.linspace(0, 1, 101, dtype=torch.float64):
+        x = torch.minimum(low + part * (high - low), high)
+        value = _FUNCTIONS[name](x)
+        room = 1e-13 * (value.abs() + (y.lower_slope * x).abs() + (y.upper_slope * x).abs())
         assert bool((y.lower_slope * x + y.lower_offset <= value + room).all())
         assert bool((y.upper_slope * x + y.upper_offset >= value - room).all())
 

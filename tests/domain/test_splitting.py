@@ -11,8 +11,9 @@ import torch
 import ranum_falsify.operators  # noqa: F401 - fills the registry
 from ranum_falsify.building import ModelBuilder
 from ranum_falsify.domain import Interval
-from ranum_falsify.domain.linear.bounds import BoxBatch, Functional, LinearAnalysis, LinearBounds
+from ranum_falsify.domain.linear.bounds import Functional, LinearAnalysis, LinearBounds
 from ranum_falsify.domain.linear.condensing import condense
+from ranum_falsify.domain.linear.passes import BoxBatch
 from ranum_falsify.domain.linear.splitting import split_and_bound
 from ranum_falsify.network import Graph, read
 

@@ -185,7 +185,8 @@ def _describe_action(option: OptionField) -> dict[str, Any]:
 def _make_converter(option: OptionField) -> Callable[[str], Any]:
     """Return from a word to a value, with errors that argparse shows."""
     mark = option.mark if isinstance(option.mark, Option) else Option()
-    by_type = partial(parse_whole, least=mark.least) if int in option.kinds else Path if Path in option.kinds else str
+    of_text = Path if {Path, tuple[Path, ...]} & {*option.kinds} else str
+    by_type = partial(parse_whole, least=mark.least) if int in option.kinds else of_text
     parse = mark.parse or by_type
 
     def convert(text: str) -> Any:

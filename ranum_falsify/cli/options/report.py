@@ -22,13 +22,13 @@ class ReportOptions(CommonOptions):
     """What `report` is asked for.
 
     Attributes:
-        results: The results of a suite, results.jsonl.
+        results: The results of a suite, results.jsonl, or those of each of its parts.
         output: Write a page about them here, as HTML.
         junit: Write the instances as tests here, in JUnit XML.
         sarif: Write the violated operators here, in SARIF 2.1.0.
     """
 
-    results: Annotated[Path, Argument("RESULTS", missing=_MISSING)]
+    results: Annotated[tuple[Path, ...], Argument("RESULTS", many=True, missing=_MISSING)]
     output: Annotated[Path | None, Option("-o --output", metavar="PATH", in_files=False), Group("output")] = None
     junit: OutputPath = None
     sarif: OutputPath = None

@@ -41,6 +41,9 @@ _MOST_TOGETHER = 5_000
 _INFERENCE: Sequence[tuple[type[Strategy], int]] = ((Unrolling, 2), (PreciseUnrolling, 1))
 """How inference inputs of a trained model are searched: strategies and rounds."""
 
+_TRAINED_SHARE = 0.6
+"""Share of the time that is left for one training; a model that is not trained to the end may fail on some input."""
+
 _NAME = "training in full"
 
 
@@ -118,12 +121,14 @@ class Endurance:
     def _train(self, batch: Sequence[Tensor]) -> tuple[int, list[Tensor]]:
         """Return the number of steps, and the last finite weights."""
         reached: list[tuple[int, list[Tensor]]] = [(0, self._initial)]
+        now = self._clock()
+        end = now + (self._deadline - now) * _TRAINED_SHARE
 
         def watch(number: int, weights: Sequence[Tensor]) -> bool:
             if not all(bool(w.isfinite().all()) for w in weights):
                 return True
             reached[:] = [(number, list(weights))]
-            return self._clock() >= self._deadline
+            return self._clock() >= end
 
         train(self._task, self._recipe, self._initial, [batch], watch=watch)
         return reached[0]

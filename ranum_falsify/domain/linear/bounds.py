@@ -11,26 +11,28 @@ https://arxiv.org/abs/1811.00866 (CROWN).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import torch
 from dnnv.nn import Operation
-from dnnv.nn.operations import OutputSelect
+from dnnv.nn.operations import Input, OutputSelect
 from torch import Tensor
 
 from ranum_falsify.domain.analysis import IntervalAnalysis, Visited
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
-from ranum_falsify.domain.linear.forms import Affine, Gated
+from ranum_falsify.domain.linear.forms import Affine, Composed, Gated
+from ranum_falsify.domain.linear.passes import BoxBatch, descend, spread
 from ranum_falsify.domain.linear.program import BoundedTensor, Program, ProgramBuilder, form_of
-from ranum_falsify.domain.linear.relaxations import Relaxation
-from ranum_falsify.domain.linear.steps import Box, minimise
+from ranum_falsify.domain.linear.relaxations import Lines, Relaxation
+from ranum_falsify.domain.linear.slopes import ASCENT_PASSES, ascend
+from ranum_falsify.domain.linear.steps import CurveStep, minimise
 from ranum_falsify.domain.rounding import round_outward
-from ranum_falsify.domain.slack import TOTALS_SHARE, double_share, vanishing
+from ranum_falsify.domain.slack import TOTALS_SHARE, double_share
 from ranum_falsify.network import Graph, spec_of
 
-__all__ = ["BoxBatch", "Functional", "LinearAnalysis", "LinearBounds", "bound_functional", "descend", "refine"]
+__all__ = ["Functional", "LinearAnalysis", "LinearBounds", "bound_functional", "refine"]
 
 WORK = 2e9
 """Multiplications for the bounds of intermediate tensors: two to four seconds of one core."""
@@ -104,7 +106,15 @@ class LinearAnalysis(IntervalAnalysis):
         program: The steps of the graph.
     """
 
-    def __init__(self, graph: Graph, *, runtimes: Sequence[Runtime] = RUNTIMES, work: float = WORK) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        runtimes: Sequence[Runtime] = RUNTIMES,
+        work: float = WORK,
+        ascent: float = 0.0,
+        towards: Collection[int] | None = None,
+    ) -> None:
         """Prepare.
 
         Args:
@@ -112,18 +122,21 @@ class LinearAnalysis(IntervalAnalysis):
             runtimes: Runtimes that the bounds must cover.
             work: Multiplications that a run may spend on narrowing; tensors whose share would be greater keep the
                 bounds of their operator's rule.
+            ascent: Multiplications that it may spend, besides, on better slopes; no tensor takes more than half of
+                what those before it have left.
+            towards: The operations, by `id`, for which operands are narrowed; all of them if not given.
         """
         super().__init__(graph, runtimes=runtimes, keep=True)
-        self._work = work
-        self._watched = _find_watched(graph)
+        self._work, self._ascent = work, ascent
+        self._watched = _find_watched(graph, towards)
 
     def run(
         self, inputs: Sequence[Interval], observe: Callable[[Visited], None] | None = None
     ) -> tuple[Interval | None, ...]:
         """Analyse the graph over a box; see :meth:`IntervalAnalysis.run`."""
-        self._builder = ProgramBuilder(self)
+        self._builder = ProgramBuilder(self, self._narrow)
         self.program = self._builder.program
-        self._left, self._seen = self._work, set[int]()
+        self._left, self._uphill, self._seen = self._work, self._ascent, set[int]()
         self._pending: Operation | None = None
         self._region = BoxBatch(self.program, {})
         outputs = super().run(inputs, observe)
@@ -143,7 +156,11 @@ class LinearAnalysis(IntervalAnalysis):
         if not isinstance(operation, OutputSelect):
             self._builder.add(operation, outputs)
         number = self.program.numbers.get(id(operation))
-        if number is None or id(operation) not in self._watched:
+        if number is None:
+            return outputs
+        if not isinstance(operation, (Input, OutputSelect)) and isinstance(form_of(operation), Composed):
+            outputs = (self._follow_lines(number, outputs[0]),)
+        if id(operation) not in self._watched:
             return outputs
         return (self._narrow(number, outputs[0], self._watched[id(operation)]),)
 
@@ -160,7 +177,7 @@ class LinearAnalysis(IntervalAnalysis):
         """Return the bounds of an operation's output after a backward pass from it; see :func:`refine`."""
         known = _find_known(self, op)
         number = self.program.numbers.get(id(op))
-        self._left = self._work
+        self._left, self._uphill = self._work, self._ascent
         return known if number is None else self._narrow(number, known, None)
 
     def _settle(self) -> None:
@@ -171,24 +188,65 @@ class LinearAnalysis(IntervalAnalysis):
 
     def _narrow(self, number: int, known: Interval, curves: list[Relaxation] | None) -> Interval:
         """Return bounds of a variable by a pass from each element; if only curves read it, where one is bent."""
+        order = self.program.select_before([number])
+        chosen = self._find_elements(number, curves)
+        if not order or not len(chosen):
+            return known
+        cost = 2 * sum(self.program.steps[i].work for i in order)
+        if cost * len(chosen) <= self._left:
+            self._left -= cost * len(chosen)
+            largest = max(self._sizes(order))
+            known = self._bound_elements(number, known, chosen.split(max(1, _CHUNK // (2 * largest))), _descend)
+            chosen = self._find_elements(number, curves)
+        cost *= ASCENT_PASSES
+        if len(chosen) and cost * len(chosen) <= self._uphill / 2:
+            self._uphill -= cost * len(chosen)
+            together = sum(self._sizes(order))
+            known = self._bound_elements(number, known, chosen.split(max(1, _CHUNK // (2 * together))), ascend)
+        return known
+
+    def _find_elements(self, number: int, curves: list[Relaxation] | None) -> Tensor:
+        """Return the elements of a variable that narrower bounds would help."""
         box = self.program.variables[number].box
         matters = box[0] < box[1]
         if curves is not None:
             matters &= torch.stack([curve.find_bent(*box) for curve in curves]).any(0)
-        low, high = (bound.flatten().clone() for bound in box)
-        chosen = matters.flatten().nonzero().flatten()
-        order = self.program.select_before([number])
-        cost = 2 * len(chosen) * sum(self.program.steps[i].work for i in order)
-        if not order or not len(chosen) or cost > self._left:
-            return known
-        self._left -= cost
-        largest = max(math.prod(self.program.variables[v].shape) for i in order for v in self.program.steps[i].writes)
-        for part in chosen.split(max(1, _CHUNK // (2 * largest))):
+        return matters.flatten().nonzero().flatten()
+
+    def _sizes(self, order: Sequence[int]) -> list[int]:
+        return [math.prod(self.program.variables[v].shape) for i in order for v in self.program.steps[i].writes]
+
+    def _bound_elements(
+        self,
+        number: int,
+        known: Interval,
+        parts: Sequence[Tensor],
+        bound: Callable[[dict[int, Tensor], BoxBatch], Tensor],
+    ) -> Interval:
+        """Return the bounds of a variable after passes from some elements, part by part."""
+        low, high = (bound.flatten().clone() for bound in self.program.variables[number].box)
+        for part in parts:
             rows = torch.zeros(len(part), low.numel(), dtype=torch.float64)
             rows[torch.arange(len(part)), part] = 1.0
-            weight = torch.cat([rows, -rows]).reshape(1, -1, *known.shape)
-            lower, _ = descend({number: weight}, self._region)
-            low[part], high[part] = lower[0, : len(part)], -lower[0, len(part) :]
+            lower = bound({number: torch.cat([rows, -rows]).reshape(1, -1, *known.shape)}, self._region)
+            low[part], high[part] = lower[: len(part)], -lower[len(part) :]
+        return self._set_bounds(number, known, low, high)
+
+    def _follow_lines(self, number: int, known: Interval) -> Interval:
+        """Return bounds of the result of a curve by its lines; its node's rule does not know what the curve reads."""
+        step = self.program.steps[self.program.writers[number]] if number in self.program.writers else None
+        if not isinstance(step, CurveStep):
+            return known
+        y = step.prepare([self.program.variables[v].box for v in step.watched])
+        ends = self.program.variables[step.reads[0]].box
+        below, above = ([(slope * end, offset) for end in ends] for slope, offset in _sides(y))
+        low = torch.stack([a + b - TOTALS_SHARE * (a.abs() + b.abs()) for a, b in below]).amin(0)
+        high = torch.stack([a + b + TOTALS_SHARE * (a.abs() + b.abs()) for a, b in above]).amax(0)
+        low, high = torch.where(low.isnan(), -math.inf, low), torch.where(high.isnan(), math.inf, high)
+        return self._set_bounds(number, known, low, high)
+
+    def _set_bounds(self, number: int, known: Interval, low: Tensor, high: Tensor) -> Interval:
+        """Narrow a variable to what is known of it and float64 bounds together."""
         low, high = torch.minimum(low, high).reshape(known.shape), torch.maximum(low, high).reshape(known.shape)
         narrow = known.split(*range(len(known.shape))).meet(round_outward(low, high, known.dtype, known.shape))
         low, high = narrow.doubles()
@@ -196,22 +254,51 @@ class LinearAnalysis(IntervalAnalysis):
         return narrow
 
 
-def _find_watched(graph: Graph) -> dict[int, list[Relaxation] | None]:
+def _sides(y: Lines) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    return (y.lower_slope, y.lower_offset), (y.upper_slope, y.upper_offset)
+
+
+def _descend(weights: dict[int, Tensor], region: BoxBatch) -> Tensor:
+    return descend(weights, region)[0][0]
+
+
+def _find_watched(graph: Graph, towards: Collection[int] | None) -> dict[int, list[Relaxation] | None]:
     """Return, by id, the operations that nodes read not linearly, with those curves; None if other nodes do too."""
     found: dict[int, list[Relaxation] | None] = {}
+    before = None if towards is None else _find_before(graph, towards)
     for op in graph.nodes:
+        if before is not None and id(op) not in before:
+            continue
         form = form_of(op)
+        form = form.inner if isinstance(form, Composed) else form
         operands = [x for x in spec_of(op).operands_of(op) if isinstance(x, Operation)]
         if isinstance(form, Gated):
             operands, form = [form.operand], form.curve
-        if isinstance(form, Affine) and not (form.factors and len(operands) > 1):
+        sought = towards is not None and id(op) in towards
+        if isinstance(form, Affine) and not _is_product(op, form) and not sought:
             continue
         for operand in operands:
             curves = found.setdefault(id(operand), [])
-            if isinstance(form, Relaxation) and curves is not None:
+            if isinstance(form, Relaxation) and curves is not None and not sought:
                 curves.append(form)
             else:
                 found[id(operand)] = None
+    return found
+
+
+def _is_product(op: Operation, form: Affine) -> bool:
+    """Tell whether a node multiplies computed tensors with each other."""
+    spec = spec_of(op)
+    fields = dict(zip(spec.operands, spec.operands_of(op), strict=False))
+    return sum(isinstance(fields.get(name), Operation) for name in form.factors) > 1
+
+
+def _find_before(graph: Graph, ends: Collection[int]) -> set[int]:
+    """Return, by id, some operations and all on which they depend."""
+    found = set(ends)
+    for op in reversed(graph.order):
+        if id(op) in found:
+            found.update(graph.reads[id(op)])
     return found
 
 
@@ -254,7 +341,7 @@ class Functional:
             weight = part.reshape(1, len(both), *x.shape)
             low, high = (bound.expand(x.shape).unsqueeze(0) for bound in x.doubles())
             share = minimise(weight, (low, high))[0]
-            share = share - double_share(x.size) * _spread(weight, torch.maximum(low.abs(), high.abs()))[0]
+            share = share - double_share(x.size) * spread(weight, torch.maximum(low.abs(), high.abs()))[0]
             coarse = coarse + share
             number = program.numbers.get(id(op))
             if number is None:
@@ -281,82 +368,6 @@ class Functional:
             tuple(None if x is None else x[:, :size] for x in found),
             tuple(None if x is None else -x[:, size:] for x in found),
         )
-
-
-class BoxBatch:
-    """Boxes over which passes go.
-
-    Attributes:
-        program: The steps.
-    """
-
-    def __init__(self, program: Program, boxes: dict[int, Box]) -> None:
-        """Start with bounds `(boxes, *shape)` of some variables; the others have those of the program."""
-        self.program = program
-        self._boxes = dict(boxes)
-        self._prepared: dict[int, object] = {}
-
-    def box(self, variable: int) -> Box:
-        """Return the bounds of a variable, `(boxes or 1, *shape)`."""
-        return self._boxes.get(variable) or self.program.variables[variable].box
-
-    def loss(self, variable: int) -> Tensor:
-        """Return what may be lost where coefficients of a variable vanish, `(boxes or 1, 1)`, over `TOTALS_SHARE`."""
-        low, high = self.box(variable)
-        size = torch.maximum(low.abs(), high.abs()).reshape(len(low), -1)
-        lost = vanishing(size.shape[1]) / TOTALS_SHARE
-        return (1 + torch.where(size.isfinite(), size, 0.0).sum(1, keepdim=True)) * lost
-
-    def narrow(self, variable: int, box: Box) -> None:
-        """Set the bounds of a variable that no pass has gone through yet."""
-        self._boxes[variable] = box
-
-    def prepare(self, number: int) -> object:
-        """Return what a step has prepared for the boxes."""
-        if number not in self._prepared:
-            step = self.program.steps[number]
-            self._prepared[number] = step.prepare([self.box(v) for v in step.watched])
-        return self._prepared[number]
-
-
-def descend(weights: dict[int, Tensor], region: BoxBatch) -> tuple[Tensor, dict[int, Tensor]]:
-    """Return lower bounds of linear functionals of variables over boxes.
-
-    Args:
-        weights: Coefficients `(boxes, rows, *shape)` by variable, of at least one.
-        region: The boxes.
-
-    Returns:
-        The bounds `(boxes, rows)`, and the coefficients of the graph's inputs by variable.
-    """
-    program, weights = region.program, dict(weights)
-    shape = next(iter(weights.values())).shape[:2]
-    total = torch.zeros(shape, dtype=torch.float64)
-    slack = torch.zeros(shape, dtype=torch.float64)
-    for number in program.select_before(list(weights)):
-        step = program.steps[number]
-        given = [
-            weights.pop(v) if v in weights else torch.zeros(*shape, *program.variables[v].shape, dtype=torch.float64)
-            for v in step.writes
-        ]
-        passed, constant = step.back(given, region.prepare(number))
-        total, slack = total + constant, slack + constant.abs()
-        for v, weight in zip(step.reads, passed, strict=True):
-            weights[v] = weights[v] + weight if v in weights else weight
-            slack = slack + region.loss(v)
-    for v, weight in weights.items():
-        low, high = region.box(v)
-        share = minimise(weight, (low, high))
-        size = torch.maximum(low.abs(), high.abs())
-        own = double_share(size[0].numel()) / TOTALS_SHARE
-        total, slack = total + share, slack + share.abs() + own * _spread(weight, size)
-    ends = {v: weights[v] for v in program.inputs if v in weights}
-    return torch.nan_to_num(total - TOTALS_SHARE * slack, nan=-math.inf, posinf=math.inf, neginf=-math.inf), ends
-
-
-def _spread(weight: Tensor, size: Tensor) -> Tensor:
-    worst = weight.abs() * size.unsqueeze(1)
-    return torch.where(weight == 0, 0.0, worst).reshape(*weight.shape[:2], -1).sum(-1)
 
 
 def _find_known(analysis: IntervalAnalysis, op: Operation) -> Interval:

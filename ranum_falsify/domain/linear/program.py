@@ -86,11 +86,21 @@ class Program:
         return found
 
 
+Narrow = Callable[[int, Interval, list[Relaxation] | None], Interval]
+"""Narrows a variable, given what its bounds are, and the curves that read it."""
+
+
 class ProgramBuilder:
     """Builds the steps of a graph while it is analysed."""
 
-    def __init__(self, analysis: IntervalAnalysis) -> None:
-        self._analysis = analysis
+    def __init__(self, analysis: IntervalAnalysis, narrow: Narrow) -> None:
+        """Prepare.
+
+        Args:
+            analysis: Bounds the operations.
+            narrow: Returns better bounds of a variable that a curve reads, given those that are known.
+        """
+        self._analysis, self._narrow = analysis, narrow
         self.program = Program()
         self._selected: dict[int, list[OutputSelect]] = {}
         for op in analysis.graph.order:
@@ -204,6 +214,7 @@ class ProgramBuilder:
             low, high = (bound.expand(bounds.shape).unsqueeze(0) for bound in bounds.doubles())
             inner = self.program.add(BoundedTensor(bounds.shape, (low, high)))
             self._affine(op, form.inner, operands, (inner,))
+            self._narrow(inner, bounds, [form.outer])
             self._curve(form.last, form.outer, (inner,), writes)
 
     def _gated(self, op: Operation, form: Gated, operands: Sequence[object], writes: tuple[int, ...]) -> None:

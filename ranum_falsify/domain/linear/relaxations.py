@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ranum_falsify.domain.slack import CURVE_SHARE
 
-__all__ = ["Curve", "Lines", "Mirrored", "Rectifier", "Relaxation", "SoftRectifier", "Stretched", "kinked"]
+__all__ = ["Curve", "Lines", "Mirrored", "Rectifier", "Relaxation", "Slopes", "SoftRectifier", "Stretched", "kinked"]
 
 _HALVINGS = 24
 """Steps of the search for a tangent; it affects only tightness."""
@@ -42,6 +42,18 @@ class Lines:
     upper_offset: Tensor
 
 
+@dataclass(frozen=True)
+class Slopes:
+    """Slopes of lines below and above a function, of the shape of the lines."""
+
+    lower: Tensor
+    upper: Tensor
+
+    def scale(self, factor: float) -> Slopes:
+        """Return the slopes times a number."""
+        return Slopes(factor * self.lower, factor * self.upper)
+
+
 class Relaxation(ABC):
     """An elementwise function of one operand that has linear bounds."""
 
@@ -52,6 +64,24 @@ class Relaxation(ABC):
     @abstractmethod
     def lines(self, low: Tensor, high: Tensor) -> Lines:
         """Return lines that hold for every operand between two finite float64 bounds, low <= high."""
+
+    def find_range(self, low: Tensor, high: Tensor) -> tuple[Slopes, Slopes]:
+        """Return two ends between which slopes may be chosen; they are equal where there is nothing to choose."""
+        y = self.lines(low, high)
+        own = Slopes(y.lower_slope, y.upper_slope)
+        return own, own
+
+    def tilt(self, low: Tensor, high: Tensor, slopes: Slopes) -> Lines:
+        """Return lines that hold as those of `lines` do, with chosen slopes where there is anything to choose.
+
+        Derivatives with respect to the slopes are those of the offsets at the points that decide them.
+
+        Args:
+            low: The lower bounds.
+            high: The upper bounds.
+            slopes: The slopes; they may have more boxes than the bounds.
+        """
+        return self.lines(low, high)
 
 
 class Rectifier(Relaxation):
@@ -75,6 +105,18 @@ class Rectifier(Relaxation):
         offset = torch.maximum(negative * (self._slope - chord), positive * (1 - chord))
         return Lines(lower, torch.zeros_like(lower), chord, offset + CURVE_SHARE * width)
 
+    def find_range(self, low: Tensor, high: Tensor) -> tuple[Slopes, Slopes]:
+        """See :meth:`Relaxation.find_range`: every line through 0 that is nowhere steeper than the function."""
+        y, bent = self.lines(low, high), self.find_bent(low, high)
+        flat, steep = (torch.where(bent, end, y.lower_slope) for end in (self._slope, 1.0))
+        return Slopes(flat, y.upper_slope), Slopes(steep, y.upper_slope)
+
+    def tilt(self, low: Tensor, high: Tensor, slopes: Slopes) -> Lines:
+        """See :meth:`Relaxation.tilt`."""
+        y = self.lines(low, high)
+        chosen = slopes.lower.clamp(max=1).maximum(torch.as_tensor(self._slope, dtype=low.dtype))
+        return replace(y, lower_slope=torch.where(self.find_bent(low, high), chosen, y.lower_slope))
+
 
 class SoftRectifier(Relaxation):
     """A smooth function that is x above 0 and 0 below, less a dip that depends on |x| alone (`Swish`, `Gelu`)."""
@@ -96,12 +138,24 @@ class SoftRectifier(Relaxation):
 
     def lines(self, low: Tensor, high: Tensor) -> Lines:
         """See :meth:`Relaxation.lines`: lines about the rectifier, or about the chord where these are closer."""
-        wide, narrow = self._about_rectifier(low, high), self._about_chord(low, high)
-        closer = _mean_gap(narrow, low, high) < _mean_gap(wide, low, high)
+        return self._choose(low, high, self._rectifier.lines(low, high))
+
+    def find_range(self, low: Tensor, high: Tensor) -> tuple[Slopes, Slopes]:
+        """See :meth:`Relaxation.find_range`: those of the rectifier, where its lines are in use."""
+        first, second = (self.tilt(low, high, end) for end in self._rectifier.find_range(low, high))
+        return Slopes(first.lower_slope, first.upper_slope), Slopes(second.lower_slope, second.upper_slope)
+
+    def tilt(self, low: Tensor, high: Tensor, slopes: Slopes) -> Lines:
+        """See :meth:`Relaxation.tilt`."""
+        return self._choose(low, high, self._rectifier.tilt(low, high, slopes))
+
+    def _choose(self, low: Tensor, high: Tensor, rectifier: Lines) -> Lines:
+        wide, narrow = self._lower_by_dip(low, high, rectifier), self._about_chord(low, high)
+        usual = self._lower_by_dip(low, high, self._rectifier.lines(low, high))
+        closer = _mean_gap(narrow, low, high) < _mean_gap(usual, low, high)
         return Lines(*(torch.where(closer, a, b) for a, b in zip(_parts(narrow), _parts(wide), strict=True)))
 
-    def _about_rectifier(self, low: Tensor, high: Tensor) -> Lines:
-        y = self._rectifier.lines(low, high)
+    def _lower_by_dip(self, low: Tensor, high: Tensor, y: Lines) -> Lines:
         nearest = torch.maximum(low, -high).clamp(min=0)
         furthest = torch.maximum(low.abs(), high.abs())
         deepest = self._dip(torch.minimum(torch.full_like(low, self._turn).maximum(nearest), furthest))
@@ -153,9 +207,24 @@ class Stretched(Relaxation):
 
     def lines(self, low: Tensor, high: Tensor) -> Lines:
         """See :meth:`Relaxation.lines`."""
+        return self._stretch(self.inner.lines(*self._widen(low, high)), low, high)
+
+    def find_range(self, low: Tensor, high: Tensor) -> tuple[Slopes, Slopes]:
+        """See :meth:`Relaxation.find_range`."""
+        first, second = self.inner.find_range(*self._widen(low, high))
+        return first.scale(self.height * self.rate), second.scale(self.height * self.rate)
+
+    def tilt(self, low: Tensor, high: Tensor, slopes: Slopes) -> Lines:
+        """See :meth:`Relaxation.tilt`."""
+        inner = self.inner.tilt(*self._widen(low, high), slopes.scale(1 / (self.height * self.rate)))
+        return self._stretch(inner, low, high)
+
+    def _widen(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        spare = CURVE_SHARE * self.rate * torch.maximum(low.abs(), high.abs())
+        return self.rate * low - spare, self.rate * high + spare
+
+    def _stretch(self, y: Lines, low: Tensor, high: Tensor) -> Lines:
         size = torch.maximum(low.abs(), high.abs())
-        spare = CURVE_SHARE * self.rate * size
-        y = self.inner.lines(self.rate * low - spare, self.rate * high + spare)
         slopes = [self.height * self.rate * slope for slope in (y.lower_slope, y.upper_slope)]
         offsets = [self.height * offset for offset in (y.lower_offset, y.upper_offset)]
         errors = [CURVE_SHARE * (s.abs() * size + o.abs()) for s, o in zip(slopes, offsets, strict=True)]
@@ -197,9 +266,34 @@ class Curve(Relaxation):
 
     def lines(self, low: Tensor, high: Tensor) -> Lines:
         """See :meth:`Relaxation.lines`."""
-        low, high = low.clamp(self._above, self._below), high.clamp(self._above, self._below)
-        lower, upper = (torch.where(s.isfinite(), s, 0.0) for s in self._slopes(low, high))
+        return self.tilt(low, high, Slopes(*self._slopes(*self._clamp(low, high))))
+
+    def find_range(self, low: Tensor, high: Tensor) -> tuple[Slopes, Slopes]:
+        """See :meth:`Relaxation.find_range`: tangents in the part that bends away from the line, and the default."""
+        low, high = self._clamp(low, high)
+        lower, upper = self._slopes(low, high)
+        if self._slope is None or self._bend == "any":
+            return Slopes(lower, upper), Slopes(lower, upper)
+        first, last = self._slope(low), self._slope(high)
+        convex = high <= self._turn if self._bend == "s" else torch.full_like(low, self._bend == "convex") > 0
+        concave = low >= self._turn if self._bend == "s" else ~convex
+        ends = [
+            (torch.where(concave, lower, first), torch.where(convex, last, lower)),
+            (torch.where(convex, upper, last), torch.where(concave, first, upper)),
+        ]
+        known = [(a.isfinite() & b.isfinite(), a, b) for a, b in ends]
+        sides = zip(known, (lower, upper), strict=True)
+        (a, b), (c, d) = ((torch.where(ok, x, s), torch.where(ok, y, s)) for (ok, x, y), s in sides)
+        return Slopes(a, c), Slopes(b, d)
+
+    def tilt(self, low: Tensor, high: Tensor, slopes: Slopes) -> Lines:
+        """See :meth:`Relaxation.tilt`."""
+        low, high = self._clamp(low, high)
+        lower, upper = (torch.where(s.isfinite(), s, 0.0) for s in (slopes.lower, slopes.upper))
         return Lines(lower, self._offset(lower, low, high, -1), upper, self._offset(upper, low, high, 1))
+
+    def _clamp(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        return low.clamp(self._above, self._below), high.clamp(self._above, self._below)
 
     def _slopes(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         width = high - low
@@ -243,7 +337,7 @@ class Curve(Relaxation):
     def _offset(self, slope: Tensor, low: Tensor, high: Tensor, side: int) -> Tensor:
         """Return the greatest (side 1) or least (side -1) of g(x) - slope * x, moved outward."""
         best = None
-        for point in (low, high, *self._points(slope)):
+        for point in (low, high, *self._points(slope.detach())):
             x = torch.minimum(torch.maximum(torch.where(point.isnan(), low, point), low), high)
             value, line = self._function(x), slope * x
             offset = value - line + side * CURVE_SHARE * (value.abs() + line.abs())
@@ -263,7 +357,18 @@ class Mirrored(Relaxation):
 
     def lines(self, low: Tensor, high: Tensor) -> Lines:
         """See :meth:`Relaxation.lines`."""
-        y = self._negative.lines(low, high)
+        return self._mirror(self._negative.lines(low, high))
+
+    def find_range(self, low: Tensor, high: Tensor) -> tuple[Slopes, Slopes]:
+        """See :meth:`Relaxation.find_range`."""
+        first, second = self._negative.find_range(low, high)
+        return Slopes(-first.upper, -first.lower), Slopes(-second.upper, -second.lower)
+
+    def tilt(self, low: Tensor, high: Tensor, slopes: Slopes) -> Lines:
+        """See :meth:`Relaxation.tilt`."""
+        return self._mirror(self._negative.tilt(low, high, Slopes(-slopes.upper, -slopes.lower)))
+
+    def _mirror(self, y: Lines) -> Lines:
         return Lines(-y.upper_slope, -y.upper_offset, -y.lower_slope, -y.lower_offset)
 
 

@@ -15,8 +15,9 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.domain.linear.bounds import BoxBatch, Functional, LinearAnalysis, LinearBounds, descend
+from ranum_falsify.domain.linear.bounds import Functional, LinearAnalysis, LinearBounds
 from ranum_falsify.domain.linear.condensing import condense
+from ranum_falsify.domain.linear.passes import BoxBatch, descend
 from ranum_falsify.domain.linear.program import Program
 from ranum_falsify.domain.linear.steps import Box, CurveStep, MatrixStep
 

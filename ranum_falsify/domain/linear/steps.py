@@ -16,7 +16,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from ranum_falsify.domain.linear.relaxations import Lines, Relaxation
+from ranum_falsify.domain.linear.relaxations import Lines, Relaxation, Slopes
 from ranum_falsify.domain.slack import double_share
 
 __all__ = ["AffineStep", "Box", "CurveStep", "Function", "MatrixStep", "ProductStep", "Step", "minimise"]
@@ -157,6 +157,7 @@ def _pull_back(results: Sequence[Tensor], operands: Sequence[Tensor], weights: S
                 retain_graph=True,
                 allow_unused=True,
                 is_grads_batched=True,
+                create_graph=any(w.requires_grad for w in weights),
             )
     rows = len(weights[0])
     return [
@@ -191,8 +192,17 @@ class CurveStep(Step):
 
     def prepare(self, boxes: Sequence[Box]) -> Lines:
         """Return lines that enclose what runtimes compute, of `(boxes or 1, *shape)`."""
-        box = boxes[0]
-        y = self._relaxation.lines(*box)
+        return self._include_errors(boxes[0], self._relaxation.lines(*boxes[0]))
+
+    def find_range(self, box: Box) -> tuple[Slopes, Slopes]:
+        """Return two ends between which slopes may be chosen; see :meth:`Relaxation.find_range`."""
+        return self._relaxation.find_range(*box)
+
+    def tilt(self, box: Box, slopes: Slopes) -> Lines:
+        """Return what `prepare` does, with chosen slopes; see :meth:`Relaxation.tilt`."""
+        return self._include_errors(box, self._relaxation.tilt(*box, slopes))
+
+    def _include_errors(self, box: Box, y: Lines) -> Lines:
         known = [part.isfinite() for part in (y.lower_slope, y.lower_offset, y.upper_slope, y.upper_offset)]
         below, above = known[0] & known[1], known[2] & known[3]
         # Later steps may compute with the mean and the difference of both lines, so the larger one decides.

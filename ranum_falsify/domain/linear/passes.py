@@ -1,0 +1,102 @@
+"""Backward passes: linear functionals of tensors, followed step by step to the inputs, as linear lower bounds.
+
+A functional of the inputs has a least value over a box.
+
+Source: H. Zhang et al., Efficient Neural Network Robustness Certification with General Activation Functions, 2018,
+https://arxiv.org/abs/1811.00866 (CROWN).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ranum_falsify.domain.linear.program import Program
+from ranum_falsify.domain.linear.steps import Box, minimise
+from ranum_falsify.domain.slack import TOTALS_SHARE, double_share, vanishing
+
+__all__ = ["BoxBatch", "descend", "spread"]
+
+
+class BoxBatch:
+    """Boxes over which passes go.
+
+    Attributes:
+        program: The steps.
+        boxes: Bounds `(boxes, *shape)` of some variables; the others have those of the program.
+    """
+
+    def __init__(self, program: Program, boxes: dict[int, Box]) -> None:
+        """Start with bounds of some variables."""
+        self.program = program
+        self.boxes = dict(boxes)
+        self._prepared: dict[int, object] = {}
+
+    def box(self, variable: int) -> Box:
+        """Return the bounds of a variable, `(boxes or 1, *shape)`."""
+        return self.boxes.get(variable) or self.program.variables[variable].box
+
+    def loss(self, variable: int) -> Tensor:
+        """Return what may be lost where coefficients of a variable vanish, `(boxes or 1, 1)`, over `TOTALS_SHARE`."""
+        low, high = self.box(variable)
+        size = torch.maximum(low.abs(), high.abs()).reshape(len(low), -1)
+        lost = vanishing(size.shape[1]) / TOTALS_SHARE
+        return (1 + torch.where(size.isfinite(), size, 0.0).sum(1, keepdim=True)) * lost
+
+    def narrow(self, variable: int, box: Box) -> None:
+        """Set the bounds of a variable that no pass has gone through yet."""
+        self.boxes[variable] = box
+
+    def prepare(self, number: int) -> object:
+        """Return what a step has prepared for the boxes."""
+        if number not in self._prepared:
+            self._prepared[number] = self.compute(number)
+        return self._prepared[number]
+
+    def compute(self, number: int) -> object:
+        """Return what a step needs to know of the boxes."""
+        step = self.program.steps[number]
+        return step.prepare([self.box(v) for v in step.watched])
+
+
+def descend(weights: dict[int, Tensor], region: BoxBatch) -> tuple[Tensor, dict[int, Tensor]]:
+    """Return lower bounds of linear functionals of variables over boxes.
+
+    Args:
+        weights: Coefficients `(boxes, rows, *shape)` by variable, of at least one.
+        region: The boxes.
+
+    Returns:
+        The bounds `(boxes, rows)`, and the coefficients of the graph's inputs by variable.
+    """
+    program, weights = region.program, dict(weights)
+    shape = next(iter(weights.values())).shape[:2]
+    total = torch.zeros(shape, dtype=torch.float64)
+    slack = torch.zeros(shape, dtype=torch.float64)
+    for number in program.select_before(list(weights)):
+        step = program.steps[number]
+        given = [
+            weights.pop(v) if v in weights else torch.zeros(*shape, *program.variables[v].shape, dtype=torch.float64)
+            for v in step.writes
+        ]
+        passed, constant = step.back(given, region.prepare(number))
+        total, slack = total + constant, slack + constant.abs()
+        for v, weight in zip(step.reads, passed, strict=True):
+            weights[v] = weights[v] + weight if v in weights else weight
+            slack = slack + region.loss(v)
+    for v, weight in weights.items():
+        low, high = region.box(v)
+        share = minimise(weight, (low, high))
+        size = torch.maximum(low.abs(), high.abs())
+        own = double_share(size[0].numel()) / TOTALS_SHARE
+        total, slack = total + share, slack + share.abs() + own * spread(weight, size)
+    ends = {v: weights[v] for v in program.inputs if v in weights}
+    return torch.nan_to_num(total - TOTALS_SHARE * slack, nan=-math.inf, posinf=math.inf, neginf=-math.inf), ends
+
+
+def spread(weight: Tensor, size: Tensor) -> Tensor:
+    """Return the sums of magnitudes `(boxes, rows)` of linear functions of variables of at most some sizes."""
+    worst = weight.abs() * size.unsqueeze(1)
+    return torch.where(weight == 0, 0.0, worst).reshape(*weight.shape[:2], -1).sum(-1)
