@@ -173,7 +173,9 @@ def test_sizes_may_range(workshop: Workshop) -> None:
         "all/n.onnx/box": "unsat",
         "some/n.onnx/box": "sat",
     }
-    sizes = [one["dims"] for one in found["all/n.onnx/box"].report["sizes"]]
+    report = found["all/n.onnx/box"].report
+    assert report is not None
+    sizes = [one["dims"] for one in report["sizes"]]
     assert sizes == [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
