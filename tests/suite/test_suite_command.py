@@ -175,8 +175,7 @@ def test_sizes_may_range(workshop: Workshop) -> None:
     }
     report = found["all/n.onnx/box"].report
     assert report is not None
-    sizes = [one["dims"] for one in report["sizes"]]
-    assert sizes == [{"n": 1}, {"n": 2}, {"n": 3}]
+    assert [one["dims"] for one in report["sizes"]] == [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
 def test_a_scheduler_that_is_not_there_leaves_no_results(workshop: Workshop, suite: Path) -> None:
