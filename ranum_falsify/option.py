@@ -22,6 +22,7 @@ __all__ = [
     "parse_duration",
     "parse_gigabytes",
     "parse_limit",
+    "parse_minutes",
     "parse_pair",
     "parse_rate",
     "parse_seconds",
@@ -125,12 +126,21 @@ def parse_whole(text: str, least: int = 0) -> int:
 
 def parse_seconds(text: str) -> float:
     """Return a positive number of seconds, infinity included."""
+    return _parse_time(text, "seconds")
+
+
+def parse_minutes(text: str) -> float:
+    """Return a positive number of minutes, infinity included."""
+    return _parse_time(text, "minutes")
+
+
+def _parse_time(text: str, unit: str) -> float:
     try:
         value = float(text)
     except ValueError as error:
-        raise ValueError(f"{text!r} is not a number of seconds") from error
+        raise ValueError(f"{text!r} is not a number of {unit}") from error
     if not value > 0:
-        raise ValueError(f"{text} is out of range; it must be more than 0 seconds")
+        raise ValueError(f"{text} is out of range; it must be more than 0 {unit}")
     return value
 
 

@@ -26,7 +26,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lab.bench.digits import load_pictures
-from lab.bench.training_page import NATURAL, WRITTEN, replace_section, section
+from lab.bench.training_page import COLUMNS, SEARCHES, WRITTEN, replace_section, section
 from ranum_falsify.errors import RanumFalsifyError
 from ranum_falsify.report.versions import versions
 from ranum_falsify.zoo.catalogue import MODELS, model_of
@@ -34,28 +34,16 @@ from ranum_falsify.zoo.facts.samples import SAMPLES
 from ranum_falsify.zoo.feeding import Pictures
 from ranum_falsify.zoo.model import Defect, ZooModel
 from ranum_falsify.zoo.natural import train_naturally
-from ranum_falsify.zoo.train import SEEDS, STEPS, Level, TrainingBench
+from ranum_falsify.zoo.train import LEVELS, SEEDS, STEPS, TrainingBench
 
 _ROOT = Path(__file__).resolve().parent.parent
-_LEVELS: dict[str, tuple[Level, bool]] = {
-    "published": ("published", True),
-    "published, random": ("published", False),
-    "strict": ("strict", True),
-    "strict, random": ("strict", False),
-    "initial": ("initial", True),
-    "real": ("real", True),
-}
-"""Columns: a level, and whether gradients lead the search."""
-
-_COLUMNS = (*_LEVELS, NATURAL, WRITTEN)
-
 _LONG = 40000
 """Steps on data that a program writes out."""
 
 
 def measure(model: ZooModel, defect: Defect, column: str, given: argparse.Namespace) -> dict[str, Any] | None:
     """Return the figures of one defect in one column, None where the column does not concern it."""
-    if column in _LEVELS:
+    if column in SEARCHES:
         return search(model, defect, column, given)
     if model.training is None or (column == WRITTEN) != (model.id in SAMPLES):
         return None
@@ -64,9 +52,9 @@ def measure(model: ZooModel, defect: Defect, column: str, given: argparse.Namesp
 
 def search(model: ZooModel, defect: Defect, column: str, given: argparse.Namespace) -> dict[str, Any]:
     """Return how many runs find training data."""
-    level, descends = _LEVELS[column]
+    level = next(level for level in LEVELS if level == column.partition(",")[0])
     found = TrainingBench(model, level).runs_of(
-        defect, seeds=SEEDS[: given.runs], timeout=given.timeout, descends=descends
+        defect, seeds=SEEDS[: given.runs], timeout=given.timeout, descends=column == level
     )
     runs = len(found.attempts)
     return {
@@ -157,7 +145,7 @@ def run(given: argparse.Namespace) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="ID", help="models or defects; all by default")
-    parser.add_argument("--levels", nargs="+", choices=_COLUMNS, default=list(_COLUMNS))
+    parser.add_argument("--levels", nargs="+", choices=COLUMNS, default=list(COLUMNS))
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds of one search")
     parser.add_argument("--seconds", type=float, default=3600.0, help="seconds of one training without search")

@@ -34,6 +34,13 @@ def test_totals_add_up() -> None:
     assert "| 1 | Log | 3 + 4 of 10 | 0.50 |" in text
 
 
+def test_columns_stand_in_one_order_however_they_were_measured() -> None:
+    levels = {level: ROW for level in ("real", "strict, random", "published")}
+    measured = {**MEASURED, "defects": [{**MEASURED["defects"][0], "levels": levels}]}
+    text = importlib.import_module("lab.bench.training_page").section(measured)
+    assert "| id | operator | published | s | strict, random | s | real | s |" in text
+
+
 def test_training_by_itself_tells_the_documented_operator_from_others() -> None:
     text = importlib.import_module("lab.bench.training_page").section(MEASURED)
     assert "| 2 | Exp | drawn | 4 | 2 | 7 to 1,200 | `log` | 40 |" in text

@@ -14,7 +14,7 @@ from ranum_falsify.api.statement import InputRange
 from ranum_falsify.errors import UsageError
 from ranum_falsify.network import Graph
 
-__all__ = ["Bound", "BoxLike", "Range", "make_range", "ranges_of"]
+__all__ = ["Bound", "BoxLike", "Range", "given_ranges", "make_range", "ranges_of"]
 
 Bound = float | np.ndarray | Any
 """A number for all elements, or an array that broadcasts to the input's shape."""
@@ -43,6 +43,18 @@ def ranges_of(graph: Graph, box: BoxLike | None) -> tuple[InputRange, ...]:
         for position, (name, details) in enumerate(inputs.items())
     ]
     return tuple(ranges)
+
+
+def given_ranges(inputs: Mapping[str, TensorDetails], box: BoxLike | None) -> tuple[InputRange, ...]:
+    """Return the ranges that a box gives to inputs; what it says of other names is not looked at.
+
+    Raises:
+        UsageError: A range does not fit its input.
+    """
+    if isinstance(box, Mapping):
+        box = {name: one for name, one in box.items() if name is ... or name in inputs}
+    given = () if box is None else _map_by_name(box, inputs)
+    return tuple(make_range(name, one, inputs[name]) for name, one in given)
 
 
 def _default(graph: Graph, position: int) -> InputRange:

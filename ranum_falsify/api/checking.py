@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Unpack
 
 import torch
@@ -12,7 +13,8 @@ from ranum_falsify.api.boxes import BoxLike
 from ranum_falsify.api.models import ModelLike, model_of
 from ranum_falsify.api.question import ValidityQuestion
 from ranum_falsify.api.result import Result
-from ranum_falsify.api.settings import Options, settings_of
+from ranum_falsify.api.samples import sample_box
+from ranum_falsify.api.settings import Options, Settings, settings_of
 from ranum_falsify.api.weights import DEFAULT_WEIGHTS, FreeLike, WeightsLike
 from ranum_falsify.config import Runtime
 from ranum_falsify.errors import UsageError
@@ -75,4 +77,9 @@ def check(
     if args is not None or kwargs:
         raise UsageError("args: an ONNX model has no example call; box says what its inputs range over")
     settings = settings_of(options, runtimes=_OF_FILES)
-    return ask_all_sizes(settings, lambda one: question.ask(lambda: model_of(model, one.sizes, strict=one.strict), one))
+
+    def ask(one: Settings) -> Result:
+        find_sample = partial(sample_box, box=box)
+        return question.ask(lambda: model_of(model, one.sizes, strict=one.strict, find_sample=find_sample), one)
+
+    return ask_all_sizes(settings, ask)

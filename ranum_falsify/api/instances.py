@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ranum_falsify.api.asking import answer_loaded
+from ranum_falsify.api.asking import answer_loaded, ask_all_sizes
 from ranum_falsify.api.assignments import assignment_of
 from ranum_falsify.api.illustrating import ILLUSTRATION_SECONDS, illustrate
 from ranum_falsify.api.loading import Loaded, load
@@ -22,6 +22,7 @@ from ranum_falsify.api.models import Model, load_model
 from ranum_falsify.api.properties import Property, load_property, network_of
 from ranum_falsify.api.question import ValidityQuestion, load_statement
 from ranum_falsify.api.result import Result
+from ranum_falsify.api.running import take_time
 from ranum_falsify.api.settings import Settings, settings_of
 from ranum_falsify.building import ModelBuilder
 from ranum_falsify.config import RUNTIMES
@@ -92,21 +93,28 @@ def answer(task: Task) -> Answered:
     began = time.monotonic()
     optimiser.borrow()
     places = _Places(task.places, Path(task.folder))
-    try:
+    preparation = 0.0
+
+    def ask(settings: Settings) -> Result:
+        nonlocal preparation
+        started = time.monotonic()
         with memory_limit(task.memory):
-            loaded, settings = _load(task, places)
-        preparation = time.monotonic() - began
+            loaded = _load(task.instance, places, settings)
+        spent = time.monotonic() - started
+        preparation += spent
+        return answer_loaded(loaded, replace(settings, config=take_time(settings.config, spent)))
+
+    try:
+        settings = _settings_of(task)
         limit = settings.config.timeout
-        left = None if limit is None else max(limit - preparation, 0.0)
-        settings = replace(settings, config=replace(settings.config, timeout=left))
-        result = answer_loaded(loaded, settings)
+        result = ask_all_sizes(settings, ask)
     except RanumFalsifyError as error:
         raise type(error)(places.name(str(error))) from error
     seconds = time.monotonic() - began - preparation
     status = _STATUS[result.verdict]
     if status == "unknown" and result.answer.interrupted.startswith("timeout"):
         status = "timeout"
-    patience = ILLUSTRATION_SECONDS if left is None else max(left - seconds, _LEAST_PATIENCE)
+    patience = ILLUSTRATION_SECONDS if limit is None else max(limit - preparation - seconds, _LEAST_PATIENCE)
     return _write(Answered(status=status, preparation=preparation, seconds=seconds), result, task, patience)
 
 
@@ -142,21 +150,31 @@ class _Places:
         return replace(found, name=path, path=self.folder / path, source=source, parameters=instance.parameters)
 
 
-def _load(task: Task, places: _Places) -> tuple[Loaded, Settings]:
+def _settings_of(task: Task) -> Settings:
     instance = task.instance
     runtimes = RUNTIMES if instance.property_path is not None else ("onnxruntime",)
     options = {"processors": task.processors, **instance.options, "timeout": instance.timeout}
     if options.get("n_starts", 0) < 0 and instance.timeout is not None:
         options.setdefault("prove_timeout", _PROOFS * instance.timeout)
-    settings = settings_of(options, runtimes=runtimes)
+    if isinstance(options.get("dims"), Mapping):
+        options["dims"] = {name: _size_of(size) for name, size in options["dims"].items()}
+    return settings_of(options, runtimes=runtimes)
+
+
+def _size_of(size: Any) -> Any:
+    """Return a size, or the range from the least to the greatest of a pair."""
+    return range(size[0], size[1] + 1) if isinstance(size, list) else size
+
+
+def _load(instance: Instance, places: _Places, settings: Settings) -> Loaded:
     if instance.property_path is None:
         (path,) = instance.networks.values()
         model = places.load_model(path, settings)
         statement = _question(instance.question).make_statement(model)
-        return load_statement(statement, model, dtype=settings.dtype), settings
+        return load_statement(statement, model, dtype=settings.dtype)
     prop = places.load_property(instance)
     models = {name or network_of(prop): places.load_model(path, settings) for name, path in instance.networks.items()}
-    return load(prop, models, dtype=settings.dtype), settings
+    return load(prop, models, dtype=settings.dtype)
 
 
 def _question(given: Mapping[str, Any]) -> ValidityQuestion:

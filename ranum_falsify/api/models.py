@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 from onnx.external_data_helper import uses_external_data
 
 import ranum_falsify.operators  # noqa: F401 - fills the registry; imports torch
-from ranum_falsify.errors import ModelError, UsageError
-from ranum_falsify.network import Graph, read
+from ranum_falsify.errors import ModelError, RanumFalsifyError, UsageError
+from ranum_falsify.network import Graph, read, read_inputs
 from ranum_falsify.network.fingerprint import Fingerprint, fingerprint
 
-__all__ = ["Model", "ModelLike", "load_model", "model_of"]
+__all__ = ["FindSample", "Model", "ModelLike", "load_model", "model_of"]
 
 _IN_MEMORY = "<in memory>"
 
@@ -56,8 +57,16 @@ ModelLike = Model | str | Path | onnx.ModelProto | bytes
 """What functions take for a model: one that is loaded, a path, a protobuf message, or its bytes."""
 
 
+FindSample = Callable[[Graph], Mapping[str, np.ndarray]]
+"""`find(inputs)`: values that inputs may have, by name, from a graph that takes what the model takes."""
+
+
 def load_model(
-    source: str | Path | onnx.ModelProto | bytes, *, dims: Mapping[str, int] | None = None, strict: bool = False
+    source: str | Path | onnx.ModelProto | bytes,
+    *,
+    dims: Mapping[str, int] | None = None,
+    strict: bool = False,
+    find_sample: FindSample | None = None,
 ) -> Model:
     """Read an ONNX model.
 
@@ -66,6 +75,7 @@ def load_model(
         dims: Sizes of symbolic dimensions, by name or as `input:axis`; 1 where not given.
         strict: Whether a model is refused if it has operators that are not supported; if not, ONNX Runtime evaluates
             them, and the model is never proved.
+        find_sample: Finds values of the inputs that the question allows, for models that do not run on zeros.
 
     Raises:
         ModelError: It cannot be read; one line says why and what to do.
@@ -73,16 +83,40 @@ def load_model(
     began = time.monotonic()
     if isinstance(source, str | Path):
         path = Path(source)
-        graph = read(path, dims=dims, strict=strict)
+        graph = _read(path, dims, find_sample, strict=strict)
         return Model(graph=graph, source=fingerprint(path), path=path, seconds=time.monotonic() - began)
     proto = parse_model(source)
     data = source if isinstance(source, bytes) else proto.SerializeToString(deterministic=True)
-    graph = read(proto, dims=dims, strict=strict)
+    graph = _read(proto, dims, find_sample, strict=strict)
     origin = Fingerprint(path=_IN_MEMORY, sha256=hashlib.sha256(data).hexdigest())
     return Model(graph=graph, source=origin, seconds=time.monotonic() - began)
 
 
-def model_of(model: ModelLike, dims: Mapping[str, int] | None, *, strict: bool = False) -> Model:
+def _read(
+    source: Path | onnx.ModelProto, dims: Mapping[str, int] | None, find_sample: FindSample | None, *, strict: bool
+) -> Graph:
+    """Read a model on zeros, and if it cannot run on these, on what the question allows."""
+    try:
+        return read(source, dims=dims, strict=strict)
+    except ModelError as error:
+        if find_sample is None:
+            raise
+        try:
+            sample = find_sample(read_inputs(source, dims=dims))
+        except RanumFalsifyError:
+            raise error from None
+        if not any(values.any() for values in sample.values()):
+            raise
+        return read(source, dims=dims, strict=strict, sample=sample)
+
+
+def model_of(
+    model: ModelLike,
+    dims: Mapping[str, int] | None,
+    *,
+    strict: bool = False,
+    find_sample: FindSample | None = None,
+) -> Model:
     """Return a model, read unless it was.
 
     Raises:
@@ -90,7 +124,7 @@ def model_of(model: ModelLike, dims: Mapping[str, int] | None, *, strict: bool =
         UsageError: Sizes are given for a model that was read before.
     """
     if not isinstance(model, Model):
-        return load_model(model, dims=dims, strict=strict)
+        return load_model(model, dims=dims, strict=strict, find_sample=find_sample)
     if dims and dict(dims) != dict(model.graph.options.dims):
         raise UsageError("dims: the model was read with other sizes; give them to load_model")
     return model

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from ranum_falsify.api.models import Model, ModelLike, load_model, parse_model
+from ranum_falsify.api.models import FindSample, Model, ModelLike, load_model, parse_model
 from ranum_falsify.errors import RanumFalsifyError, UsageError
 from ranum_falsify.network import Graph
 from ranum_falsify.network.fingerprint import Fingerprint, fingerprint
@@ -60,19 +60,20 @@ class Runnable:
         assert not isinstance(self.given, str | Path)
         return inline_functions(parse_model(self.given))
 
-    def read(self, dims: Mapping[str, int], *, strict: bool = False) -> Model:
+    def read(self, dims: Mapping[str, int], *, strict: bool = False, find_sample: FindSample | None = None) -> Model:
         """Return the model with its graph.
 
         Args:
             dims: Sizes of symbolic dimensions.
             strict: Whether operators that are not supported are refused.
+            find_sample: Finds values of the inputs for a model that does not run on zeros.
 
         Raises:
             ModelError: It cannot be read.
         """
         if isinstance(self.given, Model) and dict(self.given.graph.options.dims) == dict(dims):
             return self.given
-        return load_model(self.path or self.load(), dims=dims, strict=strict)
+        return load_model(self.path or self.load(), dims=dims, strict=strict, find_sample=find_sample)
 
     def read_for(self, feeds: Mapping[str, np.ndarray]) -> Graph | None:
         """Return the graph of the model, in the sizes of arrays; None if that cannot be read.
@@ -81,7 +82,7 @@ class Runnable:
             feeds: One array per input.
         """
         try:
-            return self.read(_find_sizes(self.load(), feeds)).graph
+            return self.read(_find_sizes(self.load(), feeds), find_sample=lambda _: feeds).graph
         except RanumFalsifyError:
             return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,8 +53,10 @@ def run(options: CheckOptions, *, owns_process: bool = False) -> int:
 def _state(options: CheckOptions, sizes: Mapping[str, int]) -> tuple[Model, Statement]:
     from ranum_falsify.api.models import load_model  # imports torch
     from ranum_falsify.api.question import ValidityQuestion
+    from ranum_falsify.api.samples import sample_box
 
-    model = load_model(options.model, dims=sizes, strict=options.strict)
+    find_sample = partial(sample_box, box=options.box)
+    model = load_model(options.model, dims=sizes, strict=options.strict, find_sample=find_sample)
     question = ValidityQuestion(
         box=options.box,
         only=options.only,

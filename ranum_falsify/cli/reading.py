@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,13 +67,18 @@ def load_files(
     from ranum_falsify.api.loading import load  # imports torch
     from ranum_falsify.api.properties import load_property
     from ranum_falsify.api.runnable import Runnable, share_dims
+    from ranum_falsify.api.samples import sample_property
     from ranum_falsify.network.guards import memory_limit
 
     with memory_limit(memory):
         prop = load_property(property_path, parameters=parameters, vnnlib=vnnlib or None)
         runnables = {name: Runnable(path) for name, path in networks.items()}
         sizes = share_dims(runnables, dims or {})
-        models = {name: runnable.read(sizes[name], strict=strict) for name, runnable in runnables.items()}
+        find_sample = partial(sample_property, prop=prop)
+        models = {
+            name: runnable.read(sizes[name], strict=strict, find_sample=find_sample)
+            for name, runnable in runnables.items()
+        }
         return load(prop, models, dtype=dtype)
 
 

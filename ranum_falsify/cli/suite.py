@@ -14,7 +14,7 @@ from ranum_falsify.cli.output import say
 from ranum_falsify.cli.streams import complain
 from ranum_falsify.cli.suite_groups import read_group
 from ranum_falsify.cli.suite_progress import SuiteDisplay, describe_counts
-from ranum_falsify.errors import UsageError
+from ranum_falsify.errors import RanumFalsifyError, UsageError
 from ranum_falsify.suite.cluster.kinds import make_crew
 from ranum_falsify.suite.compare.reading import read_times
 from ranum_falsify.suite.crew import Crew
@@ -69,7 +69,7 @@ class _SuiteWork:
             RanumFalsifyError: The results cannot be read or written, or there are no workers.
         """
         self._check_outputs()
-        ended = ""
+        ended, is_new = "", not self._records.exists()
         with ResultsFile(self._records, keep=True) as results:
             try:
                 left = self._skip_done(results)
@@ -77,8 +77,13 @@ class _SuiteWork:
                     self._run(left, results)
             except KeyboardInterrupt:
                 ended = "interrupted"
+            except RanumFalsifyError:
+                if is_new and not self._standing.done:
+                    self._records.unlink()
+                raise
             finally:
-                write_table(self._records, self._table)
+                if self._records.exists():
+                    write_table(self._records, self._table)
         return self._report(ended)
 
     def _check_outputs(self) -> None:

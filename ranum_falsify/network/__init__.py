@@ -2,7 +2,17 @@
 
 import ranum_falsify.upstream  # noqa: F401 - says what to install where DNNV is missing
 from ranum_falsify.network.graph import Graph, ReadOptions
-from ranum_falsify.network.reader import read
+from ranum_falsify.network.reader import read, read_inputs
 from ranum_falsify.network.registry import OperatorSpec, find, list_supported, operator, spec_of
 
-__all__ = ["Graph", "OperatorSpec", "ReadOptions", "find", "list_supported", "operator", "read", "spec_of"]
+__all__ = [
+    "Graph",
+    "OperatorSpec",
+    "ReadOptions",
+    "find",
+    "list_supported",
+    "operator",
+    "read",
+    "read_inputs",
+    "spec_of",
+]

@@ -42,6 +42,7 @@ class ReadOptions:
         free: Freed initializers.
         fixed: Inputs that became constants.
         strict: Whether operators without a row are refused.
+        sample: Values of inputs, by name, on which reading finds out shapes; zeros of what is left out.
         example: Values of all inputs that decide branches and loops; None where only constants do.
     """
 
@@ -49,6 +50,7 @@ class ReadOptions:
     free: tuple[str, ...] = ()
     fixed: Mapping[str, np.ndarray] = field(default_factory=dict)
     strict: bool = False
+    sample: Mapping[str, np.ndarray] = field(default_factory=dict)
     example: Mapping[str, np.ndarray] | None = None
 
 

@@ -68,7 +68,7 @@ def _optimise(graph: Graph) -> Optimised:
     model = graph.as_onnx() if graph.source is None else free_model(graph.source, graph.options.free)
     try:
         rewritten, memory = _rewrite(model)
-        found = read(rewritten, dims=graph.options.dims, fixed=graph.options.fixed)
+        found = read(rewritten, dims=graph.options.dims, fixed=graph.options.fixed, sample=graph.options.sample)
         left = sum(array.nbytes for _, arrays in found.folded for array in arrays)
         if left + rewritten.ByteSize() > memory / 2:
             # On a machine with more memory it might fold these constants, and then fuse what reads them.

@@ -34,7 +34,7 @@ from ranum_falsify.network.stored import describe_stored_infinities
 from ranum_falsify.network.tensors import ONNX_TO_NUMPY, to_torch, torch_dtype
 from ranum_falsify.network.trace import Run, Scope
 
-__all__ = ["read"]
+__all__ = ["read", "read_inputs"]
 
 
 def read(
@@ -44,6 +44,7 @@ def read(
     free: Sequence[str] = (),
     fixed: Mapping[str, np.ndarray] | None = None,
     strict: bool = False,
+    sample: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> Graph:
     """Read an ONNX model.
 
@@ -53,14 +54,38 @@ def read(
         free: Initializers that become inputs, after the others.
         fixed: Inputs that become constants.
         strict: Whether a model with operators that have no row is refused, even if ONNX Runtime can evaluate them.
+        sample: Values of inputs on which shapes are found out, where operands are shapes; zeros of what is left out.
 
     Raises:
         ModelError: The model cannot be read; one line says why and what to do.
     """
-    options = ReadOptions(dims=dict(dims or {}), free=tuple(free), fixed=dict(fixed or {}), strict=strict)
+    given = dict(sample)
+    options = ReadOptions(dims=dict(dims or {}), free=tuple(free), fixed=dict(fixed or {}), strict=strict, sample=given)
     if isinstance(source, onnx.ModelProto):
         return _read(inline_functions(source), options)
     return _read(load_model(Path(source)), options, where=str(source))
+
+
+def read_inputs(source: Path | str | onnx.ModelProto, *, dims: Mapping[str, int] | None = None) -> Graph:
+    """Read what a model takes, as a graph whose outputs are its first input.
+
+    Args:
+        source: A file or a loaded model.
+        dims: Sizes of symbolic dimensions.
+
+    Raises:
+        ModelError: The model cannot be read.
+    """
+    model = onnx.ModelProto()
+    model.CopyFrom(source if isinstance(source, onnx.ModelProto) else load_model(Path(source)))
+    given = {tensor.name for tensor in model.graph.initializer}
+    first = next((info for info in model.graph.input if info.name not in given), None)
+    if first is None:
+        raise ModelError("the model takes no input")
+    outputs = [first] * len(model.graph.output)
+    del model.graph.node[:], model.graph.output[:]
+    model.graph.output.extend(outputs)
+    return read(model, dims=dims)
 
 
 def _read(
@@ -142,8 +167,8 @@ class _Reader(GraphBuilder):
                 continue
             shape, dtype = self._shape(info), _element_type(info)
             op = Input(np.array(shape, dtype=np.int64), dtype, name=self.names.take(info.name))
-            example = self.options.example
-            make = partial(_zeros, info.name, shape, dtype) if example is None else partial(_given, example[info.name])
+            values = (self.options.example or self.options.sample).get(info.name)
+            make = partial(_zeros, info.name, shape, dtype) if values is None else partial(_given, values)
             run = Run(make)
             scope.define(info.name, op, TensorDetails(shape, dtype), run)
             if not self.known:

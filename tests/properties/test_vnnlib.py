@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import random
 from collections.abc import Callable, Mapping
@@ -336,3 +337,15 @@ def test_more_cases_than_can_be_told_apart_stay_a_condition() -> None:
     between = inside.copy()
     between[0, -1] = 2
     assert problem.holds({"X": between}, lambda call, arrays: (arrays[0],))
+
+
+def test_no_collector_looks_at_boxes_while_they_are_read() -> None:
+    text, seen = boxes(2000, "(<= Y_0 -{i})"), []
+    gc.callbacks.append(lambda phase, info: seen.append(info["generation"]))
+    try:
+        gc.collect()
+        seen.clear()
+        problem = reduced(text)
+    finally:
+        gc.callbacks.pop()
+    assert len(problem.regions) == 2000 and seen.count(2) <= 2 and gc.isenabled()

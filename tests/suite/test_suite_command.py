@@ -138,6 +138,7 @@ def test_instances_are_listed(workshop: Workshop, suite: Path) -> None:
         (["--results", "r.txt"], "is a table; give it a name that ends in .csv"),
         (["--shard", "3/2"], "there are only 2 parts"),
         (["--shard", "3"], "is not of the form I/N, such as 1/4"),
+        (["--max-minutes", "0"], "it must be more than 0 minutes"),
         (["--filter", "nothing"], "matches none of 6 instances"),
         (["--former", "none.csv"], "cannot be read"),
     ],
@@ -155,3 +156,30 @@ def test_who_hands_out_instances_stays_small(repository: Path) -> None:
     code = "import sys; import ranum_falsify.cli.suite; print({'torch', 'onnx', 'numpy'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], cwd=repository, capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_sizes_may_range(workshop: Workshop) -> None:
+    workshop.model("g (float[n,2] x) => (float[n,2] y) { y = Log(x) }", "n.onnx")
+    path = workshop.folder / "sizes.toml"
+    groups = {"all": "box = [1, 2]\ndim = {n = '1..3'}", "some": "box = [-1, 2]\ndim = {n = '2..3'}"}
+    path.write_text(
+        "timeout = 60\nmodels = 'n.onnx'\n"
+        + "".join(f"[[group]]\nname = '{name}'\n{text}\n" for name, text in groups.items())
+    )
+    run = workshop.run("suite", path, "--jobs", "1", "--results", workshop.folder / "results.csv", "-q")
+    assert (run.status, run.err) == (1, "")
+    found = records(workshop.folder)
+    assert {name: record.status for name, record in found.items()} == {
+        "all/n.onnx/box": "unsat",
+        "some/n.onnx/box": "sat",
+    }
+    sizes = [one["dims"] for one in found["all/n.onnx/box"].report["sizes"]]
+    assert sizes == [{"n": 1}, {"n": 2}, {"n": 3}]
+
+
+def test_a_scheduler_that_is_not_there_leaves_no_results(workshop: Workshop, suite: Path) -> None:
+    table = workshop.folder / "there.csv"
+    before = set(workshop.folder.iterdir())
+    run = workshop.run("suite", suite, "--scheduler", "kafka://nowhere:1", "--results", table)
+    assert run.status == 2 and run.err.startswith("ranum-falsify: --scheduler kafka://nowhere:1: ")
+    assert set(workshop.folder.iterdir()) == before

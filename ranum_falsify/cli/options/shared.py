@@ -25,6 +25,9 @@ __all__ = [
 Memory = Annotated[int | None, Option(metavar="GB", parse=parse_gigabytes)]
 OutputPath = Annotated[Path | None, Option(metavar="PATH"), Group("output")]
 ReportPath = Annotated[str | None, Option(metavar="PATH"), Group("output")]
+Sizes = Annotated[
+    Mapping[str, int | range], Option("--dim", metavar="NAME=VALUE", parse=parse_sizes, gather=to_mapping)
+]
 SelfCheck = Annotated[
     bool,
     Switch(
@@ -105,9 +108,7 @@ class SearchOptions(ReadingOptions):
         dims: Size of a symbolic dimension of the model's inputs, or a range of sizes such as 1..64; by default 1.
     """
 
-    dims: Annotated[
-        Mapping[str, int | range], Option("--dim", metavar="NAME=VALUE", parse=parse_sizes, gather=to_mapping)
-    ] = field(default_factory=dict)
+    dims: Sizes = field(default_factory=dict)
     config: Annotated[SearchConfig, Group("search")] = field(default_factory=SearchConfig)
     self_check: Annotated[SelfCheck, Group("proof")] = True
     save_violation: Annotated[Path | None, Option(metavar="PATH"), Group("output")] = None

@@ -16,12 +16,13 @@ from ranum_falsify.cli.options.shared import (
     PropertyOptions,
     ReadingOptions,
     SelfCheck,
+    Sizes,
     Verbosity,
 )
 from ranum_falsify.cli.usage import PROGRAM
 from ranum_falsify.config import SearchConfig
 from ranum_falsify.errors import UsageError
-from ranum_falsify.option import Argument, Group, Option, Switch, parse_seconds, parse_whole, to_names
+from ranum_falsify.option import Argument, Group, Option, Switch, parse_minutes, parse_whole, to_names
 
 __all__ = [
     "COMPARE_EPILOG",
@@ -87,10 +88,12 @@ class SuiteSearchOptions(ReadingOptions):
     """How instances are proved or falsified.
 
     Attributes:
+        dims: Size of a symbolic dimension of the models' inputs, or a range of sizes such as 1..64; by default 1.
         config: How to search.
         self_check: Whether the installed kernels are checked before anything is proved.
     """
 
+    dims: Sizes = field(default_factory=dict)
     config: Annotated[SearchConfig, Group("search")] = field(default_factory=SearchConfig)
     self_check: Annotated[SelfCheck, Group("proof")] = True
 
@@ -132,7 +135,7 @@ class SuiteOptions(SuiteSearchOptions):
     resume: Annotated[bool, Switch(), Group("suite")] = False
     filter: Annotated[tuple[str, ...], Option(metavar="TEXT", gather=to_names), Group("suite")] = ()
     shard: Annotated[tuple[int, int] | None, Option(metavar="I/N", parse=_parse_shard), Group("suite")] = None
-    max_minutes: Annotated[float | None, Option(metavar="MINUTES", parse=parse_seconds), Group("suite")] = None
+    max_minutes: Annotated[float | None, Option(metavar="MINUTES", parse=parse_minutes), Group("suite")] = None
     former: Annotated[Path | None, Option(metavar="FILE"), Group("suite")] = None
     memory: Annotated[Memory, Group("suite")] = None
     cluster: Annotated[Literal["local", "slurm", "kubernetes"] | None, Option(), Group("suite")] = None
@@ -180,4 +183,11 @@ def to_api(values: Values) -> dict[str, Any]:
         found.pop("backend_parameters", None)
     if "prove" in found:
         found["prove"] = False  # None: --no-prove
+    if "dims" in found:
+        found["dims"] = {name: _plain_size(size) for name, size in found["dims"].items()}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+
+
+def _plain_size(size: int | range) -> int | list[int]:
+    """Return a size as JSON holds it: of a range the least and the greatest."""
+    return [size[0], size[-1]] if isinstance(size, range) else size

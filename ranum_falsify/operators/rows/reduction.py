@@ -218,7 +218,9 @@ def _reads_something(op: Operation, shape: Sequence[int], axes: np.ndarray | Non
 def _extreme_margin(op: Operation, operands: Operands) -> Tensor:
     axes = operands.get("axes")
     reads = _reads_something(op, operands["data"].shape, None if axes is None else np.asarray(axes))
-    return torch.full_like(operands["output"], 1.0 if reads else -1.0, dtype=torch.float32)
+    # It is the same for all results, which are not known of what ONNX Runtime alone has run.
+    shape = operands["output"].shape if "output" in operands else ()
+    return torch.full(shape, 1.0 if reads else -1.0, device=operands["data"].device)
 
 
 def _extreme_holds(op: Operation, operands: Bounds) -> bool:

@@ -22,7 +22,7 @@ from dnnv.properties.parser.dnnp.parser import Py2PropertyTransformer, SymbolFac
 from dnnv.properties.parser.errors import ParserError
 
 from ranum_falsify.errors import PropertyError, RanumFalsifyError
-from ranum_falsify.network.guards import OversizeError, content_of
+from ranum_falsify.network.guards import OversizeError, content_of, pause_collector
 from ranum_falsify.properties.language import vnnlib
 from ranum_falsify.properties.language.walk import subexpressions
 
@@ -99,7 +99,8 @@ def _read(path: Path) -> str:
 
 def _vnnlib(text: str, path: Path) -> Expression:
     try:
-        return vnnlib.parse_text(text)
+        with pause_collector():
+            return vnnlib.parse_text(text)
     except vnnlib.SyntaxProblem as error:
         line = f":{error.line}" if error.line else ""
         raise PropertyError(f"{path}{line}: {error.reason}") from error

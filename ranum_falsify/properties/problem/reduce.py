@@ -12,6 +12,7 @@ from dnnv.properties.expressions import Call, Exists, Network, Not, Quantifier
 
 from ranum_falsify.errors import PropertyError
 from ranum_falsify.network import Graph
+from ranum_falsify.network.guards import pause_collector
 from ranum_falsify.properties.formula.formula import (
     Comparison,
     Formula,
@@ -46,7 +47,8 @@ def reduce(phi: Expression, networks: Mapping[str, Graph], *, may_be_empty: bool
         ModelError: A slice, composition or freed weight does not exist.
     """
     try:
-        return _reduce(phi, networks, may_be_empty=may_be_empty)
+        with pause_collector():
+            return _reduce(phi, networks, may_be_empty=may_be_empty)
     except RecursionError as error:
         raise PropertyError(
             "property: it is nested too deeply; join parts by And(a, b, c) in place of And(a, And(b, c))"

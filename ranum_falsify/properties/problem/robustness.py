@@ -267,6 +267,8 @@ class Interpreter(ExpressionVisitor):
         except ValueError as error:
             shapes = f"{a.shape} and {b.shape}" if not swap else f"{b.shape} and {a.shape}"
             raise PropertyError(f"property: shapes {shapes} cannot be compared: {shorten(expression)}") from error
+        if (0 in a.shape or 0 in b.shape) and not (a.applies_network or b.applies_network):
+            return Truth(not negated)  # an input without elements lies within all bounds
         return Comparison(kind, a, b, negated=negated, any=negated, source=expression)
 
     def _side(self, value: Any, source: Any) -> Term:

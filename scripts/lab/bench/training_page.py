@@ -6,12 +6,17 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["HEADING", "NATURAL", "WRITTEN", "replace_section", "section"]
+__all__ = ["COLUMNS", "HEADING", "NATURAL", "SEARCHES", "WRITTEN", "replace_section", "section"]
 
 HEADING = "## Training data that lead into the defects"
 
 NATURAL, WRITTEN = "real, natural data", "real, data written out"
 """Columns that are no search."""
+
+SEARCHES = ("published", "published, random", "strict", "strict, random", "initial", "real")
+"""Columns of searches, in the order of the table."""
+
+COLUMNS = (*SEARCHES, NATURAL, WRITTEN)
 
 _HEAD = """{heading}
 
@@ -50,8 +55,7 @@ trained is NaN from there.
 def section(measured: Mapping[str, Any]) -> str:
     """Return the section as Markdown."""
     defects: Sequence[Mapping[str, Any]] = measured["defects"]
-    known = list(dict.fromkeys(level for defect in defects for level in defect["levels"]))
-    levels = [level for level in known if level not in (NATURAL, WRITTEN)]
+    levels = [level for level in SEARCHES if any(level in defect["levels"] for defect in defects)]
     totals = "\n".join(_total(level, defects) for level in levels)
     text = _HEAD.format(heading=HEADING, totals=totals, **measured["facts"]) + "\n".join(_table(levels, defects)) + "\n"
     natural = "\n".join(_natural_table(defects))
