@@ -146,6 +146,13 @@ def test_lines_enclose_the_curve(name: str) -> None:
         assert bool((y.upper_slope * x + y.upper_offset >= value - room).all())
 
 
+def test_a_line_above_a_curve_finds_its_extreme_where_squares_overflow() -> None:
+    low, high, slope = (torch.tensor([[number]], dtype=torch.float64) for number in (1.2e154, 1e156, 4e-155))
+    lines = curves.ASINH.tilt(low, high, Slopes(slope, slope))
+    x = torch.logspace(154.08, 156, 1000, dtype=torch.float64)
+    assert (slope * x + lines.upper_offset >= x.asinh()).all()
+
+
 @pytest.mark.parametrize("name", _CURVES)
 @pytest.mark.parametrize("wild", [False, True])
 def test_lines_of_any_slope_enclose_the_curve(name: str, wild: bool) -> None:

@@ -78,6 +78,12 @@ def _sigmoid_slope(x: Tensor) -> Tensor:
     return torch.sigmoid(x) * torch.sigmoid(-x)
 
 
+def _asinh_points(slope: Tensor) -> tuple[Tensor, ...]:
+    # x^2 = (1/s)^2 - 1, where float64 may hold neither square.
+    steepness = slope.reciprocal().clamp(min=1)
+    return _pair_with_negative((steepness - 1).sqrt() * (steepness + 1).sqrt())
+
+
 def _softplus(x: Tensor) -> Tensor:
     return x.clamp(min=0) + (-x.abs()).exp().log1p()
 
@@ -119,7 +125,7 @@ ASINH = Curve(
     torch.asinh,
     bend="s",
     slope=lambda x: (1 + x * x).rsqrt(),
-    points=lambda s: _pair_with_negative((s.square().reciprocal() - 1).clamp(min=0).sqrt()),
+    points=_asinh_points,
 )
 SOFTSIGN = Curve(
     functional.softsign,

@@ -20,6 +20,7 @@ from ranum_falsify.domain.rules.matrix.bilinear import bilinear
 from ranum_falsify.domain.rules.shape import reshape
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.site import Site
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.relations.fused import is_beside_quantised, requantise, saturate
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across
@@ -56,11 +57,12 @@ def _conv_transpose(op: Operation, x: Tensor, w: Tensor, b: Tensor | None) -> Te
     strides = ints(op.strides) or [1] * rank
     dilations = ints(op.dilations) or [1] * rank
     extra = ints(op.output_padding) or [0] * rank
+    if any(more >= stride for more, stride in zip(extra, strides, strict=True)):
+        raise UnsupportedAttributeError("output_padding from the stride on is refused by runtimes; make it smaller")
     fulls = [(x.shape[2 + i] - 1) * strides[i] + (w.shape[2 + i] - 1) * dilations[i] + 1 for i in range(rank)]
     cuts = _cuts(op, x, fulls, strides, extra)
     apply = _TRANSPOSED[rank]
-    even = all(before == after and before >= 0 for before, after in cuts)
-    if even and all(e < max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)):
+    if all(before == after and before >= 0 for before, after in cuts):
         direct: Tensor = apply(x, w, b, strides, [before for before, _ in cuts], extra, op.group, dilations)
         return direct
     # PyTorch crops both sides only by the same amount; a transpose reads zeros beyond its full extent.
@@ -77,13 +79,17 @@ def _cuts(op: Operation, x: Tensor, fulls: list[int], strides: list[int], extra:
     if given is None and mode not in ("SAME_UPPER", "SAME_LOWER"):
         pads = [0] * (2 * rank) if mode == "VALID" else ints(op.pads) or [0] * (2 * rank)
         return [(pads[i], pads[rank + i]) for i in range(rank)]
+    if any(extra):
+        raise UnsupportedAttributeError("runtimes differ in output_padding beside auto_pad or output_shape; give pads")
     sizes = [x.shape[2 + i] * strides[i] for i in range(rank)] if given is None else given[-rank:]
     cuts = []
-    for full, more, size in zip(fulls, extra, sizes, strict=True):
+    for full, size, stride in zip(fulls, sizes, strides, strict=True):
+        if size - full >= stride:
+            raise UnsupportedAttributeError("its output_shape is too large, which runtimes refuse; make it smaller")
         # In ONNX Runtime padding is never negative: what `output_shape` asks for beyond the full extent lies after it.
-        total = max(full + more - size, 0)
+        total = max(full - size, 0)
         before = total // 2 if mode == "SAME_UPPER" else total - total // 2
-        cuts.append((before, (total if given is None else full + more - size) - before))
+        cuts.append((before, (total if given is None else full - size) - before))
     return cuts
 
 

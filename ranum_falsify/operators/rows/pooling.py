@@ -50,10 +50,8 @@ def _axes(op: Operation, shape: Sequence[int]) -> list[Axis]:
     axes = axes_of(op, shape, ints(op.kernel_shape) or [])
     is_same = (op.auto_pad or "").startswith("SAME")
     for axis in axes:
-        if is_same and axis.dilation != 1:
-            raise UnsupportedAttributeError("auto_pad with dilations is read differently by runtimes; give pads")
-        if is_same and (axis.count - 1) * axis.stride + axis.extent < axis.size - 1:
-            raise UnsupportedAttributeError("auto_pad with strides beyond the kernel cuts; runtimes differ; give pads")
+        if is_same and axis.left_over:
+            raise UnsupportedAttributeError("auto_pad with strides beyond the kernel is refused by runtimes; give pads")
         if axis.size + axis.before + axis.after < axis.extent:
             raise UnsupportedAttributeError("its kernel is larger than the padded operand, and runtimes differ")
     return axes

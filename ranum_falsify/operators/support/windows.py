@@ -56,6 +56,11 @@ class Axis:
         """Elements that the last window reads after the padding, where `ceil_mode` let it."""
         return max((self.count - 1) * self.stride + self.extent - self.before - self.size - self.after, 0)
 
+    @property
+    def left_over(self) -> int:
+        """Elements of the operand and its padding that no window from first to last spans."""
+        return max(self.before + self.size + self.after - (self.count - 1) * self.stride - self.extent, 0)
+
     def starts(self) -> range:
         """Return where each window starts in the operand; negative in the padding."""
         return range(-self.before, self.count * self.stride - self.before, self.stride)
@@ -82,16 +87,27 @@ def axes_of(op: Operation, shape: Sequence[int], kernel: Sequence[int]) -> list[
         op: Its attributes `strides`, `dilations`, `pads`, `auto_pad` and `ceil_mode` are read where it has them.
         shape: Shape of the operand, `(batch, channels, *spatial)`.
         kernel: Window size per spatial axis.
+
+    Raises:
+        UnsupportedAttributeError: ONNX Runtime refuses the padding that they ask for, or cuts off elements by rules of
+            its own.
     """
     rank = len(kernel)
     strides = ints(getattr(op, "strides", None)) or [1] * rank
     dilations = ints(getattr(op, "dilations", None)) or [1] * rank
     pads = ints(getattr(op, "pads", None)) or [0] * (2 * rank)
     mode, ceil = op.auto_pad or "NOTSET", bool(getattr(op, "ceil_mode", 0))
-    return [
+    axes = [
         _axis(shape[2 + i], kernel[i], strides[i], dilations[i], (pads[i], pads[rank + i]), mode, ceil)
         for i in range(rank)
     ]
+    for axis in axes if mode.startswith("SAME") else ():
+        if axis.dilation != 1:
+            raise UnsupportedAttributeError("auto_pad with dilations is read differently by runtimes; give pads")
+        # Of one element that is left over, the last window is still the last.
+        if axis.left_over > 1:
+            raise UnsupportedAttributeError("auto_pad with strides beyond the kernel cuts; runtimes differ; give pads")
+    return axes
 
 
 def _axis(size: int, kernel: int, stride: int, dilation: int, pads: tuple[int, int], mode: str, ceil: bool) -> Axis:
