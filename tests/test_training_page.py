@@ -14,7 +14,7 @@ ROW: dict[str, Any] = {"runs": 10, "trained": 3, "untrained": 4, "strategies": {
 MORE = {"runs": 30, "processor_seconds": 1.5, "seconds": [9.0]}
 NATURAL = "real, natural data"
 BY_ITSELF = {"runs": 4, "trained": 2, "failing": ["exp", "exp", "log", ""], "steps": [7, 1200, 40, 1000]}
-MEASURED = {
+MEASURED: dict[str, Any] = {
     "facts": {"machine": "m", "versions": "v", "command": "c"},
     "defects": [
         {"id": "1", "operator": "Log", "node": "log", "levels": {"strict": {**ROW, "seconds": [1.0, 2.0]}}},

@@ -173,8 +173,9 @@ def test_sizes_may_range(workshop: Workshop) -> None:
         "all/n.onnx/box": "unsat",
         "some/n.onnx/box": "sat",
     }
-    sizes = [one["dims"] for one in found["all/n.onnx/box"].report["sizes"]]
-    assert sizes == [{"n": 1}, {"n": 2}, {"n": 3}]
+    report = found["all/n.onnx/box"].report
+    assert report is not None
+    assert [one["dims"] for one in report["sizes"]] == [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
 def test_a_scheduler_that_is_not_there_leaves_no_results(workshop: Workshop, suite: Path) -> None:
