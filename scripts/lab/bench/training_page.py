@@ -42,10 +42,10 @@ _NATURAL_HEAD = """
 ### Training by itself
 
 No search: the program's optimiser, learning rate, batch and initial weights, and data as the program draws them, for
-1,000 steps; or, where the program writes its data out, for 40,000 steps on those. Handwritten digits of scikit-learn,
-enlarged to 28 by 28 pixels, stand for MNIST and all other pictures. *Fails*: runs in which the documented operator
-fails on a batch of the training, and after how many steps; *instead*: another operator does so before, and what is
-trained is NaN from there.
+1,000 steps, or for fewer where time ended the run; or, where the program writes its data out, for 40,000 steps on
+those. Handwritten digits of scikit-learn, enlarged to 28 by 28 pixels, stand for MNIST and all other pictures.
+*Fails*: runs in which the documented operator fails on a batch of the training, and after how many steps; *instead*:
+another operator does so before, and what is trained is NaN from there.
 
 | id | operator | data | runs | fails | after steps | instead | after steps |
 |---|---|---|---|---|---|---|---|
