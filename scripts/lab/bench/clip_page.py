@@ -138,7 +138,8 @@ def _count_obstacles(models: Sequence[Mapping[str, Any]]) -> str:
         for name in ("inputs", "wide inputs"):
             record = model["sets"].get(name, {"clips": []})
             if record["clips"] is None:
-                how = f"{_TITLES[name].capitalize()}: the operator {_kind(record['why'])}"
+                subject = "the operator " if "`" in record["why"] else ""
+                how = f"{_TITLES[name].capitalize()}: {subject}{_kind(record['why'])}"
                 count[how] = count.get(how, 0) + len(model["defects"])
     return "\n".join(f"- {how}: {number} defects." for how, number in sorted(count.items()))
 
