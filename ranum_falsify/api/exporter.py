@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import io
 import logging
 import warnings
@@ -17,7 +16,7 @@ from torch import Tensor
 from ranum_falsify.api.tracing import keep_stacks
 from ranum_falsify.api.translations import list_translations
 
-__all__ = ["no_collection", "run_exporter", "silence"]
+__all__ = ["run_exporter", "silence"]
 
 
 def run_exporter(module: torch.nn.Module, tensors: Sequence[Tensor]) -> onnx.ModelProto:
@@ -59,18 +58,6 @@ def silence() -> Iterator[None]:
     finally:
         logging.disable(before)
         traces.disabled = traced
-
-
-@contextlib.contextmanager
-def no_collection() -> Iterator[None]:
-    """Collect no garbage: looking at the objects that the exporter makes, which stay, is a quarter of its time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @contextlib.contextmanager

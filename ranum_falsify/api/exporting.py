@@ -12,11 +12,12 @@ import onnx
 import torch
 
 from ranum_falsify.api.arguments import Arguments, name_arguments
-from ranum_falsify.api.exporter import no_collection, run_exporter, silence
+from ranum_falsify.api.exporter import run_exporter, silence
 from ranum_falsify.api.naming import hold_inputs, rename_tensors
 from ranum_falsify.api.sources import StackFrame, find_innermost, find_sources
 from ranum_falsify.api.tracing import FlatCall, TrainingStep, trace_training, unchecked
 from ranum_falsify.errors import ModuleError
+from ranum_falsify.network.guards import pause_collector
 from ranum_falsify.network.source import Source
 
 __all__ = ["Exported", "export"]
@@ -76,7 +77,7 @@ def export(
     if not arguments.tensors:
         raise ModuleError(f"{type(module).__name__}: the arguments hold no tensor; give those of an example call")
     try:
-        with silence(), no_collection(), unchecked():
+        with silence(), pause_collector(), unchecked():
             model = _training(module, arguments) if gradient else _forward(module, arguments)
     except Exception as error:
         raise ModuleError(f"{type(module).__name__}: cannot be exported ({_reason(error)}); {_ADVICE}") from error

@@ -13,9 +13,10 @@ import pytest
 
 import ranum_falsify as rf
 from ranum_falsify.api.proof_files import proof_of
-from ranum_falsify.checker.check import check_proof
+from ranum_falsify.checker.check import check_proof, live_nodes
 from ranum_falsify.checker.proof import ProofFile, ProofRejectedError
 from ranum_falsify.checker.rules import Bounds
+from ranum_falsify.network.registry import list_supported
 from tests.imports import imported
 
 NETWORKS = Path(__file__).parents[2] / "networks"
@@ -155,6 +156,14 @@ def test_what_nothing_reads_is_checked_where_it_may_end_a_run(tmp_path: Path) ->
     forged = dataclasses.replace(proof, model=hashlib.sha256(path.read_bytes()).hexdigest())
     with pytest.raises(ProofRejectedError, match="Gather"):
         check_proof(forged, path)
+
+
+def test_the_checker_knows_all_operators_that_may_end_a_run() -> None:
+    refusing = {spec.op_type for spec in list_supported() if any(condition.refuses for condition in spec.valid)}
+    for op_type in {"Div", "Mod", "If", "Loop", "Scan", *refusing}:
+        node = onnx.helper.make_node(op_type, ["x"], ["unread"])
+        graph = onnx.helper.make_graph([node], "g", [], [])
+        assert [one.op_type for one in live_nodes(graph)] == [op_type]
 
 
 def test_the_checker_is_small_and_stands_alone() -> None:

@@ -177,7 +177,7 @@ def _windows(node: ir.Node) -> list[Window]:
     if not all(window.covered().all() for window in windows):
         raise RefusedError("a window covers nothing but padding")
     if text_attribute(node, "auto_pad", "NOTSET").startswith("SAME") and any(
-        (window.count - 1) * window.stride + window.kernel < window.length - 1 for window in windows
+        (window.count - 1) * window.stride + window.kernel < window.length for window in windows
     ):
         raise RefusedError("its auto_pad leaves out elements, which runtimes read differently; give pads")
     check_shape(node.outputs[0], [*shape_of(x)[:2], *(window.count for window in windows)])
