@@ -10,9 +10,21 @@ from dnnv.nn import Operation
 
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.site import IntervalRule
+from ranum_falsify.network import spec_of
 from ranum_falsify.network.registry import TorchFunction
 
-__all__ = ["Affine", "Composed", "Gated", "LinearForm", "Quotient", "Terms", "contraction", "pooling", "summation"]
+__all__ = [
+    "Affine",
+    "Composed",
+    "Gated",
+    "LinearForm",
+    "Quotient",
+    "Terms",
+    "contraction",
+    "form_of",
+    "pooling",
+    "summation",
+]
 
 Terms = Callable[[Operation, Sequence[tuple[int, ...]], tuple[int, ...]], int]
 """`terms(op, shapes, output)`: the largest number of rounded operations that an element of the output goes through."""
@@ -104,3 +116,12 @@ class Gated:
 
 LinearForm = Affine | Composed | Gated | Quotient | Relaxation
 """A row's `linear`: this, or a function of the node that returns it, or None: bounded by its interval alone."""
+
+
+def form_of(op: Operation) -> LinearForm | None:
+    """Return how a node depends on its operands; None if its row does not say."""
+    form = spec_of(op).linear
+    if form is None or isinstance(form, LinearForm):
+        return form
+    made: LinearForm | None = form(op)
+    return made
