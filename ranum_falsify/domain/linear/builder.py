@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import reduce
+from typing import cast
 
 import numpy as np
 import torch
@@ -17,9 +18,11 @@ from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope, envelope
 from ranum_falsify.domain.linear.call import Call
 from ranum_falsify.domain.linear.curves import RECIPROCAL, SQUARE
-from ranum_falsify.domain.linear.forms import Affine, Composed, Gated, Quotient, form_of
+from ranum_falsify.domain.linear.extremes import ExtremeStep
+from ranum_falsify.domain.linear.forms import Affine, Composed, Extremum, Gated, Quotient, Rowwise, form_of
 from ranum_falsify.domain.linear.program import BoundedTensor, Program
 from ranum_falsify.domain.linear.relaxations import Relaxation
+from ranum_falsify.domain.linear.rows import Rows, RowStep
 from ranum_falsify.domain.linear.steps import AffineStep, Box, CurveStep, ProductStep, Step
 from ranum_falsify.domain.slack import (
     FUSED_ROUNDINGS,
@@ -33,6 +36,9 @@ from ranum_falsify.domain.slack import (
 from ranum_falsify.network import spec_of
 
 __all__ = ["ProgramBuilder"]
+
+_MOST_CHOICES = 1 << 24
+"""Elements of all windows of an extreme, counted as often as they are read."""
 
 Narrow = Callable[[int, Interval, list[Relaxation] | None], Interval]
 """Narrows a variable, given what its bounds are, and the curves that read it."""
@@ -68,8 +74,10 @@ class ProgramBuilder:
         if isinstance(op, Input):
             self.program.inputs.append(writes[0])
         elif outputs is not None:
+            if isinstance(form_of(op), Extremum | Rowwise):
+                writes = [number for (_, index), number in zip(sources, writes, strict=True) if not index]
             numbers = tuple(number for number in writes if number is not None)
-            if len(numbers) == len(writes):
+            if numbers and len(numbers) == len(writes):
                 self._step(op, numbers, outputs[0].dtype)
 
     def _variable(self, source: Operation | np.ndarray, bounds: Interval) -> int | None:
@@ -93,6 +101,10 @@ class ProgramBuilder:
             self._compose(op, form, operands, writes)
         elif isinstance(form, Gated):
             self._gated(op, form, operands, writes)
+        elif isinstance(form, Extremum):
+            self._extreme(op, form, operands, writes[0])
+        elif isinstance(form, Rowwise):
+            self._rowwise(op, form, operands, writes[0])
         else:
             self._affine(op, form, operands, writes)
 
@@ -181,6 +193,42 @@ class ProgramBuilder:
         error = relative * (_size(results) + most) / (1 - relative) + most + tiny(self._dtype)
         self.program.append(CurveStep(read, writes[0], form.curve, error, tiny(self._dtype), results))
 
+    def _extreme(self, op: Operation, form: Extremum, operands: Sequence[object], write: int) -> None:
+        reads = tuple(x for x in operands if isinstance(x, int))
+        results = self.program.variables[write].box
+        if not all(_is_finite(box) for box in (results, *(self.program.variables[x].box for x in reads))):
+            return
+        places, constants = _find_places(operands, [math.prod(self._shape(x)) for x in reads])
+        shown = [p.reshape(self._shape(x)) if p is not None else x for p, x in zip(places, operands, strict=True)]
+        windows = cast(Tensor, form.windows(op, *shown))
+        if not windows.numel() or windows.numel() > _MOST_CHOICES or bool((windows.amax(-1) < 0).any()):
+            return
+        # What a runtime rounds before it chooses, it may round afterwards: both are monotone.
+        error = 2 * unit(self._dtype) * _size(results).flatten() + tiny(self._dtype)
+        shapes = [self._shape(x) for x in reads]
+        flat = windows.reshape(-1, windows.shape[-1])
+        self.program.append(ExtremeStep(reads, write, shapes, constants, flat, greatest=form.greatest, error=error))
+
+    def _rowwise(self, op: Operation, form: Rowwise, operands: Sequence[object], write: int) -> None:
+        read = operands[0]
+        if not isinstance(read, int) or not _is_finite(box := self.program.variables[read].box):
+            return
+        shape = self._shape(read)
+        rows = Rows(shape, form.dims(op, len(shape)))
+        if not math.prod(shape):
+            return
+        function = form.function(op, self._dtype, self._analysis.runtimes, rows.size)
+        if form.outer is None:
+            results, inner = self.program.variables[write].box, write
+        else:
+            y = function.bound(rows.cut(box[0]), rows.cut(box[1]))
+            results = rows.join(y.least), rows.join(y.greatest)
+            inner = self.program.add(BoundedTensor(shape, results))
+        if _is_finite(results):
+            self.program.append(RowStep(read, inner, function, rows, results))
+            if form.outer is not None:
+                self._affine(op, form.outer, (inner, *operands[1:]), (write,))
+
     def _affine(self, op: Operation, form: Affine, operands: Sequence[object], writes: tuple[int, ...]) -> None:
         spec = spec_of(op)
         names = [*spec.operands, *[spec.operands[-1]] * len(operands)][: len(operands)]
@@ -190,7 +238,7 @@ class ProgramBuilder:
         shapes = [self._shape(x) for x in operands]
         terms = form.terms(op, shapes, self.program.variables[writes[0]].shape)
         signs = tuple(-1 if name in form.subtracted else 0 if name in form.divisors else 1 for name in names)
-        outputs = tuple(select.index for select in self._selected.get(id(op), []))
+        outputs = () if form.function else tuple(select.index for select in self._selected.get(id(op), []))
         call = Call(form.function or spec.torch, op, tuple(operands), terms, signs, outputs)
         factors = tuple(name for name in computed if name in form.factors)
         both = [x for name, x in zip(names, operands, strict=True) if name in factors]
@@ -252,6 +300,34 @@ class ProgramBuilder:
             return reduce(Envelope.union, kernels, EXACT)
         except KeyError:
             return None
+
+
+def _find_places(operands: Sequence[object], sizes: Sequence[int]) -> tuple[list[Tensor | None], Tensor]:
+    """Return positions of the elements of each operand, and the constants among them, whose positions come last.
+
+    Args:
+        operands: Variables, constants, and what is neither.
+        sizes: Elements of each variable.
+
+    Returns:
+        Flat positions by operand, with -1 for infinite constants, and None for what has none.
+    """
+    remaining, start, end = iter(sizes), 0, sum(sizes)
+    places: list[Tensor | None] = []
+    constants = [torch.zeros(0, dtype=torch.float64)]
+    for x in operands:
+        if isinstance(x, int):
+            size = next(remaining)
+            places.append(torch.arange(start, start + size))
+            start += size
+        elif isinstance(x, Tensor):
+            flat = x.flatten().double()
+            places.append(torch.where(flat.isfinite(), torch.arange(end, end + len(flat)), -1))
+            constants.append(torch.where(flat.isfinite(), flat, 0.0))
+            end += len(flat)
+        else:
+            places.append(None)
+    return places, torch.cat(constants)
 
 
 def _double(x: Tensor) -> Tensor:
