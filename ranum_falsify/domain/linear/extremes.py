@@ -1,10 +1,8 @@
 """Linear bounds of the greatest of some numbers, or of the least: of windows, of rows, of several operands.
 
-The greatest number is at least each of them.  For weights a_k from 0 to 1 it is at most sum a_k x_k + b with
-b = max_k (u_k - a_k (u_k - l_k)) - sum a_k l_k: where x_k is the greatest, (1 - a_k) x_k is largest at u_k, and each
-other -a_j x_j at l_j.  With t for that maximum, a_k = (u_k - t) / (u_k - l_k) where u_k > t.  In the middle of the box,
-the bound is least for every t between the second and the third of the u_k that is not below an l_k, so that at most two
-numbers count.
+The greatest number is at least each of them, and at most max(x_1, u_2), where u_1 is the greatest of their upper bounds
+and u_2 the second: a convex function of x_1, which lies below its chord.  In the middle of the box, no weights of all of
+them from 0 to 1 give less.
 """
 
 from __future__ import annotations
@@ -23,11 +21,8 @@ from ranum_falsify.domain.slack import double_share
 
 __all__ = ["ExtremeStep"]
 
-_FEWEST = 3
+_FEWEST = 2
 """Numbers that decide the bound from above."""
-
-_BETWEEN = 0.5
-"""Where t lies between the least and the greatest that are best in the middle of the box."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +31,15 @@ class _ExtremeLines:
 
     Attributes:
         below: Position of the operand that bounds it from below, `(boxes or 1, results)`.
-        above: Positions of two operands that bound it from above, `(boxes or 1, results, 2)`.
-        slopes: Their weights.
-        offset: The constant of the bound from above, `(boxes or 1, results)`.
-        stray: The most by which runtimes' results, and our sums, may stray, likewise.
+        above: Position of the operand that bounds it from above, likewise.
+        slope: The factor of that operand.
+        offset: The constant of the bound from above.
+        stray: The most by which runtimes' results, and our sums, may stray.
     """
 
     below: Tensor
     above: Tensor
-    slopes: Tensor
+    slope: Tensor
     offset: Tensor
     stray: Tensor
 
@@ -90,13 +85,11 @@ class ExtremeStep(Step):
         # What is not there counts like the least of the others.
         least = torch.where(self._present, low, torch.inf).amin(-1, keepdim=True)
         low, high = (torch.where(self._present, end, least) for end in (low, high))
-        below = (low + high).argmax(-1)
-        slopes, chosen, offset = _bound_above(low, high)
-        size = torch.maximum(low.abs(), high.abs())
-        own = double_share(1) * (size.amax(-1) * 4 + offset.abs())
-        above = self._places.expand(len(chosen), -1, -1).gather(-1, chosen)
-        below = self._places.expand(len(below), -1, -1).gather(-1, below.unsqueeze(-1)).squeeze(-1)
-        return _ExtremeLines(below, above, slopes, offset, self._error + own)
+        below = (low + high).argmax(-1, keepdim=True)
+        above, slope, offset = _bound_above(low, high)
+        own = double_share(1) * (torch.maximum(low.abs(), high.abs()).amax(-1) + offset.abs())
+        chosen = [self._places.expand(len(column), -1, -1).gather(-1, column).squeeze(-1) for column in (below, above)]
+        return _ExtremeLines(chosen[0], chosen[1], slope, offset, self._error + own)
 
     def _join(self, bounds: Sequence[Tensor], count: int) -> Tensor:
         parts = [x.reshape(len(x), -1).expand(count, -1) for x in bounds]
@@ -112,9 +105,7 @@ class ExtremeStep(Step):
         sizes = [math.prod(shape) for shape in self._shapes]
         count = sum(sizes)
         whole = weight.new_zeros(*weight.shape[:2], count + self._constants.shape[1])
-        parts = [(y.below, from_below)]
-        parts += [(y.above[..., k], from_above * y.slopes[..., k].unsqueeze(1)) for k in (0, 1)]
-        for places, share in parts:
+        for places, share in ((y.below, from_below), (y.above, from_above * y.slope.unsqueeze(1))):
             whole = whole.scatter_add(-1, places.unsqueeze(1).expand_as(share), share)
         constant = (whole[..., count:] * self._constants).sum(-1)
         constant = constant + self._sign * (from_above * y.offset.unsqueeze(1)).sum(-1)
@@ -124,15 +115,14 @@ class ExtremeStep(Step):
 
 
 def _bound_above(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return weights of two numbers `(..., results, 2)`, their positions, and the constant of a bound on the greatest.
+    """Return which number bounds the greatest from above, `(..., results, 1)`, its factor and the constant.
 
-    Any weights from 0 to 1 are sound, however they are rounded.
+    Any factor from 0 to 1 is sound, however it is rounded: the convex function is highest at an end of the chord.
     """
     top, chosen = high.topk(_FEWEST, -1)
-    bottom = low.gather(-1, chosen)
-    least = torch.maximum(low.amax(-1), top[..., 2])
-    level = torch.where(least < top[..., 1], least + _BETWEEN * (top[..., 1] - least), least).unsqueeze(-1)
-    width = top - bottom
-    slopes = torch.where(width > 0, (top - level) / torch.where(width > 0, width, 1.0), 0.0).clamp(0, 1)[..., :2]
-    reached = (top - width * functional.pad(slopes, (0, 1))).amax(-1)
-    return slopes, chosen[..., :2], reached - (slopes * bottom[..., :2]).sum(-1)
+    first, second = top.unbind(-1)
+    least = low.gather(-1, chosen[..., :1]).squeeze(-1)
+    width = first - least
+    slope = torch.where(width > 0, (first - second) / torch.where(width > 0, width, 1.0), 0.0).clamp(0, 1)
+    offset = torch.maximum(first - slope * first, torch.maximum(least, second) - slope * least)
+    return chosen[..., :1], slope, offset

@@ -22,7 +22,7 @@ from ranum_falsify.domain.slack import double_share
 __all__ = ["Plane", "RowFunction", "RowLines", "RowStep", "Rows"]
 
 
-_SHARE = 0.5
+_SHARE = 0.25
 """Planes and constants are compared where a plane has come this share of the way from its middle to its worst value.
 
 In the middle itself, planes would be chosen that are far beyond all values at some vertices of the box.
