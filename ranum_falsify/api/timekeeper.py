@@ -12,6 +12,9 @@ from types import FrameType
 __all__ = ["TimeUp", "time_limit"]
 
 _PATIENCE = 1.0  # seconds for what a library began
+_AGAIN = (
+    0.5  # seconds until the next ring: Python drops what is raised in a `__del__` or a callback of a weak reference
+)
 _LEAST = 1e-6  # seconds; 0 would switch an alarm off
 _LONGEST = 1e8  # seconds; where `time_t` has 32 bits, 2e9 are too many
 
@@ -53,14 +56,21 @@ def _alarm(seconds: float) -> Iterator[None]:
         return
     outer, began = signal.getitimer(signal.ITIMER_REAL)[0], time.monotonic()
     before = signal.signal(signal.SIGALRM, _ring)
-    signal.setitimer(signal.ITIMER_REAL, max(min(seconds, outer or seconds), _LEAST))
+    _set(min(seconds, outer or seconds))
     try:
-        yield
-    finally:
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:  # again, as the last ring may have come before the first was switched off
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         if outer:  # that of a block around this one goes on
-            signal.setitimer(signal.ITIMER_REAL, max(outer - (time.monotonic() - began), _LEAST))
+            _set(outer - (time.monotonic() - began))
+
+
+def _set(seconds: float) -> None:
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, _LEAST), _AGAIN)
 
 
 def _ring(number: int, frame: FrameType | None) -> None:
