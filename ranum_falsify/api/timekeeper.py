@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -58,19 +59,35 @@ def _alarm(seconds: float) -> Iterator[None]:
     before = signal.signal(signal.SIGALRM, _ring)
     _set(min(seconds, outer or seconds))
     try:
-        try:
+        with _ringing_again():
             yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-    finally:  # again, as the last ring may have come before the first was switched off
+    finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         if outer:  # that of a block around this one goes on
             _set(outer - (time.monotonic() - began))
 
 
+@contextmanager
+def _ringing_again() -> Iterator[None]:
+    """Let an alarm ring again that Python drops, as it does in a `__del__` and in callbacks of weak references."""
+    hook = sys.unraisablehook
+
+    def ring_again(dropped: sys.UnraisableHookArgs) -> None:
+        if dropped.exc_type is TimeUp:
+            _set(_AGAIN)
+        else:
+            hook(dropped)
+
+    sys.unraisablehook = ring_again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+
+
 def _set(seconds: float) -> None:
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, _LEAST), _AGAIN)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, _LEAST))
 
 
 def _ring(number: int, frame: FrameType | None) -> None:
