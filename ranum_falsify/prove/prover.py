@@ -23,7 +23,7 @@ from ranum_falsify.prove.analyses import Analyses, analyses_of, make_linear, not
 from ranum_falsify.prove.applications import Applications, Box, box_of, select_operators
 from ranum_falsify.prove.cutting import cut, is_narrow
 from ranum_falsify.prove.margins import MarginProof
-from ranum_falsify.prove.proof import OperatorProof, Proof
+from ranum_falsify.prove.proof import OperatorProof, Proof, join_operators
 from ranum_falsify.prove.stored_nan import reach_of_nan
 from ranum_falsify.prove.term_bounds import margin_bounds
 from ranum_falsify.prove.varying import describe_varying
@@ -168,7 +168,7 @@ class Prover:
         holds = len(held) == len(self._regions)
         self.proof = Proof(
             holds=holds,
-            operators=_join([region.operators() for region in self._regions]),
+            operators=join_operators([region.operators() for region in self._regions]),
             runtimes=self.config.runtimes,
             notices=tuple(dict.fromkeys((*self._notices(), *self._describe(holds)))),
             held_regions=held,
@@ -396,19 +396,3 @@ def _may_be_infinite(bounds: Sequence[Interval | None]) -> bool:
 
 def _analyse_plainly(graph: Graph, runtimes: Sequence[Runtime]) -> IntervalAnalysis:
     return IntervalAnalysis(graph, runtimes=runtimes)
-
-
-def _join(regions: list[dict[tuple[int, str], OperatorProof]]) -> dict[tuple[int, str], OperatorProof]:
-    """Return what holds on all regions."""
-    result = regions[0] if regions else {}
-    for region in regions[1:]:
-        for key, other in region.items():
-            mine = result[key]
-            result[key] = OperatorProof(
-                network=mine.network,
-                node=mine.node,
-                op_type=mine.op_type,
-                open=tuple(dict.fromkeys((*mine.open, *other.open))),
-                after=tuple(dict.fromkeys((*mine.after, *other.after))),
-            )
-    return result
