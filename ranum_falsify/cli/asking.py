@@ -124,9 +124,10 @@ def _is_shown(loaded: Loaded, options: SearchOptions) -> bool:
     if options.list_operators:
         say(list_operators(loaded.problem))
     elif options.explain is not None:
-        from ranum_falsify.prove.explaining import histories  # imports torch
+        from ranum_falsify.prove.explaining import histories, list_varying  # imports torch
 
-        say(explanation(histories(loaded.problem, options.explain, options.config.prove or ProveConfig())))
+        asked = loaded.problem, options.explain, options.config.prove or ProveConfig()
+        say(explanation(histories(*asked), list_varying(*asked)))
     return options.list_operators or options.explain is not None
 
 

@@ -23,9 +23,10 @@ from ranum_falsify.prove.analyses import Analyses, analyses_of, make_linear, not
 from ranum_falsify.prove.applications import Applications, Box, box_of, select_operators
 from ranum_falsify.prove.cutting import cut, is_narrow
 from ranum_falsify.prove.margins import MarginProof
-from ranum_falsify.prove.proof import OperatorProof, Proof
+from ranum_falsify.prove.proof import OperatorProof, Proof, join_operators
 from ranum_falsify.prove.stored_nan import reach_of_nan
 from ranum_falsify.prove.term_bounds import margin_bounds
+from ranum_falsify.prove.varying import describe_varying
 
 __all__ = ["Prover"]
 
@@ -167,9 +168,9 @@ class Prover:
         holds = len(held) == len(self._regions)
         self.proof = Proof(
             holds=holds,
-            operators=_join([region.operators() for region in self._regions]),
+            operators=join_operators([region.operators() for region in self._regions]),
             runtimes=self.config.runtimes,
-            notices=tuple(dict.fromkeys((*self._notices(), *(self._describe_outputs() if holds else ())))),
+            notices=tuple(dict.fromkeys((*self._notices(), *self._describe(holds)))),
             held_regions=held,
             steep=tuple(dict.fromkeys(self._steep())) if holds and self.problem.is_pure_validity else (),
         )
@@ -178,6 +179,13 @@ class Prover:
     def _notices(self) -> Iterator[str]:
         for call in self.problem.calls:
             yield from notices_of(call.network, self.graphs[id(call)], self.config.runtimes)
+
+    def _describe(self, holds: bool) -> Iterator[str]:
+        if holds:
+            yield from self._describe_outputs()
+            return
+        for region in self._regions:
+            yield from region.describe_varying()
 
     def _describe_outputs(self) -> Iterator[str]:
         """Yield which outputs may be NaN or infinite although all operators are valid."""
@@ -208,6 +216,7 @@ class _Region:
     def __init__(self, prover: Prover, problem: Problem, variables: tuple[InputVariable, ...]) -> None:
         self._prover = prover
         self._problem = problem
+        self._variables = variables
         self._box = box_of(variables)
         self._holds: bool | None = None
         self.suspects: Sequence[Tensor] = ()
@@ -243,6 +252,13 @@ class _Region:
     def outputs(self, call: NetworkCall) -> Sequence[Interval | None]:
         """Return bounds of the outputs of an application."""
         return self._known.check(call).outputs
+
+    def describe_varying(self) -> Iterator[str]:
+        """Yield what users should know of shapes that vary over the box, and leave open what comes after them."""
+        several = len({call.network for call in self._problem.calls}) > 1
+        for call in self._problem.calls if not self.holds() else ():
+            graph, varying = self._prover.graphs[id(call)], self._known.check(call).varying
+            yield from describe_varying(call, graph, varying, self._variables, several=several)
 
     def is_steep(self, goal: ValidityGoal, op: Operation) -> bool:
         """Tell whether an operator's derivative may not be finite although the goal does not ask about it."""
@@ -380,19 +396,3 @@ def _may_be_infinite(bounds: Sequence[Interval | None]) -> bool:
 
 def _analyse_plainly(graph: Graph, runtimes: Sequence[Runtime]) -> IntervalAnalysis:
     return IntervalAnalysis(graph, runtimes=runtimes)
-
-
-def _join(regions: list[dict[tuple[int, str], OperatorProof]]) -> dict[tuple[int, str], OperatorProof]:
-    """Return what holds on all regions."""
-    result = regions[0] if regions else {}
-    for region in regions[1:]:
-        for key, other in region.items():
-            mine = result[key]
-            result[key] = OperatorProof(
-                network=mine.network,
-                node=mine.node,
-                op_type=mine.op_type,
-                open=tuple(dict.fromkeys((*mine.open, *other.open))),
-                after=tuple(dict.fromkeys((*mine.after, *other.after))),
-            )
-    return result
