@@ -25,7 +25,7 @@ class TimeUp(KeyboardInterrupt):
 
 
 @contextmanager
-def time_limit(seconds: float | None, overdue: Callable[[], None] | None = None) -> Iterator[None]:
+def time_limit(seconds: float | None, overdue: Callable[[], None] | None = None, spare: float = 0.0) -> Iterator[None]:
     """Raise `TimeUp` in the block once its time is up; does nothing outside the main thread, which alone gets signals.
 
     Where the system has no alarm, as Windows, `overdue` alone ends what takes too long.
@@ -34,11 +34,12 @@ def time_limit(seconds: float | None, overdue: Callable[[], None] | None = None)
         seconds: Time for the block, None for no limit; longer than the system can wait is none either.
         overdue: Called in a thread of its own where the block goes on for another second, as inside of a library,
             to end the process.
+        spare: Seconds beyond that for `overdue` to wait, where the block has only a share of a longer limit.
     """
     if seconds is None or seconds > _LONGEST or threading.current_thread() is not threading.main_thread():
         yield
         return
-    watch = threading.Timer(seconds + _PATIENCE, overdue) if overdue is not None else None
+    watch = threading.Timer(seconds + spare + _PATIENCE, overdue) if overdue is not None else None
     if watch is not None:
         watch.daemon = True
         watch.start()
