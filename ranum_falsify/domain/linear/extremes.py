@@ -1,8 +1,8 @@
 """Linear bounds of the greatest of some numbers, or of the least: of windows, of rows, of several operands.
 
 The greatest number is at least each of them, and at most max(x_1, u_2), where u_1 is the greatest of their upper bounds
-and u_2 the second: a convex function of x_1, which lies below its chord.  In the middle of the box, no weights of all of
-them from 0 to 1 give less.
+and u_2 the second: a convex function of x_1, which lies below its chord.  In the middle of the box, no weights of all
+of them from 0 to 1 give less.
 """
 
 from __future__ import annotations
