@@ -64,7 +64,7 @@ def test_an_extreme_lies_between_its_lines(greatest: bool, count: int, seed: int
     random = torch.Generator().manual_seed(seed)
     box = draw_box(400, (12,), random)
     places = torch.randint(-1, 14, (5, count), generator=random)
-    places[:, 0] = places[:, 0].clamp(min=0)
+    places[:, -1] = places[:, -1].clamp(min=0)
     constants = torch.tensor([0.25, -3.0], dtype=torch.float64)
     step = ExtremeStep((0,), 1, [(12,)], constants, places, greatest=greatest, error=torch.zeros(5))
 

@@ -1,8 +1,8 @@
 """Linear bounds of the greatest of some numbers, or of the least: of windows, of rows, of several operands.
 
-The greatest number is at least each of them, and at most max(x_1, u_2), where u_1 is the greatest of their upper bounds
-and u_2 the second: a convex function of x_1, which lies below its chord.  In the middle of the box, no weights of all
-of them from 0 to 1 give less.
+The greatest number is at least each of them.  It is at most max(x_1, u_2), where u_1 is the greatest of their upper
+bounds and u_2 the second: a convex function of x_1, which lies below its chord.  In the middle of the box, no weights
+of all of them from 0 to 1 give less.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ class ExtremeStep(Step):
         self.reads, self.writes, self.watched = reads, (write,), reads
         self._shapes, self._constants = shapes, constants.unsqueeze(0)
         places = functional.pad(places, (0, max(0, _FEWEST - places.shape[1])), value=-1)
-        self._present, self._places = places >= 0, places.clamp(min=0)
+        self._present = places >= 0
+        # What is not there may be chosen where all are equal, and is another one then.
+        self._places = torch.where(self._present, places, places.amax(-1, keepdim=True))
         self._sign, self._error = 1.0 if greatest else -1.0, error
         self.work = 4 * len(places)
 

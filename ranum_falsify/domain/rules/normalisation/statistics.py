@@ -213,11 +213,11 @@ def bound_scores(rows: Sections, epsilon: float, *, centred: bool) -> Scores:
         centred: Whether their mean is subtracted from them first.
     """
     if centred:
-        z, known = standardise(rows, epsilon), moments(rows)
-        root = known.least_root(epsilon, rows.dtype)
-        share = torch.where(root > 0, known.drift / root, math.inf)
+        z, of = standardise(rows, epsilon), moments(rows)
+        root = of.least_root(epsilon, rows.dtype)
+        share = torch.where(root > 0, of.drift / root, math.inf)
         relative = _relative_error(rows, root, tiny(accumulation(rows.dtype)))
-        squares = known.least_deviation.square(), known.greatest_deviation.square()
+        squares = of.least_deviation.square(), of.greatest_deviation.square()
     else:
         z, share = divide_by_root_mean_square(rows, epsilon, 1 / rows.size), torch.zeros_like(rows.lower[..., :1])
         ends = Enclosure(rows.lower, rows.upper).map_even(torch.square)
@@ -228,10 +228,11 @@ def bound_scores(rows: Sections, epsilon: float, *, centred: bool) -> Scores:
     moved = torch.where(share <= _QUARTER, share * (1 + 2 * size) / (1 - 2 * share), math.inf)
     stray = moved + relative * (size + moved)
     slack = _own_share(rows)
+    known = not z.nan and not squares_overflow(rows)  # an infinite deviation makes 0 of any number
     return Scores(
         lower=z.lower,
         upper=z.upper,
-        stray=torch.full_like(stray, math.inf) if z.nan else stray.nan_to_num(nan=math.inf),
+        stray=stray.nan_to_num(nan=math.inf) if known else torch.full_like(stray, math.inf),
         squares=(squares[0] * (1 - slack), squares[1] * (1 + slack)),
     )
 
