@@ -8,8 +8,9 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import Input, OutputSelect
 
 from ranum_falsify.network import Graph, spec_of
-from ranum_falsify.network.blackbox import is_black_box
+from ranum_falsify.network.blackbox import BlackBox
 from ranum_falsify.network.order import topological_order
+from ranum_falsify.network.subgraphs import hands_on_condition
 from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import InputVariable
 
@@ -53,7 +54,7 @@ def describe_varying(
     fixed = {variable.name for variable in box if (variable.lower == variable.upper).all()}
     variables = dict(zip(call.graph.input_names, call.variables, strict=True))
     # Of what nothing is known, another notice speaks.
-    known = [op for op in varying if not is_black_box(op)]
+    known = [op for op in varying if not (isinstance(op, BlackBox) and op.body is None)]
     for position, op in enumerate(known[:_MOST]):
         more = len(known) - _MOST if position == _MOST - 1 else 0
         yield _describe(op, _list_steering(graph, op, variables, fixed), call.network if several else "", max(more, 0))
@@ -63,13 +64,22 @@ def _list_steering(
     graph: Graph, op: Operation, variables: Mapping[str, str | None], fixed: Collection[str]
 ) -> list[str]:
     """Return the inputs that the shape of what an operator gives depends on; if some of them vary, only those."""
-    spec = spec_of(op)
-    named = zip((*spec.operands, *[""] * len(spec.operands_of(op))), spec.operands_of(op), strict=False)
-    read = [(name in spec.static, field) for name, field in named if isinstance(field, Operation)]
-    steering = [field for is_static, field in read if is_static] or [field for _, field in read]
-    reached = {id(one) for one in topological_order(steering)}
+    reached = {id(one) for one in topological_order(_steering_operands(op))}
     names = [one.name for one in graph.inputs if id(one) in reached]
     return [name for name in names if variables.get(name) not in fixed] or names
+
+
+def _steering_operands(op: Operation) -> list[Operation]:
+    """Return those operands of an operator that decide the shape of what it gives; all of them if that is not known."""
+    spec = spec_of(op)
+    fields = spec.operands_of(op)
+    read = [field for field in fields if isinstance(field, Operation)]
+    if isinstance(op, BlackBox):
+        # Of a loop, the trip count, and the condition to begin with.
+        steering = fields[:2] if op.body is not None and hands_on_condition(op.body) else ()
+    else:
+        steering = tuple(field for name, field in zip(spec.operands, fields, strict=False) if name in spec.static)
+    return [field for field in steering if isinstance(field, Operation)] or read
 
 
 def _describe(op: Operation, inputs: list[str], network: str, more: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from onnx.parser import parse_model
+from onnx.parser import parse_graph, parse_model
 
 import ranum_falsify as rf
 
@@ -72,6 +72,24 @@ def test_the_operator_and_the_input_are_named(op_type: str, text: str, box: dict
     assert notice in found.to_json()["notices"] and "\n" not in notice
     log = next(operator.node for operator in found.operators if operator.op_type == "Log")
     assert notice in found.explain(log)
+
+
+@pytest.mark.parametrize(
+    ("condition", "steering"),
+    [("d = Identity(c)", "'k'"), ("h = ReduceMax<keepdims = 0>(s) d = Less(h, two)", "'x', 'k'")],
+)
+def test_of_a_loop_that_collects_rows_what_steers_it_is_named(condition: str, steering: str) -> None:
+    model = parse_model(
+        f"{HEAD}(float[2] x, int64 k) => (float[n,2] y) <float two = {{2}}, bool go = {{1}}>"
+        "{ [loop] z, r = Loop(k, go, x) y = Log(r) }"
+    )
+    body = (
+        f"b (int64 i, bool c, float[2] s) => (bool d, float[2] t, float[2] r) {{ {condition} t = Relu(s) r = Relu(s) }}"
+    )
+    model.graph.node[0].attribute.add(name="body", type=5).g.CopyFrom(parse_graph(body))
+    found = rf.check(model, box=X | {"k": (1, 3)}, n_starts=0, self_check=False, prove_timeout=1)
+    (notice,) = [notice for notice in found.notices if "shape" in notice]
+    assert notice.startswith("the shape of what loop (Loop) gives") and f"varies with {steering}:" in notice
 
 
 def test_nothing_is_said_where_one_value_is_given() -> None:
