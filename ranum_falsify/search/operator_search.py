@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ranum_falsify.errors import ReplayCrashError, ReplayRefusalError, ReplayTimeoutError
+from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayRefusalError, ReplayTimeoutError
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.confirmer import feeds_of, meets_conditions
@@ -124,6 +125,12 @@ class OperatorSearch:
             self._rounds += 1
             if not endless:
                 return
+
+    def replay(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Count what ONNX Runtime shows on inputs, by variable, on which a trial of it failed; else nothing."""
+        with suppress(ReplayError):
+            if meets_conditions(self.context.problem, inputs, self.context.confirmer):
+                self._replay(None, inputs)
 
     def objectives(self) -> Iterator[tuple[Objective, Region, Callable[[Sequence[Tensor]], bool]]]:
         """Yield what other back ends make negative, and where; each with a function that replays a candidate."""
@@ -302,7 +309,7 @@ class OperatorSearch:
             self.context.budget.replay_seconds += time.monotonic() - began
         return True
 
-    def _replay(self, target: Target | None, env: dict[str, np.ndarray]) -> None:
+    def _replay(self, target: Target | None, env: Mapping[str, np.ndarray]) -> None:
         """Add what concrete inputs show.
 
         Raises:
