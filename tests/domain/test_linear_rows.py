@@ -66,7 +66,7 @@ def test_an_extreme_lies_between_its_lines(greatest: bool, count: int, seed: int
     places = torch.randint(-1, 14, (5, count), generator=random)
     places[:, -1] = places[:, -1].clamp(min=0)
     constants = torch.tensor([0.25, -3.0], dtype=torch.float64)
-    step = ExtremeStep((0,), 1, [(12,)], constants, places, greatest=greatest, error=torch.zeros(5))
+    step = ExtremeStep((0,), 1, [(12,)], constants, places, greatest=greatest, dtype=torch.float64)
 
     def extreme(x: Tensor) -> Tensor:
         whole = torch.cat([x, constants.expand(*x.shape[:-1], 2)], -1)[..., places.clamp(min=0)]
@@ -80,7 +80,7 @@ def test_an_extreme_lies_between_its_lines(greatest: bool, count: int, seed: int
 def test_a_maximum_of_one_that_is_surely_the_greatest_is_that_one() -> None:
     box = torch.tensor([[0.0, 5.0, -3.0]], dtype=torch.float64), torch.tensor([[4.0, 7.0, 4.5]], dtype=torch.float64)
     places = torch.tensor([[0, 1, 2]])
-    step = ExtremeStep((0,), 1, [(3,)], torch.zeros(0), places, greatest=True, error=torch.zeros(1))
+    step = ExtremeStep((0,), 1, [(3,)], torch.zeros(0), places, greatest=True, dtype=torch.float64)
     weights = torch.tensor([[[1.0], [-1.0]]], dtype=torch.float64)
     passed, constant = step.back([weights], step.prepare([box]))
     assert passed[0].tolist() == [[[0, 1, 0], [0, -1, 0]]]
@@ -108,7 +108,7 @@ def make_step(function: RowFunction, box: Box, dims: tuple[int, ...]) -> RowStep
     """Return the step of a function, for results that lie anywhere the function says."""
     rows = Rows(box[0].shape[1:], dims)
     results = torch.full((1, *box[0].shape[1:]), 1e300, dtype=torch.float64)
-    return RowStep(0, 1, function, rows, (-results, results))
+    return RowStep(0, 1, function, rows, (-results, results), torch.float64)
 
 
 @pytest.mark.parametrize("name", _ROWS)
