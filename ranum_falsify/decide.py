@@ -10,6 +10,7 @@ import numpy as np
 
 from ranum_falsify.config import SearchConfig
 from ranum_falsify.errors import is_interruption
+from ranum_falsify.network.blackbox import evaluate_until
 from ranum_falsify.network.contents import is_evaluated_outside
 from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
@@ -61,7 +62,7 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
     graphs = {id(call.graph): call.graph for call in problem.calls}
     size = bytes_per_sample(graphs.values()) * config.batch
     confirmer = Confirmer(list(graphs.values()), threads=_REPLAY_THREADS)
-    with settings(config.seed, config.processors, device, size):
+    with settings(config.seed, config.processors, device, size), evaluate_until(budget.deadline):
         modules = {key: convert(graph).to(device) for key, graph in graphs.items()}
         models = [_resolve_branches(problem, call, modules[id(call.graph)]).to(device) for call in problem.calls]
         for call, model in zip(problem.calls, models, strict=True):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from ranum_falsify.api.models import FindSample, Model, ModelLike, load_model, parse_model
+from ranum_falsify.api.models import FindSamples, Model, ModelLike, fingerprint_of, load_model, parse_model
 from ranum_falsify.errors import RanumFalsifyError, UsageError
 from ranum_falsify.network import Graph
 from ranum_falsify.network.fingerprint import Fingerprint, fingerprint
@@ -60,20 +60,20 @@ class Runnable:
         assert not isinstance(self.given, str | Path)
         return inline_functions(parse_model(self.given))
 
-    def read(self, dims: Mapping[str, int], *, strict: bool = False, find_sample: FindSample | None = None) -> Model:
+    def read(self, dims: Mapping[str, int], *, strict: bool = False, find_samples: FindSamples | None = None) -> Model:
         """Return the model with its graph.
 
         Args:
             dims: Sizes of symbolic dimensions.
             strict: Whether operators that are not supported are refused.
-            find_sample: Finds values of the inputs for a model that does not run on zeros.
+            find_samples: Finds values of the inputs for a model that does not run on zeros.
 
         Raises:
             ModelError: It cannot be read.
         """
         if isinstance(self.given, Model) and dict(self.given.graph.options.dims) == dict(dims):
             return self.given
-        return load_model(self.path or self.load(), dims=dims, strict=strict, find_sample=find_sample)
+        return load_model(self.path or self.load(), dims=dims, strict=strict, find_samples=find_samples)
 
     def read_for(self, feeds: Mapping[str, np.ndarray]) -> Graph | None:
         """Return the graph of the model, in the sizes of arrays; None if that cannot be read.
@@ -82,7 +82,7 @@ class Runnable:
             feeds: One array per input.
         """
         try:
-            return self.read(_find_sizes(self.load(), feeds), find_sample=lambda _: feeds).graph
+            return self.read(_find_sizes(self.load(), feeds), find_samples=lambda _: [feeds]).graph
         except RanumFalsifyError:
             return None
 
@@ -102,7 +102,7 @@ class Runnable:
         """
         if self.path is not None:
             return fingerprint(self.path)
-        return (self.given if isinstance(self.given, Model) else load_model(self.given)).source
+        return self.given.source if isinstance(self.given, Model) else fingerprint_of(self.given)
 
 
 def share_dims(models: Mapping[str, Runnable], dims: Mapping[str, int]) -> dict[str, dict[str, int]]:

@@ -168,7 +168,7 @@ class _Reader(GraphBuilder):
             shape, dtype = self._shape(info), _element_type(info)
             op = Input(np.array(shape, dtype=np.int64), dtype, name=self.names.take(info.name))
             values = (self.options.example or self.options.sample).get(info.name)
-            make = partial(_zeros, info.name, shape, dtype) if values is None else partial(_given, values)
+            make = partial(_zeros, info.name, shape, dtype) if values is None else partial(_given, values.astype(dtype))
             run = Run(make)
             scope.define(info.name, op, TensorDetails(shape, dtype), run)
             if not self.known:

@@ -76,7 +76,7 @@ NOTHING = Proof(runtimes=())
 def join_operators(
     regions: Sequence[Mapping[tuple[int, str], OperatorProof]],
 ) -> Mapping[tuple[int, str], OperatorProof]:
-    """Return what holds on all regions."""
+    """Return what is known about the operators in question on all of some regions."""
     result = dict(regions[0]) if regions else {}
     for region in regions[1:]:
         for key, other in region.items():

@@ -28,6 +28,7 @@ from ranum_falsify.prove.outputs import describe_outputs
 from ranum_falsify.prove.proof import OperatorProof, Proof, join_operators
 from ranum_falsify.prove.term_bounds import margin_bounds
 from ranum_falsify.prove.trial import Trial, try_out
+from ranum_falsify.prove.varying import describe_varying
 
 __all__ = ["Prover"]
 
@@ -177,7 +178,7 @@ class Prover:
             holds=holds,
             operators=join_operators([region.operators() for region in self._regions]),
             runtimes=self.config.runtimes,
-            notices=tuple(dict.fromkeys((*self._notices(), *(self._describe_outputs() if holds else ())))),
+            notices=tuple(dict.fromkeys((*self._notices(), *self._describe(holds)))),
             held_regions=held,
             steep=tuple(dict.fromkeys(self._steep())) if holds and self.problem.is_pure_validity else (),
         )
@@ -202,6 +203,13 @@ class Prover:
             if self.trial is not None and id(call) in self.trial.faults:
                 yield f"nothing is proved about network {call.network} for ONNX Runtime, {self.trial.faults[id(call)]}"
 
+    def _describe(self, holds: bool) -> Iterator[str]:
+        if holds:
+            yield from self._describe_outputs()
+            return
+        for region in self._regions:
+            yield from region.describe_varying()
+
     def _describe_outputs(self) -> Iterator[str]:
         for call in self.problem.calls if self.problem.is_pure_validity else ():
             bounds = list(zip(*(region.outputs(call) for region in self._regions), strict=True))
@@ -222,6 +230,7 @@ class _Region:
     def __init__(self, prover: Prover, problem: Problem, variables: tuple[InputVariable, ...]) -> None:
         self._prover = prover
         self._problem = problem
+        self._variables = variables
         self._box = box_of(variables)
         self._holds: bool | None = None
         self.suspects: Sequence[Tensor] = ()
@@ -257,6 +266,13 @@ class _Region:
     def outputs(self, call: NetworkCall) -> Sequence[Interval | None]:
         """Return bounds of the outputs of an application."""
         return self._known.check(call).outputs
+
+    def describe_varying(self) -> Iterator[str]:
+        """Yield what users should know of shapes that vary over the box, and leave open what comes after them."""
+        several = len({call.network for call in self._problem.calls}) > 1
+        for call in self._problem.calls if not self.holds() else ():
+            graph, varying = self._prover.graphs[id(call)], self._known.check(call).varying
+            yield from describe_varying(call, graph, varying, self._variables, several=several)
 
     def outputs_surely(self, call: NetworkCall) -> Sequence[Enclosure]:
         """Return bounds of the outputs of an application that hold in any case; NaN where there are none."""
