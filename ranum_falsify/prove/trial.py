@@ -74,9 +74,9 @@ def try_out(problem: Problem, graphs: Mapping[int, Graph], surely: Surely) -> Tr
 
 
 def make_points(variables: Sequence[InputVariable]) -> Iterator[Mapping[str, np.ndarray]]:
-    """Yield points of a box: its centre, its ends, and random ones if it is more than a point."""
+    """Yield points of a box: one that is cheap to run; its ends, and random ones, if it is more than a point."""
     fixed = all(np.array_equal(v.lower, v.upper) for v in variables)
-    yield {v.name: _between(v, 0.5) for v in variables}
+    yield {v.name: _choose_plain(v) for v in variables}
     if fixed:
         return
     yield {v.name: v.lower for v in variables}
@@ -84,6 +84,13 @@ def make_points(variables: Sequence[InputVariable]) -> Iterator[Mapping[str, np.
     rng = np.random.default_rng(0)
     for _ in range(_RANDOM):
         yield {v.name: _between(v, rng.random(v.shape)) for v in variables}
+
+
+def _choose_plain(variable: InputVariable) -> np.ndarray:
+    """Return the centre, or 1 of integers, as near as the bounds allow: they may be how often a loop runs."""
+    if variable.dtype.kind not in "iu":
+        return _between(variable, 0.5)
+    return np.clip(np.ones(variable.shape, variable.dtype), variable.lower, variable.upper)
 
 
 def _between(variable: InputVariable, share: float | np.ndarray) -> np.ndarray:

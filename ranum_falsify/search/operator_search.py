@@ -22,6 +22,7 @@ from ranum_falsify.search.bisection import bisect
 from ranum_falsify.search.memory import chunks
 from ranum_falsify.search.objective import Objective
 from ranum_falsify.search.result import Counterexample, OperatorResult
+from ranum_falsify.search.scan import NEAR, find_strange
 from ranum_falsify.search.search import Progress, Region, SearchContext, descend, find_worst_vertices
 from ranum_falsify.search.standing import describe_standing
 from ranum_falsify.search.witness import Witness
@@ -80,7 +81,7 @@ class OperatorSearch:
 
     Passes: the portfolio of starts on all targets; a wide descent in which targets share batches; a deep one for each
     target that moved; bisection towards exact zeros; replay of near misses; descent on overflows that are within reach;
-    replay of a few starts at which torch sees nothing.
+    replay of a few starts at which torch sees nothing; many points in ONNX Runtime itself, where margins are small.
     """
 
     def __init__(self, context: SearchContext) -> None:
@@ -114,7 +115,7 @@ class OperatorSearch:
             return
         passes = (
             *(self._portfolio, self._search_wide, self._search_deep, self._bisection, self._replay_near_misses),
-            *(self._overflow, self._crossover, self._replay_unseen),
+            *(self._overflow, self._crossover, self._replay_unseen, self._scan),
         )
         while not endless or not self._rounds or (self._list_open() and not self.context.budget.expired):
             for region in self.context.regions():
@@ -222,6 +223,16 @@ class OperatorSearch:
         for position in range(len(starts[0])):
             if not self.context.budget.expired:
                 self._attempt(None, starts, position)
+
+    def _scan(self, region: Region, first: bool) -> None:
+        """Where nothing is found, run many points in ONNX Runtime if margins are so small that rounding matters."""
+        near = [state.points for state in self._list_open() if state.points and state.best < NEAR]
+        if near and not self.found and not self._witness.is_torch and self.context.varies:
+            self._report("scan", 0.99)
+            for inputs in find_strange(self.context, region, near):
+                self._attempt(None, inputs, 0)
+                if self.found:
+                    return
 
     def _descend(self, region: Region, states: Sequence[_State]) -> None:
         """Descend from a batch that the states' targets share, the best known points among its starts."""

@@ -232,7 +232,12 @@ def test_points_lie_in_the_box(box: tuple[Any, Any, Any]) -> None:
     assert len(points) == (1 if (given.lower == given.upper).all() else 16)
 
 
-def test_the_first_point_is_the_centre() -> None:
-    centres = {name: float(next(make_points([variable(*box)]))["x"][0]) for name, box in BOXES.items()}
-    assert centres["float32"] == 0 and centres["indices"] == 4 and centres["int8"] == -1
-    assert centres["all of int64"] == 0 and centres["all of uint64"] == 2.0**63
+def test_the_first_point_is_a_plain_one() -> None:
+    plain = {name: float(next(make_points([variable(*box)]))["x"][0]) for name, box in BOXES.items()}
+    assert plain["float32"] == 0 and plain["bfloat16"] == 0 and plain["neighbours"] == 1
+    assert plain["all of int64"] == plain["all of uint64"] == plain["int8"] == 1 and plain["indices"] == 3
+
+
+def test_random_points_of_integers_spread_over_the_box() -> None:
+    points = [float(point["x"].astype(np.float64).mean()) for point in make_points([variable(*BOXES["all of int64"])])]
+    assert min(points[3:]) < 0 < max(points[3:]) and max(map(abs, points[3:])) > 2.0**60
