@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-__all__ = ["GATED", "Twins"]
+__all__ = ["GATED", "KEPT", "Twins"]
 
 
 @dataclass(frozen=True)
@@ -94,3 +94,60 @@ GATED = [
     ),
 ]
 """Products of a number with a function of itself."""
+
+_LOWEST = "int64[1] count = {2}, int64[1] column = {1}, int64 first = {0}, int64 second = {1}, float low = {-inf}"
+_TOP = "values, places = TopK(x, count) "
+_EMPTY = "s = Shape(x) e = Expand(low, s) "
+
+KEPT = [
+    Twins(
+        "the largest of each row, written over -inf",
+        _TOP + _EMPTY + "w = ScatterElements<axis = 1>(e, places, values) y = Softmax<axis = 1>(w)",
+        _TOP + _EMPTY + "w = ScatterElements<axis = 0>(e, places, values) y = Softmax<axis = 1>(w)",
+        more=_LOWEST,
+    ),
+    Twins(
+        "finite numbers written over -inf",
+        _TOP + _EMPTY + "w = ScatterElements<axis = 1>(e, places, values) y = Softmax<axis = 1>(w)",
+        _TOP + _EMPTY + 'w = ScatterElements<axis = 1, reduction = "add">(e, places, values) y = Softmax<axis = 1>(w)',
+        more=_LOWEST,
+    ),
+    Twins(
+        "written to every row",
+        _TOP + _EMPTY + "w = ScatterElements<axis = 1>(e, places, values) y = Softmax<axis = 1>(w)",
+        _TOP
+        + _EMPTY
+        + "p = Gather<axis = 0>(places, column) v = Gather<axis = 0>(values, column) "
+        + "w = ScatterElements<axis = 1>(e, p, v) y = Softmax<axis = 1>(w)",
+        more=_LOWEST,
+    ),
+    Twins(
+        "all but the largest set to -inf",
+        _TOP + "t = Gather<axis = 1>(values, column) c = Less(x, t) w = Where(c, low, x) y = Softmax<axis = 1>(w)",
+        _TOP + "t = Gather<axis = 1>(values, column) c = Less(t, x) w = Where(c, low, x) y = Softmax<axis = 1>(w)",
+        more=_LOWEST,
+    ),
+    Twins(
+        "all but the largest set to -inf, with a threshold that loses a dimension",
+        _TOP
+        + "t = Gather<axis = 1>(values, second) u = Unsqueeze(t, column) c = GreaterOrEqual(x, u) "
+        + "w = Where(c, x, low) y = Softmax<axis = 1>(w)",
+        _TOP
+        + "t = Gather<axis = 1>(values, first) u = Unsqueeze(t, column) c = Greater(x, u) "
+        + "w = Where(c, x, low) y = Softmax<axis = 1>(w)",
+        more=_LOWEST,
+    ),
+    Twins(
+        "all but the maximum set to -inf",
+        "t = ReduceMax<axes = [1]>(x) c = Less(x, t) n = Not(c) w = Where(n, x, low) y = Softmax<axis = 1>(w)",
+        "t = ReduceMax<axes = [0]>(x) c = Less(x, t) n = Not(c) w = Where(n, x, low) y = Softmax<axis = 1>(w)",
+        more=_LOWEST,
+    ),
+    Twins(
+        "a threshold of the same tensor",
+        _TOP + "t = Gather<axis = 1>(values, column) c = Less(x, t) w = Where(c, low, x) y = Softmax<axis = 1>(w)",
+        "z = Add(x, one) values, places = TopK(z, count) t = Gather<axis = 1>(values, column) c = Less(x, t) "
+        "w = Where(c, low, x) y = Softmax<axis = 1>(w)",
+        more=_LOWEST,
+    ),
+]

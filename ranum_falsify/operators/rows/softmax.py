@@ -10,7 +10,8 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import LogSoftmax, Softmax
 from torch import Tensor
 
-from ranum_falsify.domain.rules.softmax import hardmax, has_finite_sections, log_softmax, softmax
+from ranum_falsify.domain.rules.softmax import hardmax, log_softmax, softmax
+from ranum_falsify.operators.relations.presence import has_kept_sections, keeping_some
 from ranum_falsify.operators.relations.shifts import invariant_under_shift
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, making
@@ -53,12 +54,12 @@ _SOME_FINITE = Condition(
     "softmax of a row of infinities",
     margin_of=_row_margin,
     needs_infinity=True,
-    holds_of=has_finite_sections(_dims),
+    holds_of=has_kept_sections(_dims),
 )
 
 across(
     torch=flattened_before(_ONE_AXIS, torch.softmax),
-    interval=invariant_under_shift(softmax(_dims, "Softmax"), _dims),
+    interval=keeping_some(invariant_under_shift(softmax(_dims, "Softmax"), _dims), _dims),
     linear=None,
     batch=batching.along_axis,
     kernel=("Exp", "Softmax"),
@@ -68,7 +69,7 @@ across(
 # The difference to the largest element of the row may overflow.
 across(
     torch=flattened_before(_ONE_AXIS, torch.log_softmax),
-    interval=invariant_under_shift(log_softmax(_dims), _dims),
+    interval=keeping_some(invariant_under_shift(log_softmax(_dims), _dims), _dims),
     linear=None,
     batch=batching.along_axis,
     kernel=("Exp", "Log"),
