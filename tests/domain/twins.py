@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-__all__ = ["GATED", "KEPT", "Twins"]
+__all__ = ["ADDED", "GATED", "KEPT", "Twins"]
 
 
 @dataclass(frozen=True)
@@ -149,5 +149,50 @@ KEPT = [
         "z = Add(x, one) values, places = TopK(z, count) t = Gather<axis = 1>(values, column) c = Less(x, t) "
         "w = Where(c, low, x) y = Softmax<axis = 1>(w)",
         more=_LOWEST,
+    ),
+]
+
+_EDGES = "int64[1] column = {1}, int64[1] front = {0}, int64[2] both = {2, 1}, float[6] empty = {0, 0, 0, 0, 0, 0}"
+_WEIGHTS = "v = Gather<axis = 1>(x, column) e = Exp(v) p = ArgMax<axis = 1>(x) o = ArgMin<axis = 1>(x) "
+_NODES = "s = Shape(x) z = Expand(zero, s) "
+_WRITTEN = _WEIGHTS + _NODES + "t = ScatterElements<axis = 1, reduction = "
+_ROWS = (
+    "w = Expand(e, wide) r = Squeeze(p, column) u = Unsqueeze(r, column) c = Expand(u, wide) k = Expand(zero, table) "
+    't = ScatterElements<axis = 0, reduction = "add">(k, c, w) '
+)
+
+ADDED = [
+    Twins(
+        "read where it was added, by elements",
+        _WRITTEN + '"add">(z, p, e) g = GatherElements<axis = 1>(t, p) y = Div(e, g)',
+        _WRITTEN + '"add">(z, p, e) g = GatherElements<axis = 1>(t, o) y = Div(e, g)',
+        more=_EDGES,
+    ),
+    Twins(
+        "added to what is not negative",
+        _WRITTEN + '"add">(z, p, e) g = GatherElements<axis = 1>(t, p) y = Log(g)',
+        _WRITTEN.replace("Expand(zero, s)", "Neg(x)") + '"add">(z, p, e) g = GatherElements<axis = 1>(t, p) y = Log(g)',
+        more=_EDGES,
+    ),
+    Twins(
+        "read where it was added, by vectors of indices",
+        _WEIGHTS + "f = Squeeze(e, column) t = ScatterND<reduction = "
+        '"add">(empty, p, f) g = GatherND(t, p) q = Div(f, g) y = Reshape(q, both)',
+        _WEIGHTS + "f = Squeeze(e, column) t = ScatterND<reduction = "
+        '"add">(empty, p, f) g = GatherND(t, o) q = Div(f, g) y = Reshape(q, both)',
+        more=_EDGES,
+    ),
+    Twins(
+        "read where rows were added",
+        _WEIGHTS + _ROWS + "g = Gather<axis = 0>(t, r) y = Div(w, g)",
+        _WEIGHTS + _ROWS + "j = Squeeze(o, column) g = Gather<axis = 0>(t, j) y = Div(w, g)",
+        more=_EDGES + ", int64[2] wide = {2, 3}, int64[2] table = {6, 3}",
+    ),
+    Twins(
+        "added of one sign",
+        _WRITTEN + '"add">(z, p, e) g = GatherElements<axis = 1>(t, p) y = Div(e, g)',
+        _WRITTEN.replace("e = Exp(v)", "e = Sin(v)")
+        + '"add">(z, p, e) g = GatherElements<axis = 1>(t, p) y = Div(e, g)',
+        more=_EDGES,
     ),
 ]
