@@ -284,10 +284,16 @@ def _parts(rows: Sections) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     greatest = (high - (rows.total(low) - low) / (n - 1)) * ((n - 1) / n)
     beside = rows.total(about) - about * (n / (n - 1))
     spread, widest = ((beside + side * slack).clamp(min=0).sqrt() for side in (-1, 1))
-    noise = ((rows.total(squares) - squares).clamp(min=0) * (1 + _own_share(rows))).sqrt()
+    noise = _sum_others(rows, squares).sqrt()
     furthest = (off.abs() + radius).square()
-    most = torch.minimum((rows.total(furthest) - furthest).clamp(min=0) + slack, (widest + noise).square())
+    most = torch.minimum(_sum_others(rows, furthest) + slack, (widest + noise).square())
     return least, greatest, (spread - noise).clamp(min=0).square(), most
+
+
+def _sum_others(rows: Sections, values: Tensor) -> Tensor:
+    """Return at least what the others of each section add up to, which a sum with a large one absorbs; none is negative."""
+    total = rows.total(values)
+    return (total - values).clamp(min=0) + _own_share(rows) * total
 
 
 def _quotient(d: Tensor, fewest: Tensor, most: Tensor, n: int, epsilon: float) -> Tensor:
