@@ -279,8 +279,8 @@ def test_a_known_input_is_followed_step_by_step() -> None:
 
 def test_one_wide_number_hides_no_width_of_the_others() -> None:
     # The sum of the squares of all widths absorbs those of the others, which nothing that is subtracted brings back.
-    low, high = [-2e4, -3e-5, 1e-5], [2e-5, -1e-5, 3e-5]
+    low, high = [-4.25, 15.75, -6.375], [7.5, 15.75 + 2e-9, -6.375]
     box = Interval(torch.tensor([low], dtype=torch.float64), torch.tensor([high], dtype=torch.float64), (1, 3))
-    greatest = float(standardise(sections(box, [1]), 1e-14).upper[0, 0])
-    x = np.array([2e-5, -1e-5, 1e-5])
-    assert greatest >= (x[0] - x.mean()) / np.sqrt(x.var() + 1e-14)
+    greatest = float(standardise(sections(box, [1]), 0.0).upper[0, 0])
+    x = np.array([7.5, 15.75, -6.375])
+    assert greatest >= (x[0] - x.mean()) / x.std()

@@ -291,7 +291,7 @@ def _parts(rows: Sections) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def _sum_others(rows: Sections, values: Tensor) -> Tensor:
-    """Return at least what the others of each section add up to, which a sum with a large one absorbs; none is negative."""
+    """Return at least what the others of each section add up to; a sum absorbs them beside a large one."""
     total = rows.total(values)
     return (total - values).clamp(min=0) + _own_share(rows) * total
 
