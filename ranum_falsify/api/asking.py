@@ -14,9 +14,10 @@ from ranum_falsify.api.result import Result
 from ranum_falsify.api.running import answer, keep_list, kernel_notices, take_time
 from ranum_falsify.api.samples import load_networks
 from ranum_falsify.api.settings import Options, Settings, settings_of
-from ranum_falsify.api.sizes import join_answers, list_sizes
+from ranum_falsify.api.sizes import UNREAD, ask_each, join_answers, list_sizes
 from ranum_falsify.api.timekeeper import TimeUp, time_limit
 from ranum_falsify.errors import ReadingTimeoutError, UsageError
+from ranum_falsify.search.result import Answer
 
 __all__ = ["answer_loaded", "ask_all_sizes", "falsify", "in_time", "map_models", "prove"]
 
@@ -70,18 +71,26 @@ def ask_all_sizes(settings: Settings, ask: Callable[[Settings], Result]) -> Resu
         The answer about all of them; what it shows beside the verdict is about one.
     """
     sizes = list_sizes(settings.dims)
-    results: list[Result] = []
-    for number, one in enumerate(sizes):
-        began = time.monotonic()
-        share = settings.config.timeout and settings.config.timeout / (len(sizes) - number)
-        results.append(ask(replace(settings, dims=one, config=replace(settings.config, timeout=share))))
-        settings = replace(settings, config=take_time(settings.config, time.monotonic() - began))
-        if results[-1].verdict == "violated" or results[-1].answer.interrupted == "Ctrl-C":
-            break
+
+    def ask_one(one: Mapping[str, int], share: float | None) -> Result | ReadingTimeoutError:
+        try:
+            return ask(replace(settings, dims=one, config=replace(settings.config, timeout=share)))
+        except ReadingTimeoutError as error:
+            return error
+
+    asked = ask_each(sizes, settings.config.timeout, ask_one, _answer_of)
+    results = [result for result in asked if isinstance(result, Result)]
+    if not results:
+        raise _out_of_time(settings)
     if len(sizes) == 1:
         return results[0]
-    position, joined = join_answers(settings.dims, sizes, [result.answer for result in results])
-    return replace(results[position], answer=joined)
+    position, joined = join_answers(settings.dims, sizes, [_answer_of(one) for one in asked])
+    shown = asked[position]
+    return replace(shown if isinstance(shown, Result) else results[0], answer=joined)
+
+
+def _answer_of(asked: Result | ReadingTimeoutError) -> Answer:
+    return asked.answer if isinstance(asked, Result) else UNREAD
 
 
 def in_time(read: Callable[[], T], settings: Settings) -> tuple[T, Settings]:
@@ -95,9 +104,12 @@ def in_time(read: Callable[[], T], settings: Settings) -> tuple[T, Settings]:
         with time_limit(settings.config.timeout):
             found = read()
     except TimeUp as error:
-        limit = settings.config.timeout
-        raise ReadingTimeoutError(f"timeout={limit:g}: was up before all was read; give more time") from error
+        raise _out_of_time(settings) from error
     return found, replace(settings, config=take_time(settings.config, time.monotonic() - began))
+
+
+def _out_of_time(settings: Settings) -> ReadingTimeoutError:
+    return ReadingTimeoutError(f"timeout={settings.config.timeout:g}: was up before all was read; give more time")
 
 
 def answer_loaded(loaded: Loaded, settings: Settings) -> Result:

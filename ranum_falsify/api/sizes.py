@@ -5,14 +5,22 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from ranum_falsify.errors import UsageError
 from ranum_falsify.search.result import Answer, SizeOutcome
 
-__all__ = ["join_answers", "list_sizes"]
+__all__ = ["UNREAD", "ask_each", "join_answers", "list_sizes"]
+
+T = TypeVar("T")
+
+UNREAD = Answer(verdict="unknown", interrupted="timeout while reading")
+"""The answer where there was no time to read what is asked."""
 
 _MOST = 1000
+_MORE = 2.0  # times the seconds of before, for a question to be worth asking again
 
 
 def list_sizes(dims: Mapping[str, int | range]) -> list[dict[str, int]]:
@@ -34,6 +42,57 @@ def list_sizes(dims: Mapping[str, int | range]) -> list[dict[str, int]]:
 
 def _ends(span: range) -> Sequence[int]:
     return tuple(dict.fromkeys((span[0], span[-1])))
+
+
+def ask_each(
+    sizes: Sequence[Mapping[str, int]],
+    timeout: float | None,
+    ask: Callable[[Mapping[str, int], float | None], T],
+    answer_of: Callable[[T], Answer],
+) -> list[T]:
+    """Ask about every combination of sizes in the time of one run, until one is violated.
+
+    Each gets an equal share of what is left. What others leave goes to those whose share was too short: the first one
+    pays for what is done once, and most need less.
+
+    Args:
+        sizes: The combinations.
+        timeout: Seconds for all of them, None for no limit.
+        ask: Asks about one combination in a number of seconds.
+        answer_of: The answer in what it returns.
+
+    Returns:
+        What was returned for the first combinations: all of them, unless one ended the run.
+    """
+    if len(sizes) == 1:
+        return [ask(sizes[0], timeout)]
+    asked: list[T] = []
+    shares: dict[int, float] = {}
+    end = math.inf if timeout is None else time.monotonic() + timeout
+    turn = list(range(len(sizes)))
+    while turn:
+        for number, index in enumerate(turn):
+            shares[index] = max((end - time.monotonic()) / (len(turn) - number), 0.0)
+            found = ask(sizes[index], None if timeout is None else shares[index])
+            asked[index : index + 1] = [found]
+            if answer_of(found).verdict == "violated" or answer_of(found).interrupted == "Ctrl-C":
+                return asked
+        short = [index for index in turn if _is_cut_short(answer_of(asked[index]))]
+        turn = _choose_again(short, shares, end - time.monotonic())
+    return asked
+
+
+def _is_cut_short(answer: Answer) -> bool:
+    return answer.verdict == "unknown" and answer.interrupted.startswith("timeout")
+
+
+def _choose_again(indices: Sequence[int], shares: Mapping[int, float], left: float) -> list[int]:
+    """Return those that get a multiple of their time if they share what is left."""
+    chosen: list[int] = []
+    for index in sorted(indices, key=lambda index: shares[index]):
+        if left / (len(chosen) + 1) > _MORE * shares[index]:
+            chosen.append(index)
+    return sorted(chosen)
 
 
 def join_answers(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,9 @@ from types import FrameType
 __all__ = ["TimeUp", "time_limit"]
 
 _PATIENCE = 1.0  # seconds for what a library began
+_AGAIN = (
+    0.5  # seconds until the next ring: Python drops what is raised in a `__del__` or a callback of a weak reference
+)
 _LEAST = 1e-6  # seconds; 0 would switch an alarm off
 _LONGEST = 1e8  # seconds; where `time_t` has 32 bits, 2e9 are too many
 
@@ -21,7 +25,7 @@ class TimeUp(KeyboardInterrupt):
 
 
 @contextmanager
-def time_limit(seconds: float | None, overdue: Callable[[], None] | None = None) -> Iterator[None]:
+def time_limit(seconds: float | None, overdue: Callable[[], None] | None = None, spare: float = 0.0) -> Iterator[None]:
     """Raise `TimeUp` in the block once its time is up; does nothing outside the main thread, which alone gets signals.
 
     Where the system has no alarm, as Windows, `overdue` alone ends what takes too long.
@@ -30,11 +34,12 @@ def time_limit(seconds: float | None, overdue: Callable[[], None] | None = None)
         seconds: Time for the block, None for no limit; longer than the system can wait is none either.
         overdue: Called in a thread of its own where the block goes on for another second, as inside of a library,
             to end the process.
+        spare: Seconds beyond that for `overdue` to wait, where the block has only a share of a longer limit.
     """
     if seconds is None or seconds > _LONGEST or threading.current_thread() is not threading.main_thread():
         yield
         return
-    watch = threading.Timer(seconds + _PATIENCE, overdue) if overdue is not None else None
+    watch = threading.Timer(seconds + spare + _PATIENCE, overdue) if overdue is not None else None
     if watch is not None:
         watch.daemon = True
         watch.start()
@@ -53,14 +58,37 @@ def _alarm(seconds: float) -> Iterator[None]:
         return
     outer, began = signal.getitimer(signal.ITIMER_REAL)[0], time.monotonic()
     before = signal.signal(signal.SIGALRM, _ring)
-    signal.setitimer(signal.ITIMER_REAL, max(min(seconds, outer or seconds), _LEAST))
+    _set(min(seconds, outer or seconds))
     try:
-        yield
+        with _ringing_again():
+            yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         if outer:  # that of a block around this one goes on
-            signal.setitimer(signal.ITIMER_REAL, max(outer - (time.monotonic() - began), _LEAST))
+            _set(outer - (time.monotonic() - began))
+
+
+@contextmanager
+def _ringing_again() -> Iterator[None]:
+    """Let an alarm ring again that Python drops, as it does in a `__del__` and in callbacks of weak references."""
+    hook = sys.unraisablehook
+
+    def ring_again(dropped: sys.UnraisableHookArgs) -> None:
+        if dropped.exc_type is TimeUp:
+            _set(_AGAIN)
+        else:
+            hook(dropped)
+
+    sys.unraisablehook = ring_again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+
+
+def _set(seconds: float) -> None:
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, _LEAST))
 
 
 def _ring(number: int, frame: FrameType | None) -> None:

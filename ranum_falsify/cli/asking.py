@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import sys
 import time
@@ -12,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ranum_falsify.api.sizes import join_answers, list_sizes
+from ranum_falsify.api.sizes import UNREAD, ask_each, join_answers, list_sizes
 from ranum_falsify.api.timekeeper import TimeUp, time_limit
 from ranum_falsify.cli.files import check_writable, is_stream, write_json
 from ranum_falsify.cli.options import PROGRAM, SearchOptions
@@ -42,8 +43,6 @@ __all__ = ["STATUS", "ask"]
 STATUS = {"holds": 0, "violated": 1, "unknown": 3}
 """Exit status by verdict."""
 
-_UNREAD = Answer(verdict="unknown", interrupted="timeout while reading")
-
 Load = Callable[[Mapping[str, int]], "Loaded"]
 """Reads what is asked, in some sizes of symbolic dimensions."""
 
@@ -72,18 +71,19 @@ def ask(options: SearchOptions, asked: Instance, load: Load, *, owns_process: bo
 
     sizes = list_sizes(options.dims)
     leave = partial(_leave, reporter) if owns_process else None
-    answers: list[tuple[Answer, Loaded | None]] = []
-    for number, one in enumerate(sizes):
-        began = time.monotonic()
-        loaded, left = _read(_share_time(options, len(sizes) - number), partial(load, one), leave)
-        if loaded is not None and _is_shown(loaded, options):
-            return 0
-        found = _UNREAD if loaded is None else _search(loaded, left)
-        answers.append((found, loaded))
-        options = _subtract_time(options, time.monotonic() - began)
-        if answers[-1][0].verdict == "violated" or answers[-1][0].interrupted == "Ctrl-C":
-            break
-    return _conclude(answers, sizes, reporter, options)
+    if options.list_operators or options.explain is not None:
+        return _show(options, _read(options, partial(load, sizes[0]), leave)[0], reporter)
+    end = math.inf if options.config.timeout is None else time.monotonic() + options.config.timeout
+
+    def ask_one(one: Mapping[str, int], share: float | None) -> tuple[Answer, Loaded | None]:
+        limited = dataclasses.replace(options, config=dataclasses.replace(options.config, timeout=share))
+        spare = 0.0 if share is None else max(end - time.monotonic() - share, 0.0)
+        loaded, left = _read(limited, partial(load, one), leave, spare)
+        return (UNREAD if loaded is None else _search(loaded, left)), loaded
+
+    began = time.monotonic()
+    answers = ask_each(sizes, options.config.timeout, ask_one, lambda asked: asked[0])
+    return _conclude(answers, sizes, reporter, _subtract_time(options, time.monotonic() - began))
 
 
 def _conclude(
@@ -107,44 +107,41 @@ def _conclude(
 
 
 def _read(
-    options: SearchOptions, load: Callable[[], Loaded], leave: Callable[[], None] | None
+    options: SearchOptions, load: Callable[[], Loaded], leave: Callable[[], None] | None, spare: float = 0.0
 ) -> tuple[Loaded | None, SearchOptions]:
-    """Return what is asked, None if time is up, and the options with the time that is left."""
+    """Return what is asked, None if time is up, and the options with the time that is left.
+
+    `spare` are the seconds that are left of the whole run beyond the timeout of these options.
+    """
     began = time.monotonic()
     try:
-        with time_limit(options.config.timeout, overdue=leave):
+        with time_limit(options.config.timeout, overdue=leave, spare=spare):
             loaded = load()
     except TimeUp:
         return None, options
     return loaded, _subtract_time(options, time.monotonic() - began)
 
 
-def _is_shown(loaded: Loaded, options: SearchOptions) -> bool:
-    """Show what needs no answer; tell whether that was asked for."""
-    if options.list_operators:
+def _show(options: SearchOptions, loaded: Loaded | None, reporter: _Reporter) -> int:
+    """Show what needs no answer, unless time was up before it was read; return the exit status."""
+    if loaded is None:
+        reporter.report(UNREAD)
+        return STATUS[UNREAD.verdict]
+    if options.explain is None:
         say(list_operators(loaded.problem))
-    elif options.explain is not None:
+    else:
         from ranum_falsify.prove.explaining import histories, list_varying  # imports torch
 
-        asked = loaded.problem, options.explain, options.config.prove or ProveConfig()
-        say(explanation(histories(*asked), list_varying(*asked)))
-    return options.list_operators or options.explain is not None
-
-
-def _share_time(options: SearchOptions, count: int) -> SearchOptions:
-    """Divide the time by a number of questions."""
-    if options.config.timeout is None or count == 1:
-        return options
-    return dataclasses.replace(
-        options, config=dataclasses.replace(options.config, timeout=options.config.timeout / count)
-    )
+        shown = loaded.problem, options.explain, options.config.prove or ProveConfig()
+        say(explanation(histories(*shown), list_varying(*shown)))
+    return 0
 
 
 def _leave(reporter: _Reporter) -> None:
     """Report and end the process while its main thread is busy; children end with their input."""
-    reporter.report(_UNREAD)
+    reporter.report(UNREAD)
     sys.stdout.flush()
-    os._exit(STATUS[_UNREAD.verdict])
+    os._exit(STATUS[UNREAD.verdict])
 
 
 def _subtract_time(options: SearchOptions, seconds: float) -> SearchOptions:

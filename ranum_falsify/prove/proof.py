@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ranum_falsify.config import RUNTIMES, Runtime
 from ranum_falsify.prove.executed import AsExecuted
@@ -81,10 +81,8 @@ def join_operators(
     for region in regions[1:]:
         for key, other in region.items():
             mine = result[key]
-            result[key] = OperatorProof(
-                network=mine.network,
-                node=mine.node,
-                op_type=mine.op_type,
+            result[key] = replace(
+                mine,
                 open=tuple(dict.fromkeys((*mine.open, *other.open))),
                 after=tuple(dict.fromkeys((*mine.after, *other.after))),
             )
