@@ -10,6 +10,7 @@ import numpy as np
 
 from ranum_falsify.config import SearchConfig
 from ranum_falsify.errors import is_interruption
+from ranum_falsify.network.blackbox import evaluate_until
 from ranum_falsify.network.contents import is_evaluated_outside
 from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
@@ -61,7 +62,7 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
     graphs = {id(call.graph): call.graph for call in problem.calls}
     size = bytes_per_sample(graphs.values()) * config.batch
     confirmer = Confirmer(list(graphs.values()), threads=_REPLAY_THREADS)
-    with settings(config.seed, config.processors, device, size):
+    with settings(config.seed, config.processors, device, size), evaluate_until(budget.deadline):
         modules = {key: convert(graph).to(device) for key, graph in graphs.items()}
         models = [_resolve_branches(problem, call, modules[id(call.graph)]).to(device) for call in problem.calls]
         for call, model in zip(problem.calls, models, strict=True):
@@ -71,7 +72,11 @@ def falsify(problem: Problem, config: SearchConfig, *, progress: Callable[[Progr
         search = OperatorSearch(context) if problem.is_pure_validity else ClauseSearch(context)
         interrupted = ""
         try:
-            _decide(context, search)
+            try:
+                _decide(context, search)
+            except _FailedTrialError as failed:
+                with confirmer:
+                    search.replay(failed.inputs)
         except OutOfTime:
             interrupted = "timeout"
         except (KeyboardInterrupt, RuntimeError) as error:
@@ -102,6 +107,7 @@ def _decide(context: SearchContext, search: OperatorSearch | ClauseSearch) -> No
         context.report(Progress(stage="prove", done=0.0, text="interval analysis"))
         with budget.time_proof():
             context.proof = prover.analyse()
+        _check_trial(prover)
     if context.proof.holds:
         return
     with context.confirmer:
@@ -174,6 +180,20 @@ def _refine(
         finally:
             context.proof = prover.proof
     context.suspects = prover.suspects()
+    _check_trial(prover)
+
+
+class _FailedTrialError(Exception):
+    """ONNX Runtime does not run what is proved, or shows otherwise; what is left to find would not replay either."""
+
+    def __init__(self, inputs: Mapping[str, np.ndarray]) -> None:
+        super().__init__()
+        self.inputs = inputs
+
+
+def _check_trial(prover: Prover) -> None:
+    if prover.trial is not None and prover.trial.faults:
+        raise _FailedTrialError(prover.trial.inputs)
 
 
 def _is_worthwhile(proof: Proof, violated: Collection[tuple[int, str]]) -> bool:

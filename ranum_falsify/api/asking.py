@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TypeVar, Unpack
 
 from ranum_falsify.api.loading import Loaded, load
-from ranum_falsify.api.models import Model, ModelLike, model_of
+from ranum_falsify.api.models import Model, ModelLike
 from ranum_falsify.api.properties import Property, PropertyLike, network_of, property_of
 from ranum_falsify.api.result import Result
 from ranum_falsify.api.running import answer, keep_list, kernel_notices, take_time
-from ranum_falsify.api.samples import sample_property
+from ranum_falsify.api.samples import load_networks
 from ranum_falsify.api.settings import Options, Settings, settings_of
 from ranum_falsify.api.sizes import UNREAD, ask_each, join_answers, list_sizes
 from ranum_falsify.api.timekeeper import TimeUp, time_limit
@@ -137,5 +136,4 @@ def map_models(
         UsageError: One model is given for a property of several networks, or sizes for a model that was read before.
     """
     given = model if isinstance(model, Mapping) else {network_of(prop): model}
-    find_sample = partial(sample_property, prop=prop)
-    return {name: model_of(one, dims, strict=strict, find_sample=find_sample) for name, one in given.items()}
+    return load_networks(prop, given, {name: dims or {} for name in given}, strict=strict)

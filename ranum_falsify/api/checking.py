@@ -79,7 +79,7 @@ def check(
     settings = settings_of(options, runtimes=_OF_FILES)
 
     def ask(one: Settings) -> Result:
-        find_sample = partial(sample_box, box=box)
-        return question.ask(lambda: model_of(model, one.sizes, strict=one.strict, find_sample=find_sample), one)
+        find_samples = partial(sample_box, box=box)
+        return question.ask(lambda: model_of(model, one.sizes, strict=one.strict, find_samples=find_samples), one)
 
     return ask_all_sizes(settings, ask)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import EllipsisType
 from typing import Any
@@ -23,6 +24,7 @@ from ranum_falsify.api.properties import Property, load_property, network_of
 from ranum_falsify.api.question import ValidityQuestion, load_statement
 from ranum_falsify.api.result import Result
 from ranum_falsify.api.running import take_time
+from ranum_falsify.api.samples import load_networks, sample_box
 from ranum_falsify.api.settings import Settings, settings_of
 from ranum_falsify.building import ModelBuilder
 from ranum_falsify.config import RUNTIMES
@@ -134,8 +136,8 @@ class _Places:
             text = text.replace(place, path)
         return text
 
-    def load_model(self, path: str, settings: Settings) -> Model:
-        model = load_model(self.find(path), dims=settings.sizes, strict=settings.strict)
+    def rename(self, model: Model, path: str) -> Model:
+        """Return a model that was read here as the one at a path of the instance."""
         return replace(model, path=self.folder / path, source=replace(model.source, path=path))
 
     def load_property(self, instance: Instance) -> Property:
@@ -169,12 +171,17 @@ def _size_of(size: Any) -> Any:
 def _load(instance: Instance, places: _Places, settings: Settings) -> Loaded:
     if instance.property_path is None:
         (path,) = instance.networks.values()
-        model = places.load_model(path, settings)
-        statement = _question(instance.question).make_statement(model)
+        question = _question(instance.question)
+        find_samples = partial(sample_box, box=question.box)
+        found = load_model(places.find(path), dims=settings.sizes, strict=settings.strict, find_samples=find_samples)
+        model = places.rename(found, path)
+        statement = question.make_statement(model)
         return load_statement(statement, model, dtype=settings.dtype)
     prop = places.load_property(instance)
-    models = {name or network_of(prop): places.load_model(path, settings) for name, path in instance.networks.items()}
-    return load(prop, models, dtype=settings.dtype)
+    paths = {name or network_of(prop): path for name, path in instance.networks.items()}
+    given = {name: places.find(path) for name, path in paths.items()}
+    models = load_networks(prop, given, {name: settings.sizes for name in given}, strict=settings.strict)
+    return load(prop, {name: places.rename(one, paths[name]) for name, one in models.items()}, dtype=settings.dtype)
 
 
 def _question(given: Mapping[str, Any]) -> ValidityQuestion:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from ranum_falsify.errors import ModelError, RanumFalsifyError, UsageError
 from ranum_falsify.network import Graph, read, read_inputs
 from ranum_falsify.network.fingerprint import Fingerprint, fingerprint
 
-__all__ = ["FindSample", "Model", "ModelLike", "load_model", "model_of"]
+__all__ = ["FindSamples", "Model", "ModelLike", "fingerprint_of", "inputs_of", "load_model", "model_of"]
 
 _IN_MEMORY = "<in memory>"
 
@@ -57,8 +57,11 @@ ModelLike = Model | str | Path | onnx.ModelProto | bytes
 """What functions take for a model: one that is loaded, a path, a protobuf message, or its bytes."""
 
 
-FindSample = Callable[[Graph], Mapping[str, np.ndarray]]
-"""`find(inputs)`: values that inputs may have, by name, from a graph that takes what the model takes."""
+FindSamples = Callable[[Graph], Iterable[Mapping[str, np.ndarray]]]
+"""`find(inputs)`: points that inputs may have, values by name, from a graph that takes what the model takes."""
+
+_MOST_NAMED = 3
+"""Number of inputs that an error names."""
 
 
 def load_model(
@@ -66,7 +69,7 @@ def load_model(
     *,
     dims: Mapping[str, int] | None = None,
     strict: bool = False,
-    find_sample: FindSample | None = None,
+    find_samples: FindSamples | None = None,
 ) -> Model:
     """Read an ONNX model.
 
@@ -75,39 +78,62 @@ def load_model(
         dims: Sizes of symbolic dimensions, by name or as `input:axis`; 1 where not given.
         strict: Whether a model is refused if it has operators that are not supported; if not, ONNX Runtime evaluates
             them, and the model is never proved.
-        find_sample: Finds values of the inputs that the question allows, for models that do not run on zeros.
+        find_samples: Finds values of the inputs that the question allows, for models that do not run on zeros.
 
     Raises:
         ModelError: It cannot be read; one line says why and what to do.
     """
     began = time.monotonic()
+    whole = Path(source) if isinstance(source, str | Path) else parse_model(source)
+    path = whole if isinstance(whole, Path) else None
+    graph = _read(whole, dims, find_samples, strict=strict)
+    return Model(graph=graph, source=fingerprint_of(source), path=path, seconds=time.monotonic() - began)
+
+
+def fingerprint_of(source: str | Path | onnx.ModelProto | bytes) -> Fingerprint:
+    """Return what a model is: a file, or bytes in memory.
+
+    Raises:
+        ModelError: These bytes are no model.
+        OSError: The file cannot be read.
+    """
     if isinstance(source, str | Path):
-        path = Path(source)
-        graph = _read(path, dims, find_sample, strict=strict)
-        return Model(graph=graph, source=fingerprint(path), path=path, seconds=time.monotonic() - began)
-    proto = parse_model(source)
-    data = source if isinstance(source, bytes) else proto.SerializeToString(deterministic=True)
-    graph = _read(proto, dims, find_sample, strict=strict)
-    origin = Fingerprint(path=_IN_MEMORY, sha256=hashlib.sha256(data).hexdigest())
-    return Model(graph=graph, source=origin, seconds=time.monotonic() - began)
+        return fingerprint(Path(source))
+    data = source if isinstance(source, bytes) else parse_model(source).SerializeToString(deterministic=True)
+    return Fingerprint(path=_IN_MEMORY, sha256=hashlib.sha256(data).hexdigest())
 
 
 def _read(
-    source: Path | onnx.ModelProto, dims: Mapping[str, int] | None, find_sample: FindSample | None, *, strict: bool
+    source: Path | onnx.ModelProto, dims: Mapping[str, int] | None, find_samples: FindSamples | None, *, strict: bool
 ) -> Graph:
     """Read a model on zeros, and if it cannot run on these, on what the question allows."""
     try:
         return read(source, dims=dims, strict=strict)
     except ModelError as error:
-        if find_sample is None:
+        if find_samples is None:
             raise
+        first = error
+    try:
+        inputs = read_inputs(source, dims=dims)
+        samples = [one for one in find_samples(inputs) if any(values.any() for values in one.values())]
+    except RanumFalsifyError:
+        raise first from None
+    for number, sample in enumerate(samples):
         try:
-            sample = find_sample(read_inputs(source, dims=dims))
-        except RanumFalsifyError:
-            raise error from None
-        if not any(values.any() for values in sample.values()):
-            raise
-        return read(source, dims=dims, strict=strict, sample=sample)
+            return read(source, dims=dims, strict=strict, sample=sample)
+        except ModelError as error:
+            first = first if number else error
+    raise type(first)(f"{first}{_advise(inputs)}") from first
+
+
+def _advise(inputs: Graph) -> str:
+    """Return what to do about a model that runs on no point that was tried, as the end of a sentence."""
+    details = zip(inputs.input_names, inputs.input_details, strict=True)
+    whole = [name for name, one in details if np.issubdtype(one.dtype, np.integer)]
+    if not whole:
+        return ""
+    listed = ", ".join(map(repr, whole[:_MOST_NAMED])) + (", ..." if len(whole) > _MOST_NAMED else "")
+    return f"; an input that is a shape or a count ({listed}?) needs a box with one value that fits"
 
 
 def model_of(
@@ -115,7 +141,7 @@ def model_of(
     dims: Mapping[str, int] | None,
     *,
     strict: bool = False,
-    find_sample: FindSample | None = None,
+    find_samples: FindSamples | None = None,
 ) -> Model:
     """Return a model, read unless it was.
 
@@ -124,10 +150,21 @@ def model_of(
         UsageError: Sizes are given for a model that was read before.
     """
     if not isinstance(model, Model):
-        return load_model(model, dims=dims, strict=strict, find_sample=find_sample)
+        return load_model(model, dims=dims, strict=strict, find_samples=find_samples)
     if dims and dict(dims) != dict(model.graph.options.dims):
         raise UsageError("dims: the model was read with other sizes; give them to load_model")
     return model
+
+
+def inputs_of(model: ModelLike, dims: Mapping[str, int] | None) -> Graph:
+    """Return a graph that takes what a model takes.
+
+    Raises:
+        ModelError: The model cannot be read.
+    """
+    if isinstance(model, Model):
+        return model.graph
+    return read_inputs(Path(model) if isinstance(model, str | Path) else parse_model(model), dims=dims)
 
 
 def parse_model(source: onnx.ModelProto | bytes) -> onnx.ModelProto:

@@ -23,6 +23,7 @@ from ranum_falsify.api.properties import Property, PropertyLike, load_property
 from ranum_falsify.api.replayed import Playback, ReplayCase, Shown
 from ranum_falsify.api.result import Result
 from ranum_falsify.api.runnable import Runnable, share_dims
+from ranum_falsify.api.samples import load_networks
 from ranum_falsify.config import Reach
 from ranum_falsify.errors import UsageError
 from ranum_falsify.escaping import escape
@@ -196,11 +197,14 @@ class ReplayRequest:
             raise UsageError(f"{path}: is of one model; give it as --network NAME MODEL")
         ((name, runnable),) = self.networks.items()
         with self.playback.reading():
-            model = runnable.read({})
-            loaded = None if self.property is None else load(self._load_property(Origin()), {name: model})
+            if self.property is None:
+                loaded, model = None, runnable.read({}, find_samples=lambda inputs: [_split_by_input(path, inputs)])
+            else:
+                prop = self._load_property(Origin())
+                model = load_networks(prop, {name: runnable.given}, {name: {}})[name]
+                loaded = load(prop, {name: model})
         graph = model.graph
-        details = zip(graph.input_names, graph.input_details, strict=True)
-        feeds = split_inputs(path, [(one, tuple(each.shape), np.dtype(each.dtype)) for one, each in details])
+        feeds = _split_by_input(path, graph)
         notices = differences(path, read_assignment(path), graph, feeds)
         if loaded is None:
             return self._report(
@@ -254,18 +258,21 @@ class ReplayRequest:
             if not case.names_inner or not any(any(attribute_graphs(node)) for node in model.load().graph.node):
                 return self.playback.replay_model(model, case)
         with self.playback.reading():
-            graph = self._build(case.network, origin)
+            graph = self._build(case, origin)
         return self.playback.replay_graph(graph, case)
 
-    def _build(self, text: str, origin: Origin) -> Graph:
-        """Return the network that a text means, read and converted as it was for the search."""
+    def _build(self, case: ReplayCase, origin: Origin) -> Graph:
+        """Return the network of a case, read and converted as it was for the search."""
         sizes = share_dims(self.networks, origin.dims)
 
+        def find_samples(inputs: Graph) -> list[dict[str, np.ndarray]]:
+            return [{name: array for name, array in case.load().items() if name in inputs.input_names}]
+
         def read_whole(name: str) -> Graph:
-            graph = self.networks[name].read(sizes[name]).graph
+            graph = self.networks[name].read(sizes[name], find_samples=find_samples).graph
             return graph if origin.dtype is None else convert_precision(graph, origin.dtype)
 
-        return build_network(text, self.networks, read_whole)
+        return build_network(case.network, self.networks, read_whole)
 
     def _note_unread(self) -> list[str]:
         """Return a notice where the user names a property that is not needed."""
@@ -311,8 +318,14 @@ class ReplayRequest:
         with self.playback.reading():
             prop = self._load_property(description)
             sizes = share_dims(self.networks, description.dims)
-            models = {name: model.read(sizes[name]) for name, model in self.networks.items()}
-            return load(prop, models, dtype=description.dtype)
+            given = {name: model.given for name, model in self.networks.items()}
+            return load(prop, load_networks(prop, given, sizes), dtype=description.dtype)
+
+
+def _split_by_input(path: Path, graph: Graph) -> dict[str, np.ndarray]:
+    """Return the values of a counterexample in VNN-COMP's format, by the inputs of a model."""
+    details = zip(graph.input_names, graph.input_details, strict=True)
+    return split_inputs(path, [(name, tuple(each.shape), np.dtype(each.dtype)) for name, each in details])
 
 
 def _load_arrays(inputs: Inputs) -> dict[str, np.ndarray]:

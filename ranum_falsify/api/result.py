@@ -16,7 +16,7 @@ from ranum_falsify.config import Optimisations, ProveConfig, Reach, Runtime, Sea
 from ranum_falsify.escaping import escape
 from ranum_falsify.network.source import Source
 from ranum_falsify.prove.assumptions import Assumptions
-from ranum_falsify.prove.explaining import histories
+from ranum_falsify.prove.explaining import histories, list_varying
 from ranum_falsify.prove.operand_bounds import OperandBounds, operand_bounds
 from ranum_falsify.report import json_report, precision, text
 from ranum_falsify.report.counterexample import Saved, arrays_of, base_of, save
@@ -186,8 +186,8 @@ class Result:
         Raises:
             PropertyError: There is no such node.
         """
-        found = histories(self.loaded.problem, node, self.config.prove or ProveConfig())
-        return _join_lines(explanation(found))
+        asked = self.loaded.problem, node, self.config.prove or ProveConfig()
+        return _join_lines(explanation(histories(*asked), list_varying(*asked)))
 
     def save(self, path: str | Path) -> Saved:
         """Write the counterexamples: `<path>.npy`, or one file per input, and `<path>.json`, which replay.

@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from ranum_falsify.api.models import FindSample, Model, ModelLike, load_model, parse_model
+from ranum_falsify.api.models import FindSamples, Model, ModelLike, fingerprint_of, load_model, parse_model
 from ranum_falsify.errors import RanumFalsifyError, UsageError
 from ranum_falsify.network import Graph
 from ranum_falsify.network.fingerprint import Fingerprint, fingerprint
 from ranum_falsify.network.functions import inline_functions
 from ranum_falsify.network.model_file import load_model as load_file
+from ranum_falsify.network.texts import number_strings
 from ranum_falsify.report.counterexample import file_hash
 
 __all__ = ["Runnable", "share_dims"]
@@ -42,38 +43,33 @@ class Runnable:
         """What messages call it."""
         return self.path or Path(self.given.source.path if isinstance(self.given, Model) else "model")
 
-    @property
-    def source(self) -> Path | onnx.ModelProto:
-        """What ONNX Runtime loads."""
-        return self.path or self.load()
-
     def load(self) -> onnx.ModelProto:
-        """Return the model.
+        """Return the model, with numbers for strings among its inputs.
 
         Raises:
             ModelError: It cannot be read.
         """
         if self.path is not None:
-            return load_file(self.path)
+            return number_strings(load_file(self.path))
         if isinstance(self.given, Model):
             return onnx.load_model_from_string(self.given.data())
         assert not isinstance(self.given, str | Path)
-        return inline_functions(parse_model(self.given))
+        return number_strings(inline_functions(parse_model(self.given)))
 
-    def read(self, dims: Mapping[str, int], *, strict: bool = False, find_sample: FindSample | None = None) -> Model:
+    def read(self, dims: Mapping[str, int], *, strict: bool = False, find_samples: FindSamples | None = None) -> Model:
         """Return the model with its graph.
 
         Args:
             dims: Sizes of symbolic dimensions.
             strict: Whether operators that are not supported are refused.
-            find_sample: Finds values of the inputs for a model that does not run on zeros.
+            find_samples: Finds values of the inputs for a model that does not run on zeros.
 
         Raises:
             ModelError: It cannot be read.
         """
         if isinstance(self.given, Model) and dict(self.given.graph.options.dims) == dict(dims):
             return self.given
-        return load_model(self.path or self.load(), dims=dims, strict=strict, find_sample=find_sample)
+        return load_model(self.path or self.load(), dims=dims, strict=strict, find_samples=find_samples)
 
     def read_for(self, feeds: Mapping[str, np.ndarray]) -> Graph | None:
         """Return the graph of the model, in the sizes of arrays; None if that cannot be read.
@@ -82,7 +78,7 @@ class Runnable:
             feeds: One array per input.
         """
         try:
-            return self.read(_find_sizes(self.load(), feeds), find_sample=lambda _: feeds).graph
+            return self.read(_find_sizes(self.load(), feeds), find_samples=lambda _: [feeds]).graph
         except RanumFalsifyError:
             return None
 
@@ -102,7 +98,7 @@ class Runnable:
         """
         if self.path is not None:
             return fingerprint(self.path)
-        return (self.given if isinstance(self.given, Model) else load_model(self.given)).source
+        return self.given.source if isinstance(self.given, Model) else fingerprint_of(self.given)
 
 
 def share_dims(models: Mapping[str, Runnable], dims: Mapping[str, int]) -> dict[str, dict[str, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,9 @@ from types import FrameType
 __all__ = ["TimeUp", "time_limit"]
 
 _PATIENCE = 1.0  # seconds for what a library began
+_AGAIN = (
+    0.5  # seconds until the next ring: Python drops what is raised in a `__del__` or a callback of a weak reference
+)
 _LEAST = 1e-6  # seconds; 0 would switch an alarm off
 _LONGEST = 1e8  # seconds; where `time_t` has 32 bits, 2e9 are too many
 
@@ -54,14 +58,37 @@ def _alarm(seconds: float) -> Iterator[None]:
         return
     outer, began = signal.getitimer(signal.ITIMER_REAL)[0], time.monotonic()
     before = signal.signal(signal.SIGALRM, _ring)
-    signal.setitimer(signal.ITIMER_REAL, max(min(seconds, outer or seconds), _LEAST))
+    _set(min(seconds, outer or seconds))
     try:
-        yield
+        with _ringing_again():
+            yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         if outer:  # that of a block around this one goes on
-            signal.setitimer(signal.ITIMER_REAL, max(outer - (time.monotonic() - began), _LEAST))
+            _set(outer - (time.monotonic() - began))
+
+
+@contextmanager
+def _ringing_again() -> Iterator[None]:
+    """Let an alarm ring again that Python drops, as it does in a `__del__` and in callbacks of weak references."""
+    hook = sys.unraisablehook
+
+    def ring_again(dropped: sys.UnraisableHookArgs) -> None:
+        if dropped.exc_type is TimeUp:
+            _set(_AGAIN)
+        else:
+            hook(dropped)
+
+    sys.unraisablehook = ring_again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+
+
+def _set(seconds: float) -> None:
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, _LEAST))
 
 
 def _ring(number: int, frame: FrameType | None) -> None:

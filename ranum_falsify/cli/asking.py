@@ -130,9 +130,10 @@ def _show(options: SearchOptions, loaded: Loaded | None, reporter: _Reporter) ->
     if options.explain is None:
         say(list_operators(loaded.problem))
     else:
-        from ranum_falsify.prove.explaining import histories  # imports torch
+        from ranum_falsify.prove.explaining import histories, list_varying  # imports torch
 
-        say(explanation(histories(loaded.problem, options.explain, options.config.prove or ProveConfig())))
+        shown = loaded.problem, options.explain, options.config.prove or ProveConfig()
+        say(explanation(histories(*shown), list_varying(*shown)))
     return 0
 
 

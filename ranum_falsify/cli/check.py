@@ -55,8 +55,8 @@ def _state(options: CheckOptions, sizes: Mapping[str, int]) -> tuple[Model, Stat
     from ranum_falsify.api.question import ValidityQuestion
     from ranum_falsify.api.samples import sample_box
 
-    find_sample = partial(sample_box, box=options.box)
-    model = load_model(options.model, dims=sizes, strict=options.strict, find_sample=find_sample)
+    find_samples = partial(sample_box, box=options.box)
+    model = load_model(options.model, dims=sizes, strict=options.strict, find_samples=find_samples)
     question = ValidityQuestion(
         box=options.box,
         only=options.only,

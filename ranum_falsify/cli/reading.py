@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,19 +66,14 @@ def load_files(
     from ranum_falsify.api.loading import load  # imports torch
     from ranum_falsify.api.properties import load_property
     from ranum_falsify.api.runnable import Runnable, share_dims
-    from ranum_falsify.api.samples import sample_property
+    from ranum_falsify.api.samples import load_networks
     from ranum_falsify.network.guards import memory_limit
 
     with memory_limit(memory):
         prop = load_property(property_path, parameters=parameters, vnnlib=vnnlib or None)
         runnables = {name: Runnable(path) for name, path in networks.items()}
         sizes = share_dims(runnables, dims or {})
-        find_sample = partial(sample_property, prop=prop)
-        models = {
-            name: runnable.read(sizes[name], strict=strict, find_sample=find_sample)
-            for name, runnable in runnables.items()
-        }
-        return load(prop, models, dtype=dtype)
+        return load(prop, load_networks(prop, networks, sizes, strict=strict), dtype=dtype)
 
 
 def box_of_file(
@@ -91,12 +85,13 @@ def box_of_file(
     vnnlib: bool = False,
 ) -> PropertyBox:
     """Read a property of one model, and return what it says the inputs range over; as for `state_file`."""
-    from ranum_falsify.api.models import load_model  # imports torch
-    from ranum_falsify.api.properties import load_property
+    from ranum_falsify.api.properties import load_property, network_of  # imports torch
     from ranum_falsify.api.property_box import box_of_property
+    from ranum_falsify.api.samples import load_networks
 
     prop = load_property(property_path, parameters=parameters, vnnlib=vnnlib or None)
-    return box_of_property(prop, load_model(model, dims=dims))
+    name = network_of(prop)
+    return box_of_property(prop, load_networks(prop, {name: model}, {name: dims})[name])
 
 
 def state_file(
@@ -121,8 +116,8 @@ def state_file(
         ModelError: The model cannot be read.
     """
     from ranum_falsify.api.loading import load  # imports torch
-    from ranum_falsify.api.models import load_model
     from ranum_falsify.api.properties import load_property, network_of
+    from ranum_falsify.api.samples import load_networks
     from ranum_falsify.transform.stating import state_property
 
     prop = load_property(property_path, parameters=parameters, vnnlib=vnnlib or None)
@@ -130,7 +125,7 @@ def state_file(
         name = network_of(prop)
     except UsageError as error:
         raise PropertyError(f"{property_path}: VNN-LIB is about one network; state the property of one") from error
-    loaded = load(prop, {name: load_model(model, dims=dims)})
+    loaded = load(prop, load_networks(prop, {name: model}, {name: dims}))
     try:
         stated = state_property(loaded.problem)
     except PropertyError as error:

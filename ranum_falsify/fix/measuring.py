@@ -170,7 +170,8 @@ class OutputMeter:
         made = onnx.ModelProto()
         made.CopyFrom(free_model(model, options.free))
         if self._repeatable[1]:
-            made.CopyFrom(expose_draws(read(made, dims=options.dims, strict=options.strict))[0].model)
+            drawn = read(made, dims=options.dims, strict=options.strict, sample=options.sample)
+            made.CopyFrom(expose_draws(drawn)[0].model)
         for node in made.graph.node:
             schema = schema_of(node.op_type, node.domain, self._subject.graph.opset)
             seed = None if schema is None else schema.attributes.get("seed")

@@ -6,7 +6,11 @@ PyTorch they are functions with a constant derivative, because their true one is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
@@ -31,6 +35,7 @@ __all__ = [
     "BlackBox",
     "Engine",
     "bound_black_box",
+    "evaluate_until",
     "is_black_box",
     "is_bounded",
     "make_engine",
@@ -50,8 +55,23 @@ _KINDS = frozenset(f"tensor({kind})" for kind in ("float", "double", "float16", 
 """What it may read and write, as ONNX Runtime names types."""
 
 _DEATH = "ONNX Runtime crashes on it, takes too long, or needs too much memory"
+_LATE = "there is no time left for it"
 _child = SharedChild(Path(__file__).with_name("blackbox_worker.py"))
 _keys = count()
+_deadline: ContextVar[float] = ContextVar("_deadline", default=math.inf)
+
+
+@contextmanager
+def evaluate_until(deadline: float | None) -> Iterator[None]:
+    """Let ONNX Runtime evaluate operators in the block until a time on the clock of `time.monotonic`; None for no end.
+
+    From then on it counts as refusing each sample.
+    """
+    token = _deadline.set(math.inf if deadline is None else deadline)
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
 
 
 class BlackBox(Operation):
@@ -168,7 +188,9 @@ class Engine:
             known: Those of the first outputs, the others are absent.
         """
         pairs = zip(self.outputs, known, strict=False)
-        self._last = [np.zeros(tuple(details.shape), details.dtype) for name, details in pairs if name]
+        self._last = [
+            np.broadcast_to(np.zeros((), details.dtype), tuple(details.shape)) for name, details in pairs if name
+        ]
 
     def run(self, samples: Sequence[Sequence[Tensor | None]]) -> list[list[Tensor]]:
         """Return the outputs for each sample; where ONNX Runtime refuses one, zeros, at which nothing is found.
@@ -178,10 +200,10 @@ class Engine:
         """
         return [self._outputs_of(found) for found in self._answers([self._feeds_of(sample) for sample in samples])]
 
-    def _ask(self, command: str, argument: Mapping[str, Any]) -> tuple[str, Any]:
+    def _ask(self, command: str, argument: Mapping[str, Any], seconds: float = _SECONDS) -> tuple[str, Any]:
         try:
             memory = max(_MEMORY, _FACTOR * len(self.model))
-            return _child.get().ask(command, argument, timeout=_SECONDS, memory=memory)
+            return _child.get().ask(command, argument, timeout=seconds, memory=memory)
         except ChildDeathError:
             _child.forget()
             raise
@@ -190,10 +212,13 @@ class Engine:
         return {name: to_numpy(cast(Tensor, operands[position])) for name, position in self.feeds.items()}
 
     def _answers(self, feeds: Sequence[Mapping[str, np.ndarray]]) -> list[list[np.ndarray] | str]:
+        seconds = min(_SECONDS, _deadline.get() - time.monotonic())
+        if seconds <= 0:
+            return [_LATE] * len(feeds)
         try:
             if self._home is not _child.get():
                 self.load()
-            kind, answer = self._ask("run", {"key": self._key, "samples": feeds, "seconds": _SHARE * _SECONDS})
+            kind, answer = self._ask("run", {"key": self._key, "samples": feeds, "seconds": _SHARE * seconds}, seconds)
         except ChildDeathError:
             kind, answer = "error", _DEATH
         return [str(answer)] * len(feeds) if kind != "ok" else answer

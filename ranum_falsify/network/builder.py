@@ -29,8 +29,14 @@ from ranum_falsify.network.naming import UniqueNames
 from ranum_falsify.network.nesting import attribute_graphs, names_captured, names_read
 from ranum_falsify.network.paths import NodeOrigin, SubgraphPath
 from ranum_falsify.network.registry import OperatorSpec, find, make_node, schema_of, spec_of
-from ranum_falsify.network.subgraphs import build_body, build_branches, choose_condition, inline_branch
-from ranum_falsify.network.tensors import details_of, to_numpy
+from ranum_falsify.network.subgraphs import (
+    build_body,
+    build_branches,
+    choose_condition,
+    describe_written,
+    inline_branch,
+)
+from ranum_falsify.network.tensors import details_of, to_numpy, torch_dtype
 from ranum_falsify.network.trace import Run, Scope, Traced, constant
 from ranum_falsify.network.unrolling import MOST_NODES, NotUnrolledError, TooLargeError, is_loop, unroll
 
@@ -196,14 +202,16 @@ class GraphBuilder:
         }
         fields |= {"version": self.opsets.get(node.domain, 1), "opset": self.opset}
         domain = "" if node.domain == "ai.onnx" else node.domain
-        states = None if body is None else _list_states(node, scope)
-        if states is not None:
-            engine.expect([traced.details for traced in states])
-        rigid = engine.rigid or states is not None
+        written = None if body is None else describe_written(self, node, body, scope)
+        stand_in = None
+        if written is not None:
+            engine.expect(written)
+            stand_in = partial(_stand_in, [scope[name] for name in node.input[2:]], written)
+        rigid = engine.rigid or written is not None
         spec = spec_of_black_box(node.op_type, domain, rigid=rigid, bounded=body is not None)
         op = make_node(spec, self.path.title_of(node), fields)
         operands = [traced for _, traced in reads]
-        self._write(node, op, operands, scope, fixed_shape=_has_fixed_shape(spec, operands), stand_in=states)
+        self._write(node, op, operands, scope, fixed_shape=_has_fixed_shape(spec, operands), stand_in=stand_in)
         so = "nothing is known of its result, and the network is never proved"
         if body is not None:
             so = "its bounds are those of any number of iterations"
@@ -217,7 +225,7 @@ class GraphBuilder:
         scope: Scope,
         *,
         fixed_shape: bool,
-        stand_in: Sequence[Traced] | None = None,
+        stand_in: Callable[[], tuple[torch.Tensor, ...]] | None = None,
     ) -> None:
         """Add what a node writes to a scope.
 
@@ -227,11 +235,11 @@ class GraphBuilder:
             operands: What it reads.
             scope: Where its outputs go.
             fixed_shape: Whether their shapes are the same for every input.
-            stand_in: Tensors of the same shapes and dtypes, as good an example; a loop may not end on it.
+            stand_in: Returns tensors of the same shapes and dtypes, as good an example; a loop may not end on it.
         """
-        evaluate = partial(self._run, node, spec_of(op), op, operands)
+        evaluate: Callable[[], tuple[torch.Tensor, ...]] = partial(self._run, node, spec_of(op), op, operands)
         if stand_in is not None and self.options.example is None:
-            evaluate = partial(_values_of, stand_in)
+            evaluate = stand_in
         run = Run(evaluate, operands)
         known = self._find_known_details(node, scope) if fixed_shape else None
         values = run.evaluate() if known is None else ()
@@ -342,14 +350,11 @@ def _has_fixed_shape(spec: OperatorSpec, operands: Sequence[Traced | None]) -> b
     return all(t is None or t.fixed_shape for t in operands) and spec.has_fixed_shape(folded)
 
 
-def _list_states(node: onnx.NodeProto, scope: Scope) -> list[Traced] | None:
-    """Return the states that a loop begins with; None if it also collects rows, whose number is not known."""
-    states = node.input[2:]
-    return None if any(node.output[len(states) :]) else [scope[name] for name in states]
-
-
-def _values_of(tensors: Sequence[Traced]) -> tuple[torch.Tensor, ...]:
-    return tuple(traced.tensor() for traced in tensors)
+def _stand_in(states: Sequence[Traced], written: Sequence[TensorDetails]) -> tuple[torch.Tensor, ...]:
+    """Return what a loop might write: the states that it begins with, and zeros, of which one is stored, for rows."""
+    rows = written[len(states) :]
+    zeros = (torch.zeros((), dtype=torch_dtype(one.dtype)).expand(tuple(one.shape)) for one in rows)
+    return (*(traced.tensor() for traced in states), *zeros)
 
 
 def _may_stop(spec: OperatorSpec, operands: Sequence[Traced | None]) -> bool:

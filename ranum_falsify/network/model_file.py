@@ -26,6 +26,7 @@ __all__ = [
     "check_external_data",
     "check_structure",
     "fix_model",
+    "free_first_dimension",
     "free_model",
     "is_given",
     "load_model",
@@ -256,6 +257,19 @@ def free_model(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     del freed.graph.input[:]
     freed.graph.initializer.extend(kept)
     freed.graph.input.extend(inputs)
+    return freed
+
+
+def free_first_dimension(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with a first dimension of any size in its inputs; the other shapes follow from that."""
+    given = {initializer.name for initializer in model.graph.initializer}
+    freed = onnx.ModelProto()
+    freed.CopyFrom(model)
+    del freed.graph.value_info[:]
+    for info in (*freed.graph.input, *freed.graph.output):
+        dims = info.type.tensor_type.shape.dim
+        if info.name not in given and dims:
+            dims[0].dim_param = "samples"
     return freed
 
 

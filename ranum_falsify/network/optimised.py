@@ -21,7 +21,7 @@ from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.model_file import free_model, load_model
 from ranum_falsify.network.reader import read
 
-__all__ = ["Optimised", "optimise", "optimiser"]
+__all__ = ["Optimised", "model_with_all_inputs", "optimise", "optimiser"]
 
 _WORKER = Path(__file__).with_name("optimiser_worker.py")
 _SECONDS = 120.0
@@ -65,9 +65,8 @@ def optimise(graph: Graph) -> Optimised:
 
 
 def _optimise(graph: Graph) -> Optimised:
-    model = graph.as_onnx() if graph.source is None else free_model(graph.source, graph.options.free)
     try:
-        rewritten, memory = _rewrite(model)
+        rewritten, memory = _rewrite(model_with_all_inputs(graph))
         found = read(rewritten, dims=graph.options.dims, fixed=graph.options.fixed, sample=graph.options.sample)
         left = sum(array.nbytes for _, arrays in found.folded for array in arrays)
         if left + rewritten.ByteSize() > memory / 2:
@@ -82,6 +81,11 @@ def _optimise(graph: Graph) -> Optimised:
     except (ModelError, EncodeError, ValueError, OSError) as error:
         # Models beyond what protobuf can hold are among these.
         return Optimised(fault=str(error).removeprefix("model: "))
+
+
+def model_with_all_inputs(graph: Graph) -> onnx.ModelProto:
+    """Return the model that runs in place of a graph, in which fixed inputs are inputs."""
+    return graph.as_onnx() if graph.source is None else free_model(graph.source, graph.options.free)
 
 
 def _death(error: ChildDeathError) -> str:

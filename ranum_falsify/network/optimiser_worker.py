@@ -1,13 +1,16 @@
-"""What runs in the child process of `ranum_falsify.network.optimised`: ONNX Runtime rewrites models, and runs none.
+"""What runs in the child process of `ranum_falsify.network.optimised`: ONNX Runtime rewrites models, or runs them once.
 
-The one command is ``optimise`` ({"source", "target"}, two paths); see `_optimise` for its answers.
+The commands are ``optimise`` ({"source", "target"}, two paths; see `_optimise` for the answers) and ``run`` ({"source",
+"feeds"}), which returns the outputs of one run, by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import onnxruntime as ort
 
 __all__ = ["service"]
@@ -60,7 +63,38 @@ def _load(source: str, target: str, level: Any = ort.GraphOptimizationLevel.ORT_
     ort.InferenceSession(source, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(_LAYOUTS))
 
 
+_BFLOAT16 = 16
+"""Number of the type in ONNX, which NumPy does not have: its numbers are handed over as their bits."""
+_INTEGERS = (f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+_SHOWN = {f"tensor({kind})" for kind in ("float", "double", "float16", "bool", *_INTEGERS)}
+
+
+def _run(source: str, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Run a model as users do, once; return its outputs that are tensors of numbers."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    types = {value.name: value.type for value in (*session.get_inputs(), *session.get_overridable_initializers())}
+    values = session.run_with_ort_values(None, {name: _feed(types.get(name), x) for name, x in feeds.items()})
+    found = {known.name: _show(known.type, x) for known, x in zip(session.get_outputs(), values, strict=True)}
+    return {name: array for name, array in found.items() if array is not None}
+
+
+def _feed(kind: str | None, array: np.ndarray) -> ort.OrtValue:
+    if kind == "tensor(bfloat16)":
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), _BFLOAT16)
+    return ort.OrtValue.ortvalue_from_numpy(array)
+
+
+def _show(kind: str, value: ort.OrtValue) -> np.ndarray | None:
+    if kind == "tensor(bfloat16)":
+        bits = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
+        return np.frombuffer(bits, np.uint16).reshape(value.shape())
+    return value.numpy() if kind in _SHOWN else None
+
+
 def service() -> Callable[[str, Any], Any]:
     """Return the function that answers a command."""
     ort.set_default_logger_severity(4)
-    return lambda command, argument: _optimise(**argument)
+    commands: Mapping[str, Callable[..., Any]] = {"optimise": _optimise, "run": _run}
+    return lambda command, argument: commands[command](**argument)

@@ -52,7 +52,7 @@ def convert_precision(graph: Graph, dtype: HalfPrecision, keep: Collection[str] 
     else:
         model = _float16(model, keep)
     try:
-        return read(model, dims=graph.options.dims)
+        return read(model, dims=graph.options.dims, strict=graph.options.strict, sample=graph.options.sample)
     except ModelError as error:
         raise ModelError(f"the network converted to {dtype} cannot be read: {error}") from error
 

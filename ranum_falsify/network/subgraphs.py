@@ -5,6 +5,7 @@ Each becomes a graph of its own, over the tensors that it reads from around it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,22 +13,38 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import torch
+from dnnv.nn import Operation
 from dnnv.nn.operations import Input
 from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.errors import ModelError, UnsupportedOperatorError
+from ranum_falsify.network.blackbox import BlackBox
 from ranum_falsify.network.contents import list_makers
 from ranum_falsify.network.fields import initializers_of
 from ranum_falsify.network.graph import Graph
 from ranum_falsify.network.model_file import check_structure
-from ranum_falsify.network.nesting import names_captured
+from ranum_falsify.network.nesting import name_of, names_captured
+from ranum_falsify.network.order import topological_order
+from ranum_falsify.network.registry import row_of
+from ranum_falsify.network.tensors import torch_dtype
 from ranum_falsify.network.trace import Run, Scope, Traced, UnfitBranch, constant
 from ranum_falsify.network.unrolling import NotUnrolledError
 
 if TYPE_CHECKING:
     from ranum_falsify.network.builder import GraphBuilder
 
-__all__ = ["build_body", "build_branches", "choose_condition", "inline_branch"]
+__all__ = [
+    "build_body",
+    "build_branches",
+    "choose_condition",
+    "describe_written",
+    "hands_on_condition",
+    "inline_branch",
+]
+
+
+_MOST_BYTES = 2**28
+"""Size of what a loop may collect: each sample of a search has rows of its own."""
 
 
 def inline_branch(builder: GraphBuilder, node: onnx.NodeProto, condition: bool, scope: Scope) -> None:
@@ -116,6 +133,55 @@ def build_body(builder: GraphBuilder, node: onnx.NodeProto, scope: Scope) -> Gra
         return _close(builder, inner, inputs, names)
 
 
+def describe_written(
+    builder: GraphBuilder, node: onnx.NodeProto, body: Graph, scope: Scope
+) -> list[TensorDetails] | None:
+    """Return shape and dtype of what a loop writes, from its body; None if it collects rows and their number varies.
+
+    Args:
+        builder: Builds the graph that the loop belongs to.
+        node: The loop.
+        body: Its body, from :func:`build_body`.
+        scope: What it reads.
+
+    Raises:
+        ModelError: The rows are too large.
+    """
+    states = [scope[name].details for name in node.input[2:]]
+    names = body.output_names[1 + len(states) :]
+    if not any(node.output[len(states) :]):
+        return states
+    limit, condition = (builder.decide(scope[name]) if name else None for name in node.input[:2])
+    runs = not node.input[1] or condition == 1
+    if limit is None or not runs or not hands_on_condition(body) or not all(name in body.shapes for name in names):
+        return None
+    rows = [TensorDetails((limit, *body.shapes[name].shape), body.shapes[name].dtype) for name in names]
+    size = sum(math.prod(row.shape) * np.dtype(row.dtype).itemsize for row in rows)
+    if size > _MOST_BYTES:
+        raise ModelError(
+            f"node {name_of(node)!r} ({node.op_type}): its {limit:,} iterations collect {size / 1e9:,.1f} GB, "
+            f"and no more than {_MOST_BYTES / 1e9:.1f} GB are looked at; give it fewer iterations"
+        )
+    return [*states, *rows]
+
+
+def hands_on_condition(body: Graph) -> bool:
+    """Tell whether a loop with this body ends at its trip count only: a condition that is true stays true."""
+    ends, condition = body.output_operations[0], body.inputs[1]
+    before = topological_order([ends])
+    others = (op for op in before if op is not condition)
+    if any(isinstance(op, Input) or isinstance(op, BlackBox) or _is_random(op) for op in others):
+        return False
+    true = [torch.ones(()).to(torch_dtype(one.dtype)).expand(one.shape) for one in body.input_details]
+    (found,) = body.cut_after([ends]).evaluate(true)
+    return bool(found.all())
+
+
+def _is_random(op: Operation) -> bool:
+    spec = row_of(op)
+    return spec is not None and spec.is_random(op)
+
+
 def _check_state(after: Traced, before: TensorDetails) -> None:
     shapes = tuple(after.details.shape), tuple(before.shape)
     if not after.fixed_shape or shapes[0] != shapes[1] or after.details.dtype != before.dtype:
@@ -141,5 +207,6 @@ def _close(builder: GraphBuilder, inner: Scope, inputs: Sequence[Input], names: 
         opset=builder.opset,
         options=builder.options,
         folded=list_makers(outputs, builder.folded),
+        shapes={name: inner[name].details for name in names if inner[name].fixed_shape},
         stops=inner.stops,
     )

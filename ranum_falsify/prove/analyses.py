@@ -11,14 +11,14 @@ from ranum_falsify.domain import Interval, IntervalAnalysis
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.network import Graph
 from ranum_falsify.network.contents import list_black_boxes
-from ranum_falsify.network.optimised import optimise
+from ranum_falsify.network.optimised import Optimised, optimise
 from ranum_falsify.operators.relations.rewrites import is_rewritten
 from ranum_falsify.prove.checked import Checked, check
 from ranum_falsify.prove.executed import Execution
 
-__all__ = ["Analyses", "analyses_of", "execution_of", "make_linear", "notices_of"]
+__all__ = ["REWRITING", "Analyses", "analyses_of", "execution_of", "make_linear", "notices_of", "without_execution"]
 
-_REWRITING: Runtime = "onnxruntime"
+REWRITING: Runtime = "onnxruntime"
 """The runtime that does not run a network as it is written."""
 
 _executions: WeakKeyDictionary[Graph, Execution | None] = WeakKeyDictionary()
@@ -41,7 +41,7 @@ def notices_of(network: str, graph: Graph, runtimes: Sequence[Runtime]) -> Itera
         graph: The network as written.
         runtimes: The requested runtimes.
     """
-    if _REWRITING not in runtimes:
+    if REWRITING not in runtimes:
         return
     found = optimise(graph)
     if found.refusal:
@@ -66,10 +66,21 @@ def analyses_of(
         make: Makes the analysis of a graph for some runtimes.
     """
     written = make(graph, runtimes)
-    execution = execution_of(graph) if _REWRITING in runtimes else None
+    execution = execution_of(graph) if REWRITING in runtimes else None
     if execution is None or execution.graph is None:
         return Analyses(written, None, execution)
-    return Analyses(written, make(execution.graph, (_REWRITING,)), execution)
+    return Analyses(written, make(execution.graph, (REWRITING,)), execution)
+
+
+def without_execution(analyses: Analyses, graph: Graph, reason: str) -> Analyses:
+    """Return analyses by which nothing is proved for ONNX Runtime.
+
+    Args:
+        analyses: The analyses of a network.
+        graph: The network as written.
+        reason: Why.
+    """
+    return Analyses(analyses.written, None, Execution(graph, Optimised(fault=reason)))
 
 
 @dataclass(frozen=True)

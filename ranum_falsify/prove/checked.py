@@ -12,6 +12,7 @@ from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.contents import nodes_with_branches
 from ranum_falsify.operators.support.conditions import conditions_of, gradient_conditions, is_proved, name_bounds
 from ranum_falsify.prove.stored_nan import ReadsNan, reach_of_nan
+from ranum_falsify.prove.varying import find_varying
 from ranum_falsify.validity import Bounds, Constraint, Finite
 
 __all__ = ["Checked", "check"]
@@ -27,12 +28,14 @@ class Checked:
             those on derivatives.
         open_gradient: The same for the conditions on derivatives, which break nothing after them.
         constants: Names of the operators with open conditions that make constants of the graph.
+        varying: Operators that give shapes that are not the same on the whole box, if anything is open for that.
     """
 
     outputs: tuple[Interval | None, ...]
     open: Mapping[int, tuple[Constraint, ...]]
     open_gradient: Mapping[int, tuple[Constraint, ...]]
     constants: tuple[str, ...] = ()
+    varying: tuple[Operation, ...] = ()
 
 
 def check(
@@ -55,9 +58,12 @@ def check(
     found = {id(op): conditions_of(op) for op in wanted}
     of_gradient = {id(op): conditions for op in wanted if (conditions := _list_gradient_conditions(op))}
 
+    analysed = set[int]()
+
     def observe(visited: Visited) -> None:
         tick()
         key = id(visited.op)
+        analysed.add(key)
         if found.get(key) or of_gradient.get(key):
             bounds = name_bounds(spec_of(visited.op), visited)
             for table in (found, of_gradient):
@@ -69,7 +75,10 @@ def check(
             found[id(op)] = (*found[id(op)], ReadsNan())
     # Operators that were not analysed have kept all their conditions.
     left, left_gradient = ({key: left for key, left in table.items() if left} for table in (found, of_gradient))
-    return Checked(outputs, left, left_gradient, tuple(v.op.name for v in analysis.folded if not is_proved(v)))
+    constants = tuple(v.op.name for v in analysis.folded if not is_proved(v))
+    matters = None in outputs or not analysed.issuperset(left)
+    varying = find_varying(graph, analysed) if matters else ()
+    return Checked(outputs, left, left_gradient, constants, varying)
 
 
 @dataclass(frozen=True)

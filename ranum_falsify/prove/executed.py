@@ -96,6 +96,7 @@ class Execution:
             {key: tuple(dict.fromkeys(conditions)) for key, conditions in found.items()},
             written.open_gradient,
             (*written.constants, *(executed.constants if executed is not None else ())),
+            written.varying,
         )
 
     def _faults(self, executed: Checked | None) -> Iterator[tuple[int, Constraint]]:

@@ -16,12 +16,14 @@ from ranum_falsify.domain.explanation import OperandHistory, explain
 from ranum_falsify.domain.neighbours import Neighbours, neighbours_of
 from ranum_falsify.errors import PropertyError, name_near
 from ranum_falsify.network import spec_of
+from ranum_falsify.network.order import topological_order
 from ranum_falsify.properties.formula.applications import NetworkCall
 from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.prove.analyses import Analyses
 from ranum_falsify.prove.applications import Applications, box_of
+from ranum_falsify.prove.varying import describe_varying, find_varying
 
-__all__ = ["NodeSurroundings", "histories", "surroundings"]
+__all__ = ["NodeSurroundings", "histories", "list_varying", "surroundings"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,21 @@ def histories(problem: Problem, node: str, config: ProveConfig) -> Mapping[str, 
     if not found:
         near = name_near(node, (op.name for call in problem.calls for op in call.graph.nodes))
         raise PropertyError(f"--explain {node}: no network of the property has this node; {near}")
+    return found
+
+
+def list_varying(problem: Problem, node: str, config: ProveConfig) -> list[str]:
+    """Return why bounds of a node's operands are not known, where it comes after a tensor whose shape varies.
+
+    Args and errors are those of `histories`; the result is a sentence for each such tensor.
+    """
+    several = len({call.network for call in problem.calls}) > 1
+    found = list[str]()
+    for call, analysis, op in _analysed(problem, config, lambda _, op: op.name == node):
+        before = {id(one) for one in topological_order([op])}
+        analysed = {id(one) for one in call.graph.nodes if analysis.bounds_of(one) is not None}
+        varying = [one for one in find_varying(call.graph, analysed) if id(one) in before]
+        found += describe_varying(call, call.graph, varying, problem.regions[0], several=several)
     return found
 
 

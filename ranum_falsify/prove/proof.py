@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ranum_falsify.config import RUNTIMES, Runtime
 from ranum_falsify.prove.executed import AsExecuted
 from ranum_falsify.validity import Constraint
 
-__all__ = ["NOTHING", "OperatorProof", "Proof"]
+__all__ = ["NOTHING", "OperatorProof", "Proof", "join_operators"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,3 +71,19 @@ class Proof:
 
 NOTHING = Proof(runtimes=())
 """The proof, if none was tried."""
+
+
+def join_operators(
+    regions: Sequence[Mapping[tuple[int, str], OperatorProof]],
+) -> Mapping[tuple[int, str], OperatorProof]:
+    """Return what is known about the operators in question on all of some regions."""
+    result = dict(regions[0]) if regions else {}
+    for region in regions[1:]:
+        for key, other in region.items():
+            mine = result[key]
+            result[key] = replace(
+                mine,
+                open=tuple(dict.fromkeys((*mine.open, *other.open))),
+                after=tuple(dict.fromkeys((*mine.after, *other.after))),
+            )
+    return result

@@ -13,19 +13,22 @@ from torch import Tensor
 
 from ranum_falsify.config import ProveConfig, Runtime
 from ranum_falsify.domain import Interval, IntervalAnalysis
+from ranum_falsify.domain.enclosure import Enclosure
 from ranum_falsify.domain.linear.bounds import LinearAnalysis
 from ranum_falsify.domain.linear.splitting import SplitResult
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.contents import list_black_boxes
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import InputVariable, Problem
-from ranum_falsify.prove.analyses import Analyses, analyses_of, make_linear, notices_of
+from ranum_falsify.prove.analyses import REWRITING, Analyses, analyses_of, make_linear, notices_of, without_execution
 from ranum_falsify.prove.applications import Applications, Box, box_of, select_operators
 from ranum_falsify.prove.cutting import cut, is_narrow
 from ranum_falsify.prove.margins import MarginProof
-from ranum_falsify.prove.proof import OperatorProof, Proof
-from ranum_falsify.prove.stored_nan import reach_of_nan
+from ranum_falsify.prove.outputs import describe_outputs
+from ranum_falsify.prove.proof import OperatorProof, Proof, join_operators
 from ranum_falsify.prove.term_bounds import margin_bounds
+from ranum_falsify.prove.trial import Trial, try_out
+from ranum_falsify.prove.varying import describe_varying
 
 __all__ = ["Prover"]
 
@@ -49,6 +52,7 @@ class Prover:
     Attributes:
         proof: What is proved so far.
         is_exhausted: Whether more time for `refine` would change nothing.
+        trial: What ONNX Runtime did before a proof for it was to count; None where there was none.
     """
 
     def __init__(
@@ -71,6 +75,7 @@ class Prover:
         self.graphs = {id(call): (graphs or {}).get(id(call), call.graph) for call in problem.calls}
         self.proof = Proof(runtimes=config.runtimes)
         self.is_exhausted = False
+        self.trial: Trial | None = None
         self._tick = tick
         self._deadline: float | None = None
         self._analyses: dict[int, Analyses] = {}
@@ -79,10 +84,12 @@ class Prover:
     def analyse(self) -> Proof:
         """Prove by interval analysis alone, which costs about as much as an inference."""
         with torch.no_grad():
-            self._regions = [
-                _Region(self, case, variables) for case in self.problem.each_case for variables in case.regions
-            ]
+            self._analyse_regions()
             return self._conclude()
+
+    def _analyse_regions(self) -> None:
+        boxes = [(case, variables) for case in self.problem.each_case for variables in case.regions]
+        self._regions = [_Region(self, case, variables) for case, variables in boxes]
 
     def refine(self, deadline: float, violated: Collection[tuple[int, str]] = ()) -> Proof:
         """Try harder on what `analyse` left open.
@@ -163,35 +170,50 @@ class Prover:
     def _conclude(self) -> Proof:
         # Of operators without a row, nothing is known, not even how far the harm goes.
         known = not any(list_black_boxes(graph) for graph in self.graphs.values())
+        if known and self.trial is None and REWRITING in self.config.runtimes:
+            self._try_out()
         held = frozenset(number for number, region in enumerate(self._regions) if known and region.holds())
         holds = len(held) == len(self._regions)
         self.proof = Proof(
             holds=holds,
-            operators=_join([region.operators() for region in self._regions]),
+            operators=join_operators([region.operators() for region in self._regions]),
             runtimes=self.config.runtimes,
-            notices=tuple(dict.fromkeys((*self._notices(), *(self._describe_outputs() if holds else ())))),
+            notices=tuple(dict.fromkeys((*self._notices(), *self._describe(holds)))),
             held_regions=held,
             steep=tuple(dict.fromkeys(self._steep())) if holds and self.problem.is_pure_validity else (),
         )
         return self.proof
 
+    def _try_out(self) -> None:
+        """Have ONNX Runtime run what is proved; where that fails, nothing is proved for it."""
+        if not all(region.holds() for region in self._regions):
+            return
+        self.trial = try_out(self.problem, self.graphs, lambda number, call: self._regions[number].outputs_surely(call))
+        faults = {} if self.trial is None else self.trial.faults
+        for call in self.problem.calls:
+            if id(call) in faults:
+                graph = self.graphs[id(call)]
+                self._analyses[id(graph)] = without_execution(self.analyses_of(call), graph, faults[id(call)])
+        if faults:
+            self._analyse_regions()
+
     def _notices(self) -> Iterator[str]:
         for call in self.problem.calls:
             yield from notices_of(call.network, self.graphs[id(call)], self.config.runtimes)
+            if self.trial is not None and id(call) in self.trial.faults:
+                yield f"nothing is proved about network {call.network} for ONNX Runtime, {self.trial.faults[id(call)]}"
+
+    def _describe(self, holds: bool) -> Iterator[str]:
+        if holds:
+            yield from self._describe_outputs()
+            return
+        for region in self._regions:
+            yield from region.describe_varying()
 
     def _describe_outputs(self) -> Iterator[str]:
-        """Yield which outputs may be NaN or infinite although all operators are valid."""
         for call in self.problem.calls if self.problem.is_pure_validity else ():
-            graph = self.graphs[id(call)]
-            carriers = reach_of_nan(graph).carriers
             bounds = list(zip(*(region.outputs(call) for region in self._regions), strict=True))
-            for name, end, several in zip(graph.output_names, graph.output_operations, bounds, strict=True):
-                kind = "NaN" if id(end) in carriers else "infinite" if _may_be_infinite(several) else ""
-                if kind:
-                    yield (
-                        f"output {name!r} may be {kind} although no operator makes it so; "
-                        f"finite_outputs({call.network}(...)) in a property asks about that"
-                    )
+            yield from describe_outputs(call.network, self.graphs[id(call)], bounds)
 
     def _steep(self) -> Iterator[str]:
         several = len({call.network for call in self.problem.calls}) > 1
@@ -208,6 +230,7 @@ class _Region:
     def __init__(self, prover: Prover, problem: Problem, variables: tuple[InputVariable, ...]) -> None:
         self._prover = prover
         self._problem = problem
+        self._variables = variables
         self._box = box_of(variables)
         self._holds: bool | None = None
         self.suspects: Sequence[Tensor] = ()
@@ -243,6 +266,17 @@ class _Region:
     def outputs(self, call: NetworkCall) -> Sequence[Interval | None]:
         """Return bounds of the outputs of an application."""
         return self._known.check(call).outputs
+
+    def describe_varying(self) -> Iterator[str]:
+        """Yield what users should know of shapes that vary over the box, and leave open what comes after them."""
+        several = len({call.network for call in self._problem.calls}) > 1
+        for call in self._problem.calls if not self.holds() else ():
+            graph, varying = self._prover.graphs[id(call)], self._known.check(call).varying
+            yield from describe_varying(call, graph, varying, self._variables, several=several)
+
+    def outputs_surely(self, call: NetworkCall) -> Sequence[Enclosure]:
+        """Return bounds of the outputs of an application that hold in any case; NaN where there are none."""
+        return self._known.frame_surely().outputs(call)
 
     def is_steep(self, goal: ValidityGoal, op: Operation) -> bool:
         """Tell whether an operator's derivative may not be finite although the goal does not ask about it."""
@@ -374,25 +408,5 @@ class _Region:
         return Applications(self._problem, self._prover.graphs, self._prover.analyses_of, box, self._prover.tick)
 
 
-def _may_be_infinite(bounds: Sequence[Interval | None]) -> bool:
-    return any(x is not None and x.is_floating and x.may_be_infinite for x in bounds)
-
-
 def _analyse_plainly(graph: Graph, runtimes: Sequence[Runtime]) -> IntervalAnalysis:
     return IntervalAnalysis(graph, runtimes=runtimes)
-
-
-def _join(regions: list[dict[tuple[int, str], OperatorProof]]) -> dict[tuple[int, str], OperatorProof]:
-    """Return what holds on all regions."""
-    result = regions[0] if regions else {}
-    for region in regions[1:]:
-        for key, other in region.items():
-            mine = result[key]
-            result[key] = OperatorProof(
-                network=mine.network,
-                node=mine.node,
-                op_type=mine.op_type,
-                open=tuple(dict.fromkeys((*mine.open, *other.open))),
-                after=tuple(dict.fromkeys((*mine.after, *other.after))),
-            )
-    return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from dnnv.nn import Operation
@@ -12,11 +13,22 @@ from ranum_falsify.network import spec_of
 from ranum_falsify.network.evaluate import Value
 from ranum_falsify.network.naming import tensor_name
 from ranum_falsify.network.tensors import to_torch
-from ranum_falsify.operators.support.conditions import list_stated_conditions
+from ranum_falsify.operators.support.conditions import list_refusals, list_stated_conditions
 from ranum_falsify.replay.replayer import Finding
 from ranum_falsify.validity import Constraint, Finite
 
-__all__ = ["find_broken", "find_broken_at"]
+__all__ = ["Accepted", "find_broken", "find_broken_at"]
+
+
+@dataclass(frozen=True)
+class Accepted(Finite):
+    """ONNX Runtime runs the operator; what its row states does not tell why it refuses."""
+
+    reason: str = "it refuses"
+
+    def describe(self) -> str:
+        """See :meth:`Constraint.describe`."""
+        return "ONNX Runtime runs the operator"
 
 
 def find_broken(op: Operation, finding: Finding) -> Constraint | None:
@@ -31,12 +43,15 @@ def find_broken(op: Operation, finding: Finding) -> Constraint | None:
         None where that cannot be told, because the finding does not hold all operands.
     """
     spec = spec_of(op)
+    if finding.kind == "error" and not list_refusals(op):
+        return Accepted()
     if not list_stated_conditions(op) or finding.optimisations == "default":
         return Finite() if spec.computes else None
     operands = [_find_operand(value, finding) for value in spec.operands_of(op)]
     if any(x is None and value is not None for x, value in zip(operands, spec.operands_of(op), strict=True)):
         return None
-    return find_broken_at(op, operands)
+    broken = find_broken_at(op, operands)
+    return broken if broken.refuses or finding.kind != "error" else Accepted()
 
 
 def find_broken_at(op: Operation, operands: Sequence[Value], results: Sequence[Tensor] = ()) -> Constraint:

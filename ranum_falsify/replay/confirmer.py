@@ -16,6 +16,7 @@ from ranum_falsify.errors import ModelError, ReplayError
 from ranum_falsify.network import Graph, spec_of
 from ranum_falsify.network.contents import has_subgraphs
 from ranum_falsify.network.lowering import has_others
+from ranum_falsify.network.model_file import free_first_dimension
 from ranum_falsify.network.tensors import to_numpy, to_torch
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
 from ranum_falsify.properties.problem.problem import Problem
@@ -47,6 +48,7 @@ class Confirmer:
         self._writers = {id(graph): _writers(graph) for graph in graphs}
         self._inlined: dict[int, Graph] = {}
         self._flat: dict[int, Replayer] = {}
+        self._batched: dict[int, Replayer] = {}
 
     def __enter__(self) -> Self:
         """Start the child processes, which boot while the search begins."""
@@ -60,7 +62,10 @@ class Confirmer:
         """End the child processes."""
         if "flushing" in self.__dict__:
             self.flushing.__exit__(kind, error, traceback)
-        for replayer in (*self._replayers.values(), *self._flat.values(), *self._operands.values()):
+        for replayer in (
+            *(*self._replayers.values(), *self._flat.values()),
+            *(*self._operands.values(), *self._batched.values()),
+        ):
             replayer.close()
 
     @cached_property
@@ -135,6 +140,17 @@ class Confirmer:
         if id(graph) not in self._operands:
             self._operands[id(graph)] = Replayer(graph.as_onnx(), threads=self._threads, flush=self._flush)
         return tuple(self._operands[id(graph)].outputs(feeds).values())
+
+    def outputs_of_batch(self, graph: Graph, feeds: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        """Run the graph's model, whose inputs have a dimension of 1 in front, on several samples along it.
+
+        Raises:
+            ReplayError: The model cannot have another size there.
+        """
+        if id(graph) not in self._batched:
+            model = free_first_dimension(graph.model)
+            self._batched[id(graph)] = Replayer(model, threads=self._threads, flush=self._flush)
+        return tuple(self._batched[id(graph)].outputs(feeds).values())
 
     def apply(self, call: NetworkCall, arguments: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
         """Return the outputs of an application on concrete arguments."""

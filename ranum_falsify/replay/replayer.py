@@ -35,7 +35,6 @@ float16 operators in float32: a tensor that is infinite in float16 can leave wha
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,13 +48,13 @@ from ranum_falsify.config import Optimisations, Reach
 from ranum_falsify.content import is_compressed
 from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayRefusalError, ReplayTimeoutError
 from ranum_falsify.network.child import Child, ChildDeathError
+from ranum_falsify.network.messages import tidy_message
 from ranum_falsify.network.model_file import model_bytes
 
 __all__ = ["Finding", "Replay", "Replayer"]
 
 _WORKER = Path(__file__).with_name("worker")
 _LARGEST = 2**31 - 1  # bytes that protobuf can hold in one message
-_LONGEST = 400  # most characters of ONNX Runtime's message to pass on
 _VERB = {"load": "load", "run": "run", "outputs": "run", "plain": "run", "look": "run"}
 _ADVICE = {
     "load": "repair the model, or convert it to operators and an opset that ONNX Runtime supports",
@@ -290,7 +289,7 @@ class Replayer:
             self.close()
         verb = _VERB[command]
         kind_of_error = ReplayError if command == "load" else ReplayRefusalError
-        raise kind_of_error(f"{self._label}: ONNX Runtime cannot {verb} it: {_one_line(result)}; {_ADVICE[verb]}")
+        raise kind_of_error(f"{self._label}: ONNX Runtime cannot {verb} it: {tidy_message(result)}; {_ADVICE[verb]}")
 
     def _death(self, command: str, error: ChildDeathError) -> ReplayError:
         if error.late:
@@ -302,10 +301,3 @@ class Replayer:
             f"{self._label}: ONNX Runtime crashed (exit status {error.status}) when asked to {_VERB[command]} it; "
             "check the model with onnx.checker.check_model(model, full_check=True)"
         )
-
-
-def _one_line(message: str) -> str:
-    """Return ONNX Runtime's message without its error codes, source positions and line breaks."""
-    text = re.sub(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", "", " ".join(message.split()))
-    text = re.sub(r"/onnxruntime_src/\S+ ", "", text).strip().rstrip(".;")
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,11 +11,12 @@ if TYPE_CHECKING:
 __all__ = ["explanation"]
 
 
-def explanation(histories: Mapping[str, tuple[OperandHistory, ...]]) -> Iterator[str]:
+def explanation(histories: Mapping[str, tuple[OperandHistory, ...]], varying: Sequence[str] = ()) -> Iterator[str]:
     """Yield the operators that each operand comes through, the one that widened its bounds most first.
 
     Args:
         histories: Of each operand, by title of the node.
+        varying: Why there are none of operands whose shape varies, one sentence each.
     """
     for title, operands in histories.items():
         yield title
@@ -26,7 +27,8 @@ def explanation(histories: Mapping[str, tuple[OperandHistory, ...]]) -> Iterator
             yield f"  {operand.name} {within}, {origin}"
             yield from (f"    {_line(step)}" for step in operand.widest)
         if not operands:
-            yield "  no operand holds numbers"
+            yield "  no operand has bounds" if varying else "  no operand holds numbers"
+    yield from varying
 
 
 def _line(step: ChainLink) -> str:

@@ -282,9 +282,9 @@ def _count_dependent(operators: Sequence[OperatorResult]) -> str:
 
 
 def _count_rewritten(operators: Sequence[OperatorResult]) -> str:
-    """Return how many operators are open only as ONNX Runtime's graph optimisations rewrite them."""
+    """Return how many operators are open only as ONNX Runtime runs them, if it does."""
     count = sum(operator.rewritten for operator in operators)
-    return f", {count} only as ONNX Runtime's optimiser rewrites the model" if count else ""
+    return f", {count} only as ONNX Runtime runs the model" if count else ""
 
 
 def _state(operator: OperatorResult) -> str:

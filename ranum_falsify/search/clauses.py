@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ranum_falsify.errors import ReplayCrashError, ReplayRefusalError, ReplayTimeoutError
+from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayRefusalError, ReplayTimeoutError
 from ranum_falsify.network import spec_of
 from ranum_falsify.properties.formula.applications import NetworkCall, ValidityGoal
+from ranum_falsify.properties.problem.problem import Problem
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.confirmer import is_in_question
 from ranum_falsify.search.beside import find_failing_in_torch
@@ -75,6 +77,12 @@ class ClauseSearch:
             self._search(now)
             if not endless:
                 return
+
+    def replay(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Count what ONNX Runtime shows on inputs, by variable, on which a trial of it failed; else nothing."""
+        with suppress(ReplayError):
+            if self._is_violated(self.context.problem, inputs):
+                self.counterexample = Counterexample(inputs=inputs)
 
     @property
     def is_unfinished(self) -> bool:
@@ -166,9 +174,7 @@ class ClauseSearch:
         env = self.context.arrays(inputs, int(position))
         began = time.monotonic()
         try:
-            violated = not region.problem.holds(env, self.context.confirmer.apply, self._is_valid)
-            if violated and self.context.config.judge == "torch":
-                violated = not region.problem.holds(env, _apply_in_torch, _is_valid_in_torch)
+            violated = self._is_violated(region.problem, env)
         except (ReplayCrashError, ReplayRefusalError, ReplayTimeoutError) as error:
             self.unconfirmed = [str(error)]
             return False
@@ -179,6 +185,12 @@ class ClauseSearch:
         elif least < 0:
             judges = "ONNX Runtime" if self.context.config.judge == "onnxruntime" else "ONNX Runtime and PyTorch"
             self.unconfirmed = [f"a margin of {float(least):.3g} in the search, not confirmed by {judges}"]
+        return violated
+
+    def _is_violated(self, problem: Problem, env: Mapping[str, np.ndarray]) -> bool:
+        violated = not problem.holds(env, self.context.confirmer.apply, self._is_valid)
+        if violated and self.context.config.judge == "torch":
+            violated = not problem.holds(env, _apply_in_torch, _is_valid_in_torch)
         return violated
 
     def _is_valid(self, goal: ValidityGoal, arguments: tuple[np.ndarray, ...]) -> bool:

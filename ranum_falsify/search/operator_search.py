@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ranum_falsify.errors import ReplayCrashError, ReplayRefusalError, ReplayTimeoutError
+from ranum_falsify.errors import ReplayCrashError, ReplayError, ReplayRefusalError, ReplayTimeoutError
 from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.properties.problem.targets import Target
 from ranum_falsify.replay.confirmer import feeds_of, meets_conditions
@@ -21,6 +22,7 @@ from ranum_falsify.search.bisection import bisect
 from ranum_falsify.search.memory import chunks
 from ranum_falsify.search.objective import Objective
 from ranum_falsify.search.result import Counterexample, OperatorResult
+from ranum_falsify.search.scan import NEAR, find_strange
 from ranum_falsify.search.search import Progress, Region, SearchContext, descend, find_worst_vertices
 from ranum_falsify.search.standing import describe_standing
 from ranum_falsify.search.witness import Witness
@@ -79,7 +81,7 @@ class OperatorSearch:
 
     Passes: the portfolio of starts on all targets; a wide descent in which targets share batches; a deep one for each
     target that moved; bisection towards exact zeros; replay of near misses; descent on overflows that are within reach;
-    replay of a few starts at which torch sees nothing.
+    replay of a few starts at which torch sees nothing; many points in ONNX Runtime itself, where margins are small.
     """
 
     def __init__(self, context: SearchContext) -> None:
@@ -113,7 +115,7 @@ class OperatorSearch:
             return
         passes = (
             *(self._portfolio, self._search_wide, self._search_deep, self._bisection, self._replay_near_misses),
-            *(self._overflow, self._crossover, self._replay_unseen),
+            *(self._overflow, self._crossover, self._replay_unseen, self._scan),
         )
         while not endless or not self._rounds or (self._list_open() and not self.context.budget.expired):
             for region in self.context.regions():
@@ -124,6 +126,12 @@ class OperatorSearch:
             self._rounds += 1
             if not endless:
                 return
+
+    def replay(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Count what ONNX Runtime shows on inputs, by variable, on which a trial of it failed; else nothing."""
+        with suppress(ReplayError):
+            if meets_conditions(self.context.problem, inputs, self.context.confirmer):
+                self._replay(None, inputs)
 
     def objectives(self) -> Iterator[tuple[Objective, Region, Callable[[Sequence[Tensor]], bool]]]:
         """Yield what other back ends make negative, and where; each with a function that replays a candidate."""
@@ -216,6 +224,16 @@ class OperatorSearch:
             if not self.context.budget.expired:
                 self._attempt(None, starts, position)
 
+    def _scan(self, region: Region, first: bool) -> None:
+        """Where nothing is found, run many points in ONNX Runtime if margins are so small that rounding matters."""
+        near = [state.points for state in self._list_open() if state.points and state.best < NEAR]
+        if near and not self.found and not self._witness.is_torch and self.context.varies:
+            self._report("scan", 0.99)
+            for inputs in find_strange(self.context, region, near):
+                self._attempt(None, inputs, 0)
+                if self.found:
+                    return
+
     def _descend(self, region: Region, states: Sequence[_State]) -> None:
         """Descend from a batch that the states' targets share, the best known points among its starts."""
         if not states:
@@ -302,7 +320,7 @@ class OperatorSearch:
             self.context.budget.replay_seconds += time.monotonic() - began
         return True
 
-    def _replay(self, target: Target | None, env: dict[str, np.ndarray]) -> None:
+    def _replay(self, target: Target | None, env: Mapping[str, np.ndarray]) -> None:
         """Add what concrete inputs show.
 
         Raises:

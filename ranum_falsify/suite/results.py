@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from io import FileIO
 from pathlib import Path
@@ -15,6 +16,9 @@ from ranum_falsify.saving import save_together
 from ranum_falsify.suite.record import InstanceRecord, Status
 
 __all__ = ["ResultsFile", "read_records"]
+
+_PATIENCE = 2.0
+"""Seconds to wait for a file that another process holds, as a worker does that a killed suite was just starting."""
 
 
 def read_records(path: Path) -> Iterator[InstanceRecord]:
@@ -64,13 +68,25 @@ class ResultsFile:
         except OSError as error:
             raise SaveError(f"{self._path}: cannot be written ({reason_of(error)}); choose another path") from error
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock(stream)
         except OSError as error:
             stream.close()
-            raise UsageError(
-                f"{self._path}: another suite is writing it; wait for it, or choose another path"
-            ) from error
+            if isinstance(error, BlockingIOError):
+                raise UsageError(
+                    f"{self._path}: another suite is writing it; wait for it, or choose another path"
+                ) from error
+            raise SaveError(f"{self._path}: cannot be locked ({reason_of(error)}); choose another path") from error
         return stream
+
+    def _lock(self, stream: FileIO) -> None:
+        end = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise
+            time.sleep(0.01)
 
     def __enter__(self) -> Self:
         """Return itself."""

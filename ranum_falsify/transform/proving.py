@@ -142,7 +142,13 @@ class _RewriteSearch:
         """Return what is proved of a model, None if it cannot be read in place of the old one."""
         old = self._call.graph
         try:
-            new = read(proto, dims=old.options.dims, free=old.options.free, fixed=old.options.fixed)
+            new = read(
+                proto,
+                dims=old.options.dims,
+                free=old.options.free,
+                fixed=old.options.fixed,
+                sample=old.options.sample,
+            )
         except RanumFalsifyError:
             return None
         if [op.name for op in new.inputs] != [op.name for op in old.inputs]:

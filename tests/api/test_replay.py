@@ -10,6 +10,7 @@ import torch
 
 import ranum_falsify as rf
 from ranum_falsify.api.replayed import Beside, Playback, ReplayCase
+from ranum_falsify.errors import ReplayError
 from ranum_falsify.network import read
 
 TWO_INPUTS = onnx.parser.parse_model(
@@ -115,3 +116,16 @@ def test_a_model_that_cannot_be_read_is_replayed_without_pytorch(tmp_path: Path)
     onnx.save(onnx.parser.parse_model(text % 6), tmp_path / "old.onnx")
     shown = rf.replay(tmp_path / "old.onnx", negative)
     assert shown.violated and "PyTorch" not in str(shown)
+
+
+def test_what_is_refused_after_an_operator_is_not_its_fault() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 20]> f (float[12] x, int64[2] s) => (z) {'
+        " [reshape] r = Reshape(x, s) [product] z = MatMul(r, w) }"
+    )
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((6, 2), np.float32), "w"))
+    x = np.ones(12, np.float32)
+    with pytest.raises(ReplayError, match="product"):
+        rf.replay(model, {"x": x, "s": np.array([3, 4])})
+    (finding,) = rf.replay(model, {"x": x, "s": np.array([5, 5])}).findings
+    assert (finding.node, finding.kind) == ("reshape", "error")

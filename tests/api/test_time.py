@@ -37,6 +37,25 @@ def test_reading_ends_with_the_timeout() -> None:
     assert time.monotonic() - began < SLACK
 
 
+class _Slow:
+    """Something whose end takes longer than the time limit around it."""
+
+    def __del__(self) -> None:
+        _wait(1.0)
+
+
+def _wait(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.001)
+
+
+def test_an_alarm_that_python_drops_is_not_the_last() -> None:
+    with pytest.raises(TimeUp), time_limit(0.2):
+        _Slow()  # what the first alarm raises ends in `__del__`, where nobody can catch it
+        _wait(SLACK)
+
+
 def test_rounds_go_on_while_nothing_is_decided() -> None:
     result = rf.check(HARD, box=(-3, 3), timeout=4, prove_timeout=0.2, self_check=False)
     assert (result.verdict, result.answer.interrupted) == ("unknown", "timeout")

@@ -33,6 +33,9 @@ _FORMS = {
     *("Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "Elu", "Exp", "Log", "Sqrt", "Pow", "Sin", "Cos"),
     *("HardSwish", "Gelu", "Swish", "QuickGelu", "BiasGelu", "FastGelu"),
     *("Concat", "Split", "Slice", "Gather", "Pad", "ReduceSum", "ReduceMean", "Transpose", "Where"),
+    *("MaxPool", "GlobalMaxPool", "Max", "Min", "ReduceMax", "ReduceMin", "Softmax", "LogSoftmax"),
+    *("LayerNormalization", "RMSNormalization", "InstanceNormalization", "SimplifiedLayerNormalization"),
+    *("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
 }
 
 

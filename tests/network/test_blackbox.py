@@ -1,5 +1,6 @@
 """Operators without a row: how they are read, evaluated and written, and when they are refused."""
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -51,6 +52,16 @@ def test_onnx_runtime_evaluates_it() -> None:
     assert list_black_boxes(graph) == ["com.microsoft::Inverse"]
     (x,) = matrices(1)
     np.testing.assert_allclose(graph(-x), run(model(SMALL), -x)[0], rtol=1e-6)
+
+
+def test_when_time_is_up_it_counts_as_refused() -> None:
+    graph = read(model(SMALL))
+    (x,) = matrices(1)
+    with blackbox.evaluate_until(time.monotonic()):
+        np.testing.assert_array_equal(graph(-x), np.zeros((3, 3)))
+    with blackbox.evaluate_until(time.monotonic() + 20):
+        assert graph(-x).any()
+    assert graph(-x).any()
 
 
 def test_the_notice_names_operator_domain_and_node() -> None:

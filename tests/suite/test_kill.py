@@ -23,7 +23,11 @@ def test_a_killed_suite_goes_on(tmp_path: Path, repository: Path, done: int) -> 
     end = time.monotonic() + 60
     while (not results.exists() or results.read_bytes().count(b"\n") < done) and time.monotonic() < end:
         time.sleep(0.001)
-    family = psutil.Process(process.pid).children(recursive=True)
+    os.kill(process.pid, signal.SIGSTOP)  # it starts nothing any more
+    suite = psutil.Process(process.pid)
+    while suite.status() != psutil.STATUS_STOPPED and time.monotonic() < end:
+        time.sleep(0.001)
+    family = suite.children(recursive=True)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     with results.open("ab") as stream:  # as if it had died in the middle of a write

@@ -1,5 +1,6 @@
 """Results on disk: every line whole, whatever interrupts the suite."""
 
+import fcntl
 import json
 import subprocess
 import sys
@@ -67,6 +68,20 @@ def test_two_suites_do_not_write_one_file(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     with ResultsFile(path, keep=False), pytest.raises(UsageError, match="another suite is writing it"):
         ResultsFile(path, keep=True)
+
+
+def test_a_process_that_is_about_to_let_go_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    with path.open("wb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        # It holds what it inherits, as the worker does that a killed suite was starting.
+        process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.3)"], pass_fds=[stream.fileno()])
+    try:
+        with ResultsFile(path, keep=True) as results:
+            results.append(make_record("a"))
+    finally:
+        process.wait()
+    assert [record.instance.id for record in read_records(path)] == ["tiny/a"]
 
 
 def test_results_that_are_out_of_date_go_and_the_file_stays_taken(tmp_path: Path) -> None:

@@ -22,9 +22,10 @@ from torch import Tensor
 from ranum_falsify.domain.analysis import IntervalAnalysis, Visited
 from ranum_falsify.domain.interval import Interval
 from ranum_falsify.domain.kernels.envelopes import RUNTIMES, Runtime
-from ranum_falsify.domain.linear.forms import Affine, Composed, Gated
+from ranum_falsify.domain.linear.builder import ProgramBuilder
+from ranum_falsify.domain.linear.forms import Affine, Composed, Gated, form_of
 from ranum_falsify.domain.linear.passes import BoxBatch, descend, spread
-from ranum_falsify.domain.linear.program import BoundedTensor, Program, ProgramBuilder, form_of
+from ranum_falsify.domain.linear.program import BoundedTensor, Program
 from ranum_falsify.domain.linear.relaxations import Lines, Relaxation
 from ranum_falsify.domain.linear.slopes import ASCENT_PASSES, ascend
 from ranum_falsify.domain.linear.steps import CurveStep, minimise

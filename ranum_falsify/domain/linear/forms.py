@@ -6,13 +6,30 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from dnnv.nn import Operation
 
+from ranum_falsify.domain.kernels.envelopes import Runtime
 from ranum_falsify.domain.linear.relaxations import Relaxation
+from ranum_falsify.domain.linear.rows import RowFunction
 from ranum_falsify.domain.site import IntervalRule
+from ranum_falsify.network import spec_of
 from ranum_falsify.network.registry import TorchFunction
 
-__all__ = ["Affine", "Composed", "Gated", "LinearForm", "Quotient", "Terms", "contraction", "pooling", "summation"]
+__all__ = [
+    "Affine",
+    "Composed",
+    "Extremum",
+    "Gated",
+    "LinearForm",
+    "Quotient",
+    "Rowwise",
+    "Terms",
+    "contraction",
+    "form_of",
+    "pooling",
+    "summation",
+]
 
 Terms = Callable[[Operation, Sequence[tuple[int, ...]], tuple[int, ...]], int]
 """`terms(op, shapes, output)`: the largest number of rounded operations that an element of the output goes through."""
@@ -52,7 +69,7 @@ class Affine:
         terms: Length of its sums.
         subtracted: Constants that are subtracted, so that they enter magnitudes with the opposite sign.
         divisors: Constants that divide.
-        function: Its function, if the row's would round to its own element type.
+        function: Its function, of one result, if the row's would round to its own element type or is more than that.
     """
 
     operands: tuple[str, ...] | None = None
@@ -102,5 +119,47 @@ class Gated:
     otherwise: Affine | None
 
 
-LinearForm = Affine | Composed | Gated | Quotient | Relaxation
+@dataclass(frozen=True, kw_only=True)
+class Extremum:
+    """The greatest or the least of some elements.
+
+    Attributes:
+        windows: `fn(op, *operands)`: with their elements' positions in place of the operands, those from which each
+            result is chosen, along a last dimension; -1 for none.
+        greatest: Whether it is the greatest.
+    """
+
+    windows: TorchFunction
+    greatest: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rowwise:
+    """A function of rows of the first operand, or of what the node makes of several; it is the node's first output.
+
+    Attributes:
+        dims: `dims(op, rank)`: the dimensions that make up a row.
+        function: `fn(op, dtype, runtimes, size)`: the function of rows of a number of elements.
+        inner: What the rows are made of, if not the first operand; it names its function and its operands.
+        bounds: Bounds the result of that.
+        outer: What the node makes of the results, in place of the first operand, and of its other operands.
+    """
+
+    dims: Callable[[Operation, int], Sequence[int]]
+    function: Callable[[Operation, torch.dtype, tuple[Runtime, ...], int], RowFunction]
+    inner: Affine | None = None
+    bounds: IntervalRule | None = None
+    outer: Affine | None = None
+
+
+LinearForm = Affine | Composed | Extremum | Gated | Quotient | Relaxation | Rowwise
 """A row's `linear`: this, or a function of the node that returns it, or None: bounded by its interval alone."""
+
+
+def form_of(op: Operation) -> LinearForm | None:
+    """Return how a node depends on its operands; None if its row does not say."""
+    form = spec_of(op).linear
+    if form is None or isinstance(form, LinearForm):
+        return form
+    made: LinearForm | None = form(op)
+    return made

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from dnnv.nn import Operation
@@ -22,9 +22,20 @@ from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.support.building import infinity_aware
 from ranum_falsify.domain.rules.support.sections import Sections, sections
 from ranum_falsify.domain.site import IntervalRule, Site
-from ranum_falsify.domain.slack import SOFTMAX_ROUNDINGS, sum_error, unit
+from ranum_falsify.domain.slack import SOFTMAX_ROUNDINGS, sum_error, tiny, unit
 
-__all__ = ["hardmax", "has_finite_sections", "log_softmax", "log_softmax_along", "shares", "softmax"]
+__all__ = [
+    "LogarithmError",
+    "hardmax",
+    "has_finite_sections",
+    "log_probability",
+    "log_softmax",
+    "log_softmax_along",
+    "logarithm_error",
+    "probability_error",
+    "shares",
+    "softmax",
+]
 
 Dims = Callable[[Operation, int], Sequence[int]]
 """`dims(op, rank)`: the dimensions over which an operator normalises."""
@@ -68,12 +79,11 @@ def softmax(dims: Dims, kernel: str | None = None) -> IntervalRule:
     def of_part(site: Site, x: Interval, along: Sequence[int]) -> Interval:
         rows = sections(x, along)
         low, high = _log_probabilities(rows)
-        error = _error(rows, site.envelope("Exp"))
-        u = 2 * unit(x.dtype)
+        error = logarithm_error(rows.size, x.dtype, site.envelope("Exp"))
         sure = low >= -_LOST
-        low, high = (low * (1 + u) - error).exp(), (high * (1 - u) + error).clamp(max=0).exp()
+        low, high = error.move(low, -1).exp(), error.move(high, 1).clamp(max=0).exp()
         y = round_outward(rows.restore(low), rows.restore(high), x.dtype, x.shape, _PROBABILITY)
-        if kernel is None or x.dtype is not torch.float32 or error >= _LITTLE:
+        if kernel is None or x.dtype is not torch.float32 or error.absolute >= _LITTLE:
             return y
         gone = _vanishes(rows, site.envelope(kernel))
         lower, upper = y.lower.masked_fill(rows.restore(sure), 1.0), y.upper.masked_fill(rows.restore(gone), 0.0)
@@ -113,12 +123,10 @@ def log_softmax_along(site: Site, x: Interval, dims: Sequence[int]) -> Interval:
         return _empty(x)
     rows = sections(x, dims)
     low, high = _log_probabilities(rows)
-    kernel = site.envelope("Log")
-    error = _error(rows, site.envelope("Exp")) + 2 * kernel.relative * math.log(rows.size) + 2 * kernel.absolute
-    u = 4 * unit(x.dtype)
+    error = logarithm_error(rows.size, x.dtype, site.envelope("Exp"), site.envelope("Log"))
     # The greatest sum of exponentials that kernels see is 1 or more, so that no result is positive.
-    high = torch.where(high.isinf(), high, (high * (1 - u) + error).clamp(max=0))
-    return round_outward(rows.restore(low * (1 + u) - error), rows.restore(high), x.dtype, x.shape, _LOG_PROBABILITY)
+    high = torch.where(high.isinf(), high, error.move(high, 1).clamp(max=0))
+    return round_outward(rows.restore(error.move(low, -1)), rows.restore(high), x.dtype, x.shape, _LOG_PROBABILITY)
 
 
 def shares(x: Interval, dims: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -167,19 +175,69 @@ def _empty(x: Interval) -> Interval:
     return Interval.fill(0, 0, x.shape, x.dtype)
 
 
-def _error(rows: Sections, kernel: Envelope) -> float:
-    """Return that part of the error of a logarithm of a probability that does not depend on the probability."""
-    count = math.log(rows.size)
-    return sum_error(rows.size, rows.dtype, SOFTMAX_ROUNDINGS) + 2 * unit(rows.dtype) * count + 2 * kernel.relative
+@dataclass(frozen=True)
+class LogarithmError:
+    """How far the logarithm of a probability may stray, as kernels compute it or the probability.
+
+    Attributes:
+        relative: To the logarithm.
+        absolute: Besides.
+    """
+
+    relative: float
+    absolute: float
+
+    def move(self, logarithm: Tensor, side: int) -> Tensor:
+        """Return the logarithm of which a computed one strays most, upward for a side of 1, downward for -1."""
+        return logarithm * (1 - side * self.relative) + side * self.absolute
+
+
+def logarithm_error(size: int, dtype: torch.dtype, exp: Envelope, log: Envelope | None = None) -> LogarithmError:
+    """Return the error of a probability among others, as one of its logarithm, or that of the logarithm itself.
+
+    Args:
+        size: How many numbers the section has.
+        dtype: Their type.
+        exp: Error of the exponential.
+        log: That of the logarithm, if it is computed.
+    """
+    count = math.log(size)
+    error = sum_error(size, dtype, SOFTMAX_ROUNDINGS) + 2 * unit(dtype) * count + 2 * exp.relative
+    if log is None:
+        return LogarithmError(2 * unit(dtype), error)
+    return LogarithmError(4 * unit(dtype), error + 2 * log.relative * count + 2 * log.absolute)
+
+
+def probability_error(error: LogarithmError, greatest: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the most by which computed probabilities stray from the true ones.
+
+    For a probability p = e^-l, that is p (e^(r l + a) - 1), more than in the other direction.  p (e^(r l) - 1) falls
+    with l from l = -ln(1 - r) / r on, which is 1.02 at most for r <= 0.02, and is less than 0.4 r before.
+
+    Args:
+        error: That of their logarithms.
+        greatest: The greatest that they may be, in real numbers.
+        dtype: Their type; what is smaller than its normal numbers may be 0.
+    """
+    small = -greatest.log()
+    distance = torch.where(small > 1.02, greatest * torch.expm1(error.relative * small), 0.4 * error.relative)
+    grown = distance.nan_to_num(0.0) * math.exp(error.absolute) + greatest * math.expm1(error.absolute)
+    return grown + 2 * unit(dtype) * (greatest + grown) + 4 * tiny(dtype)
 
 
 def _log_probabilities(rows: Sections) -> tuple[Tensor, Tensor]:
     """Return least and greatest logarithms of the softmax in real numbers; -Inf for elements that are."""
-    return _log_probability(rows.lower, rows.upper, rows.copies), _log_probability(rows.upper, rows.lower, rows.copies)
+    return log_probability(rows.lower, rows.upper, rows.copies), log_probability(rows.upper, rows.lower, rows.copies)
 
 
-def _log_probability(x: Tensor, others: Tensor, copies: int) -> Tensor:
-    """Return ln softmax of each element of x with the rest of its section taken from `others`."""
+def log_probability(x: Tensor, others: Tensor, copies: int = 1) -> Tensor:
+    """Return ln softmax of each element of x with the rest of its section taken from `others`.
+
+    Args:
+        x: `(..., stored)`.
+        others: Likewise.
+        copies: How many elements of the section each stored one stands for.
+    """
     reference, logarithm = _sum_of_others(others, copies)
     # Differences first: a large reference would absorb the logarithm.
     gap = (reference - x) + logarithm

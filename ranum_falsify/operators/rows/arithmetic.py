@@ -10,7 +10,7 @@ from dnnv.nn.operations import Add, Div, Mul, Sign, Sub
 from torch import Tensor
 
 from ranum_falsify.domain.linear import curves
-from ranum_falsify.domain.linear.forms import Affine, Quotient
+from ranum_falsify.domain.linear.forms import Affine, Extremum, Quotient
 from ranum_falsify.domain.order import greatest, least
 from ranum_falsify.domain.rules.arithmetic.pairs import (
     absolute,
@@ -235,12 +235,27 @@ class Neg(Operation):
     """https://onnx.ai/onnx/operators/onnx__Neg.html."""
 
 
-@exact(torch=variadic(least), interval=between_operands(least_of), operands=("data",))
+def _beside(op: Operation, *places: Tensor) -> Tensor:
+    """Return the elements at the same place of all operands along a last dimension."""
+    return torch.stack(torch.broadcast_tensors(*places), -1)
+
+
+@exact(
+    torch=variadic(least),
+    interval=between_operands(least_of),
+    linear=Extremum(windows=_beside, greatest=False),
+    operands=("data",),
+)
 class Min(Operation):
     """https://onnx.ai/onnx/operators/onnx__Min.html."""
 
 
-@exact(torch=variadic(greatest), interval=between_operands(greatest_of), operands=("data",))
+@exact(
+    torch=variadic(greatest),
+    interval=between_operands(greatest_of),
+    linear=Extremum(windows=_beside),
+    operands=("data",),
+)
 class Max(Operation):
     """https://onnx.ai/onnx/operators/onnx__Max.html."""
 

@@ -12,11 +12,14 @@ from functools import partial
 import torch
 from dnnv.nn import Operation
 from dnnv.nn.operations import Input, OutputSelect
+from dnnv.nn.utils import TensorDetails
 
 from ranum_falsify.domain import Interval, IntervalAnalysis, Site, Visited
 from ranum_falsify.domain.fixed_point import States, find_invariant
 from ranum_falsify.domain.rules.support.building import infinity_aware, shape_aware
 from ranum_falsify.network.blackbox import bound_black_box
+from ranum_falsify.network.subgraphs import hands_on_condition
+from ranum_falsify.network.tensors import torch_dtype
 from ranum_falsify.operators.relations.guards import narrow_read
 from ranum_falsify.operators.rows.control import analysis_of
 from ranum_falsify.operators.support.conditions import is_proved
@@ -29,29 +32,37 @@ __all__ = ["bound_loop"]
 def bound_loop(site: Site, *operands: Interval | None) -> tuple[Interval, ...] | None:
     """Bound the states after any number of iterations that is possible.
 
-    Where an operator in the body is not proved valid, nothing is known of what follows.  How many rows are collected
-    is not known.
+    Where an operator in the body is not proved valid, nothing is known of what follows.  Rows that are collected have
+    bounds where their number is known.
     """
     m, cond, *read = operands
     kept = len(site.op.proto.input) - 2
-    if any(details is not None for details in site.details[kept:]) or any(x is None for x in read):
-        return None
-    initial, captured = tuple(x for x in read[:kept] if x is not None), [x for x in read[kept:] if x is not None]
     fewest, most = _count(m)
     may_run, must_run = _truth(cond)
-    unread = [Interval.fill(0, 0, (0,), torch.float32)] * (len(site.details) - kept)
+    collected = [None if details is None else tuple(details.shape) for details in site.details[kept:]]
+    number = most if fewest == most and must_run and hands_on_condition(site.op.body) else None
+    if any(x is None for x in read) or any(shape is not None and shape[:1] != (number,) for shape in collected):
+        return None
+    initial, captured = tuple(x for x in read[:kept] if x is not None), [x for x in read[kept:] if x is not None]
     if most == 0 or not may_run:
-        return (*initial, *unread)
+        return (*initial, *[Interval.fill(0, 0, (0,), torch.float32)] * len(collected))
     fields = site.op.x[2 : 2 + kept]
     entered = [narrow_read(site, site.op.x[1], f, x, truth=True) for f, x in zip(fields, initial, strict=True)]
     body = _Body(site, initial, captured, most)
     states = find_invariant(body.step, tuple(entered), most)
-    after = None if states is None else body.prove(states)
-    if after is None:
-        after = tuple(replace(Interval.top(y.shape, y.dtype), nan=True, overflows=True) for y in initial)
-    elif fewest == 0 or not must_run:
+    written = None if states is None else body.prove(states)
+    if written is None:
+        every = [(y.shape, y.dtype) for y in initial]
+        every += [((1,), torch.float32) if one is None else _place(one) for one in site.details[kept:]]
+        return tuple(replace(Interval.top(*one), nan=True, overflows=True) for one in every)
+    after, rows = written[:kept], written[kept:]
+    if fewest == 0 or not must_run:
         after = tuple(x.hull(y) for x, y in zip(initial, after, strict=True))
-    return (*after, *unread)
+    return (*after, *(Interval.of(y.lower, y.upper, (number or 0, *y.shape)) for y in rows))
+
+
+def _place(details: TensorDetails) -> tuple[tuple[int, ...], torch.dtype]:
+    return tuple(details.shape), torch_dtype(details.dtype)
 
 
 def _count(m: Interval | None) -> tuple[int, int | None]:
@@ -90,7 +101,7 @@ class _Body:
 
     def step(self, states: States) -> States | None:
         """Return bounds of the states in which an iteration after this one begins."""
-        after = self._run(states, proved=None)
+        after = self._run(states, None)
         if after is None:
             return None
         ends, *written = self._graph.output_operations[: self._kept.stop]
@@ -103,21 +114,23 @@ class _Body:
         )
 
     def prove(self, states: States) -> States | None:
-        """Return bounds of the states that an iteration leaves; None if one of its operators is not proved valid."""
+        """Return bounds of the states that an iteration leaves, and of its rows; None if an operator is not proved."""
         proved = set[int]()
-        after = self._run(states, proved)
+        after = self._run(states, proved, rows=True)
         return after if all(id(op) in proved for op in self._graph.nodes) else None
 
-    def _run(self, states: States, proved: set[int] | None) -> States | None:
+    def _run(self, states: States, proved: set[int] | None, *, rows: bool = False) -> States | None:
         def observe(visited: Visited) -> None:
             flagged = any(y.nan or y.overflows for y in visited.outputs)
             if proved is not None and not flagged and is_proved(visited):
                 proved.add(id(visited.op))
 
-        found = self._analysis.run([*self._steering, *states, *self._captured], observe)[self._kept]
-        if any(y is None or y.shape != shape for y, shape in zip(found, self._shapes, strict=True)):
+        found = self._analysis.run([*self._steering, *states, *self._captured], observe)
+        kept = found[self._kept]
+        if any(y is None or y.shape != shape for y, shape in zip(kept, self._shapes, strict=True)):
             return None
-        return tuple(y for y in found if y is not None)
+        wanted = found[1:] if rows else kept
+        return None if None in wanted else tuple(y for y in wanted if y is not None)
 
 
 def _narrow(condition: Operation, op: Operation, bounds: Interval, site: Site, *operands: object) -> Interval:

@@ -1,4 +1,4 @@
-"""Normalisations: by the mean and variance of a batch, a sample or a group, by a norm, or by neighbours.
+"""Normalisations: by the mean and variance of a batch, a sample or a group, or by a norm.
 
 Where a normaliser is 0 or less, ONNX Runtime divides by it nonetheless; only LpNormalization returns 0.
 """
@@ -15,12 +15,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.domain import Interval, Site
-from ranum_falsify.domain.linear.forms import Affine
+from ranum_falsify.domain.linear.forms import Affine, Rowwise
+from ranum_falsify.domain.linear.standardised import StandardisedRows
 from ranum_falsify.domain.rules.normalisation import batch as batch_normalising
 from ranum_falsify.domain.rules.normalisation import standardise as rules
 from ranum_falsify.domain.rules.normalisation.norms import (
-    divisor_stays_valid,
-    local_response_normalisation,
     norm_normalisation,
     norm_stays_positive,
 )
@@ -29,10 +28,9 @@ from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, opaque, plain
 from ranum_falsify.operators.support.functions import ints
-from ranum_falsify.validity import Bounds, Condition, GreaterThan, NotZero, Operands
+from ranum_falsify.validity import Bounds, Condition, GreaterThan, Operands
 
 __all__ = [
-    "LRN",
     "VARIANCE",
     "GroupNormalization",
     "InstanceNormalization",
@@ -44,13 +42,14 @@ __all__ = [
     "from_axis",
     "rms_normalization",
     "row_square",
+    "scale_elements",
+    "standardised",
 ]
 
 VARIANCE = "division by the root of a non-positive variance"
 """Why a variance has to be above 0."""
 
 _POSITIVE = GreaterThan("value", 0.0, reason="")
-_NONZERO = NotZero("value", reason="")
 
 
 def above_zero(
@@ -227,6 +226,33 @@ def from_axis(op: Operation, rank: int) -> Sequence[int]:
     return range(op.axis % rank, rank)
 
 
+def scale_elements(op: Operation, x: Tensor, scale: Tensor, b: Tensor | None = None) -> Tensor:
+    """Return normalised numbers, scaled and shifted."""
+    y = x * scale
+    return y if b is None else y + b
+
+
+def _scale_channels(op: Operation, x: Tensor, scale: Tensor, b: Tensor) -> Tensor:
+    return x * _align_channels(scale, x.ndim) + _align_channels(b, x.ndim)
+
+
+def standardised(
+    dims: Callable[[Operation, int], Sequence[int]], scaled: Callable[..., Tensor], *, centred: bool = True
+) -> Rowwise:
+    """Return how what is standardised over some dimensions, and scaled and shifted, depends on the operands.
+
+    Args:
+        dims: The dimensions.
+        scaled: Scales and shifts, as a row's function.
+        centred: Whether the mean is subtracted.
+    """
+    return Rowwise(
+        dims=dims,
+        function=lambda op, dtype, runtimes, size: StandardisedRows(float(op.epsilon), dtype, centred=centred),
+        outer=Affine(factors=("x", "input", "scale", "gamma"), function=scaled),
+    )
+
+
 def _positions(op: Operation, rank: int) -> Sequence[int]:
     return range(2, rank)
 
@@ -234,7 +260,7 @@ def _positions(op: Operation, rank: int) -> Sequence[int]:
 @across(
     torch=_instance_normalization,
     interval=rules.standardisation(_positions),
-    linear=None,
+    linear=standardised(_positions, _scale_channels),
     batch=batching.samplewise,
     kernel=None,
     valid=[above_zero(_TEXT, VARIANCE, _row_variance, rules.variance_stays_positive(_positions, "input"))],
@@ -270,7 +296,7 @@ _BEFORE_17 = onnx.defs.OpSchema(
     schema=_BEFORE_17,
     torch=_layer_normalization,
     interval=rules.layer_normalisation(from_axis),
-    linear=None,
+    linear=standardised(from_axis, scale_elements),
     batch=batching.along_axis,
     kernel=None,
     valid=[above_zero(_TEXT, VARIANCE, _row_variance, rules.variance_stays_positive(from_axis))],
@@ -279,9 +305,11 @@ class LayerNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__LayerNormalization.html."""
 
 
-@opaque(
+@across(
     torch=rms_normalization,
     interval=rules.rms_normalisation(from_axis),
+    linear=standardised(from_axis, scale_elements, centred=False),
+    batch="vmap",
     kernel=None,
     valid=[
         above_zero(
@@ -351,45 +379,3 @@ def _norm(op: Operation, operands: Operands) -> Tensor:
 )
 class LpNormalization(Operation):
     """https://onnx.ai/onnx/operators/onnx__LpNormalization.html."""
-
-
-# by neighbouring channels ---------------------------------------------------------------------------------------
-
-
-def _divisor(op: Operation, x: Tensor) -> Tensor:
-    """Return what is raised to `beta`: the bias and a share of the sum of squares of the nearest channels."""
-    before = (op.size - 1) // 2
-    squares = functional.pad(x.square(), (0, 0) * (x.ndim - 2) + (before, op.size - 1 - before))
-    sums = squares.unfold(1, op.size, 1).sum(-1)
-    return sums * float(op.alpha / op.size) + float(op.bias)
-
-
-def _lrn(op: Operation, x: Tensor) -> Tensor:
-    return x / _divisor(op, x).pow(float(op.beta))
-
-
-def _divisor_margin(op: Operation, operands: Operands) -> Tensor:
-    divisor = _divisor(op, operands["x"])
-    # An integer power of a negative number is no hazard.
-    whole = float(op.beta).is_integer()
-    return (_NONZERO if whole else _POSITIVE).margin(op, {"value": divisor})
-
-
-@across(
-    torch=_lrn,
-    interval=local_response_normalisation,
-    linear=None,
-    batch=batching.samplewise,
-    kernel=None,
-    valid=[
-        Condition(
-            "bias + alpha / size * sum(x^2) > 0",
-            "division by a power of a non-positive number",
-            margin_of=_divisor_margin,
-            crossing_of=lambda op, operands: _divisor(op, operands["x"]),
-            holds_of=divisor_stays_valid,
-        )
-    ],
-)
-class LRN(Operation):
-    """https://onnx.ai/onnx/operators/onnx__LRN.html."""

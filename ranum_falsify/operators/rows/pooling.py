@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.linear.forms import Affine, pooling, summation
+from ranum_falsify.domain.linear.forms import Affine, Extremum, pooling, summation
 from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.matrix.bilinear import bound_weighted
 from ranum_falsify.domain.rules.reduction.sums import mean_of
@@ -108,6 +108,15 @@ def _flatten_indices(
         step *= sizes[i]
     maps = torch.arange(x.shape[0] * x.shape[1], device=x.device) * step
     return flat + maps.reshape(x.shape[0], x.shape[1], *[1] * len(sizes))
+
+
+def _windows(op: Operation, places: Tensor) -> Tensor:
+    """Return the windows of a pool as a last dimension, with -1 in the padding."""
+    axes = _axes(op, places.shape)
+    places = pad_spatial(places, [(a.before, a.after + a.beyond) for a in axes], -1)
+    for i, axis in enumerate(axes):
+        places = view_windows(places, 2 + i, axis)
+    return places.flatten(2 + len(axes))
 
 
 def _global_max_pool(op: Operation, x: Tensor) -> Tensor:
@@ -318,7 +327,7 @@ _READS = Condition(
 across(
     torch=max_pool,
     interval=max_pool_bounds,
-    linear=None,
+    linear=Extremum(windows=_windows),
     batch=batching.max_pooled,
     kernel=None,
     valid=[_READS],
@@ -342,7 +351,12 @@ across(
 )(GlobalAveragePool)
 
 
-@rearranging(torch=_global_max_pool, interval=_global_max_pool_bounds, linear=None, batch=batching.samplewise)
+@rearranging(
+    torch=_global_max_pool,
+    interval=_global_max_pool_bounds,
+    linear=Extremum(windows=lambda op, x: x.reshape(*x.shape[:2], *[1] * (x.ndim - 2), -1)),
+    batch=batching.samplewise,
+)
 class GlobalMaxPool(Operation):
     """https://onnx.ai/onnx/operators/onnx__GlobalMaxPool.html."""
 

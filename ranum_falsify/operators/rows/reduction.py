@@ -11,7 +11,7 @@ import torch
 from dnnv.nn import Operation
 from torch import Tensor
 
-from ranum_falsify.domain.linear.forms import Affine, summation
+from ranum_falsify.domain.linear.forms import Affine, Extremum, summation
 from ranum_falsify.domain.rules.reduction.extremes import extreme, position
 from ranum_falsify.domain.rules.reduction.products import product, running_product
 from ranum_falsify.domain.rules.reduction.sums import (
@@ -234,6 +234,13 @@ def _extreme_fails(op: Operation, operands: Bounds) -> bool:
     return not isinstance(op.axes, Operation) and not _extreme_holds(op, operands)
 
 
+def _reduced_elements(op: Operation, places: Tensor, axes: np.ndarray | None) -> Tensor:
+    """Return the elements that are reduced to one along a last dimension."""
+    dims = reduced_dims(op, places.ndim, axes)
+    moved = places.movedim(dims, tuple(range(-len(dims), 0))) if dims else places
+    return moved.reshape(*moved.shape[: places.ndim - len(dims)], -1)
+
+
 _NOT_EMPTY = Condition(
     "there are elements to compare",
     "extreme of no elements",
@@ -246,7 +253,7 @@ _NOT_EMPTY = Condition(
 @_over_axes(
     torch=_reduced(_MAX),
     interval=_bounded(between_elements(extreme(_MAX)), of_one=False),
-    linear=None,
+    linear=Extremum(windows=_reduced_elements),
     kernel=None,
     valid=[_NOT_EMPTY],
     overflow=False,
@@ -258,7 +265,7 @@ class ReduceMax(Operation):
 @_over_axes(
     torch=_reduced(_MIN),
     interval=_bounded(between_elements(extreme(_MIN)), of_one=False),
-    linear=None,
+    linear=Extremum(windows=_reduced_elements, greatest=False),
     kernel=None,
     valid=[_NOT_EMPTY],
     overflow=False,

@@ -19,7 +19,7 @@ from ranum_falsify.domain.rounding import round_outward
 from ranum_falsify.domain.rules.arithmetic.pairs import fit_type
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import COORDINATE_ROUNDINGS, unit
-from ranum_falsify.errors import ModelError, UnsupportedAttributeError
+from ranum_falsify.errors import UnsupportedAttributeError
 from ranum_falsify.operators.support.families import plain
 from ranum_falsify.operators.support.sampling import ResizedAxis, Sampling, Taps, taps_of
 
@@ -53,7 +53,7 @@ def _axes(
 
 def _scales_for(op: Operation, before: list[int], sizes: list[float]) -> tuple[list[float], list[float]]:
     if len(sizes) != len(before):
-        raise ModelError(f"Resize needs scales or sizes for {len(before)} axes, got {len(sizes)} sizes")
+        raise ValueError(f"Resize needs scales or sizes for {len(before)} axes, got {len(sizes)} sizes")
     scales = [float(np.float32(size) / np.float32(old)) for size, old in zip(sizes, before, strict=True)]
     policy = getattr(op, "keep_aspect_ratio_policy", None) or "stretch"
     if policy == "stretch":

@@ -29,7 +29,6 @@ from ranum_falsify.domain.linear.forms import Affine
 from ranum_falsify.domain.rules.shape import evaluate, join, narrow, reshape, reshaping, tile
 from ranum_falsify.domain.rules.support.building import keeping_infinity, moving
 from ranum_falsify.domain.site import IntervalRule, Site
-from ranum_falsify.errors import ModelError
 from ranum_falsify.network.registry import BatchRule, TorchFunction
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import making, rearranging, total
@@ -60,7 +59,7 @@ def _squeeze(op: Operation, x: Tensor, axes: np.ndarray | None) -> Tensor:
         return x.squeeze()
     for axis in chosen:
         if x.shape[axis] != 1:
-            raise ModelError(f"axis {axis} of shape {tuple(x.shape)} cannot be squeezed, its size is not 1")
+            raise ValueError(f"axis {axis} of shape {tuple(x.shape)} cannot be squeezed, its size is not 1")
     return x.squeeze(tuple(chosen)) if chosen else x
 
 
@@ -97,7 +96,7 @@ def _parts(op: Operation, shape: Sequence[int], split: np.ndarray | None) -> lis
         chunk = -(-size // parts)
         sizes = [chunk] * (parts - 1) + [size - chunk * (parts - 1)]
     if min(sizes) < 0 or sum(sizes) != size:
-        raise ModelError(f"axis {op.axis} of shape {tuple(shape)} cannot be split into {sizes}")
+        raise ValueError(f"axis {op.axis} of shape {tuple(shape)} cannot be split into {sizes}")
     return sizes
 
 

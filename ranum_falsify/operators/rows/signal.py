@@ -18,7 +18,6 @@ from ranum_falsify.domain.rules.fourier import transform_bounds
 from ranum_falsify.domain.rules.support.building import infinity_aware, shape_aware, unknown
 from ranum_falsify.domain.site import Site
 from ranum_falsify.domain.slack import WINDOW_ERROR
-from ranum_falsify.errors import ModelError
 from ranum_falsify.operators.rows.creation import dtype_numbered
 from ranum_falsify.operators.support.families import opaque, plain
 
@@ -99,7 +98,7 @@ def _mel_weights(op: Operation, *operands: np.ndarray) -> Tensor:
     edges, size = _mel_edges(op, operands)
     left, centre, right = (torch.from_numpy(np.floor(edges))[i : len(edges) - 2 + i] for i in range(3))
     if edges.size and (edges[0] < 0 or edges[-1] >= size + 1):
-        raise ModelError(f"MelWeightMatrix: an edge lies outside the {size} frequencies of the spectrum")
+        raise ValueError(f"MelWeightMatrix: an edge lies outside the {size} frequencies of the spectrum")
     place = torch.arange(size, dtype=torch.float64)[:, None]
     rising = torch.where(left == centre, (place == centre).double(), (place - left) / (centre - left))
     falling = (right - place) / (right - centre)

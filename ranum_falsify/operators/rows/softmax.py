@@ -10,6 +10,10 @@ from dnnv.nn import Operation
 from dnnv.nn.operations import LogSoftmax, Softmax
 from torch import Tensor
 
+from ranum_falsify.domain.kernels.envelopes import Runtime, envelope
+from ranum_falsify.domain.linear.forms import Rowwise
+from ranum_falsify.domain.linear.probabilities import log_softmax_rows, softmax_rows
+from ranum_falsify.domain.linear.rows import RowFunction
 from ranum_falsify.domain.rules.softmax import hardmax, log_softmax, softmax
 from ranum_falsify.operators.relations.presence import has_kept_sections, keeping_some
 from ranum_falsify.operators.relations.shifts import invariant_under_shift
@@ -57,10 +61,19 @@ _SOME_FINITE = Condition(
     holds_of=has_kept_sections(_dims),
 )
 
+
+def _softmax_rows(op: Operation, dtype: torch.dtype, runtimes: tuple[Runtime, ...], size: int) -> RowFunction:
+    return softmax_rows(size, dtype, envelope("Exp", dtype, runtimes))
+
+
+def _log_softmax_rows(op: Operation, dtype: torch.dtype, runtimes: tuple[Runtime, ...], size: int) -> RowFunction:
+    return log_softmax_rows(size, dtype, envelope("Exp", dtype, runtimes), envelope("Log", dtype, runtimes))
+
+
 across(
     torch=flattened_before(_ONE_AXIS, torch.softmax),
     interval=keeping_some(invariant_under_shift(softmax(_dims, "Softmax"), _dims), _dims),
-    linear=None,
+    linear=Rowwise(dims=_dims, function=_softmax_rows),
     batch=batching.along_axis,
     kernel=("Exp", "Softmax"),
     valid=[_SOME_FINITE],
@@ -70,7 +83,7 @@ across(
 across(
     torch=flattened_before(_ONE_AXIS, torch.log_softmax),
     interval=keeping_some(invariant_under_shift(log_softmax(_dims), _dims), _dims),
-    linear=None,
+    linear=Rowwise(dims=_dims, function=_log_softmax_rows),
     batch=batching.along_axis,
     kernel=("Exp", "Log"),
     valid=[_SOME_FINITE],

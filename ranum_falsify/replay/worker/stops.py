@@ -107,10 +107,17 @@ class Stops:
                     low = middle + 1
             if low == len(left) or self._try_without(feeds, [*stops, *left[low:]]) is None:
                 break  # what is refused is none of these
+            if self._try_without(feeds, [*stops, *left[low + 1 :], *self._find_readers(left[low])]) is not None:
+                break  # it runs, and what is refused comes after it
             stops.append(left[low])
             left = left[low + 1 :]
         values = self._try_without(feeds, stops)
         return ({}, []) if values is None else (values, stops)
+
+    def _find_readers(self, k: int) -> list[int]:
+        """Return the nodes that read what a node writes."""
+        written = set(self._nodes[k].output)
+        return [reader for reader in self._order if not written.isdisjoint(self._reads[reader])]
 
     def _try_without(self, feeds: Mapping[str, np.ndarray], left_out: Collection[int]) -> dict[str, Value] | None:
         """Return what `_run_without` does, None where ONNX Runtime refuses.

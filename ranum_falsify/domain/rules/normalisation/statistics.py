@@ -34,7 +34,9 @@ from ranum_falsify.domain.slack import (
 
 __all__ = [
     "Moments",
+    "Scores",
     "Standardised",
+    "bound_scores",
     "cancellation",
     "divide_by_root_mean_square",
     "moments",
@@ -137,7 +139,7 @@ def standardise(
     root = known.least_root(epsilon, rows.dtype)
     least, greatest, fewest, most = _parts(rows)
     lost = _denormal(rows) if apart and _is_half(rows) else tiny(accumulation(rows.dtype))
-    relative = sum_error(rows.size, rows.dtype, STATISTICS_ROUNDINGS) + added / root + 8 * lost / root**2
+    relative = _relative_error(rows, root, lost) + added / root
     limit = _cancelling_limit if cancels else _limit
     high = limit(_quotient(greatest, fewest, most, rows.size, epsilon), greatest, root, epsilon, known, rows)
     low = -limit(_quotient(-least, fewest, most, rows.size, epsilon), -least, root, epsilon, known, rows)
@@ -159,9 +161,7 @@ def divide_by_root_mean_square(rows: Sections, epsilon: float, share: float = 1.
     fewest, most = Enclosure(rows.lower, rows.upper).map_even(torch.square)
     slack = _own_share(rows)
     others = (rows.total(fewest) * (1 - slack) - fewest).clamp(min=0), rows.total(most) * (1 + slack) - most
-    smallest = tiny(accumulation(rows.dtype))
-    least = rows.total(fewest) * (1 - slack) * share - smallest * (rows.size * share + 1) + epsilon
-    relative = sum_error(rows.size, rows.dtype, STATISTICS_ROUNDINGS) + 2 * rows.size * smallest / least.clamp(min=0)
+    relative = _relative_error_of_root(rows, rows.total(fewest) * (1 - slack), epsilon, share)
 
     def high(x: Tensor) -> Tensor:
         rest = torch.where(x >= 0, *others)
@@ -173,6 +173,68 @@ def divide_by_root_mean_square(rows: Sections, epsilon: float, share: float = 1.
     if squares_overflow(rows):
         lower, upper = lower.clamp(max=0), upper.clamp(min=0)
     return Standardised(lower=lower, upper=upper, nan=bool((upper == math.inf).any() or (lower == -math.inf).any()))
+
+
+def _relative_error(rows: Sections, root: Tensor, lost: float) -> Tensor:
+    """Return the error of a quotient by a root of at least some size, whose square may lose what underflows."""
+    return sum_error(rows.size, rows.dtype, STATISTICS_ROUNDINGS) + 8 * lost / root**2
+
+
+def _relative_error_of_root(rows: Sections, squares: Tensor, epsilon: float, share: float) -> Tensor:
+    """Return the same where the root is of a share of a sum of squares that is known, and epsilon."""
+    smallest = tiny(accumulation(rows.dtype))
+    least = squares * share - smallest * (rows.size * share + 1) + epsilon
+    return sum_error(rows.size, rows.dtype, STATISTICS_ROUNDINGS) + 2 * rows.size * smallest / least.clamp(min=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """What linear bounds need to know of normalised numbers.
+
+    Attributes:
+        lower: Least values, in real numbers and as kernels may compute them, `(..., n)`; may be infinite.
+        upper: Greatest values.
+        stray: The most by which kernels may stray from the real number; infinite where that is not known.
+        squares: Least and greatest mean of the squares, about the mean if that is subtracted, `(..., 1)`.
+    """
+
+    lower: Tensor
+    upper: Tensor
+    stray: Tensor
+    squares: tuple[Tensor, Tensor]
+
+
+def bound_scores(rows: Sections, epsilon: float, *, centred: bool) -> Scores:
+    """Return what is known of numbers divided by the root of their mean square plus epsilon.
+
+    Args:
+        rows: The numbers.
+        epsilon: Number that is added to the mean square.
+        centred: Whether their mean is subtracted from them first.
+    """
+    if centred:
+        z, of = standardise(rows, epsilon), moments(rows)
+        root = of.least_root(epsilon, rows.dtype)
+        share = torch.where(root > 0, of.drift / root, math.inf)
+        relative = _relative_error(rows, root, tiny(accumulation(rows.dtype)))
+        squares = of.least_deviation.square(), of.greatest_deviation.square()
+    else:
+        z, share = divide_by_root_mean_square(rows, epsilon, 1 / rows.size), torch.zeros_like(rows.lower[..., :1])
+        ends = Enclosure(rows.lower, rows.upper).map_even(torch.square)
+        squares = rows.total(ends[0]) / rows.size, rows.total(ends[1]) / rows.size
+        relative = _relative_error_of_root(rows, squares[0] * (1 - _own_share(rows)), epsilon, 1.0)
+    size = torch.maximum(z.lower.abs(), z.upper.abs())
+    # As in `_limit`: (z + share) / (1 - 2 share) - z.
+    moved = torch.where(share <= _QUARTER, share * (1 + 2 * size) / (1 - 2 * share), math.inf)
+    stray = moved + relative * (size + moved)
+    slack = _own_share(rows)
+    known = not z.nan and not squares_overflow(rows)  # an infinite deviation makes 0 of any number
+    return Scores(
+        lower=z.lower,
+        upper=z.upper,
+        stray=stray.nan_to_num(nan=math.inf) if known else torch.full_like(stray, math.inf),
+        squares=(squares[0] * (1 - slack), squares[1] * (1 + slack)),
+    )
 
 
 # parts ----------------------------------------------------------------------------------------------------------

@@ -11,8 +11,7 @@ from dnnv.nn import Operation
 from torch import Tensor
 
 from ranum_falsify.domain.interval import Interval
-from ranum_falsify.domain.linear.forms import Affine, Composed, LinearForm, contraction
-from ranum_falsify.domain.linear.program import form_of
+from ranum_falsify.domain.linear.forms import Affine, Composed, LinearForm, contraction, form_of
 from ranum_falsify.domain.linear.relaxations import Relaxation
 from ranum_falsify.domain.rules.arithmetic.pairs import add
 from ranum_falsify.domain.rules.matrix.matmul import largest_finite, matrix_product, overflows_in_parts, sum_scaled

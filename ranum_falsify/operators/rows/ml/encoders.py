@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +19,7 @@ from ranum_falsify.network.tensors import to_torch
 from ranum_falsify.operators.support import batching
 from ranum_falsify.operators.support.families import across, exact
 from ranum_falsify.operators.support.ml import DOMAIN
+from ranum_falsify.validity import Bounds, Constraint, Operands
 
 __all__ = ["LabelEncoder", "OneHotEncoder"]
 
@@ -141,6 +143,41 @@ def _one_hot_bounds(site: Site, x: Interval) -> Interval:
     return Interval.of(surely.float(), inside.float(), (*x.shape, len(categories)))
 
 
+@dataclass(frozen=True)
+class _KnownCategory(Constraint):
+    """Every element is a category, where the node does not say that others are rows of zeros."""
+
+    reason: str = "a category that the encoder does not know"
+    refuses: bool = True
+
+    def margin(self, op: Operation, operands: Operands) -> Tensor:
+        """See :meth:`Constraint.margin`."""
+        x = operands["x"]
+        if op.zeros:
+            return torch.zeros(0)
+        found = (_one_hot(op, x) > 0).any(-1) if x.numel() else torch.ones(x.shape, dtype=torch.bool)
+        distance = (
+            (x.double()[..., None] - torch.tensor(list(op.cats_int64s or ()), dtype=torch.float64)).abs().amin(-1)
+        )
+        # A number beside a category is truncated to it.
+        return torch.where(found, 0.0, -distance.clamp(min=1e-3))
+
+    def holds(self, op: Operation, operands: Bounds) -> bool:
+        """See :meth:`Constraint.holds`."""
+        x = operands["x"]
+        if op.zeros or not x.size:
+            return True
+        low, high = (end.trunc() if x.is_floating else end for end in (x.lower, x.upper))
+        categories = torch.tensor(sorted(set(op.cats_int64s or ())))
+        inside = (low[..., None] <= categories) & (high[..., None] >= categories)
+        # Every integer between the bounds may come.
+        return bool((inside.sum(-1).double() >= high.double() - low.double() + 1).all())
+
+    def describe(self) -> str:
+        """See :meth:`Constraint.describe`."""
+        return "x is a category, unless zeros = 1"
+
+
 @across(
     domain=DOMAIN,
     torch=_one_hot,
@@ -148,7 +185,7 @@ def _one_hot_bounds(site: Site, x: Interval) -> Interval:
     linear=None,
     batch=batching.by_rows,
     kernel=None,
-    valid=(),
+    valid=[_KnownCategory()],
     overflow=False,
 )
 class OneHotEncoder(Operation):

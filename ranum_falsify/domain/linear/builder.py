@@ -1,0 +1,352 @@
+"""Builds the steps of a graph from its rows and from bounds on its tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import cast
+
+import numpy as np
+import torch
+from dnnv.nn import Operation
+from dnnv.nn.operations import Input, OutputSelect
+from torch import Tensor
+
+from ranum_falsify.domain.analysis import IntervalAnalysis
+from ranum_falsify.domain.interval import Interval
+from ranum_falsify.domain.kernels.envelopes import EXACT, Envelope, envelope
+from ranum_falsify.domain.linear.call import Call
+from ranum_falsify.domain.linear.curves import RECIPROCAL, SQUARE
+from ranum_falsify.domain.linear.extremes import ExtremeStep
+from ranum_falsify.domain.linear.forms import Affine, Composed, Extremum, Gated, Quotient, Rowwise, form_of
+from ranum_falsify.domain.linear.program import BoundedTensor, Program
+from ranum_falsify.domain.linear.relaxations import Relaxation
+from ranum_falsify.domain.linear.rows import Rows, RowStep
+from ranum_falsify.domain.linear.steps import AffineStep, Box, CurveStep, ProductStep, Step
+from ranum_falsify.domain.slack import (
+    FUSED_ROUNDINGS,
+    GATED_ROUNDINGS,
+    accumulation,
+    double_share,
+    gamma,
+    tiny,
+    unit,
+)
+from ranum_falsify.network import spec_of
+
+__all__ = ["ProgramBuilder"]
+
+_MOST_CHOICES = 1 << 24
+"""Elements of all windows of an extreme, counted as often as they are read."""
+
+Narrow = Callable[[int, Interval, list[Relaxation] | None], Interval]
+"""Narrows a variable, given what its bounds are, and the curves that read it."""
+
+
+class ProgramBuilder:
+    """Builds the steps of a graph while it is analysed."""
+
+    def __init__(self, analysis: IntervalAnalysis, narrow: Narrow) -> None:
+        """Prepare.
+
+        Args:
+            analysis: Bounds the operations.
+            narrow: Returns better bounds of a variable that a curve reads, given those that are known.
+        """
+        self._analysis, self._narrow = analysis, narrow
+        self.program = Program()
+        self._selected: dict[int, list[OutputSelect]] = {}
+        for op in analysis.graph.order:
+            if isinstance(op, OutputSelect):
+                self._selected.setdefault(id(op.operation), []).append(op)
+
+    def add(self, op: Operation, outputs: Sequence[Interval] | None) -> None:
+        """Add the variables that an operation writes, and its step if its row names a form that fits here.
+
+        Args:
+            op: An input or a node; its operands have been added before.
+            outputs: Bounds of its outputs; None where their shape depends on the input.
+        """
+        selected = self._selected.get(id(op), [])
+        sources: Sequence[tuple[Operation, int]] = [(select, select.index) for select in selected] or [(op, 0)]
+        writes = [None if outputs is None else self._variable(source, outputs[i]) for source, i in sources]
+        if isinstance(op, Input):
+            self.program.inputs.append(writes[0])
+        elif outputs is not None:
+            if isinstance(form_of(op), Extremum | Rowwise):
+                writes = [number for (_, index), number in zip(sources, writes, strict=True) if not index]
+            numbers = tuple(number for number in writes if number is not None)
+            if numbers and len(numbers) == len(writes):
+                self._step(op, numbers, outputs[0].dtype)
+
+    def _variable(self, source: Operation | np.ndarray, bounds: Interval) -> int | None:
+        if not bounds.is_floating or bounds.is_point:
+            return None
+        low, high = (bound.expand(bounds.shape).unsqueeze(0) for bound in bounds.doubles())
+        number = self.program.add(BoundedTensor(bounds.shape, (low, high)))
+        self.program.numbers[id(source)] = number
+        return number
+
+    def _step(self, op: Operation, writes: tuple[int, ...], dtype: torch.dtype) -> None:
+        form, operands = form_of(op), self._operands(op)
+        if form is None or operands is None:
+            return
+        self._dtype = dtype
+        if isinstance(form, Relaxation):
+            self._curve(op, form, operands, writes)
+        elif isinstance(form, Quotient):
+            self._quotient(op, operands, writes)
+        elif isinstance(form, Composed):
+            self._compose(op, form, operands, writes)
+        elif isinstance(form, Gated):
+            self._gated(op, form, operands, writes)
+        elif isinstance(form, Extremum):
+            self._extreme(op, form, operands, writes[0])
+        elif isinstance(form, Rowwise):
+            self._rowwise(op, form, operands, writes[0])
+        else:
+            self._affine(op, form, operands, writes)
+
+    def _operands(self, op: Operation) -> list[int | Tensor | np.ndarray | None] | None:
+        """Return variables, constants and static operands; None if an operand is none of these."""
+        found: list[int | Tensor | np.ndarray | None] = []
+        fields, values = spec_of(op).operands_of(op), self._analysis.operands(op)
+        for source, value in zip(fields, values, strict=True):
+            if source is None:
+                found.append(None)
+            elif isinstance(value, np.ndarray):
+                found.append(value)
+            elif id(source) in self.program.numbers:
+                found.append(self.program.numbers[id(source)])
+            elif value is None:
+                return None
+            elif value.is_point:
+                found.append(_double(value.expand()[0]))
+            else:
+                # A constant that runtimes compute differently is free within its bounds.
+                number = self._variable(source, value) if isinstance(source, np.ndarray) else None
+                if number is None:
+                    return None
+                found.append(number)
+        return found
+
+    # forms ------------------------------------------------------------------------------------------------------
+
+    def _curve(self, op: Operation, form: Relaxation, operands: Sequence[object], writes: tuple[int, ...]) -> None:
+        read = operands[0]
+        computed = [x for x in operands if isinstance(x, int)]
+        if not isinstance(read, int) or len(computed) != 1 or len(writes) != 1:
+            return
+        results = self.program.variables[writes[0]].box
+        dtype = self._dtype
+        stray = self._envelope(op)
+        if stray is None or not _is_finite(results) or results[0].shape != self.program.variables[read].box[0].shape:
+            return
+        # |kernel - g| <= r |g| + a, and |kernel| is bounded.
+        size = (_size(results) + stray.absolute) / (1 - stray.relative)
+        error = (stray.relative + 2 * unit(dtype)) * size + stray.absolute + tiny(dtype)
+        self.program.append(CurveStep(read, writes[0], form, error, tiny(dtype), results))
+
+    def _quotient(self, op: Operation, operands: Sequence[object], writes: tuple[int, ...]) -> None:
+        divisor = operands[1]
+        if not isinstance(divisor, int):
+            self._affine(op, Affine(operands=("a",), divisors=("b",)), operands, writes)
+            return
+        of = self.program.variables[divisor]
+        low, high = of.box
+        if bool(((low <= 0) & (high >= 0)).any()):
+            return
+        ends = high.reciprocal(), low.reciprocal()
+        own = double_share(1)
+        results = ends[0] * (1 - own * ends[0].sign()), ends[1] * (1 + own * ends[1].sign())
+        inverse = self.program.add(BoundedTensor(of.shape, results))
+        smallest = tiny(self._dtype)
+        self.program.append(
+            CurveStep(divisor, inverse, RECIPROCAL, torch.zeros(1, dtype=torch.float64), smallest, results)
+        )
+        product = Call(lambda op, a, b: a * b, op, (operands[0], inverse), 2, (1, 1))
+        self._linear(op, product, ("a", "b"), writes)
+
+    def _compose(self, op: Operation, form: Composed, operands: Sequence[object], writes: tuple[int, ...]) -> None:
+        bounds = self._analysis.part_of(op, form.bounds)
+        if not bounds.may_be_infinite:
+            low, high = (bound.expand(bounds.shape).unsqueeze(0) for bound in bounds.doubles())
+            inner = self.program.add(BoundedTensor(bounds.shape, (low, high)))
+            self._affine(op, form.inner, operands, (inner,))
+            self._narrow(inner, bounds, [form.outer])
+            self._curve(form.last, form.outer, (inner,), writes)
+
+    def _gated(self, op: Operation, form: Gated, operands: Sequence[object], writes: tuple[int, ...]) -> None:
+        read = self.program.numbers.get(id(form.operand))
+        results = self.program.variables[writes[0]].box
+        of = None if read is None else self.program.variables[read].box
+        fits = of is not None and of[0].shape == results[0].shape and _is_finite(of) and _is_finite(results)
+        most = max(abs(end) for end in self._analysis.part_of(op, form.stray).extremes)
+        # Half precision may round the factors apart.
+        if read is None or not fits or math.isinf(most) or accumulation(self._dtype) is not self._dtype:
+            if form.otherwise is not None:
+                self._affine(op, form.otherwise, operands, writes)
+            return
+        relative = GATED_ROUNDINGS * unit(self._dtype)
+        # |kernel - g| <= r |g| + a, and |kernel| is bounded.
+        error = relative * (_size(results) + most) / (1 - relative) + most + tiny(self._dtype)
+        self.program.append(CurveStep(read, writes[0], form.curve, error, tiny(self._dtype), results))
+
+    def _extreme(self, op: Operation, form: Extremum, operands: Sequence[object], write: int) -> None:
+        reads = tuple(x for x in operands if isinstance(x, int))
+        results = self.program.variables[write].box
+        if not all(_is_finite(box) for box in (results, *(self.program.variables[x].box for x in reads))):
+            return
+        places, constants = _find_places(operands, [math.prod(self._shape(x)) for x in reads])
+        shown = [p.reshape(self._shape(x)) if p is not None else x for p, x in zip(places, operands, strict=True)]
+        windows = cast(Tensor, form.windows(op, *shown))
+        if not windows.numel() or windows.numel() > _MOST_CHOICES or bool((windows.amax(-1) < 0).any()):
+            return
+        shapes = [self._shape(x) for x in reads]
+        flat = windows.reshape(-1, windows.shape[-1])
+        self.program.append(
+            ExtremeStep(reads, write, shapes, constants, flat, greatest=form.greatest, dtype=self._dtype)
+        )
+
+    def _rowwise(self, op: Operation, form: Rowwise, operands: Sequence[object], write: int) -> None:
+        if form.inner is not None and form.bounds is not None:
+            operands = self._make_rows(op, form.inner, self._analysis.part_of(op, form.bounds), operands)
+        read = operands[0]
+        if not isinstance(read, int) or not _is_finite(box := self.program.variables[read].box):
+            return
+        shape = self._shape(read)
+        rows = Rows(shape, form.dims(op, len(shape)))
+        if not math.prod(shape):
+            return
+        function = form.function(op, self._dtype, self._analysis.runtimes, rows.size)
+        if form.outer is None:
+            results, inner = self.program.variables[write].box, write
+        else:
+            y = function.bound(rows.cut(box[0]), rows.cut(box[1]))
+            results = rows.join(y.least), rows.join(y.greatest)
+            inner = self.program.add(BoundedTensor(shape, results))
+        if _is_finite(results):
+            self.program.append(RowStep(read, inner, function, rows, results, self._dtype))
+            if form.outer is not None:
+                self._affine(op, form.outer, (inner, *operands[1:]), (write,))
+
+    def _make_rows(self, op: Operation, form: Affine, bounds: Interval, operands: Sequence[object]) -> list[object]:
+        """Add what a node makes of some of its operands; return it and the other operands at their places."""
+        low, high = (bound.expand(bounds.shape).unsqueeze(0) for bound in bounds.doubles())
+        inner = self.program.add(BoundedTensor(bounds.shape, (low, high)))
+        self._affine(op, form, operands, (inner,))
+        others = zip(spec_of(op).operands[1:], operands[1:], strict=True)
+        return [inner, *(None if name in (form.operands or ()) else x for name, x in others)]
+
+    def _affine(self, op: Operation, form: Affine, operands: Sequence[object], writes: tuple[int, ...]) -> None:
+        spec = spec_of(op)
+        names = [*spec.operands, *[spec.operands[-1]] * len(operands)][: len(operands)]
+        computed = [name for name, x in zip(names, operands, strict=True) if isinstance(x, int)]
+        if form.operands is not None and not set(computed) <= set(form.operands):
+            return
+        shapes = [self._shape(x) for x in operands]
+        terms = form.terms(op, shapes, self.program.variables[writes[0]].shape)
+        signs = tuple(-1 if name in form.subtracted else 0 if name in form.divisors else 1 for name in names)
+        outputs = () if form.function else tuple(select.index for select in self._selected.get(id(op), []))
+        call = Call(form.function or spec.torch, op, tuple(operands), terms, signs, outputs)
+        factors = tuple(name for name in computed if name in form.factors)
+        both = [x for name, x in zip(names, operands, strict=True) if name in factors]
+        if len(factors) == 2 and both[0] == both[1] and form.terms(op, [(), ()], ()) == 4:
+            self._curve(op, SQUARE, operands[:1], writes)
+            return
+        self._linear(op, call, factors, writes)
+
+    def _linear(self, op: Operation, call: Call, factors: tuple[str, ...], writes: tuple[int, ...]) -> None:
+        dtype = self._dtype
+        variables = [self.program.variables[x] for x in call.operands if isinstance(x, int)]
+        share = gamma(call.terms + FUSED_ROUNDINGS, dtype)
+        if not math.isfinite(share):
+            return
+        spare = tiny(dtype) / share
+        sizes = [_size(variable.box)[0] + spare for variable in variables]
+        if not all(bool(size.isfinite().all()) for size in sizes):
+            return
+        reads = tuple(x for x in call.operands if isinstance(x, int))
+        least = (call.terms + FUSED_ROUNDINGS) * 2 * tiny(dtype)
+
+        # A coefficient of an operand is a sum over all results that read it.
+        own = double_share(max(call.terms, *(math.prod(self.program.variables[x].shape) for x in writes)))
+
+        def errors() -> list[Tensor]:
+            magnitudes = call.magnitudes(sizes, spare, together=len(factors) == 2)
+            return [(share + own) * size + least for size in magnitudes]
+
+        shapes = [variable.shape for variable in variables]
+        if len(factors) < 2:
+            step: Step = AffineStep(reads, writes, call, shapes, errors)
+            step.work = sum(math.prod(self.program.variables[x].shape) for x in writes) * call.terms
+        elif len(reads) == 2:
+            work = math.prod(self.program.variables[writes[0]].shape) * call.terms * 2
+            step = ProductStep(
+                (reads[0], reads[1]),
+                writes[0],
+                lambda a, b: call(a, b)[0],
+                shapes,
+                call.product_of_sizes,
+                errors()[0],
+                work,
+            )
+        else:
+            return
+        self.program.append(step)
+
+    # facts ------------------------------------------------------------------------------------------------------
+
+    def _shape(self, operand: object) -> tuple[int, ...]:
+        if isinstance(operand, int):
+            return self.program.variables[operand].shape
+        return tuple(operand.shape) if isinstance(operand, (Tensor, np.ndarray)) else ()
+
+    def _envelope(self, op: Operation) -> Envelope | None:
+        """Return the error of all kernels that an operation's row names; None if one was not measured."""
+        try:
+            kernels = [envelope(name, self._dtype, self._analysis.runtimes) for name in spec_of(op).kernel]
+            return reduce(Envelope.union, kernels, EXACT)
+        except KeyError:
+            return None
+
+
+def _find_places(operands: Sequence[object], sizes: Sequence[int]) -> tuple[list[Tensor | None], Tensor]:
+    """Return positions of the elements of each operand, and the constants among them, whose positions come last.
+
+    Args:
+        operands: Variables, constants, and what is neither.
+        sizes: Elements of each variable.
+
+    Returns:
+        Flat positions by operand, with -1 for infinite constants, and None for what has none.
+    """
+    remaining, start, end = iter(sizes), 0, sum(sizes)
+    places: list[Tensor | None] = []
+    constants = [torch.zeros(0, dtype=torch.float64)]
+    for x in operands:
+        if isinstance(x, int):
+            size = next(remaining)
+            places.append(torch.arange(start, start + size))
+            start += size
+        elif isinstance(x, Tensor):
+            flat = x.flatten().double()
+            places.append(torch.where(flat.isfinite(), torch.arange(end, end + len(flat)), -1))
+            constants.append(torch.where(flat.isfinite(), flat, 0.0))
+            end += len(flat)
+        else:
+            places.append(None)
+    return places, torch.cat(constants)
+
+
+def _double(x: Tensor) -> Tensor:
+    return x.double() if x.is_floating_point() else x
+
+
+def _size(box: Box) -> Tensor:
+    return torch.maximum(box[0].abs(), box[1].abs())
+
+
+def _is_finite(box: Box) -> bool:
+    return all(bool(bound.isfinite().all()) for bound in box)

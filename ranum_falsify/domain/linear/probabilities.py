@@ -1,0 +1,141 @@
+"""Planes about softmax and its logarithm, which is x_i - lse(x), with lse the logarithm of the sum of exponentials.
+
+lse is convex: its tangent plane in the middle of the box lies below it.  Each exponential lies below its chord, and the
+logarithm of the sum of the chords below its tangent: a plane above.  Softmax is the exponential of the difference.
+
+Sources: Z. Shi et al., Robustness Verification for Transformers, 2020, https://arxiv.org/abs/2002.06622; D. Wei et al.,
+Convex Bounds on the Softmax Function with Applications to Robustness Verification, 2023,
+https://arxiv.org/abs/2303.01713.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ranum_falsify.domain.kernels.envelopes import Envelope
+from ranum_falsify.domain.linear.curves import EXP
+from ranum_falsify.domain.linear.relaxations import Slopes
+from ranum_falsify.domain.linear.rows import Plane, RowFunction, RowLines
+from ranum_falsify.domain.rules.softmax import LogarithmError, log_probability, logarithm_error, probability_error
+from ranum_falsify.domain.slack import double_share, tiny, unit
+
+__all__ = ["log_softmax_rows", "softmax_rows"]
+
+
+@dataclass(frozen=True)
+class _LogProbabilities:
+    """Of rows: bounds of the logarithms, and what the planes about them are made of.
+
+    Attributes:
+        low: Least logarithms, `(..., n)`.
+        high: Greatest ones.
+        common: Slopes of planes below and above lse, `(2, ..., n)`.
+        offsets: Their constants, `(2, ..., 1)`.
+        least_middle: The plane below the logarithms in the middle of the box, `(..., n)`.
+    """
+
+    low: Tensor
+    high: Tensor
+    common: Tensor
+    offsets: Tensor
+    least_middle: Tensor
+
+    @classmethod
+    def of(cls, low: Tensor, high: Tensor) -> _LogProbabilities:
+        """Bound rows `(..., n)` between two bounds."""
+        middle, width = (low + high) / 2, high - low
+        reference = high.amax(-1, keepdim=True)
+        first, last = (low - reference).exp(), (high - reference).exp()
+        total = (first + last).sum(-1, keepdim=True) / 2
+        rise = torch.where(width > 0, -last * torch.expm1(-width) / torch.where(width > 0, width, 1.0), 0.0)
+        common = torch.stack([middle.softmax(-1), rise / total])
+        values = torch.stack([middle.logsumexp(-1, keepdim=True), reference + total.log()])
+        offsets = values - (common * middle).sum(-1, keepdim=True)
+        ends = [log_probability(low, high), log_probability(high, low)]
+        own = [double_share(low.shape[-1]) * (1 + end.abs()) for end in ends]
+        return cls(ends[0] - own[0], (ends[1] + own[1]).clamp(max=0), common, offsets, middle - values[1])
+
+
+class _LogSoftmaxRows(RowFunction):
+    def __init__(self, error: LogarithmError, dtype: torch.dtype) -> None:
+        self._error, self._dtype = error, dtype
+
+    def bound(self, low: Tensor, high: Tensor) -> RowLines:
+        """See :meth:`RowFunction.bound`."""
+        y, one = _LogProbabilities.of(low, high), torch.ones_like(low)
+        zero = torch.zeros_like(low)
+        stray = self._error.relative * y.low.abs() + self._error.absolute
+        stray = stray + 2 * unit(self._dtype) * (y.low.abs() + stray) + tiny(self._dtype)
+        return RowLines(
+            common=y.common,
+            lower=Plane(one, torch.stack([zero, -one]), -y.offsets[1].expand_as(low)),
+            upper=Plane(one, torch.stack([-one, zero]), -y.offsets[0].expand_as(low)),
+            stray=stray,
+            least=y.low - stray,
+            greatest=(y.high + stray).clamp(max=0),
+        )
+
+    def minimise(self, weights: Tensor, least: Tensor, greatest: Tensor) -> Tensor:
+        """See :meth:`RowFunction.minimise`: nothing is known but the bounds."""
+        return torch.full(weights.shape[:-1], -math.inf, dtype=torch.float64)
+
+
+class _SoftmaxRows(RowFunction):
+    def __init__(self, error: LogarithmError, dtype: torch.dtype) -> None:
+        self._error, self._dtype = error, dtype
+
+    def bound(self, low: Tensor, high: Tensor) -> RowLines:
+        """See :meth:`RowFunction.bound`."""
+        y = _LogProbabilities.of(low, high)
+        chord = EXP.lines(y.low, y.high).upper_slope
+        tangent = torch.minimum(torch.maximum(y.least_middle, y.low), y.high).exp()
+        e = EXP.tilt(y.low, y.high, Slopes(tangent, chord))
+        own, zero = 1 + double_share(low.shape[-1]), torch.zeros_like(low)
+        least, greatest = y.low.exp() / own, y.high.exp() * own
+        stray = probability_error(self._error, greatest, self._dtype)
+        return RowLines(
+            common=y.common,
+            lower=Plane(
+                e.lower_slope, torch.stack([zero, -e.lower_slope]), _shift(e.lower_offset, e.lower_slope, y, 1)
+            ),
+            upper=Plane(
+                e.upper_slope, torch.stack([-e.upper_slope, zero]), _shift(e.upper_offset, e.upper_slope, y, 0)
+            ),
+            stray=stray,
+            least=(least - stray).clamp(min=0),
+            greatest=(greatest + stray).clamp(max=1),
+        )
+
+    def minimise(self, weights: Tensor, least: Tensor, greatest: Tensor) -> Tensor:
+        """See :meth:`RowFunction.minimise`: probabilities add up to 1.
+
+        For any number m, w p = m + (w - m) p is at least m + sum min((w - m) least, (w - m) greatest); best is the
+        weight at which probabilities that are as large as they may be, those of the least weights first, are used up.
+        """
+        ordered, order = weights.detach().sort(-1)
+        room = (greatest - least).expand_as(weights).gather(-1, order)
+        free = 1 - least.sum(-1, keepdim=True)
+        filled = (room.cumsum(-1) >= free).to(torch.uint8).argmax(-1, keepdim=True)
+        level = ordered.gather(-1, filled)
+        beyond = weights - level
+        parts = beyond.clamp(min=0) * least + beyond.clamp(max=0) * greatest
+        level = level.squeeze(-1)
+        return level + parts.sum(-1) - double_share(weights.shape[-1]) * (level.abs() + parts.abs().sum(-1))
+
+
+def _shift(offset: Tensor, slope: Tensor, y: _LogProbabilities, plane: int) -> Tensor:
+    return offset - slope * y.offsets[plane]
+
+
+def softmax_rows(size: int, dtype: torch.dtype, exp: Envelope) -> RowFunction:
+    """Return the softmax of rows of a number of elements of a type, given the error of the exponential."""
+    return _SoftmaxRows(logarithm_error(size, dtype, exp), dtype)
+
+
+def log_softmax_rows(size: int, dtype: torch.dtype, exp: Envelope, log: Envelope) -> RowFunction:
+    """Return the logarithm of the softmax, given also the error of the logarithm."""
+    return _LogSoftmaxRows(logarithm_error(size, dtype, exp, log), dtype)

@@ -1,0 +1,123 @@
+"""Planes about numbers divided by their deviation or by their root mean square, less their mean or not.
+
+With z for x, less its mean, and v for the mean of z^2 plus epsilon, the result is z r with r = 1 / sqrt(v).  v lies
+between a tangent plane and the mean of chords, r between a tangent and a chord of these: planes about r.  The product
+is expanded about the centres of both factors, whose radii make up the rest.
+
+Source: Z. Shi et al., Robustness Verification for Transformers, 2020, https://arxiv.org/abs/2002.06622.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ranum_falsify.domain.linear.rows import Plane, RowFunction, RowLines
+from ranum_falsify.domain.rules.normalisation.statistics import bound_scores
+from ranum_falsify.domain.rules.support.sections import Sections
+from ranum_falsify.domain.slack import double_share, tiny
+
+__all__ = ["StandardisedRows"]
+
+
+_LOST_ROOT = 2 * math.sqrt(tiny(torch.float64))
+"""Coefficients below this may be missing from a norm, because their squares underflow."""
+
+
+@dataclass(frozen=True)
+class _InverseRoot:
+    """Bounds of r over boxes of rows, and planes about it.
+
+    Attributes:
+        low: Its least value, `(..., 1)`.
+        high: Its greatest.
+        slopes: Those of planes below and above it, `(2, ..., n)`.
+        offsets: Their constants, `(2, ..., 1)`.
+    """
+
+    low: Tensor
+    high: Tensor
+    slopes: Tensor
+    offsets: Tensor
+
+
+class StandardisedRows(RowFunction):
+    """`(x - mean) / sqrt(variance + epsilon)`, or `x / sqrt(mean(x^2) + epsilon)`."""
+
+    def __init__(self, epsilon: float, dtype: torch.dtype, *, centred: bool) -> None:
+        """Describe the function.
+
+        Args:
+            epsilon: The number that is added.
+            dtype: Type of the tensor.
+            centred: Whether the mean is subtracted.
+        """
+        self._epsilon, self._dtype, self._centred = epsilon, dtype, centred
+
+    def bound(self, low: Tensor, high: Tensor) -> RowLines:
+        """See :meth:`RowFunction.bound`."""
+        rows = Sections(lower=low, upper=high, copies=1, dtype=self._dtype, dims=(), stored=())
+        scores = bound_scores(rows, self._epsilon, centred=self._centred)
+        n = low.shape[-1]
+        mean = torch.full_like(low, 1 / n if self._centred else 0.0)
+        least, greatest = low - (mean * high).sum(-1, True), high - (mean * low).sum(-1, True)
+        own = double_share(n) * torch.maximum(low.abs(), high.abs()).amax(-1, keepdim=True)
+        least, greatest = least + mean * (high - low) - own, greatest - mean * (high - low) + own
+        centre, radius = (least + greatest) / 2, (greatest - least) / 2
+        y = self._bound_inverse(low, high, *scores.squares)
+        factor, rest = (y.low + y.high) / 2, radius * (y.high - y.low) / 2
+        rising, falling = centre.clamp(min=0), centre.clamp(max=0)
+        share = (-factor if self._centred else torch.zeros_like(factor)).expand_as(low)
+
+        def plane(below: Tensor, above: Tensor, side: float) -> Plane:
+            # What multiplies the plane below r, and the one above it.
+            offset = below * y.offsets[0] + above * y.offsets[1] - centre * factor + side * rest
+            return Plane(factor.expand_as(low), torch.stack([share, below, above]), offset)
+
+        return RowLines(
+            common=torch.stack([mean, *y.slopes]),
+            lower=plane(rising, falling, -1.0),
+            upper=plane(falling, rising, 1.0),
+            stray=scores.stray,
+            least=scores.lower,
+            greatest=scores.upper,
+        )
+
+    def _bound_inverse(self, low: Tensor, high: Tensor, fewest: Tensor, most: Tensor) -> _InverseRoot:
+        """Bound r over rows whose mean squares lie between two bounds."""
+        n, middle = low.shape[-1], (low + high) / 2
+        origin = middle.mean(-1, keepdim=True) if self._centred else torch.zeros_like(low[..., :1])
+        from_low, from_high, apart = low - origin, high - origin, middle - origin
+        # (x - c)^2 lies below its chord, and the variance below its mean.
+        chord = (from_low + from_high) / n
+        chord_offset = -((from_low * from_high).sum(-1, True) / n + (chord * origin).sum(-1, True))
+        # The variance is at least mean(2 a z - a^2) for any a.
+        tangent = 2 * (apart - apart.mean(-1, keepdim=True) if self._centred else apart) / n
+        tangent_offset = -apart.square().mean(-1, keepdim=True)
+        fewest, most = fewest + self._epsilon, most + self._epsilon
+        start = ((chord * middle).sum(-1, True) + chord_offset + self._epsilon).clamp(min=fewest).clamp(max=most)
+        value, slope = start.rsqrt(), -0.5 * start.rsqrt() / start
+        least, greatest = most.rsqrt(), fewest.rsqrt()
+        width = most - fewest
+        fall = torch.where(width > 0, (least - greatest) / torch.where(width > 0, width, 1.0), 0.0)
+        return _InverseRoot(
+            least,
+            greatest,
+            torch.stack([slope * chord, fall * tangent]),
+            torch.stack(
+                [
+                    value + slope * (chord_offset + self._epsilon - start),
+                    greatest + fall * (tangent_offset + self._epsilon - fewest),
+                ]
+            ),
+        )
+
+    def minimise(self, weights: Tensor, least: Tensor, greatest: Tensor) -> Tensor:
+        """See :meth:`RowFunction.minimise`: the squares of n results add up to n at most, and they to 0 if centred."""
+        n = weights.shape[-1]
+        across = weights - weights.mean(-1, keepdim=True) if self._centred else weights
+        norm: Tensor = torch.linalg.vector_norm(across, dim=-1)
+        return -math.sqrt(n) * (1 + double_share(n)) * norm - n * _LOST_ROOT

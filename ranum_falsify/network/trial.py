@@ -1,0 +1,76 @@
+"""A trial: ONNX Runtime runs a network once, as users do.
+
+That a model loads does not say that it runs: kernels may refuse types, attributes or shapes when they get them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+
+import numpy as np
+from google.protobuf.message import EncodeError
+
+from ranum_falsify.network.child import ChildDeathError
+from ranum_falsify.network.graph import Graph
+from ranum_falsify.network.messages import tidy_message
+from ranum_falsify.network.optimised import model_with_all_inputs, optimiser
+
+__all__ = ["TrialError", "run_once"]
+
+_SECONDS = 60.0
+_MEMORY, _FACTOR = 2**30, 16
+"""Bytes of memory for a small model, and for a large one as a multiple of its size; tensors come on top."""
+
+
+class TrialError(Exception):
+    """ONNX Runtime does not run a network on some inputs; the message says why, to follow its name."""
+
+
+def run_once(graph: Graph, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the outputs of a network that are tensors of numbers, by name.
+
+    Args:
+        graph: The network.
+        feeds: An array for each of its inputs, by name.
+
+    Raises:
+        TrialError: ONNX Runtime refuses, crashes, or takes too much time or memory.
+    """
+    given = {**feeds, **graph.options.fixed}
+    arrays = {name: np.ascontiguousarray(array).reshape(np.shape(array)) for name, array in given.items()}
+    child = optimiser.get()
+    source = child.folder / "trial.onnx"
+    try:
+        source.write_bytes(model_with_all_inputs(graph).SerializeToString())
+        memory = max(_MEMORY, _FACTOR * source.stat().st_size) + _size_of_tensors(graph)
+        request = {"source": str(source), "feeds": arrays}
+        kind, answer = child.ask("run", request, timeout=_SECONDS, memory=memory)
+    except ChildDeathError as error:
+        optimiser.forget()
+        raise TrialError(_describe_death(error)) from error
+    except (EncodeError, ValueError, OSError) as error:
+        raise TrialError(f"cannot be given it ({error})") from error
+    finally:
+        with suppress(OSError):
+            source.unlink(missing_ok=True)
+    if kind != "ok":
+        raise TrialError(f"does not run it: {tidy_message(answer)}")
+    dtypes = {name: np.dtype(d.dtype) for name, d in zip(graph.output_names, graph.output_details, strict=True)}
+    return {name: _restore(array, dtypes[name]) for name, array in answer.items() if name in dtypes}
+
+
+def _restore(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return an array that came as its bits, where NumPy itself lacks the type, in that type."""
+    return array.view(dtype) if dtype.kind == "V" else array
+
+
+def _size_of_tensors(graph: Graph) -> int:
+    return sum(math.prod(details.shape) * np.dtype(details.dtype).itemsize for details in graph.details.values())
+
+
+def _describe_death(error: ChildDeathError) -> str:
+    if error.full:
+        return "needs too much memory to run it"
+    return f"does not run it within {_SECONDS:g} s" if error.late else "crashes when it runs it"

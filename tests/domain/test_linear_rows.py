@@ -1,0 +1,163 @@
+"""Lines about maxima, softmax and normalisations enclose them on every box, whatever functional is followed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ranum_falsify.domain.kernels.envelopes import EXACT
+from ranum_falsify.domain.linear.extremes import ExtremeStep
+from ranum_falsify.domain.linear.probabilities import log_softmax_rows, softmax_rows
+from ranum_falsify.domain.linear.rows import RowFunction, Rows, RowStep
+from ranum_falsify.domain.linear.standardised import StandardisedRows
+from ranum_falsify.domain.linear.steps import Box, Step
+
+_WIDTHS = (0.0, 1e-9, 1e-3, 0.1, 1.0, 10.0, 1e3)
+
+
+def draw_box(boxes: int, shape: tuple[int, ...], random: torch.Generator) -> Box:
+    """Return boxes: some all points or with points among them, some wide, huge, tiny, with ties."""
+    size = 10.0 ** torch.randint(-3, 3, (boxes, *[1] * len(shape)), generator=random)
+    centre = torch.randn(boxes, *shape, generator=random, dtype=torch.float64) * size
+    centre = torch.where(torch.rand(boxes, *shape, generator=random) < 0.1, centre.round(), centre)
+    scale = torch.tensor(_WIDTHS, dtype=torch.float64)[torch.randint(len(_WIDTHS), (boxes, *shape), generator=random)]
+    one = torch.rand(boxes, *[1] * len(shape), generator=random) < 0.7
+    scale = torch.where(one, scale.reshape(boxes, -1)[:, :1].reshape(boxes, *[1] * len(shape)), scale)
+    radius = scale * torch.rand(boxes, *shape, generator=random, dtype=torch.float64)
+    return centre - radius, centre + radius
+
+
+def draw_points(box: Box, count: int, random: torch.Generator) -> Tensor:
+    """Return points `(count, boxes, *shape)` of boxes, vertices among them."""
+    share = torch.rand(count, *box[0].shape, generator=random, dtype=torch.float64)
+    share[::2] = share[::2].round()
+    return torch.minimum(torch.maximum(box[0] + share * (box[1] - box[0]), box[0]), box[1])
+
+
+def check_step(step: Step, box: Box, function: Callable[[Tensor], Tensor], random: torch.Generator) -> Tensor:
+    """Hold what a step says of random functionals against values; return how far below the least value it stays."""
+    boxes, shape = len(box[0]), box[0].shape[1:]
+    points = draw_points(box, 24, random)
+    values = function(points)
+    weights = torch.randn(boxes, 6, *values.shape[2:], generator=random, dtype=torch.float64)
+    weights[:, 2:4] *= torch.rand(weights[:, 2:4].shape, generator=random) < 0.2
+    passed, constant = step.back([weights], step.prepare([box]))
+    assert passed[0].shape == (boxes, 6, *shape)
+    bound = (passed[0].flatten(2) * points.flatten(2).unsqueeze(2)).sum(-1) + constant
+    true = (weights.flatten(2) * values.flatten(2).unsqueeze(2)).sum(-1)
+    room = 1e-11 * ((weights.flatten(2) * values.flatten(2).unsqueeze(2)).abs().sum(-1) + constant.abs())
+    assert bool((bound <= true + room).all())
+    return (true - bound).amin(0)
+
+
+# maxima ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("greatest", [True, False])
+@pytest.mark.parametrize("count", [1, 2, 3, 9])
+@pytest.mark.parametrize("seed", range(3))
+def test_an_extreme_lies_between_its_lines(greatest: bool, count: int, seed: int) -> None:
+    random = torch.Generator().manual_seed(seed)
+    box = draw_box(400, (12,), random)
+    places = torch.randint(-1, 14, (5, count), generator=random)
+    places[:, -1] = places[:, -1].clamp(min=0)
+    constants = torch.tensor([0.25, -3.0], dtype=torch.float64)
+    step = ExtremeStep((0,), 1, [(12,)], constants, places, greatest=greatest, dtype=torch.float64)
+
+    def extreme(x: Tensor) -> Tensor:
+        whole = torch.cat([x, constants.expand(*x.shape[:-1], 2)], -1)[..., places.clamp(min=0)]
+        absent = -torch.inf if greatest else torch.inf
+        chosen = torch.where(places >= 0, whole, absent)
+        return chosen.amax(-1) if greatest else chosen.amin(-1)
+
+    check_step(step, box, extreme, random)
+
+
+def test_a_maximum_of_one_that_is_surely_the_greatest_is_that_one() -> None:
+    box = torch.tensor([[0.0, 5.0, -3.0]], dtype=torch.float64), torch.tensor([[4.0, 7.0, 4.5]], dtype=torch.float64)
+    places = torch.tensor([[0, 1, 2]])
+    step = ExtremeStep((0,), 1, [(3,)], torch.zeros(0), places, greatest=True, dtype=torch.float64)
+    weights = torch.tensor([[[1.0], [-1.0]]], dtype=torch.float64)
+    passed, constant = step.back([weights], step.prepare([box]))
+    assert passed[0].tolist() == [[[0, 1, 0], [0, -1, 0]]]
+    assert float(constant.abs().max()) < 1e-8
+
+
+# rows -----------------------------------------------------------------------------------------------------------
+
+_DOUBLE = torch.float64
+_ROWS: dict[str, tuple[RowFunction, Callable[[Tensor], Tensor]]] = {
+    "softmax": (softmax_rows(7, _DOUBLE, EXACT), lambda x: x.softmax(-1)),
+    "log softmax": (log_softmax_rows(7, _DOUBLE, EXACT, EXACT), lambda x: x.log_softmax(-1)),
+    "standardised": (
+        StandardisedRows(1e-5, _DOUBLE, centred=True),
+        lambda x: functional.layer_norm(x, x.shape[-1:], eps=1e-5),
+    ),
+    "by the root mean square": (
+        StandardisedRows(1e-5, _DOUBLE, centred=False),
+        lambda x: x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt(),
+    ),
+}
+
+
+def make_step(function: RowFunction, box: Box, dims: tuple[int, ...]) -> RowStep:
+    """Return the step of a function, for results that lie anywhere the function says."""
+    rows = Rows(box[0].shape[1:], dims)
+    results = torch.full((1, *box[0].shape[1:]), 1e300, dtype=torch.float64)
+    return RowStep(0, 1, function, rows, (-results, results), torch.float64)
+
+
+@pytest.mark.parametrize("name", _ROWS)
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_lie_between_their_planes(name: str, seed: int) -> None:
+    function, exact = _ROWS[name]
+    random = torch.Generator().manual_seed(seed)
+    box = draw_box(500, (3, 7), random)
+    check_step(make_step(function, box, (1,)), box, exact, random)
+
+
+@pytest.mark.parametrize("name", _ROWS)
+def test_rows_along_any_dimensions_lie_between_their_planes(name: str) -> None:
+    function, exact = _ROWS[name]
+    random = torch.Generator().manual_seed(7)
+    box = draw_box(100, (7, 2), random)
+    step = make_step(function, box, (0,))
+    check_step(step, box, lambda x: exact(x.transpose(-1, -2)).transpose(-1, -2), random)
+
+
+@pytest.mark.parametrize("name", _ROWS)
+def test_planes_about_rows_are_close_on_narrow_boxes(name: str) -> None:
+    # Planes of the second order: a tenth of the width leaves a hundredth of the gap, where constants leave a tenth.
+    function, exact = _ROWS[name]
+    random = torch.Generator().manual_seed(1)
+    centre = torch.randn(50, 1, 7, generator=random, dtype=torch.float64)
+    weights = torch.randn(50, 4, 1, 7, generator=random, dtype=torch.float64)
+    gaps = []
+    for width in (1e-2, 1e-3):
+        box = centre - width, centre + width
+        step = make_step(function, box, (1,))
+        passed, constant = step.back([weights], step.prepare([box]))
+        bound = (passed[0] * centre.unsqueeze(1)).sum((-1, -2)) + constant
+        gaps.append(((weights * exact(centre).unsqueeze(1)).sum((-1, -2)) - bound).mean())
+    assert gaps[1] < 0.02 * gaps[0]
+
+
+def test_probabilities_add_up_to_one() -> None:
+    box = torch.full((1, 7), -50.0, dtype=torch.float64), torch.full((1, 7), 50.0, dtype=torch.float64)
+    step = make_step(_ROWS["softmax"][0], box, (0,))
+    weights = torch.tensor([3.0, -2.0, 5.0, 4.0, 0.0, 1.0, 1.0], dtype=torch.float64).reshape(1, 1, 7)
+    passed, constant = step.back([weights], step.prepare([box]))
+    assert not passed[0].any()
+    assert float(constant) == pytest.approx(-2.0, abs=1e-6)
+
+
+def test_standardised_numbers_lie_in_a_ball() -> None:
+    box = torch.full((1, 7), -50.0, dtype=torch.float64), torch.full((1, 7), 50.0, dtype=torch.float64)
+    step = make_step(_ROWS["standardised"][0], box, (0,))
+    weights = torch.tensor([3.0, -2.0, 5.0, 4.0, 0.0, 1.0, 1.0], dtype=torch.float64)
+    _, constant = step.back([weights.reshape(1, 1, 7)], step.prepare([box]))
+    assert float(constant) == pytest.approx(-((weights - weights.mean()).norm() * 7**0.5).item(), abs=1e-4)

@@ -1,0 +1,243 @@
+"""Before a proof counts for ONNX Runtime, it has run the model once on inputs that the property allows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import ranum_falsify as rf
+from ranum_falsify.config import ProveConfig, Runtime, SearchConfig
+from ranum_falsify.decide import falsify
+from ranum_falsify.domain import Interval
+from ranum_falsify.domain.enclosure import Enclosure
+from ranum_falsify.network import read, registry, spec_of
+from ranum_falsify.network.trial import TrialError, run_once
+from ranum_falsify.properties.formula.applications import NetworkCall
+from ranum_falsify.properties.problem.problem import InputVariable, Problem
+from ranum_falsify.prove.prover import Prover
+from ranum_falsify.prove.trial import Trial, make_points, try_out
+from tests.network.building import parse, session
+from tests.search.search_kit import in_box, network, problem, valid_in_box
+
+RECURRENT = "<hidden_size = 2> (x, w, r)"
+REFUSED = {
+    "no kernel for float64": (
+        "(double[3,1,2] x) => (double[3,1,1,2] y)"
+        f" <double[1,8,2] w = {{{', '.join(['0.5'] * 16)}}}, double[1,8,2] r = {{{', '.join(['0.5'] * 16)}}}>"
+        f" {{ y = LSTM {RECURRENT} }}"
+    ),
+    "no kernel for float64, gated": (
+        "(double[3,1,2] x) => (double[3,1,1,2] y)"
+        f" <double[1,6,2] w = {{{', '.join(['0.5'] * 12)}}}, double[1,6,2] r = {{{', '.join(['0.5'] * 12)}}}>"
+        f" {{ y = GRU {RECURRENT} }}"
+    ),
+    "no cubic interpolation of integers": (
+        "(int32[1,1,4,4] x) => (int32[1,1,8,8] y) <int64[4] s = {1, 1, 8, 8}>"
+        ' { y = Resize <mode = "cubic"> (x, , , s) }'
+    ),
+    "no greatest of half-precision updates": (
+        "(float16[3] x, float16[2] u) => (float16[3] y) <int64[2,1] i = {0, 1}>"
+        ' { y = ScatterND <reduction = "max"> (x, i, u) }'
+    ),
+}
+
+
+def prove(reduced: Problem, *runtimes: Runtime) -> Prover:
+    prover = Prover(reduced, ProveConfig(runtimes=runtimes) if runtimes else ProveConfig())
+    prover.analyse()
+    return prover
+
+
+def ones_box(text: str) -> list[tuple[float, float]]:
+    return [(0.0, 1.0)] * text.split("=>")[0].count("[")
+
+
+@pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
+def test_what_loads_and_does_not_run_is_not_proved(text: str) -> None:
+    model = parse(f"g {text}", opset=18)
+    runs = session(model, optimised=True)
+    with pytest.raises(Exception, match="Non-zero status code"):
+        runs.run(None, {x.name: np.zeros(x.shape, DTYPES[x.type]) for x in runs.get_inputs()})
+    prover = prove(valid_in_box(read(model), ones_box(text)))
+    (notice,) = prover.proof.notices
+    assert not prover.proof.holds and not any(o.proved for o in prover.proof.operators.values())
+    assert notice.startswith("nothing is proved about network N for ONNX Runtime, which does not run it: Non-zero")
+    assert prove(valid_in_box(read(model), ones_box(text)), "torch", "exact").proof.holds
+
+
+DTYPES = {"tensor(double)": np.float64, "tensor(int32)": np.int32, "tensor(float16)": np.float16}
+
+
+@pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
+def test_the_answer_is_never_that_it_holds(text: str) -> None:
+    answer = rf.check(parse(f"g {text}", opset=18), box=(0, 1), self_check=False, timeout=20)
+    assert answer.verdict == ("violated" if "ScatterND" in text else "unknown")
+    assert answer.answer.starts == 0, "there is nothing to search for"
+
+
+def test_a_refusal_that_no_condition_explains_is_named_as_such() -> None:
+    model = parse(f"g {REFUSED['no greatest of half-precision updates']}", opset=18)
+    (found,) = (o for o in rf.check(model, box=(0, 1), self_check=False).operators if o.verdict == "violated")
+    assert (found.kind, found.condition) == ("error", "ONNX Runtime runs the operator")
+
+
+def test_properties_of_outputs_need_a_run_too() -> None:
+    text = REFUSED["no cubic interpolation of integers"]
+    reduced = problem(in_box([(0.0, 1.0)], "N(v0)[0, 0, 0, 0] <= 1000"), networks={"N": read(parse(f"g {text}", 18))})
+    assert not prove(reduced).proof.holds
+    assert prove(reduced, "torch", "exact").proof.holds
+
+
+def test_of_several_networks_each_runs() -> None:
+    networks = {
+        "N": network("(float[2] x) => (float[2] y) { y = Neg(x) }"),
+        "M": read(parse(f"g {REFUSED['no cubic interpolation of integers']}", 18)),
+    }
+    text = "Forall(x, Forall(z, Implies(And(0 <= x <= 1, 0 <= z <= 1), And({}))))"
+    both = problem(text.format("no_invalid_input(N(x)), no_invalid_input(M(z))"), networks=networks)
+    prover = prove(both)
+    assert not prover.proof.holds and {o.network for o in prover.proof.operators.values() if o.proved} == {"N"}
+    (notice,) = prover.proof.notices
+    assert "network M for ONNX Runtime, which does not run it" in notice
+
+
+def test_a_network_applied_to_another_runs_on_what_that_gives() -> None:
+    networks = {
+        "N": network("(float[2] x) => (float[2] y) { y = Neg(x) }"),
+        "M": network("(float[2] x) => (float[2] y) { y = Exp(x) }"),
+    }
+    reduced = problem("Forall(x, Implies(0 <= x <= 1, no_invalid_input(N(M(x)))))", networks=networks)
+    prover = prove(reduced)
+    assert prover.proof.holds and prover.trial is not None and prover.trial.faults == {}
+
+
+def test_it_runs_where_the_conditions_hold() -> None:
+    graph = network("(float[2] x) => (float[2] y) { y = Exp(x) }")
+    text = "Forall(x, Implies(And(0 <= x <= 1, {}), no_invalid_input(N(x))))"
+    for condition, meets in (
+        ("x[0] - x[1] >= 0.3", True),
+        ("x[0] - x[1] >= 2", False),
+    ):
+        prover = prove(problem(text.format(condition), networks={"N": graph}))
+        assert prover.proof.holds and prover.trial is not None
+        first, second = prover.trial.inputs["x"]
+        assert bool(first - second >= 0.3) is meets
+
+
+def test_freed_weights_and_fixed_inputs_are_fed() -> None:
+    model = parse("g (float[2] x, int64[1] s) => (float[2] y) <float[2] w = {1, 2}> { m = Mul(x, w) y = Expand(m, s) }")
+    freed = read(parse("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Mul(x, w) }"), free=["w"])
+    assert run_once(freed, {"x": np.full(2, 3, np.float32), "w": np.full(2, 5, np.float32)})["y"].tolist() == [15, 15]
+    fixed = read(model, fixed={"s": np.array([2], np.int64)})
+    assert run_once(fixed, {"x": np.full(2, 3, np.float32)})["y"].tolist() == [3, 6]
+
+
+def test_bfloat16_goes_in_and_comes_out() -> None:
+    graph = read(parse("g (bfloat16[2] x) => (bfloat16[2] y) { y = Identity(x) }"))
+    given = np.array([1.5, -2.0], ml_dtypes.bfloat16)
+    (y,) = run_once(graph, {"x": given}).values()
+    assert y.dtype == given.dtype and (y == given).all()
+
+
+def test_what_takes_any_memory_ends_the_trial_not_the_machine() -> None:
+    text = "g (int64[1] n) => (float y) { a = ConstantOfShape(n) y = ReduceSum<keepdims = 0>(a) }"
+    with pytest.raises(TrialError, match=r"memory|allocate"):
+        run_once(read(parse(text)), {"n": np.array([10**10], np.int64)})
+
+
+# what runs against a proof --------------------------------------------------------------------------------------------
+
+
+def outcome(text: str, low: float, high: float, inner: str = "no_invalid_input(N(v0))") -> tuple[Problem, Trial]:
+    """Return a problem over [0, 1] and its trial, where its outputs are said to be proved to lie between bounds."""
+    reduced = problem(in_box([(0.0, 1.0)], inner), networks={"N": network(text)})
+    graphs = {id(call): call.graph for call in reduced.calls}
+
+    def surely(number: int, call: NetworkCall) -> Sequence[Enclosure]:
+        shape = (1, *call.graph.output_details[0].shape)
+        return [Enclosure(torch.full(shape, low).double(), torch.full(shape, high).double())]
+
+    trial = try_out(reduced, graphs, surely)
+    assert trial is not None
+    return reduced, trial
+
+
+def test_outputs_outside_proved_bounds_throw_the_proof_over() -> None:
+    text = "(float[2] x) => (float[2] y) { y = Exp(x) }"
+    assert outcome(text, 1.0, 3.0)[1].faults == {}
+    assert outcome(text, np.nan, np.nan)[1].faults == {}
+    reduced, trial = outcome(text, 2.0, 3.0)
+    fault = trial.faults[id(reduced.calls[0])]
+    assert (
+        fault == "which gives 1.64872 where [2, 3] is proved at output 'y': a fault of ranum-falsify, please report it"
+    )
+    _, trial = outcome("(float[2] x) => (float[2] y) { n = Neg(x) y = Log(n) }", -100.0, 100.0)
+    assert any("gives nan" in fault for fault in trial.faults.values())
+
+
+def test_properties_that_are_false_throw_the_proof_over() -> None:
+    text = "(float[2] x) => (float[2] y) { y = Exp(x) }"
+    assert outcome(text, 0.0, 9.0, "N(v0)[0] <= 1.7")[1].faults == {}
+    _, trial = outcome(text, 0.0, 9.0, "N(v0)[0] <= 1.6")
+    assert any("violates the property against its proof" in fault for fault in trial.faults.values())
+
+
+@pytest.mark.parametrize("inner", ["no_invalid_input(N(v0))", "N(v0)[0] <= 1000"])
+def test_what_a_wrong_rule_hides_is_violated(inner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = network("(float[2] x) => (float[2] y) { n = Sub(x, x) [invert] y = Reciprocal(n) }")
+    sub = next(op for op in graph.nodes if spec_of(op).op_type == "Sub")
+    wrong = replace(spec_of(sub), interval=lambda op, a, b: Interval.fill(1.0, 2.0, a.shape, a.dtype))
+    reduced = problem(in_box([(1.0, 2.0)], inner), networks={"N": graph})
+    monkeypatch.setitem(registry._BY_NODE, type(sub), wrong)
+    answer = falsify(reduced, SearchConfig(prove=ProveConfig(runtimes=("onnxruntime",))))
+    assert answer.verdict == "violated" and answer.starts == 0
+    assert any("a fault of ranum-falsify" in notice for notice in answer.notices)
+
+
+# points ---------------------------------------------------------------------------------------------------------------
+
+
+def variable(dtype: Any, low: Any, high: Any) -> InputVariable:
+    lower, upper = (np.full(3, end, dtype) for end in (low, high))
+    return InputVariable(name="x", shape=(3,), dtype=np.dtype(dtype), lower=lower, upper=upper)
+
+
+BOXES: Mapping[str, tuple[Any, Any, Any]] = {
+    "float32": (np.float32, -3.4e38, 3.4e38),
+    "float64": (np.float64, -1.7e308, 1.7e308),
+    "one float": (np.float32, 1.1, 1.1),
+    "neighbours": (np.float16, 1.0, np.nextafter(np.float16(1), np.float16(2))),
+    "bfloat16": (ml_dtypes.bfloat16, -1.0, 1.0),
+    "all of int64": (np.int64, -(2**63), 2**63 - 1),
+    "all of uint64": (np.uint64, 0, 2**64 - 1),
+    "int8": (np.int8, -128, 127),
+    "indices": (np.int64, 3, 5),
+    "both": (np.bool_, False, True),
+    "false": (np.bool_, False, False),
+}
+
+
+@pytest.mark.parametrize("box", BOXES.values(), ids=BOXES)
+def test_points_lie_in_the_box(box: tuple[Any, Any, Any]) -> None:
+    given = variable(*box)
+    points = [point["x"] for point in make_points([given])]
+    assert all(x.dtype == given.dtype and x.shape == given.shape for x in points)
+    assert all(bool(((given.lower <= x) & (x <= given.upper)).all()) for x in points)
+    assert len(points) == (1 if (given.lower == given.upper).all() else 16)
+
+
+def test_the_first_point_is_a_plain_one() -> None:
+    plain = {name: float(next(make_points([variable(*box)]))["x"][0]) for name, box in BOXES.items()}
+    assert plain["float32"] == 0 and plain["bfloat16"] == 0 and plain["neighbours"] == 1
+    assert plain["all of int64"] == plain["all of uint64"] == plain["int8"] == 1 and plain["indices"] == 3
+
+
+def test_random_points_of_integers_spread_over_the_box() -> None:
+    points = [float(point["x"].astype(np.float64).mean()) for point in make_points([variable(*BOXES["all of int64"])])]
+    assert min(points[3:]) < 0 < max(points[3:]) and max(map(abs, points[3:])) > 2.0**60
