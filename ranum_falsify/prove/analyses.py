@@ -55,14 +55,8 @@ def notices_of(network: str, graph: Graph, runtimes: Sequence[Runtime]) -> Itera
         yield f"ONNX Runtime puts {operator}, which has no row, into network {network}: its result remains open"
 
 
-def _analyse_plainly(graph: Graph, runtimes: Sequence[Runtime]) -> IntervalAnalysis:
-    return IntervalAnalysis(graph, runtimes=runtimes)
-
-
 def analyses_of(
-    graph: Graph,
-    runtimes: Sequence[Runtime],
-    make: Callable[[Graph, Sequence[Runtime]], IntervalAnalysis] = _analyse_plainly,
+    graph: Graph, runtimes: Sequence[Runtime], make: Callable[[Graph, Sequence[Runtime]], IntervalAnalysis]
 ) -> Analyses:
     """Return the analyses of a network that the requested runtimes need.
 

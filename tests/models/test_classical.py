@@ -76,6 +76,8 @@ CLASSIFIERS: dict[str, Callable[[], Any]] = {
     "linear support vectors": lambda: svm.LinearSVC(),
     "naive Bayes": lambda: naive_bayes.GaussianNB(),
     "network": lambda: neural_network.MLPClassifier((6,), max_iter=20, random_state=0),
+    "voting neighbours": lambda: neighbors.KNeighborsClassifier(3),
+    "neighbours voting by distance": lambda: neighbors.KNeighborsClassifier(3, weights="distance"),
     "discriminant": lambda: discriminant_analysis.LinearDiscriminantAnalysis(),
 }
 REGRESSORS: dict[str, Callable[[], Any]] = {
