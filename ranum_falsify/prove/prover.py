@@ -259,10 +259,9 @@ class _Region:
 
     def describe_varying(self) -> Iterator[str]:
         """Yield what users should know of shapes that vary over the box, and leave open what comes after them."""
-        several = len({call.network for call in self._problem.calls}) > 1
-        for call in self._problem.calls if not self.holds() else ():
-            graph, varying = self._prover.graphs[id(call)], self._known.check(call).varying
-            yield from describe_varying(call, graph, varying, self._variables, several=several)
+        for call in () if self.holds() else self._problem.calls:
+            varying = self._known.check(call).varying
+            yield from describe_varying(self._problem, call, self._prover.graphs[id(call)], varying, self._variables)
 
     def outputs_surely(self, call: NetworkCall) -> Sequence[Enclosure]:
         """Return bounds of the outputs of an application that hold in any case; NaN where there are none."""
